@@ -1,0 +1,66 @@
+"""`cuda_library`: .cu files compiled by nvcc for every GPU target we ship, linked like any cc_library.
+
+`if_cuda([...])` keeps a list only where a toolkit was found.
+"""
+
+load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_INCLUDE", "CUDA_LIB", "NVCC")
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+# Hopper runs emulated NVFP4; Blackwell has FP4 tensor cores.
+_TARGETS = ["90a", "100a"]
+
+# No contraction into fused multiply-add and no flush to zero: bit-identity with the CPU rests on it.
+_NUMERICS = ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
+
+def if_cuda(values):
+    return values if CUDA_AVAILABLE else []
+
+def _nvcc_impl(ctx):
+    contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
+    headers = depset(ctx.files.hdrs, transitive = [c.headers for c in contexts])
+    defines = depset(transitive = [c.defines for c in contexts]).to_list()
+    objects = []
+    for src in ctx.files.srcs:
+        out = ctx.actions.declare_file(ctx.label.name + "/" + src.basename[:-len(".cu")] + ".pic.o")
+        args = ctx.actions.args()
+        args.add_all(["-std=c++20", "-O3", "-lineinfo", "-c", src, "-o", out, "-I", "."])
+        args.add_all(_NUMERICS)
+        args.add_all([a for t in _TARGETS for a in ["-gencode", "arch=compute_%s,code=sm_%s" % (t, t)]])
+        args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror,-ffp-contract=off", "-Werror", "all-warnings"])
+        args.add_all(["-Xptxas", "-warn-spills,-warn-lmem-usage"])
+        args.add_all(defines, before_each = "-D")
+        ctx.actions.run(
+            executable = NVCC,
+            arguments = [args],
+            inputs = depset([src], transitive = [headers]),
+            outputs = [out],
+            mnemonic = "Nvcc",
+            progress_message = "Compiling CUDA " + src.short_path,
+            use_default_shell_env = True,
+        )
+        objects.append(out)
+    return [DefaultInfo(files = depset(objects))]
+
+_nvcc = rule(
+    implementation = _nvcc_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "srcs": attr.label_list(allow_files = [".cu"]),
+    },
+)
+
+def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], visibility = None):
+    """A library of .cu files; absent where there is no toolkit, so refer to it through if_cuda()."""
+    if not CUDA_AVAILABLE:
+        return
+    _nvcc(name = name + "_objects", srcs = srcs, hdrs = hdrs + textual, deps = deps)
+    cc_library(
+        name = name,
+        srcs = [":" + name + "_objects"],
+        hdrs = hdrs,
+        copts = ["-isystem", CUDA_INCLUDE],
+        linkopts = ["-L" + CUDA_LIB, "-lcudart_static", "-ldl", "-lrt", "-lpthread"],
+        visibility = visibility,
+        deps = deps,
+    )

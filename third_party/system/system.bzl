@@ -1,0 +1,46 @@
+"""Debian's libraries as one repository: `@system//:absl`, `@system//:gtest_main`, …
+
+Flags come from pkg-config where the library has a .pc file; oneDNN has none. A library that is not
+installed fails the fetch with the name of the Debian package, not a later compile with a missing header.
+"""
+
+# target: (pkg-config modules, Debian package)
+_PKG_CONFIG = {
+    "absl": ("absl_status absl_statusor absl_strings absl_str_format absl_flat_hash_map absl_span " +
+             "absl_synchronization absl_time absl_any_invocable absl_function_ref absl_cleanup", "libabsl-dev"),
+    "benchmark": ("benchmark", "libbenchmark-dev"),
+    "cli11": ("CLI11", "libcli11-dev"),
+    "gmock": ("gmock", "libgmock-dev"),
+    "gtest": ("gtest", "libgtest-dev"),
+    "gtest_main": ("gmock gtest_main", "libgtest-dev libgmock-dev"),
+    "nlohmann_json": ("nlohmann_json", "nlohmann-json3-dev"),
+}
+
+# target: (header that proves it is there, link flags, Debian package)
+_PLAIN = {
+    "onednn": ("/usr/include/dnnl.h", ["-ldnnl", "-lgomp"], "libdnnl-dev"),
+}
+
+def _flags(ctx, modules, package):
+    result = ctx.execute(["pkg-config", "--cflags", "--libs"] + modules.split(" "))
+    if result.return_code != 0:
+        fail("%s not found: install the Debian package %s (./test.sh does)\n%s" %
+             (modules, package, result.stderr))
+    return [f for f in result.stdout.strip().split(" ") if f]
+
+def _impl(ctx):
+    if not ctx.which("pkg-config"):
+        fail("pkg-config not found: install the Debian package pkg-config (./test.sh does)")
+    build = ['package(default_visibility = ["//visibility:public"])']
+    for name, (modules, package) in _PKG_CONFIG.items():
+        flags = _flags(ctx, modules, package)
+        defines = [f[2:] for f in flags if f.startswith("-D") and not f.startswith("-DNOMINMAX")]
+        links = [f for f in flags if f.startswith("-l") or f.startswith("-L") or f.startswith("-Wl")]
+        build.append("cc_library(name = %r, defines = %r, linkopts = %r)" % (name, defines, links))
+    for name, (header, links, package) in _PLAIN.items():
+        if not ctx.path(header).exists:
+            fail("%s not found: install the Debian package %s (./test.sh does)" % (header, package))
+        build.append("cc_library(name = %r, linkopts = %r)" % (name, links))
+    ctx.file("BUILD", "\n".join(build) + "\n")
+
+system_libraries = repository_rule(implementation = _impl, local = True)
