@@ -1,0 +1,82 @@
+// Philox4x32-10 (Salmon et al., Random123): 128 random bits as a pure function of a 64-bit key and a
+// 128-bit counter. What is drawn depends on what is rounded, never on time, thread or launch shape.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_FORMATS_PHILOX_H_
+#define NIBBLE_KERNELS_FORMATS_PHILOX_H_
+
+#include <cstdint>
+
+#include "kernels/formats/lanes.h"
+
+namespace nibble {
+
+// U is uint32_t, or a vector of 64-bit lanes with the word in the lower half (see MultiplyWide);
+// lanes are independent draws under one key.
+template <class U>
+struct PhiloxWords {
+  U word[4];
+};
+
+template <class U>
+NIBBLE_LANES void PhiloxRound(PhiloxWords<U>& c, uint32_t key_low, uint32_t key_high) {
+  U high0, low0, high1, low1;
+  MultiplyWide(c.word[0], 0xd2511f53u, high0, low0);
+  MultiplyWide(c.word[2], 0xcd9e8d57u, high1, low1);
+  c = {{high1 ^ c.word[1] ^ key_low, low1, high0 ^ c.word[3] ^ key_high, low0}};
+}
+
+template <class U>
+NIBBLE_LANES PhiloxWords<U> Philox4x32(PhiloxWords<U> counter, uint32_t key_low,
+                                       uint32_t key_high) {
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (int round = 0; round < 10; ++round) {
+    PhiloxRound<U>(counter, key_low, key_high);
+    key_low += 0x9e3779b9u;
+    key_high += 0xbb67ae85u;
+  }
+  return counter;
+}
+
+// Names the draws of one copy of one tensor at one step; element indices are global (the unsharded
+// tensor's, row-major in the copy being quantised), so the bits do not depend on the number of ranks.
+struct RandomStream {
+  uint64_t seed = 0;
+  uint32_t stream = 0;  // names the tensor and its copy
+  uint32_t step = 0;
+};
+
+// The bits of 16 consecutive elements, `block` being their first element's index over 16.
+// Element e of the 16 uses byte e % 4 of word e / 4.
+template <class U>
+NIBBLE_LANES PhiloxWords<U> RoundingBits(const RandomStream& random, U block_low, U block_high) {
+  const PhiloxWords<U> counter = {
+      {block_low, block_high, SplatBits<U>(random.stream), SplatBits<U>(random.step)}};
+  return Philox4x32<U>(counter, static_cast<uint32_t>(random.seed),
+                       static_cast<uint32_t>(random.seed >> 32));
+}
+
+// Two sets of draws at once: the rounds of one wait for its products, those of two overlap.
+template <class U>
+NIBBLE_LANES void RoundingBitsPair(const RandomStream& random, U block_a, U block_b,
+                                   PhiloxWords<U>& a, PhiloxWords<U>& b) {
+  const U stream = U{} + random.stream;
+  const U step = U{} + random.step;
+  a = {{block_a, block_a >> 32, stream, step}};
+  b = {{block_b, block_b >> 32, stream, step}};
+  uint32_t key_low = static_cast<uint32_t>(random.seed);
+  uint32_t key_high = static_cast<uint32_t>(random.seed >> 32);
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    PhiloxRound<U>(a, key_low, key_high);
+    PhiloxRound<U>(b, key_low, key_high);
+    key_low += 0x9e3779b9u;
+    key_high += 0xbb67ae85u;
+  }
+}
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_FORMATS_PHILOX_H_

@@ -1,0 +1,101 @@
+// From amax to scales and back, for every format: the only place where these formulas are written.
+// All in FP32, in this order, no fused multiply-add, no approximate reciprocal.
+//
+// amax arguments are not NaN (the amax pass leaves NaN out and counts it); infinity is allowed.
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_FORMATS_SCALING_H_
+#define NIBBLE_KERNELS_FORMATS_SCALING_H_
+
+#include <cstdint>
+
+#include "kernels/formats/e8m0.h"
+#include "kernels/formats/lanes.h"
+#include "kernels/formats/minifloat.h"
+
+namespace nibble {
+
+inline constexpr uint32_t kFloatMaxBits = 0x7f7fffffu;
+
+template <class F>
+NIBBLE_LANES F AtMostFloatMax(F positive) {
+  return FromBits<F>(
+      MinBits<LaneU<F>>(BitsOf<F>(positive), SplatBits<LaneU<F>>(kFloatMaxBits)));
+}
+
+// NVFP4: E2M1 elements, an E4M3 scale per block, an FP32 scale per tensor.
+struct Nvfp4 {
+  static constexpr float kOneSixth = BitCast<float>(0x3e2aaaabu);
+  static constexpr float kOneOver2688 = BitCast<float>(0x39c30c31u);       // 1 / (6 · 448)
+  static constexpr float kOneOver36x448x448 = BitCast<float>(0x34149b93u); // 1 / (6 · 448)²
+
+  // What the whole tensor shares; computed once from its amax.
+  struct TensorScale {
+    float amax;
+    float encode;          // S_enc
+    float encode_over_6;   // S_enc · fp32(1/6)
+    float decode;          // 1 / S_enc
+    bool divide_first;     // the formula of Transformer Engine before 2.14
+  };
+
+  NIBBLE_LANES static TensorScale ForTensor(float amax, bool divide_first) {
+    float encode = AtMostFloatMax<float>(2688.0f / amax);
+    if (amax == 0.0f || encode == 0.0f) encode = 1.0f;
+    return {amax, encode, encode * kOneSixth, 1.0f / encode, divide_first};
+  }
+
+  // What a block's scale is before it is rounded to E4M3; may be infinite.
+  template <class F>
+  NIBBLE_LANES static F UnroundedScale(F block_amax, const TensorScale& tensor) {
+    return tensor.divide_first ? F((block_amax / 6.0f) * tensor.encode)
+                               : F(block_amax * tensor.encode_over_6);
+  }
+
+  // Code and value of a block's E4M3 scale.
+  template <class F>
+  NIBBLE_LANES static RoundedLanes<F> BlockScale(F block_amax, const TensorScale& tensor) {
+    const F scaled = UnroundedScale<F>(block_amax, tensor);
+    RoundedLanes<F> scale = E4M3::Nearest<F>(BitsOf<F>(AtMostFloatMax<F>(scaled)));
+    scale.code &= E4M3::kMagnitudeMask;
+    return scale;
+  }
+
+  // What an element is multiplied by before rounding to E2M1.
+  template <class F>
+  NIBBLE_LANES static F EncodeFactor(F block_scale, const TensorScale& tensor) {
+    return AtMostFloatMax<F>(1.0f / (block_scale * tensor.decode));
+  }
+
+  // What an element's code value is multiplied by to give the tensor's value back.
+  template <class F>
+  NIBBLE_LANES static F DecodeFactor(F block_scale, float amax) {
+    return (block_scale * amax) * kOneOver2688;
+  }
+
+  // GEMM of two NVFP4 operands whose tensor scales were left out of the products.
+  NIBBLE_LANES static float GemmAlpha(float alpha, float amax_a, float amax_b) {
+    return ((alpha * amax_a) * amax_b) * kOneOver36x448x448;
+  }
+};
+
+// MXFP4 and MXFP8: a power of two per block, rounded up so that the largest value never saturates.
+template <class Element>
+struct MxScale {
+  NIBBLE_LANES static uint32_t BlockScale(float block_amax) {
+    return E8M0::EncodeRoundedUp<Element>(BitsOf<float>(block_amax));
+  }
+};
+
+// FP32 scales (per 128-block, per row, per tensor): amax over the element's largest value.
+template <class Element>
+struct Fp32Scale {
+  NIBBLE_LANES static float BlockScale(float amax) {
+    return AtMostFloatMax<float>(amax / Element::Max());
+  }
+  NIBBLE_LANES static float EncodeFactor(float scale) {
+    return AtMostFloatMax<float>(1.0f / scale);
+  }
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_FORMATS_SCALING_H_
