@@ -1,0 +1,81 @@
+// One copy of a quantise request, worked out: what to find first, in what units to cut it, and the
+// quantising of one patch. The driver (quantize.h) decides which patch when, on which thread.
+//
+// Ownership: borrows the request. Thread-safety: after the amax pass, const and shared by threads;
+// each thread brings its own CopyScratch and CopyTotals.
+#ifndef NIBBLE_KERNELS_CPU_COPY_PLAN_H_
+#define NIBBLE_KERNELS_CPU_COPY_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/lane_kernels.h"
+#include "kernels/ops/quantize.h"
+
+namespace nibble::cpu {
+
+struct CopyScratch {
+  std::vector<float> transformed;  // Hadamard sizes other than 16
+  std::vector<float> amax, encode, emulate, decode;
+};
+
+// What a thread has learnt; merging is order-free.
+struct CopyTotals {
+  uint32_t amax_bits = 0;
+  uint64_t non_finite = 0;
+  StatSums stats;
+
+  void Merge(const CopyTotals& other);
+};
+
+class CopyPlan {
+ public:
+  CopyPlan(const LaneKernels& kernels, const QuantizeRequest& request, const CopyRequest& copy);
+
+  bool columns() const { return out_.is_column(); }
+  // Rows and columns of the source that a patch must hold multiples of.
+  int64_t row_unit() const;
+  int64_t col_unit() const;
+
+  // Whether the tensor's amax (or each line's) must be known before quantising, and is not given.
+  bool needs_amax_pass() const { return amax_pass_; }
+  // Over a patch at (row, col) of the source. Lines of a per-line format go to `line_amax_`: patches
+  // run one at a time there (`serial_amax_pass`), all others on any thread.
+  bool serial_amax_pass() const { return per_line_; }
+  void AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                 CopyScratch& scratch, CopyTotals& totals);
+  // Between the passes: fixes the scales that the whole tensor shares.
+  void SetAmax(const CopyTotals& amax_pass);
+
+  void QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                     CopyScratch& scratch, CopyTotals& totals) const;
+  // Writes the head.
+  void Finish(const CopyTotals& totals) const;
+
+ private:
+  Patch MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                  CopyScratch& scratch) const;
+  // Group factors of a patch, and its block scales.
+  GroupFactors BlockFactors(const Patch& patch, int64_t line0, int64_t group0, CopyScratch& scratch,
+                            CopyTotals& totals) const;
+  void Encode(const EncodeArgs& args, CopyTotals& totals) const;
+
+  const LaneKernels& kernels_;
+  const CopyRequest& copy_;
+  const QuantizedTensor& out_;
+  const Placement place_;
+  const SignMask signs_;
+  const bool inline_nvfp4_;
+  const bool per_line_;    // one scale per copy row
+  const bool per_tensor_;  // one scale for all
+  const bool amax_pass_;
+  float amax_ = 0;
+  uint64_t amax_pass_non_finite_ = 0;
+  std::vector<float> line_amax_;
+  Nvfp4::TensorScale tensor_ = {};
+  StatNorm norm_ = {};
+};
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_COPY_PLAN_H_

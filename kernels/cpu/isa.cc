@@ -1,0 +1,50 @@
+#include "kernels/cpu/isa.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble::cpu {
+namespace {
+
+const LaneKernels* Find(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return ScalarKernels();
+    case Isa::kAvx2:
+      return Avx2Kernels();
+    case Isa::kAvx512:
+      return Avx512Kernels();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string_view IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::vector<Isa> SupportedIsas() {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (Find(isa) != nullptr) isas.push_back(isa);
+  }
+  return isas;
+}
+
+absl::StatusOr<const LaneKernels*> KernelsFor(Isa isa) {
+  if (const LaneKernels* kernels = Find(isa)) return kernels;
+  return absl::FailedPreconditionError(
+      absl::StrCat("instruction set ", std::string(IsaName(isa)),
+                   " is not there; the best of this processor is ",
+                   std::string(IsaName(SupportedIsas().back()))));
+}
+
+}  // namespace nibble::cpu

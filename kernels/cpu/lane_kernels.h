@@ -1,0 +1,95 @@
+// The inner loops of the CPU quantisers, once per instruction set. Each works on a patch of the source
+// that its caller chose to fit the caches, on one thread.
+//
+// Their promise: for a patch without NaN they give the bits of cpu/reference.h. They do not look for
+// NaN; they return the largest |x| they saw as FP32 bits, and the caller redoes a patch whose result
+// is above infinity with the reference. That keeps every test for bad numbers out of the inner loop.
+//
+// Ownership: borrows all pointers. Thread-safety: pure, but for the memory written through `args`.
+#ifndef NIBBLE_KERNELS_CPU_LANE_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LANE_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/formats/hadamard.h"
+#include "kernels/formats/philox.h"
+#include "kernels/formats/scaling.h"
+#include "kernels/formats/statistics.h"
+#include "recipe/format.h"
+
+namespace nibble::cpu {
+
+// A patch of a high-precision matrix. Rows are a multiple of 16 where it is read by columns, columns
+// where it is read by rows: groups of 16 along the quantised direction are whole.
+struct Patch {
+  const void* data;
+  bool bf16;
+  int64_t stride;
+  int64_t rows;
+  int64_t cols;
+  // A Hadamard transform of size 16 done in registers; other sizes come prepared (see `hadamard_*`).
+  bool hadamard16;
+  // Of that transform: 0 or 0x80000000 per element.
+  uint32_t sign_bits[16];
+};
+
+// Where the factors of each group of 16 are: element (copy row, group) of a row patch lies at
+// [row · stride + group], of a column patch at [group · stride + column].
+struct GroupFactors {
+  const float* encode = nullptr;   // 0 for a block whose scale is 0: its codes become +0
+  const float* emulate = nullptr;  // block scale, or 1 where it stays out of the BF16 operand
+  const float* decode = nullptr;   // normalised, for statistics
+  int64_t stride = 0;
+};
+
+struct EncodeArgs {
+  Patch x;
+  Element element;
+  bool stochastic;
+  // True: NVFP4 1×16, where the group is the block; scales are found in registers and `factors`
+  // is not used.
+  bool inline_nvfp4;
+  Nvfp4::TensorScale tensor;
+  GroupFactors factors;
+  RandomStream random;
+  uint64_t first_block = 0;      // global index / 16 of the patch's first element in the copy
+  uint64_t copy_row_blocks = 0;  // groups per copy row of the unsharded tensor
+  // Outputs, at the patch's origin; null where not wanted. Strides are of copy rows.
+  uint8_t* codes = nullptr;
+  int64_t codes_stride = 0;
+  uint8_t* scales = nullptr;  // E4M3 codes, of inline_nvfp4
+  int64_t scales_stride = 0;
+  uint16_t* emulated = nullptr;
+  int64_t emulated_stride = 0;
+  bool emulated_transposed = false;  // column patches: write the copy's layout, not the source's
+  bool round_emulated = false;       // code · scale may not be exact in BF16 (subnormal MX scales)
+  StatSums* stats = nullptr;
+  StatNorm norm;
+};
+
+struct LaneKernels {
+  const char* name;
+  // Largest |x| of a patch, as FP32 bits.
+  uint32_t (*amax_rows)(const Patch& x);
+  uint32_t (*amax_columns)(const Patch& x);
+  // Largest |x| of each group of 16, laid out like GroupFactors; returns the largest of all.
+  uint32_t (*group_amax_rows)(const Patch& x, float* out, int64_t stride);
+  uint32_t (*group_amax_columns)(const Patch& x, float* out, int64_t stride);
+  uint32_t (*encode_rows)(const EncodeArgs& args);
+  uint32_t (*encode_columns)(const EncodeArgs& args);
+  // The Hadamard transform of any size along rows or columns into `out`, [rows, cols] FP32 with row
+  // stride `out_stride`; the source is rounded to BF16 first. Handles NaN.
+  void (*hadamard_rows)(const Patch& x, int size, const SignMask& signs, float* out,
+                        int64_t out_stride);
+  void (*hadamard_columns)(const Patch& x, int size, const SignMask& signs, float* out,
+                           int64_t out_stride);
+};
+
+// Null where this build or this processor lacks the instruction set.
+const LaneKernels* ScalarKernels();
+const LaneKernels* Avx2Kernels();
+const LaneKernels* Avx512Kernels();
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LANE_KERNELS_H_

@@ -1,0 +1,33 @@
+// The lane kernels for scalar; BUILD gives this file its compiler flags. Only headers whose functions
+// are all forced inline may be included, or the linker could hand this file's instructions to others.
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/lane_kernels.h"
+
+namespace nibble::cpu {
+namespace scalar {
+constexpr int HadamardSpecMax = 128;
+#include "kernels/cpu/lane_tile.inc"
+// The next two build on the first.
+#include "kernels/cpu/lane_amax.inc"
+#include "kernels/cpu/lane_encode.inc"
+
+using Widest = float;
+constexpr LaneKernels kKernels = {
+    .name = "scalar",
+    .amax_rows = Amax<Widest, false>,
+    .amax_columns = Amax<Widest, true>,
+    .group_amax_rows = GroupAmax<Widest, false>,
+    .group_amax_columns = GroupAmax<Widest, true>,
+    .encode_rows = Encode<Widest, false>,
+    .encode_columns = Encode<Widest, true>,
+    .hadamard_rows = HadamardRows,
+    .hadamard_columns = HadamardColumns<Widest>,
+};
+}  // namespace scalar
+
+const LaneKernels* ScalarKernels() { return &scalar::kKernels; }
+
+}  // namespace nibble::cpu
