@@ -42,7 +42,8 @@ void ThreadPool::ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t, int)
   }
   for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i, 0);
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(+[](int* running) { return *running == 0; }, &running_));
+  mutex_.Await(absl::Condition(
+      +[](int* running) { return *running == 0; }, &running_));
 }
 
 void ThreadPool::Work(int thread) {

@@ -39,8 +39,8 @@ absl::Status OperandSpec::Validate() const {
   constexpr int kMaxSize = HadamardSpec::kMaxSize;
   const int size = hadamard.size;
   if (size != 0 && (size < 2 || size > kMaxSize || (size & (size - 1)) != 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "hadamard: size ", size, " is not a power of two from 2 to ", kMaxSize));
+    return absl::InvalidArgumentError(
+        absl::StrCat("hadamard: size ", size, " is not a power of two from 2 to ", kMaxSize));
   }
   if (hadamard.size != 0 && block.rows != 1 && block.rows != BlockShape::kWhole) {
     return absl::InvalidArgumentError(
@@ -49,10 +49,9 @@ absl::Status OperandSpec::Validate() const {
                      "along one of them"));
   }
   if (formula != FormulaVersion::kTe2_14 && format != Format::kNvfp4) {
-    return absl::InvalidArgumentError(absl::StrCat("formula: ",
-                                                   std::string(FormulaVersionName(formula)),
-                                                   " is a version of nvfp4, not of ",
-                                                   std::string(info.name)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("formula: ", std::string(FormulaVersionName(formula)),
+                     " is a version of nvfp4, not of ", std::string(info.name)));
   }
   return absl::OkStatus();
 }

@@ -37,7 +37,7 @@ struct HadamardSpec {
 
   int size = 0;
   SignChoice signs = SignChoice::kFixed;
-  uint64_t seed = 0;                          // of kSeeded
+  uint64_t seed = 0;                            // of kSeeded
   std::array<uint32_t, 4> mask = {0, 0, 0, 0};  // of kGiven: bit i set: sign i is negative
   friend bool operator==(const HadamardSpec&, const HadamardSpec&) = default;
 };

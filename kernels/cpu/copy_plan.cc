@@ -117,8 +117,8 @@ Patch CopyPlan::MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_
   return {scratch.transformed.data(), false, cols, rows, cols, false, {}};
 }
 
-void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows,
-                         int64_t cols, CopyScratch& scratch, CopyTotals& totals) {
+void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                         CopyScratch& scratch, CopyTotals& totals) {
   const Patch patch = MakePatch(x, row, col, rows, cols, scratch);
   if (per_line_) {
     const int64_t lines = columns() ? cols : rows;
@@ -161,28 +161,33 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
   const auto at = [&](int64_t line, int64_t group) {
     return columns() ? group * stride + line : line * stride + group;
   };
-  for (std::vector<float>* v : {&scratch.amax, &scratch.encode, &scratch.emulate, &scratch.decode}) {
+  for (std::vector<float>* v :
+       {&scratch.amax, &scratch.encode, &scratch.emulate, &scratch.decode}) {
     v->resize(lines * groups);
   }
   const bool from_data = !per_line_ && !per_tensor_;
+  const int64_t block_lines = from_data ? out_.block_rows() : 1;
+  // Row patches: of a block's rows the first holds the largest of all, unless the reference did it.
+  int64_t amax_lines = columns() ? block_lines : 1;
   if (from_data) {
-    const auto group_amax = columns() ? kernels_.group_amax_columns : kernels_.group_amax_rows;
-    uint32_t seen = group_amax(patch, scratch.amax.data(), stride);
+    float* amax = scratch.amax.data();
+    uint32_t seen = columns() ? kernels_.group_amax_columns(patch, amax, stride)
+                              : kernels_.group_amax_rows(patch, block_lines, amax, stride);
     if (seen >= kInfinity) {
-      const AmaxResult careful = ReferenceGroupAmax(patch, columns(), scratch.amax.data(), stride);
+      const AmaxResult careful = ReferenceGroupAmax(patch, columns(), amax, stride);
+      amax_lines = block_lines;
       seen = careful.amax_bits;
       if (!amax_pass_) totals.non_finite += careful.non_finite;
     }
     totals.amax_bits = std::max(totals.amax_bits, seen);
   }
-  const int64_t block_lines = from_data ? out_.block_rows() : 1;
   const int64_t block_groups = from_data ? out_.block_cols() / 16 : groups;
   const int scale_bytes = ScaleBytes(out_.format().scale);
   for (int64_t line = 0; line < lines; line += block_lines) {
     for (int64_t group = 0; group < groups; group += block_groups) {
       float amax = per_tensor_ ? amax_ : per_line_ ? line_amax_[line0 + line] : 0.0f;
       if (from_data) {
-        for (int64_t i = 0; i < block_lines; ++i) {
+        for (int64_t i = 0; i < amax_lines; ++i) {
           for (int64_t j = 0; j < block_groups; ++j) {
             amax = std::max(amax, scratch.amax[at(line + i, group + j)]);
           }
@@ -205,9 +210,11 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
         const bool first = from_data || ((per_line_ || line0 + line == 0) && group0 == 0);
         if (first) __builtin_memcpy(to, &scale.bits, scale_bytes);
       }
-      for (int64_t i = 0; i < block_lines; ++i) {
+      // Row patches keep one row of factors per block, columns one per column.
+      for (int64_t i = 0; i < (columns() ? block_lines : 1); ++i) {
         for (int64_t j = 0; j < block_groups; ++j) {
-          const int64_t k = at(line + i, group + j);
+          const int64_t k =
+              columns() ? at(line + i, group + j) : line / block_lines * stride + group + j;
           scratch.encode[k] = scale.encode;
           scratch.emulate[k] = scale.emulate;
           scratch.decode[k] = decode;
@@ -215,21 +222,20 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
       }
     }
   }
-  return {scratch.encode.data(), scratch.emulate.data(), scratch.decode.data(), stride};
+  int shift = 0;
+  while (!columns() && (int64_t{1} << shift) < block_lines) ++shift;
+  return {scratch.encode.data(), scratch.emulate.data(), scratch.decode.data(), stride, shift};
 }
 
 void CopyPlan::Encode(const EncodeArgs& args, CopyTotals& totals) const {
   StatSums stats;
   EncodeArgs run = args;
   if (args.stats != nullptr) run.stats = &stats;
-  const uint32_t seen =
-      columns() ? kernels_.encode_columns(run) : kernels_.encode_rows(run);
+  const uint32_t seen = columns() ? kernels_.encode_columns(run) : kernels_.encode_rows(run);
   if (seen >= kInfinity) {
     stats = StatSums();
     ReferenceEncode(run, columns());
-    if (!amax_pass_ && inline_nvfp4_) {
-      totals.non_finite += ReferenceAmax(args.x, columns()).non_finite;
-    }
+    if (counts_when_encoding()) totals.non_finite += ReferenceAmax(args.x, columns()).non_finite;
   } else if (inline_nvfp4_) {
     totals.amax_bits = std::max(totals.amax_bits, seen);
   }
@@ -250,6 +256,12 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   args.inline_nvfp4 = inline_nvfp4_;
   args.tensor = tensor_;
   args.norm = norm_;
+  constexpr int64_t kLargeOutput = int64_t{8}
+                                   << 20;  // bytes; about what caches hold for one thread
+  args.stream =
+      out_.code_bytes() * (out_.packed() ? 1 : 0) +
+          (out_.emulated_layout() != EmulatedLayout::kNone ? 2 * out_.rows() * out_.cols() : 0) >
+      kLargeOutput;
   args.round_emulated = format.scale == ScaleKind::kE8M0;
   if (copy_.statistics) args.stats = &totals.stats;
   if (!inline_nvfp4_) args.factors = BlockFactors(patch, line0, along0 / 16, scratch, totals);
@@ -263,8 +275,8 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
 
   if (out_.packed()) {
     args.codes_stride = out_.code_row_bytes();
-    args.codes = out_.codes() + line0 * args.codes_stride +
-                 along0 * ElementBits(format.element) / 8;
+    args.codes =
+        out_.codes() + line0 * args.codes_stride + along0 * ElementBits(format.element) / 8;
     if (inline_nvfp4_) {
       args.scales_stride = out_.scale_cols();
       args.scales = static_cast<uint8_t*>(out_.scales()) + line0 * args.scales_stride + along0 / 16;
@@ -273,9 +285,9 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   if (out_.emulated_layout() != EmulatedLayout::kNone) {
     args.emulated_transposed = columns() && out_.emulated_layout() == EmulatedLayout::kCopy;
     args.emulated_stride = args.emulated_transposed ? out_.copy_cols() : out_.cols();
-    args.emulated = out_.emulated() + (args.emulated_transposed
-                                           ? line0 * args.emulated_stride + along0
-                                           : row * args.emulated_stride + col);
+    args.emulated =
+        out_.emulated() + (args.emulated_transposed ? line0 * args.emulated_stride + along0
+                                                    : row * args.emulated_stride + col);
   }
 
   // The lane kernels take whole groups of 16; a ragged end (tensor-wide blocks only) is the
@@ -300,10 +312,10 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   rest.factors.decode += factors;
   if (rest.codes != nullptr) rest.codes += whole * ElementBits(format.element) / 8;
   if (rest.emulated != nullptr) {
-    rest.emulated +=
-        columns() && !args.emulated_transposed ? whole * args.emulated_stride : whole;
+    rest.emulated += columns() && !args.emulated_transposed ? whole * args.emulated_stride : whole;
   }
   ReferenceEncode(rest, columns());
+  if (counts_when_encoding()) totals.non_finite += ReferenceAmax(rest.x, columns()).non_finite;
 }
 
 void CopyPlan::Finish(const CopyTotals& totals) const {

@@ -37,10 +37,13 @@ class CopyPlan {
   int64_t row_unit() const;
   int64_t col_unit() const;
 
+  // Whether a patch keeps factors per group, or finds its scales in registers.
+  bool uses_factors() const { return !inline_nvfp4_; }
+
   // Whether the tensor's amax (or each line's) must be known before quantising, and is not given.
   bool needs_amax_pass() const { return amax_pass_; }
-  // Over a patch at (row, col) of the source. Lines of a per-line format go to `line_amax_`: patches
-  // run one at a time there (`serial_amax_pass`), all others on any thread.
+  // Over a patch at (row, col) of the source. Lines of a per-line format go to `line_amax_`:
+  // patches run one at a time there (`serial_amax_pass`), all others on any thread.
   bool serial_amax_pass() const { return per_line_; }
   void AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
                  CopyScratch& scratch, CopyTotals& totals);
@@ -53,6 +56,10 @@ class CopyPlan {
   void Finish(const CopyTotals& totals) const;
 
  private:
+  // Bad numbers are counted where amax is found: in its own pass, with the block factors, or, where
+  // amax was given and there are no factors from the data, by whoever encodes.
+  bool counts_when_encoding() const { return !amax_pass_ && (inline_nvfp4_ || per_tensor_); }
+
   Patch MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
                   CopyScratch& scratch) const;
   // Group factors of a patch, and its block scales.

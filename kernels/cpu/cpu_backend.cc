@@ -54,8 +54,8 @@ std::string CpuBackend::Name() const {
 namespace {
 
 // How a request is cut. A task is a run of patches down the same columns, so that the lines of a
-// transposed copy's scales are still in the cache when the next patch adds to them; a patch is small
-// enough that the second copy finds the source in the cache.
+// transposed copy's scales are still in the cache when the next patch adds to them; a patch is
+// small enough that the second copy finds the source in the cache.
 struct Grid {
   int64_t rows, cols, task_rows, patch_rows, patch_cols, across;
 
@@ -75,20 +75,23 @@ Grid CutIntoPatches(const ConstMatrix& x, const std::vector<CopyPlan>& plans, in
   int64_t row_unit = 1;
   int64_t col_unit = 16;
   bool columns = false;
+  bool factors = false;
   for (const CopyPlan& plan : plans) {
     row_unit = std::max(row_unit, plan.row_unit());
     col_unit = std::max(col_unit, plan.col_unit());
     columns |= plan.columns();
+    factors |= plan.uses_factors();
   }
-  constexpr int64_t kPatchRows = 128;
-  // Multiples of every unit. Row copies alone stream along whole rows.
-  const int64_t patch_cols = columns ? 512 : 8192;
   constexpr int64_t kTaskRows = 1024;
+  // All are multiples of every unit. Row copies alone stream along whole rows; what keeps factors per
+  // group takes few rows at a time, or they would crowd the source out of the cache.
+  const int64_t patch_rows = !columns && factors ? std::max<int64_t>(row_unit, 16) : 128;
+  const int64_t patch_cols = columns ? 512 : 8192 * 16 / std::max<int64_t>(row_unit, 16);
   Grid grid = {x.rows, x.cols, row_unit, 0, std::max(patch_cols, col_unit), 0};
   grid.across = (x.cols + grid.patch_cols - 1) / grid.patch_cols;
   // Rows per task: a whole number of patches once there are enough tasks for the threads.
   while (grid.task_rows < kTaskRows && grid.tasks() > 8 * threads) grid.task_rows *= 2;
-  grid.patch_rows = std::min(grid.task_rows, kPatchRows);
+  grid.patch_rows = std::min(grid.task_rows, patch_rows);
   return grid;
 }
 

@@ -28,7 +28,7 @@ class HostMemory : public Memory {
 class CpuBackend : public Backend {
  public:
   struct Options {
-    int threads = 0;                // 0: every processor
+    int threads = 0;              // 0: every processor
     std::optional<cpu::Isa> isa;  // unset: the best there is
   };
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Options& options);

@@ -1,9 +1,10 @@
-// The inner loops of the CPU quantisers, once per instruction set. Each works on a patch of the source
-// that its caller chose to fit the caches, on one thread.
+// The inner loops of the CPU quantisers, once per instruction set. Each works on a patch of the
+// source that its caller chose to fit the caches, on one thread.
 //
-// Their promise: for a patch without NaN they give the bits of cpu/reference.h. They do not look for
-// NaN; they return the largest |x| they saw as FP32 bits, and the caller redoes a patch whose result
-// is above infinity with the reference. That keeps every test for bad numbers out of the inner loop.
+// Their promise: for a patch without NaN they give the bits of cpu/reference.h. They do not look
+// for NaN; they return the largest |x| they saw as FP32 bits, and the caller redoes a patch whose
+// result is above infinity with the reference. That keeps every test for bad numbers out of the
+// inner loop.
 //
 // Ownership: borrows all pointers. Thread-safety: pure, but for the memory written through `args`.
 #ifndef NIBBLE_KERNELS_CPU_LANE_KERNELS_H_
@@ -19,27 +20,30 @@
 
 namespace nibble::cpu {
 
-// A patch of a high-precision matrix. Rows are a multiple of 16 where it is read by columns, columns
-// where it is read by rows: groups of 16 along the quantised direction are whole.
+// A patch of a high-precision matrix. Rows are a multiple of 16 where it is read by columns,
+// columns where it is read by rows: groups of 16 along the quantised direction are whole.
 struct Patch {
   const void* data;
   bool bf16;
   int64_t stride;
   int64_t rows;
   int64_t cols;
-  // A Hadamard transform of size 16 done in registers; other sizes come prepared (see `hadamard_*`).
+  // A Hadamard transform of size 16 done in registers; other sizes come prepared (see
+  // `hadamard_*`).
   bool hadamard16;
   // Of that transform: 0 or 0x80000000 per element.
   uint32_t sign_bits[16];
 };
 
 // Where the factors of each group of 16 are: element (copy row, group) of a row patch lies at
-// [row · stride + group], of a column patch at [group · stride + column].
+// [(row >> line_shift) · stride + group], since rows of one block share them; of a column patch at
+// [group · stride + column].
 struct GroupFactors {
   const float* encode = nullptr;   // 0 for a block whose scale is 0: its codes become +0
   const float* emulate = nullptr;  // block scale, or 1 where it stays out of the BF16 operand
   const float* decode = nullptr;   // normalised, for statistics
   int64_t stride = 0;
+  int line_shift = 0;
 };
 
 struct EncodeArgs {
@@ -62,6 +66,7 @@ struct EncodeArgs {
   uint16_t* emulated = nullptr;
   int64_t emulated_stride = 0;
   bool emulated_transposed = false;  // column patches: write the copy's layout, not the source's
+  bool stream = false;  // outputs too large to be found in the cache later: write around it
   bool round_emulated = false;       // code · scale may not be exact in BF16 (subnormal MX scales)
   StatSums* stats = nullptr;
   StatNorm norm;
@@ -72,8 +77,9 @@ struct LaneKernels {
   // Largest |x| of a patch, as FP32 bits.
   uint32_t (*amax_rows)(const Patch& x);
   uint32_t (*amax_columns)(const Patch& x);
-  // Largest |x| of each group of 16, laid out like GroupFactors; returns the largest of all.
-  uint32_t (*group_amax_rows)(const Patch& x, float* out, int64_t stride);
+  // Largest |x| of each group of 16, laid out like GroupFactors; returns the largest of all. Row
+  // patches take `lines` rows together and write the first row of each such set (no transform then).
+  uint32_t (*group_amax_rows)(const Patch& x, int64_t lines, float* out, int64_t stride);
   uint32_t (*group_amax_columns)(const Patch& x, float* out, int64_t stride);
   uint32_t (*encode_rows)(const EncodeArgs& args);
   uint32_t (*encode_columns)(const EncodeArgs& args);

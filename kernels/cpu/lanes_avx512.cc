@@ -1,5 +1,6 @@
-// The lane kernels for avx512; BUILD gives this file its compiler flags. Only headers whose functions
-// are all forced inline may be included, or the linker could hand this file's instructions to others.
+// The lane kernels for avx512; BUILD gives this file its compiler flags. Only headers whose
+// functions are all forced inline may be included, or the linker could hand this file's
+// instructions to others.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -8,7 +9,7 @@
 
 namespace nibble::cpu {
 namespace avx512 {
-constexpr int HadamardSpecMax = 128;
+constexpr int kMaxHadamardSize = 128;
 #include "kernels/cpu/lane_tile.inc"
 // The next two build on the first.
 #include "kernels/cpu/lane_amax.inc"
@@ -19,8 +20,8 @@ constexpr LaneKernels kKernels = {
     .name = "avx512",
     .amax_rows = Amax<Widest, false>,
     .amax_columns = Amax<Widest, true>,
-    .group_amax_rows = GroupAmax<Widest, false>,
-    .group_amax_columns = GroupAmax<Widest, true>,
+    .group_amax_rows = GroupAmaxRows<Widest>,
+    .group_amax_columns = GroupAmaxColumns<Widest>,
     .encode_rows = Encode<Widest, false>,
     .encode_columns = Encode<Widest, true>,
     .hadamard_rows = HadamardRows,
@@ -30,7 +31,7 @@ constexpr LaneKernels kKernels = {
 
 const LaneKernels* Avx512Kernels() {
   const bool supported = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return supported ? &avx512::kKernels : nullptr;
 }
 

@@ -61,8 +61,8 @@ Code RoundTo(float value, bool stochastic, uint32_t random) {
   const uint32_t bits = MagnitudeBits(value);
   // E2M1 has no NaN; the FP8 formats keep it, so that it shows in whatever is computed from it.
   if (bits > kInfinity) return {E::kNanCode, E::kBits == 4 ? E::Max() : value};
-  const RoundedLanes<float> rounded = stochastic ? E::template Stochastic<float>(bits, random)
-                                                 : E::template Nearest<float>(bits);
+  const RoundedLanes<float> rounded =
+      stochastic ? E::template Stochastic<float>(bits, random) : E::template Nearest<float>(bits);
   const uint32_t sign = BitsOf<float>(value) >> 31 ? E::kSignBit : 0u;
   return {(rounded.code & E::kMagnitudeMask) | sign, rounded.magnitude};
 }
@@ -90,7 +90,8 @@ void EncodeGroup(const EncodeArgs& args, bool columns, int64_t line, int64_t ind
     if (args.stats != nullptr) AddScale(*args.stats, scale.magnitude);
   } else {
     const int64_t stride = args.factors.stride;
-    const int64_t at = columns ? index * stride + line : line * stride + index;
+    const int64_t at =
+        columns ? index * stride + line : (line >> args.factors.line_shift) * stride + index;
     encode = args.factors.encode[at];
     emulate = args.factors.emulate[at];
     if (args.stats != nullptr) decode = args.factors.decode[at];
@@ -123,8 +124,8 @@ void EncodeGroup(const EncodeArgs& args, bool columns, int64_t line, int64_t ind
     }
     if (args.emulated != nullptr) {
       const bool natural = columns && !args.emulated_transposed;
-      const int64_t at = natural ? along * args.emulated_stride + line
-                                 : line * args.emulated_stride + along;
+      const int64_t at =
+          natural ? along * args.emulated_stride + line : line * args.emulated_stride + along;
       const uint16_t sign = code.code & E::kSignBit ? 0x8000u : 0u;
       args.emulated[at] =
           static_cast<uint16_t>((RoundToBf16Bits<float>(code.magnitude * emulate) >> 16) | sign);

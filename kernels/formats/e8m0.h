@@ -1,4 +1,5 @@
-// E8M0: powers of two 2^(code-127), the block scale of the MX formats. 255 is NaN and never written.
+// E8M0: powers of two 2^(code-127), the block scale of the MX formats. 255 is NaN and never
+// written.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_E8M0_H_

@@ -1,5 +1,6 @@
-// The random Hadamard transform of n = 2..128 values: y_j = n^-1/2 · Σ_i sign_i · x_i · (-1)^popcount(i&j).
-// Inputs BF16, sums FP32 as butterflies of growing stride, result rounded to BF16.
+// The random Hadamard transform of n = 2..128 values: y_j = n^-1/2 · Σ_i sign_i · x_i ·
+// (-1)^popcount(i&j). Inputs BF16, sums FP32 as butterflies of growing stride, result rounded to
+// BF16.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_HADAMARD_H_
@@ -22,8 +23,7 @@ struct SignMask {
 
 // The paper's vector, + + + - + - - - - - - + - + - -, repeated for sizes above 16.
 inline constexpr uint32_t kDefaultSigns16 = 0xd7e8u;
-inline constexpr SignMask kDefaultSigns = {
-    {0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u}};
+inline constexpr SignMask kDefaultSigns = {{0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u}};
 
 // fp32(n^-1/2); exact for 4, 16 and 64.
 NIBBLE_LANES float HadamardNorm(int n) {
@@ -45,8 +45,8 @@ NIBBLE_LANES float HadamardNorm(int n) {
   }
 }
 
-// In place on x[0], x[stride], …: n values that BF16 holds exactly. Each F may be one value or lanes
-// of independent transforms.
+// In place on x[0], x[stride], …: n values that BF16 holds exactly. Each F may be one value or
+// lanes of independent transforms.
 template <class F>
 NIBBLE_LANES void HadamardBf16(F* x, int n, int stride, const SignMask& signs) {
   for (int i = 0; i < n; ++i) {

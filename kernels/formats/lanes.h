@@ -1,6 +1,6 @@
 // Lane-generic arithmetic: every formula in this room is a template over F, where F is `float` or a
-// vector of floats (GCC vector extension), so that the scalar oracle, the CPU's vector paths and the
-// CUDA kernels run one text. CUDA instantiates it with `float` only.
+// vector of floats (GCC vector extension), so that the scalar oracle, the CPU's vector paths and
+// the CUDA kernels run one text. CUDA instantiates it with `float` only.
 //
 // Everything here is forced inline: the CPU paths are compiled once per instruction set, and an
 // out-of-line copy could be merged by the linker across them.
@@ -21,8 +21,8 @@
 #define NIBBLE_LANES inline __attribute__((always_inline))
 #endif
 
-// Unrolls the loop that follows; `n` is its trip count. nvcc knows its own pragma only, and its host
-// pass hands pragmas to a compiler that does not know it.
+// Unrolls the loop that follows; `n` is its trip count. nvcc knows its own pragma only, and its
+// host pass hands pragmas to a compiler that does not know it.
 #define NIBBLE_PRAGMA(text) _Pragma(#text)
 #if defined(__CUDA_ARCH__)
 #define NIBBLE_UNROLL(n) NIBBLE_PRAGMA(unroll)
@@ -146,8 +146,8 @@ NIBBLE_LANES void MultiplyWide(uint32_t a, uint32_t b, uint32_t& high, uint32_t&
 }
 
 #if !defined(__CUDACC__)
-// Vectors do this in 64-bit lanes that hold a 32-bit value in their lower half; what is in the upper
-// half never matters, so the product itself serves as the low word.
+// Vectors do this in 64-bit lanes that hold a 32-bit value in their lower half; what is in the
+// upper half never matters, so the product itself serves as the low word.
 template <int kN>
 struct WideVector {
   typedef uint64_t U __attribute__((vector_size(8 * kN)));

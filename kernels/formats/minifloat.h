@@ -105,8 +105,7 @@ struct Minifloat {
     const U magnitude = code & kMagnitudeMask;
     const U sign = (code & kSignBit) << (32 - kBits);
     // A subnormal code c is c steps of 2^(min-M). The normal case reads the bits in place.
-    const U normal =
-        (magnitude << (23 - kMantissaBits)) + ((kMinExponent - 1u) << 23);
+    const U normal = (magnitude << (23 - kMantissaBits)) + ((kMinExponent - 1u) << 23);
     const F subnormal = ToFloat<F>(BitCast<LaneI<F>>(magnitude)) *
                         BitCast<float>((kMinExponent - kMantissaBits) << 23);
     const U bits = magnitude < SplatBits<U>(1u << kMantissaBits) ? BitsOf<F>(subnormal) : normal;

@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon et al., Random123): 128 random bits as a pure function of a 64-bit key and a
-// 128-bit counter. What is drawn depends on what is rounded, never on time, thread or launch shape.
+// Philox4x32-10 (Salmon et al., Random123): 128 random bits as a pure function of a 64-bit key and
+// a 128-bit counter. What is drawn depends on what is rounded, never on time, thread or launch
+// shape.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_PHILOX_H_
@@ -41,7 +42,8 @@ NIBBLE_LANES PhiloxWords<U> Philox4x32(PhiloxWords<U> counter, uint32_t key_low,
 }
 
 // Names the draws of one copy of one tensor at one step; element indices are global (the unsharded
-// tensor's, row-major in the copy being quantised), so the bits do not depend on the number of ranks.
+// tensor's, row-major in the copy being quantised), so the bits do not depend on the number of
+// ranks.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t stream = 0;  // names the tensor and its copy
@@ -68,7 +70,7 @@ NIBBLE_LANES void RoundingBitsPair(const RandomStream& random, U block_a, U bloc
   b = {{block_b, block_b >> 32, stream, step}};
   uint32_t key_low = static_cast<uint32_t>(random.seed);
   uint32_t key_high = static_cast<uint32_t>(random.seed >> 32);
-#pragma GCC unroll 10
+  NIBBLE_UNROLL(10)
   for (int round = 0; round < 10; ++round) {
     PhiloxRound<U>(a, key_low, key_high);
     PhiloxRound<U>(b, key_low, key_high);

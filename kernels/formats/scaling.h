@@ -18,23 +18,22 @@ inline constexpr uint32_t kFloatMaxBits = 0x7f7fffffu;
 
 template <class F>
 NIBBLE_LANES F AtMostFloatMax(F positive) {
-  return FromBits<F>(
-      MinBits<LaneU<F>>(BitsOf<F>(positive), SplatBits<LaneU<F>>(kFloatMaxBits)));
+  return FromBits<F>(MinBits<LaneU<F>>(BitsOf<F>(positive), SplatBits<LaneU<F>>(kFloatMaxBits)));
 }
 
 // NVFP4: E2M1 elements, an E4M3 scale per block, an FP32 scale per tensor.
 struct Nvfp4 {
   static constexpr float kOneSixth = BitCast<float>(0x3e2aaaabu);
-  static constexpr float kOneOver2688 = BitCast<float>(0x39c30c31u);       // 1 / (6 · 448)
-  static constexpr float kOneOver36x448x448 = BitCast<float>(0x34149b93u); // 1 / (6 · 448)²
+  static constexpr float kOneOver2688 = BitCast<float>(0x39c30c31u);        // 1 / (6 · 448)
+  static constexpr float kOneOver36x448x448 = BitCast<float>(0x34149b93u);  // 1 / (6 · 448)²
 
   // What the whole tensor shares; computed once from its amax.
   struct TensorScale {
     float amax;
-    float encode;          // S_enc
-    float encode_over_6;   // S_enc · fp32(1/6)
-    float decode;          // 1 / S_enc
-    bool divide_first;     // the formula of Transformer Engine before 2.14
+    float encode;         // S_enc
+    float encode_over_6;  // S_enc · fp32(1/6)
+    float decode;         // 1 / S_enc
+    bool divide_first;    // the formula of Transformer Engine before 2.14
   };
 
   NIBBLE_LANES static TensorScale ForTensor(float amax, bool divide_first) {

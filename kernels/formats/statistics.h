@@ -22,26 +22,28 @@ struct StatSums {
   uint64_t square_coarse = 0;  // Σx², likewise
   uint64_t square_fine = 0;
   uint64_t nonzero = 0;
-  uint64_t underflow = 0;  // non-zero that became zero
-  uint64_t clipped = 0;    // beyond the element's largest value after scaling
+  uint64_t underflow = 0;            // non-zero that became zero
+  uint64_t clipped = 0;              // beyond the element's largest value after scaling
   uint64_t min_scale = 0xffffffffu;  // FP32 bits of the smallest non-zero block scale
   uint64_t max_scale = 0;            // and of the largest
 
   friend bool operator==(const StatSums&, const StatSums&) = default;
 };
 
-// 2^-exponent(largest), kept normal, and the amax of the tensor scale in that unit. Zero for a largest
-// value that is not finite: every sum is then zero and the non-finite count tells.
+// 2^-exponent(largest), and the amax of the tensor scale in that unit. Zero for a
+// largest value that is not finite: every sum is then zero and the non-finite count tells.
 struct StatNorm {
   float factor;
   float amax;
 };
-// `largest`: the largest |x| there is; `amax`: what the scales were made from, the same unless chosen.
+// `largest`: the largest |x| there is; `amax`: what the scales were made from, the same unless
+// chosen.
 NIBBLE_LANES StatNorm StatNormFor(float largest, float amax) {
   const uint32_t exponent = BitsOf<float>(largest) >> 23;
   if (exponent >= 255) return {0.0f, 0.0f};
-  const uint32_t inverse = exponent < 1 ? 253u : exponent > 253 ? 1u : 254u - exponent;
-  const float factor = FromBits<float>(inverse << 23);
+  // 2^126 at most; 2^-127 at least, which is subnormal but exact.
+  const uint32_t inverse = exponent == 0 ? 253u : 254u - exponent;
+  const float factor = FromBits<float>(inverse == 0 ? 0x00400000u : inverse << 23);
   return {factor, amax * factor};
 }
 NIBBLE_LANES StatNorm StatNormFor(float amax) { return StatNormFor(amax, amax); }

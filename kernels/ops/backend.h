@@ -1,11 +1,11 @@
-// One operation, two backends: whoever trains or quantises speaks to this interface, and CPU and CUDA
-// give the same bits behind it.
+// One operation, two backends: whoever trains or quantises speaks to this interface, and CPU and
+// CUDA give the same bits behind it.
 //
 // Execution model: each backend is one queue. Operations are checked when called (a bad request is
 // refused before anything runs), then run in the order of the calls, possibly after the call has
 // returned; what they write, amax and statistics included, lies in the backend's memory, so that no
-// step needs a round trip to the host. Synchronize waits for the queue and returns the first failure
-// of what ran in it.
+// step needs a round trip to the host. Synchronize waits for the queue and returns the first
+// failure of what ran in it.
 //
 // Thread-safety: one thread at a time per backend object. The CPU backend runs operations in the
 // call itself, spread over its threads.

@@ -24,6 +24,11 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
   const Placement& place = request.placement;
   const int64_t along = orientation == Orientation::kRow ? place.first_col : place.first_row;
   const int64_t global = orientation == Orientation::kRow ? place.global_cols : place.global_rows;
+  if (out.spec().rounding == Rounding::kStochastic && along > 0 && global == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        which, " copy: placement at ", along,
+        " does not say how long the unsharded tensor is, which random bits depend on"));
+  }
   if (out.spec().rounding == Rounding::kStochastic && (along % 16 != 0 || global % 16 != 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat(which, " copy: placement at ", along, " of ", global,

@@ -24,8 +24,8 @@ struct CopyRequest {
   RandomStream random;
   // Fills QuantHead::stats. They need amax before the quantising pass, in every format.
   bool statistics = false;
-  // The largest |x| there is, where `amax` was chosen smaller than that: sums of squares are kept in
-  // units of it and saturate beyond. Null: `amax` (or the one found) serves.
+  // The largest |x| there is, where `amax` was chosen smaller than that: sums of squares are kept
+  // in units of it and saturate beyond. Null: `amax` (or the one found) serves.
   const float* statistics_amax = nullptr;
 };
 
@@ -45,8 +45,8 @@ struct QuantizeRequest {
   CopyRequest column;
 };
 
-// Shapes, orientations and placement agree, and something is asked for; every backend calls it first.
-// InvalidArgument names the copy, the field and both values.
+// Shapes, orientations and placement agree, and something is asked for; every backend calls it
+// first. InvalidArgument names the copy, the field and both values.
 absl::Status Validate(const QuantizeRequest& request);
 
 }  // namespace nibble

@@ -11,8 +11,8 @@
 namespace nibble {
 
 struct QuantStats {
-  double relative_error;        // ‖x − x̂‖ / ‖x‖; 0 for a tensor of zeros, NaN where amax is infinite
-  double snr_db;                // −20 log10 of it; +inf for an exact copy
+  double relative_error;  // ‖x − x̂‖ / ‖x‖; 0 for a tensor of zeros, NaN where amax is infinite
+  double snr_db;          // −20 log10 of it; +inf for an exact copy
   double relative_mse;          // its square
   double underflow;             // fraction of the non-zero values that became zero
   double clipped;               // fraction of all values beyond the largest code

@@ -8,8 +8,8 @@ namespace {
 absl::Status CheckMultiple(const char* dimension, int64_t size, int64_t of, const char* what,
                            const std::string& spec) {
   if (of == BlockShape::kWhole || size % of == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(dimension, " = ", size, " is not a multiple of the ", what, " ", of, " of ", spec));
+  return absl::InvalidArgumentError(absl::StrCat(
+      dimension, " = ", size, " is not a multiple of the ", what, " ", of, " of ", spec));
 }
 
 absl::Status CheckShape(const QuantizedTensor::Options& options) {

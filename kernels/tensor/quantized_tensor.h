@@ -30,9 +30,10 @@ enum class Orientation : uint8_t {
 // BF16 GEMMs take any transposition, so the source's own layout saves a transposed write.
 enum class EmulatedLayout : uint8_t { kNone, kSource, kCopy };
 
-// What a quantisation says about its tensor; lives in the tensor's memory so that no step waits for it.
+// What a quantisation says about its tensor; lives in the tensor's memory so that no step waits for
+// it.
 struct QuantHead {
-  float amax = 0;           // of what was quantised (after the Hadamard transform); NaN left out
+  float amax = 0;  // of what was quantised (after the Hadamard transform); NaN left out
   uint32_t reserved = 0;
   uint64_t non_finite = 0;  // NaN and infinities among what was quantised
   StatSums stats;           // where statistics were asked for
@@ -75,9 +76,7 @@ class QuantizedTensor {
 
   // [copy_rows, copy_cols] elements of format().element; FP4 packs two to a byte, even one low.
   uint8_t* codes() const { return codes_.data<uint8_t>(); }
-  int64_t code_row_bytes() const {
-    return copy_cols() * ElementBits(format().element) / 8;
-  }
+  int64_t code_row_bytes() const { return copy_cols() * ElementBits(format().element) / 8; }
   // [scale_rows, scale_cols] of format().scale.
   void* scales() const { return scales_.data(); }
   // BF16 operand: code · block scale where that is exact in BF16 (FormatInfo::exact_in_bf16), the
@@ -86,9 +85,7 @@ class QuantizedTensor {
   QuantHead* head() const { return head_.data<QuantHead>(); }
 
   int64_t code_bytes() const { return copy_rows() * code_row_bytes(); }
-  int64_t scale_bytes() const {
-    return scale_rows() * scale_cols() * ScaleBytes(format().scale);
-  }
+  int64_t scale_bytes() const { return scale_rows() * scale_cols() * ScaleBytes(format().scale); }
 
   // "nvfp4 1x16 stochastic column copy of [4096, 1024]".
   std::string Name() const;
