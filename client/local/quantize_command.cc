@@ -1,0 +1,238 @@
+#include "client/local/quantize_command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/local/quantize_file.h"
+
+namespace nibble {
+namespace {
+
+struct Flags {
+  std::string input, output;
+  std::string format, block, rounding = "nearest", signs = "fixed", formula = "te-2.14";
+  std::string print = "table";
+  std::string isa;
+  int hadamard = 0;
+  uint64_t signs_seed = 0;
+  bool transpose = false;
+  uint64_t seed = 0;
+  uint32_t stream = 0, step = 0;
+  std::string amax;
+  int threads = 0;
+};
+
+std::string FormatNames() {
+  std::string names;
+  for (const FormatInfo& info : AllFormats()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(info.name));
+  }
+  return names;
+}
+
+// "0xd7e8", up to 128 bits; bit i set: sign of element i is negative.
+absl::StatusOr<std::array<uint32_t, 4>> ParseSignMask(std::string text) {
+  const std::string original = text;
+  if (text.rfind("0x", 0) == 0 || text.rfind("0X", 0) == 0) text = text.substr(2);
+  std::array<uint32_t, 4> mask = {};
+  bool good = !text.empty() && text.size() <= 32;
+  for (size_t i = 0; good && i < text.size(); ++i) {
+    const char digit = text[text.size() - 1 - i];
+    good = absl::ascii_isxdigit(static_cast<unsigned char>(digit));
+    const uint32_t value = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
+    if (good) mask[i / 8] |= value << (4 * (i % 8));
+  }
+  if (good) return mask;
+  return absl::InvalidArgumentError(
+      absl::StrCat("signs: '", original,
+                   "' is neither fixed, seeded, none nor a hexadecimal mask of 1 to 32 digits"));
+}
+
+absl::StatusOr<QuantizeFileOptions> ToOptions(const Flags& flags) {
+  QuantizeFileOptions options;
+  options.input = flags.input;
+  options.output = flags.output;
+  const std::optional<Format> format = ParseFormat(flags.format);
+  if (!format) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("format: '", flags.format, "' is not one of ", FormatNames()));
+  }
+  options.spec = OperandSpec::Of(*format);
+  if (!flags.block.empty()) {
+    const std::optional<BlockShape> block = ParseBlockShape(flags.block);
+    if (!block) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("block: '", flags.block, "' is not ROWSxCOLUMNS, such as 1x16"));
+    }
+    options.spec.block = *block;
+  }
+  options.spec.rounding = flags.rounding == "nearest" ? Rounding::kNearest : Rounding::kStochastic;
+  options.spec.formula =
+      flags.formula == "te-2.14" ? FormulaVersion::kTe2_14 : FormulaVersion::kTePre2_14;
+  HadamardSpec& hadamard = options.spec.hadamard;
+  hadamard.size = flags.hadamard;
+  if (flags.signs == "none") {
+    hadamard.signs = SignChoice::kNone;
+  } else if (flags.signs == "seeded") {
+    hadamard.signs = SignChoice::kSeeded;
+    hadamard.seed = flags.seed;
+  } else if (flags.signs != "fixed") {
+    const absl::StatusOr<std::array<uint32_t, 4>> mask = ParseSignMask(flags.signs);
+    if (!mask.ok()) return mask.status();
+    hadamard.signs = SignChoice::kGiven;
+    hadamard.mask = *mask;
+  }
+  options.transpose = flags.transpose;
+  options.random = {flags.seed, flags.stream, flags.step};
+  if (!flags.amax.empty()) {
+    float amax;
+    if (!absl::SimpleAtof(flags.amax, &amax)) {
+      return absl::InvalidArgumentError(absl::StrCat("amax: '", flags.amax, "' is not a number"));
+    }
+    options.amax = amax;
+  }
+  options.threads = flags.threads;
+  for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+    if (cpu::IsaName(isa) == flags.isa) options.isa = isa;
+  }
+  return options;
+}
+
+std::string ShapeName(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+void PrintTable(const Flags& flags, const QuantizeFileOptions& options,
+                const QuantizeFileReport& report) {
+  size_t width = 6;
+  size_t shape_width = 5;
+  for (const QuantizedTensorReport& tensor : report.tensors) {
+    width = std::max(width, tensor.name.size());
+    shape_width = std::max(shape_width, ShapeName(tensor.shape).size());
+  }
+  absl::PrintF("%s%s -> %s (%s)\n", options.spec.Name(), options.transpose ? " transposed" : "",
+               flags.output, report.backend);
+  absl::PrintF("%-*s  %-*s  %11s  %9s  %8s  %10s  %9s  %10s\n", width, "tensor", shape_width,
+               "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped", "non-finite");
+  for (const QuantizedTensorReport& tensor : report.tensors) {
+    const QuantStats& stats = tensor.stats;
+    absl::PrintF("%-*s  %-*s  %11.5g  %9.5f  %8.2f  %9.4f%%  %8.4f%%  %10d\n", width, tensor.name,
+                 shape_width, ShapeName(tensor.shape), stats.amax, stats.relative_error,
+                 stats.snr_db, 100 * stats.underflow, 100 * stats.clipped, stats.non_finite);
+  }
+}
+
+// JSON has no infinity and no NaN: null stands for both, and non_finite and amax say why.
+nlohmann::json Number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+void PrintJson(const Flags& flags, const QuantizeFileOptions& options,
+               const QuantizeFileReport& report) {
+  nlohmann::ordered_json out;
+  out["format"] = flags.format;
+  out["block"] = BlockShapeName(options.spec.block);
+  out["rounding"] = flags.rounding;
+  out["hadamard"] = flags.hadamard;
+  out["transpose"] = options.transpose;
+  out["formula"] = flags.formula;
+  out["backend"] = report.backend;
+  out["output"] = flags.output;
+  out["tensors"] = nlohmann::ordered_json::array();
+  for (const QuantizedTensorReport& tensor : report.tensors) {
+    const QuantStats& stats = tensor.stats;
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"shape", tensor.shape},
+                              {"amax", Number(stats.amax)},
+                              {"relative_error", Number(stats.relative_error)},
+                              {"snr_db", Number(stats.snr_db)},
+                              {"underflow", Number(stats.underflow)},
+                              {"clipped", Number(stats.clipped)},
+                              {"non_finite", stats.non_finite},
+                              {"scale_spread_octaves", Number(stats.scale_spread_octaves)}});
+  }
+  out["left_out"] = report.left_out;
+  std::puts(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+int Run(const Flags& flags) {
+  const absl::StatusOr<QuantizeFileOptions> options = ToOptions(flags);
+  absl::Status status = options.status();
+  if (status.ok()) {
+    const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(*options);
+    status = report.status();
+    if (status.ok()) {
+      (flags.print == "json" ? PrintJson : PrintTable)(flags, *options, *report);
+      uint64_t non_finite = 0;
+      for (const QuantizedTensorReport& tensor : report->tensors) {
+        non_finite += tensor.stats.non_finite;
+      }
+      if (non_finite > 0) {
+        absl::FPrintF(stderr, "nibble quantize: warning: %d values are NaN or infinite\n",
+                      non_finite);
+      }
+      if (!report->left_out.empty()) {
+        absl::FPrintF(stderr, "nibble quantize: left out %d tensors that are not 2-D F32 or BF16\n",
+                      report->left_out.size());
+      }
+      return 0;
+    }
+  }
+  absl::FPrintF(stderr, "nibble quantize: %s\n", std::string(status.message()));
+  return 1;
+}
+
+}  // namespace
+
+void AddQuantizeCommand(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("quantize", "Quantise every 2-D F32 or BF16 tensor of a safetensors file");
+  command->add_option("IN", flags->input, "safetensors file to read")->required();
+  command->add_option("OUT", flags->output, "safetensors file to write")->required();
+  command->add_option("--format", flags->format, FormatNames())->required();
+  command->add_option("--block", flags->block,
+                      "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; the "
+                      "format's first by default");
+  command->add_option("--rounding", flags->rounding, "nearest or stochastic")
+      ->check(CLI::IsMember({"nearest", "stochastic"}))
+      ->capture_default_str();
+  command
+      ->add_option("--hadamard", flags->hadamard,
+                   "size (2 to 128) of a Hadamard transform along the quantised direction; 0: none")
+      ->capture_default_str();
+  command
+      ->add_option("--signs", flags->signs,
+                   "of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
+                   "whose bit i makes sign i negative")
+      ->capture_default_str();
+  command->add_flag("--transpose", flags->transpose,
+                    "quantise along the columns: outputs have the transposed shape");
+  command->add_option("--seed", flags->seed, "of stochastic rounding")->capture_default_str();
+  command->add_option("--stream", flags->stream, "of stochastic rounding: names the tensor's copy")
+      ->capture_default_str();
+  command->add_option("--step", flags->step, "of stochastic rounding: the training step")
+      ->capture_default_str();
+  command->add_option("--amax", flags->amax,
+                      "largest magnitude to scale for, instead of the tensor's");
+  command->add_option("--formula", flags->formula, "version of the nvfp4 scale formula")
+      ->check(CLI::IsMember({"te-2.14", "te-pre-2.14"}))
+      ->capture_default_str();
+  command->add_option("-o,--output", flags->print, "what to print: table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "0: one per processor")->capture_default_str();
+  command->add_option("--isa", flags->isa, "force an instruction set (same bits, other speed)")
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512"}));
+  command->callback([flags, &exit_code] { exit_code = Run(*flags); });
+}
+
+}  // namespace nibble

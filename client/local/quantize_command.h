@@ -1,0 +1,16 @@
+// `nibble quantize`: flags in, table or JSON out.
+//
+// Thread-safety: none; the command line is parsed once.
+#ifndef NIBBLE_CLIENT_LOCAL_QUANTIZE_COMMAND_H_
+#define NIBBLE_CLIENT_LOCAL_QUANTIZE_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+
+namespace nibble {
+
+// Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error.
+void AddQuantizeCommand(CLI::App& app, int& exit_code);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_QUANTIZE_COMMAND_H_

@@ -1,0 +1,214 @@
+#include "client/local/quantize_file.h"
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/safetensors/reader.h"
+#include "common/safetensors/writer.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/formats/minifloat.h"
+#include "kernels/gemm/expand.h"
+
+namespace nibble {
+namespace {
+
+absl::Status InTensor(const std::string& name, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat("tensor '", name, "': ", std::string(status.message())));
+}
+
+template <class T>
+T LoadElement(const TensorInfo& tensor, size_t index) {
+  T value;
+  std::memcpy(&value, tensor.data.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Scales and amax of an earlier quantisation may travel in the input; a NaN among them means that
+// the file is damaged, and nothing made from it could be trusted.
+absl::Status CheckScales(const TensorInfo& tensor) {
+  if (!absl::EndsWith(tensor.name, ".scales") && !absl::EndsWith(tensor.name, ".amax")) {
+    return absl::OkStatus();
+  }
+  const size_t size = static_cast<size_t>(FileDTypeSize(tensor.dtype));
+  for (size_t i = 0; i < tensor.data.size() / size; ++i) {
+    bool nan = false;
+    if (tensor.dtype == FileDType::kF32) {
+      nan = std::isnan(LoadElement<float>(tensor, i));
+    } else if (tensor.dtype == FileDType::kF8E4M3) {
+      nan = IsNonFiniteE4M3(LoadElement<uint8_t>(tensor, i));
+    } else if (tensor.dtype == FileDType::kF8E8M0) {
+      nan = LoadElement<uint8_t>(tensor, i) == E8M0::kNanCode;
+    }
+    if (nan) {
+      return InTensor(tensor.name,
+                      absl::InvalidArgumentError(absl::StrCat("scale number ", i, " is NaN")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The input's elements at the alignment that the kernels want: in place where the file has it.
+class AlignedSource {
+ public:
+  explicit AlignedSource(const TensorInfo& tensor) {
+    const size_t size = static_cast<size_t>(FileDTypeSize(tensor.dtype));
+    data_ = tensor.data.data();
+    if (reinterpret_cast<uintptr_t>(data_) % size != 0) {
+      copy_.assign(tensor.data.begin(), tensor.data.end());
+      data_ = copy_.data();
+    }
+    matrix_ = {data_, tensor.dtype == FileDType::kF32 ? DType::kF32 : DType::kBf16, tensor.shape[0],
+               tensor.shape[1], tensor.shape[1]};
+  }
+  const ConstMatrix& matrix() const { return matrix_; }
+
+ private:
+  const std::byte* data_;
+  std::vector<std::byte> copy_;
+  ConstMatrix matrix_;
+};
+
+FileDType ScaleDType(ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::kE4M3:
+      return FileDType::kF8E4M3;
+    case ScaleKind::kE8M0:
+      return FileDType::kU8;
+    case ScaleKind::kF32:
+      break;
+  }
+  return FileDType::kF32;
+}
+
+absl::Span<const std::byte> Bytes(const void* data, int64_t bytes) {
+  return {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)};
+}
+
+// One call quantises; a chosen amax asks for the tensor's own first, because statistics are kept in
+// units of the largest value there is.
+absl::StatusOr<QuantHead> QuantizeOne(CpuBackend& backend, const ConstMatrix& x,
+                                      const QuantizeFileOptions& options, QuantizedTensor& out) {
+  QuantizeRequest request;
+  request.x = x;
+  CopyRequest& copy = options.transpose ? request.column : request.row;
+  copy.out = &out;
+  copy.random = options.random;
+  copy.statistics = true;
+  float own_amax = 0;
+  if (options.amax.has_value()) {
+    if (absl::Status status = backend.Quantize(request); !status.ok()) return status;
+    const absl::StatusOr<QuantHead> head = backend.ReadHead(out);
+    if (!head.ok()) return head.status();
+    own_amax = head->amax;
+    copy.amax = &*options.amax;
+    copy.statistics_amax = &own_amax;
+  }
+  if (absl::Status status = backend.Quantize(request); !status.ok()) return status;
+  return backend.ReadHead(out);
+}
+
+absl::Status AddOutputs(SafetensorsWriter& writer, ThreadPool& pool, const std::string& name,
+                        const QuantizedTensor& tensor) {
+  const int64_t rows = tensor.copy_rows();
+  const int64_t cols = tensor.copy_cols();
+  const FormatInfo& format = tensor.format();
+  absl::Status status =
+      writer.AddTensor(name + ".codes", FileDType::kU8, {rows, tensor.code_row_bytes()},
+                       Bytes(tensor.codes(), tensor.code_bytes()));
+  if (!status.ok()) return status;
+  status = writer.AddTensor(name + ".scales", ScaleDType(format.scale),
+                            {tensor.scale_rows(), tensor.scale_cols()},
+                            Bytes(tensor.scales(), tensor.scale_bytes()));
+  if (!status.ok()) return status;
+  status = writer.AddTensor(name + ".amax", FileDType::kF32, {1},
+                            Bytes(&tensor.head()->amax, sizeof(float)));
+  if (!status.ok()) return status;
+  // The wide forms are made when their turn to be written comes, one tensor at a time.
+  status = writer.AddStreamedTensor(
+      name + ".dequantized", FileDType::kF32, {rows, cols},
+      [&tensor, &pool, rows, cols](SafetensorsWriter::Sink sink) -> absl::Status {
+        std::vector<float> values(rows * cols);
+        absl::Status made = Dequantize(tensor, &pool, values.data());
+        return made.ok() ? sink(Bytes(values.data(), rows * cols * 4)) : made;
+      });
+  if (!status.ok() || !format.exact_in_bf16) return status;
+  return writer.AddStreamedTensor(
+      name + ".emulated", FileDType::kBF16, {rows, cols},
+      [&tensor, &pool, rows, cols](SafetensorsWriter::Sink sink) -> absl::Status {
+        std::vector<uint16_t> values(rows * cols);
+        absl::Status made = ExpandOperand(tensor, &pool, values.data());
+        return made.ok() ? sink(Bytes(values.data(), rows * cols * 2)) : made;
+      });
+}
+
+absl::Status CheckOptions(const QuantizeFileOptions& options) {
+  if (absl::Status status = options.spec.Validate(); !status.ok()) return status;
+  if (!options.amax.has_value()) return absl::OkStatus();
+  const FormatInfo& format = Info(options.spec.format);
+  if (!std::isfinite(*options.amax) || *options.amax < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("amax: ", *options.amax, " is not a finite number from 0 up"));
+  }
+  if (!format.tensor_scale && options.spec.block.rows != BlockShape::kWhole) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "amax: format ", std::string(format.name),
+        " has no scale of the whole tensor; nvfp4, fp8-tensor and fp8-tensor-e5m2 have one"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(options.input);
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<std::unique_ptr<CpuBackend>> backend =
+      CpuBackend::Create({.threads = options.threads, .isa = options.isa});
+  if (!backend.ok()) return backend.status();
+
+  QuantizeFileReport report;
+  report.backend = (*backend)->Name();
+  SafetensorsWriter writer;
+  std::deque<QuantizedTensor> quantized;  // the writer borrows their buffers
+  for (const TensorInfo& tensor : file->tensors()) {
+    if (absl::Status status = CheckScales(tensor); !status.ok()) return status;
+    const bool wanted = tensor.shape.size() == 2 &&
+                        (tensor.dtype == FileDType::kF32 || tensor.dtype == FileDType::kBF16);
+    if (!wanted) {
+      report.left_out.push_back(tensor.name);
+      continue;
+    }
+    const AlignedSource source(tensor);
+    absl::StatusOr<QuantizedTensor> out = QuantizedTensor::Create(
+        (*backend)->memory(),
+        {.spec = options.spec,
+         .orientation = options.transpose ? Orientation::kColumn : Orientation::kRow,
+         .rows = tensor.shape[0],
+         .cols = tensor.shape[1]});
+    if (!out.ok()) return InTensor(tensor.name, out.status());
+    quantized.push_back(*std::move(out));
+    const absl::StatusOr<QuantHead> head =
+        QuantizeOne(**backend, source.matrix(), options, quantized.back());
+    if (!head.ok()) return InTensor(tensor.name, head.status());
+    report.tensors.push_back(
+        {tensor.name, tensor.shape, Finish(*head, tensor.shape[0] * tensor.shape[1])});
+    absl::Status status = AddOutputs(writer, (*backend)->pool(), tensor.name, quantized.back());
+    if (!status.ok()) return InTensor(tensor.name, status);
+  }
+  if (report.tensors.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(options.input, ": none of its ",
+                                                   file->tensors().size(),
+                                                   " tensors is 2-D and F32 or BF16"));
+  }
+  if (absl::Status status = writer.Write(options.output); !status.ok()) return status;
+  return report;
+}
+
+}  // namespace nibble

@@ -1,0 +1,51 @@
+// `nibble quantize` without its flags: every 2-D F32 or BF16 tensor of one safetensors file
+// quantised into another.
+//
+// Ownership: values. Thread-safety: reentrant; uses threads of its own.
+#ifndef NIBBLE_CLIENT_LOCAL_QUANTIZE_FILE_H_
+#define NIBBLE_CLIENT_LOCAL_QUANTIZE_FILE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/formats/philox.h"
+#include "kernels/tensor/quant_stats.h"
+#include "recipe/operand_spec.h"
+
+namespace nibble {
+
+struct QuantizeFileOptions {
+  std::string input;
+  std::string output;
+  OperandSpec spec;
+  bool transpose = false;
+  RandomStream random;
+  std::optional<float> amax;  // of every tensor, instead of its own
+  int threads = 0;
+  std::optional<cpu::Isa> isa;
+};
+
+struct QuantizedTensorReport {
+  std::string name;
+  std::vector<int64_t> shape;  // as in the input
+  QuantStats stats;
+};
+
+struct QuantizeFileReport {
+  std::string backend;
+  std::vector<QuantizedTensorReport> tensors;
+  std::vector<std::string> left_out;  // other shapes and dtypes
+};
+
+// Writes, for each tensor T: T.codes, T.scales, T.amax, T.dequantized, and T.emulated where code ·
+// scale is exact in BF16. Either the whole output is there at the end, or none of it; errors name
+// the tensor and the number.
+absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_QUANTIZE_FILE_H_
