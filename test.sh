@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
+#   ./test.sh                    all tests
+#   ./test.sh --sanitizers       the numeric tests again under address and undefined-behaviour sanitizers
+#   ./test.sh --config=tsan ...  any further flags go to Bazel
+set -uo pipefail
+cd "$(dirname "$0")"
+source third_party/debian/install.sh
+
+sanitizers=0
+flags=()
+for argument in "$@"; do
+  if [[ $argument == --sanitizers ]]; then sanitizers=1; else flags+=("$argument"); fi
+done
+
+passed=0
+failed=0
+finish() {
+  echo "$passed passed, $failed failed"
+  ((failed == 0 && passed > 0)) || exit 1
+  exit 0
+}
+
+install_packages || { failed=1 && finish; }
+report_cuda
+
+# Counts test programs. A target that does not build is a failed one.
+run_tests() {
+  local log
+  log="$(mktemp)"
+  bazel test "$(bazel_flags)" "$@" 2>&1 | tee "$log" | grep -vE '^(Loading|Analyzing|INFO: (Build|Elapsed|[0-9]))'
+  local status=${PIPESTATUS[0]}
+  local ok bad
+  ok=$(grep -cE '^//[^ ]+ +(\(cached\) )?PASSED' "$log")
+  bad=$(grep -cE '^//[^ ]+ .*(FAILED|TIMEOUT|NO STATUS)' "$log")
+  if ((status != 0 && bad == 0)); then bad=1; fi
+  passed=$((passed + ok))
+  failed=$((failed + bad))
+  rm -f "$log"
+}
+
+echo "build: everything"
+if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep -vE '^(Loading|Analyzing)'; [[ ${PIPESTATUS[0]} != 0 ]]; then
+  failed=1
+  finish
+fi
+echo "test: everything"
+run_tests "${flags[@]}" //...
+if ((sanitizers)); then
+  echo "test: the numeric core under address and undefined-behaviour sanitizers"
+  run_tests "${flags[@]}" --config=asan --config=ubsan //common/... //kernels/... //recipe/... //client/... //tests/...
+fi
+finish
