@@ -21,9 +21,10 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     stop_ = true;
   }
+  wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -33,17 +34,17 @@ void ThreadPool::ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t, int)
     return;
   }
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     task_ = &task;
     tasks_ = tasks;
     next_.store(0, std::memory_order_relaxed);
     running_ = static_cast<int>(workers_.size());
     ++generation_;
   }
+  wake_.notify_all();
   for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i, 0);
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](int* running) { return *running == 0; }, &running_));
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return running_ == 0; });
 }
 
 void ThreadPool::Work(int thread) {
@@ -52,11 +53,8 @@ void ThreadPool::Work(int thread) {
     const absl::FunctionRef<void(int64_t, int)>* task;
     int64_t tasks;
     {
-      absl::MutexLock lock(&mutex_);
-      const auto wake = [this, &seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stop_ || generation_ != seen;
-      };
-      mutex_.Await(absl::Condition(&wake));
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
       if (stop_) return;
       seen = generation_;
       task = task_;
@@ -65,8 +63,8 @@ void ThreadPool::Work(int thread) {
     for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       (*task)(i, thread);
     }
-    absl::MutexLock lock(&mutex_);
-    --running_;
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) done_.notify_one();
   }
 }
 

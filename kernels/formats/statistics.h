@@ -30,16 +30,15 @@ struct StatSums {
   friend bool operator==(const StatSums&, const StatSums&) = default;
 };
 
-// 2^-exponent(largest), and the amax of the tensor scale in that unit. Zero for a
-// largest value that is not finite: every sum is then zero and the non-finite count tells.
+// 2^-exponent of the larger of `largest` (the largest |x| there is) and `amax` (what the scales
+// were made from, the same unless chosen), and amax in that unit. Zero where that is not finite:
+// every sum is then zero and the non-finite count tells.
 struct StatNorm {
   float factor;
   float amax;
 };
-// `largest`: the largest |x| there is; `amax`: what the scales were made from, the same unless
-// chosen.
 NIBBLE_LANES StatNorm StatNormFor(float largest, float amax) {
-  const uint32_t exponent = BitsOf<float>(largest) >> 23;
+  const uint32_t exponent = MaxBits<uint32_t>(BitsOf<float>(largest), BitsOf<float>(amax)) >> 23;
   if (exponent >= 255) return {0.0f, 0.0f};
   // 2^126 at most; 2^-127 at least, which is subnormal but exact.
   const uint32_t inverse = exponent == 0 ? 253u : 254u - exponent;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "kernels/gemm/expand.h"
 #include "kernels/gemm/tile_loops.h"
 
@@ -214,7 +214,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
     return absl::OkStatus();
   };
 
-  absl::Mutex mutex;
+  std::mutex mutex;
   absl::Status first;
   std::atomic<bool> failed = false;
   pool_.ParallelFor(plan.tiles(), [&](int64_t index, int thread) {
@@ -222,7 +222,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
     absl::Status status = run_tile(plan.At(index), thread);
     if (status.ok()) return;
     failed.store(true, std::memory_order_relaxed);
-    absl::MutexLock lock(&mutex);
+    const std::lock_guard<std::mutex> lock(mutex);
     first.Update(status);
   });
   return first;

@@ -8,13 +8,9 @@
 namespace nibble {
 namespace {
 
+using testing::Backend2;
 using testing::ErrorBound;
 using testing::Result;
-
-CpuBackend& Backend2() {
-  static CpuBackend& backend = **new auto(*CpuBackend::Create({.threads = 2, .isa = {}}));
-  return backend;
-}
 
 std::vector<std::unique_ptr<CpuGemm>> Engines() {
   std::vector<std::unique_ptr<CpuGemm>> engines;
@@ -56,7 +52,7 @@ struct Shape {
 
 TEST(CpuGemmEdges, RaggedStridedAndTinyProductsMatchFloat64) {
   constexpr Shape kShapes[] = {{1, 1, 1},    {1, 1, 1000}, {3, 5, 7},      {17, 1, 33},
-                               {1, 100, 64}, {49, 97, 2},  {257, 129, 65}, {530, 1030, 48}};
+                               {1, 100, 64}, {49, 97, 2},  {257, 129, 65}, {266, 1030, 16}};
   const auto engines = Engines();
   for (const auto& engine : engines) {
     for (const Shape& s : kShapes) {
@@ -79,7 +75,7 @@ TEST(CpuGemmEdges, RaggedStridedAndTinyProductsMatchFloat64) {
             engine->Gemm({{a.matrix(), along_a}, {b.matrix(), along_b}, view, alpha, accumulate});
         ASSERT_TRUE(status.ok()) << status;
         for (int64_t i = 0; i < s.m; ++i) {
-          for (int64_t j = 0; j < s.n + 3; j += i % 7 == 0 ? 1 : 7) {
+          for (int64_t j = 0; j < s.n + 3; j += i % 37 == 0 ? 1 : 11) {
             const int64_t at = i * (s.n + 3) + j;
             if (j >= s.n) {
               ASSERT_EQ(c.At(at), before.At(at)) << "written beyond the row's end";

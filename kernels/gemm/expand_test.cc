@@ -9,14 +9,10 @@ namespace nibble {
 namespace {
 
 using testing::AllKinds;
+using testing::Backend2;
 using testing::CodeAt;
 using testing::OperandKind;
 using testing::ScaleAt;
-
-CpuBackend& Backend2() {
-  static CpuBackend& backend = **new auto(*CpuBackend::Create({.threads = 2, .isa = {}}));
-  return backend;
-}
 
 struct Source {
   static constexpr int64_t kRows = 256, kCols = 384;

@@ -22,6 +22,12 @@
 
 namespace nibble::testing {
 
+// Two threads, kept to the process's end.
+inline CpuBackend& Backend2() {
+  static CpuBackend* const backend = CpuBackend::Create({.threads = 2, .isa = {}})->release();
+  return *backend;
+}
+
 // An element's value, with `exponent_bits` and `mantissa_bits`; bias 2^(e-1) - 1, subnormals.
 inline double MinifloatValue(uint32_t code, int exponent_bits, int mantissa_bits) {
   const int bits = exponent_bits + mantissa_bits;

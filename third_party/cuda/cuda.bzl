@@ -3,7 +3,7 @@
 `if_cuda([...])` keeps a list only where a toolkit was found.
 """
 
-load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_INCLUDE", "CUDA_LIB", "NVCC")
+load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_LIB", "NVCC")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
 # Hopper runs emulated NVFP4; Blackwell has FP4 tensor cores.
@@ -59,8 +59,7 @@ def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], visibility = No
         name = name,
         srcs = [":" + name + "_objects"],
         hdrs = hdrs,
-        copts = ["-isystem", CUDA_INCLUDE],
         linkopts = ["-L" + CUDA_LIB, "-lcudart_static", "-ldl", "-lrt", "-lpthread"],
         visibility = visibility,
-        deps = deps,
+        deps = deps + ["@cuda//:runtime_headers"],
     )

@@ -33,7 +33,17 @@ def _impl(ctx):
             "CUDA_LIB": str(lib if lib.exists else home.get_child("lib64")),
             "NVCC": str(home.get_child("bin").get_child("nvcc")),
         }
-    ctx.file("BUILD", "")
+    build = 'package(default_visibility = ["//visibility:public"])\n'
+    if home:
+        # Absolute include paths are not let into a C++ compile; a link inside the repository is.
+        ctx.symlink(values["CUDA_INCLUDE"], "include")
+        build += """cc_library(
+    name = "runtime_headers",
+    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/**"]),
+    includes = ["include"],
+)
+"""
+    ctx.file("BUILD", build)
     ctx.file("defs.bzl", "\n".join(["%s = %r" % (k, v) for k, v in sorted(values.items())]) + "\n")
 
 cuda_toolkit = repository_rule(

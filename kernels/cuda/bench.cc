@@ -1,0 +1,275 @@
+#include "kernels/cuda/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/check_data.h"
+#include "kernels/cuda/quantize_kernels.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kRuns = 30;
+// Buffers are rotated until this much lies between two uses, well beyond the second-level cache.
+constexpr int64_t kRotation = int64_t{400} << 20;
+constexpr int kMostSets = 64;
+
+// Median of the device times of `run(i)`, in milliseconds.
+absl::StatusOr<double> MedianTime(CudaBackend& cuda, int runs,
+                                  const std::function<absl::Status(int)>& run) {
+  std::vector<cudaEvent_t> events(2 * runs);
+  absl::Status status;
+  for (cudaEvent_t& event : events) {
+    if (status.ok()) status = StatusOf(cudaEventCreate(&event), "cudaEventCreate");
+  }
+  for (int i = 0; i < 3 && status.ok(); ++i) status = run(i);
+  for (int i = 0; i < runs && status.ok(); ++i) {
+    status = StatusOf(cudaEventRecord(events[2 * i], cuda.stream()), "cudaEventRecord");
+    if (status.ok()) status = run(i);
+    if (status.ok()) {
+      status = StatusOf(cudaEventRecord(events[2 * i + 1], cuda.stream()), "cudaEventRecord");
+    }
+  }
+  if (status.ok()) status = cuda.Synchronize();
+  std::vector<float> times(runs);
+  for (int i = 0; i < runs && status.ok(); ++i) {
+    status = StatusOf(cudaEventElapsedTime(&times[i], events[2 * i], events[2 * i + 1]),
+                      "cudaEventElapsedTime");
+  }
+  for (cudaEvent_t& event : events) cudaEventDestroy(event);
+  if (!status.ok()) return status;
+  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+  return times[runs / 2];
+}
+
+struct Plan {
+  std::string name;
+  bool bf16 = true;
+  bool row = false;
+  bool column = false;
+  bool square = false;
+  bool stochastic = false;
+  bool hadamard = false;  // of the column copy
+  bool packed = true;
+  bool emulated = false;
+  bool column_emulated = true;  // false: one emulated copy serves both directions
+  bool amax_only = false;
+  bool whole_call = false;  // Backend::Quantize with its own amax, not the kernel alone
+  bool statistics = false;
+};
+
+std::vector<Plan> Plans() {
+  std::vector<Plan> plans;
+  const auto add = [&](Plan plan) { plans.push_back(std::move(plan)); };
+  add({.name = "amax row", .row = true, .amax_only = true});
+  add({.name = "amax row + column Hadamard",
+       .row = true,
+       .column = true,
+       .hadamard = true,
+       .amax_only = true});
+  add({.name = "row nearest packed", .row = true});
+  add({.name = "row stochastic packed", .row = true, .stochastic = true});
+  add({.name = "column Hadamard nearest packed", .column = true, .hadamard = true});
+  add({.name = "column Hadamard stochastic packed",
+       .column = true,
+       .stochastic = true,
+       .hadamard = true});
+  for (const bool stochastic : {false, true}) {
+    const char* rounding = stochastic ? "stochastic" : "nearest";
+    add({.name = absl::StrCat("fused row + column Hadamard, ", rounding, ", packed"),
+         .row = true,
+         .column = true,
+         .stochastic = stochastic,
+         .hadamard = true});
+    add({.name = absl::StrCat("fused row + column Hadamard, ", rounding, ", emulated"),
+         .row = true,
+         .column = true,
+         .stochastic = stochastic,
+         .hadamard = true,
+         .packed = false,
+         .emulated = true});
+  }
+  add({.name = "weights 16x16 f32, row + column packed",
+       .bf16 = false,
+       .row = true,
+       .column = true,
+       .square = true});
+  add({.name = "weights 16x16 f32, one copy emulated",
+       .bf16 = false,
+       .row = true,
+       .square = true,
+       .packed = false,
+       .emulated = true});
+  add({.name = "weights 16x16 f32, packed and emulated",
+       .bf16 = false,
+       .row = true,
+       .column = true,
+       .square = true,
+       .emulated = true,
+       .column_emulated = false});
+  add({.name = "whole call: amax, fused stochastic packed",
+       .row = true,
+       .column = true,
+       .stochastic = true,
+       .hadamard = true,
+       .whole_call = true});
+  add({.name = "whole call, with statistics of both copies",
+       .row = true,
+       .column = true,
+       .stochastic = true,
+       .hadamard = true,
+       .whole_call = true,
+       .statistics = true});
+  return plans;
+}
+
+// One set of buffers; several are rotated.
+struct Set {
+  Buffer x;
+  QuantizedTensor row;
+  QuantizedTensor column;
+  QuantizeRequest request;
+  gpu::QuantizeArgs args;
+};
+
+absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t cols,
+                     const float* amax, Set& set) {
+  const auto create = [&](Orientation orientation, bool emulated, QuantizedTensor& tensor) {
+    QuantizedTensor::Options options;
+    options.orientation = orientation;
+    options.rows = rows;
+    options.cols = cols;
+    options.packed = plan.packed;
+    if (emulated) options.emulated = EmulatedLayout::kSource;
+    options.spec.block = plan.square ? BlockShape{16, 16} : BlockShape{1, 16};
+    options.spec.rounding = plan.stochastic ? Rounding::kStochastic : Rounding::kNearest;
+    if (plan.hadamard && orientation == Orientation::kColumn) options.spec.hadamard.size = 16;
+    absl::StatusOr<QuantizedTensor> created = QuantizedTensor::Create(cuda.memory(), options);
+    if (created.ok()) tensor = *std::move(created);
+    return created.status();
+  };
+  const int64_t bytes = rows * cols * (plan.bf16 ? 2 : 4);
+  absl::StatusOr<Buffer> x = cuda.memory().Allocate(bytes);
+  if (!x.ok()) return x.status();
+  set.x = *std::move(x);
+  set.request.x = {set.x.data(), plan.bf16 ? DType::kBf16 : DType::kF32, rows, cols, cols};
+  const bool given = !plan.amax_only && !plan.whole_call;
+  absl::Status status;
+  if (plan.row) {
+    status = create(Orientation::kRow, plan.emulated, set.row);
+    set.request.row = {.out = &set.row,
+                       .amax = given ? amax : nullptr,
+                       .random = {1, 2, 3},
+                       .statistics = plan.statistics};
+  }
+  if (plan.column && status.ok()) {
+    status = create(Orientation::kColumn, plan.emulated && plan.column_emulated, set.column);
+    set.request.column = {.out = &set.column,
+                          .amax = given ? amax : nullptr,
+                          .random = {1, 4, 3},
+                          .statistics = plan.statistics};
+  }
+  set.args = cuda.ArgsFor(set.request);
+  return status;
+}
+
+absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t cols,
+                     const void* data, const float* amax, double copy_rate) {
+  const double elements = static_cast<double>(rows) * static_cast<double>(cols);
+  const double in = elements * (plan.bf16 ? 2 : 4);
+  double out = 0;
+  if (!plan.amax_only) {
+    const double scale = plan.square ? 1.0 / 256 : 1.0 / 16;
+    const int copies = plan.row + plan.column;
+    if (plan.packed) out += copies * elements * (0.5 + scale);
+    if (plan.emulated) out += (plan.row + (plan.column && plan.column_emulated)) * elements * 2;
+  }
+  const int count = static_cast<int>(
+      std::clamp<int64_t>(kRotation / static_cast<int64_t>(in + out) + 1, 2, kMostSets));
+  std::vector<Set> sets(count);
+  absl::Status status;
+  for (Set& set : sets) {
+    if (status.ok()) status = MakeSet(cuda, plan, rows, cols, amax, set);
+    if (status.ok()) {
+      status = cuda.memory().CopyIn(set.x.data(), data, static_cast<size_t>(in));
+    }
+  }
+  if (!status.ok()) return status;
+  const absl::StatusOr<double> ms = MedianTime(cuda, kRuns, [&](int run) -> absl::Status {
+    Set& set = sets[run % count];
+    if (plan.whole_call) return cuda.Quantize(set.request);
+    if (plan.amax_only) {
+      return StatusOf(gpu::LaunchTileAmax(set.args, cuda.processors(), cuda.stream()),
+                      "LaunchTileAmax");
+    }
+    // The scales stay prepared: every set shares the backend's figures.
+    return StatusOf(gpu::LaunchTile(set.args, cuda.stream()), "LaunchTile");
+  });
+  if (!ms.ok()) return ms.status();
+  const double rate = (in + out) / (*ms * 1e-3);
+  std::printf("%-52s [%6ld, %5ld] %9.4f ms %8.1f GB/s %6.1f %%\n", plan.name.c_str(),
+              static_cast<long>(rows), static_cast<long>(cols), *ms, rate * 1e-9,
+              100 * rate / copy_rate);
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+// Bytes read and written per second by a device-to-device copy.
+absl::StatusOr<double> CopyRate(CudaBackend& cuda) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  absl::StatusOr<Buffer> from = cuda.memory().Allocate(kBytes);
+  if (!from.ok()) return from.status();
+  absl::StatusOr<Buffer> to = cuda.memory().Allocate(kBytes);
+  if (!to.ok()) return to.status();
+  absl::Status status = cuda.memory().Fill(from->data(), 0x3c, kBytes);
+  if (!status.ok()) return status;
+  const absl::StatusOr<double> ms = MedianTime(cuda, kRuns, [&](int) {
+    return StatusOf(
+        cudaMemcpyAsync(to->data(), from->data(), kBytes, cudaMemcpyDeviceToDevice, cuda.stream()),
+        "cudaMemcpyAsync");
+  });
+  if (!ms.ok()) return ms.status();
+  return 2.0 * kBytes / (*ms * 1e-3);
+}
+
+}  // namespace
+
+absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
+  const absl::StatusOr<double> copy_rate = CopyRate(cuda);
+  if (!copy_rate.ok()) return copy_rate.status();
+  std::printf("%s, %d multiprocessors; copy %.1f GB/s (read + written)\n", cuda.Name().c_str(),
+              cuda.processors(), *copy_rate * 1e-9);
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {{16384, 6144}, {4096, 2048}};
+  absl::StatusOr<Buffer> amax = cuda.memory().Allocate(sizeof(float));
+  if (!amax.ok()) return amax.status();
+  const float value = 6.5f;  // about that of this many normal values
+  absl::Status status = cuda.memory().CopyIn(amax->data(), &value, sizeof(value));
+  for (const auto& [rows, cols] : kShapes) {
+    std::vector<uint16_t> bf16(rows * cols);
+    std::vector<float> f32(rows * cols);
+    FillMatrix(pool, Temper::kNormal, 1, true, bf16.data(), rows, cols, cols);
+    FillMatrix(pool, Temper::kNormal, 1, false, f32.data(), rows, cols, cols);
+    for (const Plan& plan : Plans()) {
+      if (!status.ok()) return status;
+      // Prepares the figures that the kernel alone reads.
+      Set first;
+      Plan prepare = plan;
+      status = MakeSet(cuda, prepare, rows, cols, amax->data<float>(), first);
+      if (status.ok()) {
+        status = StatusOf(gpu::LaunchPrepare(first.args, cuda.stream()), "LaunchPrepare");
+      }
+      if (status.ok()) status = cuda.Synchronize();
+      if (!status.ok()) return status;
+      const void* data = plan.bf16 ? static_cast<const void*>(bf16.data()) : f32.data();
+      status = RunPlan(cuda, plan, rows, cols, data, amax->data<float>(), *copy_rate);
+    }
+  }
+  return status;
+}
+
+}  // namespace nibble

@@ -1,0 +1,39 @@
+// Inputs for checks and measurements: matrices of many temperaments, the same for the same seed.
+//
+// Thread-safety: pure, but for the memory written.
+#ifndef NIBBLE_KERNELS_CUDA_CHECK_DATA_H_
+#define NIBBLE_KERNELS_CUDA_CHECK_DATA_H_
+
+#include <cstdint>
+
+#include "common/thread_pool.h"
+
+namespace nibble {
+
+enum class Temper : uint8_t {
+  kNormal,       // what training sees
+  kHeavyTails,   // cubes of normal values, and outliers
+  kMixedBlocks,  // every 16×16 block on a scale of its own, over 2^30
+  kSubnormal,
+  kZeros,  // of both signs, with a few values among them
+  kConstant,
+  kHuge,        // to the top of FP32
+  kTiny,        // around 1e-38
+  kDyadic,      // few bits: ties and exact products
+  kBadNumbers,  // normal, sprinkled with NaN and infinities of both signs
+  kAnyBits,     // any FP32 or BF16 bit pattern
+  kCount,
+};
+const char* TemperName(Temper temper);
+
+// Counter-based random bits.
+uint64_t Mix(uint64_t seed, uint64_t index);
+
+// Fills [rows, cols], rows `stride` elements apart; what lies between rows is filled as well.
+// `bf16`: `to` is of uint16_t, else of float.
+void FillMatrix(ThreadPool& pool, Temper temper, uint64_t seed, bool bf16, void* to, int64_t rows,
+                int64_t cols, int64_t stride);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_CUDA_CHECK_DATA_H_

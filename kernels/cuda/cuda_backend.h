@@ -1,0 +1,75 @@
+// The CUDA backend: one device, one stream. Quantises to NVFP4 with the bits of the CPU backend,
+// statistics included.
+//
+// Quantize enqueues and returns; nothing in it waits for the device. Amax, scales, statistics and
+// heads stay in device memory. Formats and Hadamard sizes that have no CUDA kernel are refused by
+// name.
+//
+// Ownership: owns its stream and the small device buffer its operations share (they run one after
+// the other). Buffers of its memory must not outlive it. Thread-safety: see Backend.
+#ifndef NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
+#define NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/quantize_args.h"
+#include "kernels/ops/backend.h"
+
+namespace nibble {
+
+class CudaBackend : public Backend {
+ public:
+  // NotFound where there is no such device or no driver; FailedPrecondition naming the device where
+  // it is older than the kernels.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(int device = 0);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  std::string Name() const override { return "cuda " + device_name_; }
+  CudaMemory& memory() override { return memory_; }
+  // Unimplemented naming the format or the Hadamard size that has no CUDA kernel yet.
+  absl::Status Quantize(const QuantizeRequest& request) override;
+  absl::Status Synchronize() override;
+
+  cudaStream_t stream() const { return stream_; }
+  int processors() const { return processors_; }
+  // What the kernels would be handed; for measuring them one by one.
+  gpu::QuantizeArgs ArgsFor(const QuantizeRequest& request) const;
+  // Which kernels the last Quantize enqueued: "tile amax; tile row+column; statistics row". "naive"
+  // marks the slow ones.
+  const std::string& LastPath() const { return last_path_; }
+  // Keeps to the naive kernels: they are the oracle on the card.
+  void UseNaiveKernelsOnly(bool naive) { naive_only_ = naive; }
+
+ private:
+  CudaBackend(int device, cudaStream_t stream, std::string device_name, int processors)
+      : device_name_(std::move(device_name)),
+        device_(device),
+        processors_(processors),
+        stream_(stream),
+        memory_(device, stream) {}
+
+  absl::Status EnqueueAmax(const gpu::QuantizeArgs& args);
+  absl::Status EnqueueQuantize(const gpu::QuantizeArgs& args, const QuantizeRequest& request);
+  void Ran(const std::string& kernel);
+
+  const std::string device_name_;
+  const int device_;
+  const int processors_;
+  const cudaStream_t stream_;
+  CudaMemory memory_;
+  Buffer figures_;  // gpu::CopyFigures of the row copy and the column copy
+  bool naive_only_ = false;
+  std::string last_path_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_

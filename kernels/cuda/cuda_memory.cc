@@ -1,0 +1,68 @@
+#include "kernels/cuda/cuda_memory.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+
+absl::Status StatusOf(cudaError_t error, const std::string& call) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string text =
+      absl::StrCat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return absl::ResourceExhaustedError(text);
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInsufficientDriver:
+      return absl::NotFoundError(text);
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+absl::StatusOr<Buffer> CudaMemory::Allocate(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  void* data = nullptr;
+  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
+  if (!status.ok()) return status;
+  status = StatusOf(cudaMalloc(&data, bytes),
+                    absl::StrCat("cudaMalloc of ", bytes, " bytes on CUDA device ", device_));
+  if (!status.ok()) {
+    cudaGetLastError();  // an allocation that failed is reported here, not by the next launch
+    return status;
+  }
+  return Buffer(this, data, bytes);
+}
+
+absl::Status CudaMemory::Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return absl::OkStatus();
+  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
+  if (status.ok()) {
+    status = StatusOf(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
+  }
+  if (status.ok()) status = StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  return status;
+}
+
+absl::Status CudaMemory::CopyIn(void* device, const void* host, size_t bytes) {
+  return Copy(device, host, bytes, cudaMemcpyHostToDevice);
+}
+
+absl::Status CudaMemory::CopyOut(void* host, const void* device, size_t bytes) {
+  return Copy(host, device, bytes, cudaMemcpyDeviceToHost);
+}
+
+absl::Status CudaMemory::Fill(void* device, int byte, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
+  if (!status.ok()) return status;
+  return StatusOf(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
+}
+
+// cudaFree waits for the device, so that work still enqueued on the buffer ends first.
+void CudaMemory::Free(void* data) {
+  cudaSetDevice(device_);
+  cudaFree(data);
+}
+
+}  // namespace nibble

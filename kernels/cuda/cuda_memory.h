@@ -1,0 +1,42 @@
+// Memory of one CUDA device, and CUDA's errors as statuses.
+//
+// Ownership: a CudaMemory borrows the stream whose work its copies wait for.
+// Thread-safety: see Memory; StatusOf is pure.
+#ifndef NIBBLE_KERNELS_CUDA_CUDA_MEMORY_H_
+#define NIBBLE_KERNELS_CUDA_CUDA_MEMORY_H_
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/tensor/memory.h"
+
+namespace nibble {
+
+// OK, or Internal with the call's name, CUDA's name of the error and its text; ResourceExhausted
+// where memory ran out, NotFound where there is no such device.
+absl::Status StatusOf(cudaError_t error, const std::string& call);
+
+class CudaMemory : public Memory {
+ public:
+  CudaMemory(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override;
+  absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
+  absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
+  // Not of Memory: sets every byte, in stream order; for tests that poison outputs.
+  absl::Status Fill(void* device, int byte, size_t bytes);
+
+ private:
+  void Free(void* data) override;
+  absl::Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+
+  const int device_;
+  const cudaStream_t stream_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_CUDA_CUDA_MEMORY_H_

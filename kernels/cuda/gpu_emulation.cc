@@ -1,0 +1,191 @@
+#include "kernels/cuda/gpu_emulation.h"
+
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace nibble::gpu::emulation {
+
+uint3 thread_index;
+uint3 block_index;
+dim3 block_size;
+dim3 grid_size;
+
+namespace {
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kSharedBytes = 227 << 10;  // what Hopper gives a thread block
+constexpr unsigned kWarp = 32;
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  bool done = false;
+};
+
+// Threads that meet: the last to arrive opens the next round and leaves the result.
+struct Meeting {
+  unsigned arrived = 0;
+  unsigned round = 0;
+  uint32_t gathering = 0;
+  uint32_t result = 0;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  ucontext_t scheduler;
+  unsigned running = 0;
+  unsigned live = 0;
+  Meeting all;
+  std::vector<Meeting> warp;
+  std::vector<unsigned> warp_live;
+  std::vector<uint64_t> brought;
+  const std::function<void()>* kernel = nullptr;
+};
+
+Block block;
+alignas(128) unsigned char shared[kSharedBytes];
+
+void Yield() { swapcontext(&block.fibers[block.running].context, &block.scheduler); }
+
+void Enter() {
+  (*block.kernel)();
+  block.fibers[block.running].done = true;
+  --block.live;
+  --block.warp_live[block.running / kWarp];
+  Yield();
+}
+
+uint32_t Apply(uint32_t a, uint32_t b, Combine how) {
+  switch (how) {
+    case Combine::kOr:
+      return a | b;
+    case Combine::kMax:
+      return a > b ? a : b;
+    case Combine::kMin:
+      break;
+  }
+  return a < b ? a : b;
+}
+
+// `live`: how many threads there are to wait for; it may shrink as threads return.
+uint32_t Meet(Meeting& meeting, const unsigned& live, uint32_t value, Combine how) {
+  const unsigned round = meeting.round;
+  meeting.gathering = meeting.arrived == 0 ? value : Apply(meeting.gathering, value, how);
+  ++meeting.arrived;
+  while (meeting.round == round) {
+    if (meeting.arrived >= live) {
+      meeting.result = meeting.gathering;
+      meeting.arrived = 0;
+      ++meeting.round;
+      break;
+    }
+    Yield();
+  }
+  return meeting.result;
+}
+
+}  // namespace
+
+unsigned char* Shared() { return shared; }
+
+uint32_t BlockCombine(uint32_t value, Combine how) {
+  return Meet(block.all, block.live, value, how);
+}
+
+uint32_t WarpCombine(uint32_t value, Combine how) {
+  const unsigned warp = block.running / kWarp;
+  return Meet(block.warp[warp], block.warp_live[warp], value, how);
+}
+
+uint64_t WarpExchange(uint64_t value, unsigned lane_mask) {
+  const unsigned me = block.running;
+  block.brought[me] = value;
+  WarpCombine(0, Combine::kOr);
+  const uint64_t result = block.brought[me ^ lane_mask];
+  WarpCombine(0, Combine::kOr);
+  return result;
+}
+
+void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
+             const std::function<void()>& kernel) {
+  if (shared_bytes > kSharedBytes || threads == 0 || threads > 1024) std::abort();
+  block_size = dim3(threads);
+  grid_size = grid;
+  block.kernel = &kernel;
+  block.fibers.resize(threads);
+  block.brought.assign(threads, 0);
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        block_index = {x, y, z};
+        std::memset(shared, 0xcc, kSharedBytes);
+        block.live = threads;
+        block.all = {};
+        block.warp.assign((threads + kWarp - 1) / kWarp, {});
+        block.warp_live.assign(block.warp.size(), kWarp);
+        for (Fiber& fiber : block.fibers) {
+          if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStackBytes);
+          fiber.done = false;
+          getcontext(&fiber.context);
+          fiber.context.uc_stack.ss_sp = fiber.stack.get();
+          fiber.context.uc_stack.ss_size = kStackBytes;
+          fiber.context.uc_link = nullptr;
+          makecontext(&fiber.context, Enter, 0);
+        }
+        while (block.live > 0) {
+          for (unsigned i = 0; i < threads; ++i) {
+            if (block.fibers[i].done) continue;
+            block.running = i;
+            thread_index = {i, 0, 0};
+            swapcontext(&block.scheduler, &block.fibers[i].context);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace nibble::gpu::emulation
+
+// The runtime calls that the backend makes; every one succeeds at once.
+extern "C" {
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  std::memset(properties, 0, sizeof(*properties));
+  std::strcpy(properties->name, "emulated");
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) {
+  std::memset(to, byte, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
+const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+}

@@ -1,0 +1,239 @@
+// Single GPU instructions that the fast kernels lean on where C++ has no word for them, each with a
+// portable twin of the same bits, so that the kernels' block arithmetic (block_encode.h) also runs
+// and is tested on a machine without a GPU. instruction_check.cu compares them on the card.
+//
+// Pairs are two 16-bit lanes in a word, the first in the low half.
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_CUDA_INSTRUCTIONS_H_
+#define NIBBLE_KERNELS_CUDA_INSTRUCTIONS_H_
+
+#include <cstdint>
+
+#include "kernels/formats/bfloat16.h"
+#include "kernels/formats/lanes.h"
+#include "kernels/formats/minifloat.h"
+
+namespace nibble::gpu {
+
+inline constexpr uint32_t kInfinityBits = 0x7f800000u;
+inline constexpr uint32_t kMagnitudeBits = 0x7fffffffu;
+
+// |x|. The compiler folds fabsf into the instruction that uses it, and a mask not.
+NIBBLE_LANES float Magnitude(float x) {
+#if defined(__CUDA_ARCH__)
+  return fabsf(x);
+#else
+  return FromBits<float>(BitsOf<float>(x) & kMagnitudeBits);
+#endif
+}
+
+// Four bytes chosen from the eight of (high, low), one per nibble of `selectors`: bits 0..2 are the
+// byte's number, bit 3 asks for eight copies of its top bit instead. Nibbles above the fourth are
+// ignored.
+NIBBLE_LANES uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selectors));
+  return result;
+#else
+  const uint64_t bytes = (static_cast<uint64_t>(high) << 32) | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t selector = (selectors >> (4 * i)) & 0xfu;
+    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (selector & 7u))) & 0xffu;
+    if (selector & 8u) byte = byte & 0x80u ? 0xffu : 0u;
+    result |= byte << (8 * i);
+  }
+  return result;
+#endif
+}
+
+// a · b + c, kept as one instruction: the compiler would rather shift and mask, or take 64-bit sums
+// apart.
+NIBBLE_LANES uint32_t MultiplyAdd(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+#else
+  return a * b + c;
+#endif
+}
+NIBBLE_LANES uint64_t MultiplyAddWide(uint32_t a, uint32_t b, uint64_t c) {
+#if defined(__CUDA_ARCH__)
+  uint64_t result;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(result) : "r"(a), "r"(b), "l"(c));
+  return result;
+#else
+  return uint64_t{a} * b + c;
+#endif
+}
+
+// The value itself, from now on a register to the compiler, which otherwise computes it anew from
+// what it was made of in every turn of a loop.
+template <class T>
+NIBBLE_LANES T Kept(T value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(value));
+  } else {
+    asm volatile("" : "+r"(value));
+  }
+#endif
+  return value;
+}
+
+// Bits of `a` where `mask` is set, of `b` elsewhere: one instruction, which the compiler does not
+// find for constant masks.
+NIBBLE_LANES uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
+  return result;
+#else
+  return (mask & a) | (~mask & b);
+#endif
+}
+
+// a + b rounded toward minus infinity.
+NIBBLE_LANES float AddDown(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rd(a, b);
+#else
+  const float sum = a + b;
+  // What the rounding to nearest added, exactly (two-sum); NaN for sums that are not finite.
+  const float b_part = sum - a;
+  const float error = (a - (sum - b_part)) + (b - b_part);
+  const uint32_t bits = BitsOf<float>(sum);
+  // Both arguments are positive here, so the neighbour below is the one with smaller bits.
+  return error < 0.0f ? FromBits<float>(bits - 1) : sum;
+#endif
+}
+
+// a · b clamped to [0, 1]; NaN becomes 0.
+NIBBLE_LANES float MultiplySaturated(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __saturatef(__fmul_rn(a, b));
+#else
+  const float product = a * b;
+  return product > 0.0f ? (product < 1.0f ? product : 1.0f) : 0.0f;
+#endif
+}
+
+// a · b + c with one rounding.
+NIBBLE_LANES float MultiplyAdd(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+NIBBLE_LANES uint32_t Smallest(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDA_ARCH__)
+  return __vimin3_u32(a, b, c);
+#else
+  return MinBits<uint32_t>(MinBits<uint32_t>(a, b), c);
+#endif
+}
+
+// The smaller of each 16-bit lane, unsigned.
+NIBBLE_LANES uint32_t SmallerOfPairs(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("min.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+#else
+  const uint32_t low = MinBits<uint32_t>(a & 0xffffu, b & 0xffffu);
+  const uint32_t high = MinBits<uint32_t>(a >> 16, b >> 16);
+  return low | (high << 16);
+#endif
+}
+
+// Two values as FP16, rounded toward zero: subnormals kept, NaN 0x7fff.
+NIBBLE_LANES uint32_t HalvesTowardZero(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+#else
+  const auto half = [](float x) -> uint32_t {
+    const uint32_t bits = BitsOf<float>(x);
+    const uint32_t magnitude = bits & kMagnitudeBits;
+    if (magnitude > kInfinityBits) return 0x7fffu;
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    if (magnitude == kInfinityBits) return sign | 0x7c00u;
+    if (magnitude >= 0x47800000u) return sign | 0x7bffu;                            // 2^16 and more
+    if (magnitude >= 0x38800000u) return sign | ((magnitude - 0x38000000u) >> 13);  // 2^-14
+    const float steps = FromBits<float>(magnitude) * 16777216.0f;                   // of 2^-24
+    return sign | static_cast<uint32_t>(steps);
+  };
+  return half(first) | (half(second) << 16);
+#endif
+}
+
+// Two values as BF16, rounded to nearest even. NaN stays NaN; which one is not defined.
+NIBBLE_LANES uint32_t Bf16Pair(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+#else
+  return (RoundToBf16Bits<float>(first) >> 16) | RoundToBf16Bits<float>(second);
+#endif
+}
+
+// Pairs of BF16: the larger magnitude of each lane, NaN where there is one; the sign is not
+// defined.
+NIBBLE_LANES uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+#else
+  const uint32_t low = MaxBits<uint32_t>(a & 0x7fffu, b & 0x7fffu);
+  const uint32_t high = MaxBits<uint32_t>(a & 0x7fff0000u, b & 0x7fff0000u);
+  return low | high;
+#endif
+}
+
+// The larger of a and |x|, NaN where there is one; a is not negative.
+NIBBLE_LANES float LargerMagnitude(float a, float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(Magnitude(x)));
+  return result;
+#else
+  return FromBits<float>(MaxBits<uint32_t>(BitsOf<float>(a), BitsOf<float>(x) & kMagnitudeBits));
+#endif
+}
+
+// The product of two pairs of BF16 where it is exact.
+NIBBLE_LANES uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("mul.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+#else
+  const float low = FromBits<float>(a << 16) * FromBits<float>(b << 16);
+  const float high = FromBits<float>(a & 0xffff0000u) * FromBits<float>(b & 0xffff0000u);
+  return (BitsOf<float>(low) >> 16) | (BitsOf<float>(high) & 0xffff0000u);
+#endif
+}
+
+// E4M3 code of a value that is not negative, rounded to nearest even and saturating; NaN 0x7f.
+NIBBLE_LANES uint32_t E4M3Code(float x) {
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  asm("{ .reg .b16 pair; cvt.rn.satfinite.e4m3x2.f32 pair, %1, %2; mov.b32 %0, {pair, 0}; }"
+      : "=r"(result)
+      : "f"(0.0f), "f"(x));
+  return result;
+#else
+  return E4M3::Encode(x);
+#endif
+}
+
+}  // namespace nibble::gpu
+
+#endif  // NIBBLE_KERNELS_CUDA_INSTRUCTIONS_H_

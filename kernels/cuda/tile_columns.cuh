@@ -1,0 +1,245 @@
+// The column phase of the tile kernels, and the writing of what it stages in shared memory.
+//
+// Thread-safety: as device code; callers put a barrier between the two.
+#ifndef NIBBLE_KERNELS_CUDA_TILE_COLUMNS_CUH_
+#define NIBBLE_KERNELS_CUDA_TILE_COLUMNS_CUH_
+
+#include "kernels/cuda/block_encode.h"
+#include "kernels/cuda/copy_store.cuh"
+#include "kernels/cuda/device_access.cuh"
+#include "kernels/cuda/quantize_args.h"
+#include "kernels/cuda/tile_memory.cuh"
+#include "kernels/cuda/tile_rows.cuh"
+
+namespace nibble::gpu {
+
+// Column kSecond of a thread's two, from the tile: values, signs and amax.
+template <bool kHadamard, int kSecond>
+__device__ __forceinline__ void TakeColumn(const uint32_t (&row)[16], const uint32_t* sign_bits,
+                                           float (&v)[16], uint32_t (&signs)[2],
+                                           uint32_t& amax_bits, uint32_t& seen) {
+  uint32_t split[8];
+  if constexpr (kHadamard) {
+    LoadColumn<kSecond>(row, sign_bits, v);
+    HadamardSums(v, split);
+    UnpackSplit(split, v);
+  } else {
+    constexpr uint32_t kTake = kSecond ? 0x7632u : 0x5410u;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      split[4 * k + 0] = Permute(row[8 * k + 0], row[8 * k + 2], kTake);
+      split[4 * k + 1] = Permute(row[8 * k + 4], row[8 * k + 6], kTake);
+      split[4 * k + 2] = Permute(row[8 * k + 1], row[8 * k + 3], kTake);
+      split[4 * k + 3] = Permute(row[8 * k + 5], row[8 * k + 7], kTake);
+    }
+    UnpackSplit(split, v);
+  }
+  const float amax = PairsAmax(split);
+  seen = BitsOf<float>(amax);
+  amax_bits = BitsOf<float>(kHadamard ? amax * 0.25f : amax);
+  signs[0] = SignsOfSplit(split[0], split[1], split[2], split[3]);
+  signs[1] = SignsOfSplit(split[4], split[5], split[6], split[7]);
+}
+
+// The same from FP32 without a transform.
+__device__ __forceinline__ void TakeColumnF32(const float* from, float (&v)[16],
+                                              uint32_t (&signs)[2], uint32_t& amax_bits) {
+  float amax = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    v[i] = from[i * kTileCols];
+    amax = LargerMagnitude(amax, v[i]);
+  }
+  amax_bits = BitsOf<float>(amax);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    uint32_t pair[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      pair[k] =
+          Permute(BitsOf<float>(v[8 * h + 2 * k]), BitsOf<float>(v[8 * h + 2 * k + 1]), 0x7632u);
+    }
+    signs[h] = SignsOfNeighbours(pair[0], pair[1], pair[2], pair[3]);
+  }
+}
+
+// The emulated operands of two neighbouring columns' blocks. `to`: the address of the first
+// column's first element; `stride` in bytes.
+__device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t stride, bool transposed,
+                                                     const BlockCodes (&codes)[2],
+                                                     const uint32_t (&scale_code)[2]) {
+  const EmulationTable table0 = EmulationTableFor(scale_code[0]);
+  const EmulationTable table1 = EmulationTableFor(scale_code[1]);
+  if (transposed) {
+    StoreEmulatedRun(to, codes[0], table0);
+    StoreEmulatedRun(to + stride, codes[1], table1);
+    return;
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    uint32_t first[4];
+    uint32_t second[4];
+    Emulate(codes[0].word[h], table0, first);
+    Emulate(codes[1].word[h], table1, second);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      StoreGlobal4(to, Permute(first[k], second[k], 0x5410u));
+      to += stride;
+      StoreGlobal4(to, Permute(first[k], second[k], 0x7632u));
+      to += stride;
+    }
+  }
+}
+
+// A thread keeps to its two columns and goes down the tile's blocks.
+template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare>
+__device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlace& place,
+                                            TileMemory<kF32>& memory) {
+  using Shape = TileShape<kF32>;
+  constexpr uint32_t kAcross = kTileCols / 2;
+  constexpr uint32_t kStep = kTileThreads / kAcross;
+  const Nvfp4::TensorScale tensor = copy.figures->tensor;
+  const uint32_t col = 2 * (threadIdx.x % kAcross);
+  const uint32_t first = threadIdx.x / kAcross;
+  if (col >= place.cols) return false;
+  const uint32_t line = place.col + col;
+  const unsigned char* tile = memory.x + 16 * first * Shape::kRowBytes + col * Shape::kElementBytes;
+  unsigned char* codes_to = memory.codes + col * Shape::kStageStride + 8 * first;
+  unsigned char* scales_to = memory.scales + col * Shape::kGroups + first;
+  const uint32_t row_blocks = static_cast<uint32_t>(copy.row_blocks);
+  uint64_t random_block =
+      Kept(MultiplyAddWide(line, row_blocks, copy.first_block + place.row / 16 + first));
+  const uint32_t factors = Kept(SharedAddress(memory.column_factor));
+  const uint32_t rows = Kept(place.rows);
+  const bool packed = copy.codes != nullptr;
+  const bool emulated = copy.emulated != nullptr;
+  uint32_t largest = 0;
+#pragma unroll 1
+  for (uint32_t group = first; 16 * group < rows; group += kStep) {
+    uint32_t row[16];
+    if constexpr (!kF32) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        row[i] = *reinterpret_cast<const uint32_t*>(tile + i * Shape::kRowBytes);
+      }
+    } else if constexpr (kHadamard) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float2 two = *reinterpret_cast<const float2*>(tile + i * Shape::kRowBytes);
+        row[i] = Bf16Pair(two.x, two.y);
+      }
+    }
+    BlockCodes codes[2];
+    uint32_t scale_code[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      float v[16];
+      uint32_t signs[2];
+      uint32_t amax_bits;
+      uint32_t seen;
+      if constexpr (kF32 && !kHadamard) {
+        TakeColumnF32(reinterpret_cast<const float*>(tile) + k, v, signs, amax_bits);
+        seen = amax_bits;
+      } else if (k == 0) {
+        TakeColumn<kHadamard, 0>(row, copy.sign_bits, v, signs, amax_bits, seen);
+      } else {
+        TakeColumn<kHadamard, 1>(row, copy.sign_bits, v, signs, amax_bits, seen);
+      }
+      largest = MaxBits<uint32_t>(largest, seen);
+      if constexpr (kSquare) amax_bits = memory.square_amax[group][col / 16];
+      codes[k] =
+          EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
+                                       random_block + (k == 0 ? 0 : row_blocks), scale_code[k]);
+    }
+    if (packed) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        *reinterpret_cast<uint2*>(codes_to + k * Shape::kStageStride) =
+            make_uint2(codes[k].word[0], codes[k].word[1]);
+        scales_to[k * Shape::kGroups] = static_cast<unsigned char>(scale_code[k]);
+      }
+    }
+    if (emulated) {
+      const uint32_t row0 = place.row + 16 * group;
+      const int64_t stride = 2 * copy.emulated_stride;
+      const uint64_t to = copy.emulated_transposed
+                              ? AddressOf(copy.emulated, line, stride, 2 * row0)
+                              : AddressOf(copy.emulated, row0, stride, 2 * line);
+      StoreEmulatedColumns(to, static_cast<uint32_t>(stride), copy.emulated_transposed, codes,
+                           scale_code);
+    }
+    tile += kStep * 16 * Shape::kRowBytes;
+    codes_to += kStep * 8;
+    scales_to += kStep;
+    random_block += kStep;
+  }
+  return largest >= kInfinityBits;
+}
+
+// Staged codes and scales of the column copy to where they belong, 8 bytes and 1 byte at a time.
+template <bool kF32, bool kSquare>
+__device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const TilePlace& place,
+                                                 const TileMemory<kF32>& memory) {
+  using Shape = TileShape<kF32>;
+  const uint32_t first_group = place.row / 16;
+#pragma unroll 1
+  for (uint32_t unit = threadIdx.x; unit < kTileCols * Shape::kGroups; unit += kTileThreads) {
+    const uint32_t col = unit / Shape::kGroups;
+    const uint32_t group = unit % Shape::kGroups;
+    if (col >= place.cols || 16 * group >= place.rows) continue;
+    const uint2 codes =
+        *reinterpret_cast<const uint2*>(memory.codes + col * Shape::kStageStride + 8 * group);
+    StoreGlobal8(
+        AddressOf(copy.codes, place.col + col, copy.code_stride, 8 * (first_group + group)),
+        codes.x, codes.y);
+    // One scale per block, or one per 16 columns.
+    if (kSquare && col % 16 != 0) continue;
+    const uint32_t line = place.col + col;
+    StoreGlobal1(
+        AddressOf(copy.scales, kSquare ? line / 16 : line, copy.scale_stride, first_group + group),
+        memory.scales[unit]);
+  }
+}
+
+// The same, in the widest pieces where the tile is whole and copy rows keep them aligned.
+template <bool kF32, bool kSquare>
+__device__ __forceinline__ void StoreStaged(const CopyArgs& copy, const TilePlace& place,
+                                            const TileMemory<kF32>& memory) {
+  using Shape = TileShape<kF32>;
+  constexpr uint32_t kAcross = Shape::kRows / 32;  // pieces of 16 bytes per column
+  constexpr uint32_t kStep = kTileThreads / kAcross;
+  static_assert(kTileThreads >= kTileCols);
+  const bool whole = place.rows == Shape::kRows && place.cols == kTileCols;
+  if (kSquare || !whole || copy.code_stride % 16 != 0 || copy.scale_stride % Shape::kGroups != 0) {
+    StoreStagedParts<kF32, kSquare>(copy, place, memory);
+    return;
+  }
+  const uint32_t piece = threadIdx.x % kAcross;
+  const uint32_t first = threadIdx.x / kAcross;
+  const uint32_t code_stride = static_cast<uint32_t>(copy.code_stride);
+  uint64_t codes_to =
+      AddressOf(copy.codes, place.col + first, code_stride, place.row / 2 + 16 * piece);
+  const uint32_t from =
+      Kept(SharedAddress(memory.codes) + first * Shape::kStageStride + 16 * piece);
+#pragma unroll
+  for (uint32_t i = 0; i < kTileCols / kStep; ++i) {
+    const uint4 codes = LoadShared16(from + i * kStep * Shape::kStageStride);
+    StoreGlobal16(codes_to, {codes.x, codes.y, codes.z, codes.w});
+    codes_to = MultiplyAddWide(kStep, code_stride, codes_to);
+  }
+  if (threadIdx.x < kTileCols) {
+    const uint64_t scales_to =
+        AddressOf(copy.scales, place.col + threadIdx.x, copy.scale_stride, place.row / 16);
+    const uint32_t* scales =
+        reinterpret_cast<const uint32_t*>(memory.scales + threadIdx.x * Shape::kGroups);
+    if constexpr (Shape::kGroups == 8) {
+      StoreGlobal8(scales_to, scales[0], scales[1]);
+    } else {
+      StoreGlobal4(scales_to, scales[0]);
+    }
+  }
+}
+
+}  // namespace nibble::gpu
+
+#endif  // NIBBLE_KERNELS_CUDA_TILE_COLUMNS_CUH_

@@ -1,0 +1,168 @@
+// The fused quantising kernel: a thread block copies a tile of the source to shared memory once and
+// makes the row copy's and the column copy's blocks from it.
+//
+// Work per thread: whole blocks of 16. In the row phase a thread owns 16 neighbours of a row, in
+// the column phase 16 rows of two neighbouring columns, so that shared memory is read word by word
+// without conflicts. Row outputs leave at once (8 threads make 64 bytes of a copy row); column
+// codes are staged in shared memory, so that each copy row receives its tile's codes in one run.
+//
+// A tile in which a number is NaN or infinite, and every tile of a tensor outside RangeIsPlain, is
+// done over by exact_block.h at the end; nothing in the fast phases looks at single bad numbers.
+//
+// Included by the .cu files that instantiate it, one per source type and rounding, so that they
+// compile in parallel.
+#ifndef NIBBLE_KERNELS_CUDA_TILE_KERNEL_CUH_
+#define NIBBLE_KERNELS_CUDA_TILE_KERNEL_CUH_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/copy_store.cuh"
+#include "kernels/cuda/device_access.cuh"
+#include "kernels/cuda/exact_block.h"
+#include "kernels/cuda/quantize_args.h"
+#include "kernels/cuda/tile_columns.cuh"
+#include "kernels/cuda/tile_launch.h"
+#include "kernels/cuda/tile_memory.cuh"
+#include "kernels/cuda/tile_rows.cuh"
+
+namespace nibble::gpu {
+
+// A whole tile of one copy from the exact formulas.
+template <bool kF32, bool kColumn, bool kSquare>
+__device__ __forceinline__ uint32_t ExactTile(const CopyArgs& copy, const TilePlace& place,
+                                              const TileMemory<kF32>& memory) {
+  const Nvfp4::TensorScale tensor = copy.figures->tensor;
+  const uint32_t lines = kColumn ? place.cols : place.rows;
+  const uint32_t groups = (kColumn ? place.rows : place.cols) / 16;
+  uint32_t non_finite = 0;
+#pragma unroll 1
+  for (uint32_t unit = threadIdx.x; unit < lines * groups; unit += kTileThreads) {
+    const uint32_t line = unit % lines;
+    const uint32_t group = unit / lines;
+    float v[16];
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t along = 16 * group + i;
+      v[i] =
+          kColumn ? TileElement<kF32>(memory, along, line) : TileElement<kF32>(memory, line, along);
+    }
+    if (copy.hadamard) HadamardExactly(v, copy.sign_bits);
+    ExactAmax amax;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) amax.Add(v[i]);
+    non_finite += amax.non_finite;
+    if constexpr (kSquare) {
+      amax.bits =
+          kColumn ? memory.square_amax[group][line / 16] : memory.square_amax[line / 16][group];
+    }
+    const uint32_t global_line = (kColumn ? place.col : place.row) + line;
+    const uint32_t global_group = (kColumn ? place.row : place.col) / 16 + group;
+    PhiloxWords<uint32_t> random = {};
+    if (copy.stochastic) {
+      random = RoundingBits(copy.random, copy.keys, RandomBlock(copy, global_line, global_group));
+    }
+    const ExactBlock block = EncodeExactly(v, amax.bits, tensor, copy.stochastic, random);
+    StoreBlock(copy, global_line, global_group, block.codes, block.scale_code);
+  }
+  return non_finite;
+}
+
+template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
+__global__ __launch_bounds__(kTileThreads, kTileBlocks) void TileKernel(
+    const __grid_constant__ QuantizeArgs args) {
+  TileMemory<kF32>& memory = *reinterpret_cast<TileMemory<kF32>*>(DynamicShared());
+  // The row copy comes first where there are both.
+  const CopyArgs& row_copy = args.copy[0];
+  const CopyArgs& column_copy = args.copy[kRow ? 1 : 0];
+
+  const TilePlace place = PlaceOf<kF32>(args.x);
+  if (place.rows == 0) return;
+  StartLoad<kF32>(args.x, place, memory);
+  bool fast = true;
+  for (uint32_t code = threadIdx.x; code < 128; code += kTileThreads) {
+    if (kRow) memory.row_factor[code] = row_copy.figures->factor[code];
+    if (kColumn) memory.column_factor[code] = column_copy.figures->factor[code];
+  }
+  if (kRow) fast = fast && row_copy.figures->plain_range != 0;
+  if (kColumn) fast = fast && column_copy.figures->plain_range != 0;
+  WaitForCopies();
+  __syncthreads();
+
+  bool bad = !fast;
+  if constexpr (kSquare) {
+    bad |= SquareAmax<kF32>(place, memory);
+    __syncthreads();
+  }
+  if (fast) {
+    if constexpr (kRow) {
+      bad |= RowPhase<kF32, kStochastic, kSquare>(row_copy, place, memory);
+    }
+    if constexpr (kColumn) {
+      bad |= ColumnPhase<kF32, kStochastic, kHadamard, kSquare>(column_copy, place, memory);
+    }
+  }
+  // Also orders the phases' writes before those of the exact formulas, which go over them.
+  if (!__syncthreads_or(bad)) {
+    if constexpr (kColumn) {
+      if (column_copy.codes != nullptr) StoreStaged<kF32, kSquare>(column_copy, place, memory);
+    }
+    return;
+  }
+  if constexpr (kRow) {
+    const uint32_t count = ExactTile<kF32, false, kSquare>(row_copy, place, memory);
+    if (row_copy.count_non_finite && count != 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(&row_copy.head->non_finite), count);
+    }
+  }
+  if constexpr (kColumn) {
+    const uint32_t count = ExactTile<kF32, true, kSquare>(column_copy, place, memory);
+    if (column_copy.count_non_finite && count != 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(&column_copy.head->non_finite), count);
+    }
+  }
+}
+
+template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
+cudaError_t LaunchTileKernel(const QuantizeArgs& args, cudaStream_t stream) {
+  using Shape = TileShape<kF32>;
+  const auto kernel = TileKernel<kF32, kRow, kColumn, kStochastic, kHadamard, kSquare>;
+  constexpr int kBytes = sizeof(TileMemory<kF32>);
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess) {
+    return error;
+  }
+  const auto blocks = [](int64_t size, int64_t by) {
+    return static_cast<unsigned>((size + by - 1) / by);
+  };
+  const dim3 grid(kTileBand, blocks(args.x.cols, kTileCols),
+                  blocks(args.x.rows, int64_t{Shape::kRows} * kTileBand));
+  return Launch(kernel, grid, kTileThreads, kBytes, stream, args);
+}
+
+// Of one source type and rounding: which copies, which blocks, and whether the column copy is
+// transformed.
+template <bool kF32, bool kStochastic>
+cudaError_t LaunchTileOf(const QuantizeArgs& args, cudaStream_t stream) {
+  const bool row = !args.copy[0].column;
+  const bool column = args.copy[args.copies - 1].column;
+  const bool hadamard = args.copy[args.copies - 1].hadamard;
+  if (args.copy[0].square) {
+    return row && column
+               ? LaunchTileKernel<kF32, true, true, kStochastic, false, true>(args, stream)
+           : row ? LaunchTileKernel<kF32, true, false, kStochastic, false, true>(args, stream)
+                 : LaunchTileKernel<kF32, false, true, kStochastic, false, true>(args, stream);
+  }
+  if (!column) return LaunchTileKernel<kF32, true, false, kStochastic, false, false>(args, stream);
+  if (hadamard) {
+    return row ? LaunchTileKernel<kF32, true, true, kStochastic, true, false>(args, stream)
+               : LaunchTileKernel<kF32, false, true, kStochastic, true, false>(args, stream);
+  }
+  return row ? LaunchTileKernel<kF32, true, true, kStochastic, false, false>(args, stream)
+             : LaunchTileKernel<kF32, false, true, kStochastic, false, false>(args, stream);
+}
+
+}  // namespace nibble::gpu
+
+#endif  // NIBBLE_KERNELS_CUDA_TILE_KERNEL_CUH_

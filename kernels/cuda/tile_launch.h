@@ -1,0 +1,20 @@
+// The instances of the tile kernel, one per source type and rounding, each in a file of its own.
+//
+// Thread-safety: as CUDA streams.
+#ifndef NIBBLE_KERNELS_CUDA_TILE_LAUNCH_H_
+#define NIBBLE_KERNELS_CUDA_TILE_LAUNCH_H_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/quantize_args.h"
+
+namespace nibble::gpu {
+
+cudaError_t LaunchTileBf16Nearest(const QuantizeArgs& args, cudaStream_t stream);
+cudaError_t LaunchTileBf16Stochastic(const QuantizeArgs& args, cudaStream_t stream);
+cudaError_t LaunchTileF32Nearest(const QuantizeArgs& args, cudaStream_t stream);
+cudaError_t LaunchTileF32Stochastic(const QuantizeArgs& args, cudaStream_t stream);
+
+}  // namespace nibble::gpu
+
+#endif  // NIBBLE_KERNELS_CUDA_TILE_LAUNCH_H_

@@ -1,0 +1,120 @@
+// The row phase of the tile kernels, and the rounding of one block that both phases share.
+//
+// Thread-safety: as device code; the tile is read only.
+#ifndef NIBBLE_KERNELS_CUDA_TILE_ROWS_CUH_
+#define NIBBLE_KERNELS_CUDA_TILE_ROWS_CUH_
+
+#include "kernels/cuda/block_encode.h"
+#include "kernels/cuda/copy_store.cuh"
+#include "kernels/cuda/device_access.cuh"
+#include "kernels/cuda/quantize_args.h"
+#include "kernels/cuda/tile_memory.cuh"
+
+namespace nibble::gpu {
+
+// Rounds one block given what its source type made easy: values, signs, amax as FP32 bits.
+template <bool kStochastic>
+__device__ __forceinline__ BlockCodes EncodeTileBlock(
+    const CopyArgs& copy, const Nvfp4::TensorScale& tensor, uint32_t factors, const float (&v)[16],
+    uint32_t amax_bits, const uint32_t (&signs)[2], uint64_t random_block, uint32_t& scale_code) {
+  scale_code = ScaleCodeOf(FromBits<float>(amax_bits), tensor);
+  PhiloxWords<uint32_t> random = {};
+  if constexpr (kStochastic) random = RoundingBits(copy.random, copy.keys, random_block);
+  const float factor = LoadShared4(MultiplyAdd(scale_code, 4u, factors));
+  return EncodeBlock<kStochastic>(v, factor, scale_code == 0, signs[0], signs[1], random);
+}
+
+// 16 neighbours of a row: values, signs and amax.
+template <bool kF32>
+__device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32_t (&signs)[2]) {
+  uint32_t pair[8];  // BF16 neighbours, or the upper halves of FP32 ones: the signs
+  uint32_t amax_bits;
+  if constexpr (kF32) {
+    float amax = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const uint4 four = LoadShared16(run + 16 * k);
+      v[4 * k + 0] = FromBits<float>(four.x);
+      v[4 * k + 1] = FromBits<float>(four.y);
+      v[4 * k + 2] = FromBits<float>(four.z);
+      v[4 * k + 3] = FromBits<float>(four.w);
+      pair[2 * k] = Permute(four.x, four.y, 0x7632u);
+      pair[2 * k + 1] = Permute(four.z, four.w, 0x7632u);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) amax = LargerMagnitude(amax, v[i]);
+    amax_bits = BitsOf<float>(amax);
+  } else {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint4 eight = LoadShared16(run + 16 * h);
+      pair[4 * h + 0] = eight.x;
+      pair[4 * h + 1] = eight.y;
+      pair[4 * h + 2] = eight.z;
+      pair[4 * h + 3] = eight.w;
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      v[2 * k] = FromBits<float>(pair[k] << 16);
+      v[2 * k + 1] = FromBits<float>(pair[k] & 0xffff0000u);
+    }
+    amax_bits = BitsOf<float>(PairsAmax(pair));
+  }
+  signs[0] = SignsOfNeighbours(pair[0], pair[1], pair[2], pair[3]);
+  signs[1] = SignsOfNeighbours(pair[4], pair[5], pair[6], pair[7]);
+  return amax_bits;
+}
+
+// A thread keeps to one block column of the tile and goes down its rows.
+template <bool kF32, bool kStochastic, bool kSquare>
+__device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& place,
+                                         const TileMemory<kF32>& memory) {
+  using Shape = TileShape<kF32>;
+  constexpr uint32_t kAcross = kTileCols / 16;
+  constexpr uint32_t kStep = kTileThreads / kAcross;
+  const Nvfp4::TensorScale tensor = copy.figures->tensor;
+  const uint32_t block = threadIdx.x % kAcross;
+  const uint32_t rows = Kept(place.rows);
+  if (16 * block >= place.cols) return false;
+  const uint32_t group = place.col / 16 + block;
+  const uint32_t run = Kept(SharedAddress(memory.x) + block * 16 * Shape::kElementBytes);
+  const uint32_t factors = Kept(SharedAddress(memory.row_factor));
+  // Of the tile's first row.
+  const uint64_t codes_to = Kept(AddressOf(copy.codes, place.row, copy.code_stride, 8 * group));
+  const uint64_t scale_to =
+      Kept(AddressOf(copy.scales, kSquare ? place.row / 16 : place.row, copy.scale_stride, group));
+  const uint64_t random_block = Kept(
+      MultiplyAddWide(place.row, static_cast<uint32_t>(copy.row_blocks), copy.first_block + group));
+  const uint32_t code_stride = static_cast<uint32_t>(copy.code_stride);
+  const uint32_t scale_stride = static_cast<uint32_t>(copy.scale_stride);
+  const uint32_t row_blocks = static_cast<uint32_t>(copy.row_blocks);
+  const bool packed = copy.codes != nullptr;
+  const bool emulated = copy.emulated != nullptr;
+  uint32_t largest = 0;
+#pragma unroll 1
+  for (uint32_t row = threadIdx.x / kAcross; row < rows; row += kStep) {
+    float v[16];
+    uint32_t signs[2];
+    uint32_t amax_bits = TakeRun<kF32>(run + row * Shape::kRowBytes, v, signs);
+    largest = MaxBits<uint32_t>(largest, amax_bits);
+    if constexpr (kSquare) amax_bits = memory.square_amax[row / 16][block];
+    uint32_t scale_code;
+    const BlockCodes codes =
+        EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
+                                     MultiplyAddWide(row, row_blocks, random_block), scale_code);
+    if (packed) {
+      StoreGlobal8(MultiplyAddWide(row, code_stride, codes_to), codes.word[0], codes.word[1]);
+      StoreGlobal1(MultiplyAddWide(kSquare ? row / 16 : row, scale_stride, scale_to), scale_code);
+    }
+    if (emulated) {
+      StoreEmulatedRun(
+          AddressOf(copy.emulated, place.row + row, 2 * copy.emulated_stride, 32 * group), codes,
+          EmulationTableFor(scale_code));
+    }
+  }
+  return largest >= kInfinityBits;
+}
+
+}  // namespace nibble::gpu
+
+#endif  // NIBBLE_KERNELS_CUDA_TILE_ROWS_CUH_
