@@ -54,12 +54,13 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t address) {
   uint4 result;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(result.x), "=r"(result.y), "=r"(result.z), "=r"(result.w)
-               : "r"(address));
+               : "r"(address)
+               : "memory");
   return result;
 }
 __device__ __forceinline__ float LoadShared4(uint32_t address) {
   float result;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(result) : "r"(address));
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(result) : "r"(address) : "memory");
   return result;
 }
 // 16 bytes from global to shared memory, past the registers and the first-level cache.
