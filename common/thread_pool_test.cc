@@ -3,12 +3,13 @@
 #include <sched.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -88,15 +89,15 @@ TEST(ThreadPool, TasksRunAtTheSameTimeOnAllThreads) {
   constexpr int kThreads = 5;
   ThreadPool pool(kThreads);
   for (int round = 0; round < 20; ++round) {
-    absl::Mutex mutex;
+    std::mutex mutex;
+    std::condition_variable all_begun;
     int begun = 0;
     std::vector<int> seen(kThreads, 0);
     pool.ParallelFor(kThreads, [&](int64_t, int thread) {
-      absl::MutexLock lock(&mutex);
-      ++begun;
+      std::unique_lock lock(mutex);
       ++seen[thread];
-      mutex.Await(absl::Condition(
-          +[](int* n) { return *n == kThreads; }, &begun));
+      if (++begun == kThreads) all_begun.notify_all();
+      all_begun.wait(lock, [&] { return begun == kThreads; });
     });
     EXPECT_EQ(seen, std::vector<int>(kThreads, 1));
   }
