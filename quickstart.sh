@@ -9,8 +9,7 @@ source third_party/debian/install.sh
 install_packages
 report_cuda
 echo "build: the command line and the benchmarks"
-bazel build "$(bazel_flags)" //client:nibble //examples:make_tensors //bench:all 2>&1 |
-  grep -vE '^(Loading|Analyzing)' || true
+bazel build "$(bazel_flags)" //client:nibble //examples:make_tensors //bench:all
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
