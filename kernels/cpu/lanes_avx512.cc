@@ -1,6 +1,5 @@
-// The lane kernels for avx512; BUILD gives this file its compiler flags. Only headers whose
-// functions are all forced inline may be included, or the linker could hand this file's
-// instructions to others.
+// The lane kernels for avx512; BUILD gives this file its compiler flags. Only headers whose functions
+// are all forced inline may be included, or the linker could hand this file's instructions to others.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -9,24 +8,9 @@
 
 namespace nibble::cpu {
 namespace avx512 {
-constexpr int kMaxHadamardSize = 128;
-#include "kernels/cpu/lane_tile.inc"
-// The next two build on the first.
-#include "kernels/cpu/lane_amax.inc"
-#include "kernels/cpu/lane_encode.inc"
-
+constexpr char kName[] = "avx512";
 using Widest = LaneVector<16>::F;
-constexpr LaneKernels kKernels = {
-    .name = "avx512",
-    .amax_rows = Amax<Widest, false>,
-    .amax_columns = Amax<Widest, true>,
-    .group_amax_rows = GroupAmaxRows<Widest>,
-    .group_amax_columns = GroupAmaxColumns<Widest>,
-    .encode_rows = Encode<Widest, false>,
-    .encode_columns = Encode<Widest, true>,
-    .hadamard_rows = HadamardRows,
-    .hadamard_columns = HadamardColumns<Widest>,
-};
+#include "kernels/cpu/lane_table.inc"
 }  // namespace avx512
 
 const LaneKernels* Avx512Kernels() {

@@ -101,10 +101,6 @@ NIBBLE_LANES U OneWhere(Condition condition) {
   }
 }
 
-template <class F>
-NIBBLE_LANES F Splat(float x) {
-  return F{} + x;
-}
 template <class U>
 NIBBLE_LANES U SplatBits(uint32_t x) {
   return U{} + x;
