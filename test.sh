@@ -48,8 +48,7 @@ echo "test: everything"
 run_tests "${flags[@]}" //...
 if ((sanitizers)); then
   echo "test: the numeric core under address and undefined-behaviour sanitizers"
-  # Not the emulated GPU: its fibers change stacks under the sanitizer's feet.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
-    //recipe/... //client/local/... //tests/fuzz/... -//kernels/cuda:emulated_backend_test
+    //recipe/... //client/local/... //tests/fuzz/...
 fi
 finish

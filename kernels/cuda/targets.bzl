@@ -96,6 +96,8 @@ def _emulation():
         name = "emulated_backend_test",
         size = "medium",
         srcs = ["emulated_backend_test.cc"],
+        # One host thread that changes stacks: the sanitizers lose their own on the way.
+        tags = ["fibers"],
         deps = [
             ":emulated_backend",
             ":emulated_cases",

@@ -11,6 +11,8 @@
 //
 // Included by the .cu files that instantiate it, one per source type and rounding, so that they
 // compile in parallel.
+//
+// Thread-safety: as device code; thread blocks share nothing but their inputs.
 #ifndef NIBBLE_KERNELS_CUDA_TILE_KERNEL_CUH_
 #define NIBBLE_KERNELS_CUDA_TILE_KERNEL_CUH_
 
