@@ -1,0 +1,87 @@
+#include "client/local/model_command.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "client/local/exit_code.h"
+#include "client/local/model_report.h"
+#include "model/model_spec.h"
+
+namespace nibble {
+namespace {
+
+struct Flags {
+  std::string model;
+  int64_t sequence = 0;  // 0: the model's default
+  int64_t ranks = 1;
+  std::string print = "table";
+};
+
+// The text that goes to stdout.
+absl::StatusOr<std::string> Presets(const Flags& flags) {
+  std::vector<ModelReport> reports;
+  for (const std::string& name : ModelPresetNames()) {
+    const absl::StatusOr<ModelSpec> spec = ModelPreset(name);
+    if (!spec.ok()) return spec.status();
+    absl::StatusOr<ModelReport> report = MakeModelReport(*spec, DefaultSequence(*spec), 1);
+    if (!report.ok()) return report.status();
+    reports.push_back(*std::move(report));
+  }
+  return flags.print == "json" ? ModelListJson(reports) : ModelListText(reports);
+}
+
+absl::StatusOr<std::string> Show(const Flags& flags) {
+  const absl::StatusOr<ModelSpec> spec = ModelPreset(flags.model);
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<ModelReport> report = MakeModelReport(
+      *spec, flags.sequence == 0 ? DefaultSequence(*spec) : flags.sequence, flags.ranks);
+  if (!report.ok()) return report.status();
+  return flags.print == "json" ? ModelReportJson(*report) : ModelReportText(*report);
+}
+
+int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
+  if (text.ok()) {
+    std::fputs(text->c_str(), stdout);
+  } else {
+    absl::FPrintF(stderr, "nibble model %s: %s\n", verb, std::string(text.status().message()));
+  }
+  return ExitCodeOf(text.status());
+}
+
+void AddPrintOption(CLI::App* command, Flags& flags) {
+  command->add_option("-o,--output", flags.print, "what to print: table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddModelCommand(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* model = app.add_subcommand("model", "What models there are, and what one takes");
+  model->require_subcommand(1);
+
+  CLI::App* presets = model->add_subcommand("presets", "List the models that have a name");
+  AddPrintOption(presets, *flags);
+  presets->callback([flags, &exit_code] { exit_code = Finish("presets", Presets(*flags)); });
+
+  CLI::App* show = model->add_subcommand(
+      "show", "Pattern, sizes, parameters, operations per token and memory per rank");
+  show->add_option("MODEL", flags->model, "a preset")->required();
+  show->add_option("--sequence", flags->sequence,
+                   "tokens of a sequence; 2048 by default, or what learned positions allow")
+      ->check(CLI::PositiveNumber);
+  show->add_option("--ranks", flags->ranks, "processes that share the optimizer's state")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  AddPrintOption(show, *flags);
+  show->callback([flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });
+}
+
+}  // namespace nibble

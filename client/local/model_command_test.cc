@@ -1,0 +1,130 @@
+#include "client/local/model_command.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/local/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/model_spec.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+// As main() does it.
+Outcome Nibble(std::vector<std::string> arguments) {
+  CLI::App app("test", "nibble");
+  app.require_subcommand(1);
+  Outcome outcome;
+  AddModelCommand(app, outcome.exit_code);
+  std::vector<const char*> argv = {"nibble"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(static_cast<int>(argv.size()), argv.data());
+  } catch (const CLI::ParseError& error) {
+    outcome.exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(ModelCommandTest, PresetsListsEveryModelWithItsSize) {
+  const Outcome table = Nibble({"model", "presets"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.err, IsEmpty());
+  for (const std::string& name : ModelPresetNames()) EXPECT_THAT(table.out, HasSubstr(name));
+  EXPECT_THAT(table.out, HasSubstr("12.31 B    5120   131072      62  M-M-M-M*-M-"));
+  EXPECT_THAT(table.out, HasSubstr("*- x 12\n"));
+
+  const Outcome json = Nibble({"model", "presets", "-o", "json"});
+  const nlohmann::json models = nlohmann::json::parse(json.out);
+  ASSERT_EQ(models.size(), ModelPresetNames().size());
+  EXPECT_EQ(models[3]["name"], "gpt2-125m");
+  EXPECT_EQ(models[3]["parameters"], 124439808);
+}
+
+TEST(ModelCommandTest, ShowTellsSizesPartsOperationsAndMemory) {
+  const Outcome shown = Nibble({"model", "show", "nemotron-h-12b", "--ranks", "64"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.err, IsEmpty());
+  for (const char* part : {"62: 6 attention, 28 mlp, 28 mamba", "d_ff 20480, relu2",
+                           "128 heads, dimension 80", "40 heads, 8 of keys and values",
+                           "12310001152  12.31 B", "sequences of 2048", "memory per rank, of 64"}) {
+    EXPECT_THAT(shown.out, HasSubstr(part));
+  }
+}
+
+TEST(ModelCommandTest, ShowLeavesOutWhatTheModelDoesNotHave) {
+  const Outcome shown = Nibble({"model", "show", "gpt2-125m"});
+  EXPECT_THAT(shown.out, Not(HasSubstr("mamba")));
+  EXPECT_THAT(shown.out, HasSubstr("learned, 1024"));
+  EXPECT_THAT(shown.out, HasSubstr("sequences of 1024"));
+}
+
+TEST(ModelCommandTest, JsonHoldsWholeNumbersThatAddUp) {
+  const Outcome shown =
+      Nibble({"model", "show", "tiny-hybrid", "--sequence", "100", "--ranks", "3", "-o", "json"});
+  ASSERT_EQ(shown.exit_code, 0);
+  const nlohmann::json report = nlohmann::json::parse(shown.out);
+  EXPECT_EQ(report["spec"]["pattern"], "M-M*-M-");
+  EXPECT_EQ(report["sequence"], 100);
+  EXPECT_EQ(report["ranks"], 3);
+  int64_t sum = 0;
+  for (const auto& part : report["parameters_by_part"]) sum += part.get<int64_t>();
+  EXPECT_EQ(sum, report["parameters"]);
+  EXPECT_TRUE(report["flops_per_token"]["training"].is_number_integer());
+  const nlohmann::json& bytes = report["bytes_per_rank"];
+  EXPECT_EQ(bytes["master"], 4 * ((sum + 2) / 3));
+  EXPECT_EQ(bytes["total_bf16_recomputed"],
+            bytes["master"].get<int64_t>() + bytes["moments"].get<int64_t>() +
+                bytes["gradients"].get<int64_t>() + bytes["working_bf16"].get<int64_t>() +
+                bytes["activations_recomputed"].get<int64_t>());
+}
+
+TEST(ModelCommandTest, AnUnknownModelIsNotFoundAndSaysSoOnStderr) {
+  const Outcome shown = Nibble({"model", "show", "nemotron-h-12"});
+  EXPECT_EQ(shown.exit_code, 102);
+  EXPECT_THAT(shown.out, IsEmpty());
+  EXPECT_EQ(shown.err,
+            "nibble model show: model: there is no preset 'nemotron-h-12'; the nearest is "
+            "'nemotron-h-12b'\n");
+}
+
+TEST(ModelCommandTest, ASequenceOverTheLearnedPositionsIsAnError) {
+  const Outcome shown = Nibble({"model", "show", "gpt2-125m", "--sequence", "1025"});
+  EXPECT_EQ(shown.exit_code, 1);
+  EXPECT_THAT(shown.out, IsEmpty());
+  EXPECT_EQ(shown.err,
+            "nibble model show: sequence: 1025 is over the model's max_positions, 1024\n");
+}
+
+TEST(ModelCommandTest, TooManyRanksAreAnError) {
+  const Outcome shown = Nibble({"model", "show", "tiny-llama", "--ranks", "2000000"});
+  EXPECT_EQ(shown.exit_code, 1);
+  EXPECT_THAT(shown.err, HasSubstr("ranks: 2000000 is not in [1, 1048576]"));
+}
+
+TEST(ModelCommandTest, MisuseIsAUsageError) {
+  EXPECT_EQ(Nibble({"model"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "show"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "show", "tiny-llama", "--sequence", "0"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "show", "tiny-llama", "--ranks", "few"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "presets", "-o", "yaml"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "--help"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace nibble

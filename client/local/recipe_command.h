@@ -1,0 +1,18 @@
+// `nibble recipe presets | fields | show | diff | cost`: recipes against models, before anything
+// runs.
+//
+// Thread-safety: none; the command line is parsed once.
+#ifndef NIBBLE_CLIENT_LOCAL_RECIPE_COMMAND_H_
+#define NIBBLE_CLIENT_LOCAL_RECIPE_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+
+namespace nibble {
+
+// Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error, 102 no such
+// preset or model.
+void AddRecipeCommand(CLI::App& app, int& exit_code);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_RECIPE_COMMAND_H_

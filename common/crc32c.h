@@ -1,0 +1,31 @@
+// CRC-32C (Castagnoli: reflected polynomial 0x82f63b78, initial and final inversion), the checksum
+// of iSCSI and of most storage formats: detects every burst of up to 32 bits.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_COMMON_CRC32C_H_
+#define NIBBLE_COMMON_CRC32C_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace nibble {
+
+// The checksum of a followed by `bytes`, given that of a; that of nothing is 0.
+uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> bytes);
+
+inline uint32_t Crc32c(absl::Span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
+
+namespace crc32c_internal {
+
+// The two that ExtendCrc32c chooses from, by what the processor can do; they agree on every input.
+uint32_t ExtendByTable(uint32_t crc, absl::Span<const std::byte> bytes);
+// Only where HasInstruction().
+uint32_t ExtendByInstruction(uint32_t crc, absl::Span<const std::byte> bytes);
+bool HasInstruction();
+
+}  // namespace crc32c_internal
+}  // namespace nibble
+
+#endif  // NIBBLE_COMMON_CRC32C_H_

@@ -1,0 +1,40 @@
+// The MLP: '-'.
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "model/field_check.h"
+#include "model/mixers.h"
+
+namespace nibble {
+namespace {
+
+// SwiGLU projects up twice, to gate | up.
+int64_t UpWidth(const ModelSpec& spec) {
+  return spec.activation == Activation::kSwiglu ? 2 * spec.d_ff : spec.d_ff;
+}
+
+absl::Status ValidateMlp(const ModelSpec& spec) { return CheckSize("d_ff", spec.d_ff, kMaxWidth); }
+
+void AddMlp(const ModelSpec& spec, BlockOutline& block) {
+  block.AddLinear("up", spec.d_model, UpWidth(spec), LinearEnd::kInside);
+  block.AddLinear("down", spec.d_ff, spec.d_model, LinearEnd::kResidual);
+}
+
+void AddMlpFlops(const ModelSpec&, int64_t, FlopsPerToken&) {}  // all in its linears
+
+// What goes into the activation, and what comes out and into the down-projection.
+int64_t MlpSavedBytes(const ModelSpec& spec) { return 2 * UpWidth(spec) + 2 * spec.d_ff; }
+
+}  // namespace
+
+extern const Mixer kMlpMixer;
+constexpr Mixer kMlpMixer = {
+    .symbol = '-',
+    .name = "mlp",
+    .validate = ValidateMlp,
+    .add = AddMlp,
+    .add_flops = AddMlpFlops,
+    .saved_bytes = MlpSavedBytes,
+};
+
+}  // namespace nibble

@@ -1,0 +1,92 @@
+#include "model/outline.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "model/block_outline.h"
+#include "model/mixers.h"
+
+namespace nibble {
+namespace {
+
+// Weight decay pulls on matrices, which project: linears, and the tables at both ends (embedding,
+// learned positions, head). It leaves alone what scales, shifts or times a channel, because zero is
+// no natural place for it: norms, biases, A_log, D, dt_bias, and the convolution, which is one
+// short vector per channel although it is stored as a table.
+ParamInfo Table(std::string name, int64_t rows, const ModelSpec& spec) {
+  return {.name = std::move(name),
+          .shape = {rows, spec.d_model},
+          .init = Init::kNormal,
+          .scale = spec.init_std,
+          .decay = true};
+}
+
+}  // namespace
+
+int64_t Outline::parameters() const {
+  int64_t total = 0;
+  for (const ParamInfo& param : params) total += param.elements();
+  return total;
+}
+
+absl::StatusOr<int64_t> Outline::Find(std::string_view param) const {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (params[i].name == param) return static_cast<int64_t>(i);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("parameter: model ", spec.name, " has no '", std::string(param), "'"));
+}
+
+absl::StatusOr<Outline> MakeOutline(const ModelSpec& spec) {
+  if (absl::Status status = Validate(spec); !status.ok()) return status;
+  Outline outline;
+  outline.spec = spec;
+  outline.params.push_back(Table("embedding.weight", spec.vocab, spec));
+  if (spec.positions == Positions::kLearned) {
+    outline.params.push_back(Table("positions.weight", spec.max_positions, spec));
+  }
+  for (int64_t i = 0; i < spec.blocks(); ++i) {
+    const Mixer& mixer = *FindMixer(spec.pattern[static_cast<size_t>(i)]);
+    AddNorm(outline, absl::StrCat("blocks.", i, ".norm"), i, spec.d_model);
+    BlockOutline block(outline, i, mixer.name);
+    mixer.add(spec, block);
+  }
+  AddNorm(outline, "final_norm", -1, spec.d_model);
+  if (!spec.tied_head) outline.params.push_back(Table("head.weight", spec.vocab, spec));
+  return outline;
+}
+
+std::vector<PartCount> ParametersByPart(const Outline& outline) {
+  PartCount embedding{"embedding"}, norms{"norms"}, head{"head"};
+  std::vector<PartCount> mixers;
+  for (const Mixer* mixer : AllMixers()) {
+    if (outline.spec.pattern.find(mixer->symbol) != std::string::npos) {
+      mixers.push_back({std::string(mixer->name)});
+    }
+  }
+  for (const ParamInfo& param : outline.params) {
+    PartCount* part = &embedding;
+    if (param.block >= 0) {
+      // "blocks.<block>." and then "norm." or the mixer's name.
+      const size_t inside = param.name.find('.', param.name.find('.') + 1) + 1;
+      const std::string_view name = std::string_view(param.name).substr(inside);
+      part = &norms;
+      for (PartCount& mixer : mixers) {
+        if (name.starts_with(mixer.part + ".")) part = &mixer;
+      }
+    } else if (param.name.starts_with("final_norm.")) {
+      part = &norms;
+    } else if (param.name.starts_with("head.")) {
+      part = &head;
+    }
+    part->parameters += param.elements();
+  }
+  std::vector<PartCount> parts = {std::move(embedding)};
+  parts.insert(parts.end(), mixers.begin(), mixers.end());
+  parts.push_back(std::move(norms));
+  parts.push_back(std::move(head));
+  return parts;
+}
+
+}  // namespace nibble

@@ -1,0 +1,201 @@
+#include "recipe/recipe_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- writing --------------------------------------------------------------------------------
+
+Json Settings(const std::vector<FieldSetting>& settings) {
+  Json out = Json::array();
+  for (const FieldSetting& setting : settings) {
+    out.push_back({{"field", setting.field}, {"value", setting.value}});
+  }
+  return out;
+}
+
+Json ToTree(const Recipe& recipe) {
+  Json layers = Json::array();
+  for (const LayerRule& rule : recipe.layers) {
+    layers.push_back({{"match", rule.match}, {"set", Settings(rule.set)}});
+  }
+  return {{"preset", recipe.preset}, {"set", Settings(recipe.set)}, {"layers", layers}};
+}
+
+std::string Dump(const Json& tree) {
+  return tree.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// ---- reading --------------------------------------------------------------------------------
+
+absl::Status Refuse(const std::string& path, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat(path.empty() ? "JSON" : path, ": ", why));
+}
+
+// An object whose fields are exactly those of a list.
+class ObjectReader {
+ public:
+  static absl::StatusOr<ObjectReader> Open(const Json& tree, const std::string& path,
+                                           std::initializer_list<const char*> fields) {
+    if (!tree.is_object()) return Refuse(path, "is not an object");
+    const std::vector<std::string> known(fields.begin(), fields.end());
+    for (const auto& [key, value] : tree.items()) {
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        return Refuse(
+            path, absl::StrCat("unknown field '", key, "'; allowed: ", absl::StrJoin(known, ", ")));
+      }
+    }
+    for (const std::string& field : known) {
+      if (!tree.contains(field)) return Refuse(path, absl::StrCat("lacks the field '", field, "'"));
+    }
+    return ObjectReader(tree, path);
+  }
+
+  std::string PathOf(const char* field) const {
+    return path_.empty() ? field : absl::StrCat(path_, ".", field);
+  }
+  const Json& Tree(const char* field) const { return (*tree_)[field]; }
+
+  absl::Status Read(const char* field, std::string& out) const {
+    const Json& value = Tree(field);
+    if (!value.is_string()) return Refuse(PathOf(field), "is not a string");
+    out = value.get_ref<const std::string&>();
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(const char* field, int64_t& out) const {
+    const Json& value = Tree(field);
+    const bool fits = value.is_number_unsigned()
+                          ? value.get<uint64_t>() <= std::numeric_limits<int64_t>::max()
+                          : value.is_number_integer();
+    if (!fits) return Refuse(PathOf(field), "is not an integer of 64 bits");
+    out = value.get<int64_t>();
+    return absl::OkStatus();
+  }
+
+ private:
+  ObjectReader(const Json& tree, std::string path) : tree_(&tree), path_(std::move(path)) {}
+
+  const Json* tree_;
+  std::string path_;
+};
+
+// Reads each element of an array with `read(tree, path, out)`.
+template <class T, class ReadOne>
+absl::Status ReadArray(const Json& tree, const std::string& path, std::vector<T>& out,
+                       const ReadOne& read) {
+  if (!tree.is_array()) return Refuse(path, "is not an array");
+  for (size_t i = 0; i < tree.size(); ++i) {
+    out.emplace_back();
+    absl::Status status = read(tree[i], absl::StrCat(path, "[", i, "]"), out.back());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSetting(const Json& tree, const std::string& path, FieldSetting& out) {
+  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(tree, path, {"field", "value"});
+  if (!object.ok()) return object.status();
+  absl::Status status = object->Read("field", out.field);
+  if (status.ok()) status = object->Read("value", out.value);
+  return status;
+}
+
+absl::Status ReadRule(const Json& tree, const std::string& path, LayerRule& out) {
+  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(tree, path, {"match", "set"});
+  if (!object.ok()) return object.status();
+  absl::Status status = object->Read("match", out.match);
+  if (!status.ok()) return status;
+  return ReadArray(object->Tree("set"), object->PathOf("set"), out.set, ReadSetting);
+}
+
+absl::Status ReadRecipe(const Json& tree, const std::string& path, Recipe& out) {
+  const absl::StatusOr<ObjectReader> object =
+      ObjectReader::Open(tree, path, {"preset", "set", "layers"});
+  if (!object.ok()) return object.status();
+  absl::Status status = object->Read("preset", out.preset);
+  if (status.ok()) {
+    status = ReadArray(object->Tree("set"), object->PathOf("set"), out.set, ReadSetting);
+  }
+  if (!status.ok()) return status;
+  return ReadArray(object->Tree("layers"), object->PathOf("layers"), out.layers, ReadRule);
+}
+
+absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& out) {
+  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(
+      tree, path, {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"});
+  if (!object.ok()) return object.status();
+  absl::Status status = object->Read("number", out.number);
+  if (status.ok()) status = object->Read("first_step", out.first_step);
+  if (status.ok()) status = object->Read("author", out.author);
+  if (status.ok()) status = object->Read("time_unix_ms", out.time_unix_ms);
+  if (status.ok()) status = object->Read("reason", out.reason);
+  if (!status.ok()) return status;
+  return ReadRecipe(object->Tree("recipe"), object->PathOf("recipe"), out.recipe);
+}
+
+absl::StatusOr<Json> Parse(std::string_view text, const char* what) {
+  Json tree = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (tree.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", text.size(), " bytes are not JSON"));
+  }
+  return tree;
+}
+
+}  // namespace
+
+std::string ToJson(const Recipe& recipe) { return Dump(ToTree(recipe)); }
+
+std::string ToJson(const Timeline& timeline) {
+  Json revisions = Json::array();
+  for (const Revision& revision : timeline.revisions()) {
+    revisions.push_back({{"number", revision.number},
+                         {"first_step", revision.first_step},
+                         {"author", revision.author},
+                         {"time_unix_ms", revision.time_unix_ms},
+                         {"reason", revision.reason},
+                         {"recipe", ToTree(revision.recipe)}});
+  }
+  return Dump({{"version", kTimelineJsonVersion}, {"revisions", revisions}});
+}
+
+absl::StatusOr<Recipe> RecipeFromJson(std::string_view text) {
+  const absl::StatusOr<Json> tree = Parse(text, "recipe");
+  if (!tree.ok()) return tree.status();
+  Recipe recipe;
+  if (absl::Status status = ReadRecipe(*tree, "", recipe); !status.ok()) return status;
+  return recipe;
+}
+
+absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
+  const absl::StatusOr<Json> tree = Parse(text, "timeline");
+  if (!tree.ok()) return tree.status();
+  // The version comes first: other versions may have other fields.
+  if (tree->is_object() && tree->contains("version") &&
+      (*tree)["version"] != Json(kTimelineJsonVersion)) {
+    return Refuse("version", absl::StrCat(Dump((*tree)["version"]),
+                                          " is not known; allowed: ", kTimelineJsonVersion));
+  }
+  const absl::StatusOr<ObjectReader> object =
+      ObjectReader::Open(*tree, "", {"version", "revisions"});
+  if (!object.ok()) return object.status();
+  std::vector<Revision> revisions;
+  absl::Status status = ReadArray(object->Tree("revisions"), "revisions", revisions, ReadRevision);
+  if (!status.ok()) return status;
+  return Timeline::FromRevisions(std::move(revisions));
+}
+
+}  // namespace nibble

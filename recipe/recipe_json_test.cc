@@ -1,0 +1,137 @@
+#include "recipe/recipe_json.h"
+
+#include <random>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Timeline Example() {
+  Timeline timeline(Recipe{.preset = "nvfp4",
+                           .set = {{"hadamard", "32"}, {"fprop", "bf16"}},
+                           .layers = {{"last 4 blocks", {{"all", "mxfp8"}}}, {"mlp", {}}}});
+  EXPECT_TRUE(timeline
+                  .Append(1, {.set = {{"fprop", "bf16"}}}, 820, 3, "ann \"a\" \n\t\xc3\xa9",
+                          1700000000123, "loss gap → 0.5 %")
+                  .ok());
+  EXPECT_TRUE(timeline.Append(2, {.layers = {{"*", {{"keep", "none"}}}}}, 400, 3, "", -1, "").ok());
+  return timeline;
+}
+
+TEST(TimelineJson, IsReadBackAsTheSameTimeline) {
+  for (const Timeline& timeline : {Timeline(), Timeline(Recipe{}), Example()}) {
+    const std::string text = ToJson(timeline);
+    const absl::StatusOr<Timeline> back = TimelineFromJson(text);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_TRUE(*back == timeline);
+    EXPECT_EQ(ToJson(*back), text);
+  }
+}
+
+TEST(TimelineJson, TheFormIsTheDocumentedOne) {
+  Timeline timeline(Recipe{
+      .preset = "nvfp4", .set = {{"fprop", "bf16"}}, .layers = {{"mlp", {{"wgrad", "mxfp8"}}}}});
+  EXPECT_EQ(ToJson(timeline),
+            R"({"version":1,"revisions":[{"number":1,"first_step":0,"author":"",)"
+            R"("time_unix_ms":0,"reason":"","recipe":{"preset":"nvfp4","set":[{"field":"fprop",)"
+            R"("value":"bf16"}],"layers":[{"match":"mlp","set":[{"field":"wgrad",)"
+            R"("value":"mxfp8"}]}]}}]})");
+}
+
+TEST(TimelineJson, ARecipeIsReadBackAlone) {
+  const Recipe recipe = Example().At(500).recipe;
+  const absl::StatusOr<Recipe> back = RecipeFromJson(ToJson(recipe));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, recipe);
+}
+
+TEST(TimelineJson, BytesThatAreNotUtf8AreReplaced) {
+  Timeline timeline(Recipe{.preset = "a\xff z"});
+  const absl::StatusOr<Timeline> back = TimelineFromJson(ToJson(timeline));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->At(0).recipe.preset, "a\xef\xbf\xbd z");
+}
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string Refusal(const std::string& text) {
+  const absl::Status status = TimelineFromJson(text).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(status.message());
+}
+
+TEST(TimelineJson, UnknownMissingAndMistypedFieldsAreRefusedByPath) {
+  const std::string good = ToJson(Example());
+  EXPECT_THAT(Refusal(Replaced(good, "\"version\":1,", "")),
+              HasSubstr("lacks the field 'version'"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"version\":1", "\"version\":1,\"extra\":2")),
+              AllOf(HasSubstr("unknown field 'extra'"), HasSubstr("version, revisions")));
+  EXPECT_THAT(Refusal(Replaced(good, "\"author\":\"\"", "\"writer\":\"\"")),
+              AllOf(HasSubstr("revisions[0]"), HasSubstr("'writer'"), HasSubstr("author")));
+  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":\"400\"")),
+              HasSubstr("revisions[1].first_step: is not an integer"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":400.5")),
+              HasSubstr("revisions[1].first_step"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":9223372036854775808")),
+              HasSubstr("revisions[1].first_step"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"preset\":\"nvfp4\"", "\"preset\":null")),
+              HasSubstr("revisions[0].recipe.preset: is not a string"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"value\":\"bf16\"", "\"value\":16")),
+              HasSubstr("revisions[0].recipe.set[1].value"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\"")),
+              HasSubstr("revisions[0].recipe.layers[1]: lacks the field 'set'"));
+  EXPECT_THAT(
+      Refusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\",\"set\":{}")),
+      HasSubstr("revisions[0].recipe.layers[1].set: is not an array"));
+  EXPECT_THAT(Refusal("[]"), HasSubstr("is not an object"));
+  EXPECT_THAT(Refusal("{\"version\":1,\"revisions\":3}"), HasSubstr("revisions: is not an array"));
+}
+
+TEST(TimelineJson, AnotherVersionIsRefusedBeforeItsFields) {
+  EXPECT_THAT(Refusal("{\"version\":2,\"more\":[]}"),
+              AllOf(HasSubstr("version: 2"), HasSubstr("allowed: 1")));
+  EXPECT_THAT(Refusal("{\"version\":\"1\",\"revisions\":[]}"), HasSubstr("version: \"1\""));
+}
+
+TEST(TimelineJson, InvariantsAreChecked) {
+  const std::string good = ToJson(Example());
+  EXPECT_THAT(Refusal(Replaced(good, "\"number\":3", "\"number\":1")),
+              HasSubstr("revisions[1].number: 1"));
+  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":820", "\"first_step\":1")),
+              HasSubstr("revisions[2].first_step: 1"));
+}
+
+TEST(TimelineJson, ATruncatedTextIsRefusedAtEveryLength) {
+  const std::string good = ToJson(Example());
+  for (size_t length = 0; length < good.size(); ++length) {
+    ASSERT_FALSE(TimelineFromJson(good.substr(0, length)).ok()) << length;
+  }
+}
+
+TEST(TimelineJson, DamagedBytesAreRefusedOrReadButNeverCrash) {
+  const std::string good = ToJson(Example());
+  std::mt19937 random(3);
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = good;
+    for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
+      bad[random() % bad.size()] = static_cast<char>(random());
+    }
+    const absl::StatusOr<Timeline> back = TimelineFromJson(bad);
+    if (back.ok()) {
+      ASSERT_TRUE(TimelineFromJson(ToJson(*back)).ok());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nibble

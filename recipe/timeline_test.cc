@@ -1,0 +1,288 @@
+#include "recipe/timeline.h"
+
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "recipe/testing.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Recipe Change(const std::string& field, const std::string& value) {
+  return {.set = {{field, value}}};
+}
+
+// Accepted whatever the latest revision is, by "test", for no reason.
+absl::StatusOr<int64_t> Append(Timeline& timeline, const Recipe& change, int64_t first_step,
+                               int64_t next_step = 0) {
+  return timeline.Append(-1, change, first_step, next_step, "test", 0, "");
+}
+
+std::vector<std::string> Values(const Recipe& recipe) {
+  std::vector<std::string> values;
+  for (const FieldSetting& setting : recipe.set) values.push_back(setting.value);
+  return values;
+}
+
+TEST(Timeline, StartsWithRevisionOneFromStepZero) {
+  const Timeline timeline(Recipe{.preset = "nvfp4"});
+  EXPECT_EQ(timeline.latest(), 1);
+  EXPECT_EQ(timeline.At(0).number, 1);
+  EXPECT_EQ(timeline.At(1000000).recipe.preset, "nvfp4");
+  EXPECT_EQ(timeline.NextSwitchAfter(0), -1);
+  EXPECT_EQ(timeline.NextSwitchAfter(-1), 0);
+}
+
+TEST(Timeline, AnEmptyOneStandsForBf16AndTakesNoChange) {
+  Timeline timeline;
+  EXPECT_EQ(timeline.latest(), 0);
+  EXPECT_EQ(timeline.At(5).number, 0);
+  EXPECT_EQ(timeline.At(5).recipe, Recipe());
+  EXPECT_EQ(timeline.NextSwitchAfter(-1), -1);
+  EXPECT_EQ(Append(timeline, Change("fprop", "nvfp4"), 5).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Timeline, AChangeHoldsFromItsFirstStep) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  const absl::StatusOr<int64_t> number =
+      timeline.Append(1, Change("fprop", "bf16"), 820, 100, "ann", 17, "loss gap");
+  ASSERT_TRUE(number.ok()) << number.status();
+  EXPECT_EQ(*number, 2);
+  EXPECT_EQ(timeline.At(819).number, 1);
+  EXPECT_EQ(timeline.At(820).number, 2);
+  EXPECT_EQ(timeline.NextSwitchAfter(0), 820);
+  EXPECT_EQ(timeline.NextSwitchAfter(819), 820);
+  EXPECT_EQ(timeline.NextSwitchAfter(820), -1);
+  const Revision& revision = timeline.At(820);
+  EXPECT_EQ(revision.author, "ann");
+  EXPECT_EQ(revision.time_unix_ms, 17);
+  EXPECT_EQ(revision.reason, "loss gap");
+  EXPECT_EQ(revision.recipe, (Recipe{.preset = "nvfp4", .set = {{"fprop", "bf16"}}}));
+}
+
+TEST(Timeline, AnEarlierChangeRebasesWhatIsPending) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  ASSERT_EQ(*timeline.Append(1, Change("fprop", "bf16"), 800, 0, "ann", 1, "decay"), 2);
+  ASSERT_EQ(*timeline.Append(2, Change("hadamard", "off"), 300, 0, "bob", 2, "ablation"), 3);
+  EXPECT_THAT(Values(timeline.At(300).recipe), ElementsAre("off"));
+  EXPECT_THAT(Values(timeline.At(800).recipe), ElementsAre("bf16", "off"));
+  // The pending revision follows under a new number and is still its author's.
+  const Revision& rebased = timeline.At(800);
+  EXPECT_EQ(rebased.number, 4);
+  EXPECT_EQ(timeline.latest(), 4);
+  EXPECT_EQ(rebased.author, "ann");
+  EXPECT_EQ(rebased.time_unix_ms, 1);
+  EXPECT_EQ(rebased.reason, "decay");
+  EXPECT_EQ(timeline.revisions().size(), 3u);
+}
+
+TEST(Timeline, OfTwoChangesAtOneStepTheLaterHolds) {
+  Timeline timeline(Recipe{});
+  ASSERT_TRUE(Append(timeline, Change("fprop", "nvfp4"), 10).ok());
+  ASSERT_TRUE(Append(timeline, Change("wgrad", "mxfp8"), 10).ok());
+  EXPECT_THAT(Values(timeline.At(10).recipe), ElementsAre("nvfp4", "mxfp8"));
+  EXPECT_EQ(timeline.At(10).number, 3);
+  EXPECT_EQ(timeline.NextSwitchAfter(0), 10);
+  EXPECT_EQ(timeline.NextSwitchAfter(10), -1);
+}
+
+TEST(Timeline, AStaleExpectedRevisionIsRefusedAndChangesNothing) {
+  Timeline timeline(Recipe{});
+  ASSERT_TRUE(Append(timeline, Change("fprop", "nvfp4"), 10).ok());
+  const Timeline before = timeline;
+  for (const int64_t expected : {0, 1, 3, 100}) {
+    const absl::Status status =
+        timeline.Append(expected, Change("wgrad", "mxfp8"), 20, 0, "", 0, "").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(
+        std::string(status.message()),
+        AllOf(HasSubstr("expected_revision: " + std::to_string(expected)), HasSubstr("latest, 2")));
+  }
+  EXPECT_TRUE(timeline == before);
+  EXPECT_TRUE(timeline.Append(2, Change("wgrad", "mxfp8"), 20, 0, "", 0, "").ok());
+}
+
+TEST(Timeline, ThePastIsNotRewritten) {
+  Timeline timeline(Recipe{});
+  const Timeline before = timeline;
+  const absl::Status status = Append(timeline, Change("fprop", "nvfp4"), 99, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("first_step: 99"), HasSubstr("100")));
+  EXPECT_EQ(Append(timeline, Change("fprop", "nvfp4"), -1, -5).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(timeline == before);
+  EXPECT_TRUE(Append(timeline, Change("fprop", "nvfp4"), 100, 100).ok());
+}
+
+TEST(Timeline, AChangeThatSetsNothingIsRefused) {
+  Timeline timeline(Recipe{});
+  EXPECT_EQ(Append(timeline, Recipe{.preset = "nvfp4"}, 5).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(timeline.latest(), 1);
+}
+
+TEST(Timeline, RestoreBringsARecipeBackAndTakesBackWhatIsPending) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  ASSERT_EQ(*Append(timeline, Change("fprop", "bf16"), 100), 2);
+  ASSERT_EQ(*Append(timeline, Change("wgrad", "bf16"), 900), 3);
+  EXPECT_EQ(timeline.Restore(2, 1, 300, 200, "ann", 5, "back").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(timeline.Restore(3, 9, 300, 200, "ann", 5, "back").status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(timeline.Restore(3, 1, 199, 200, "ann", 5, "back").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(*timeline.Restore(3, 1, 300, 200, "ann", 5, "back"), 4);
+  EXPECT_THAT(Values(timeline.At(299).recipe), ElementsAre("bf16"));
+  EXPECT_EQ(timeline.At(300).recipe, (Recipe{.preset = "nvfp4"}));
+  EXPECT_EQ(timeline.At(300).author, "ann");
+  EXPECT_EQ(timeline.NextSwitchAfter(300), -1);
+  // A pending revision can be brought forward.
+  ASSERT_EQ(*Append(timeline, Change("all", "bf16"), 500, 300), 5);
+  ASSERT_EQ(*timeline.Restore(5, 5, 400, 300, "ann", 6, "sooner"), 6);
+  EXPECT_THAT(Values(timeline.At(400).recipe), ElementsAre("bf16"));
+  EXPECT_EQ(timeline.NextSwitchAfter(400), -1);
+}
+
+TEST(Timeline, AChangeHasTheLastWordOverLayerRules) {
+  const Outline outline = TestOutline("*-");
+  const Recipe base = {.preset = "nvfp4-base", .layers = {{"mlp", {{"fprop", "mxfp8"}}}}};
+  const ResolvedRecipe changed = *Resolve(ApplyOver(base, Change("fprop", "bf16")), outline, 0);
+  for (const LayerRecipe& layer : changed.layers) {
+    EXPECT_FALSE(layer[OperandRole::kFpropWeight].has_value());
+    EXPECT_TRUE(layer[OperandRole::kWgradGradient].has_value());
+  }
+  const Recipe rule = {.layers = {{"attention", {{"wgrad", "bf16"}}}}};
+  EXPECT_EQ(ApplyOver(base, rule).layers.size(), 2u);
+  EXPECT_EQ(ApplyOver(base, rule).set, base.set);
+  // The blocks to keep can be changed too.
+  EXPECT_TRUE(Resolve(ApplyOver(base, Change("keep", "1+1")), outline, 0).ok());
+}
+
+TEST(Timeline, RevisionsThatBreakAnInvariantAreRefused) {
+  const auto refusal = [](std::vector<Revision> revisions) {
+    return std::string(Timeline::FromRevisions(std::move(revisions)).status().message());
+  };
+  EXPECT_TRUE(Timeline::FromRevisions({}).ok());
+  EXPECT_TRUE(Timeline::FromRevisions({{.number = 3}, {.number = 7, .first_step = 5}}).ok());
+  EXPECT_THAT(refusal({{.number = 0}}), HasSubstr("revisions[0].number: 0"));
+  EXPECT_THAT(refusal({{.number = std::numeric_limits<int64_t>::max()}}),
+              HasSubstr("revisions[0].number: 9223372036854775807"));
+  EXPECT_THAT(refusal({{.number = 1, .first_step = 4}}), HasSubstr("revisions[0].first_step: 4"));
+  EXPECT_THAT(refusal({{.number = 2}, {.number = 2}}), HasSubstr("revisions[1].number: 2"));
+  EXPECT_THAT(refusal({{}, {.number = 2, .first_step = 9}, {.number = 3, .first_step = 8}}),
+              HasSubstr("revisions[2].first_step: 8; allowed: 9"));
+}
+
+// Random histories of a job that takes steps while changes arrive.
+class RandomHistory : public ::testing::TestWithParam<int> {
+ protected:
+  void ExpectConsistent() {
+    const std::vector<Revision>& revisions = timeline_.revisions();
+    ASSERT_EQ(revisions.front().first_step, 0);
+    for (size_t i = 1; i < revisions.size(); ++i) {
+      ASSERT_GT(revisions[i].number, revisions[i - 1].number);
+      ASSERT_GE(revisions[i].first_step, revisions[i - 1].first_step);
+    }
+    // Walking from switch to switch meets every change of revision, and nothing between.
+    int64_t switch_at = timeline_.NextSwitchAfter(0);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      if (step == switch_at) {
+        ASSERT_NE(timeline_.At(step).number, timeline_.At(step - 1).number);
+        ASSERT_EQ(timeline_.At(step).first_step, step);
+        switch_at = timeline_.NextSwitchAfter(step);
+      } else {
+        ASSERT_EQ(timeline_.At(step).number, timeline_.At(step - 1).number);
+      }
+    }
+    ASSERT_EQ(switch_at, -1);
+  }
+
+  // What has run stays as it ran.
+  void ExpectHistoryKept() {
+    for (size_t step = 0; step < ran_.size(); ++step) {
+      ASSERT_EQ(timeline_.At(static_cast<int64_t>(step)), ran_[step]) << step;
+    }
+  }
+
+  void RunTo(int64_t next_step) {
+    while (static_cast<int64_t>(ran_.size()) < next_step) {
+      ran_.push_back(timeline_.At(static_cast<int64_t>(ran_.size())));
+    }
+  }
+
+  int64_t next_step() const { return static_cast<int64_t>(ran_.size()); }
+
+  static constexpr int64_t kSteps = 60;
+  std::mt19937 random_{static_cast<unsigned>(GetParam())};
+  Timeline timeline_{Recipe{.preset = "nvfp4"}};
+  std::vector<Revision> ran_;  // by step
+};
+
+TEST_P(RandomHistory, EveryStepRunsUnderAllChangesThatReachItInOrderOfAcceptance) {
+  struct Accepted {
+    int64_t first_step;
+    Recipe change;
+  };
+  std::vector<Accepted> accepted;
+  for (int i = 0; i < 12; ++i) {
+    RunTo(next_step() + random_() % 4);
+    Recipe change;
+    const std::string value = "value-" + std::to_string(i);
+    if (random_() % 3 != 0) change.set.push_back({"field", value});
+    if (change.set.empty() || random_() % 4 == 0) change.layers.push_back({value, {}});
+    const int64_t first_step = next_step() + random_() % 20;
+    const int64_t latest = timeline_.latest();
+    const Timeline before = timeline_;
+    ASSERT_FALSE(timeline_.Append(latest + 1, change, first_step, next_step(), "", i, "").ok());
+    ASSERT_FALSE(timeline_.Append(latest - 1, change, first_step, next_step(), "", i, "").ok());
+    ASSERT_TRUE(timeline_ == before);
+    const absl::StatusOr<int64_t> number =
+        timeline_.Append(latest, change, first_step, next_step(), "", i, "");
+    ASSERT_TRUE(number.ok()) << number.status();
+    ASSERT_EQ(*number, latest + 1);
+    ASSERT_EQ(timeline_.At(first_step).number, *number);
+    accepted.push_back({first_step, change});
+    ExpectConsistent();
+    ExpectHistoryKept();
+    for (int64_t step = 0; step <= kSteps; ++step) {
+      Recipe expected = {.preset = "nvfp4"};
+      for (const Accepted& one : accepted) {
+        if (one.first_step <= step) expected = ApplyOver(expected, one.change);
+      }
+      ASSERT_EQ(timeline_.At(step).recipe, expected) << step;
+    }
+  }
+}
+
+TEST_P(RandomHistory, RestoresKeepWhatHasRunAndClearWhatIsPending) {
+  for (int i = 0; i < 12; ++i) {
+    RunTo(next_step() + random_() % 4);
+    const int64_t first_step = next_step() + random_() % 20;
+    if (random_() % 3 != 0) {
+      ASSERT_TRUE(
+          Append(timeline_, Change("field", std::to_string(i)), first_step, next_step()).ok());
+    } else {
+      const std::vector<Revision>& all = timeline_.revisions();
+      const Revision wanted = all[random_() % all.size()];
+      ASSERT_TRUE(timeline_.Restore(-1, wanted.number, first_step, next_step(), "", i, "").ok());
+      ASSERT_EQ(timeline_.At(first_step).recipe, wanted.recipe);
+      ASSERT_EQ(timeline_.NextSwitchAfter(first_step), -1);
+    }
+    ExpectConsistent();
+    ExpectHistoryKept();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomHistory, ::testing::Range(0, 50));
+
+}  // namespace
+}  // namespace nibble
