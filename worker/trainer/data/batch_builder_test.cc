@@ -1,0 +1,171 @@
+#include "worker/trainer/data/batch_builder.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/data/data_testing.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Token values that name their position, so that a batch says where it was read.
+Documents Counting(int32_t first, int32_t count) {
+  Documents documents;
+  for (int32_t i = 0; i < count; ++i) {
+    if (i % 13 == 0) documents.emplace_back();
+    documents.back().push_back(first + i);
+  }
+  return documents;
+}
+
+std::shared_ptr<const TokenSource> CountingShard(int32_t first, int32_t count) {
+  return MakeShard(Counting(first, count), TestOptions(60'000));
+}
+
+BatchBuilder Builder(int64_t global_sequences, int64_t length, uint64_t seed = 5) {
+  auto builder =
+      BatchBuilder::Create({{CountingShard(0, 1000), 3}, {CountingShard(10'000, 301), 1}},
+                           {.seed = seed, .global_sequences = global_sequences, .length = length});
+  EXPECT_TRUE(builder.ok()) << builder.status();
+  return *std::move(builder);
+}
+
+// The step's batch as ranks and their micro-batches see it, put together in their order.
+Batch Together(const BatchBuilder& builder, int64_t step, int64_t world, int64_t micros) {
+  Batch all{.length = builder.options().length};
+  for (int64_t rank = 0; rank < world; ++rank) {
+    for (int64_t micro = 0; micro < micros; ++micro) {
+      const auto batch = builder.Build({step, rank, world, micro, micros});
+      EXPECT_TRUE(batch.ok()) << batch.status();
+      all.sequences += batch->sequences;
+      all.tokens.insert(all.tokens.end(), batch->tokens.begin(), batch->tokens.end());
+      all.targets.insert(all.targets.end(), batch->targets.begin(), batch->targets.end());
+      all.doc_begin.insert(all.doc_begin.end(), batch->doc_begin.begin(), batch->doc_begin.end());
+    }
+  }
+  return all;
+}
+
+TEST(BatchBuilder, TheGlobalBatchIsTheSameForAnyNumberOfRanksAndMicroBatches) {
+  for (const int64_t length : {1, 7, 16}) {
+    const BatchBuilder builder = Builder(24, length);
+    for (int64_t step = 0; step < 12; ++step) {
+      const auto whole = builder.Build({.step = step});
+      ASSERT_TRUE(whole.ok()) << whole.status();
+      ASSERT_EQ(whole->sequences, 24);
+      for (const int64_t world : {1, 2, 3, 4, 8, 24}) {
+        for (const int64_t micros : {1, 2, 3, 6, 24}) {
+          if (24 % (world * micros) != 0) continue;
+          ASSERT_EQ(Together(builder, step, world, micros), *whole) << world << " " << micros;
+        }
+      }
+    }
+  }
+}
+
+TEST(BatchBuilder, TheOrderIsThatOfTheGlobalIndexWhateverTheSizeOfTheGlobalBatch) {
+  const Batch a = Together(Builder(24, 8), 0, 1, 1);
+  Batch b{.length = 8};
+  for (int64_t step = 0; step < 4; ++step) {
+    const Batch part = Together(Builder(6, 8), step, 2, 1);
+    b.sequences += part.sequences;
+    b.tokens.insert(b.tokens.end(), part.tokens.begin(), part.tokens.end());
+  }
+  EXPECT_EQ(b.sequences, 24);
+  EXPECT_EQ(b.tokens, a.tokens);
+}
+
+TEST(BatchBuilder, AnEpochTrainsOnEveryTargetExactlyOnce) {
+  constexpr int64_t kLength = 9, kSequences = 5;
+  for (const int32_t tokens : {10, 11, 100, 991}) {
+    const auto builder =
+        BatchBuilder::Create({{CountingShard(0, tokens)}},
+                             {.seed = 1, .global_sequences = kSequences, .length = kLength});
+    ASSERT_TRUE(builder.ok());
+    const int64_t samples = (tokens - 1) / kLength;
+    std::map<int32_t, int> times;
+    const int64_t rows = samples * kSequences;  // as many epochs as the global batch has sequences
+    for (int64_t step = 0; step < rows / kSequences; ++step) {
+      const auto batch = builder->Build({.step = step});
+      for (const int32_t target : batch->targets) ++times[target];
+    }
+    EXPECT_EQ(static_cast<int64_t>(times.size()), samples * kLength);
+    for (const auto& [target, count] : times) {
+      EXPECT_GE(target, 1);
+      EXPECT_EQ(count, kSequences) << target;
+    }
+  }
+}
+
+TEST(BatchBuilder, SequencesComeFromTheDatasetsInProportionToTheirWeights) {
+  const BatchBuilder builder = Builder(4, 10);
+  for (int64_t step = 0; step < 50; ++step) {
+    const auto batch = builder.Build({.step = step});
+    int second = 0;
+    for (int64_t row = 0; row < 4; ++row) second += batch->tokens[row * 10] >= 10'000;
+    EXPECT_EQ(second, 1) << step;
+  }
+}
+
+TEST(BatchBuilder, AStepIsTheSameWhateverWasBuiltBefore) {
+  const BatchBuilder a = Builder(8, 6), b = Builder(8, 6);
+  std::vector<Batch> forward;
+  for (int64_t step = 0; step < 20; ++step) forward.push_back(*a.Build({.step = step}));
+  for (int64_t step = 19; step >= 0; --step) EXPECT_EQ(*b.Build({.step = step}), forward[step]);
+  EXPECT_NE(*Builder(8, 6, 6).Build({}), forward[0]);
+}
+
+TEST(BatchBuilder, WhatCannotBeBlendedIsRefusedByName) {
+  const BatchOptions options{.global_sequences = 2, .length = 10};
+  const auto error = [](std::vector<BlendedSource> sources, const BatchOptions& with) {
+    const absl::Status status = BatchBuilder::Create(std::move(sources), with).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const auto shard = CountingShard(0, 100);
+  ShardOptions other = TestOptions(60'000);
+  other.tokenizer = "other";
+  EXPECT_THAT(error({}, options), HasSubstr("0 data sets"));
+  EXPECT_THAT(error({{shard}, {nullptr}}, options), HasSubstr("data set 1"));
+  EXPECT_THAT(error({{shard, 0}}, options), HasSubstr("weights[0]"));
+  EXPECT_THAT(error({{shard}, {CountingShard(0, 10)}}, options), HasSubstr("tokens is 10"));
+  EXPECT_THAT(error({{shard}, {MakeShard(Counting(0, 50), other)}}, options),
+              HasSubstr("tokenizer \"other\""));
+  EXPECT_THAT(error({{shard}, {MakeShard(Counting(0, 50), TestOptions(50'000))}}, options),
+              HasSubstr("50000"));
+  EXPECT_THAT(error({{shard}}, {.global_sequences = 2, .length = 0}), HasSubstr("length is 0"));
+  EXPECT_THAT(error({{shard}}, {.global_sequences = 0, .length = 10}),
+              HasSubstr("global_sequences is 0"));
+}
+
+TEST(BatchBuilder, DamageOfTheDataComesOutAsAnError) {
+  const TempDirectory directory;
+  WriteShard(directory.Path("s"), Counting(0, 1000), TestOptions(60'000));
+  std::string bytes = Contents(directory.Path("s"));
+  bytes[128 + 777] ^= 4;
+  WriteFile(directory.Path("s"), bytes);
+  auto shard = TokenShard::Open(directory.Path("s"));
+  ASSERT_TRUE(shard.ok());
+  const auto builder =
+      BatchBuilder::Create({{*std::move(shard)}}, {.global_sequences = 99, .length = 10});
+  ASSERT_TRUE(builder.ok());
+  EXPECT_EQ(builder->Build({}).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(BatchBuilder, SlicesOutOfBoundsAreRefused) {
+  EXPECT_EQ(Builder(8, 6).Build({.step = -1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Builder(8, 6).Build({.rank = 2, .world = 2}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,125 @@
+// What the tests of this folder share: a directory of their own and small shards in it.
+//
+// Ownership: TempDirectory owns the directory and all in it. Thread-safety: none.
+#ifndef NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
+#define NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/data/shard.h"
+#include "worker/trainer/data/shard_writer.h"
+
+namespace nibble {
+
+class TempDirectory {
+ public:
+  TempDirectory() : path_(testing::TempDir() + "/data_test.XXXXXX") {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+  }
+  ~TempDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
+
+  // The names in it, unsorted.
+  std::vector<std::string> Files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline void WriteFile(const std::string& path, std::string_view text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  ASSERT_TRUE(out.flush()) << path;
+}
+
+inline std::string Contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+using Documents = std::vector<std::vector<int32_t>>;
+
+// Documents of lengths in [1, longest] of tokens below `vocabulary`.
+inline Documents RandomDocuments(uint32_t seed, int count, int longest, int32_t vocabulary) {
+  std::mt19937 random(seed);
+  Documents documents(count);
+  for (auto& document : documents) {
+    document.resize(1 + random() % longest);
+    for (int32_t& token : document) token = static_cast<int32_t>(random() % vocabulary);
+  }
+  return documents;
+}
+
+inline std::vector<int32_t> Concatenated(const Documents& documents) {
+  std::vector<int32_t> tokens;
+  for (const auto& document : documents) {
+    tokens.insert(tokens.end(), document.begin(), document.end());
+  }
+  return tokens;
+}
+
+// Small chunks, so that small shards have many; no end-of-document token, so that the shard holds
+// exactly what it was given.
+inline ShardOptions TestOptions(int64_t vocabulary = 1000) {
+  return {.tokenizer = "test", .vocabulary = vocabulary, .chunk_bytes = 64};
+}
+
+inline void WriteShard(const std::string& path, const Documents& documents,
+                       const ShardOptions& options = TestOptions()) {
+  auto writer = ShardWriter::Create(path, options);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (const auto& document : documents) {
+    ASSERT_TRUE((*writer)->Append(document).ok());
+    ASSERT_TRUE((*writer)->EndDocument().ok());
+  }
+  const absl::Status status = (*writer)->Commit();
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+// Written and opened. A shard needs its file no longer than it takes to map it.
+inline std::shared_ptr<TokenShard> MakeShard(const Documents& documents,
+                                             const ShardOptions& options = TestOptions()) {
+  const TempDirectory directory;
+  WriteShard(directory.Path("shard"), documents, options);
+  auto shard = TokenShard::Open(directory.Path("shard"));
+  EXPECT_TRUE(shard.ok()) << shard.status();
+  return shard.ok() ? std::shared_ptr<TokenShard>(*std::move(shard)) : nullptr;
+}
+
+inline std::vector<int32_t> ReadAll(const TokenSource& source) {
+  std::vector<int32_t> tokens(source.tokens());
+  const absl::Status status = source.Read(0, source.tokens(), tokens.data());
+  EXPECT_TRUE(status.ok()) << status;
+  return tokens;
+}
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_

@@ -1,0 +1,73 @@
+// Makes the next batches on a thread of its own while the trainer works on the present one.
+//
+// What comes out is what make(first), make(first + 1), … return, in this order: the thread changes
+// when batches are made, never what is in them. A trainer numbers its micro-batches, e.g.
+//
+//   Prefetcher prefetcher([&](int64_t n) {
+//     return builder.Build({.step = n / micros, …, .micro = n % micros, .micros = micros});
+//   }, step * micros, 2, SteadyNanos);
+//
+// Ownership: owns its thread and the batches made ahead. The destructor waits for the make() that
+// is running, if any, and drops what nobody took.
+// Thread-safety: Next() and wait_nanos() may be called from any thread. `make` is called from the
+// prefetcher's thread only, one call at a time, `clock` from those that call Next().
+#ifndef NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_
+#define NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "worker/trainer/data/batch.h"
+
+namespace nibble {
+
+// Nanoseconds of the machine's monotonic clock.
+int64_t SteadyNanos();
+
+class Prefetcher {
+ public:
+  using Make = std::function<absl::StatusOr<Batch>(int64_t number)>;
+  using Clock = std::function<int64_t()>;  // nanoseconds, never going back
+
+  // Keeps up to `depth` batches ready; less than 1 counts as 1. Starts at once with make(first).
+  Prefetcher(Make make, int64_t first, int depth, Clock clock);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // The next batch, waited for where it is not ready. An error of make() comes in its place, and
+  // from then on at every call: nothing is made after it.
+  absl::StatusOr<Batch> Next();
+
+  // What the calls of Next() so far have waited for batches, by the clock; a batch that was ready
+  // adds nothing.
+  int64_t wait_nanos() const;
+
+ private:
+  void Run();
+
+  const Make make_;
+  const Clock clock_;
+  const size_t depth_;
+
+  // The standard library's: see common/thread_pool.h.
+  mutable std::mutex mutex_;
+  std::condition_variable made_, taken_;
+  // Guarded by mutex_.
+  std::deque<absl::StatusOr<Batch>> ready_;  // an error is the last, and stays
+  int64_t next_number_;
+  int64_t wait_nanos_ = 0;
+  bool stop_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_

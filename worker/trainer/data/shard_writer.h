@@ -1,0 +1,87 @@
+// Writes token shards (format: docs/formats/token-shards.md) that appear complete or not at all.
+// Equal documents and options give equal bytes.
+//
+// Tokens go to disk as they come; memory holds 8 bytes per document and 4 per chunk.
+//
+// Ownership: owns the temporary file, which is removed unless Commit() succeeded.
+// Thread-safety: one thread at a time.
+#ifndef NIBBLE_WORKER_TRAINER_DATA_SHARD_WRITER_H_
+#define NIBBLE_WORKER_TRAINER_DATA_SHARD_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/trainer/data/shard_format.h"
+#include "worker/trainer/data/staged_file.h"
+
+namespace nibble {
+
+struct ShardOptions {
+  std::string tokenizer;   // Tokenizer::label(): 1 to 32 printable ASCII characters
+  int64_t vocabulary = 0;  // tokens are in [0, vocabulary); at most 2^31
+  // Appended to every document where set.
+  std::optional<int32_t> end_of_document;
+  // Bytes per token, 2 or 4; 0: the fewest that hold the vocabulary.
+  int token_width = 0;
+  // Bytes under one checksum: a power of two from 64 to 2^30. What one damaged byte spoils, and
+  // what the first read of any token of it costs.
+  int64_t chunk_bytes = int64_t{1} << 20;
+};
+
+class ShardWriter {
+ public:
+  // InvalidArgument naming the option, its value and its bound; otherwise as StagedFile::Create().
+  static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(const std::string& path,
+                                                             const ShardOptions& options);
+
+  // Adds tokens to the document being written. The first error of any method but Commit() stays:
+  // every later call returns it, so that a shard with a hole is never committed.
+  //
+  //   InvalidArgument    a token is outside the vocabulary
+  //   ResourceExhausted  the disk is full, or the shard would pass the format's bound on tokens
+  absl::Status Append(absl::Span<const int32_t> tokens);
+
+  // Ends the document, with the end-of-document token where there is one. InvalidArgument if it
+  // has no token then.
+  absl::Status EndDocument();
+
+  // Writes all that is left and makes it durable under the temporary name, so that Commit() has
+  // only to rename. FailedPrecondition inside a document. Adding afterwards is FailedPrecondition.
+  absl::Status Finish();
+
+  // Finish(), unless done, and puts the shard at its path (see StagedFile::Publish()). Call once.
+  absl::Status Commit();
+
+  const std::string& path() const { return file_->path(); }
+  int64_t tokens() const { return static_cast<int64_t>(header_.token_count); }
+  int64_t documents() const { return static_cast<int64_t>(document_end_.size()); }
+
+ private:
+  ShardWriter(std::unique_ptr<StagedFile> file, shard_internal::ShardHeader header)
+      : file_(std::move(file)), header_(std::move(header)) {}
+
+  absl::Status CheckWritable() const;
+  absl::Status AppendTokens(absl::Span<const int32_t> tokens);
+  // Data bytes, a multiple of the token width, on their way into the chunk checksums and the file.
+  absl::Status AppendData(absl::Span<const std::byte> bytes);
+  absl::Status WriteRest();
+
+  std::unique_ptr<StagedFile> file_;
+  shard_internal::ShardHeader header_;  // counts so far; checksums from Finish() on
+  std::vector<uint64_t> document_end_;
+  std::vector<uint32_t> chunk_crc_;  // the last is of a chunk that may still grow
+  bool finished_ = false;
+  absl::Status error_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_DATA_SHARD_WRITER_H_

@@ -1,0 +1,187 @@
+#include "worker/trainer/data/text_shards.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/hold_out.h"
+#include "worker/trainer/data/shard.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+class TextShardsTest : public testing::Test {
+ protected:
+  // 300 different documents, "%" between them, in three files.
+  TextShardsTest() {
+    for (int file = 0; file < 3; ++file) {
+      std::string text;
+      for (int i = 0; i < 100; ++i) {
+        texts_.push_back(absl::StrCat("document ", texts_.size(), std::string(i, '.'), "\n"));
+        absl::StrAppend(&text, texts_.back(), "%\n");
+      }
+      WriteFile(directory_.Path(absl::StrCat("in/", file, ".txt")), text);
+    }
+    options_.inputs = {directory_.Path("in")};
+    options_.split = {.rule = SplitRule::kLine, .delimiter = "%"};
+    options_.output_dir = directory_.Path("out");
+    options_.validation_fraction = 0.1;
+    options_.seed = 3;
+  }
+
+  // The documents of a shard as texts; each must end with its end of document.
+  static std::vector<std::string> Texts(const std::string& path) {
+    const auto shard = TokenShard::Open(path);
+    EXPECT_TRUE(shard.ok()) << shard.status();
+    EXPECT_TRUE((*shard)->Verify().ok());
+    EXPECT_EQ((*shard)->tokenizer(), "bytes");
+    EXPECT_EQ((*shard)->vocabulary(), 257);
+    const std::vector<int32_t> tokens = ReadAll(**shard);
+    std::vector<std::string> texts;
+    for (int64_t d = 0; d < (*shard)->documents(); ++d) {
+      const int64_t begin = (*shard)->DocumentBegin(d), end = (*shard)->DocumentBegin(d + 1);
+      EXPECT_EQ(tokens[end - 1], 256);
+      texts.push_back(
+          *ByteTokenizer().Decode({tokens.data() + begin, static_cast<size_t>(end - begin - 1)}));
+    }
+    return texts;
+  }
+
+  std::string Out(const std::string& name) const { return directory_.Path("out/" + name); }
+
+  std::vector<std::string> Outputs() const {
+    std::vector<std::string> names;
+    if (!std::filesystem::exists(options_.output_dir)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.output_dir)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  TempDirectory directory_;
+  std::vector<std::string> texts_;
+  PrepareTextOptions options_;
+};
+
+TEST_F(TextShardsTest, EveryDocumentIsInExactlyOneShardInOrder) {
+  for (const double fraction : {0.01, 0.1, 0.5, 0.9}) {
+    options_.validation_fraction = fraction;
+    options_.overwrite = true;
+    const auto prepared = PrepareText(options_, ByteTokenizer());
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    std::vector<std::string> train, validation;
+    const auto hold_out = HoldOut::Create(options_.seed, fraction);
+    for (size_t d = 0; d < texts_.size(); ++d) {
+      (hold_out->Contains(static_cast<int64_t>(d)) ? validation : train).push_back(texts_[d]);
+    }
+    EXPECT_EQ(Texts(prepared->train.path), train);
+    EXPECT_EQ(Texts(prepared->validation->path), validation);
+  }
+}
+
+TEST_F(TextShardsTest, WhatIsReportedIsWhatTheShardsHold) {
+  const auto prepared = PrepareText(options_, ByteTokenizer());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->files, 3);
+  EXPECT_EQ(prepared->train.path, Out("train.tokens"));
+  EXPECT_EQ(prepared->validation->path, Out("validation.tokens"));
+  int64_t bytes = 0;
+  for (const std::string& text : texts_) bytes += static_cast<int64_t>(text.size());
+  EXPECT_EQ(prepared->train.bytes + prepared->validation->bytes, bytes);
+  for (const TextShard& shard : {prepared->train, *prepared->validation}) {
+    const auto open = TokenShard::Open(shard.path);
+    EXPECT_EQ(shard.documents, (*open)->documents());
+    EXPECT_EQ(shard.tokens, (*open)->tokens());
+    EXPECT_EQ(shard.tokens, shard.bytes + shard.documents);
+  }
+  EXPECT_THAT(Outputs(), UnorderedElementsAre("train.tokens", "validation.tokens"));
+}
+
+TEST_F(TextShardsTest, EqualFilesAndOptionsGiveEqualBytesAndAnotherSeedOthers) {
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  const std::string train = Contents(Out("train.tokens"));
+  options_.output_dir = directory_.Path("again");
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  EXPECT_EQ(Contents(directory_.Path("again/train.tokens")), train);
+  options_.overwrite = true;
+  options_.seed = 4;
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  EXPECT_NE(Contents(directory_.Path("again/train.tokens")), train);
+}
+
+TEST_F(TextShardsTest, WithoutAFractionAllIsForTraining) {
+  options_.validation_fraction = 0;
+  const auto prepared = PrepareText(options_, ByteTokenizer());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_FALSE(prepared->validation.has_value());
+  EXPECT_EQ(Texts(prepared->train.path), texts_);
+  EXPECT_THAT(Outputs(), UnorderedElementsAre("train.tokens"));
+}
+
+TEST_F(TextShardsTest, ShardsAreReplacedOnlyOnRequestAndThenTogether) {
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  const std::string before = Contents(Out("train.tokens"));
+  options_.validation_fraction = 0;
+  const absl::Status status = PrepareText(options_, ByteTokenizer()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(Out("train.tokens")));
+  EXPECT_EQ(Contents(Out("train.tokens")), before);
+  options_.overwrite = true;
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  // The old validation shard would hold documents of the new training shard.
+  EXPECT_THAT(Outputs(), UnorderedElementsAre("train.tokens"));
+}
+
+TEST_F(TextShardsTest, AnErrorLeavesEarlierShardsAndNothingElse) {
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  const std::string train = Contents(Out("train.tokens"));
+  options_.overwrite = true;
+  WriteFile(directory_.Path("in/9.txt"), std::string_view("a\0b", 3));
+  EXPECT_EQ(PrepareText(options_, ByteTokenizer()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Outputs(), UnorderedElementsAre("train.tokens", "validation.tokens"));
+  EXPECT_EQ(Contents(Out("train.tokens")), train);
+}
+
+TEST_F(TextShardsTest, AShardWithoutDocumentsIsAnErrorThatNamesIt) {
+  options_.validation_fraction = 1e-9;
+  absl::Status status = PrepareText(options_, ByteTokenizer()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("validation"), HasSubstr("300")));
+  options_.validation_fraction = 1 - 1e-9;
+  status = PrepareText(options_, ByteTokenizer()).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("train.tokens"));
+  EXPECT_THAT(Outputs(), IsEmpty());
+}
+
+TEST_F(TextShardsTest, OptionsOutOfBoundsAreRefusedBeforeAnythingIsMade) {
+  const auto error = [&](auto change) {
+    PrepareTextOptions options = options_;
+    change(options);
+    const absl::Status status = PrepareText(options, ByteTokenizer()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error([](auto& o) { o.validation_fraction = 1; }), HasSubstr("validation_fraction"));
+  EXPECT_THAT(error([](auto& o) { o.split.delimiter = ""; }), HasSubstr("delimiter"));
+  EXPECT_THAT(error([](auto& o) { o.inputs = {}; }), HasSubstr("inputs"));
+  EXPECT_THAT(error([](auto& o) { o.output_dir = ""; }), HasSubstr("output_dir"));
+  EXPECT_FALSE(std::filesystem::exists(options_.output_dir));
+}
+
+}  // namespace
+}  // namespace nibble
