@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/local/exit_code.h"
+#include "client/local/job_command.h"
 #include "client/local/model_command.h"
 #include "client/local/quantize_command.h"
 #include "client/local/recipe_command.h"
@@ -11,6 +12,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "nibble 0.1.0");
   app.require_subcommand(1);
   int exit_code = nibble::kExitDone;
+  nibble::AddJobCommand(app, exit_code);
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);
   nibble::AddRecipeCommand(app, exit_code);

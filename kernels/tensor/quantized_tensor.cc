@@ -47,12 +47,16 @@ absl::StatusOr<QuantizedTensor> QuantizedTensor::Create(Memory& memory, const Op
   if (absl::Status status = CheckShape(options); !status.ok()) return status;
   QuantizedTensor tensor;
   tensor.options_ = options;
-  const auto allocate = [&](Buffer& buffer, int64_t bytes) -> absl::Status {
-    absl::StatusOr<Buffer> result = memory.Allocate(static_cast<size_t>(bytes));
+  const auto allocate_in = [](Memory& where, Buffer& buffer, int64_t bytes) -> absl::Status {
+    absl::StatusOr<Buffer> result = where.Allocate(static_cast<size_t>(bytes));
     if (result.ok()) buffer = *std::move(result);
     return result.status();
   };
-  absl::Status status = allocate(tensor.head_, sizeof(QuantHead));
+  const auto allocate = [&](Buffer& buffer, int64_t bytes) {
+    return allocate_in(memory, buffer, bytes);
+  };
+  absl::Status status = allocate_in(options.figures == nullptr ? memory : *options.figures,
+                                    tensor.head_, sizeof(QuantHead));
   if (status.ok() && options.packed) {
     status = allocate(tensor.codes_, tensor.code_bytes());
     if (status.ok()) status = allocate(tensor.scales_, tensor.scale_bytes());

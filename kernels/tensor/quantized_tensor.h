@@ -48,6 +48,9 @@ class QuantizedTensor {
     int64_t cols = 0;
     bool packed = true;  // codes and scales
     EmulatedLayout emulated = EmulatedLayout::kNone;
+    // Where the figures live; null: with the rest. Figures may outlive the numbers: a copy that is
+    // needed for one product can lie in memory that is used again, and still be reported on later.
+    Memory* figures = nullptr;
   };
 
   QuantizedTensor() = default;

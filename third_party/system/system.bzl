@@ -14,11 +14,14 @@ _PKG_CONFIG = {
     "gtest": ("gtest", "libgtest-dev"),
     "gtest_main": ("gmock gtest_main", "libgtest-dev libgmock-dev"),
     "nlohmann_json": ("nlohmann_json", "nlohmann-json3-dev"),
+    "yaml_cpp": ("yaml-cpp", "libyaml-cpp-dev"),
 }
 
 # target: (header that proves it is there, link flags, Debian package)
 _PLAIN = {
+    "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], "libgloo-dev"),
     "onednn": ("/usr/include/dnnl.h", ["-ldnnl", "-lgomp"], "libdnnl-dev"),
+    "rocksdb": ("/usr/include/rocksdb/db.h", ["-lrocksdb"], "librocksdb-dev"),
 }
 
 def _flags(ctx, modules, package):

@@ -1,0 +1,151 @@
+// Attention forward and backward, and rotary positions. The limit of attention is the packed
+// product that it is made of, on blocks of its own size that stay in the cache: panel_GFLOP/s,
+// measured in the same run on as many threads. Operations are counted for visible pairs of query
+// and key alone: two products forward, five backward (scores are computed again). Rotations are
+// held against memcpy of the bytes that they touch.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/layers/against_memcpy.h"
+#include "bench/layers/panel_limit.h"
+#include "bench/limits.h"
+#include "common/thread_pool.h"
+#include "kernels/cpu/layers/cpu_attention_ops.h"
+#include "kernels/cpu/layers/panel_gemm.h"
+#include "kernels/formats/bfloat16.h"
+
+namespace nibble::bench {
+namespace {
+
+ThreadPool& Pool() {
+  static ThreadPool pool(0);
+  return pool;
+}
+CpuAttentionOps& Ops() {
+  static CpuAttentionOps ops(Pool());
+  return ops;
+}
+
+std::vector<uint16_t> RandomBf16(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> values(count);
+  for (uint16_t& value : values) value = EncodeBf16(normal(random));
+  return values;
+}
+
+struct Problem {
+  explicit Problem(const benchmark::State& state)
+      : shape{static_cast<int>(state.range(2)), static_cast<int>(state.range(3)),
+              static_cast<int>(state.range(4)), 1 / std::sqrt(static_cast<float>(state.range(4)))},
+        layout{state.range(0), state.range(1)},
+        qkv(RandomBf16(layout.tokens() * shape.qkv_cols(), 1)),
+        dqkv(qkv.size()),
+        out(layout.tokens() * shape.out_cols()),
+        dout(RandomBf16(out.size(), 2)),
+        lse(layout.tokens() * shape.heads) {}
+
+  absl::Status Forward() {
+    const int64_t tokens = layout.tokens();
+    return Ops().Forward({.shape = shape,
+                          .layout = layout,
+                          .qkv = ConstMatrix::OfBf16(qkv.data(), tokens, shape.qkv_cols()),
+                          .out = MutableMatrix::OfBf16(out.data(), tokens, shape.out_cols()),
+                          .lse = lse.data()});
+  }
+  absl::Status Backward() {
+    const int64_t tokens = layout.tokens();
+    return Ops().Backward({.shape = shape,
+                           .layout = layout,
+                           .qkv = ConstMatrix::OfBf16(qkv.data(), tokens, shape.qkv_cols()),
+                           .out = ConstMatrix::OfBf16(out.data(), tokens, shape.out_cols()),
+                           .dout = ConstMatrix::OfBf16(dout.data(), tokens, shape.out_cols()),
+                           .lse = lse.data(),
+                           .dqkv = MutableMatrix::OfBf16(dqkv.data(), tokens, shape.qkv_cols())});
+  }
+  absl::Status Rotate() {
+    return Ops().Run(
+        Rope{.shape = shape,
+             .layout = layout,
+             .qkv = MutableMatrix::OfBf16(qkv.data(), layout.tokens(), shape.qkv_cols())});
+  }
+  // Of one product over the visible pairs of all heads.
+  double ProductFlop() const {
+    const double pairs = layout.length * (layout.length + 1) / 2.0;
+    return 2.0 * layout.sequences * shape.heads * pairs * shape.head_dim;
+  }
+
+  AttentionShape shape;
+  SequenceLayout layout;
+  std::vector<uint16_t> qkv, dqkv, out, dout;
+  std::vector<float> lse;
+};
+
+template <class Do>
+double MedianSeconds(benchmark::State& state, Do&& run) {
+  absl::Status status = run();
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    seconds.push_back(Seconds([&] { status.Update(run()); }));
+    state.SetIterationTime(seconds.back());
+  }
+  if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
+  return Median(seconds);
+}
+
+void Report(benchmark::State& state, double flop, double seconds) {
+  const double rate = flop / seconds / 1e9, panel = PanelLimit(Pool(), 128, 128, 128);
+  state.counters["GFLOP/s"] = rate;
+  state.counters["panel_GFLOP/s"] = panel;
+  state.counters["of_panel"] = rate / panel;
+}
+
+void Forward(benchmark::State& state) {
+  Problem problem(state);
+  Report(state, 2 * problem.ProductFlop(), MedianSeconds(state, [&] { return problem.Forward(); }));
+}
+void Backward(benchmark::State& state) {
+  Problem problem(state);
+  absl::Status status = problem.Forward();
+  Report(state, 5 * problem.ProductFlop(), MedianSeconds(state, [&] {
+           status.Update(problem.Backward());
+           return status;
+         }));
+}
+void RopeInPlace(benchmark::State& state) {
+  Problem problem(state);
+  // Of q and k, two bytes read and two written.
+  const int64_t bytes = 4 * problem.layout.tokens() * problem.shape.head_dim *
+                        (problem.shape.heads + problem.shape.kv_heads);
+  AgainstMemcpy(state, Pool(), bytes, [&] { return problem.Rotate().ok(); });
+}
+
+void Shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"sequences", "length", "heads", "kv_heads", "head_dim"})
+      ->Args({4, 512, 8, 8, 64})
+      ->Args({2, 2048, 16, 8, 128})
+      ->Args({8, 256, 4, 4, 32})
+      ->UseManualTime()
+      ->MinTime(0.5)
+      ->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(Forward)->Apply(Shapes);
+BENCHMARK(Backward)->Apply(Shapes);
+BENCHMARK(RopeInPlace)->Apply(Shapes);
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("threads", std::to_string(nibble::bench::Pool().threads()));
+  benchmark::AddCustomContext("products",
+                              std::string(nibble::cpu::PanelIsaName(nibble::cpu::BestPanelIsa())));
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,199 @@
+// Mamba-2's scan and convolution, in BF16. The limit of the scan is the packed product that it is
+// made of, on operands of its size that stay in the cache, measured in the same run on as many
+// threads: of_panel. Operations are those of its products, for visible pairs of tokens alone; going
+// back they include the states, which are made again. The convolution is held against memcpy of what
+// it reads and writes.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bench/layers/against_memcpy.h"
+#include "bench/layers/panel_limit.h"
+#include "bench/limits.h"
+#include "common/thread_pool.h"
+#include "kernels/cpu/layers/cpu_mamba_ops.h"
+#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/cpu/layers/panel_gemm.h"
+#include "kernels/formats/bfloat16.h"
+
+namespace nibble::bench {
+namespace {
+
+ThreadPool& Pool() {
+  static ThreadPool pool(0);
+  return pool;
+}
+CpuMambaOps& Ops() {
+  static CpuMambaOps ops(Pool());
+  return ops;
+}
+
+std::vector<uint16_t> RandomBf16(int64_t count, uint64_t seed, float mean = 0) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(mean);
+  std::vector<uint16_t> values(count);
+  for (uint16_t& value : values) value = EncodeBf16(normal(random));
+  return values;
+}
+
+struct Scan {
+  explicit Scan(const benchmark::State& state)
+      : shape{static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), 1,
+              static_cast<int>(state.range(4)), static_cast<int>(state.range(5))},
+        layout{state.range(0), state.range(1)},
+        xbc(RandomBf16(layout.tokens() * shape.xbc_cols(), 1)),
+        dt(RandomBf16(layout.tokens() * shape.heads, 2, -4)),
+        dy(RandomBf16(layout.tokens() * shape.d_inner(), 3)),
+        y(dy.size()),
+        dxbc(xbc.size()),
+        ddt(dt.size()),
+        zeros(shape.heads),
+        ones(shape.heads, 1),
+        sums(3 * shape.heads) {}
+
+  ConstMatrix In(const std::vector<uint16_t>& m, int64_t cols) const {
+    return ConstMatrix::OfBf16(m.data(), layout.tokens(), cols);
+  }
+  MutableMatrix Out(std::vector<uint16_t>& m, int64_t cols) const {
+    return MutableMatrix::OfBf16(m.data(), layout.tokens(), cols);
+  }
+  ScanParams Params() const { return {zeros.data(), ones.data(), ones.data()}; }
+  absl::Status Forward() {
+    return Ops().Forward(ScanForward{shape, Params(), layout, In(xbc, shape.xbc_cols()),
+                                     In(dt, shape.heads), Out(y, shape.d_inner())});
+  }
+  absl::Status Backward() {
+    return Ops().Backward(ScanBackward{shape, Params(), layout, In(xbc, shape.xbc_cols()),
+                                       In(dt, shape.heads), In(dy, shape.d_inner()),
+                                       Out(dxbc, shape.xbc_cols()), Out(ddt, shape.heads),
+                                       sums.data(), sums.data() + shape.heads,
+                                       sums.data() + 2 * shape.heads});
+  }
+  // Of one product over visible pairs in a chunk, per token: of tokens that long, or of states.
+  double PairFlop(double depth) const { return (shape.chunk + 1.0) * depth; }
+  double StateFlop() const { return 2.0 * static_cast<double>(shape.d_inner()) * shape.state; }
+  double ForwardFlop() const {
+    return PairFlop(shape.state) + PairFlop(static_cast<double>(shape.d_inner())) + 2 * StateFlop();
+  }
+  double BackwardFlop() const {
+    return 3 * PairFlop(shape.state) + 2 * PairFlop(static_cast<double>(shape.d_inner())) +
+           5 * StateFlop();
+  }
+
+  ScanShape shape;
+  SequenceLayout layout;
+  std::vector<uint16_t> xbc, dt, dy, y, dxbc, ddt;
+  std::vector<float> zeros, ones, sums;
+};
+
+template <class Run>
+void Report(benchmark::State& state, const Scan& scan, double token_flop, Run&& run) {
+  absl::Status status = run();
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    seconds.push_back(Seconds([&] { status.Update(run()); }));
+    state.SetIterationTime(seconds.back());
+  }
+  if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
+  const double tokens = static_cast<double>(scan.layout.tokens());
+  const double rate = tokens * token_flop / Median(seconds) / 1e9;
+  const double panel = PanelLimit(Pool(), scan.shape.chunk, scan.shape.head_dim, scan.shape.chunk);
+  state.counters["Mtokens/s"] = tokens / Median(seconds) / 1e6;
+  state.counters["GFLOP/s"] = rate;
+  state.counters["panel_GFLOP/s"] = panel;
+  state.counters["of_panel"] = rate / panel;
+}
+
+void ForwardScan(benchmark::State& state) {
+  Scan scan(state);
+  Report(state, scan, scan.ForwardFlop(), [&] { return scan.Forward(); });
+}
+void BackwardScan(benchmark::State& state) {
+  Scan scan(state);
+  Report(state, scan, scan.BackwardFlop(), [&] { return scan.Backward(); });
+}
+
+void Shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"sequences", "length", "heads", "head_dim", "state", "chunk"})
+      ->Args({2, 2048, 24, 64, 128, 128})
+      ->Args({8, 256, 8, 32, 32, 128})
+      ->UseManualTime()
+      ->MinTime(0.5)
+      ->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(ForwardScan)->Apply(Shapes);
+BENCHMARK(BackwardScan)->Apply(Shapes);
+
+struct Conv {
+  explicit Conv(const benchmark::State& state)
+      : tokens(state.range(0)),
+        channels(state.range(1)),
+        in(RandomBf16(tokens * channels, 1)),
+        dout(RandomBf16(tokens * channels, 2)),
+        out(in.size()),
+        weight(4 * channels, 0.3f),
+        bias(channels, 0.1f),
+        dweight(weight.size()),
+        dbias(channels) {}
+
+  bool Forward() {
+    const ConvForward request = {.layout = {1, tokens},
+                                 .weight = weight.data(),
+                                 .bias = bias.data(),
+                                 .in = ConstMatrix::OfBf16(in.data(), tokens, channels),
+                                 .out = MutableMatrix::OfBf16(out.data(), tokens, channels)};
+    return Ops().Forward(request).ok();
+  }
+  bool Backward() {
+    const ConvBackward request = {.layout = {1, tokens},
+                                  .weight = weight.data(),
+                                  .bias = bias.data(),
+                                  .in = ConstMatrix::OfBf16(in.data(), tokens, channels),
+                                  .dout = ConstMatrix::OfBf16(dout.data(), tokens, channels),
+                                  .din = MutableMatrix::OfBf16(out.data(), tokens, channels),
+                                  .dweight = dweight.data(),
+                                  .dbias = dbias.data()};
+    return Ops().Backward(request).ok();
+  }
+  int64_t matrix_bytes() const { return 2 * tokens * channels; }
+
+  int64_t tokens, channels;
+  std::vector<uint16_t> in, dout, out;
+  std::vector<float> weight, bias, dweight, dbias;
+};
+
+void ForwardConv(benchmark::State& state) {
+  Conv conv(state);
+  AgainstMemcpy(state, Pool(), 2 * conv.matrix_bytes(), [&] { return conv.Forward(); });
+}
+void BackwardConv(benchmark::State& state) {
+  Conv conv(state);
+  AgainstMemcpy(state, Pool(), 3 * conv.matrix_bytes(), [&] { return conv.Backward(); });
+}
+
+void ConvShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"tokens", "channels"})
+      ->Args({4096, 1792})
+      ->Args({2048, 320})
+      ->UseManualTime()
+      ->MinTime(0.3)
+      ->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(ForwardConv)->Apply(ConvShapes);
+BENCHMARK(BackwardConv)->Apply(ConvShapes);
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("threads", std::to_string(nibble::bench::Pool().threads()));
+  benchmark::AddCustomContext(
+      "products", std::string(nibble::cpu::PanelIsaName(nibble::cpu::SupportedPanelIsas().back())));
+  benchmark::RunSpecifiedBenchmarks();
+}

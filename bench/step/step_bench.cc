@@ -1,0 +1,283 @@
+// step_bench: whole training steps of one model under one or more recipes, on this machine.
+//
+// For each recipe: tokens per second (median, least, most over the steps), achieved GFLOP/s beside
+// the product ceiling measured in the same run, peak memory; then one step more with every
+// operation timed by itself, with GFLOP/s or GB/s and the limit beside it, so that the next thing
+// to speed up is visible. Recipes take turns, step by step, so that a noisy machine is noisy to
+// all of them alike.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bench/limits.h"
+#include "bench/step/timed_device.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/layers/cpu_layer_ops.h"
+#include "kernels/gemm/cpu_gemm.h"
+#include "model/outline.h"
+#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/model/model.h"
+#include "worker/trainer/optim/sharded_adamw.h"
+
+namespace nibble::bench {
+namespace {
+
+struct Settings {
+  std::string model = "small-transformer";
+  std::vector<std::string> recipes = {"bf16", "nvfp4"};
+  ModelSpec spec;
+  int64_t batch = 8;
+  int64_t sequence = 512;
+  int64_t steps = 8;
+  int threads = 0;
+  bool recompute = false;
+  bool operations = true;
+};
+
+// One model under one recipe, with its own weights.
+class Run {
+ public:
+  static absl::StatusOr<std::unique_ptr<Run>> Create(const Device& device, const Settings& settings,
+                                                     const Outline& outline,
+                                                     const std::string& preset) {
+    std::unique_ptr<Run> run(new Run(settings));
+    run->name = preset;
+    absl::StatusOr<std::unique_ptr<Parameters>> parameters =
+        Parameters::Create(device.memory(), outline, /*seed=*/1);
+    if (!parameters.ok()) return parameters.status();
+    run->parameters_ = *std::move(parameters);
+    const int64_t tokens = settings.batch * settings.sequence;
+    absl::StatusOr<ResolvedRecipe> recipe = Resolve({.preset = preset}, outline, tokens);
+    if (!recipe.ok()) return recipe.status();
+    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(device, *run->parameters_, *recipe,
+                                                                 {.sequences = settings.batch,
+                                                                  .length = settings.sequence,
+                                                                  .recompute = settings.recompute});
+    if (!model.ok()) return model.status();
+    run->model_ = *std::move(model);
+    absl::StatusOr<std::unique_ptr<ShardedAdamW>> optimizer =
+        ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {});
+    if (!optimizer.ok()) return optimizer.status();
+    run->optimizer_ = *std::move(optimizer);
+    std::mt19937 random(1);
+    for (int64_t i = 0; i < tokens; ++i) {
+      run->tokens_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
+      run->targets_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
+    }
+    run->loss_.resize(tokens);
+    return run;
+  }
+
+  absl::Status Step() {
+    const auto tokens = static_cast<int64_t>(tokens_.size());
+    const StepContext context = {
+        .seed = 1,
+        .step = step_,
+        .layout = {.sequences = settings_.batch, .length = settings_.sequence},
+        .batch_tokens = tokens};
+    const ModelBatch batch = {.tokens = tokens_.data(), .targets = targets_.data()};
+    const auto begin = std::chrono::steady_clock::now();
+    absl::Status status = model_->BeginStep(context);
+    if (status.ok()) {
+      status = model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data());
+    }
+    if (status.ok()) status = model_->Backward(context, batch);
+    if (status.ok()) status = optimizer_->ReduceGradients().status();
+    if (status.ok()) status = optimizer_->Update(++step_, 1e-4);
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    return status;
+  }
+
+  std::string name;
+  std::vector<double> seconds;
+
+ private:
+  explicit Run(const Settings& settings) : settings_(settings), collective_(CreateLocal()) {}
+
+  const Settings& settings_;
+  std::unique_ptr<Collective> collective_;
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<ShardedAdamW> optimizer_;
+  std::vector<int32_t> tokens_, targets_;
+  std::vector<float> loss_;
+  int64_t step_ = 0;
+};
+
+// GFLOP/s of a large BF16 product: what every other product is held against.
+absl::StatusOr<double> ProductCeiling(GemmEngine& gemm) {
+  constexpr int64_t kSize = 2048;
+  const std::vector<uint16_t> a(kSize * kSize, 0x3f80), b(kSize * kSize, 0x3f80);
+  std::vector<uint16_t> c(kSize * kSize);
+  std::vector<double> seconds;
+  for (int i = 0; i < 9; ++i) {
+    absl::Status status;
+    seconds.push_back(Seconds([&] {
+      status = gemm.Gemm(Fprop(ConstMatrix::OfBf16(a.data(), kSize, kSize),
+                               ConstMatrix::OfBf16(b.data(), kSize, kSize),
+                               MutableMatrix::OfBf16(c.data(), kSize, kSize)));
+    }));
+    if (!status.ok()) return status;
+  }
+  return 2.0 * kSize * kSize * kSize / Median(seconds) / 1e9;
+}
+
+double CopyGigabytes(ThreadPool& pool) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  CopyLimit limit(pool, kBytes);
+  std::vector<double> seconds;
+  for (int i = 0; i < 9; ++i) seconds.push_back(limit.Run());
+  return kBytes / Median(seconds) / 1e9;
+}
+
+void PrintOperations(const OpTimes& times, double ceiling, double copy) {
+  std::vector<std::pair<std::string, OpTotals>> ops(times.totals().begin(), times.totals().end());
+  std::sort(ops.begin(), ops.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  double total = 0;
+  for (const auto& [kind, op] : ops) total += op.seconds;
+  std::printf("  %-32s %6s %9s %6s %16s %10s\n", "operation", "calls", "ms", "share", "rate",
+              "of limit");
+  for (const auto& [kind, op] : ops) {
+    const bool product = op.flops > 0;
+    const double rate = (product ? op.flops : op.bytes) / op.seconds / 1e9;
+    std::printf("  %-32s %6lld %9.2f %5.1f%% %9.1f %-6s %9.1f%%\n", kind.c_str(),
+                static_cast<long long>(op.calls), op.seconds * 1e3, 100 * op.seconds / total, rate,
+                product ? "GF/s" : "GB/s", 100 * rate / (product ? ceiling : copy));
+  }
+  std::printf("  %-32s %6s %9.2f\n", "all", "", total * 1e3);
+}
+
+absl::Status Main(const Settings& settings) {
+  const absl::StatusOr<Outline> outline = MakeOutline(settings.spec);
+  if (!outline.ok()) return outline.status();
+  absl::StatusOr<std::unique_ptr<CpuBackend>> backend =
+      CpuBackend::Create({.threads = settings.threads});
+  if (!backend.ok()) return backend.status();
+  ThreadPool& pool = (*backend)->pool();
+  absl::StatusOr<std::unique_ptr<CpuGemm>> gemm = CpuGemm::Create(pool, {});
+  if (!gemm.ok()) return gemm.status();
+  CpuLayerOps ops(pool);
+  const Device device = {**backend, **gemm, ops};
+
+  const absl::StatusOr<double> ceiling = ProductCeiling(**gemm);
+  if (!ceiling.ok()) return ceiling.status();
+  const double copy = CopyGigabytes(pool);
+  const FlopsPerToken flops = CountFlops(*outline, settings.sequence);
+  const double tokens = static_cast<double>(settings.batch * settings.sequence);
+  std::printf("%s, %s\n", (*backend)->Name().c_str(), (*gemm)->Name().c_str());
+  std::printf("%s: %.2f M parameters, %lld sequences of %lld tokens\n", settings.spec.name.c_str(),
+              static_cast<double>(outline->parameters()) / 1e6,
+              static_cast<long long>(settings.batch), static_cast<long long>(settings.sequence));
+  std::printf("limits: bf16 product %.0f GFLOP/s, copy %.1f GB/s\n", *ceiling, copy);
+
+  std::vector<std::unique_ptr<Run>> runs;
+  for (const std::string& recipe : settings.recipes) {
+    absl::StatusOr<std::unique_ptr<Run>> run = Run::Create(device, settings, *outline, recipe);
+    if (!run.ok()) return run.status();
+    runs.push_back(*std::move(run));
+  }
+  for (int64_t step = 0; step < settings.steps + 2; ++step) {
+    for (const std::unique_ptr<Run>& run : runs) {
+      if (absl::Status status = run->Step(); !status.ok()) return status;
+      if (step < 2) run->seconds.clear();
+    }
+  }
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  for (const std::unique_ptr<Run>& run : runs) {
+    const double median = Median(run->seconds);
+    std::printf(
+        "%-14s %9.1f tok/s (%.1f to %.1f), step %.1f ms, %.0f GFLOP/s = %.1f %% of the "
+        "product, %.3f of %s\n",
+        run->name.c_str(), tokens / median,
+        tokens / *std::max_element(run->seconds.begin(), run->seconds.end()),
+        tokens / *std::min_element(run->seconds.begin(), run->seconds.end()), median * 1e3,
+        flops.training() * tokens / median / 1e9,
+        100 * flops.training() * tokens / median / 1e9 / *ceiling,
+        Median(runs.front()->seconds) / median, runs.front()->name.c_str());
+  }
+  std::printf("peak memory %.0f MiB, all recipes together\n",
+              static_cast<double>(usage.ru_maxrss) / 1024);
+  if (!settings.operations) return absl::OkStatus();
+
+  OpTimes times(**backend);
+  TimedBackend timed_backend(**backend, times);
+  TimedGemm timed_gemm(**gemm, times);
+  TimedLayerOps timed_ops(ops, times);
+  const Device timed = {timed_backend, timed_gemm, timed_ops};
+  runs.clear();
+  for (const std::string& recipe : settings.recipes) {
+    absl::StatusOr<std::unique_ptr<Run>> run = Run::Create(timed, settings, *outline, recipe);
+    if (!run.ok()) return run.status();
+    for (int i = 0; i < 3; ++i) {
+      times.Clear();  // the last step is what is printed
+      if (absl::Status status = (*run)->Step(); !status.ok()) return status;
+    }
+    std::printf("%s, one step by operation\n", recipe.c_str());
+    PrintOperations(times, *ceiling, copy);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  nibble::bench::Settings settings;
+  CLI::App app("Times whole training steps, and every operation in one", "step_bench");
+  app.add_option("--model", settings.model, "A preset (nibble model presets)")
+      ->capture_default_str();
+  app.add_option("--recipe", settings.recipes, "Presets; the first is what others are held against")
+      ->capture_default_str();
+  int64_t layers = 0, d_model = 0, d_ff = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  app.add_option("--layers", layers, "Repeats of *- instead of the preset's pattern");
+  app.add_option("--d-model", d_model, "Overrides the preset's");
+  app.add_option("--d-ff", d_ff, "Overrides the preset's");
+  app.add_option("--heads", heads, "Overrides the preset's");
+  app.add_option("--kv-heads", kv_heads, "Overrides the preset's");
+  app.add_option("--head-dim", head_dim, "Overrides the preset's");
+  app.add_option("--vocab", vocab, "Overrides the preset's");
+  app.add_option("--batch", settings.batch, "Sequences")->capture_default_str();
+  app.add_option("--sequence", settings.sequence, "Tokens of one")->capture_default_str();
+  app.add_option("--steps", settings.steps, "Timed steps per recipe")->capture_default_str();
+  app.add_option("--threads", settings.threads, "0: every processor")->capture_default_str();
+  app.add_flag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
+  app.add_flag("!--no-operations", settings.operations, "Leave out the table of operations");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);
+  absl::Status status = preset.status();
+  if (status.ok()) {
+    settings.spec = *preset;
+    nibble::ModelSpec& spec = settings.spec;
+    if (layers > 0) {
+      spec.pattern.clear();
+      for (int64_t i = 0; i < layers; ++i) spec.pattern += "*-";
+    }
+    for (const auto& [value, field] :
+         {std::pair(d_model, &spec.d_model), std::pair(d_ff, &spec.d_ff),
+          std::pair(heads, &spec.heads), std::pair(kv_heads, &spec.kv_heads),
+          std::pair(head_dim, &spec.head_dim), std::pair(vocab, &spec.vocab)}) {
+      if (value > 0) *field = value;
+    }
+    status = nibble::bench::Main(settings);
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "step_bench: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,148 @@
+#include "client/local/job_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "job/schedule.h"
+#include "model/outline.h"
+#include "recipe/diff.h"
+#include "recipe/recipe.h"
+#include "recipe/timeline.h"
+
+namespace nibble {
+namespace {
+
+void Row(std::string& out, std::string_view name, std::string_view value) {
+  absl::StrAppendFormat(&out, "%-11s %s\n", std::string(name), std::string(value));
+}
+
+bool Quantises(const LayerRecipe& layer) {
+  return std::any_of(layer.operand.begin(), layer.operand.end(),
+                     [](const OperandFormat& operand) { return operand.has_value(); });
+}
+
+// "300 (80 % of the run)"
+std::string StepText(const JobSpec& spec, int64_t step) {
+  return absl::StrFormat(
+      "step %d (%.3g %% of the run)", step,
+      100.0 * static_cast<double>(step) / static_cast<double>(spec.training.steps));
+}
+
+std::string ScheduleText(const JobReport& report) {
+  const OptimizerSpec& optimizer = report.spec.optimizer;
+  std::string text =
+      absl::StrFormat("%s: %d steps of warm-up to %g", std::string(ChoiceName(optimizer.schedule)),
+                      optimizer.warmup_steps, optimizer.lr);
+  if (report.decay_first_step < report.spec.training.steps) {
+    absl::StrAppendFormat(&text, ", falls to %g from %s", optimizer.final_lr,
+                          StepText(report.spec, report.decay_first_step));
+  }
+  return text;
+}
+
+std::string ValidationText(const JobSpec& spec) {
+  if (spec.training.validate_every == 0) return "never";
+  std::string on;
+  for (const ValidationSource& source : spec.data.validation) {
+    absl::StrAppend(&on, on.empty() ? "" : ", ", source.name);
+  }
+  if (on.empty()) {
+    on = absl::StrFormat("%g %% of the training texts' documents",
+                         100 * spec.data.validation_fraction);
+  }
+  return absl::StrCat("every ", spec.training.validate_every, " steps on ", on);
+}
+
+}  // namespace
+
+absl::StatusOr<JobReport> MakeJobReport(const JobSpec& spec) {
+  if (absl::Status status = Validate(spec); !status.ok()) return status;
+  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
+  if (!outline.ok()) return outline.status();
+  JobReport report = {.spec = spec,
+                      .parameters = outline->parameters(),
+                      .layers = static_cast<int64_t>(outline->linears.size()),
+                      .decay_first_step = DecayFirstStep(spec.optimizer, spec.training.steps)};
+  ResolvedRecipe before;
+  const Timeline timeline = MakeTimeline(spec);
+  for (const Revision& revision : timeline.revisions()) {
+    absl::StatusOr<ResolvedRecipe> resolved =
+        Resolve(revision.recipe, *outline, MicroBatch(spec) * spec.data.sequence);
+    if (!resolved.ok()) return resolved.status();
+    RevisionReport told = {
+        .number = revision.number, .first_step = revision.first_step, .reason = revision.reason};
+    if (before.layers.empty()) {
+      report.quantised_layers =
+          std::count_if(resolved->layers.begin(), resolved->layers.end(), Quantises);
+    } else {
+      const absl::StatusOr<RecipeDiff> diff = Diff(before, *resolved, *outline);
+      if (!diff.ok()) return diff.status();
+      told.changes = absl::StrSplit(DiffText(*diff, *outline), '\n', absl::SkipEmpty());
+    }
+    report.revisions.push_back(std::move(told));
+    before = *std::move(resolved);
+  }
+  return report;
+}
+
+std::string JobReportText(const JobReport& report) {
+  const JobSpec& spec = report.spec;
+  std::string out = "valid\n";
+  Row(out, "job", spec.name);
+  Row(out, "model",
+      absl::StrFormat("%s, %d parameters in %d blocks", spec.model.name, report.parameters,
+                      spec.model.blocks()));
+  Row(out, "tokens",
+      absl::StrFormat(
+          "%d in %d steps of %d (%d sequences of %d); %.3g per parameter", TotalTokens(spec),
+          spec.training.steps, TokensPerStep(spec), spec.training.batch, spec.data.sequence,
+          static_cast<double>(TotalTokens(spec)) / static_cast<double>(report.parameters)));
+  Row(out, "ranks",
+      absl::StrFormat("%d on %s, %d sequences at once on each", spec.resources.ranks,
+                      std::string(ChoiceName(spec.resources.device)), MicroBatch(spec)));
+  Row(out, "rate", ScheduleText(report));
+  Row(out, "validation", ValidationText(spec));
+  Row(out, "output", OutputDirectory(spec));
+  Row(out, "recipe",
+      absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
+                      report.quantised_layers, report.layers));
+  for (const RevisionReport& revision : report.revisions) {
+    Row(out, absl::StrCat("revision ", revision.number),
+        absl::StrCat("from ", StepText(spec, revision.first_step),
+                     revision.reason.empty() ? "" : ": ", revision.reason));
+    for (const std::string& change : revision.changes) Row(out, "", change);
+  }
+  return out;
+}
+
+std::string JobReportJson(const JobReport& report) {
+  const JobSpec& spec = report.spec;
+  nlohmann::ordered_json out;
+  out["valid"] = true;
+  out["name"] = spec.name;
+  out["model"] = spec.model.name;
+  out["parameters"] = report.parameters;
+  out["steps"] = spec.training.steps;
+  out["tokens_per_step"] = TokensPerStep(spec);
+  out["tokens"] = TotalTokens(spec);
+  out["ranks"] = spec.resources.ranks;
+  out["micro_batch"] = MicroBatch(spec);
+  out["decay_first_step"] = report.decay_first_step;
+  out["output"] = OutputDirectory(spec);
+  out["layers"] = report.layers;
+  out["quantised_layers"] = report.quantised_layers;
+  out["revisions"] = nlohmann::ordered_json::array();
+  for (const RevisionReport& revision : report.revisions) {
+    out["revisions"].push_back({{"number", revision.number},
+                                {"first_step", revision.first_step},
+                                {"reason", revision.reason},
+                                {"changes", revision.changes}});
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace nibble

@@ -1,0 +1,95 @@
+// The values that a job spec's choices can have, and their names: each named once.
+//
+// Thread-safety: immutable tables and pure functions.
+#ifndef NIBBLE_JOB_CHOICES_H_
+#define NIBBLE_JOB_CHOICES_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace nibble {
+
+enum class JobTokenizer : uint8_t { kBytes };
+enum class JobSplit : uint8_t { kFile, kParagraphs };
+enum class JobPrecision : uint8_t { kBf16, kFp32 };
+enum class JobRecompute : uint8_t { kNone, kBlocks };
+enum class LrSchedule : uint8_t { kWsd, kCosine, kConstant };
+enum class DecayShape : uint8_t { kLinear, kCosine, kMinusSqrt };
+enum class NonFinitePolicy : uint8_t { kSkip, kStop };
+enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
+enum class JobDevice : uint8_t { kCpu };
+
+template <class E>
+struct Choice {
+  E value;
+  std::string_view name;
+};
+
+// All choices of an enumeration, in the order of their values.
+template <class E>
+struct ChoiceTable;
+
+template <>
+struct ChoiceTable<JobTokenizer> {
+  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kBytes, "bytes"}};
+};
+template <>
+struct ChoiceTable<JobSplit> {
+  static constexpr Choice<JobSplit> kAll[] = {{JobSplit::kFile, "file"},
+                                              {JobSplit::kParagraphs, "paragraphs"}};
+};
+template <>
+struct ChoiceTable<JobPrecision> {
+  static constexpr Choice<JobPrecision> kAll[] = {{JobPrecision::kBf16, "bf16"},
+                                                  {JobPrecision::kFp32, "fp32"}};
+};
+template <>
+struct ChoiceTable<JobRecompute> {
+  static constexpr Choice<JobRecompute> kAll[] = {{JobRecompute::kNone, "none"},
+                                                  {JobRecompute::kBlocks, "blocks"}};
+};
+template <>
+struct ChoiceTable<LrSchedule> {
+  static constexpr Choice<LrSchedule> kAll[] = {{LrSchedule::kWsd, "wsd"},
+                                                {LrSchedule::kCosine, "cosine"},
+                                                {LrSchedule::kConstant, "constant"}};
+};
+template <>
+struct ChoiceTable<DecayShape> {
+  static constexpr Choice<DecayShape> kAll[] = {{DecayShape::kLinear, "linear"},
+                                                {DecayShape::kCosine, "cosine"},
+                                                {DecayShape::kMinusSqrt, "minus-sqrt"}};
+};
+template <>
+struct ChoiceTable<NonFinitePolicy> {
+  static constexpr Choice<NonFinitePolicy> kAll[] = {{NonFinitePolicy::kSkip, "skip"},
+                                                     {NonFinitePolicy::kStop, "stop"}};
+};
+template <>
+struct ChoiceTable<SpikePolicy> {
+  static constexpr Choice<SpikePolicy> kAll[] = {
+      {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
+};
+template <>
+struct ChoiceTable<JobDevice> {
+  static constexpr Choice<JobDevice> kAll[] = {{JobDevice::kCpu, "cpu"}};
+};
+
+template <class E>
+std::span<const Choice<E>> ChoicesOf() {
+  return ChoiceTable<E>::kAll;
+}
+
+// "minus-sqrt"
+template <class E>
+std::string_view ChoiceName(E value) {
+  for (const Choice<E>& choice : ChoicesOf<E>()) {
+    if (choice.value == value) return choice.name;
+  }
+  return "unknown";
+}
+
+}  // namespace nibble
+
+#endif  // NIBBLE_JOB_CHOICES_H_

@@ -1,0 +1,133 @@
+#include "job/job_check.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "job/job_fields.h"
+#include "job/recipe_check.h"
+#include "job/schedule.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kByteVocabulary = 257;  // every byte, and the end of a document
+constexpr int64_t kMostBlendParts = 100'000;
+
+bool Sound(const Problems& problems, std::initializer_list<std::string_view> paths) {
+  for (const std::string_view path : paths) {
+    if (!problems.Sound(path)) return false;
+  }
+  return true;
+}
+
+void CheckModel(const JobSpec& spec, Problems& problems) {
+  if (!problems.Sound("model")) return;
+  const absl::Status status = Validate(spec.model);
+  if (status.ok()) return;
+  const std::string message(status.message());
+  const size_t end = message.find(": ");
+  if (end == std::string::npos) {
+    problems.Add("model", message);
+  } else {
+    problems.Add(absl::StrCat("model.", message.substr(0, end)),
+                 std::string_view(message).substr(end + 2));
+  }
+}
+
+void CheckBatch(const JobSpec& spec, Problems& problems) {
+  const TrainingSpec& training = spec.training;
+  const int64_t ranks = spec.resources.ranks;
+  if (!Sound(problems, {"training.batch", "resources.ranks"})) return;
+  if (training.batch % ranks != 0) {
+    problems.Add("training.batch", absl::StrCat(training.batch, " is not a multiple of the ", ranks,
+                                                " of resources.ranks"));
+    return;
+  }
+  if (!problems.Sound("training.micro_batch") || training.micro_batch == 0) return;
+  const int64_t share = training.batch / ranks;
+  if (share % training.micro_batch != 0) {
+    problems.Add("training.micro_batch", absl::StrCat(training.micro_batch, " does not divide ",
+                                                      share, ", a rank's share of training.batch"));
+  }
+}
+
+void CheckSequence(const JobSpec& spec, Problems& problems) {
+  if (!Sound(problems, {"data.sequence", "model"})) return;
+  if (spec.model.positions == Positions::kLearned &&
+      spec.data.sequence > spec.model.max_positions) {
+    problems.Add("data.sequence",
+                 absl::StrCat(spec.data.sequence, " is over the model's max_positions, ",
+                              spec.model.max_positions));
+  }
+}
+
+void CheckData(const JobSpec& spec, Problems& problems) {
+  if (problems.Sound("data.train")) {
+    int64_t parts = 0;
+    for (const TrainingSource& source : spec.data.train) parts += source.weight;
+    if (parts > kMostBlendParts) {
+      problems.Add("data.train",
+                   absl::StrCat("the weights add up to ", parts, ", over ", kMostBlendParts));
+    }
+  }
+  std::set<std::string> names;
+  for (size_t i = 0; i < spec.data.validation.size(); ++i) {
+    const std::string path = absl::StrCat("data.validation[", i, "].name");
+    const std::string& name = spec.data.validation[i].name;
+    if (!names.insert(name).second && problems.Sound(path)) {
+      problems.Add(path, absl::StrCat("'", name, "' names an earlier entry, too"));
+    }
+  }
+  if (Sound(problems, {"data.tokenizer", "model"}) && spec.model.vocab < kByteVocabulary) {
+    problems.Add("model.vocab", absl::StrCat(spec.model.vocab, " is under ", kByteVocabulary,
+                                             ", the tokens of data.tokenizer bytes"));
+  }
+  if (Sound(problems, {"data.validation", "data.validation_fraction", "training.validate_every"}) &&
+      spec.training.validate_every > 0 && spec.data.validation.empty() &&
+      spec.data.validation_fraction == 0) {
+    problems.Add("training.validate_every",
+                 absl::StrCat(spec.training.validate_every,
+                              " with nothing to validate on: data.validation is empty and "
+                              "data.validation_fraction is 0"));
+  }
+}
+
+void CheckOptimizer(const JobSpec& spec, Problems& problems) {
+  const OptimizerSpec& optimizer = spec.optimizer;
+  if (Sound(problems, {"optimizer.lr", "optimizer.final_lr"}) &&
+      optimizer.final_lr > optimizer.lr) {
+    problems.Add("optimizer.final_lr", absl::StrCat(ValueText(optimizer.final_lr), " is over ",
+                                                    ValueText(optimizer.lr), ", optimizer.lr"));
+  }
+  if (!Sound(problems, {"optimizer.schedule", "optimizer.warmup_steps", "optimizer.decay_fraction",
+                        "training.steps"})) {
+    return;
+  }
+  const int64_t steps = spec.training.steps;
+  const int64_t room =
+      optimizer.schedule == LrSchedule::kWsd ? DecayFirstStep(optimizer, steps) : steps;
+  if (optimizer.warmup_steps > room) {
+    problems.Add("optimizer.warmup_steps",
+                 absl::StrCat(optimizer.warmup_steps, " is over ", room, ", the steps",
+                              room == steps ? " of the run" : " before the decay"));
+  }
+}
+
+}  // namespace
+
+void CheckJob(const JobSpec& spec, Problems& problems) {
+  CheckRecord(JobRecord(), spec, "", problems);
+  CheckModel(spec, problems);
+  CheckBatch(spec, problems);
+  CheckSequence(spec, problems);
+  CheckData(spec, problems);
+  CheckOptimizer(spec, problems);
+  CheckRecipe(spec, problems);
+}
+
+}  // namespace nibble

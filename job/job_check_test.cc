@@ -1,0 +1,238 @@
+#include "job/job_check.h"
+
+#include <string>
+#include <string_view>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec Valid() {
+  JobSpec spec;
+  spec.name = "valid";
+  spec.model = *ModelPreset("tiny-hybrid");
+  spec.data.train = {{.path = "corpus.txt"}};
+  spec.training.steps = 1000;
+  return spec;
+}
+
+std::string Error(const JobSpec& spec) {
+  const absl::Status status = Validate(spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(JobCheckTest, AValidSpecIsValid) { EXPECT_TRUE(Validate(Valid()).ok()); }
+
+TEST(JobCheckTest, RangesHoldForSpecsMadeInCode) {
+  JobSpec spec = Valid();
+  spec.optimizer.lr = -1;
+  spec.training.batch = 0;
+  EXPECT_EQ(Error(spec),
+            "2 problems:\n"
+            "  training.batch: 0 is not in [1, 65536]\n"
+            "  optimizer.lr: -1 is not in (0, 10]");
+  EXPECT_THAT(Error(JobSpec()), HasSubstr("training.steps: 0 is not in"));
+}
+
+TEST(JobCheckTest, TheBatchIsAMultipleOfTheRanks) {
+  JobSpec spec = Valid();
+  spec.resources.ranks = 3;
+  EXPECT_EQ(Error(spec), "training.batch: 32 is not a multiple of the 3 of resources.ranks");
+}
+
+TEST(JobCheckTest, TheMicroBatchDividesARanksShare) {
+  JobSpec spec = Valid();
+  spec.resources.ranks = 4;
+  spec.training.micro_batch = 3;
+  EXPECT_EQ(Error(spec),
+            "training.micro_batch: 3 does not divide 8, a rank's share of training.batch");
+  spec.training.micro_batch = 8;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.training.micro_batch = 16;
+  EXPECT_THAT(Error(spec), HasSubstr("16 does not divide 8"));
+}
+
+TEST(JobCheckTest, ASequenceFitsTheLearnedPositions) {
+  JobSpec spec = Valid();
+  spec.model = *ModelPreset("tiny-gpt2");
+  spec.data.sequence = 1024;
+  EXPECT_EQ(Error(spec), "data.sequence: 1024 is over the model's max_positions, 512");
+  spec.data.sequence = 512;
+  EXPECT_TRUE(Validate(spec).ok());
+}
+
+TEST(JobCheckTest, AModelsOwnRulesAreToldByTheirField) {
+  JobSpec spec = Valid();
+  spec.model.kv_heads = 3;
+  EXPECT_EQ(Error(spec), "model.kv_heads: 3 does not divide heads, which is 4");
+}
+
+TEST(JobCheckTest, TheVocabularyHoldsTheTokenizers) {
+  JobSpec spec = Valid();
+  spec.model.vocab = 256;
+  EXPECT_EQ(Error(spec), "model.vocab: 256 is under 257, the tokens of data.tokenizer bytes");
+}
+
+TEST(JobCheckTest, WeightsAddUpToWhatABlendCanHold) {
+  JobSpec spec = Valid();
+  spec.data.train = {{"a", 60'000}, {"b", 60'000}};
+  EXPECT_EQ(Error(spec), "data.train: the weights add up to 120000, over 100000");
+}
+
+TEST(JobCheckTest, ValidationSetsHaveNamesOfTheirOwn) {
+  JobSpec spec = Valid();
+  spec.data.validation = {{"a", "x/a"}, {"a", "y/a"}};
+  EXPECT_EQ(Error(spec), "data.validation[1].name: 'a' names an earlier entry, too");
+}
+
+TEST(JobCheckTest, ValidationNeedsSomethingToValidateOn) {
+  JobSpec spec = Valid();
+  spec.data.validation_fraction = 0;
+  EXPECT_EQ(Error(spec),
+            "training.validate_every: 100 with nothing to validate on: data.validation is empty "
+            "and data.validation_fraction is 0");
+  spec.training.validate_every = 0;
+  EXPECT_TRUE(Validate(spec).ok());
+}
+
+TEST(JobCheckTest, TheWarmUpEndsBeforeTheDecay) {
+  JobSpec spec = Valid();
+  spec.optimizer.warmup_steps = 801;
+  EXPECT_EQ(Error(spec), "optimizer.warmup_steps: 801 is over 800, the steps before the decay");
+  spec.optimizer.warmup_steps = 800;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.optimizer.schedule = LrSchedule::kCosine;
+  spec.optimizer.warmup_steps = 1001;
+  EXPECT_EQ(Error(spec), "optimizer.warmup_steps: 1001 is over 1000, the steps of the run");
+}
+
+TEST(JobCheckTest, TheFinalRateIsNotOverTheRate) {
+  JobSpec spec = Valid();
+  spec.optimizer.final_lr = 0.002;
+  EXPECT_EQ(Error(spec), "optimizer.final_lr: 0.002 is over 0.001, optimizer.lr");
+}
+
+TEST(JobCheckTest, TheRecipeResolvesWithTheTokensOfAMicroBatch) {
+  JobSpec spec = Valid();
+  spec.data.sequence = 100;
+  spec.training.micro_batch = 1;
+  EXPECT_THAT(Error(spec), HasSubstr("recipe: layer 'blocks.0.mamba.in_proj'"));
+  EXPECT_THAT(Error(spec), HasSubstr("tokens = 100 is not a multiple of the block 16"));
+  spec.training.micro_batch = 4;
+  EXPECT_TRUE(Validate(spec).ok());
+}
+
+TEST(JobCheckTest, RecipeMistakesAreEachToldWhereTheyAre) {
+  JobSpec spec = Valid();
+  spec.recipe.preset = "nvpf4";
+  spec.recipe.set = {{"fprop", "bf17"}, {"fprp", "bf16"}, {"fprop", "bf16"}};
+  spec.recipe.layers = {{"last 9 blocks", {{"all", "bf16"}}}, {"what?", {{"all", "fp7"}}}};
+  const std::string error = Error(spec);
+  for (const char* part :
+       {"recipe.preset: 'nvpf4' is not known; nearest: 'nvfp4'",
+        "recipe.set.fprop: 'bf17' is not known; nearest: 'bf16'",
+        "recipe.set.fprp: recipe field 'fprp' is not known; nearest: 'fprop'",
+        "recipe.set.fprop: set twice", "recipe.layers[0].match: selector 'last 9 blocks'",
+        "recipe.layers[1].match: selector 'what?'", "recipe.layers[1].set.all: 'fp7'"}) {
+    EXPECT_THAT(error, HasSubstr(part));
+  }
+}
+
+TEST(JobCheckTest, Fp32GoesWithNothingQuantised) {
+  JobSpec spec = Valid();
+  spec.training.precision = JobPrecision::kFp32;
+  EXPECT_EQ(Error(spec),
+            "training.precision: fp32 goes with no quantised layer, but recipe quantises "
+            "blocks.0.mamba.in_proj; recipe: bf16 does not");
+  spec.recipe = {.preset = "bf16"};
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.changes = {{.at = {.kind = EffectiveAt::Kind::kLrDecay}, .set = {{"all", "nvfp4"}}}};
+  EXPECT_THAT(Error(spec), HasSubstr("but changes[0] quantises blocks.0.mamba.in_proj"));
+}
+
+TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
+  JobSpec spec = Valid();
+  spec.changes = {
+      {.at = {.kind = EffectiveAt::Kind::kStep, .count = 1001}, .set = {{"all", "bf16"}}},
+      {.at = {.kind = EffectiveAt::Kind::kStep, .count = 7}}};
+  EXPECT_EQ(Error(spec), "changes[1]: changes nothing: neither set nor layers has a field");
+  spec.changes.pop_back();
+  EXPECT_EQ(Error(spec),
+            "changes[0].at: step:1001 is step 1001, outside [0, 1000], the steps of the run");
+  spec.changes[0].at = {.kind = EffectiveAt::Kind::kNow};
+  EXPECT_EQ(Error(spec), "changes[0].at: 'now' is for running jobs; a spec names a time");
+  spec.changes[0].at = {.kind = EffectiveAt::Kind::kLrDecay};
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.optimizer.schedule = LrSchedule::kConstant;
+  EXPECT_THAT(Error(spec), HasSubstr("changes[0].at: lr-decay, but the learning rate never"));
+}
+
+TEST(JobCheckTest, AChangeIsHeldAgainstWhatHoldsBeforeIt) {
+  JobSpec spec = Valid();
+  spec.recipe = {.preset = "bf16"};
+  spec.data.sequence = 16;
+  spec.training.batch = 1;
+  // 16 tokens are whole blocks of nvfp4, and half a block of mxfp4.
+  spec.changes = {
+      {.at = {.kind = EffectiveAt::Kind::kStep, .count = 20}, .set = {{"wgrad", "mxfp4"}}},
+      {.at = {.kind = EffectiveAt::Kind::kStep, .count = 10}, .set = {{"all", "nvfp4"}}}};
+  EXPECT_THAT(Error(spec), HasSubstr("changes[0]: layer 'blocks.0.mamba.in_proj', wgrad.gradient: "
+                                     "tokens = 16"));
+}
+
+TEST(JobCheckTest, OneMistakeIsToldOnce) {
+  JobSpec spec = Valid();
+  spec.training.batch = -3;  // also no multiple of anything, and no tokens
+  spec.resources.ranks = 2;
+  EXPECT_EQ(Error(spec), "training.batch: -3 is not in [1, 65536]");
+}
+
+TEST(TimelineTest, RevisionsAreInTheOrderOfTheirSteps) {
+  JobSpec spec = Valid();
+  spec.changes = {
+      {.at = {.kind = EffectiveAt::Kind::kFraction, .fraction = 0.9},
+       .set = {{"all", "bf16"}},
+       .reason = "last"},
+      {.at = {.kind = EffectiveAt::Kind::kLrDecay}, .set = {{"fprop", "bf16"}}, .reason = "middle"},
+      {.at = {.kind = EffectiveAt::Kind::kTokens, .count = 32 * 1024 * 5 + 1},
+       .layers = {{"mlp", {{"all", "mxfp8"}}}},
+       .reason = "first"}};
+  ASSERT_TRUE(Validate(spec).ok()) << Validate(spec);
+  const Timeline timeline = MakeTimeline(spec);
+  ASSERT_EQ(timeline.revisions().size(), 4u);
+  EXPECT_EQ(timeline.revisions()[0].recipe, spec.recipe);
+  const int64_t steps[] = {0, 6, 800, 900};
+  const char* const reasons[] = {"", "first", "middle", "last"};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(timeline.revisions()[i].number, i + 1);
+    EXPECT_EQ(timeline.revisions()[i].first_step, steps[i]);
+    EXPECT_EQ(timeline.revisions()[i].reason, reasons[i]);
+  }
+  EXPECT_EQ(timeline.At(5).number, 1);
+  EXPECT_EQ(timeline.At(6).number, 2);
+  EXPECT_EQ(timeline.revisions()[3].author, "spec");
+}
+
+TEST(TimelineTest, ChangesOfOneStepKeepTheirOrder) {
+  JobSpec spec = Valid();
+  const EffectiveAt at = {.kind = EffectiveAt::Kind::kStep, .count = 10};
+  spec.changes = {{.at = at, .set = {{"fprop", "mxfp8"}}}, {.at = at, .set = {{"fprop", "bf16"}}}};
+  const Timeline timeline = MakeTimeline(spec);
+  EXPECT_EQ(timeline.At(10).recipe.set.back(), (FieldSetting{"fprop", "bf16"}));
+}
+
+TEST(TimelineDeathTest, ASpecThatIsNotValidHasNone) {
+  JobSpec spec = Valid();
+  spec.changes = {
+      {.at = {.kind = EffectiveAt::Kind::kStep, .count = 2000}, .set = {{"all", "bf16"}}}};
+  EXPECT_DEATH(MakeTimeline(spec), "MakeTimeline of a spec that is not valid: changes\\[0\\].at");
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,264 @@
+#include "job/job_fields.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "job/model_fields.h"
+#include "job/recipe_fields.h"
+
+namespace nibble {
+namespace {
+
+// Together they keep steps · batch · sequence within 64 bits.
+constexpr Range<int64_t> kSteps = {1, 100'000'000};
+constexpr Range<int64_t> kBatch = {1, 65'536};
+constexpr Range<int64_t> kSequence = {1, 1 << 20};
+static_assert(kSteps.most <= std::numeric_limits<int64_t>::max() / kBatch.most / kSequence.most);
+
+constexpr TextRule kName = {TextRule::Kind::kName};
+constexpr TextRule kPath = {TextRule::Kind::kPath};
+
+// "data/books-en.txt" gives "books-en".
+void NameByPath(ValidationSource& source) {
+  if (!source.name.empty()) return;
+  std::string_view path = source.path;
+  while (path.ends_with('/')) path.remove_suffix(1);
+  path.remove_prefix(path.rfind('/') + 1);
+  while (!path.empty() && !absl::ascii_isalnum(path.front())) path.remove_prefix(1);
+  for (const char c : path.substr(0, std::min<size_t>(path.rfind('.'), 63))) {
+    const bool fits = absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+    source.name += fits ? c : '-';
+  }
+  if (source.name.empty()) source.name = "validation";
+}
+
+const Record<TrainingSource>& TrainingSourceRecord() {
+  using S = TrainingSource;
+  static const auto* const record = new Record<S>{
+      .shorthand = "path",
+      .fields = {Text("path", &S::path, kPath,
+                      "a text file, a directory of them, or a token shard; relative to where the "
+                      "trainer runs")
+                     .Required(),
+                 Number("weight", &S::weight, Range<int64_t>{1, 100'000}, "parts",
+                        "share of the samples, against the weights of the other entries")}};
+  return *record;
+}
+
+const Record<ValidationSource>& ValidationSourceRecord() {
+  using S = ValidationSource;
+  static const auto* const record = [] {
+    auto name = Text("name", &S::name, kName,
+                     "what its loss is called in events and metrics; where it is left out, the "
+                     "last part of the path");
+    name.doc.default_value.clear();
+    return new Record<S>{
+        .shorthand = "path",
+        .fields = {std::move(name),
+                   Text("path", &S::path, kPath, "as that of training data").Required()},
+        .finish = NameByPath};
+  }();
+  return *record;
+}
+
+const Record<DataSpec>& DataRecord() {
+  using S = DataSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          List("train", &S::train, TrainingSourceRecord(), {1, 256},
+               "what to train on; an entry may be a path alone")
+              .Required(),
+          List("validation", &S::validation, ValidationSourceRecord(), {0, 64},
+               "what to validate on, each with a loss of its own; an entry may be a path alone. "
+               "Empty: documents held out of each text that is trained on"),
+          Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample"),
+          OneOf("tokenizer", &S::tokenizer,
+                "how text files become tokens. bytes: a token per byte, and 256 ends a document"),
+          OneOf("split", &S::split,
+                "where text files are cut into documents. file: a file is one; paragraphs: at "
+                "blank lines, 1024 bytes or more each"),
+          Number("validation_fraction", &S::validation_fraction, Range<double>{0, 0.5}, "",
+                 "share of the documents of each training text that is held out where validation "
+                 "is empty; token shards are trained on whole"),
+          Flag("reset_at_documents", &S::reset_at_documents,
+               "attention, convolution and state do not see past the beginning of a document")}};
+  return *record;
+}
+
+const Record<TrainingSpec>& TrainingRecord() {
+  using S = TrainingSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("steps", &S::steps, kSteps, "steps", "length of the run").Required(),
+          Number("batch", &S::batch, kBatch, "sequences",
+                 "samples of one step, over all ranks; a multiple of resources.ranks"),
+          Number("micro_batch", &S::micro_batch, Range<int64_t>{0, kBatch.most}, "sequences",
+                 "samples that a rank computes at once; divides its share of the batch. 0: the "
+                 "whole share"),
+          Number(
+              "seed", &S::seed, Range<uint64_t>{0, std::numeric_limits<uint64_t>::max()}, "",
+              "what initial weights, the order of samples and stochastic rounding are drawn from"),
+          OneOf("precision", &S::precision,
+                "format of everything that is not quantised. fp32 is the oracle: it goes with "
+                "recipes that quantise nothing"),
+          OneOf("recompute", &S::recompute,
+                "what is computed twice to save memory, with the same results. blocks: the "
+                "forward pass of a block runs again before its backward pass"),
+          Number("validate_every", &S::validate_every, Range<int64_t>{0, kSteps.most}, "steps",
+                 "distance between validations; the last step has one, too. 0: never"),
+          Number(
+              "validation_batches", &S::validation_batches, Range<int64_t>{1, 65'536}, "batches",
+              "how much of each set a validation reads, in batches of training.batch sequences")}};
+  return *record;
+}
+
+const Record<OptimizerSpec>& OptimizerRecord() {
+  using S = OptimizerSpec;
+  const auto above = [](double least, double most) { return Range<double>{least, most, true}; };
+  const auto below = [](double least, double most) {
+    return Range<double>{least, most, false, true};
+  };
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("lr", &S::lr, above(0, 10), "", "learning rate after the warm-up"),
+          Number("final_lr", &S::final_lr, Range<double>{0, 10}, "",
+                 "learning rate of the last step; not over lr"),
+          Number("beta1", &S::beta1, below(0, 1), "", "AdamW: decay of the first moment"),
+          Number("beta2", &S::beta2, below(0, 1), "", "AdamW: decay of the second moment"),
+          Number("epsilon", &S::epsilon, above(0, 1), "",
+                 "AdamW: added to the root of the second moment"),
+          Number("weight_decay", &S::weight_decay, Range<double>{0, 10}, "",
+                 "AdamW: decay of linear layers, embedding, positions and head, never of norms, "
+                 "biases, A_log, D and dt_bias"),
+          Number("clip_norm", &S::clip_norm, Range<double>{0, 10000}, "",
+                 "gradients of a larger norm are scaled down to it. 0: no clipping"),
+          OneOf("schedule", &S::schedule,
+                "course of the learning rate after the warm-up. wsd: lr, then a decay over the "
+                "last steps; cosine: a cosine over all the rest; constant: lr"),
+          Number("warmup_steps", &S::warmup_steps, Range<int64_t>{0, kSteps.most}, "steps",
+                 "length of the rise of the learning rate to lr"),
+          Number("decay_fraction", &S::decay_fraction, Range<double>{0, 1}, "",
+                 "share of the run that the decay of wsd takes"),
+          OneOf("decay_shape", &S::decay_shape, "course of the decay of wsd")}};
+  return *record;
+}
+
+const Record<GuardSpec>& GuardRecord() {
+  using S = GuardSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {OneOf("non_finite", &S::non_finite,
+                       "what happens when loss or gradient is NaN or infinite. skip: no update in "
+                       "that step; stop: "
+                       "the run ends with an error"),
+                 OneOf("spike", &S::spike,
+                       "what happens when the loss jumps. observe: an event; skip: no update in "
+                       "that step either"),
+                 Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
+                        "how far above the mean of the last losses is a jump"),
+                 Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",
+                        "how many losses are looked at; the first so many are never judged")}};
+  return *record;
+}
+
+const Record<MetricsSpec>& MetricsRecord() {
+  using S = MetricsSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("precision_every", &S::precision_every, Range<int64_t>{0, kSteps.most}, "steps",
+                 "distance between precision figures of every quantised operand. 0: never"),
+          Number("log_every", &S::log_every, Range<int64_t>{1, kSteps.most}, "steps",
+                 "distance between step events, and between lines of progress")}};
+  return *record;
+}
+
+const Record<ResourceSpec>& ResourceRecord() {
+  using S = ResourceSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {Number("ranks", &S::ranks, Range<int64_t>{1, kBatch.most}, "processes",
+                        "how many train together, each on its share of the batch"),
+                 Number("threads", &S::threads, Range<int64_t>{0, 4096}, "threads",
+                        "how many each rank computes with. 0: one per processor of the machine"),
+                 OneOf("device", &S::device, "where the model is computed")}};
+  return *record;
+}
+
+const Record<OutputSpec>& OutputRecord() {
+  using S = OutputSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Text("directory", &S::directory, {TextRule::Kind::kPath, true},
+               "where the run writes its events and results. Where it is empty: runs/NAME, by "
+               "the name of the job")}};
+  return *record;
+}
+
+Field<JobSpec> ModelField() {
+  auto field = Section("model", &JobSpec::model, ModelRecord(),
+                       "the name of a preset, or a map: a preset and fields that change it, or no "
+                       "preset and all the fields that the pattern needs. What is left out is as "
+                       "in the preset, or the default")
+                   .Required();
+  field.write = [](const JobSpec& spec) { return WriteModel(spec.model); };
+  return field;
+}
+
+Field<JobSpec> RecipeField() {
+  auto field = Section("recipe", &JobSpec::recipe, RecipeRecord(),
+                       "the precision of every GEMM: the name of a preset, or a map with fields "
+                       "over one");
+  field.doc.default_value = JobSpec().recipe.preset;
+  return field;
+}
+
+std::vector<Field<JobSpec>> JobFields() {
+  using S = JobSpec;
+  return {
+      Text("name", &S::name, kName, "what the job is called in events, metrics and paths")
+          .Required(),
+      ModelField(),
+      RecipeField(),
+      List("changes", &S::changes, ChangeRecord(), {0, 64},
+           "planned changes of the recipe, such as {at: lr-decay, set: {fprop: bf16}}"),
+      Section("data", &S::data, DataRecord(), "what is read"),
+      Section("training", &S::training, TrainingRecord(), "how long and in what portions"),
+      Section("optimizer", &S::optimizer, OptimizerRecord(), "AdamW and its learning rate"),
+      Section("guards", &S::guards, GuardRecord(), "what happens when a step goes wrong"),
+      Section("metrics", &S::metrics, MetricsRecord(), "how often is told how it goes"),
+      Section("resources", &S::resources, ResourceRecord(), "what the run gets"),
+      Section("output", &S::output, OutputRecord(), "where results go"),
+  };
+}
+
+}  // namespace
+
+const Record<JobSpec>& JobRecord() {
+  static const auto* const record = new Record<JobSpec>{.fields = JobFields()};
+  return *record;
+}
+
+const std::vector<FieldDoc>& JobFieldDocs() {
+  static const auto* const docs = new std::vector<FieldDoc>(DocsOf(JobRecord(), ""));
+  return *docs;
+}
+
+std::string TypeText(const FieldDoc& doc) {
+  const std::string unit = doc.unit.empty() ? "" : absl::StrCat(", in ", doc.unit);
+  if (doc.type == "number") return absl::StrCat("Number in ", doc.allowed, unit);
+  if (doc.type == "whole number") return absl::StrCat("Whole number in ", doc.allowed, unit);
+  if (doc.type == "one of") return absl::StrCat("One of ", doc.allowed);
+  if (doc.type == "list") return absl::StrCat("List of ", doc.allowed);
+  if (doc.type == "map") return absl::StrCat("Map of ", doc.allowed);
+  if (doc.type == "text") return absl::StrCat("Text: ", doc.allowed);
+  if (doc.type == "time") return absl::StrCat("One of ", doc.allowed);
+  return "True or false";
+}
+
+}  // namespace nibble

@@ -1,0 +1,27 @@
+// The one description of a job spec: every field's name, type, default, allowed values, unit and
+// meaning. Parsing, messages, `nibble job show-defaults` and docs/reference/job-spec.md are made
+// from it.
+//
+// Thread-safety: an immutable table.
+#ifndef NIBBLE_JOB_JOB_FIELDS_H_
+#define NIBBLE_JOB_JOB_FIELDS_H_
+
+#include <string>
+#include <vector>
+
+#include "job/job_spec.h"
+#include "job/record.h"
+
+namespace nibble {
+
+const Record<JobSpec>& JobRecord();
+
+// Of every field, by its whole path: "data.train[].path".
+const std::vector<FieldDoc>& JobFieldDocs();
+
+// What a field may hold: "Whole number in [1, 65536], in sequences".
+std::string TypeText(const FieldDoc& doc);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_JOB_JOB_FIELDS_H_

@@ -1,0 +1,78 @@
+#include "job/job_spec.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "job/job_check.h"
+#include "job/job_fields.h"
+#include "job/problems.h"
+#include "job/yaml_tree.h"
+
+namespace nibble {
+namespace {
+
+// A spec of defaults with an example where there is none.
+JobSpec ExampleJob() {
+  JobSpec spec;
+  spec.name = "example";
+  const absl::StatusOr<ModelSpec> model = ModelPreset("tiny-hybrid");
+  if (model.ok()) spec.model = *model;
+  spec.data.train = {{.path = "corpus.txt"}};
+  spec.training.steps = 1000;
+  return spec;
+}
+
+std::string CommentOf(const FieldDoc& doc) {
+  std::string comment = doc.meaning;
+  comment[0] = absl::ascii_toupper(comment[0]);
+  if (doc.type != kSectionType) absl::StrAppend(&comment, "\n", TypeText(doc));
+  if (doc.required) absl::StrAppend(&comment, "\nRequired: this is an example.");
+  return comment;
+}
+
+// The fields of `map`, whose paths begin with `prefix`, get their documentation.
+void Comment(YamlNode& map, const std::string& prefix) {
+  for (size_t i = 0; i < map.items.size(); ++i) {
+    const std::string path = prefix + map.keys[i].text;
+    for (const FieldDoc& doc : JobFieldDocs()) {
+      if (doc.path == path) map.items[i].comment = CommentOf(doc);
+    }
+    if (map.items[i].kind == YamlNode::Kind::kMap) Comment(map.items[i], path + ".");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml) {
+  const absl::StatusOr<YamlNode> root = ReadYaml(yaml, {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes});
+  if (!root.ok()) return root.status();
+  Problems problems;
+  JobSpec spec;
+  ReadRecord(*root, "", JobRecord(), spec, problems);
+  CheckJob(spec, problems);
+  absl::Status status = problems.ToStatus();
+  if (!status.ok()) return status;
+  return spec;
+}
+
+absl::Status Validate(const JobSpec& spec) {
+  Problems problems;
+  CheckJob(spec, problems);
+  return problems.ToStatus();
+}
+
+std::string ToYaml(const JobSpec& spec) { return WriteYaml(WriteRecord(JobRecord(), spec)); }
+
+std::string DefaultsYaml() {
+  YamlNode map = WriteRecord(JobRecord(), ExampleJob());
+  Comment(map, "");
+  return absl::StrCat("# Every field of a job with its default.\n\n", WriteYaml(map));
+}
+
+std::string OutputDirectory(const JobSpec& spec) {
+  return spec.output.directory.empty() ? absl::StrCat("runs/", spec.name) : spec.output.directory;
+}
+
+}  // namespace nibble

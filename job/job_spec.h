@@ -1,0 +1,172 @@
+// What a job says: model, recipe and its changes, data, training, optimizer, guards, metrics,
+// resources, output. Read from YAML, where every field has a name, a type and a range; the fields
+// are documented in one table, job/job_fields.cc, from which parsing, error messages,
+// `nibble job show-defaults` and docs/reference/job-spec.md are made.
+//
+// No I/O, no clock: a spec is text in, a value out. Thread-safety: values and pure functions.
+#ifndef NIBBLE_JOB_JOB_SPEC_H_
+#define NIBBLE_JOB_JOB_SPEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "job/choices.h"
+#include "model/model_spec.h"
+#include "recipe/recipe.h"
+#include "recipe/timeline.h"
+
+namespace nibble {
+
+// A change of the recipe that is planned from the start.
+struct PlannedChange {
+  EffectiveAt at;  // never kNow
+  std::vector<FieldSetting> set;
+  std::vector<LayerRule> layers;
+  std::string reason;
+  friend bool operator==(const PlannedChange&, const PlannedChange&) = default;
+};
+
+struct TrainingSource {
+  std::string path;
+  int64_t weight = 1;
+  friend bool operator==(const TrainingSource&, const TrainingSource&) = default;
+};
+
+struct ValidationSource {
+  std::string name;  // read without one, it is made of the path
+  std::string path;
+  friend bool operator==(const ValidationSource&, const ValidationSource&) = default;
+};
+
+struct DataSpec {
+  std::vector<TrainingSource> train;
+  std::vector<ValidationSource> validation;
+  int64_t sequence = 1024;
+  JobTokenizer tokenizer = JobTokenizer::kBytes;
+  JobSplit split = JobSplit::kParagraphs;
+  double validation_fraction = 0.01;
+  bool reset_at_documents = true;
+  friend bool operator==(const DataSpec&, const DataSpec&) = default;
+};
+
+struct TrainingSpec {
+  int64_t steps = 0;
+  int64_t batch = 32;
+  int64_t micro_batch = 0;
+  uint64_t seed = 1;
+  JobPrecision precision = JobPrecision::kBf16;
+  JobRecompute recompute = JobRecompute::kNone;
+  int64_t validate_every = 100;
+  int64_t validation_batches = 4;
+  friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
+};
+
+struct OptimizerSpec {
+  double lr = 1e-3;
+  double final_lr = 1e-5;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1.0;
+  LrSchedule schedule = LrSchedule::kWsd;
+  int64_t warmup_steps = 100;
+  double decay_fraction = 0.2;
+  DecayShape decay_shape = DecayShape::kLinear;
+  friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
+};
+
+struct GuardSpec {
+  NonFinitePolicy non_finite = NonFinitePolicy::kSkip;
+  SpikePolicy spike = SpikePolicy::kObserve;
+  double spike_z = 6.0;
+  int64_t spike_window = 64;
+  friend bool operator==(const GuardSpec&, const GuardSpec&) = default;
+};
+
+struct MetricsSpec {
+  int64_t precision_every = 100;
+  int64_t log_every = 10;
+  friend bool operator==(const MetricsSpec&, const MetricsSpec&) = default;
+};
+
+struct ResourceSpec {
+  int64_t ranks = 1;
+  int64_t threads = 0;
+  JobDevice device = JobDevice::kCpu;
+  friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
+};
+
+struct OutputSpec {
+  std::string directory;  // see OutputDirectory()
+  friend bool operator==(const OutputSpec&, const OutputSpec&) = default;
+};
+
+struct JobSpec {
+  std::string name;
+  ModelSpec model;
+  Recipe recipe = {.preset = "nvfp4"};
+  std::vector<PlannedChange> changes;
+  DataSpec data;
+  TrainingSpec training;
+  OptimizerSpec optimizer;
+  GuardSpec guards;
+  MetricsSpec metrics;
+  ResourceSpec resources;
+  OutputSpec output;
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+// Bounds on the text of a spec, which may come from anyone.
+inline constexpr size_t kMaxJobBytes = size_t{1} << 20;
+inline constexpr int kMaxJobDepth = 16;
+inline constexpr size_t kMaxJobNodes = 50'000;
+
+// A valid spec. InvalidArgument with every problem of the text, ten at most, each with its line,
+// its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.
+absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml);
+
+// Every field, whether at its default or not. ParseJobSpec(ToYaml(spec)) == spec of a valid spec.
+std::string ToYaml(const JobSpec& spec);
+
+// A valid spec of defaults; comments say what each field means and allows. Fields that have no
+// default hold an example.
+std::string DefaultsYaml();
+
+// All that ParseJobSpec checks beyond types: ranges, what one field asks of another, and the recipe
+// and its changes against the model. InvalidArgument as ParseJobSpec, without lines.
+absl::Status Validate(const JobSpec& spec);
+
+// The recipe and its planned changes as revisions, in the order of their steps. `spec` is valid.
+Timeline MakeTimeline(const JobSpec& spec);
+// Of the changes' times, before the first step. `spec` is valid.
+ScheduleFacts MakeScheduleFacts(const JobSpec& spec);
+
+// The rest is of valid specs.
+
+// Tokens that one step trains on, over all ranks.
+inline int64_t TokensPerStep(const JobSpec& spec) {
+  return spec.training.batch * spec.data.sequence;
+}
+inline int64_t TotalTokens(const JobSpec& spec) {
+  return spec.training.steps * TokensPerStep(spec);
+}
+// Sequences of a step that fall to one rank.
+inline int64_t SequencesPerRank(const JobSpec& spec) {
+  return spec.training.batch / spec.resources.ranks;
+}
+// Sequences that a rank computes at once.
+inline int64_t MicroBatch(const JobSpec& spec) {
+  return spec.training.micro_batch == 0 ? SequencesPerRank(spec) : spec.training.micro_batch;
+}
+// "runs/NAME" where the spec names none.
+std::string OutputDirectory(const JobSpec& spec);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_JOB_JOB_SPEC_H_

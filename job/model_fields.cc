@@ -1,0 +1,134 @@
+#include "job/model_fields.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nibble {
+namespace {
+
+using S = ModelSpec;
+
+constexpr char kCustom[] = "custom";
+constexpr char kPreset[] = "preset";
+constexpr char kAttention[] = "1 and more where the pattern has *";
+constexpr char kMlp[] = "1 and more where the pattern has -";
+constexpr char kMamba[] = "1 and more where the pattern has M";
+
+template <class E>
+std::vector<Choice<E>> Named(std::vector<E> values, std::string_view (*name)(E)) {
+  std::vector<Choice<E>> choices;
+  for (const E value : values) choices.push_back({value, name(value)});
+  return choices;
+}
+
+Field<S> PresetField() {
+  auto field = Leaf<S>(kPreset, "one of", absl::StrJoin(ModelPresetNames(), ", "), "",
+                       "the model that the other fields change; where there is none, they say all");
+  field.read = [](const YamlNode& node, const std::string& path, S& spec, Problems& problems) {
+    const int index = ReadName(node, path, ModelPresetNames(), problems);
+    if (index < 0) return;
+    const absl::StatusOr<ModelSpec> preset = ModelPreset(ModelPresetNames()[index]);
+    if (preset.ok()) spec = *preset;
+  };
+  return field;
+}
+
+Field<S> Size(std::string name, int64_t S::*member, std::string unit, std::string meaning,
+              std::string allowed) {
+  const Range<int64_t> any = {std::numeric_limits<int64_t>::min(),
+                              std::numeric_limits<int64_t>::max()};
+  return Number(std::move(name), member, any, std::move(unit), std::move(meaning))
+      .Allowing(std::move(allowed));
+}
+
+Field<S> Positive(std::string name, double S::*member, std::string meaning) {
+  const Range<double> any = {-std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::infinity()};
+  return Number(std::move(name), member, any, "", std::move(meaning)).Allowing("above 0");
+}
+
+std::vector<Field<S>> AllModelFields() {
+  return {
+      PresetField(),
+      Text("name", &S::name, {TextRule::Kind::kName},
+           "the preset's, or what the job calls a model of its own"),
+      Text("pattern", &S::pattern, {TextRule::Kind::kLine},
+           "a character per block: M Mamba-2, * attention, - MLP; in quotes")
+          .Allowing("1 to 4096 of M, * and -"),
+      Size("vocab", &S::vocab, "tokens", "rows of embedding and head", "1 to 16777216"),
+      Size("d_model", &S::d_model, "", "width of the residual stream", "1 to 1048576"),
+      OneOf("norm", &S::norm, Named({NormKind::kRmsNorm, NormKind::kLayerNorm}, NormKindName),
+            "norm before every block and the head"),
+      Positive("norm_eps", &S::norm_eps, "added to the variance in norms"),
+      OneOf("positions", &S::positions,
+            Named({Positions::kNone, Positions::kRope, Positions::kLearned}, PositionsName),
+            "how attention is told of places"),
+      Positive("rope_theta", &S::rope_theta, "base of the rotary frequencies"),
+      Size("max_positions", &S::max_positions, "tokens", "rows of learned positions",
+           "1 and more where positions are learned"),
+      Flag("biases", &S::biases, "linear layers have biases"),
+      Flag("tied_head", &S::tied_head, "the head is the embedding"),
+      Size("d_ff", &S::d_ff, "", "width inside the MLP", kMlp),
+      OneOf(
+          "activation", &S::activation,
+          Named({Activation::kSquaredRelu, Activation::kGelu, Activation::kSwiglu}, ActivationName),
+          "non-linearity of the MLP"),
+      Size("heads", &S::heads, "", "query heads of attention", kAttention),
+      Size("kv_heads", &S::kv_heads, "", "key and value heads; divides heads", kAttention),
+      Size("head_dim", &S::head_dim, "", "width of an attention head", kAttention),
+      Size("mamba_heads", &S::mamba_heads, "", "heads of Mamba-2", kMamba),
+      Size("mamba_head_dim", &S::mamba_head_dim, "", "width of a Mamba-2 head", kMamba),
+      Size("mamba_groups", &S::mamba_groups, "", "groups that share B and C; divides mamba_heads",
+           kMamba),
+      Size("mamba_state", &S::mamba_state, "", "state per channel of Mamba-2", kMamba),
+      Size("conv_width", &S::conv_width, "tokens", "width of Mamba-2's causal convolution", kMamba),
+      Size("chunk", &S::chunk, "tokens", "length of a chunk of Mamba-2's scan", kMamba),
+      Positive("init_std", &S::init_std, "standard deviation of initial weights"),
+      Flag("scale_output_init", &S::scale_output_init,
+           "output projections begin smaller, by 1/sqrt(2 · blocks)"),
+  };
+}
+
+// A size of 0 and an empty text are no defaults that a model can do with.
+std::vector<Field<S>> Fields() {
+  std::vector<Field<S>> fields = AllModelFields();
+  for (Field<S>& field : fields) {
+    std::string& value = field.doc.default_value;
+    if (value == "0" || value == "\"\"") value.clear();
+    if (field.doc.path == "name") value = kCustom;
+  }
+  return fields;
+}
+
+void NameIt(ModelSpec& spec) {
+  if (spec.name.empty()) spec.name = kCustom;
+}
+
+}  // namespace
+
+const Record<ModelSpec>& ModelRecord() {
+  static const auto* const record =
+      new Record<ModelSpec>{.shorthand = kPreset, .fields = Fields(), .finish = NameIt};
+  return *record;
+}
+
+YamlNode WriteModel(const ModelSpec& model) {
+  const absl::StatusOr<ModelSpec> preset = ModelPreset(model.name);
+  if (!preset.ok()) return WriteRecord(ModelRecord(), model);
+  if (*preset == model) return YamlNode::Text(model.name);
+  YamlNode map = YamlNode::Map();
+  map.Put(kPreset, YamlNode::Text(model.name));
+  for (const Field<ModelSpec>& field : ModelRecord().fields) {
+    if (!field.write) continue;
+    YamlNode value = field.write(model);
+    if (FlowYaml(value) != FlowYaml(field.write(*preset))) map.Put(field.doc.path, value);
+  }
+  return map;
+}
+
+}  // namespace nibble

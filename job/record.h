@@ -1,0 +1,277 @@
+// Records: structs described field by field, so that reading, writing, checking and documentation
+// of a spec come from one table (job/job_fields.cc).
+//
+// A field of a record knows its documentation and how to read, write and check its part of the
+// struct. Paths name fields in messages: "data.train[0].path".
+//
+// Ownership: a field borrows the records it is made with, which are immutable and never freed.
+// Thread-safety: immutable after it is made; pure functions.
+#ifndef NIBBLE_JOB_RECORD_H_
+#define NIBBLE_JOB_RECORD_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "job/choices.h"
+#include "job/field_values.h"
+#include "job/problems.h"
+#include "job/record_keys.h"
+#include "job/yaml_tree.h"
+
+namespace nibble {
+
+inline constexpr char kSectionType[] = "section";
+
+struct FieldDoc {
+  std::string path;           // within its record
+  std::string type;           // "number", "one of", "list", "section", …
+  std::string default_value;  // as YAML; empty for sections and what is required
+  std::string allowed;
+  std::string unit;
+  std::string meaning;
+  bool required = false;
+};
+
+template <class T>
+struct Field {
+  FieldDoc doc;
+  std::function<void(const YamlNode&, const std::string& path, T&, Problems&)> read;
+  // Empty: not written by itself.
+  std::function<YamlNode(const T&)> write;
+  // Empty: nothing to check. Looks only at what is sound so far.
+  std::function<void(const T&, const std::string& path, Problems&)> check;
+  std::vector<FieldDoc> inside;  // of sections and lists; paths begin with this field's
+
+  Field Required() && {
+    doc.required = true;
+    doc.default_value.clear();
+    return std::move(*this);
+  }
+  // Checked elsewhere, against what is said here.
+  Field Allowing(std::string allowed) && {
+    doc.allowed = std::move(allowed);
+    check = nullptr;
+    return std::move(*this);
+  }
+};
+
+template <class T>
+struct Record {
+  std::string shorthand;  // the field that a scalar sets where a map is due; none where empty
+  std::vector<Field<T>> fields;
+  std::function<void(T&)> finish;  // fills in what was not said; may be empty
+};
+
+// ---- whole records --------------------------------------------------------------------------
+
+// Fields are read in the order of the record, not of the text.
+template <class T>
+void ReadRecord(const YamlNode& node, const std::string& path, const Record<T>& record, T& value,
+                Problems& problems) {
+  std::vector<std::string> names;
+  for (const Field<T>& field : record.fields) names.push_back(field.doc.path);
+  const std::vector<const YamlNode*> given =
+      MatchKeys(node, path, names, record.shorthand, problems);
+  if (given.empty()) return;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Field<T>& field = record.fields[i];
+    const bool whole = node.kind == YamlNode::Kind::kScalar;
+    const std::string inner = whole ? path : JoinPath(path, field.doc.path);
+    if (given[i] != nullptr) {
+      field.read(*given[i], inner, value, problems);
+    } else if (field.doc.required) {
+      problems.Add(JoinPath(path, field.doc.path), absl::StrCat("missing; ", field.doc.meaning));
+    } else if (field.doc.type == kSectionType) {
+      field.read(YamlNode(), inner, value, problems);  // for what it requires
+    }
+  }
+  if (record.finish) record.finish(value);
+}
+
+template <class T>
+YamlNode WriteRecord(const Record<T>& record, const T& value) {
+  YamlNode map = YamlNode::Map();
+  for (const Field<T>& field : record.fields) {
+    if (field.write) map.Put(field.doc.path, field.write(value));
+  }
+  return map;
+}
+
+template <class T>
+void CheckRecord(const Record<T>& record, const T& value, const std::string& path,
+                 Problems& problems) {
+  for (const Field<T>& field : record.fields) {
+    if (field.check) field.check(value, JoinPath(path, field.doc.path), problems);
+  }
+}
+
+// Of every field, those inside sections and lists after theirs.
+template <class T>
+std::vector<FieldDoc> DocsOf(const Record<T>& record, const std::string& prefix) {
+  std::vector<FieldDoc> docs;
+  for (const Field<T>& field : record.fields) {
+    docs.push_back(field.doc);
+    docs.back().path = prefix + field.doc.path;
+    for (FieldDoc inner : field.inside) {
+      inner.path = prefix + inner.path;
+      docs.push_back(std::move(inner));
+    }
+  }
+  return docs;
+}
+
+// ---- fields ---------------------------------------------------------------------------------
+
+template <class S>
+Field<S> Leaf(std::string name, std::string type, std::string allowed, std::string unit,
+              std::string meaning) {
+  Field<S> field;
+  field.doc = {std::move(name), std::move(type),    "",   std::move(allowed),
+               std::move(unit), std::move(meaning), false};
+  return field;
+}
+
+template <class S>
+Field<S> WithDefault(Field<S> field) {
+  field.doc.default_value = FlowYaml(field.write(S()));
+  return field;
+}
+
+template <class S, class V>
+Field<S> Number(std::string name, V S::*member, Range<V> range, std::string unit,
+                std::string meaning) {
+  auto field = Leaf<S>(std::move(name), std::is_integral_v<V> ? "whole number" : "number",
+                       RangeText(range), std::move(unit), std::move(meaning));
+  field.read = [member, range](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadValue(node, path, range, s.*member, p);
+  };
+  field.write = [member](const S& s) { return YamlNode::Plain(ValueText(s.*member)); };
+  field.check = [member, range](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckRange(s.*member, path, range, p);
+  };
+  return WithDefault(std::move(field));
+}
+
+template <class S>
+Field<S> Flag(std::string name, bool S::*member, std::string meaning) {
+  auto field = Leaf<S>(std::move(name), "true or false", "", "", std::move(meaning));
+  field.read = [member](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadBool(node, path, s.*member, p);
+  };
+  field.write = [member](const S& s) { return YamlNode::Plain(s.*member ? "true" : "false"); };
+  return WithDefault(std::move(field));
+}
+
+template <class S>
+Field<S> Text(std::string name, std::string S::*member, TextRule rule, std::string meaning) {
+  auto field = Leaf<S>(std::move(name), "text", AllowedText(rule), "", std::move(meaning));
+  field.read = [member](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadText(node, path, s.*member, p);
+  };
+  field.write = [member](const S& s) { return YamlNode::Text(s.*member); };
+  field.check = [member, rule](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckText(s.*member, path, rule, p);
+  };
+  return WithDefault(std::move(field));
+}
+
+template <class S, class E>
+Field<S> OneOf(std::string name, E S::*member, std::vector<Choice<E>> choices,
+               std::string meaning) {
+  std::vector<std::string> names;
+  for (const Choice<E>& choice : choices) names.emplace_back(choice.name);
+  auto field =
+      Leaf<S>(std::move(name), "one of", absl::StrJoin(names, ", "), "", std::move(meaning));
+  field.read = [member, names, choices](const YamlNode& node, const std::string& path, S& s,
+                                        Problems& p) {
+    const int index = ReadName(node, path, names, p);
+    if (index >= 0) s.*member = choices[index].value;
+  };
+  field.write = [member, choices](const S& s) {
+    for (const Choice<E>& choice : choices) {
+      if (choice.value == s.*member) return YamlNode::Text(choice.name);
+    }
+    return YamlNode();
+  };
+  return WithDefault(std::move(field));
+}
+
+template <class S, class E>
+Field<S> OneOf(std::string name, E S::*member, std::string meaning) {
+  return OneOf(std::move(name), member,
+               std::vector<Choice<E>>(ChoicesOf<E>().begin(), ChoicesOf<E>().end()),
+               std::move(meaning));
+}
+
+template <class S>
+Field<S> Settings(std::string name, std::vector<FieldSetting> S::*member, std::string meaning) {
+  auto field =
+      Leaf<S>(std::move(name), "map", "recipe fields and their values", "", std::move(meaning));
+  field.read = [member](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadSettings(node, path, s.*member, p);
+  };
+  field.write = [member](const S& s) { return WriteSettings(s.*member); };
+  field.check = [member](const S& s, const std::string& path, Problems& p) {
+    CheckSettings(s.*member, path, p);
+  };
+  return WithDefault(std::move(field));
+}
+
+template <class S, class M>
+Field<S> Section(std::string name, M S::*member, const Record<M>& record, std::string meaning) {
+  auto field = Leaf<S>(std::move(name), kSectionType, "", "", std::move(meaning));
+  const Record<M>* const inner = &record;
+  field.read = [member, inner](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadRecord(node, path, *inner, s.*member, p);
+  };
+  field.write = [member, inner](const S& s) { return WriteRecord(*inner, s.*member); };
+  field.check = [member, inner](const S& s, const std::string& path, Problems& p) {
+    CheckRecord(*inner, s.*member, path, p);
+  };
+  field.inside = DocsOf(record, absl::StrCat(field.doc.path, "."));
+  return field;
+}
+
+// `count`: how many entries there may be.
+template <class S, class Item>
+Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>& record,
+              Range<int64_t> count, std::string meaning) {
+  auto field =
+      Leaf<S>(std::move(name), "list", absl::StrCat(count.least, " to ", count.most, " entries"),
+              "", std::move(meaning));
+  const Record<Item>* const inner = &record;
+  field.read = [member, inner, count](const YamlNode& node, const std::string& path, S& s,
+                                      Problems& p) {
+    if (!IsListOf(node, path, count, p)) return;
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      p.SetLine(at, node.items[i].line);
+      (s.*member).emplace_back();
+      ReadRecord(node.items[i], at, *inner, (s.*member).back(), p);
+    }
+  };
+  field.write = [member, inner](const S& s) {
+    YamlNode list = YamlNode::List();
+    for (const Item& item : s.*member) list.items.push_back(WriteRecord(*inner, item));
+    return list;
+  };
+  field.check = [member, inner, count](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
+    for (size_t i = 0; i < (s.*member).size(); ++i) {
+      CheckRecord(*inner, (s.*member)[i], absl::StrCat(path, "[", i, "]"), p);
+    }
+  };
+  field.inside = DocsOf(record, absl::StrCat(field.doc.path, "[]."));
+  return WithDefault(std::move(field));
+}
+
+}  // namespace nibble
+
+#endif  // NIBBLE_JOB_RECORD_H_

@@ -1,0 +1,89 @@
+#include "kernels/cpu/layers/attention_request.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/layers/matrix_check.h"
+
+namespace nibble::cpu {
+namespace {
+
+OperandCheck& CheckHeads(OperandCheck& check, const AttentionShape& shape) {
+  return check
+      .That(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, shape.heads,
+            " heads must be a positive multiple of ", shape.kv_heads, " kv_heads")
+      .That(shape.head_dim > 0, "head_dim ", shape.head_dim, " must be at least 1");
+}
+
+OperandCheck& CheckLayout(OperandCheck& check, const SequenceLayout& layout) {
+  constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
+  check.That(layout.sequences >= 0 && layout.length >= 0 && layout.length <= kLongest,
+             layout.sequences, " sequences of length ", layout.length,
+             ": neither may be negative, length at most ", kLongest);
+  if (!check.status().ok() || layout.doc_begin == nullptr) return check;
+  for (int64_t s = 0; s < layout.sequences; ++s) {
+    int32_t previous = 0;
+    for (int64_t t = 0; t < layout.length; ++t) {
+      const int32_t begin = layout.doc_begin[s * layout.length + t];
+      if (begin >= previous && begin <= t) {
+        previous = begin;
+        continue;
+      }
+      return check.That(false, "doc_begin of token ", t, " of sequence ", s, " is ", begin,
+                        ", must be at least ", previous, " and at most ", t);
+    }
+  }
+  return check;
+}
+
+// The online softmax looks for the largest score, which a negative scale would make the smallest.
+OperandCheck& CheckScale(OperandCheck& check, float scale) {
+  return check.That(scale > 0 && std::isfinite(scale), "scale ", scale,
+                    " must be positive and finite");
+}
+
+}  // namespace
+
+absl::Status Validate(const Rope& request) {
+  OperandCheck check("rope");
+  CheckHeads(check, request.shape);
+  CheckLayout(check, request.layout);
+  return check.Shape("qkv", request.qkv, request.layout.tokens(), request.shape.qkv_cols())
+      .That(request.shape.head_dim % 2 == 0, "head_dim ", request.shape.head_dim, " must be even")
+      .That(request.theta > 0 && std::isfinite(request.theta), "theta ", request.theta,
+            " must be positive and finite")
+      .status();
+}
+
+absl::Status Validate(const AttentionForward& request) {
+  OperandCheck check("attention forward");
+  CheckHeads(check, request.shape);
+  CheckScale(check, request.shape.scale);
+  CheckLayout(check, request.layout);
+  const int64_t tokens = request.layout.tokens();
+  return check.Shape("qkv", request.qkv, tokens, request.shape.qkv_cols())
+      .Shape("out", request.out, tokens, request.shape.out_cols())
+      .That(request.out.dtype == request.qkv.dtype, "out is ", Describe(View(request.out)),
+            " but qkv is ", Describe(request.qkv))
+      .Pointer("lse", request.lse, tokens * request.shape.heads)
+      .status();
+}
+
+absl::Status Validate(const AttentionBackward& request) {
+  OperandCheck check("attention backward");
+  CheckHeads(check, request.shape);
+  CheckScale(check, request.shape.scale);
+  CheckLayout(check, request.layout);
+  const int64_t tokens = request.layout.tokens();
+  return check.Shape("qkv", request.qkv, tokens, request.shape.qkv_cols())
+      .Same("dqkv", request.dqkv, "qkv", request.qkv)
+      .Shape("out", request.out, tokens, request.shape.out_cols())
+      .That(request.out.dtype == request.qkv.dtype, "out is ", Describe(request.out),
+            " but qkv is ", Describe(request.qkv))
+      .Same("dout", request.dout, "out", request.out)
+      .Pointer("lse", request.lse, tokens * request.shape.heads)
+      .status();
+}
+
+}  // namespace nibble::cpu

@@ -1,0 +1,147 @@
+#include "kernels/cpu/layers/attention_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/thread_pool.h"
+#include "kernels/cpu/layers/cpu_attention_ops.h"
+
+namespace nibble::cpu {
+namespace {
+
+using testing::HasSubstr;
+
+// A request that is accepted, for each test to spoil.
+struct Valid {
+  std::vector<float> qkv = std::vector<float>(6 * 32), dqkv = qkv, out = std::vector<float>(6 * 16),
+                     dout = out, lse = std::vector<float>(12);
+  std::vector<uint16_t> bf16 = std::vector<uint16_t>(6 * 32);
+  std::vector<int32_t> documents = {0, 0, 2, 0, 1, 1};
+  AttentionShape shape = {2, 1, 8, 0.5f};
+  SequenceLayout layout = {2, 3, documents.data()};
+  Rope rope = {.shape = shape, .layout = layout, .qkv = MutableMatrix::Of(qkv.data(), 6, 32)};
+  AttentionForward forward = {.shape = shape,
+                              .layout = layout,
+                              .qkv = ConstMatrix::Of(qkv.data(), 6, 32),
+                              .out = MutableMatrix::Of(out.data(), 6, 16),
+                              .lse = lse.data()};
+  AttentionBackward backward = {.shape = shape,
+                                .layout = layout,
+                                .qkv = ConstMatrix::Of(qkv.data(), 6, 32),
+                                .out = ConstMatrix::Of(out.data(), 6, 16),
+                                .dout = ConstMatrix::Of(dout.data(), 6, 16),
+                                .lse = lse.data(),
+                                .dqkv = MutableMatrix::Of(dqkv.data(), 6, 32)};
+};
+
+template <class Request>
+void ExpectRefused(const Request& request, const std::string& operation, const std::string& why) {
+  const absl::Status status = Validate(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(operation + ": "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+}
+// The same field spoiled in every request.
+template <class Spoil>
+void ExpectAllRefused(const Spoil& spoil, const std::string& why) {
+  Valid v;
+  spoil(v.rope);
+  spoil(v.forward);
+  spoil(v.backward);
+  ExpectRefused(v.rope, "rope", why);
+  ExpectRefused(v.forward, "attention forward", why);
+  ExpectRefused(v.backward, "attention backward", why);
+}
+
+TEST(AttentionRequestTest, WhatTheTestsSpoilIsAccepted) {
+  const Valid v;
+  EXPECT_TRUE(Validate(v.rope).ok()) << Validate(v.rope);
+  EXPECT_TRUE(Validate(v.forward).ok()) << Validate(v.forward);
+  EXPECT_TRUE(Validate(v.backward).ok()) << Validate(v.backward);
+}
+
+TEST(AttentionRequestTest, HeadsThatDoNotDivideAreRefusedWithBothNumbers) {
+  ExpectAllRefused([](auto& r) { r.shape.kv_heads = 3; },
+                   "2 heads must be a positive multiple of 3 kv_heads");
+  ExpectAllRefused([](auto& r) { r.shape.kv_heads = 0; }, "multiple of 0 kv_heads");
+  ExpectAllRefused([](auto& r) { r.shape.head_dim = 0; }, "head_dim 0 must be at least 1");
+}
+
+TEST(AttentionRequestTest, AMatrixOfTheWrongSizeIsRefusedWithBothSizes) {
+  ExpectAllRefused([](auto& r) { r.layout.length = 4, r.layout.doc_begin = nullptr; },
+                   "qkv is [6, 32] f32 but must be [8, 32]");
+  ExpectAllRefused([](auto& r) { r.layout.length = -1; }, "sequences of length -1");
+  ExpectAllRefused([](auto& r) { r.qkv.stride = 31; }, "row stride 31");
+  ExpectAllRefused([](auto& r) { r.qkv.data = nullptr; }, "qkv is [6, 32] f32 and has no data");
+  Valid v;
+  v.forward.out.cols = 15;
+  ExpectRefused(v.forward, "attention forward", "out is [6, 15] f32 but must be [6, 16]");
+  v.backward.dqkv.rows = 5;
+  ExpectRefused(v.backward, "attention backward", "dqkv is [5, 32] f32");
+}
+
+TEST(AttentionRequestTest, MatricesOfTwoTypesAreRefused) {
+  Valid v;
+  v.forward.qkv = ConstMatrix::OfBf16(v.bf16.data(), 6, 32);
+  ExpectRefused(v.forward, "attention forward", "out is [6, 16] f32 but qkv is [6, 32] bf16");
+  v.backward.dout = ConstMatrix::OfBf16(v.bf16.data(), 6, 16);
+  ExpectRefused(v.backward, "attention backward", "dout is [6, 16] bf16 but out is [6, 16] f32");
+}
+
+TEST(AttentionRequestTest, ADocumentThatBeginsAfterItsTokenIsRefused) {
+  const auto spoil = [](std::vector<int32_t> documents, const std::string& why) {
+    ExpectAllRefused([&](auto& r) { r.layout.doc_begin = documents.data(); }, why);
+  };
+  spoil({0, 0, 3, 0, 0, 0}, "doc_begin of token 2 of sequence 0 is 3, must be at least 0 and at");
+  spoil({0, 0, 0, 0, 1, 0}, "doc_begin of token 2 of sequence 1 is 0, must be at least 1");
+  spoil({-1, 0, 0, 0, 0, 0}, "doc_begin of token 0 of sequence 0 is -1");
+}
+
+TEST(AttentionRequestTest, AScaleOrThetaThatIsNotPositiveIsRefused) {
+  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity()}) {
+    Valid v;
+    v.forward.shape.scale = v.backward.shape.scale = scale;
+    ExpectRefused(v.forward, "attention forward", "must be positive and finite");
+    ExpectRefused(v.backward, "attention backward", "must be positive and finite");
+    v.rope.theta = scale;
+    ExpectRefused(v.rope, "rope", "must be positive and finite");
+  }
+}
+
+TEST(AttentionRequestTest, MissingLseAndAnOddHeadToRotateAreRefused) {
+  Valid v;
+  v.forward.lse = nullptr;
+  ExpectRefused(v.forward, "attention forward", "lse is null but must hold 12 elements");
+  v.backward.lse = nullptr;
+  ExpectRefused(v.backward, "attention backward", "lse is null but must hold 12 elements");
+  v.rope.shape = {4, 2, 1};
+  v.rope.shape.head_dim = 1;
+  v.rope.qkv.cols = 8;
+  ExpectRefused(v.rope, "rope", "head_dim 1 must be even");
+}
+
+TEST(AttentionRequestTest, ARefusedOperationWritesNothing) {
+  Valid v;
+  std::vector<float> before(96, -3.0f);
+  v.out = before;
+  v.forward.out.data = v.out.data();
+  v.forward.lse = nullptr;
+  ThreadPool pool(1);
+  CpuAttentionOps ops(pool);
+  EXPECT_FALSE(ops.Forward(v.forward).ok());
+  EXPECT_EQ(v.out, before);
+  v.backward.lse = nullptr;
+  v.dqkv.assign(192, -3.0f);
+  v.backward.dqkv.data = v.dqkv.data();
+  EXPECT_FALSE(ops.Backward(v.backward).ok());
+  EXPECT_EQ(v.dqkv, std::vector<float>(192, -3.0f));
+}
+
+}  // namespace
+}  // namespace nibble::cpu

@@ -1,0 +1,53 @@
+// How layer operations are cut into tasks: by shape alone, so that sums and maxima taken per block
+// and combined in the order of the blocks are the same for any number of threads.
+//
+// Thread-safety: values.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_BLOCKS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_BLOCKS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace nibble::cpu {
+
+// [0, total) in pieces of `size`, the last one shorter.
+struct Blocks {
+  int64_t total;
+  int64_t size;
+
+  int64_t count() const { return (total + size - 1) / size; }
+  int64_t begin(int64_t block) const { return block * size; }
+  int64_t end(int64_t block) const { return std::min(total, (block + 1) * size); }
+};
+
+// Rows of `cols` elements, so many at a time that a block has about `elements`.
+inline Blocks RowBlocks(int64_t rows, int64_t cols, int64_t elements) {
+  return {rows, std::max<int64_t>(1, elements / std::max<int64_t>(1, cols))};
+}
+
+// Rows [row, row_end) × columns [col, col_end).
+struct BlockPatch {
+  int64_t row, row_end, col, col_end;
+};
+
+// [rows, cols] in patches of about `elements`, each of whole rows where they are not longer.
+struct Patches {
+  Patches(int64_t rows, int64_t cols, int64_t elements)
+      : down(RowBlocks(rows, cols, elements)), across{cols, elements} {}
+
+  int64_t count() const { return down.count() * across.count(); }
+  BlockPatch at(int64_t i) const {
+    const int64_t row = i / across.count(), col = i % across.count();
+    return {down.begin(row), down.end(row), across.begin(col), across.end(col)};
+  }
+
+  Blocks down, across;
+};
+
+// Rows of which each block leaves a row of partial sums behind: 128 to a block, or as many more as
+// keep the blocks to 256, so that the partial sums stay small beside the matrix.
+inline Blocks SumBlocks(int64_t rows) { return {rows, std::max<int64_t>(128, (rows + 255) / 256)}; }
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_BLOCKS_H_

@@ -1,0 +1,41 @@
+// Sums down the columns of a matrix: what gradients of biases and of norm weights are made of. Each
+// block of rows leaves its own sums behind (Blocks), which are then added in the order of the
+// blocks.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_COLUMN_SUM_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_COLUMN_SUM_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/tensor/matrix.h"
+
+namespace nibble::cpu {
+
+struct ColumnSumKernels {
+  // sums: [m.cols] = Σ of m's rows [begin, end), FP32. By DType.
+  void (*sum[2])(const ConstMatrix& m, int64_t begin, int64_t end, float* sums);
+  // out[j] += Σ_b partial[b · stride + j] for j in [begin, end), b in [0, blocks), summed in FP64.
+  void (*combine)(const float* partial, int64_t blocks, int64_t stride, int64_t begin, int64_t end,
+                  float* out);
+};
+
+namespace baseline {
+extern const ColumnSumKernels kColumnSumKernels;
+}
+namespace avx2 {
+extern const ColumnSumKernels kColumnSumKernels;
+}
+namespace avx512 {
+extern const ColumnSumKernels kColumnSumKernels;
+}
+
+inline const ColumnSumKernels& ColumnSumKernelsFor(LayerIsa isa) {
+  return TableFor(isa, baseline::kColumnSumKernels, avx2::kColumnSumKernels,
+                  avx512::kColumnSumKernels);
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_COLUMN_SUM_KERNELS_H_

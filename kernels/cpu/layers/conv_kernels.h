@@ -1,0 +1,76 @@
+// The depthwise causal convolution with SiLU, over a range of rows and channels.
+//
+// Rows are tokens of any sequences, one after the other. reach[r]: how many of the `width` − 1 rows
+// before r belong to r's document, which is all of the past that its output sees.
+//
+// Compiled once per instruction set (isa.bzl), and for BF16 once more with AVX512-BF16.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_CONV_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_CONV_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/layers/panel_gemm.h"
+
+namespace nibble::cpu {
+
+inline constexpr int kMaxConvWidth = 16;
+
+struct ConvShape {
+  int64_t rows;      // of the whole matrices, of which a call handles [row_begin, row_end)
+  int64_t channels;  // so many from where the pointers point
+  int width;
+  int64_t in_stride, out_stride, dout_stride, din_stride;  // elements
+  int64_t param_stride;  // elements from one tap's weights, or one row of sums, to the next
+};
+
+// Pointers are to row 0 and to the first channel of the call.
+struct ConvParams {
+  const float* taps;  // [width, channels]: a tap's weights side by side
+  const float* bias;  // [channels]
+  const uint8_t* reach;
+};
+
+template <class T>
+struct ConvKernels {
+  void (*forward)(const ConvShape& shape, const ConvParams& params, int64_t row_begin,
+                  int64_t row_end, const T* in, T* out);
+  // sums: [width + 1, channels], written: Σ over the call's rows of what the gradients of the
+  // taps and, last, the bias are sums of. carry: [width − 1, channels] of scratch, packed.
+  void (*backward)(const ConvShape& shape, const ConvParams& params, int64_t row_begin,
+                   int64_t row_end, const T* in, const T* dout, T* din, float* sums, float* carry);
+};
+
+namespace baseline {
+extern const ConvKernels<float> kConvFp32;
+extern const ConvKernels<uint16_t> kConvBf16;
+}  // namespace baseline
+namespace avx2 {
+extern const ConvKernels<float> kConvFp32;
+extern const ConvKernels<uint16_t> kConvBf16;
+}  // namespace avx2
+namespace avx512 {
+extern const ConvKernels<float> kConvFp32;
+extern const ConvKernels<uint16_t> kConvBf16;
+}  // namespace avx512
+namespace avx512bf16 {
+extern const ConvKernels<uint16_t> kConvBf16;
+}  // namespace avx512bf16
+
+// Those that go with products on `isa`.
+template <class T>
+const ConvKernels<T>& ConvKernelsFor(PanelIsa isa) {
+  if constexpr (sizeof(T) == 2) {
+    if (isa == PanelIsa::kBaseline) return baseline::kConvBf16;
+    if (isa == PanelIsa::kAvx2) return avx2::kConvBf16;
+    return isa == PanelIsa::kAvx512 ? avx512::kConvBf16 : avx512bf16::kConvBf16;
+  } else {
+    if (isa == PanelIsa::kBaseline) return baseline::kConvFp32;
+    return isa == PanelIsa::kAvx2 ? avx2::kConvFp32 : avx512::kConvFp32;
+  }
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_CONV_KERNELS_H_

@@ -1,0 +1,140 @@
+#include "kernels/cpu/layers/cpu_mamba_ops.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/layers/matrix_check.h"
+
+namespace nibble {
+namespace {
+
+using cpu::OperandCheck;
+
+// What is wrong with a layout, or nothing.
+std::string WrongLayout(const SequenceLayout& layout) {
+  if (layout.sequences < 0 || layout.length < 0) {
+    return absl::StrCat("layout of ", layout.sequences, " sequences of ", layout.length, " tokens");
+  }
+  if (layout.doc_begin == nullptr) return "";
+  for (int64_t s = 0; s < layout.sequences; ++s) {
+    const int32_t* begin = layout.doc_begin + s * layout.length;
+    for (int64_t t = 0; t < layout.length; ++t) {
+      if (begin[t] == t || (t > 0 && begin[t] == begin[t - 1])) continue;
+      return absl::StrCat("doc_begin of token ", t, " of sequence ", s, " is ", begin[t],
+                          ", neither its own index nor ",
+                          t == 0 ? "anything before it" : "that of the token before it, ",
+                          t == 0 ? "" : absl::StrCat(begin[t - 1]));
+    }
+  }
+  return "";
+}
+
+OperandCheck& CheckLayout(OperandCheck& check, const SequenceLayout& layout) {
+  const std::string wrong = WrongLayout(layout);
+  return check.That(wrong.empty(), wrong);
+}
+
+OperandCheck& CheckBound(OperandCheck& check, const char* name, int64_t value, int64_t most) {
+  return check.That(value >= 1 && value <= most,
+                    absl::StrCat(name, " is ", value, ", outside 1 … ", most));
+}
+
+template <class Request>
+OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
+  const int64_t channels = request.in.cols;
+  CheckBound(check, "width", request.width, cpu::kMaxConvWidth);
+  CheckLayout(check, request.layout);
+  return check.Shape("in", request.in, request.layout.tokens(), channels)
+      .Pointer("weight", request.weight, channels * request.width)
+      .Pointer("bias", request.bias, channels);
+}
+
+template <class Request>
+OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const ScanShape& shape = request.shape;
+  CheckBound(check, "heads", shape.heads, kMost);
+  CheckBound(check, "head_dim", shape.head_dim, kMost);
+  CheckBound(check, "groups", shape.groups, kMost);
+  CheckBound(check, "state", shape.state, kMost);
+  CheckBound(check, "chunk", shape.chunk, cpu::kMaxScanChunk);
+  check.That(shape.groups < 1 || shape.heads % shape.groups == 0,
+             absl::StrCat("groups ", shape.groups, " do not divide heads ", shape.heads));
+  CheckLayout(check, request.layout);
+  const int64_t tokens = request.layout.tokens();
+  check.Shape("xbc", request.xbc, tokens, shape.xbc_cols())
+      .Shape("dt", request.dt, tokens, shape.heads)
+      .That(request.dt.dtype == request.xbc.dtype,
+            absl::StrCat("dt is ", cpu::Describe(request.dt), " but xbc is ",
+                         cpu::Describe(request.xbc)));
+  return check.Pointer("dt_bias", request.params.dt_bias, shape.heads)
+      .Pointer("a_log", request.params.a_log, shape.heads)
+      .Pointer("d", request.params.d, shape.heads);
+}
+
+// The type of `like`, and [tokens, heads · head_dim].
+template <class Matrix>
+OperandCheck& CheckInner(OperandCheck& check, const char* name, const Matrix& m,
+                         const ScanShape& shape, const ConstMatrix& xbc) {
+  ConstMatrix like = xbc;
+  like.cols = shape.d_inner();
+  return check.Same(name, m, "a matrix of xbc's rows and type by heads · head_dim", like);
+}
+
+}  // namespace
+
+absl::Status CpuMambaOps::Forward(const ConvForward& request) {
+  OperandCheck check("convolution");
+  CheckConv(check, request).Same("out", request.out, "in", request.in);
+  if (!check.status().ok() || request.in.rows == 0 || request.in.cols == 0) return check.status();
+  conv_.Forward(request);
+  return absl::OkStatus();
+}
+
+absl::Status CpuMambaOps::Backward(const ConvBackward& request) {
+  OperandCheck check("convolution backward");
+  const int64_t channels = request.in.cols;
+  CheckConv(check, request)
+      .Same("dout", request.dout, "in", request.in)
+      .Same("din", request.din, "in", request.in)
+      .Pointer("dweight", request.dweight, channels * request.width)
+      .Pointer("dbias", request.dbias, channels);
+  if (!check.status().ok() || request.in.rows == 0 || channels == 0) return check.status();
+  conv_.Backward(request);
+  return absl::OkStatus();
+}
+
+absl::Status CpuMambaOps::Forward(const ScanForward& request) {
+  OperandCheck check("scan");
+  CheckScan(check, request);
+  CheckInner(check, "y", request.y, request.shape, request.xbc);
+  if (!check.status().ok() || request.xbc.rows == 0) return check.status();
+  if (request.xbc.dtype == DType::kBf16) {
+    scan_bf16_.Run(request);
+  } else {
+    scan_fp32_.Run(request);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuMambaOps::Backward(const ScanBackward& request) {
+  OperandCheck check("scan backward");
+  const ScanShape& shape = request.shape;
+  CheckScan(check, request);
+  CheckInner(check, "dy", request.dy, shape, request.xbc);
+  check.Same("dxbc", request.dxbc, "xbc", request.xbc)
+      .Same("ddt", request.ddt, "dt", request.dt)
+      .Pointer("ddt_bias", request.ddt_bias, shape.heads)
+      .Pointer("da_log", request.da_log, shape.heads)
+      .Pointer("dd", request.dd, shape.heads);
+  if (!check.status().ok() || request.xbc.rows == 0) return check.status();
+  if (request.xbc.dtype == DType::kBf16) {
+    scan_bf16_.Run(request);
+  } else {
+    scan_fp32_.Run(request);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace nibble

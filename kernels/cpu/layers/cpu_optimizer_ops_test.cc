@@ -1,0 +1,221 @@
+#include "kernels/cpu/layers/cpu_optimizer_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/layers/layer_testing.h"
+
+namespace nibble::cpu {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class OptimizerTest : public testing::TestWithParam<LayerIsa> {
+ protected:
+  double Sum(const std::vector<float>& x) {
+    double sum = -1;
+    EXPECT_TRUE(ops_.Run(SumOfSquares{x.data(), static_cast<int64_t>(x.size()), &sum}).ok());
+    return sum;
+  }
+
+  ThreadPool pool_{2};
+  CpuOptimizerOps ops_{pool_, GetParam()};
+};
+
+TEST_P(OptimizerTest, SumOfSquaresIsExactToFloat64) {
+  for (const int64_t n : {0, 1, 15, 16, 17, 1000, 65536, 200003}) {
+    const std::vector<float> x = RandomFloats(n, 1, 1e15);
+    long double expected = 0;
+    for (const float v : x) expected += static_cast<long double>(v) * v;
+    EXPECT_TRUE(IsNear(Sum(x), static_cast<double>(expected), 1e-13, 0)) << n;
+  }
+}
+
+TEST_P(OptimizerTest, SumOfSquaresKeepsBadNumbers) {
+  for (const size_t at : {size_t{0}, size_t{70000}, size_t{70003}}) {
+    std::vector<float> x = RandomFloats(70004, 1);
+    x[at] = kInf;
+    EXPECT_EQ(Sum(x), kInf);
+    x[at] = kNan;
+    EXPECT_TRUE(std::isnan(Sum(x)));
+  }
+}
+
+TEST_P(OptimizerTest, SumOfSquaresOfTheLargestFloatsIsFinite) {
+  const std::vector<float> x(100, std::numeric_limits<float>::max());
+  EXPECT_TRUE(std::isfinite(Sum(x)));
+}
+
+struct Clip {
+  float norm = -1, scale = -1;
+};
+Clip ClipOf(CpuOptimizerOps& ops, double sum, float max_norm) {
+  Clip clip;
+  EXPECT_TRUE(ops.Run(ClipScale{&sum, max_norm, &clip.norm, &clip.scale}).ok());
+  return clip;
+}
+
+TEST_P(OptimizerTest, ClipScaleShrinksLongGradientsOnly) {
+  EXPECT_EQ(ClipOf(ops_, 16, 1).norm, 4);
+  EXPECT_EQ(ClipOf(ops_, 16, 1).scale, 0.25f);
+  EXPECT_EQ(ClipOf(ops_, 16, 4).scale, 1);
+  EXPECT_EQ(ClipOf(ops_, 16, 8).scale, 1);
+  EXPECT_EQ(ClipOf(ops_, 0, 8).scale, 1);
+  EXPECT_EQ(ClipOf(ops_, 16, 0).scale, 1);
+  EXPECT_EQ(ClipOf(ops_, 16, 0).norm, 4);
+}
+
+TEST_P(OptimizerTest, ClipScaleOfNanIsNan) {
+  EXPECT_TRUE(std::isnan(ClipOf(ops_, kNan, 1).norm));
+  EXPECT_TRUE(std::isnan(ClipOf(ops_, kNan, 1).scale));
+  EXPECT_EQ(ClipOf(ops_, kInf, 1).norm, kInf);
+  EXPECT_EQ(ClipOf(ops_, kInf, 1).scale, 0);
+}
+
+// Parameters and state of a run, and the same in float64.
+struct State {
+  explicit State(int64_t n)
+      : param(RandomFloats(n, 1)),
+        m(RandomFloats(n, 2, 0.1)),
+        v(RandomFloats(n, 3, 0.1)),
+        grad(RandomFloats(n, 4)) {
+    for (float& x : v) x = x * x;
+  }
+  AdamW Request() {
+    AdamW request;
+    request.n = static_cast<int64_t>(param.size());
+    request.param = param.data();
+    request.m = m.data();
+    request.v = v.data();
+    request.grad = grad.data();
+    request.lr = 1e-2f;
+    request.decay = 0.1f;
+    request.correction1 = 0.19f;
+    request.correction2 = 0.0975f;
+    return request;
+  }
+  friend bool operator==(const State&, const State&) = default;
+  std::vector<float> param, m, v, grad;
+};
+
+TEST_P(OptimizerTest, AdamWMatchesFloat64) {
+  for (const int64_t n : {1, 16, 33, 16384, 40001}) {
+    for (const bool scaled : {false, true}) {
+      const State before(n);
+      State after = before;
+      const float scale = 0.3f;
+      AdamW request = after.Request();
+      if (scaled) request.scale = &scale;
+      ASSERT_TRUE(ops_.Run(request).ok());
+      std::vector<double> param(n), m(n), v(n);
+      for (int64_t i = 0; i < n; ++i) {
+        const double g = static_cast<double>(before.grad[i]) * (scaled ? scale : 1.0f);
+        m[i] = request.beta1 * static_cast<double>(before.m[i]) + (1.0 - request.beta1) * g;
+        v[i] = request.beta2 * static_cast<double>(before.v[i]) + (1.0 - request.beta2) * g * g;
+        param[i] = before.param[i] * (1.0 - static_cast<double>(request.lr) * request.decay);
+        param[i] -= static_cast<double>(request.lr) * (m[i] / request.correction1) /
+                    (std::sqrt(v[i] / request.correction2) + request.eps);
+      }
+      // 1 − β is taken in FP32: exact for β in [½, 1).
+      EXPECT_TRUE(IsNear(
+          after.m, [&](size_t i) { return m[i]; }, 2e-7, 2e-8));
+      EXPECT_TRUE(IsNear(
+          after.v, [&](size_t i) { return v[i]; }, 4e-7, 0));
+      // Old value and update may cancel: what counts is the rounding of the two.
+      for (int64_t i = 0; i < n; ++i) {
+        const double size = std::abs(before.param[i]) + std::abs(param[i] - before.param[i]);
+        ASSERT_TRUE(IsNear(after.param[i], param[i], 0, 4e-7 * size)) << i;
+      }
+      EXPECT_EQ(after.grad, before.grad);
+    }
+  }
+}
+
+TEST_P(OptimizerTest, AdamWCarriesBadGradientsIntoParametersAndTouchesNothingElse) {
+  for (const float bad : {kNan, kInf}) {
+    State state(50), clean(50);
+    state.grad[37] = bad;
+    ASSERT_TRUE(ops_.Run(state.Request()).ok());
+    ASSERT_TRUE(ops_.Run(clean.Request()).ok());
+    EXPECT_TRUE(std::isnan(state.param[37]));
+    state.param[37] = clean.param[37];
+    EXPECT_EQ(state.param, clean.param);
+  }
+}
+
+TEST_P(OptimizerTest, AdamWWithoutRateChangesStateOnly) {
+  const State before(100);
+  State after = before;
+  AdamW request = after.Request();
+  request.lr = 0;
+  ASSERT_TRUE(ops_.Run(request).ok());
+  EXPECT_EQ(after.param, before.param);
+  EXPECT_NE(after.m, before.m);
+}
+
+TEST_P(OptimizerTest, ResultsDoNotDependOnThreads) {
+  const std::vector<float> x = RandomFloats(300001, 9);
+  const auto run = [&](int threads) {
+    ThreadPool pool(threads);
+    CpuOptimizerOps ops(pool, GetParam());
+    State state(70001);
+    double sum = 0;
+    EXPECT_TRUE(ops.Run(state.Request()).ok());
+    EXPECT_TRUE(ops.Run(SumOfSquares{x.data(), 300001, &sum}).ok());
+    return std::pair(state, sum);
+  };
+  const auto one = run(1);
+  EXPECT_TRUE(run(2) == one);
+  EXPECT_TRUE(run(3) == one);
+}
+
+TEST_P(OptimizerTest, InstructionSetsAgreeToRounding) {
+  State own(1003), best(1003);
+  CpuOptimizerOps best_ops(pool_, BestLayerIsa());
+  ASSERT_TRUE(ops_.Run(own.Request()).ok());
+  ASSERT_TRUE(best_ops.Run(best.Request()).ok());
+  EXPECT_TRUE(IsNear(
+      own.param, [&](size_t i) { return best.param[i]; }, 3e-7, 3e-8));
+  EXPECT_TRUE(IsNear(
+      own.v, [&](size_t i) { return best.v[i]; }, 3e-7, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, OptimizerTest, testing::ValuesIn(SupportedLayerIsas()),
+                         [](const auto& set) { return std::string(Name(set.param)); });
+
+TEST(OptimizerCheckTest, RefusalsNameTheOperationTheFieldAndTheBound) {
+  ThreadPool pool(1);
+  CpuOptimizerOps ops(pool);
+  const auto text = [](const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  double sum = 0;
+  float norm, scale;
+  EXPECT_EQ(text(ops.Run(SumOfSquares{nullptr, 4, &sum})),
+            "sum of squares: x is null but must hold 4 elements");
+  EXPECT_EQ(text(ops.Run(SumOfSquares{nullptr, -1, &sum})), "sum of squares: n is -1, below 0");
+  EXPECT_EQ(text(ops.Run(ClipScale{&sum, -1, &norm, &scale})),
+            "clip scale: max_norm is -1, below 0");
+  State state(3);
+  AdamW request = state.Request();
+  request.beta2 = 1;
+  EXPECT_EQ(text(ops.Run(request)), "adamw: beta2 is 1, not in [0, 1)");
+  request = state.Request();
+  request.correction1 = 0;
+  EXPECT_EQ(text(ops.Run(request)), "adamw: correction1 is 0, not above 0");
+  request = state.Request();
+  request.v = nullptr;
+  EXPECT_EQ(text(ops.Run(request)), "adamw: v is null but must hold 3 elements");
+  request = state.Request();
+  request.lr = kNan;
+  EXPECT_EQ(text(ops.Run(request)), "adamw: lr is nan");
+}
+
+}  // namespace
+}  // namespace nibble::cpu

@@ -1,0 +1,41 @@
+// The element-wise operations (kernels/ops/elementwise_ops.h) on one patch of their matrices, per
+// instruction set. Requests are valid; pointers that they leave null mean what they mean there.
+//
+// Ownership: borrows. Thread-safety: pure functions; patches that do not overlap may run at once.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_ELEMENTWISE_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_ELEMENTWISE_KERNELS_H_
+
+#include "kernels/cpu/layers/blocks.h"
+#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/ops/elementwise_ops.h"
+
+namespace nibble::cpu {
+
+// Arrays are indexed by Activation and DType. Activations return the largest |result| of the patch,
+// which lies in `out`, of SwiGLU's backward pass too (din gets both halves of it).
+struct ElementwiseKernels {
+  float (*forward[3][2])(const ActivationForward& request, const BlockPatch& patch);
+  float (*backward[3][2])(const ActivationBackward& request, const BlockPatch& patch);
+  void (*add_bias[2])(const BiasForward& request, const BlockPatch& patch);
+  void (*cast[2][2])(const Cast& request, const BlockPatch& patch);              // [from][to]
+  void (*accumulate[2][2])(const Accumulate& request, const BlockPatch& patch);  // [from][to]
+};
+
+namespace baseline {
+extern const ElementwiseKernels kElementwiseKernels;
+}
+namespace avx2 {
+extern const ElementwiseKernels kElementwiseKernels;
+}
+namespace avx512 {
+extern const ElementwiseKernels kElementwiseKernels;
+}
+
+inline const ElementwiseKernels& ElementwiseKernelsFor(LayerIsa isa) {
+  return TableFor(isa, baseline::kElementwiseKernels, avx2::kElementwiseKernels,
+                  avx512::kElementwiseKernels);
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_ELEMENTWISE_KERNELS_H_

@@ -1,0 +1,68 @@
+// Vectors first: their header makes the namespace of the instruction set an inline one.
+#include "kernels/cpu/layers/vec_loop.h"
+
+#include "kernels/cpu/layers/optimizer_kernels.h"
+
+namespace nibble::cpu {
+inline namespace NIBBLE_ISA {
+namespace {
+
+// Half as many lanes of FP64 as a register has of FP32.
+typedef double RegD __attribute__((vector_size(kRegister)));
+typedef float HalfF __attribute__((vector_size(kRegister / 2)));
+constexpr int kDoubles = kRegister / 8;
+constexpr int kDoubleRegs = kVec / kDoubles;
+
+double SumOfSquaresOf(const float* x, int64_t n) {
+  RegD sums[kDoubleRegs] = {};
+  const auto add = [&](const float* from) NIBBLE_INLINE_LAMBDA {
+#pragma GCC unroll 8
+    for (int r = 0; r < kDoubleRegs; ++r) {
+      HalfF narrow;
+      std::memcpy(&narrow, from + r * kDoubles, sizeof(narrow));
+      const RegD wide = __builtin_convertvector(narrow, RegD);
+      sums[r] += wide * wide;
+    }
+  };
+  int64_t i = 0;
+  for (; i + kVec <= n; i += kVec) add(x + i);
+  if (i < n) {
+    float tail[kVec] = {};
+    std::memcpy(tail, x + i, (n - i) * sizeof(float));
+    add(tail);
+  }
+  double lanes[kVec];
+  std::memcpy(lanes, sums, sizeof(lanes));
+  for (int width = kVec / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
+}
+
+void AdamWOf(const AdamW& request, float scale, int64_t begin, int64_t end) {
+  float* param = request.param + begin;
+  float* m = request.m + begin;
+  float* v = request.v + begin;
+  const float* grad = request.grad + begin;
+  const float lr = request.lr, decay = request.lr * request.decay, eps = request.eps;
+  const float beta1 = request.beta1, rest1 = 1 - request.beta1;
+  const float beta2 = request.beta2, rest2 = 1 - request.beta2;
+  const float correction1 = request.correction1, correction2 = request.correction2;
+  ForVecs(end - begin, [&](int64_t i, auto lanes) NIBBLE_INLINE_LAMBDA {
+    const Vec g = Load(grad + i, lanes) * scale;
+    const Vec new_m = beta1 * Load(m + i, lanes) + rest1 * g;
+    const Vec new_v = beta2 * Load(v + i, lanes) + rest2 * (g * g);
+    const Vec old = Load(param + i, lanes);
+    const Vec step = (new_m / correction1) / (Sqrt(new_v / correction2) + eps);
+    Store(m + i, new_m, lanes);
+    Store(v + i, new_v, lanes);
+    Store(param + i, (old - decay * old) - lr * step, lanes);
+  });
+}
+
+}  // namespace
+
+const OptimizerKernels kOptimizerKernels = {SumOfSquaresOf, AdamWOf};
+
+}  // namespace NIBBLE_ISA
+}  // namespace nibble::cpu

@@ -1,0 +1,38 @@
+// The update's arithmetic (kernels/ops/optimizer_ops.h) on a run of elements, per instruction set.
+//
+// Thread-safety: pure functions; runs that do not overlap may go at once.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_OPTIMIZER_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_OPTIMIZER_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/ops/optimizer_ops.h"
+
+namespace nibble::cpu {
+
+struct OptimizerKernels {
+  // Σ x[i]² in FP64: sixteen sums side by side, then those in pairs.
+  double (*sum_of_squares)(const float* x, int64_t n);
+  // Elements [begin, end); `scale` is what request.scale points to.
+  void (*adam_w)(const AdamW& request, float scale, int64_t begin, int64_t end);
+};
+
+namespace baseline {
+extern const OptimizerKernels kOptimizerKernels;
+}
+namespace avx2 {
+extern const OptimizerKernels kOptimizerKernels;
+}
+namespace avx512 {
+extern const OptimizerKernels kOptimizerKernels;
+}
+
+inline const OptimizerKernels& OptimizerKernelsFor(LayerIsa isa) {
+  return TableFor(isa, baseline::kOptimizerKernels, avx2::kOptimizerKernels,
+                  avx512::kOptimizerKernels);
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_OPTIMIZER_KERNELS_H_

@@ -1,0 +1,145 @@
+#include "kernels/cpu/layers/panel_gemm.h"
+
+#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/cpu/layers/panel_gemm_kernels.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace nibble::cpu {
+namespace {
+
+#ifdef __x86_64__
+// Linux hands the 8 KiB of tile registers out per process and on request (arch_prctl(2)); it
+// refuses where it is too old or a signal stack of the process is too small to save them.
+bool AskForTiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+bool ProcessorHasAmxBf16() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kAmxBf16Bit = 1u << 22, kAmxTileBit = 1u << 24;
+  if ((d & kAmxBf16Bit) == 0 || (d & kAmxTileBit) == 0) return false;
+  // The operating system saves tile configuration and data (XCR0 bits 17 and 18).
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0) return false;
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low >> 17 & 3) == 3;
+}
+#endif
+
+std::vector<PanelIsa> Detect() {
+  std::vector<PanelIsa> isas = {PanelIsa::kBaseline};
+#ifdef __x86_64__
+  if (Supports(LayerIsa::kAvx2)) isas.push_back(PanelIsa::kAvx2);
+  if (Supports(LayerIsa::kAvx512)) {
+    isas.push_back(PanelIsa::kAvx512);
+    if (__builtin_cpu_supports("avx512bf16")) {
+      isas.push_back(PanelIsa::kAvx512Bf16);
+      if (ProcessorHasAmxBf16() && AskForTiles()) isas.push_back(PanelIsa::kAmx);
+    }
+  }
+#endif
+  return isas;
+}
+
+bool Supported(PanelIsa isa) {
+  for (const PanelIsa known : SupportedPanelIsas()) {
+    if (known == isa) return true;
+  }
+  return false;
+}
+
+bool HasTiles() {
+  static const bool has = Supported(PanelIsa::kAmx);
+  return has;
+}
+
+// Scopes open on this thread.
+thread_local int scopes = 0;
+
+}  // namespace
+
+std::string_view PanelIsaName(PanelIsa isa) {
+  switch (isa) {
+    case PanelIsa::kBaseline:
+      return "baseline";
+    case PanelIsa::kAvx2:
+      return "avx2";
+    case PanelIsa::kAvx512:
+      return "avx512";
+    case PanelIsa::kAvx512Bf16:
+      return "avx512-bf16";
+    case PanelIsa::kAmx:
+      return "amx";
+  }
+  return "unknown";
+}
+
+const std::vector<PanelIsa>& SupportedPanelIsas() {
+  static const std::vector<PanelIsa> isas = Detect();
+  return isas;
+}
+
+PanelIsa BestPanelIsa() { return SupportedPanelIsas().back(); }
+
+template <>
+const PanelGemm<uint16_t>* PanelGemmFor<uint16_t>(PanelIsa isa) {
+  if (!Supported(isa)) return nullptr;
+  switch (isa) {
+    case PanelIsa::kBaseline:
+      return &baseline::kPanelBf16;
+    case PanelIsa::kAvx2:
+      return &avx2::kPanelBf16;
+    case PanelIsa::kAvx512:
+      return &avx512::kPanelBf16;
+    case PanelIsa::kAvx512Bf16:
+      return &avx512bf16::kPanelBf16;
+    case PanelIsa::kAmx:
+      return &amx::kPanelBf16;
+  }
+  return nullptr;
+}
+
+template <>
+const PanelGemm<float>* PanelGemmFor<float>(PanelIsa isa) {
+  if (!Supported(isa)) return nullptr;
+  switch (isa) {
+    case PanelIsa::kBaseline:
+      return &baseline::kPanelFp32;
+    case PanelIsa::kAvx2:
+      return &avx2::kPanelFp32;
+    case PanelIsa::kAvx512:
+    case PanelIsa::kAvx512Bf16:
+    case PanelIsa::kAmx:
+      return &avx512::kPanelFp32;
+  }
+  return nullptr;
+}
+
+template <>
+const PanelGemm<uint16_t>& BestPanelGemm<uint16_t>() {
+  static const PanelGemm<uint16_t>& best = *PanelGemmFor<uint16_t>(BestPanelIsa());
+  return best;
+}
+
+template <>
+const PanelGemm<float>& BestPanelGemm<float>() {
+  static const PanelGemm<float>& best = *PanelGemmFor<float>(BestPanelIsa());
+  return best;
+}
+
+PanelThreadScope::PanelThreadScope() {
+  if (HasTiles() && scopes++ == 0) amx::LoadTiles();
+}
+
+PanelThreadScope::~PanelThreadScope() {
+  if (HasTiles() && --scopes == 0) amx::ReleaseTiles();
+}
+
+}  // namespace nibble::cpu

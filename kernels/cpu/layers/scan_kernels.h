@@ -1,0 +1,192 @@
+// The vector parts of the chunked scan: everything between its products. Compiled once per
+// instruction set (isa.bzl), and those for BF16 once more with AVX512-BF16.
+//
+// One head in one chunk of q tokens, with a_i = Δ_i A and s_i = Σ_{j≤i} a_j inside the chunk;
+// M_ij = exp(s_i − s_j) where token i sees j, else 0; S [state, head_dim] enters the chunk and is
+// kept with state outermost, as is G, the gradient of the state that leaves. Arrays of a value per
+// token are padded to whole vectors, as are rows of matrices over pairs of tokens. x, dy, … are
+// [tokens, head_dim] inside wider matrices.
+//
+// Exponents are never positive, and differences are formed before exp. s is kept as a sum of two
+// floats, so that a difference is as good as its value where one token's a is large beside others.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_SCAN_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/layers/panel_gemm.h"
+
+namespace nibble::cpu {
+
+inline constexpr int kMaxScanChunk = 1024;
+// So many tokens of a chunk go through products and kernels together.
+inline constexpr int kScanStrip = 2 * kPanelLines;
+
+// What one head's dt makes of a chunk: four arrays [padded] in a row, made by `decays`. Lanes after
+// the last token hold delta 0 and its sum.
+struct ScanDecay {
+  const float* delta;
+  const float* sum;      // s
+  const float* sum_low;  // what `sum` rounded away
+  const float* slope;    // dΔ/d(raw dt)
+
+  static constexpr int kArrays = 4;
+  static ScanDecay At(const float* arrays, int64_t padded) {
+    return {arrays, arrays + padded, arrays + 2 * padded, arrays + 3 * padded};
+  }
+};
+
+// Exponentials of one head in a chunk, [padded] each.
+struct ScanEdges {
+  float* enter;        // exp(s_i) for tokens that see S, else 0
+  float* leave;        // exp(s_q − s_j) for tokens in the state that leaves, else 0
+  float* leave_delta;  // the same times Δ_j
+  float* until;        // exp(s_r − s_j), r the last token of the sixteen that j is one of
+  float* until_delta;  // the same times Δ_j
+
+  static constexpr int kArrays = 5;
+  static ScanEdges At(float* arrays, int64_t padded) {
+    return {arrays, arrays + padded, arrays + 2 * padded, arrays + 3 * padded, arrays + 4 * padded};
+  }
+};
+
+// A block of a token matrix.
+template <class T>
+struct TokenBlock {
+  T* data;
+  int64_t stride;
+};
+
+// Tokens [begin, end) of a chunk.
+struct ScanRange {
+  int begin, end;
+};
+
+// Rows that are read or written soon. Rows of a wide matrix lie too far apart for the processor to
+// foresee, so kernels ask the caches for them, a line with each vector of their own.
+struct ScanAhead {
+  const void* data = nullptr;
+  int64_t stride = 0;  // bytes
+  int rows = 0;
+  int row_bytes = 0;
+
+  // [rows, cols] at m.
+  template <class T>
+  static ScanAhead Of(TokenBlock<T> m, int rows, int cols) {
+    constexpr int kBytes = sizeof(T);
+    return {m.data, m.stride * kBytes, rows, cols * kBytes};
+  }
+  // A stretch of memory.
+  template <class T>
+  static ScanAhead Of(const T* data, int64_t elements) {
+    constexpr int kRow = 128;
+    return {data, kRow, static_cast<int>(elements * sizeof(T) / kRow), kRow};
+  }
+};
+
+struct ScanMix {
+  int tokens;
+  ScanDecay decay;
+  ScanEdges edges;
+  const int32_t* first;  // ScanPlan::first
+  const int32_t* end;    // ScanPlan::end
+};
+
+template <class T>
+struct ScanKernels {
+  // dt: [tokens, heads]; rate: [heads], A; out: [heads, ScanDecay::kArrays, padded].
+  void (*decays)(TokenBlock<const T> dt, int tokens, int padded, int heads, const float* dt_bias,
+                 const double* rate, float* out);
+  void (*edges)(const ScanDecay& decay, int tokens, int padded, int entering, int last_doc,
+                const ScanEdges& out);
+
+  // scale_i · x_i, rounded, for the rows of a range; zeros elsewhere. Packed as the right operand
+  // [rows, cols] of a panel product.
+  void (*scale_pack)(TokenBlock<const T> x, const float* scale, ScanRange range, int rows, int cols,
+                     T* packed, const ScanAhead& ahead);
+  // scale_i · x_i, rounded, row-major and contiguous; zeros before `begin`.
+  void (*scale_rows)(TokenBlock<const T> x, const float* scale, int begin, int rows, int cols,
+                     T* out);
+
+  // state: [rows, cols], contiguous. Rounds it into `out`, packed as the right operand of a panel
+  // product; then, where it decays, state *= decay.
+  void (*carry_packed)(float* state, int rows, int cols, bool decays, float decay, T* out,
+                       const ScanAhead& ahead);
+  // The same with row-major `out`.
+  void (*carry_rows)(float* state, int rows, int cols, bool decays, float decay, TokenBlock<T> out,
+                     const ScanAhead& ahead);
+  // Σ gradient · state, both [rows, cols], the former contiguous.
+  double (*dot)(const float* gradient, TokenBlock<const T> state, int rows, int cols);
+
+  // The strip of rows i from `begin` on: packed = M_ij scores_ij Δ_j as a left operand [i, j] of
+  // depth `tokens`, of which the depths before the strip's end are written. scores: row `begin` of
+  // [i, j], `stride` apart.
+  void (*mix)(const ScanMix& mix, int begin, const float* scores, int64_t stride, T* packed);
+  // The strip of rows j from `begin` on, transposed: scores_ji = C_i·B_j, products_ji = x_j·dy_i,
+  // pair_sums_ji, from row `begin` on.
+  //   packed = M_ij scores_ji as a left operand [j, i], from depth `begin` on;
+  //   pair_sums_ji += M_ij Δ_j products_ji;
+  //   inside_k = Σ_{i≥k>j} M_ij Δ_j scores_ji products_ji for k in the strip.
+  // Strips come in order; columns: [padded], zero before the first, is theirs meanwhile.
+  void (*mix_backward)(const ScanMix& mix, int begin, const float* scores, const float* products,
+                       int64_t stride, T* packed, float* pair_sums, float* inside, float* columns,
+                       const ScanAhead& ahead);
+
+  // y = inside + enter · from_state + d · x; from_state has the first `entering` rows.
+  void (*finish_y)(int rows, int entering, int cols, const float* inside, const float* from_state,
+                   const float* enter, float d, TokenBlock<const T> x, TokenBlock<T> y);
+  // du = inside + leave · from_state (rows from `leaving` on have the latter);
+  // dx = Δ du + d dy; x_du_j = x_j·du_j; left_j = leave_j Δ_j x_j·from_state_j, padded.
+  void (*finish_dx)(int rows, int leaving, int cols, const float* inside, const float* from_state,
+                    const float* leave, const float* delta, float d, TokenBlock<const T> x,
+                    TokenBlock<const T> dy, TokenBlock<T> dx, float* x_du, float* left,
+                    const ScanAhead& ahead);
+  // dc_i += enter_i · from_state_i; entered_i = enter_i · from_state_i·c_i, for the first `entering`
+  // of `rows`; zero for the others, padded. from_state, dc: [., cols], contiguous.
+  void (*finish_dc)(int rows, int entering, int cols, const float* from_state, const float* enter,
+                    TokenBlock<const T> c, float* dc, float* entered, const ScanAhead& ahead);
+
+  // into += from, n elements.
+  void (*add)(const float* from, int64_t n, float* into);
+  // Contiguous rows, rounded.
+  void (*round_rows)(const float* from, int rows, int cols, TokenBlock<T> to);
+};
+
+namespace baseline {
+extern const ScanKernels<float> kScanFp32;
+extern const ScanKernels<uint16_t> kScanBf16;
+}  // namespace baseline
+namespace avx2 {
+extern const ScanKernels<float> kScanFp32;
+extern const ScanKernels<uint16_t> kScanBf16;
+}  // namespace avx2
+namespace avx512 {
+extern const ScanKernels<float> kScanFp32;
+extern const ScanKernels<uint16_t> kScanBf16;
+}  // namespace avx512
+namespace avx512bf16 {
+extern const ScanKernels<uint16_t> kScanBf16;
+}  // namespace avx512bf16
+
+// Those that go with products on `isa`.
+template <class T>
+const ScanKernels<T>& ScanKernelsFor(PanelIsa isa) {
+  if (isa == PanelIsa::kBaseline || isa == PanelIsa::kAvx2) {
+    if constexpr (sizeof(T) == 2) {
+      return isa == PanelIsa::kAvx2 ? avx2::kScanBf16 : baseline::kScanBf16;
+    } else {
+      return isa == PanelIsa::kAvx2 ? avx2::kScanFp32 : baseline::kScanFp32;
+    }
+  }
+  if constexpr (sizeof(T) == 2) {
+    return isa == PanelIsa::kAvx512 ? avx512::kScanBf16 : avx512bf16::kScanBf16;
+  } else {
+    return avx512::kScanFp32;
+  }
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_SCAN_KERNELS_H_

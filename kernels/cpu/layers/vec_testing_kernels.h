@@ -1,0 +1,50 @@
+// The functions of vec.h, one table per instruction set, for the test that holds them to what they
+// promise.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_KERNELS_CPU_LAYERS_VEC_TESTING_KERNELS_H_
+#define NIBBLE_KERNELS_CPU_LAYERS_VEC_TESTING_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/layers/layer_isa.h"
+
+namespace nibble::cpu {
+
+// Arrays are of 16 elements unless said otherwise.
+struct VecTestingKernels {
+  void (*exp)(const float* x, float* y);
+  void (*sigmoid)(const float* x, float* y);
+  void (*silu)(const float* x, float* y);
+  void (*sqrt)(const float* x, float* y);
+  void (*max)(const float* a, const float* b, float* y);
+  void (*min)(const float* a, const float* b, float* y);
+  float (*sum)(const float* x);
+  float (*largest)(const float* x);
+  void (*to_bf16)(const float* x, uint16_t* y);
+  void (*rounded)(const float* x, float* y);
+  void (*from_bf16)(const uint16_t* x, float* y);
+  // The first n elements, copied by LoadPart and StorePart; what LoadPart left in a vector: all.
+  void (*part)(const float* x, int64_t n, float* y, float* all);
+  void (*part_bf16)(const uint16_t* x, int64_t n, uint16_t* y, float* all);
+  void (*first_lanes)(const float* x, int64_t n, float rest, float* y);
+};
+
+namespace baseline {
+extern const VecTestingKernels kVecTestingKernels;
+}
+namespace avx2 {
+extern const VecTestingKernels kVecTestingKernels;
+}
+namespace avx512 {
+extern const VecTestingKernels kVecTestingKernels;
+}
+
+inline const VecTestingKernels& VecTestingKernelsFor(LayerIsa isa) {
+  return TableFor(isa, baseline::kVecTestingKernels, avx2::kVecTestingKernels,
+                  avx512::kVecTestingKernels);
+}
+
+}  // namespace nibble::cpu
+
+#endif  // NIBBLE_KERNELS_CPU_LAYERS_VEC_TESTING_KERNELS_H_

@@ -1,0 +1,70 @@
+// Causal grouped-query attention over packed documents, and rotary positions.
+//
+// All matrices of one request have one type. BF16: matrix products take BF16 and accumulate FP32,
+// softmax is FP32, results are rounded once. FP32: everything FP32, the oracle.
+//
+// Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
+// Backend (kernels/ops/backend.h). Results do not depend on the number of threads.
+#ifndef NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_
+#define NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/ops/sequence.h"
+#include "kernels/tensor/matrix.h"
+
+namespace nibble {
+
+// qkv: [tokens, (heads + 2·kv_heads)·head_dim], q | k | v, heads of head_dim each. Query head h
+// reads key head h / (heads / kv_heads).
+struct AttentionShape {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  float scale = 1;  // of q·k
+
+  int64_t qkv_cols() const { return int64_t{heads + 2 * kv_heads} * head_dim; }
+  int64_t out_cols() const { return int64_t{heads} * head_dim; }
+};
+
+// Rotates q and k in place by position within the document: pairs (i, i + head_dim/2), angle
+// position · theta^(−2i/head_dim). `inverse` rotates back, which takes gradients through.
+struct Rope {
+  AttentionShape shape;
+  SequenceLayout layout;
+  MutableMatrix qkv;
+  double theta = 10000.0;
+  bool inverse = false;
+};
+
+struct AttentionForward {
+  AttentionShape shape;
+  SequenceLayout layout;
+  ConstMatrix qkv;
+  MutableMatrix out;      // [tokens, heads·head_dim]
+  float* lse = nullptr;   // [heads, tokens] out: ln Σ exp(scale · q·k)
+  float* amax = nullptr;  // [1] the largest |out| as rounded, NaN left out; null: not wanted
+};
+
+struct AttentionBackward {
+  AttentionShape shape;
+  SequenceLayout layout;
+  ConstMatrix qkv;
+  ConstMatrix out;
+  ConstMatrix dout;
+  const float* lse = nullptr;
+  MutableMatrix dqkv;  // written whole
+};
+
+class AttentionOps {
+ public:
+  virtual ~AttentionOps() = default;
+  virtual absl::Status Run(const Rope& request) = 0;
+  virtual absl::Status Forward(const AttentionForward& request) = 0;
+  virtual absl::Status Backward(const AttentionBackward& request) = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_

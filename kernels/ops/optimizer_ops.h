@@ -1,0 +1,55 @@
+// The update: gradient norm, clipping, AdamW. Scalars that one operation hands to the next stay in
+// the backend's memory, so that no step waits for the host.
+//
+// Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
+// Backend (kernels/ops/backend.h). Sums are in FP64 in an order fixed by the lengths, so results do
+// not depend on the number of threads.
+#ifndef NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_
+#define NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace nibble {
+
+struct SumOfSquares {
+  const float* x = nullptr;  // [n]
+  int64_t n = 0;
+  double* sum = nullptr;  // [1] written; NaN or infinite where an element is
+};
+
+// scale = min(1, max_norm / norm) with norm = sqrt(sum); 1 where max_norm is 0.
+struct ClipScale {
+  const double* sum = nullptr;  // [1] of squares
+  float max_norm = 0;
+  float* norm = nullptr;   // [1] out
+  float* scale = nullptr;  // [1] out
+};
+
+// AdamW with decoupled decay, all FP32, this order of operations:
+//   g = grad · scale;  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
+//   param −= lr · decay · param;  param −= lr · (m / c1) / (sqrt(v / c2) + eps)
+// with c1 = 1 − β1^t, c2 = 1 − β2^t given.
+struct AdamW {
+  int64_t n = 0;
+  float* param = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  const float* grad = nullptr;
+  const float* scale = nullptr;  // [1], null: 1
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, decay = 0;
+  float correction1 = 1, correction2 = 1;  // c1, c2
+};
+
+class OptimizerOps {
+ public:
+  virtual ~OptimizerOps() = default;
+  virtual absl::Status Run(const SumOfSquares& request) = 0;
+  virtual absl::Status Run(const ClipScale& request) = 0;
+  virtual absl::Status Run(const AdamW& request) = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_

@@ -1,0 +1,59 @@
+// Where tokens become vectors and vectors become a loss: embedding and cross entropy.
+//
+// Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
+// Backend (kernels/ops/backend.h). Results do not depend on the number of threads.
+#ifndef NIBBLE_KERNELS_OPS_TOKEN_OPS_H_
+#define NIBBLE_KERNELS_OPS_TOKEN_OPS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/ops/sequence.h"
+#include "kernels/tensor/matrix.h"
+
+namespace nibble {
+
+// out = table[token] (+ positions[position]), summed in FP32, rounded once to out's type.
+struct EmbeddingForward {
+  SequenceLayout layout;
+  const int32_t* tokens = nullptr;  // [tokens], in [0, vocab); checked
+  int64_t vocab = 0;
+  const float* table = nullptr;  // [vocab, d]
+  int64_t max_positions = 0;
+  const float* positions = nullptr;  // [max_positions, d], by index within the document; or null
+  MutableMatrix out;                 // [tokens, d]
+};
+// dtable[token] += dout, dpositions likewise; tokens in ascending order per row of the table.
+struct EmbeddingBackward {
+  SequenceLayout layout;
+  const int32_t* tokens = nullptr;
+  int64_t vocab = 0;
+  ConstMatrix dout;         // [tokens, d]
+  float* dtable = nullptr;  // [vocab, d]
+  int64_t max_positions = 0;
+  float* dpositions = nullptr;  // [max_positions, d] or null
+};
+
+// Softmax cross entropy of rows of logits. A target of -1 counts for nothing: its loss is 0 and so
+// is its gradient.
+struct CrossEntropy {
+  ConstMatrix logits;                // [rows, vocab] FP32 or BF16
+  const int32_t* targets = nullptr;  // [rows]
+  float* loss = nullptr;             // [rows] out
+  float scale = 1;                   // dlogits = scale · (softmax − one-hot)
+  MutableMatrix dlogits;             // [rows, vocab] FP32 or BF16, may be logits; null: not wanted
+};
+
+class TokenOps {
+ public:
+  virtual ~TokenOps() = default;
+  // InvalidArgument naming the row and the token for one outside the vocabulary, or a position
+  // past max_positions. On an asynchronous backend Synchronize reports it.
+  virtual absl::Status Forward(const EmbeddingForward& request) = 0;
+  virtual absl::Status Backward(const EmbeddingBackward& request) = 0;
+  virtual absl::Status Run(const CrossEntropy& request) = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_OPS_TOKEN_OPS_H_

@@ -1,0 +1,144 @@
+#include "worker/trainer/comm/collective.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr const char* kNames[] = {"AllGather", "ReduceScatter", "AllReduce",
+                                  "Broadcast", "Barrier",       "ExchangeSmall"};
+
+bool Overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a);
+  const auto b_begin = reinterpret_cast<uintptr_t>(b);
+  return a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
+}
+
+// Empty if `count` elements of `size` bytes for each of `world` ranks can be addressed.
+std::string SizeProblem(const char* name, int64_t count, int64_t size, int world) {
+  if (count < 0) return absl::StrCat(name, " = ", count, " is negative");
+  const int64_t most = std::numeric_limits<int64_t>::max() / size / world;
+  if (count > most) return absl::StrCat(name, " = ", count, " is above ", most);
+  return "";
+}
+
+}  // namespace
+
+int64_t ReduceElementBytes(ReduceElement element) {
+  return element == ReduceElement::kFloat32 ? 4 : 8;
+}
+
+absl::Status Collective::Refuse(Kind kind, const std::string& why) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(kNames[static_cast<int>(kind)], " on rank ", rank_, " of ", world_, ": ", why));
+}
+
+absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Operation&)> run) {
+  const char* name = kNames[static_cast<int>(kind)];
+  if (!failed_.ok()) {
+    return absl::Status(failed_.code(),
+                        absl::StrCat(name, " on rank ", rank_, " of ", world_,
+                                     " not started, the group has failed: ", failed_.message()));
+  }
+  const Operation operation{kind, ++operations_};
+  const absl::Status status = run(operation);
+  if (status.ok()) return status;
+  failed_ =
+      absl::Status(status.code(), absl::StrCat(name, " #", operation.number, " on rank ", rank_,
+                                               " of ", world_, ": ", status.message()));
+  return failed_;
+}
+
+absl::Status Collective::AllGather(const void* in, void* out, int64_t bytes) {
+  if (const std::string why = SizeProblem("bytes", bytes, 1, world_); !why.empty()) {
+    return Refuse(Kind::kAllGather, why);
+  }
+  if (bytes > 0) {
+    if (in == nullptr || out == nullptr) return Refuse(Kind::kAllGather, "in or out is null");
+    if (in != static_cast<char*>(out) + rank_ * bytes && Overlap(in, bytes, out, world_ * bytes)) {
+      return Refuse(Kind::kAllGather, "in overlaps out but is not out[rank]");
+    }
+  }
+  return Run(Kind::kAllGather, [&](const Operation& operation) {
+    return bytes == 0 ? absl::OkStatus() : DoAllGather(operation, in, out, bytes);
+  });
+}
+
+absl::Status Collective::ReduceScatter(const float* in, float* out, int64_t count) {
+  if (const std::string why = SizeProblem("count", count, sizeof(float), world_); !why.empty()) {
+    return Refuse(Kind::kReduceScatter, why);
+  }
+  if (count > 0) {
+    if (in == nullptr || out == nullptr) return Refuse(Kind::kReduceScatter, "in or out is null");
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+    if (out != in + rank_ * count && Overlap(in, world_ * bytes, out, bytes)) {
+      return Refuse(Kind::kReduceScatter, "out overlaps in but is not in[rank]");
+    }
+  }
+  return Run(Kind::kReduceScatter, [&](const Operation& operation) {
+    return count == 0 ? absl::OkStatus() : DoReduceScatter(operation, in, out, count);
+  });
+}
+
+absl::Status Collective::AllReduceAny(void* data, int64_t count, ReduceElement element,
+                                      Reduction reduction) {
+  const int64_t most = kMaxAllReduceBytes / ReduceElementBytes(element);
+  if (count < 0 || count > most) {
+    return Refuse(Kind::kAllReduce, absl::StrCat("count = ", count, " is not in [0, ", most, "]"));
+  }
+  if (count > 0 && data == nullptr) return Refuse(Kind::kAllReduce, "data is null");
+  return Run(Kind::kAllReduce, [&](const Operation& operation) {
+    return count == 0 ? absl::OkStatus() : DoAllReduce(operation, data, count, element, reduction);
+  });
+}
+
+absl::Status Collective::AllReduce(float* data, int64_t count, Reduction reduction) {
+  return AllReduceAny(data, count, ReduceElement::kFloat32, reduction);
+}
+absl::Status Collective::AllReduce(double* data, int64_t count, Reduction reduction) {
+  return AllReduceAny(data, count, ReduceElement::kFloat64, reduction);
+}
+absl::Status Collective::AllReduce(int64_t* data, int64_t count, Reduction reduction) {
+  return AllReduceAny(data, count, ReduceElement::kInt64, reduction);
+}
+
+absl::Status Collective::Broadcast(void* data, int64_t bytes, int root) {
+  if (root < 0 || root >= world_) {
+    return Refuse(Kind::kBroadcast, absl::StrCat("root = ", root, " is not in [0, ", world_, ")"));
+  }
+  if (const std::string why = SizeProblem("bytes", bytes, 1, 1); !why.empty()) {
+    return Refuse(Kind::kBroadcast, why);
+  }
+  if (bytes > 0 && data == nullptr) return Refuse(Kind::kBroadcast, "data is null");
+  return Run(Kind::kBroadcast, [&](const Operation& operation) {
+    return bytes == 0 ? absl::OkStatus() : DoBroadcast(operation, data, bytes, root);
+  });
+}
+
+absl::Status Collective::Barrier() {
+  return Run(Kind::kBarrier, [&](const Operation& operation) { return DoBarrier(operation); });
+}
+
+absl::StatusOr<std::vector<uint64_t>> Collective::ExchangeSmall(std::span<const uint64_t> mine) {
+  const int64_t count = static_cast<int64_t>(mine.size());
+  if (count > kMaxExchangeWords) {
+    return Refuse(Kind::kExchange,
+                  absl::StrCat("mine.size() = ", count, " is above ", kMaxExchangeWords));
+  }
+  std::vector<uint64_t> words(count * world_);
+  const absl::Status status = Run(Kind::kExchange, [&](const Operation& operation) {
+    if (count == 0) return absl::OkStatus();
+    std::copy(mine.begin(), mine.end(), words.begin() + rank_ * count);
+    return DoExchange(operation, words.data(), count);
+  });
+  if (!status.ok()) return status;
+  return words;
+}
+
+}  // namespace nibble

@@ -1,0 +1,354 @@
+#include "worker/trainer/comm/gloo_mesh.h"
+
+#include <gloo/common/error.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <exception>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/trainer/comm/gloo_transfers.h"
+#include "worker/trainer/comm/rendezvous.h"
+#include "worker/trainer/comm/signal_block.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+using BufferPtr = std::unique_ptr<gloo::transport::UnboundBuffer>;
+
+constexpr uint64_t kFarewellTag = 0;
+constexpr uint64_t kIntroductionTag = 1;
+constexpr uint64_t kLifelineTag = 2;
+constexpr Milliseconds kInstant{1};
+constexpr Milliseconds kFarewellPatience{200};
+constexpr Milliseconds kSettle{10};
+
+// Gloo takes a negative time for its default and zero for ever.
+Milliseconds Left(Deadline deadline) {
+  const Deadline now = Clock::now();
+  return deadline > now ? std::chrono::ceil<Milliseconds>(deadline - now) : kInstant;
+}
+
+// Gloo's messages begin with "[file:line] " of its own source.
+std::string Reason(const std::exception& error) {
+  const std::string_view text = error.what();
+  const size_t end = text.front() == '[' ? text.find("] ") : std::string_view::npos;
+  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
+}
+
+// Lets Gloo use a rendezvous: scoped to an attempt, bounded by a deadline, and with the first
+// failure kept, since what Gloo throws on has only its text.
+class StoreForGloo final : public gloo::rendezvous::Store {
+ public:
+  StoreForGloo(RendezvousStore& store, std::string attempt, Deadline deadline)
+      : store_(store), attempt_(std::move(attempt)), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    Check(store_.Set(Scoped(key), {data.data(), data.size()}, deadline_));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const absl::StatusOr<std::string> value = store_.Get(Scoped(key), deadline_);
+    Check(value.status());
+    return {value->begin(), value->end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) (void)get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const Milliseconds&) override { wait(keys); }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  std::string Scoped(const std::string& key) const { return absl::StrCat(attempt_, "/gloo/", key); }
+  void Check(const absl::Status& status) {
+    status_.Update(status);
+    if (!status.ok()) throw gloo::Exception(std::string(status.message()));
+  }
+
+  RendezvousStore& store_;
+  const std::string attempt_;
+  const Deadline deadline_;
+  absl::Status status_;
+};
+
+// What ranks tell each other first: fixed in size, so that any version can read any other's.
+struct Introduction {
+  char magic[8];
+  uint64_t attempt;
+  int32_t rank;
+  int32_t world;
+};
+constexpr char kMagic[8] = {'n', 'i', 'b', 'c', 'o', 'm', 'm', '1'};
+
+uint64_t HashOf(std::string_view text) {  // FNV-1a, the same in every build
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+// The last message of a rank to each peer, into a receive that waits from the beginning.
+struct GlooMesh::Farewell {
+  enum Kind : int32_t { kNone, kFinished, kGaveUp };
+  int32_t kind = kNone;
+  int32_t culprit = -1;    // kGaveUp: the rank that it missed
+  uint64_t exchanges = 0;  // that it took part in
+};
+
+// Destroyed from the end: buffers before what they receive into and before their context.
+struct GlooMesh::Gloo {
+  WaitTicker ticker;
+  std::shared_ptr<gloo::transport::Device> device;
+  std::unique_ptr<gloo::rendezvous::Context> context;
+  // Per peer; the buffers are null for this rank.
+  std::vector<Farewell> arriving;   // where a farewell is received
+  std::vector<Farewell> farewells;  // kNone until it is known to have come
+  std::vector<BufferPtr> farewell_buffers;
+  // A receive that nothing ever answers: it fails when the connection does.
+  std::vector<char> nothing;
+  std::vector<BufferPtr> lifelines;
+};
+
+GlooMesh::GlooMesh(const Options& options, std::unique_ptr<Gloo> gloo)
+    : options_(options), gloo_(std::move(gloo)) {}
+
+absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& options,
+                                                            RendezvousStore& store,
+                                                            Deadline deadline) {
+  const BlockSigpipe block;
+  StoreForGloo rendezvous(store, options.attempt, deadline);
+  std::unique_ptr<Gloo> gloo;
+  try {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.interface.empty() ? options.bind_address : "";
+    attributes.iface = options.interface;
+    {
+      const BlockAllSignals in_new_threads;
+      gloo = std::make_unique<Gloo>();
+      gloo->device = gloo::transport::tcp::CreateDevice(attributes);
+    }
+    gloo->context = std::make_unique<gloo::rendezvous::Context>(options.rank, options.world);
+    // Gloo waits five times as long for a connection.
+    gloo->context->setTimeout(std::max(Left(deadline) / 5, kInstant));
+    gloo->context->connectFullMesh(rendezvous, gloo->device);
+    gloo->arriving.resize(options.world);
+    gloo->farewells.resize(options.world);
+    gloo->farewell_buffers.resize(options.world);
+    gloo->nothing.resize(options.world);
+    gloo->lifelines.resize(options.world);
+    for (int peer = 0; peer < options.world; ++peer) {
+      if (peer == options.rank) continue;
+      BufferPtr& farewell = gloo->farewell_buffers[peer];
+      farewell = gloo->context->createUnboundBuffer(&gloo->arriving[peer], sizeof(Farewell));
+      farewell->recv(peer, kFarewellTag);
+      BufferPtr& lifeline = gloo->lifelines[peer];
+      lifeline = gloo->context->createUnboundBuffer(&gloo->nothing[peer], 1);
+      lifeline->recv(peer, kLifelineTag);
+    }
+  } catch (const std::exception& error) {
+    const std::string where = options.interface.empty() ? options.bind_address : options.interface;
+    const std::string text = absl::StrCat("connecting rank ", options.rank, " of ", options.world,
+                                          " over ", where, ": ", Reason(error));
+    if (!rendezvous.status().ok()) return absl::Status(rendezvous.status().code(), text);
+    return Clock::now() < deadline ? absl::UnavailableError(text)
+                                   : absl::DeadlineExceededError(text);
+  }
+  std::unique_ptr<GlooMesh> mesh(new GlooMesh(options, std::move(gloo)));
+  if (const absl::Status status = mesh->Introduce(deadline); !status.ok()) return status;
+  return mesh;
+}
+
+absl::Status GlooMesh::Introduce(Deadline deadline) {
+  Introduction mine = {{}, HashOf(options_.attempt), options_.rank, options_.world};
+  std::copy(std::begin(kMagic), std::end(kMagic), mine.magic);
+  std::vector<Introduction> theirs(options_.world);
+  const absl::Status status =
+      Run(kIntroductionTag,
+          {.count = 1,
+           .window = 1,
+           .send = [&](int, int64_t) { return std::as_bytes(std::span(&mine, 1)); },
+           .receive = [&](int peer,
+                          int64_t) { return std::as_writable_bytes(std::span(&theirs[peer], 1)); },
+           .arrived = [](int64_t) {}},
+          Left(deadline));
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("introducing rank ", options_.rank, " of ",
+                                                    options_.world, ": ", status.message()));
+  }
+  for (int peer = 0; peer < options_.world; ++peer) {
+    const Introduction& they = theirs[peer];
+    if (peer == options_.rank) continue;
+    if (!std::equal(std::begin(kMagic), std::end(kMagic), they.magic) || they.rank != peer ||
+        they.world != options_.world || they.attempt != mine.attempt) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "who connected to rank ", options_.rank, " as rank ", peer, " of ", options_.world,
+          " says it is rank ", they.rank, " of ", they.world, ", of attempt ",
+          absl::Hex(they.attempt), " where this is ", absl::Hex(mine.attempt)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooMesh::Exchange(uint64_t tag, const Rows& rows) {
+  if (!open_) return absl::FailedPreconditionError("the connections were closed by a failure");
+  const BlockSigpipe block;
+  ++exchanges_;
+  return Run(tag, rows, options_.timeout);
+}
+
+absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout) {
+  Transfers transfers(*gloo_->context, gloo_->ticker, tag);
+  const int world = options_.world;
+  int peer = -1;  // whom we deal with
+  bool timed_out = false;
+  // Each rank begins with its successor, so that not all send to the same one.
+  const auto for_each_peer = [&](auto&& act) {
+    for (int i = 1; i < world; ++i) {
+      peer = (options_.rank + i) % world;
+      act(peer);
+    }
+  };
+  const auto post = [&](int64_t row) {
+    for_each_peer([&](int p) { transfers.Receive(p, rows.receive(p, row)); });
+    for_each_peer([&](int p) { transfers.Send(p, rows.send(p, row)); });
+  };
+  const auto throw_if_lost = [&](int p) {
+    if (Lost(p)) throw gloo::IoException("its connection has closed");
+  };
+  Deadline deadline = Clock::now() + timeout;
+  const auto look = [&] {
+    timed_out = Clock::now() >= deadline;
+    if (timed_out) throw gloo::IoException("timed out");
+    const int waiting_for = peer;
+    for_each_peer(throw_if_lost);
+    peer = waiting_for;
+  };
+  try {
+    // A group that has lost a rank does not go on without it, even where it could.
+    for_each_peer(throw_if_lost);
+    for (int64_t row = 0; row < std::min(rows.window, rows.count); ++row) post(row);
+    for (int64_t row = 0; row < rows.count; ++row) {
+      for_each_peer([&](int p) { transfers.AwaitIn(p, look); });
+      rows.arrived(row);
+      for_each_peer([&](int p) { transfers.AwaitOut(p, look); });
+      if (row + rows.window < rows.count) post(row + rows.window);
+      deadline = Clock::now() + timeout;
+    }
+  } catch (const std::exception& error) {
+    const absl::Status status =
+        timed_out ? FailAsLate(transfers, peer, timeout) : FailAsLost(peer, Reason(error));
+    transfers.Clear();
+    Disconnect();
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+bool GlooMesh::Lost(int peer) {
+  gloo::transport::UnboundBuffer& lifeline = *gloo_->lifelines[peer];
+  try {
+    // An aborted wait ends at once; it throws if the connection has failed before.
+    lifeline.abortWaitRecv();
+    (void)lifeline.waitRecv(options_.timeout);
+    return false;
+  } catch (const std::exception&) {
+    // A rank that has done its part in this exchange may be gone by now.
+    const Farewell& farewell = HearFarewell(peer);
+    return farewell.kind != Farewell::kFinished || farewell.exchanges < exchanges_;
+  }
+}
+
+// The connection has failed: the farewell is there by now or never will be.
+const GlooMesh::Farewell& GlooMesh::HearFarewell(int peer) {
+  Farewell& farewell = gloo_->farewells[peer];
+  if (farewell.kind != Farewell::kNone) return farewell;
+  try {
+    if (gloo_->farewell_buffers[peer]->waitRecv(kInstant)) farewell = gloo_->arriving[peer];
+  } catch (const std::exception&) {
+    // It did not leave in good order.
+  }
+  return farewell;
+}
+
+absl::Status GlooMesh::FailAsLate(Transfers& transfers, int peer, Milliseconds timeout) {
+  SendFarewells({Farewell::kGaveUp, peer, exchanges_});
+  std::vector<int> missing = transfers.Unfinished();
+  if (missing.empty()) missing.push_back(peer);
+  return absl::DeadlineExceededError(
+      absl::StrCat("no answer from ", NameRanks(missing), " within ", timeout.count(), " ms"));
+}
+
+absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
+  // The first to be noticed need not be the first that went: the cause may be a moment behind.
+  std::this_thread::sleep_for(kSettle);
+  std::vector<int> lost;
+  std::string others;
+  int culprit = -1;
+  for (int p = 0; p < options_.world; ++p) {
+    if (p == options_.rank || (p != peer && !Lost(p))) continue;
+    const Farewell& farewell = HearFarewell(p);
+    if (farewell.kind == Farewell::kNone) {
+      lost.push_back(p);
+    } else if (farewell.kind == Farewell::kFinished) {
+      absl::StrAppend(&others, "; rank ", p, " has left after ", farewell.exchanges, " exchanges");
+    } else {
+      absl::StrAppend(&others, "; rank ", p, " gave up, missing rank ", farewell.culprit);
+      culprit = farewell.culprit;
+    }
+  }
+  if (!lost.empty()) culprit = lost[0];
+  SendFarewells({Farewell::kGaveUp, culprit < 0 ? peer : culprit, exchanges_});
+  if (lost.empty()) return absl::UnavailableError(others.substr(2));
+  return absl::UnavailableError(absl::StrCat("lost ", NameRanks(lost), " (", what, ")", others));
+}
+
+// Not by closeConnections, which would reset them and so take back what was sent last.
+void GlooMesh::Disconnect() {
+  open_ = false;
+  gloo_->lifelines.clear();
+  gloo_->farewell_buffers.clear();
+  gloo_->context.reset();
+}
+
+void GlooMesh::SendFarewells(const Farewell& farewell) {
+  const Deadline deadline = Clock::now() + kFarewellPatience;
+  std::vector<BufferPtr> sent(options_.world);
+  Farewell copy = farewell;
+  // A peer that cannot be told is gone already, or will see the connection close.
+  const auto for_each_peer = [&](auto&& act) {
+    for (int peer = 0; peer < options_.world; ++peer) {
+      if (peer == options_.rank) continue;
+      try {
+        act(peer);
+      } catch (const std::exception&) {
+        sent[peer] = nullptr;
+      }
+    }
+  };
+  for_each_peer([&](int peer) {
+    sent[peer] = gloo_->context->createUnboundBuffer(&copy, sizeof(copy));
+    sent[peer]->send(peer, kFarewellTag);
+  });
+  for_each_peer([&](int peer) {
+    if (sent[peer] == nullptr) return;
+    while (Clock::now() < deadline && !gloo_->ticker.WaitOut(*sent[peer])) {
+    }
+  });
+}
+
+GlooMesh::~GlooMesh() {
+  const BlockSigpipe block;
+  if (open_) SendFarewells({Farewell::kFinished, -1, exchanges_});
+}
+
+}  // namespace nibble

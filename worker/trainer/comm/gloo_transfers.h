@@ -1,0 +1,90 @@
+// The messages of one exchange over Gloo that are under way, and waits for them that end.
+//
+// Gloo tells a receiver that the connection has failed unless part of the message is there already;
+// such a wait would last until Gloo's own timeout, which closes every connection of the group. So
+// no wait here is left to Gloo: a WaitTicker interrupts it at a steady pace, and whoever waits
+// looks around each time.
+//
+// Everything here may throw what Gloo throws. Ownership: borrows context, ticker and the memory of
+// the messages. Thread-safety: one thread at a time; the ticker has a thread of its own.
+#ifndef NIBBLE_WORKER_TRAINER_COMM_GLOO_TRANSFERS_H_
+#define NIBBLE_WORKER_TRAINER_COMM_GLOO_TRANSFERS_H_
+
+#include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace nibble {
+
+class WaitTicker {
+ public:
+  static constexpr std::chrono::milliseconds kTick{50};
+
+  WaitTicker();
+  ~WaitTicker();
+  WaitTicker(const WaitTicker&) = delete;
+  WaitTicker& operator=(const WaitTicker&) = delete;
+
+  // Waits for a receive into, or a send from, this buffer; false if a tick came first.
+  bool WaitIn(gloo::transport::UnboundBuffer& buffer);
+  bool WaitOut(gloo::transport::UnboundBuffer& buffer);
+
+ private:
+  class Watch;
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable stopping_;
+  // Guarded by mutex_.
+  gloo::transport::UnboundBuffer* in_ = nullptr;
+  gloo::transport::UnboundBuffer* out_ = nullptr;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class Transfers {
+ public:
+  Transfers(gloo::Context& context, WaitTicker& ticker, uint64_t tag)
+      : context_(context), ticker_(ticker), tag_(tag), peers_(context.size) {}
+
+  // Empty spans are no messages.
+  void Send(int peer, std::span<const std::byte> message);
+  void Receive(int peer, std::span<std::byte> message);
+
+  // Waits for the oldest message from or to this peer, if there is one; `look` is called at each
+  // tick and ends the wait by throwing.
+  void AwaitIn(int peer, absl::FunctionRef<void()> look);
+  void AwaitOut(int peer, absl::FunctionRef<void()> look);
+
+  // At the end of an exchange that failed: the peers whose messages have not all passed. Closes
+  // every connection of the group.
+  std::vector<int> Unfinished();
+  void Clear() { peers_.clear(); }
+
+ private:
+  using BufferPtr = std::unique_ptr<gloo::transport::UnboundBuffer>;
+  struct Peer {
+    std::deque<BufferPtr> in, out;
+  };
+
+  gloo::Context& context_;
+  WaitTicker& ticker_;
+  const uint64_t tag_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_COMM_GLOO_TRANSFERS_H_

@@ -1,0 +1,292 @@
+#include "worker/trainer/comm/launch_local.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/trainer/comm/rendezvous.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kThisProgram[] = "/proc/self/exe";
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+absl::Status SystemError(const std::string& what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("launching ranks: ", what));
+}
+
+// While alive, the forwarded signals come as messages of fd() instead of striking.
+class SignalsAsMessages {
+ public:
+  SignalsAsMessages() {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (const int signal : kForwarded) (void)sigaddset(&set, signal);
+    (void)pthread_sigmask(SIG_BLOCK, &set, &before_);
+    fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  ~SignalsAsMessages() {
+    if (fd_ >= 0) (void)close(fd_);
+    (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalsAsMessages(const SignalsAsMessages&) = delete;
+  SignalsAsMessages& operator=(const SignalsAsMessages&) = delete;
+  int fd() const { return fd_; }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_;
+  int fd_;
+};
+
+// One running rank; reaped and its process group gone when this is.
+class RankProcess {
+ public:
+  RankProcess() = default;
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+  ~RankProcess() {
+    if (pid_ > 0) {
+      Signal(SIGKILL);
+      (void)Reap();
+    }
+  }
+
+  absl::Status Start(const std::vector<std::string>& arguments, const sigset_t& signals);
+  bool running() const { return pid_ > 0; }
+  int fd() const { return fd_; }  // readable once it has ended
+  // Also to what it has started itself.
+  void Signal(int signal) const { (void)kill(-pid_, signal); }
+
+  // Waits for the end. What the rank has started and left behind is killed while its group cannot
+  // be anyone else's yet.
+  RankExit Reap() {
+    siginfo_t info;
+    while (waitid(P_PID, pid_, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+    Signal(SIGKILL);
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (fd_ >= 0) (void)close(fd_);
+    pid_ = fd_ = -1;
+    return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+            .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int fd_ = -1;
+};
+
+absl::Status RankProcess::Start(const std::vector<std::string>& arguments,
+                                const sigset_t& signals) {
+  // Everything the child needs is made before the fork: between fork and exec it may only call
+  // what is safe in a signal handler.
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  int report[2];  // closed by a successful exec, or brings its errno
+  if (pipe2(report, O_CLOEXEC) != 0) return SystemError("pipe");
+  const absl::Cleanup close_report = [&report] { (void)close(report[0]); };
+  const pid_t launcher = getpid();
+  pid_ = fork();
+  if (pid_ < 0) {
+    const absl::Status status = SystemError("fork");
+    (void)close(report[1]);
+    return status;
+  }
+  if (pid_ == 0) {
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(127);  // it died before the line above
+    (void)pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+    (void)execv(kThisProgram, argv.data());
+    const int error = errno;
+    (void)!write(report[1], &error, sizeof(error));
+    _exit(127);
+  }
+  (void)setpgid(pid_, pid_);  // in both, so that the group is there whoever comes first
+  (void)close(report[1]);
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = read(report[0], &error, sizeof(error))) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof(error)) {
+    errno = error;
+    return SystemError(absl::StrCat("exec of ", arguments[0]));
+  }
+  // The library's own wrapper is not declared for C++ in Debian 12.
+  fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  if (fd_ < 0) return SystemError("pidfd_open");
+  return absl::OkStatus();
+}
+
+// The ranks of a launch, from the first start to the last end.
+class Launch {
+ public:
+  Launch(int ranks, std::chrono::milliseconds grace, const SignalsAsMessages& signals)
+      : grace_(grace), signals_(signals), processes_(ranks) {
+    result_.ranks.resize(ranks);
+  }
+
+  absl::Status Start(const LaunchOptions& options, const std::string& program,
+                     const std::string& directory) {
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      std::vector<std::string> arguments = {program};
+      arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
+      arguments.insert(arguments.end(),
+                       {"--rank", absl::StrCat(rank), "--world", absl::StrCat(options.ranks),
+                        "--rendezvous", absl::StrCat(Rendezvous::kFilePrefix, directory)});
+      const absl::Status status = processes_[rank].Start(arguments, signals_.before());
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<LaunchResult> WaitForAll() {
+    std::vector<pollfd> polls;
+    while (true) {
+      polls.assign(1, {signals_.fd(), POLLIN, 0});
+      for (const RankProcess& process : processes_) polls.push_back({process.fd(), POLLIN, 0});
+      if (!std::any_of(processes_.begin(), processes_.end(),
+                       [](const RankProcess& process) { return process.running(); })) {
+        return result_;
+      }
+      if (poll(polls.data(), polls.size(), Timeout()) < 0 && errno != EINTR) {
+        return SystemError("poll");
+      }
+      if (polls[0].revents != 0) Forward();
+      Collect(polls);
+      if (kill_at_ && Clock::now() >= *kill_at_) {
+        SignalAll(SIGKILL);
+        kill_at_.reset();
+      }
+    }
+  }
+
+ private:
+  int Timeout() const {
+    if (!kill_at_) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - Clock::now());
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
+  }
+
+  void SignalAll(int signal) const {
+    for (const RankProcess& process : processes_) {
+      if (process.running()) process.Signal(signal);
+    }
+  }
+
+  void Forward() {
+    signalfd_siginfo info;
+    while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
+      result_.forwarded_signal = static_cast<int>(info.ssi_signo);
+      SignalAll(result_.forwarded_signal);
+    }
+  }
+
+  void Collect(const std::vector<pollfd>& polls) {
+    const bool stopping = result_.first_failed >= 0;
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      if (!processes_[rank].running() || polls[rank + 1].revents == 0) continue;
+      RankExit& exit = result_.ranks[rank];
+      exit = processes_[rank].Reap();
+      exit.stopped = stopping;
+      if (stopping || exit.ok()) continue;
+      // Of those that have ended by now, one that was killed is rather a cause, and one that gave
+      // up with an exit code a consequence.
+      const int first = result_.first_failed;
+      if (first < 0 || (result_.ranks[first].signal == 0 && exit.signal != 0)) {
+        result_.first_failed = static_cast<int>(rank);
+      }
+    }
+    if (!stopping && result_.first_failed >= 0) {
+      SignalAll(SIGTERM);
+      kill_at_ = Clock::now() + grace_;
+    }
+  }
+
+  const std::chrono::milliseconds grace_;
+  const SignalsAsMessages& signals_;
+  std::vector<RankProcess> processes_;
+  LaunchResult result_;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace
+
+bool LaunchResult::ok() const {
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankExit& exit) { return exit.ok(); });
+}
+
+std::string LaunchResult::Describe() const {
+  if (ok()) return absl::StrCat("all ", ranks.size(), " ranks succeeded");
+  std::vector<int> stopped;
+  std::string text;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankExit& exit = ranks[rank];
+    if (exit.stopped) {
+      stopped.push_back(static_cast<int>(rank));
+    } else if (!exit.ok()) {
+      absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", rank);
+      if (exit.signal != 0) {
+        absl::StrAppend(&text, " was killed by signal ", exit.signal, " (", strsignal(exit.signal),
+                        ")");
+      } else {
+        absl::StrAppend(&text, " ended with exit code ", exit.exit_code);
+      }
+    }
+  }
+  if (!stopped.empty()) {
+    absl::StrAppend(&text, "; ", NameRanks(stopped),
+                    stopped.size() == 1 ? " was stopped" : " were stopped");
+  }
+  return text;
+}
+
+absl::StatusOr<LaunchResult> LaunchLocal(const LaunchOptions& options) {
+  if (options.ranks < 1 || options.ranks > kMaxLocalRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks = ", options.ranks, " is not in [1, ", kMaxLocalRanks, "]"));
+  }
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink(kThisProgram, error).string();
+  if (error) {
+    return absl::InternalError(absl::StrCat("reading ", kThisProgram, ": ", error.message()));
+  }
+  std::string directory =
+      (std::filesystem::temp_directory_path(error) / "nibble-ranks-XXXXXX").string();
+  if (error || mkdtemp(directory.data()) == nullptr) {
+    return SystemError(absl::StrCat("making the directory ", directory));
+  }
+  const absl::Cleanup remove_directory = [&] { std::filesystem::remove_all(directory, error); };
+  const SignalsAsMessages signals;
+  if (signals.fd() < 0) return SystemError("signalfd");
+  Launch launch(options.ranks, options.grace, signals);
+  const absl::Status status = launch.Start(options, program, directory);
+  if (!status.ok()) return status;
+  return launch.WaitForAll();
+}
+
+}  // namespace nibble

@@ -1,0 +1,333 @@
+#include "worker/trainer/loop/run_job.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/layers/cpu_layer_ops.h"
+#include "kernels/gemm/cpu_gemm.h"
+#include "worker/trainer/data/prefetcher.h"
+#include "worker/trainer/loop/job_data.h"
+#include "worker/trainer/loop/run_events.h"
+#include "worker/trainer/loop/trainer.h"
+#include "worker/trainer/report/event_log.h"
+#include "worker/trainer/report/progress.h"
+#include "worker/trainer/report/terminal.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kBatchesAhead = 2;
+constexpr double kPlainLineSeconds = 10;
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The CPU's device, whole.
+struct CpuDevice {
+  static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads) {
+    auto device = std::make_unique<CpuDevice>();
+    absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create({.threads = threads});
+    if (!backend.ok()) return backend.status();
+    device->backend = *std::move(backend);
+    absl::StatusOr<std::unique_ptr<CpuGemm>> gemm = CpuGemm::Create(device->backend->pool(), {});
+    if (!gemm.ok()) return gemm.status();
+    device->gemm = *std::move(gemm);
+    device->ops = std::make_unique<CpuLayerOps>(device->backend->pool());
+    return device;
+  }
+  Device device() { return {*backend, *gemm, *ops}; }
+
+  std::unique_ptr<CpuBackend> backend;
+  std::unique_ptr<CpuGemm> gemm;
+  std::unique_ptr<CpuLayerOps> ops;
+};
+
+// A loss of the log is no reason to lose the run: it is said once and training goes on.
+class Reporter {
+ public:
+  Reporter(std::unique_ptr<EventLog> log, std::unique_ptr<Progress> progress)
+      : log_(std::move(log)), progress_(std::move(progress)) {}
+
+  template <class Event>
+  void Write(const Event& event) {
+    if (log_ == nullptr) return;
+    const absl::Status status = log_->Write(event);
+    if (status.ok() || log_failed_) return;
+    log_failed_ = true;
+    Note(absl::StrCat("event log: ", std::string(status.message()), "; training goes on"));
+  }
+  void Note(const std::string& text) {
+    if (progress_ != nullptr) progress_->Note(text);
+  }
+  Progress* progress() { return progress_.get(); }
+  bool speaks() const { return log_ != nullptr; }
+
+ private:
+  std::unique_ptr<EventLog> log_;
+  std::unique_ptr<Progress> progress_;
+  bool log_failed_ = false;
+};
+
+absl::StatusOr<Reporter> MakeReporter(const JobSpec& spec, const std::string& directory,
+                                      bool speaks, const RunOptions& options) {
+  if (!speaks) return Reporter(nullptr, nullptr);
+  absl::StatusOr<std::unique_ptr<EventLog>> log =
+      EventLog::Open(absl::StrCat(directory, "/", kEventLogFile), absl::Now);
+  if (!log.ok()) return log.status();
+  std::unique_ptr<Progress> progress;
+  if (options.progress != nullptr) {
+    progress = std::make_unique<Progress>(
+        Progress::Options{.terminal = options.terminal,
+                          .columns = [] { return TerminalColumns(STDERR_FILENO); },
+                          .clock = SteadySeconds,
+                          .line_steps = spec.metrics.log_every,
+                          .line_seconds = kPlainLineSeconds},
+        *options.progress);
+  }
+  return Reporter(*std::move(log), std::move(progress));
+}
+
+class Run {
+ public:
+  Run(const JobSpec& spec, Collective& collective, const RunOptions& options)
+      : spec_(spec), collective_(collective), options_(options) {}
+
+  absl::StatusOr<RunSummary> Execute();
+
+ private:
+  absl::Status Prepare();
+  absl::Status TrainAll();
+  absl::Status ValidateAll();
+  void ReportStep(const StepReport& report);
+  // Whether any rank was asked to stop; all ranks learn the same.
+  absl::StatusOr<bool> AgreeOnStop();
+
+  const JobSpec& spec_;
+  Collective& collective_;
+  const RunOptions& options_;
+  std::string directory_;
+  std::optional<Reporter> reporter_;
+  std::optional<JobData> data_;
+  std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<Trainer> trainer_;
+  RunSummary summary_;
+  double began_ = 0;
+  // Since the last step event.
+  double logged_at_ = 0;
+  int64_t tokens_since_ = 0;
+  int64_t revision_ = 0;
+};
+
+absl::Status Run::Prepare() {
+  directory_ = OutputDirectory(spec_);
+  absl::Status status;
+  if (collective_.rank() == 0) {
+    std::error_code error;
+    std::filesystem::create_directories(directory_, error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("output.directory: cannot make ", directory_, ": ", error.message()));
+    }
+    status = JobData::Prepare(spec_, directory_);
+    if (!status.ok()) return status;
+  }
+  // The others find the shards that rank 0 has made.
+  status = collective_.Barrier();
+  if (!status.ok()) return status;
+  absl::StatusOr<Reporter> reporter =
+      MakeReporter(spec_, directory_, collective_.rank() == 0, options_);
+  if (!reporter.ok()) return reporter.status();
+  reporter_.emplace(*std::move(reporter));
+  absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
+  if (!data.ok()) return data.status();
+  data_.emplace(*std::move(data));
+
+  absl::StatusOr<std::unique_ptr<CpuDevice>> device =
+      CpuDevice::Create(static_cast<int>(spec_.resources.threads));
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+  const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
+  if (!outline.ok()) return outline.status();
+  absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
+      device_->backend->memory(), *outline, spec_.training.seed, collective_.world());
+  if (!parameters.ok()) return parameters.status();
+  parameters_ = *std::move(parameters);
+  absl::StatusOr<std::unique_ptr<Trainer>> trainer =
+      Trainer::Create(spec_, {.device = device_->device(),
+                              .collective = collective_,
+                              .parameters = *parameters_,
+                              .clock = SteadySeconds});
+  if (!trainer.ok()) return trainer.status();
+  trainer_ = *std::move(trainer);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Run::AgreeOnStop() {
+  const uint64_t mine = options_.stop->load(std::memory_order_relaxed) ? 1 : 0;
+  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall({&mine, 1});
+  if (!all.ok()) return all.status();
+  for (const uint64_t word : *all) {
+    if (word != 0) return true;
+  }
+  return false;
+}
+
+void Run::ReportStep(const StepReport& report) {
+  if (!reporter_->speaks()) return;
+  const Timeline& timeline = trainer_->timeline();
+  const Revision& revision = timeline.At(report.step);
+  if (revision.number != revision_) {
+    const RevisionEvent event = RevisionOf(timeline, revision, trainer_->outline());
+    reporter_->Write(event);
+    if (revision_ != 0) {
+      reporter_->Note(absl::StrCat("recipe revision ", revision.number, " in force from step ",
+                                   revision.first_step, event.changes.empty() ? "" : ": ",
+                                   event.changes.empty() ? "" : event.changes.front()));
+    }
+    revision_ = revision.number;
+  }
+  if (std::optional<GuardEvent> guard = GuardOf(report, spec_.guards); guard.has_value()) {
+    reporter_->Write(*guard);
+    reporter_->Note(absl::StrCat("step ", report.step, ": ", guard->guard, " guard ", guard->action,
+                                 ": ", guard->detail));
+  }
+  tokens_since_ += report.tokens;
+  const bool last = report.step + 1 == spec_.training.steps;
+  if (report.step % spec_.metrics.log_every == 0 || last) {
+    const double now = SteadySeconds();
+    const double seconds = now - logged_at_;
+    reporter_->Write(
+        StepOf(report, seconds > 0 ? static_cast<double>(tokens_since_) / seconds : 0.0));
+    logged_at_ = now;
+    tokens_since_ = 0;
+  }
+  for (const PrecisionEvent& event :
+       PrecisionOf(report, trainer_->outline(), trainer_->timeline())) {
+    reporter_->Write(event);
+  }
+  if (reporter_->progress() != nullptr) {
+    reporter_->progress()->StepDone({.step = report.step,
+                                     .tokens = report.tokens,
+                                     .loss = report.loss,
+                                     .learning_rate = report.learning_rate,
+                                     .revision = report.revision,
+                                     .recipe = revision.recipe.preset,
+                                     .updated = report.updated});
+  }
+}
+
+absl::Status Run::ValidateAll() {
+  const double begin = SteadySeconds();
+  for (const NamedValidation& validation : data_->validation()) {
+    const double set_begin = SteadySeconds();
+    const int64_t batches = validation.set.batches();
+    const absl::StatusOr<double> loss = trainer_->Validate(
+        [&](int64_t step, int64_t micro) {
+          return validation.set.Build({.step = step,
+                                       .rank = collective_.rank(),
+                                       .world = collective_.world(),
+                                       .micro = micro,
+                                       .micros = trainer_->micro_batches()});
+        },
+        batches);
+    if (!loss.ok()) return loss.status();
+    reporter_->Write(ValidationEvent{.step = trainer_->next_step(),
+                                     .set = validation.name,
+                                     .loss = *loss,
+                                     .batches = batches,
+                                     .revision = revision_,
+                                     .seconds = SteadySeconds() - set_begin});
+    if (reporter_->progress() != nullptr) {
+      reporter_->progress()->ValidationDone(validation.name, *loss);
+    }
+  }
+  logged_at_ += SteadySeconds() - begin;
+  return absl::OkStatus();
+}
+
+absl::Status Run::TrainAll() {
+  const int64_t micros = trainer_->micro_batches();
+  Prefetcher prefetcher(
+      [&](int64_t number) {
+        return data_->training().Build({.step = number / micros,
+                                        .rank = collective_.rank(),
+                                        .world = collective_.world(),
+                                        .micro = number % micros,
+                                        .micros = micros});
+      },
+      trainer_->next_step() * micros, kBatchesAhead, SteadyNanos);
+  const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
+  const int64_t every = spec_.training.validate_every;
+  while (trainer_->next_step() < spec_.training.steps) {
+    const absl::StatusOr<bool> stop = AgreeOnStop();
+    if (!stop.ok()) return stop.status();
+    if (*stop) {
+      summary_.reason = "stopped";
+      return absl::OkStatus();
+    }
+    StepReport report;
+    const absl::Status status = trainer_->Step(batches, report);
+    if (status.ok() || absl::IsAborted(status)) ReportStep(report);
+    if (!status.ok()) return status;
+    ++summary_.steps;
+    summary_.loss = report.loss;
+    if (!report.updated) ++summary_.skipped_steps;
+    const int64_t next = trainer_->next_step();
+    if (next == spec_.training.steps || (every > 0 && next % every == 0)) {
+      if (absl::Status valid = ValidateAll(); !valid.ok()) return valid;
+    }
+  }
+  summary_.reason = "completed";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunSummary> Run::Execute() {
+  absl::Status status = Prepare();
+  if (!status.ok()) return status;
+  began_ = logged_at_ = SteadySeconds();
+  reporter_->Write(StartOf(spec_, trainer_->outline(), trainer_->next_step(),
+                           device_->backend->pool().threads()));
+  if (reporter_->progress() != nullptr) {
+    reporter_->progress()->Start(trainer_->next_step(), spec_.training.steps);
+  }
+  status = TrainAll();
+  if (!status.ok()) {
+    reporter_->Write(ErrorEvent{.step = trainer_->next_step(),
+                                .code = absl::StatusCodeToString(status.code()),
+                                .message = std::string(status.message())});
+    return status;
+  }
+  const double seconds = SteadySeconds() - began_;
+  const int64_t tokens = summary_.steps * TokensPerStep(spec_);
+  reporter_->Write(
+      FinishEvent{.steps = trainer_->next_step(),
+                  .tokens = trainer_->next_step() * TokensPerStep(spec_),
+                  .loss = summary_.loss,
+                  .skipped_steps = summary_.skipped_steps,
+                  .seconds = seconds,
+                  .tokens_per_second = seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0,
+                  .reason = summary_.reason});
+  return summary_;
+}
+
+}  // namespace
+
+absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
+                                  const RunOptions& options) {
+  if (absl::Status status = Validate(spec); !status.ok()) return status;
+  return Run(spec, collective, options).Execute();
+}
+
+}  // namespace nibble

@@ -1,0 +1,42 @@
+// A whole training run of one rank: data, steps, validation, events, progress. Rank 0 speaks for
+// all: it alone writes the event log and shows progress.
+//
+// Ownership: owns what it makes. Thread-safety: one run per process at a time; `stop` may be set
+// from a signal handler or another thread.
+#ifndef NIBBLE_WORKER_TRAINER_LOOP_RUN_JOB_H_
+#define NIBBLE_WORKER_TRAINER_LOOP_RUN_JOB_H_
+
+#include <atomic>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "job/job_spec.h"
+#include "worker/trainer/comm/collective.h"
+
+namespace nibble {
+
+struct RunOptions {
+  // Set to stop after the step that runs; all ranks stop at the same one. Not null.
+  const std::atomic<bool>* stop = nullptr;
+  // Where progress goes, on rank 0; null: nowhere.
+  std::ostream* progress = nullptr;
+  bool terminal = false;  // progress is one
+};
+
+struct RunSummary {
+  int64_t steps = 0;  // done
+  int64_t skipped_steps = 0;
+  double loss = 0;     // of the last step
+  std::string reason;  // "completed", "stopped"
+};
+
+// `spec` is valid and of collective.world() ranks. Writes to OutputDirectory(spec). An error of
+// training is in the event log, too.
+absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
+                                  const RunOptions& options);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_LOOP_RUN_JOB_H_

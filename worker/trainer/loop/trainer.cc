@@ -1,0 +1,285 @@
+#include "worker/trainer/loop/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/schedule.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kMostBadOperands = 3;
+
+absl::Status AllocateInts(Memory& memory, int64_t n, Buffer& out) {
+  absl::StatusOr<Buffer> buffer = memory.Allocate(static_cast<size_t>(n) * sizeof(int32_t));
+  if (!buffer.ok()) return buffer.status();
+  out = *std::move(buffer);
+  return absl::OkStatus();
+}
+
+// Adds the time since the last mark to one of the report's parts.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Trainer::Clock& clock) : clock_(clock), begin_(clock()), mark_(begin_) {}
+  void Lap(double& part) {
+    const double now = clock_();
+    part += now - mark_;
+    mark_ = now;
+  }
+  double total() const { return mark_ - begin_; }
+
+ private:
+  const Trainer::Clock& clock_;
+  double begin_, mark_;
+};
+
+int64_t CountingTargets(const Batch& batch) {
+  return static_cast<int64_t>(batch.targets.size()) -
+         std::count(batch.targets.begin(), batch.targets.end(), kIgnoredTarget);
+}
+
+}  // namespace
+
+Trainer::Trainer(const JobSpec& spec, const Options& options)
+    : spec_(spec),
+      options_(options),
+      micro_batches_(SequencesPerRank(spec) / MicroBatch(spec)),
+      tokens_(MicroBatch(spec) * spec.data.sequence),
+      timeline_(MakeTimeline(spec)) {
+  if (spec.guards.spike != SpikePolicy::kOff) {
+    guard_.emplace(
+        SpikeGuard::Options{.z = spec.guards.spike_z, .window = spec.guards.spike_window});
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
+                                                         const Options& options) {
+  if (spec.resources.ranks != options.collective.world()) {
+    return absl::InvalidArgumentError(absl::StrCat("resources.ranks: ", spec.resources.ranks,
+                                                   ", but the group has ",
+                                                   options.collective.world()));
+  }
+  std::unique_ptr<Trainer> trainer(new Trainer(spec, options));
+  const OptimizerSpec& o = spec.optimizer;
+  absl::StatusOr<std::unique_ptr<ShardedAdamW>> optimizer =
+      ShardedAdamW::Create(options.device, options.parameters, options.collective,
+                           {.beta1 = static_cast<float>(o.beta1),
+                            .beta2 = static_cast<float>(o.beta2),
+                            .epsilon = static_cast<float>(o.epsilon),
+                            .weight_decay = static_cast<float>(o.weight_decay),
+                            .clip_norm = static_cast<float>(o.clip_norm)});
+  if (!optimizer.ok()) return optimizer.status();
+  trainer->optimizer_ = *std::move(optimizer);
+
+  Memory& memory = options.device.memory();
+  const int64_t tokens = trainer->tokens_;
+  absl::Status status = AllocateInts(memory, tokens, trainer->token_ids_);
+  if (status.ok()) status = AllocateInts(memory, tokens, trainer->targets_);
+  if (status.ok()) status = AllocateInts(memory, tokens, trainer->doc_begin_);
+  if (status.ok()) status = AllocateFloats(memory, tokens, trainer->loss_);
+  if (status.ok()) status = trainer->SetRecipe(0);
+  if (!status.ok()) return status;
+  trainer->host_loss_.resize(tokens);
+  return trainer;
+}
+
+absl::Status Trainer::SetRecipe(int64_t step) {
+  const Revision& revision = timeline_.At(step);
+  if (revision.number == revision_) return absl::OkStatus();
+  absl::StatusOr<ResolvedRecipe> recipe = Resolve(revision.recipe, outline(), tokens_);
+  if (!recipe.ok()) return recipe.status();
+  if (model_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(
+        options_.device, options_.parameters, *recipe,
+        {.activations =
+             spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
+         .sequences = MicroBatch(spec_),
+         .length = spec_.data.sequence,
+         .recompute = spec_.training.recompute == JobRecompute::kBlocks});
+    if (!model.ok()) return model.status();
+    model_ = *std::move(model);
+  } else if (absl::Status status = model_->SetRecipe(*recipe); !status.ok()) {
+    return status;
+  }
+  revision_ = revision.number;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::LoadBatch(const Batch& batch) {
+  if (batch.sequences != MicroBatch(spec_) || batch.length != spec_.data.sequence) {
+    return absl::InvalidArgumentError(absl::StrCat("micro-batch of [", batch.sequences, ", ",
+                                                   batch.length, "], not [", MicroBatch(spec_),
+                                                   ", ", spec_.data.sequence, "]"));
+  }
+  Memory& memory = options_.device.memory();
+  const size_t bytes = static_cast<size_t>(tokens_) * sizeof(int32_t);
+  absl::Status status = memory.CopyIn(token_ids_.data(), batch.tokens.data(), bytes);
+  if (status.ok()) status = memory.CopyIn(targets_.data(), batch.targets.data(), bytes);
+  if (status.ok()) status = memory.CopyIn(doc_begin_.data(), batch.doc_begin.data(), bytes);
+  return status;
+}
+
+StepContext Trainer::ContextFor(int64_t step, int64_t micro) const {
+  const int64_t before = options_.collective.rank() * micro_batches_ + micro;
+  return {.seed = spec_.training.seed,
+          .step = step,
+          .layout = {.sequences = MicroBatch(spec_),
+                     .length = spec_.data.sequence,
+                     .doc_begin = doc_begin_.data<int32_t>()},
+          .first_token = before * tokens_,
+          .batch_tokens = TokensPerStep(spec_),
+          .first_micro_batch = micro == 0};
+}
+
+absl::StatusOr<double> Trainer::SumLosses() {
+  absl::Status status = options_.device.backend.Synchronize();
+  if (status.ok()) {
+    status = options_.device.memory().CopyOut(host_loss_.data(), loss_.data(),
+                                              host_loss_.size() * sizeof(float));
+  }
+  if (!status.ok()) return status;
+  double sum = 0;
+  for (const float loss : host_loss_) sum += loss;
+  return sum;
+}
+
+absl::Status Trainer::FindBadOperands(StepReport& report, int64_t& bad) {
+  std::vector<OperandFigures> figures;
+  absl::Status status = model_->ReadFigures(figures);
+  if (!status.ok()) return status;
+  for (const OperandFigures& f : figures) {
+    if (f.head.non_finite == 0) continue;
+    bad += static_cast<int64_t>(f.head.non_finite);
+    if (report.bad_operands.size() < kMostBadOperands) {
+      report.bad_operands.push_back({.linear = outline().linears[f.linear].name,
+                                     .role = f.role,
+                                     .count = static_cast<int64_t>(f.head.non_finite)});
+    }
+  }
+  report.figures = std::move(figures);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& report,
+                                      double& loss_sum, double& targets, int64_t& bad) {
+  Stopwatch watch(options_.clock);
+  StepSeconds& seconds = report.seconds;
+  const int64_t every = spec_.metrics.precision_every;
+  const bool sampled = every > 0 && report.step % every == 0;
+  for (int64_t micro = 0; micro < micro_batches_; ++micro) {
+    absl::StatusOr<Batch> batch = batches(report.step, micro);
+    if (!batch.ok()) return batch.status();
+    absl::Status status = LoadBatch(*batch);
+    if (!status.ok()) return status;
+    targets += static_cast<double>(CountingTargets(*batch));
+    watch.Lap(seconds.data);
+
+    StepContext context = ContextFor(report.step, micro);
+    context.statistics = sampled && micro + 1 == micro_batches_;
+    if (micro == 0) status = model_->BeginStep(context);
+    if (status.ok()) status = options_.device.backend.Synchronize();
+    watch.Lap(seconds.weights);
+    const ModelBatch view = {.tokens = token_ids_.data<int32_t>(),
+                             .targets = targets_.data<int32_t>()};
+    // Every token of the step weighs the same, whichever rank and micro-batch it falls to.
+    const auto scale = static_cast<float>(1.0 / static_cast<double>(TokensPerStep(spec_)));
+    if (status.ok()) status = model_->Forward(context, view, scale, loss_.data<float>());
+    if (!status.ok()) return status;
+    const absl::StatusOr<double> sum = SumLosses();
+    if (!sum.ok()) return sum.status();
+    loss_sum += *sum;
+    watch.Lap(seconds.forward);
+    status = model_->Backward(context, view);
+    if (status.ok()) status = FindBadOperands(report, bad);
+    if (!status.ok()) return status;
+    watch.Lap(seconds.backward);
+  }
+  if (!sampled) report.figures.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
+  const int64_t step = next_step_;
+  report = {.step = step, .tokens = TokensPerStep(spec_)};
+  const double begin = options_.clock();
+  if (absl::Status status = SetRecipe(step); !status.ok()) return status;
+  report.revision = revision_;
+  report.learning_rate = LearningRate(spec_.optimizer, spec_.training.steps, step);
+
+  double loss_sum = 0;
+  double targets = 0;
+  int64_t bad = 0;
+  absl::Status status = RunMicroBatches(batches, report, loss_sum, targets, bad);
+  if (!status.ok()) return status;
+
+  Stopwatch watch(options_.clock);
+  const absl::StatusOr<float> norm = optimizer_->ReduceGradients();
+  if (!norm.ok()) return norm.status();
+  double shared[] = {loss_sum, targets, static_cast<double>(bad)};
+  status = options_.collective.AllReduce(shared, 3, Reduction::kSum);
+  if (!status.ok()) return status;
+  watch.Lap(report.seconds.reduce);
+  report.loss = shared[1] > 0 ? shared[0] / shared[1] : 0.0;
+  report.gradient_norm = *norm;
+
+  const bool finite =
+      std::isfinite(report.loss) && std::isfinite(report.gradient_norm) && shared[2] == 0;
+  if (!finite) {
+    report.updated = false;
+    report.skip_reason =
+        absl::StrCat("not finite: loss ", report.loss, ", gradient norm ", report.gradient_norm,
+                     ", ", static_cast<int64_t>(shared[2]), " elements of quantised operands");
+  } else if (guard_.has_value()) {
+    const SpikeGuard::Verdict verdict = guard_->Observe(report.loss);
+    report.spike = verdict.spike;
+    report.spike_z = verdict.z;
+    if (verdict.spike && spec_.guards.spike == SpikePolicy::kSkip) {
+      report.updated = false;
+      report.skip_reason = absl::StrCat("loss ", report.loss, " is a spike: z ", verdict.z);
+    }
+  }
+  if (report.updated) {
+    status = optimizer_->Update(updates_ + 1, report.learning_rate);
+    if (status.ok()) status = options_.device.backend.Synchronize();
+    if (!status.ok()) return status;
+    ++updates_;
+  }
+  watch.Lap(report.seconds.update);
+  report.seconds.total = options_.clock() - begin;
+  if (!finite && spec_.guards.non_finite == NonFinitePolicy::kStop) {
+    return absl::AbortedError(absl::StrCat("step ", step, ": ", report.skip_reason));
+  }
+  ++next_step_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t count) {
+  absl::Status status = SetRecipe(std::min(next_step_, spec_.training.steps - 1));
+  if (!status.ok()) return status;
+  double shared[] = {0, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t micro = 0; micro < micro_batches_; ++micro) {
+      absl::StatusOr<Batch> batch = batches(i, micro);
+      if (!batch.ok()) return batch.status();
+      status = LoadBatch(*batch);
+      if (!status.ok()) return status;
+      const StepContext context = ContextFor(i, micro);
+      if (i == 0 && micro == 0) status = model_->BeginStep(context);
+      const ModelBatch view = {.tokens = token_ids_.data<int32_t>(),
+                               .targets = targets_.data<int32_t>()};
+      if (status.ok()) status = model_->Evaluate(context, view, loss_.data<float>());
+      if (!status.ok()) return status;
+      const absl::StatusOr<double> sum = SumLosses();
+      if (!sum.ok()) return sum.status();
+      shared[0] += *sum;
+      shared[1] += static_cast<double>(CountingTargets(*batch));
+    }
+  }
+  status = options_.collective.AllReduce(shared, 2, Reduction::kSum);
+  if (!status.ok()) return status;
+  return shared[1] > 0 ? shared[0] / shared[1] : 0.0;
+}
+
+}  // namespace nibble

@@ -1,0 +1,151 @@
+// nibble-trainer: trains one job on this machine, alone or as one rank of a group.
+//
+//   nibble-trainer --spec job.yaml                    every rank that the spec asks for
+//   nibble-trainer --spec job.yaml --rank 1 --world 2 --rendezvous tcp:host:port
+//
+// Exit codes: 0 done, 1 error, 2 usage or a bad spec, 101 stopped by a signal before the end.
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
+#include "worker/trainer/comm/gloo_collective.h"
+#include "worker/trainer/comm/launch_local.h"
+#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/loop/run_job.h"
+#include "worker/trainer/report/terminal.h"
+
+namespace {
+
+constexpr int kError = 1;
+constexpr int kUsage = 2;
+constexpr int kStopped = 101;
+
+std::atomic<bool> stop_asked = false;
+// The second signal ends the process at once, in the system's own way.
+void AskToStop(int signal) {
+  stop_asked.store(true, std::memory_order_relaxed);
+  std::signal(signal, SIG_DFL);
+}
+
+struct Arguments {
+  std::string spec;
+  int rank = -1;
+  int world = 1;
+  std::string rendezvous;
+  std::string attempt = "0";
+  std::string bind_address = "127.0.0.1";
+  bool quiet = false;
+};
+
+void Complain(const absl::Status& status) {
+  std::fprintf(stderr, "nibble-trainer: %s\n", std::string(status.message()).c_str());
+}
+
+absl::StatusOr<nibble::JobSpec> ReadSpec(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  // One byte more than is allowed shows that there is too much.
+  std::string text(nibble::kMaxJobBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  absl::StatusOr<nibble::JobSpec> spec = nibble::ParseJobSpec(text);
+  if (spec.ok()) return spec;
+  return absl::Status(spec.status().code(),
+                      absl::StrCat(path, ": ", std::string(spec.status().message())));
+}
+
+// Starts this program once per rank.
+int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
+  std::vector<std::string> passed = {"--spec", arguments.spec};
+  if (arguments.quiet) passed.push_back("--quiet");
+  const absl::StatusOr<nibble::LaunchResult> result = nibble::LaunchLocal(
+      {.ranks = static_cast<int>(spec.resources.ranks), .arguments = std::move(passed)});
+  if (!result.ok()) {
+    Complain(result.status());
+    return kError;
+  }
+  if (result->ok()) return 0;
+  bool only_stopped = true;
+  for (const nibble::RankExit& rank : result->ranks) {
+    only_stopped &= rank.ok() || rank.exit_code == kStopped;
+  }
+  if (only_stopped) return kStopped;
+  std::fprintf(stderr, "nibble-trainer: %s\n", result->Describe().c_str());
+  return kError;
+}
+
+int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
+  std::unique_ptr<nibble::Collective> collective;
+  if (spec.resources.ranks == 1) {
+    collective = nibble::CreateLocal();
+  } else {
+    absl::StatusOr<std::unique_ptr<nibble::Collective>> gloo =
+        nibble::CreateGloo({.rank = arguments.rank,
+                            .world = arguments.world,
+                            .rendezvous = arguments.rendezvous,
+                            .attempt = arguments.attempt,
+                            .bind_address = arguments.bind_address});
+    if (!gloo.ok()) {
+      Complain(gloo.status());
+      return kError;
+    }
+    collective = *std::move(gloo);
+  }
+  std::signal(SIGINT, AskToStop);
+  std::signal(SIGTERM, AskToStop);
+  const absl::StatusOr<nibble::RunSummary> summary =
+      nibble::RunJob(spec, *collective,
+                     {.stop = &stop_asked,
+                      .progress = arguments.quiet ? nullptr : &std::cerr,
+                      .terminal = nibble::IsTerminal(2)});
+  if (!summary.ok()) {
+    Complain(summary.status());
+    return kError;
+  }
+  return summary->reason == "completed" ? 0 : kStopped;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Trains one job on this machine", "nibble-trainer");
+  app.add_option("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)")
+      ->required();
+  app.add_option("--rank", arguments.rank, "This process's rank in a group started by others");
+  app.add_option("--world", arguments.world, "Ranks of that group");
+  app.add_option("--rendezvous", arguments.rendezvous, "file:DIRECTORY or tcp:HOST:PORT");
+  app.add_option("--attempt", arguments.attempt, "Names this attempt at forming the group");
+  app.add_option("--bind", arguments.bind_address, "Address that this rank listens at")
+      ->capture_default_str();
+  app.add_flag("--quiet", arguments.quiet, "No progress; the event log tells all");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);
+  if (!spec.ok()) {
+    Complain(spec.status());
+    return kUsage;
+  }
+  if (spec->resources.ranks > 1 && arguments.rank < 0) return LaunchRanks(arguments, *spec);
+  if (arguments.rank >= 0 && arguments.world != spec->resources.ranks) {
+    Complain(absl::InvalidArgumentError(absl::StrCat(
+        "--world ", arguments.world, ", but resources.ranks is ", spec->resources.ranks)));
+    return kUsage;
+  }
+  return RunRank(arguments, *spec);
+}

@@ -1,0 +1,221 @@
+#include "worker/trainer/loop/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/model/model_testing.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kSteps = 12;
+
+// Learns to count: the next token is this one plus one.
+absl::StatusOr<Batch> Counting(int64_t step, int64_t micro, const JobSpec& spec) {
+  Batch batch = *MakeBatch(MicroBatch(spec), spec.data.sequence);
+  for (int64_t s = 0; s < batch.sequences; ++s) {
+    for (int64_t i = 0; i < batch.length; ++i) {
+      const int64_t at = s * batch.length + i;
+      const int64_t first = step * 7 + micro * 3 + s * 5;
+      batch.tokens[at] = static_cast<int32_t>((first + i) % spec.model.vocab);
+      batch.targets[at] = static_cast<int32_t>((first + i + 1) % spec.model.vocab);
+    }
+  }
+  return batch;
+}
+
+JobSpec Spec(const std::string& preset = "nvfp4") {
+  JobSpec spec;
+  spec.name = "test";
+  spec.model = HybridSpec();
+  spec.model.mamba_state = 8;
+  spec.model.mamba_heads = 16;
+  spec.model.mamba_head_dim = 4;
+  spec.model.init_std = 0.05;
+  spec.recipe.preset = preset;
+  spec.data.train = {{.path = "none"}};
+  spec.data.sequence = 32;
+  spec.training.steps = kSteps;
+  spec.training.batch = 4;
+  spec.training.micro_batch = 2;
+  spec.optimizer.lr = 1e-2;
+  spec.optimizer.warmup_steps = 2;
+  spec.metrics.precision_every = 4;
+  return spec;
+}
+
+struct Rig {
+  explicit Rig(const JobSpec& s) : spec(s), device(2), collective(CreateLocal()) {
+    parameters =
+        *Parameters::Create(device.backend->memory(), *MakeOutline(spec.model), spec.training.seed);
+    absl::StatusOr<std::unique_ptr<Trainer>> made =
+        Trainer::Create(spec, {.device = device.device(),
+                               .collective = *collective,
+                               .parameters = *parameters,
+                               .clock = [this] { return now += 1.0; }});
+    EXPECT_TRUE(made.ok()) << made.status();
+    trainer = *std::move(made);
+  }
+  absl::Status Step(StepReport& report) {
+    return trainer->Step([&](int64_t step, int64_t micro) { return Counting(step, micro, spec); },
+                         report);
+  }
+  std::vector<double> Losses(int64_t steps) {
+    std::vector<double> losses;
+    for (int64_t i = 0; i < steps; ++i) {
+      StepReport report;
+      const absl::Status status = Step(report);
+      EXPECT_TRUE(status.ok()) << status;
+      losses.push_back(report.loss);
+    }
+    return losses;
+  }
+
+  JobSpec spec;
+  TestDevice device;
+  std::unique_ptr<Collective> collective;
+  std::unique_ptr<Parameters> parameters;
+  std::unique_ptr<Trainer> trainer;
+  double now = 0;
+};
+
+TEST(Trainer, LearnsAndGivesTheSameLossesTwice) {
+  const std::vector<double> losses = Rig(Spec()).Losses(kSteps);
+  EXPECT_NEAR(losses.front(), std::log(48.0), 0.5);
+  EXPECT_LT(losses.back(), losses.front() - 0.5);
+  EXPECT_EQ(losses, Rig(Spec()).Losses(kSteps));
+}
+
+TEST(Trainer, SamplingPrecisionChangesNoLoss) {
+  JobSpec silent = Spec();
+  silent.metrics.precision_every = 0;
+  EXPECT_EQ(Rig(Spec()).Losses(kSteps), Rig(silent).Losses(kSteps));
+}
+
+TEST(Trainer, RecomputingChangesNoLoss) {
+  JobSpec again = Spec();
+  again.training.recompute = JobRecompute::kBlocks;
+  EXPECT_EQ(Rig(Spec()).Losses(kSteps), Rig(again).Losses(kSteps));
+}
+
+TEST(Trainer, AnotherSeedGivesOtherLosses) {
+  JobSpec other = Spec();
+  other.training.seed = 2;
+  EXPECT_NE(Rig(Spec()).Losses(2), Rig(other).Losses(2));
+}
+
+TEST(Trainer, APlannedChangeTakesForceAtItsStepAndNotBefore) {
+  JobSpec changed = Spec();
+  changed.changes = {{.at = {.kind = EffectiveAt::Kind::kStep, .count = 5},
+                      .set = {{"fprop", "bf16"}},
+                      .layers = {},
+                      .reason = "test"}};
+  Rig plain(Spec());
+  Rig switched(changed);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    StepReport a, b;
+    ASSERT_TRUE(plain.Step(a).ok());
+    ASSERT_TRUE(switched.Step(b).ok());
+    EXPECT_EQ(b.revision, step < 5 ? 1 : 2);
+    if (step < 5) {
+      EXPECT_EQ(a.loss, b.loss) << step;
+    } else {
+      EXPECT_NE(a.loss, b.loss) << step;
+    }
+  }
+}
+
+TEST(Trainer, FiguresComeOnSampledStepsOnly) {
+  Rig rig(Spec("nvfp4-base"));
+  for (int64_t step = 0; step < 6; ++step) {
+    StepReport report;
+    ASSERT_TRUE(rig.Step(report).ok());
+    if (step % 4 != 0) {
+      EXPECT_TRUE(report.figures.empty()) << step;
+      continue;
+    }
+    // Six operands a layer, each with its statistics.
+    ASSERT_EQ(report.figures.size(), 6 * rig.trainer->outline().linears.size());
+    for (const OperandFigures& f : report.figures) {
+      EXPECT_GT(f.head.stats.nonzero, 0u) << f.linear << " " << OperandRoleName(f.role);
+    }
+  }
+}
+
+TEST(Trainer, ANumberThatIsNoneSkipsTheUpdateAndNamesItsPlace) {
+  Rig rig(Spec("nvfp4-base"));
+  const Outline& outline = rig.trainer->outline();
+  const int64_t bad = *outline.Find("blocks.1.mlp.up.weight");
+  float& weight = rig.parameters->weight(bad)[3];
+  const float good = weight;
+  weight = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> before(rig.parameters->weights(),
+                                  rig.parameters->weights() + rig.parameters->elements());
+  StepReport report;
+  ASSERT_TRUE(rig.Step(report).ok());
+  EXPECT_FALSE(report.updated);
+  ASSERT_FALSE(report.bad_operands.empty());
+  const bool named = std::any_of(report.bad_operands.begin(), report.bad_operands.end(),
+                                 [](const BadOperand& b) { return b.linear == "blocks.1.mlp.up"; });
+  EXPECT_TRUE(named);
+  // Bit by bit, since NaN equals nothing.
+  EXPECT_EQ(0,
+            std::memcmp(before.data(), rig.parameters->weights(), before.size() * sizeof(float)));
+  weight = good;
+  ASSERT_TRUE(rig.Step(report).ok());
+  EXPECT_TRUE(report.updated);
+}
+
+TEST(Trainer, WithThePolicyToStopABadNumberEndsTheRun) {
+  JobSpec spec = Spec();
+  spec.guards.non_finite = NonFinitePolicy::kStop;
+  Rig rig(spec);
+  rig.parameters->weight(0)[0] = std::numeric_limits<float>::infinity();
+  StepReport report;
+  const absl::Status status = rig.Step(report);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_NE(status.message().find("step 0"), absl::string_view::npos);
+  EXPECT_EQ(rig.trainer->next_step(), 0);
+}
+
+TEST(Trainer, ValidationLeavesTrainingAsItWas) {
+  Rig plain(Spec());
+  Rig validated(Spec());
+  const std::vector<double> expected = plain.Losses(4);
+  std::vector<double> got = validated.Losses(2);
+  const Trainer::BatchSource batches = [&](int64_t step, int64_t micro) {
+    return Counting(step + 100, micro, validated.spec);
+  };
+  const absl::StatusOr<double> loss = validated.trainer->Validate(batches, 2);
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_GT(*loss, 0);
+  for (const double l : validated.Losses(2)) got.push_back(l);
+  EXPECT_EQ(got, expected);
+}
+
+TEST(Trainer, TheTimeOfAStepIsTheSumOfItsParts) {
+  Rig rig(Spec());
+  StepReport report;
+  ASSERT_TRUE(rig.Step(report).ok());
+  const StepSeconds& s = report.seconds;
+  const double parts = s.data + s.weights + s.forward + s.backward + s.reduce + s.update;
+  EXPECT_GT(s.forward, 0);
+  EXPECT_GT(s.backward, 0);
+  // Each reading of the test's clock takes a second; few lie between the parts.
+  EXPECT_NEAR(parts, s.total, 6);
+}
+
+TEST(Trainer, ABatchOfAnotherShapeIsRefused) {
+  Rig rig(Spec());
+  StepReport report;
+  const absl::Status status =
+      rig.trainer->Step([](int64_t, int64_t) { return MakeBatch(1, 8); }, report);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,192 @@
+#include "worker/trainer/model/linear.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+
+Linear::Linear(const Device& device, const Parameters& parameters, int64_t linear, DType dtype)
+    : device_(device),
+      index_(linear),
+      info_(parameters.outline().linears[linear]),
+      dtype_(dtype),
+      weight_(parameters.weight(info_.weight)),
+      dweight_(parameters.gradient(info_.weight)) {
+  if (info_.bias) {
+    bias_ = parameters.weight(info_.weight + 1);
+    dbias_ = parameters.gradient(info_.weight + 1);
+  }
+}
+
+absl::Status Linear::SetRecipe(const LayerRecipe& recipe) {
+  if (dtype_ == DType::kF32) {
+    for (int i = 0; i < kOperandRoles; ++i) {
+      const auto role = static_cast<OperandRole>(i);
+      if (!recipe[role].has_value()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          info_.name, ": ", std::string(OperandRoleName(role)), " is ", recipe[role]->Name(),
+          ", but with precision fp32 every operand is in high precision"));
+    }
+  }
+  recipe_ = recipe;
+  const OperandFormat& fprop = recipe_[OperandRole::kFpropWeight];
+  weight_serves_both_ = fprop.has_value() && fprop == recipe_[OperandRole::kDgradWeight] &&
+                        fprop->block.rows == fprop->block.cols && fprop->hadamard.size == 0;
+  return absl::OkStatus();
+}
+
+absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
+                            Orientation orientation, int64_t rows, int64_t cols) {
+  copy = {};
+  const OperandFormat& format = recipe_[role];
+  if (!format.has_value()) return absl::OkStatus();
+  copy.role = role;
+  absl::StatusOr<QuantizedTensor> tensor = QuantizedTensor::Create(
+      memory, {.spec = *format,
+               .orientation = orientation,
+               .rows = rows,
+               .cols = cols,
+               // Products want the scales of formats that BF16 does not hold exactly.
+               .packed = !Info(format->format).exact_in_bf16,
+               .emulated = EmulatedLayout::kSource,
+               .figures = &figures});
+  if (!tensor.ok()) {
+    return absl::Status(tensor.status().code(),
+                        absl::StrCat(info_.name, ", ", std::string(OperandRoleName(role)), ": ",
+                                     tensor.status().message()));
+  }
+  copy.tensor = *std::move(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
+  using enum OperandRole;
+  constexpr Orientation kRow = Orientation::kRow;
+  constexpr Orientation kColumn = Orientation::kColumn;
+  Region& step = places.step;
+  absl::Status status = Create(fprop_w_, step, step, kFpropWeight, kRow, info_.out, info_.in);
+  dgrad_w_ = {};
+  if (status.ok() && !weight_serves_both_) {
+    status = Create(dgrad_w_, step, step, kDgradWeight, kColumn, info_.out, info_.in);
+  }
+  bf16_weight_ = Buffer();
+  const bool plain = !recipe_[kFpropWeight].has_value() || !recipe_[kDgradWeight].has_value();
+  if (status.ok() && plain && dtype_ == DType::kBf16) {
+    absl::StatusOr<Buffer> buffer = step.Allocate(info_.out * info_.in * sizeof(uint16_t));
+    if (!buffer.ok()) return buffer.status();
+    bf16_weight_ = *std::move(buffer);
+  }
+  if (status.ok()) {
+    status = Create(wgrad_x_, places.saved, step, kWgradActivation, kColumn, tokens, info_.in);
+  }
+  places.transient.Rewind();
+  if (status.ok()) {
+    status = Create(fprop_x_, places.transient, step, kFpropActivation, kRow, tokens, info_.in);
+  }
+  places.transient.Rewind();
+  if (status.ok()) {
+    status = Create(dgrad_dy_, places.transient, step, kDgradGradient, kRow, tokens, info_.out);
+  }
+  if (status.ok()) {
+    status = Create(wgrad_dy_, places.transient, step, kWgradGradient, kColumn, tokens, info_.out);
+  }
+  return status;
+}
+
+CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
+  if (!copy.tensor.has_value()) return {};
+  // Each layer's operand draws from a stream of its own.
+  const auto stream = static_cast<uint32_t>(index_ * kOperandRoles + static_cast<int>(copy.role));
+  return {.out = &*copy.tensor,
+          .random = {.seed = context.seed,
+                     .stream = stream,
+                     .step = static_cast<uint32_t>(context.step)},
+          .statistics = context.statistics};
+}
+
+absl::Status Linear::PrepareWeights(const StepContext& context) {
+  if (bf16_weight_) {
+    absl::Status status = device_.ops.elementwise().Run(
+        Cast{.from = ConstMatrix::Of(weight_, info_.out, info_.in),
+             .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)});
+    if (!status.ok()) return status;
+  }
+  if (!fprop_w_.tensor && !dgrad_w_.tensor) return absl::OkStatus();
+  return device_.backend.Quantize({.x = ConstMatrix::Of(weight_, info_.out, info_.in),
+                                   .row = Request(fprop_w_, context),
+                                   .column = Request(dgrad_w_, context)});
+}
+
+GemmSource Linear::WeightSource(OperandRole role) const {
+  if (recipe_[role].has_value()) {
+    const bool own = role == OperandRole::kDgradWeight && !weight_serves_both_;
+    return &*(own ? dgrad_w_ : fprop_w_).tensor;
+  }
+  if (dtype_ == DType::kF32) return ConstMatrix::Of(weight_, info_.out, info_.in);
+  return ConstMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in);
+}
+
+absl::Status Linear::Forward(const StepContext& context, const ConstMatrix& x,
+                             const MutableMatrix& y) {
+  if (fprop_x_.tensor || wgrad_x_.tensor) {
+    absl::Status status = device_.backend.Quantize(
+        {.x = x,
+         .placement = {.first_row = context.first_token, .global_rows = context.batch_tokens},
+         .row = Request(fprop_x_, context),
+         .column = Request(wgrad_x_, context)});
+    if (!status.ok()) return status;
+  }
+  const GemmSource source = fprop_x_.tensor ? GemmSource(&*fprop_x_.tensor) : GemmSource(x);
+  return device_.gemm.Gemm(Fprop(source, WeightSource(OperandRole::kFpropWeight), y));
+}
+
+absl::Status Linear::AddBias(const MutableMatrix& y) {
+  if (bias_ == nullptr) return absl::OkStatus();
+  return device_.ops.elementwise().Forward(BiasForward{.y = y, .bias = bias_});
+}
+
+absl::Status Linear::Backward(const StepContext& context, const ConstMatrix& x,
+                              const ConstMatrix& dy, const MutableMatrix& dx) {
+  absl::Status status;
+  if (bias_ != nullptr) {
+    status = device_.ops.elementwise().Backward(BiasBackward{.dy = dy, .dbias = dbias_});
+  }
+  if (status.ok() && (dgrad_dy_.tensor || wgrad_dy_.tensor)) {
+    status = device_.backend.Quantize(
+        {.x = dy,
+         .placement = {.first_row = context.first_token, .global_rows = context.batch_tokens},
+         .row = Request(dgrad_dy_, context),
+         .column = Request(wgrad_dy_, context)});
+  }
+  const auto source = [](const Copy& copy, const ConstMatrix& plain) {
+    return copy.tensor ? GemmSource(&*copy.tensor) : GemmSource(plain);
+  };
+  if (status.ok()) {
+    GemmRequest wgrad = Wgrad(source(wgrad_dy_, dy), source(wgrad_x_, x),
+                              MutableMatrix::Of(dweight_, info_.out, info_.in));
+    wgrad.accumulate = !context.first_micro_batch;
+    status = device_.gemm.Gemm(wgrad);
+  }
+  if (status.ok()) {
+    status = device_.gemm.Gemm(
+        Dgrad(source(dgrad_dy_, dy), WeightSource(OperandRole::kDgradWeight), dx));
+  }
+  return status;
+}
+
+absl::Status Linear::ReadFigures(std::vector<OperandFigures>& out) const {
+  for (const Copy* copy : {&fprop_x_, &fprop_w_, &dgrad_dy_, &dgrad_w_, &wgrad_dy_, &wgrad_x_}) {
+    if (!copy->tensor) continue;
+    absl::StatusOr<QuantHead> head = device_.backend.ReadHead(*copy->tensor);
+    if (!head.ok()) return head.status();
+    out.push_back({.linear = index_,
+                   .role = copy->role,
+                   .elements = copy->tensor->rows() * copy->tensor->cols(),
+                   .head = *head});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace nibble

@@ -1,0 +1,52 @@
+// One mixer of a block: what stands between the norm and the residual addition. A new mixer is one
+// file that implements this, and one line in mixers.cc (and its description in model/mixers).
+//
+// Ownership: mixers borrow device and parameters. Thread-safety: none; one queue.
+#ifndef NIBBLE_WORKER_TRAINER_MODEL_MIXER_H_
+#define NIBBLE_WORKER_TRAINER_MODEL_MIXER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/trainer/model/linear.h"
+
+namespace nibble {
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+
+  // Its linear layers, in the order of the outline: they are given their recipes, and prepare
+  // their weights, from outside.
+  virtual std::vector<Linear*> linears() = 0;
+  // Whether Backward reads the input again.
+  virtual bool keeps_input() const = 0;
+  // After the linears have their recipes. Saved tensors and scratch for `tokens` rows.
+  virtual absl::Status Allocate(int64_t tokens, const Places& places) = 0;
+
+  // y = mixer(x). x: [tokens, d_model], y: [tokens, d_model].
+  virtual absl::Status Forward(const StepContext& context, const ConstMatrix& x,
+                               const MutableMatrix& y) = 0;
+  // dx from dy; adds to the gradients of its parameters. x is read where keeps_input(). dx and dy
+  // do not overlap.
+  virtual absl::Status Backward(const StepContext& context, const ConstMatrix& x,
+                                const ConstMatrix& dy, const MutableMatrix& dx) = 0;
+};
+
+// The mixer of block `block`. Internal for a symbol without one.
+absl::StatusOr<std::unique_ptr<Mixer>> MakeMixer(const Device& device, const Parameters& parameters,
+                                                 int64_t block, DType dtype);
+
+// For mixers: the layer "blocks.<block>.<kind>" and the parameter "blocks.<block>.<name>".
+// Internal where the outline lacks it.
+absl::StatusOr<int64_t> FindLinear(const Outline& outline, int64_t block, const std::string& kind);
+absl::StatusOr<int64_t> FindBlockParam(const Outline& outline, int64_t block,
+                                       const std::string& name);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_MODEL_MIXER_H_

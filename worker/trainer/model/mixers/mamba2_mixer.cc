@@ -1,0 +1,199 @@
+#include "worker/trainer/model/mixers/mamba2_mixer.h"
+
+#include <utility>
+
+#include "worker/trainer/model/tensors.h"
+
+namespace nibble {
+namespace {
+
+// A parameter's values and gradient.
+struct Weights {
+  float* value = nullptr;
+  float* gradient = nullptr;
+};
+
+struct Mamba2Weights {
+  Weights conv, conv_bias, dt_bias, a_log, d, norm;
+};
+
+class Mamba2Mixer : public Mixer {
+ public:
+  Mamba2Mixer(const Device& device, const ModelSpec& spec, const Mamba2Weights& weights,
+              Linear in_proj, Linear out_proj, DType dtype)
+      : device_(device),
+        shape_({.heads = static_cast<int>(spec.mamba_heads),
+                .head_dim = static_cast<int>(spec.mamba_head_dim),
+                .groups = static_cast<int>(spec.mamba_groups),
+                .state = static_cast<int>(spec.mamba_state),
+                .chunk = static_cast<int>(spec.chunk)}),
+        conv_width_(static_cast<int>(spec.conv_width)),
+        eps_(static_cast<float>(spec.norm_eps)),
+        weights_(weights),
+        dtype_(dtype),
+        in_(std::move(in_proj)),
+        out_(std::move(out_proj)) {}
+
+  std::vector<Linear*> linears() override { return {&in_, &out_}; }
+  bool keeps_input() const override { return in_.keeps_input(); }
+
+  absl::Status Allocate(int64_t tokens, const Places& places) override {
+    const int64_t inner = shape_.d_inner();
+    Region& saved = places.saved;
+    Region& scratch = places.scratch;
+    absl::Status status = in_.Allocate(tokens, places);
+    if (status.ok()) status = out_.Allocate(tokens, places);
+    if (status.ok()) status = projected_.Allocate(saved, dtype_, tokens, in_.info().out);
+    if (status.ok()) status = xbc_.Allocate(saved, dtype_, tokens, shape_.xbc_cols());
+    if (status.ok()) status = scanned_.Allocate(saved, dtype_, tokens, inner);
+    if (status.ok()) status = AllocateFloats(saved, tokens * shape_.groups, rstd_);
+    Region& gated_place = out_.keeps_input() ? saved : scratch;
+    if (status.ok()) status = gated_.Allocate(gated_place, dtype_, tokens, inner);
+    if (status.ok()) status = dprojected_.Allocate(scratch, dtype_, tokens, in_.info().out);
+    if (status.ok()) status = dxbc_.Allocate(scratch, dtype_, tokens, shape_.xbc_cols());
+    if (status.ok()) status = dscanned_.Allocate(scratch, dtype_, tokens, inner);
+    if (status.ok()) status = dgated_.Allocate(scratch, dtype_, tokens, inner);
+    return status;
+  }
+
+  absl::Status Forward(const StepContext& context, const ConstMatrix& x,
+                       const MutableMatrix& y) override {
+    absl::Status status = in_.Forward(context, x, projected_.mut());
+    if (status.ok()) status = in_.AddBias(projected_.mut());
+    if (status.ok()) {
+      status = device_.ops.mamba().Forward(ConvForward{.layout = context.layout,
+                                                       .width = conv_width_,
+                                                       .weight = weights_.conv.value,
+                                                       .bias = weights_.conv_bias.value,
+                                                       .in = Xbc(projected_.view()),
+                                                       .out = xbc_.mut()});
+    }
+    if (status.ok()) {
+      status = device_.ops.mamba().Forward(ScanForward{.shape = shape_,
+                                                       .params = ScanWeights(),
+                                                       .layout = context.layout,
+                                                       .xbc = xbc_.view(),
+                                                       .dt = Dt(projected_.view()),
+                                                       .y = scanned_.mut()});
+    }
+    if (status.ok()) {
+      status = device_.ops.norm().Forward(GatedNormForward{.groups = shape_.groups,
+                                                           .eps = eps_,
+                                                           .weight = weights_.norm.value,
+                                                           .y = scanned_.view(),
+                                                           .z = Z(projected_.view()),
+                                                           .out = gated_.mut(),
+                                                           .rstd = rstd_.data<float>()});
+    }
+    if (status.ok()) status = out_.Forward(context, gated_.view(), y);
+    if (status.ok()) status = out_.AddBias(y);
+    return status;
+  }
+
+  absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
+                        const MutableMatrix& dx) override {
+    absl::Status status = out_.Backward(context, gated_.view(), dy, dgated_.mut());
+    if (status.ok()) {
+      status = device_.ops.norm().Backward(GatedNormBackward{.groups = shape_.groups,
+                                                             .weight = weights_.norm.value,
+                                                             .y = scanned_.view(),
+                                                             .z = Z(projected_.view()),
+                                                             .dout = dgated_.view(),
+                                                             .rstd = rstd_.data<float>(),
+                                                             .dy = dscanned_.mut(),
+                                                             .dz = Z(dprojected_.mut()),
+                                                             .dweight = weights_.norm.gradient});
+    }
+    if (status.ok()) {
+      status = device_.ops.mamba().Backward(ScanBackward{.shape = shape_,
+                                                         .params = ScanWeights(),
+                                                         .layout = context.layout,
+                                                         .xbc = xbc_.view(),
+                                                         .dt = Dt(projected_.view()),
+                                                         .dy = dscanned_.view(),
+                                                         .dxbc = dxbc_.mut(),
+                                                         .ddt = Dt(dprojected_.mut()),
+                                                         .ddt_bias = weights_.dt_bias.gradient,
+                                                         .da_log = weights_.a_log.gradient,
+                                                         .dd = weights_.d.gradient});
+    }
+    if (status.ok()) {
+      status = device_.ops.mamba().Backward(ConvBackward{.layout = context.layout,
+                                                         .width = conv_width_,
+                                                         .weight = weights_.conv.value,
+                                                         .bias = weights_.conv_bias.value,
+                                                         .in = Xbc(projected_.view()),
+                                                         .dout = dxbc_.view(),
+                                                         .din = Xbc(dprojected_.mut()),
+                                                         .dweight = weights_.conv.gradient,
+                                                         .dbias = weights_.conv_bias.gradient});
+    }
+    if (status.ok()) status = in_.Backward(context, x, dprojected_.view(), dx);
+    return status;
+  }
+
+ private:
+  // The parts of a projection [tokens, z | xBC | dt].
+  template <class Matrix>
+  Matrix Z(const Matrix& m) const {
+    return Columns(m, 0, shape_.d_inner());
+  }
+  template <class Matrix>
+  Matrix Xbc(const Matrix& m) const {
+    return Columns(m, shape_.d_inner(), shape_.xbc_cols());
+  }
+  template <class Matrix>
+  Matrix Dt(const Matrix& m) const {
+    return Columns(m, shape_.d_inner() + shape_.xbc_cols(), shape_.heads);
+  }
+
+  ScanParams ScanWeights() const {
+    return {
+        .dt_bias = weights_.dt_bias.value, .a_log = weights_.a_log.value, .d = weights_.d.value};
+  }
+
+  Device device_;
+  ScanShape shape_;
+  int conv_width_;
+  float eps_;
+  Mamba2Weights weights_;
+  DType dtype_;
+  Linear in_, out_;
+  ActivationBuffer projected_;  // [tokens, d_inner + conv_dim + heads]
+  ActivationBuffer xbc_;        // [tokens, conv_dim], after convolution and SiLU
+  ActivationBuffer scanned_;    // [tokens, d_inner]
+  ActivationBuffer gated_;      // [tokens, d_inner]
+  Buffer rstd_;                 // [tokens, groups]
+  ActivationBuffer dprojected_, dxbc_, dscanned_, dgated_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Mixer>> MakeMamba2Mixer(const Device& device,
+                                                       const Parameters& parameters, int64_t block,
+                                                       DType dtype) {
+  const Outline& outline = parameters.outline();
+  Mamba2Weights weights;
+  const std::pair<const char*, Weights*> named[] = {
+      {"mamba.conv.weight", &weights.conv},
+      {"mamba.conv.bias", &weights.conv_bias},
+      {"mamba.dt_bias", &weights.dt_bias},
+      {"mamba.A_log", &weights.a_log},
+      {"mamba.D", &weights.d},
+      {"mamba.norm.weight", &weights.norm},
+  };
+  for (const auto& [name, weight] : named) {
+    const absl::StatusOr<int64_t> param = FindBlockParam(outline, block, name);
+    if (!param.ok()) return param.status();
+    *weight = {parameters.weight(*param), parameters.gradient(*param)};
+  }
+  const absl::StatusOr<int64_t> in = FindLinear(outline, block, "mamba.in_proj");
+  if (!in.ok()) return in.status();
+  const absl::StatusOr<int64_t> out = FindLinear(outline, block, "mamba.out_proj");
+  if (!out.ok()) return out.status();
+  return std::make_unique<Mamba2Mixer>(device, outline.spec, weights,
+                                       Linear(device, parameters, *in, dtype),
+                                       Linear(device, parameters, *out, dtype), dtype);
+}
+
+}  // namespace nibble

@@ -1,0 +1,83 @@
+#include "worker/trainer/model/mixers/mlp_mixer.h"
+
+#include <utility>
+
+#include "worker/trainer/model/tensors.h"
+
+namespace nibble {
+namespace {
+
+class MlpMixer : public Mixer {
+ public:
+  MlpMixer(const Device& device, const ModelSpec& spec, Linear up, Linear down, DType dtype)
+      : device_(device),
+        activation_(spec.activation),
+        dtype_(dtype),
+        up_(std::move(up)),
+        down_(std::move(down)) {}
+
+  std::vector<Linear*> linears() override { return {&up_, &down_}; }
+  bool keeps_input() const override { return up_.keeps_input(); }
+
+  absl::Status Allocate(int64_t tokens, const Places& places) override {
+    absl::Status status = up_.Allocate(tokens, places);
+    if (status.ok()) status = down_.Allocate(tokens, places);
+    if (status.ok()) status = wide_.Allocate(places.saved, dtype_, tokens, up_.info().out);
+    Region& active_place = down_.keeps_input() ? places.saved : places.scratch;
+    if (status.ok()) status = active_.Allocate(active_place, dtype_, tokens, down_.info().in);
+    if (status.ok()) status = dwide_.Allocate(places.scratch, dtype_, tokens, up_.info().out);
+    if (status.ok()) status = dactive_.Allocate(places.scratch, dtype_, tokens, down_.info().in);
+    return status;
+  }
+
+  absl::Status Forward(const StepContext& context, const ConstMatrix& x,
+                       const MutableMatrix& y) override {
+    absl::Status status = up_.Forward(context, x, wide_.mut());
+    if (status.ok()) {
+      status = device_.ops.elementwise().Forward(ActivationForward{
+          .kind = activation_, .bias = up_.bias(), .in = wide_.view(), .out = active_.mut()});
+    }
+    if (status.ok()) status = down_.Forward(context, active_.view(), y);
+    if (status.ok()) status = down_.AddBias(y);
+    return status;
+  }
+
+  absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
+                        const MutableMatrix& dx) override {
+    absl::Status status = down_.Backward(context, active_.view(), dy, dactive_.mut());
+    if (status.ok()) {
+      status = device_.ops.elementwise().Backward(ActivationBackward{.kind = activation_,
+                                                                     .bias = up_.bias(),
+                                                                     .in = wide_.view(),
+                                                                     .dout = dactive_.view(),
+                                                                     .din = dwide_.mut()});
+    }
+    if (status.ok()) status = up_.Backward(context, x, dwide_.view(), dx);
+    return status;
+  }
+
+ private:
+  Device device_;
+  Activation activation_;
+  DType dtype_;
+  Linear up_, down_;
+  ActivationBuffer wide_;    // [tokens, d_ff], of SwiGLU 2·d_ff; without the bias
+  ActivationBuffer active_;  // [tokens, d_ff]
+  ActivationBuffer dwide_, dactive_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Mixer>> MakeMlpMixer(const Device& device,
+                                                    const Parameters& parameters, int64_t block,
+                                                    DType dtype) {
+  const absl::StatusOr<int64_t> up = FindLinear(parameters.outline(), block, "mlp.up");
+  if (!up.ok()) return up.status();
+  const absl::StatusOr<int64_t> down = FindLinear(parameters.outline(), block, "mlp.down");
+  if (!down.ok()) return down.status();
+  return std::make_unique<MlpMixer>(device, parameters.outline().spec,
+                                    Linear(device, parameters, *up, dtype),
+                                    Linear(device, parameters, *down, dtype), dtype);
+}
+
+}  // namespace nibble

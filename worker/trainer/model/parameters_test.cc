@@ -1,0 +1,102 @@
+#include "worker/trainer/model/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace nibble {
+namespace {
+
+std::vector<float> Values(const ParamInfo& param, uint64_t seed) {
+  std::vector<float> values(param.elements());
+  InitialValues(param, seed, values.data());
+  return values;
+}
+
+struct Moments {
+  double mean = 0, deviation = 0, low = INFINITY, high = -INFINITY;
+};
+Moments MomentsOf(const std::vector<float>& x) {
+  Moments m;
+  for (const float v : x) {
+    m.mean += v / static_cast<double>(x.size());
+    m.low = std::min<double>(m.low, v);
+    m.high = std::max<double>(m.high, v);
+  }
+  for (const float v : x) m.deviation += (v - m.mean) * (v - m.mean);
+  m.deviation = std::sqrt(m.deviation / static_cast<double>(x.size()));
+  return m;
+}
+
+TEST(InitialValues, NormalOnesHaveTheirMeanAndDeviation) {
+  const Moments m = MomentsOf(
+      Values({.name = "w", .shape = {1000, 1000}, .init = Init::kNormal, .scale = 0.02}, 1));
+  EXPECT_NEAR(m.mean, 0, 1e-4);
+  EXPECT_NEAR(m.deviation, 0.02, 1e-4);
+  EXPECT_GT(m.high, 0.08);  // tails: four deviations out of a million draws
+}
+
+TEST(InitialValues, MambaDecaysAreLogarithmsOfOneToSixteen) {
+  const Moments m =
+      MomentsOf(Values({.name = "a", .shape = {100000}, .init = Init::kMambaDecay}, 1));
+  EXPECT_GE(m.low, 0.0);
+  EXPECT_LE(m.high, std::log(16.0) + 1e-6);
+  EXPECT_NEAR(m.high, std::log(16.0), 1e-3);
+}
+
+TEST(InitialValues, MambaStepsAreSoftplusInverseOfThousandthToTenth) {
+  const std::vector<float> values =
+      Values({.name = "dt", .shape = {100000}, .init = Init::kMambaDt}, 1);
+  double log_sum = 0;
+  for (const float v : values) {
+    const double dt = std::log1p(std::exp(double{v}));
+    EXPECT_GE(dt, 1e-3 * 0.9999);
+    EXPECT_LE(dt, 0.1 * 1.0001);
+    log_sum += std::log(dt);
+  }
+  // Uniform in the logarithm: its mean is the middle.
+  EXPECT_NEAR(log_sum / 1e5, (std::log(1e-3) + std::log(0.1)) / 2, 0.02);
+}
+
+TEST(InitialValues, DependOnSeedAndNameAlone) {
+  const ParamInfo param = {.name = "w", .shape = {33}, .init = Init::kNormal, .scale = 1};
+  ParamInfo other = param;
+  other.name = "v";
+  EXPECT_EQ(Values(param, 1), Values(param, 1));
+  EXPECT_NE(Values(param, 1), Values(param, 2));
+  EXPECT_NE(Values(param, 1), Values(other, 1));
+  // A longer parameter of the same name begins with the same values.
+  ParamInfo longer = param;
+  longer.shape = {64};
+  std::vector<float> begin = Values(longer, 1);
+  begin.resize(33);
+  EXPECT_EQ(begin, Values(param, 1));
+}
+
+TEST(Parameters, PartsOfEveryRankAreWholeAndGapsAreZero) {
+  HostMemory memory;
+  const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
+  for (const int world : {1, 2, 3, 4}) {
+    const std::unique_ptr<Parameters> parameters = *Parameters::Create(memory, outline, 1, world);
+    EXPECT_EQ(parameters->elements() % (world * kParameterAlign), 0);
+    int64_t last = 0;
+    for (size_t i = 0; i < outline.params.size(); ++i) {
+      const int64_t offset = parameters->offset(static_cast<int64_t>(i));
+      EXPECT_EQ(offset % kParameterAlign, 0);
+      for (int64_t k = last; k < offset; ++k) ASSERT_EQ(parameters->weights()[k], 0.0f);
+      last = offset + outline.params[i].elements();
+    }
+    for (int64_t k = last; k < parameters->elements(); ++k) {
+      ASSERT_EQ(parameters->weights()[k], 0.0f);
+    }
+    for (int64_t k = 0; k < parameters->elements(); ++k) {
+      ASSERT_EQ(parameters->gradients()[k], 0.0f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,53 @@
+#include "worker/trainer/model/region.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kAlign = 256;
+// While measuring, addresses count from here: not null, and a fault where one is touched.
+constexpr uintptr_t kNowhere = 4096;
+
+}  // namespace
+
+absl::StatusOr<Buffer> Region::Allocate(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  const size_t begin = used_;
+  used_ += (bytes + kAlign - 1) / kAlign * kAlign;
+  peak_ = std::max(peak_, used_);
+  if (!committed_) return Buffer(this, reinterpret_cast<void*>(kNowhere + begin), bytes);
+  if (used_ > memory_.bytes()) {
+    return absl::InternalError(
+        absl::StrCat("region: ", used_, " bytes asked for, ", memory_.bytes(), " were planned"));
+  }
+  return Buffer(this, memory_.data<char>() + begin, bytes);
+}
+
+absl::Status Region::CopyIn(void* device, const void* host, size_t bytes) {
+  return parent_.CopyIn(device, host, bytes);
+}
+
+absl::Status Region::CopyOut(void* host, const void* device, size_t bytes) {
+  return parent_.CopyOut(host, device, bytes);
+}
+
+absl::Status Region::Commit() {
+  absl::StatusOr<Buffer> memory = parent_.Allocate(peak_);
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
+  committed_ = true;
+  used_ = 0;
+  return absl::OkStatus();
+}
+
+void Region::Clear() {
+  { const Buffer freed = std::move(memory_); }
+  committed_ = false;
+  used_ = peak_ = 0;
+}
+
+}  // namespace nibble

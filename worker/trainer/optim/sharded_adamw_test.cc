@@ -1,0 +1,111 @@
+#include "worker/trainer/optim/sharded_adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/model/model_testing.h"
+
+namespace nibble {
+namespace {
+
+struct Rig {
+  explicit Rig(const ShardedAdamW::Options& options)
+      : device(2), collective(CreateLocal()), outline(*MakeOutline(HybridSpec())) {
+    parameters = *Parameters::Create(device.backend->memory(), outline, 1);
+    optimizer = *ShardedAdamW::Create(device.device(), *parameters, *collective, options);
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    for (size_t p = 0; p < outline.params.size(); ++p) {
+      const auto index = static_cast<int64_t>(p);
+      for (int64_t i = 0; i < outline.params[p].elements(); ++i) {
+        parameters->gradient(index)[i] = normal(random);
+      }
+    }
+  }
+  double Norm() const {
+    double sum = 0;
+    for (int64_t i = 0; i < parameters->elements(); ++i) {
+      sum += double{parameters->gradients()[i]} * parameters->gradients()[i];
+    }
+    return std::sqrt(sum);
+  }
+
+  TestDevice device;
+  std::unique_ptr<Collective> collective;
+  Outline outline;
+  std::unique_ptr<Parameters> parameters;
+  std::unique_ptr<ShardedAdamW> optimizer;
+};
+
+TEST(ShardedAdamW, TwoUpdatesFollowTheFormulaWithDecayOnMatricesOnly) {
+  const ShardedAdamW::Options options = {.weight_decay = 0.5f, .clip_norm = 0.0f};
+  Rig rig(options);
+  const int64_t n = rig.parameters->elements();
+  std::vector<double> w(rig.parameters->weights(), rig.parameters->weights() + n), m(n), v(n);
+  constexpr double kLr = 0.01;
+  for (int t = 1; t <= 2; ++t) {
+    ASSERT_TRUE(rig.optimizer->ReduceGradients().ok());
+    ASSERT_TRUE(rig.optimizer->Update(t, kLr).ok());
+    for (size_t p = 0; p < rig.outline.params.size(); ++p) {
+      const ParamInfo& param = rig.outline.params[p];
+      const int64_t first = rig.parameters->offset(static_cast<int64_t>(p));
+      for (int64_t i = first; i < first + param.elements(); ++i) {
+        const double g = rig.parameters->gradients()[i];
+        m[i] = 0.9 * m[i] + 0.1 * g;
+        v[i] = 0.95 * v[i] + 0.05 * g * g;
+        if (param.decay) w[i] -= kLr * 0.5 * w[i];
+        w[i] -= kLr * (m[i] / (1 - std::pow(0.9, t))) /
+                (std::sqrt(v[i] / (1 - std::pow(0.95, t))) + 1e-8);
+        ASSERT_NEAR(rig.parameters->weights()[i], w[i], 2e-6 * (1 + std::abs(w[i])))
+            << param.name << " after update " << t;
+      }
+    }
+  }
+}
+
+TEST(ShardedAdamW, TheNormIsThatOfAllGradientsBeforeClipping) {
+  Rig rig({.clip_norm = 1.0f});
+  const double norm = rig.Norm();
+  const absl::StatusOr<float> reported = rig.optimizer->ReduceGradients();
+  ASSERT_TRUE(reported.ok());
+  EXPECT_NEAR(*reported / norm, 1.0, 1e-6);
+}
+
+TEST(ShardedAdamW, ClippingScalesTheMomentsByTheNormOfTheWhole) {
+  Rig rig({.clip_norm = 1.0f});
+  const double norm = rig.Norm();
+  ASSERT_GT(norm, 1.0);
+  ASSERT_TRUE(rig.optimizer->ReduceGradients().ok());
+  ASSERT_TRUE(rig.optimizer->Update(1, 0.01).ok());
+  for (int64_t i = 0; i < rig.optimizer->elements(); ++i) {
+    const double g = rig.parameters->gradients()[i] / norm;
+    ASSERT_NEAR(rig.optimizer->first_moment()[i], 0.1 * g, 1e-6 * (1e-3 + std::abs(g)));
+  }
+}
+
+TEST(ShardedAdamW, ABadGradientShowsInTheNorm) {
+  Rig rig({});
+  rig.parameters->gradients()[5] = std::numeric_limits<float>::quiet_NaN();
+  const absl::StatusOr<float> norm = rig.optimizer->ReduceGradients();
+  ASSERT_TRUE(norm.ok());
+  EXPECT_TRUE(std::isnan(*norm));
+}
+
+TEST(ShardedAdamW, TheGapsBetweenParametersStayZero) {
+  Rig rig({});
+  ASSERT_TRUE(rig.optimizer->ReduceGradients().ok());
+  ASSERT_TRUE(rig.optimizer->Update(1, 0.1).ok());
+  int64_t last = 0;
+  for (size_t p = 0; p < rig.outline.params.size(); ++p) {
+    const int64_t first = rig.parameters->offset(static_cast<int64_t>(p));
+    for (int64_t i = last; i < first; ++i) ASSERT_EQ(rig.parameters->weights()[i], 0.0f);
+    last = first + rig.outline.params[p].elements();
+  }
+}
+
+}  // namespace
+}  // namespace nibble

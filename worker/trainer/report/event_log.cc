@@ -1,0 +1,81 @@
+#include "worker/trainer/report/event_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+absl::Status SystemError(std::string_view what, const std::string& path) {
+  const int error = errno;
+  return absl::ErrnoToStatus(error, absl::StrCat("event log: ", std::string(what), " ", path));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path, Clock clock) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return SystemError("cannot open", path);
+  struct stat info = {};
+  if (fstat(file, &info) != 0) {
+    absl::Status status = SystemError("cannot look at", path);
+    close(file);
+    return status;
+  }
+  std::unique_ptr<EventLog> log(new EventLog(path, file, S_ISREG(info.st_mode), std::move(clock)));
+  if (absl::Status status = log->CutTornLine(); !status.ok()) return status;
+  return log;
+}
+
+EventLog::~EventLog() { close(file_); }
+
+absl::Status EventLog::CutTornLine() {
+  if (!regular_) return absl::OkStatus();
+  const off_t size = lseek(file_, 0, SEEK_END);
+  if (size < 0) return SystemError("cannot find the end of", path_);
+  off_t end = size;  // after the last line feed of [0, end)
+  std::array<char, 4096> chunk;
+  while (end > 0) {
+    const auto length = static_cast<size_t>(std::min<off_t>(end, chunk.size()));
+    const ssize_t got = pread(file_, chunk.data(), length, end - static_cast<off_t>(length));
+    if (got != static_cast<ssize_t>(length)) return SystemError("cannot read the end of", path_);
+    const std::string_view text(chunk.data(), length);
+    const size_t feed = text.rfind('\n');
+    if (feed != std::string_view::npos) {
+      end -= static_cast<off_t>(length - feed - 1);
+      break;
+    }
+    end -= static_cast<off_t>(length);
+  }
+  if (end < size && ftruncate(file_, end) != 0) return SystemError("cannot cut", path_);
+  return absl::OkStatus();
+}
+
+absl::Status EventLog::WriteLine(std::string_view line) {
+  const std::string separated = torn_ ? absl::StrCat("\n", std::string(line)) : std::string();
+  std::string_view rest = torn_ ? std::string_view(separated) : line;
+  const off_t begin = regular_ ? lseek(file_, 0, SEEK_END) : -1;
+  while (!rest.empty()) {
+    const ssize_t written = write(file_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      absl::Status status = SystemError("cannot write to", path_);
+      const bool begun = rest.size() < (torn_ ? separated.size() : line.size());
+      if (begun) torn_ = begin < 0 || ftruncate(file_, begin) != 0;
+      return status;
+    }
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  torn_ = false;
+  return absl::OkStatus();
+}
+
+}  // namespace nibble

@@ -1,0 +1,272 @@
+// What a training run tells of itself, event by event. Each event is a struct whose fields are
+// described once, beside it; JSON lines (event_json.h) and docs/reference/events.md are made from
+// these descriptions.
+//
+// Describe calls its visitor with each field's name, member, unit and meaning, in the order in
+// which they are written. Steps count from 0.
+//
+// Thread-safety: values.
+#ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_
+#define NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace nibble {
+
+// Grows when a field changes its meaning or goes; new fields and new events do not count.
+inline constexpr int kEventSchema = 1;
+
+struct StartEvent {
+  static constexpr char kName[] = "start";
+  static constexpr char kMeaning[] = "The run begins, or goes on from a checkpoint.";
+  std::string job;
+  std::string version;
+  std::string model;
+  int64_t parameters = 0;
+  std::string recipe;
+  std::string precision;
+  int64_t first_step = 0;
+  int64_t steps = 0;
+  int64_t tokens_per_step = 0;
+  int64_t sequence = 0;
+  int64_t batch = 0;
+  int64_t micro_batch = 0;
+  int64_t ranks = 0;
+  int64_t threads = 0;
+  std::string device;
+  uint64_t seed = 0;
+  std::string spec;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = StartEvent;
+    visit("job", &E::job, "", "its name");
+    visit("version", &E::version, "", "of the trainer");
+    visit("model", &E::model, "", "its name");
+    visit("parameters", &E::parameters, "", "of the model");
+    visit("recipe", &E::recipe, "", "preset of the first step");
+    visit("precision", &E::precision, "", "of everything that is not quantised");
+    visit("first_step", &E::first_step, "", "0, or where the checkpoint left off");
+    visit("steps", &E::steps, "", "of the whole run");
+    visit("tokens_per_step", &E::tokens_per_step, "tokens", "over all ranks");
+    visit("sequence", &E::sequence, "tokens", "length of a sample");
+    visit("batch", &E::batch, "sequences", "of a step, over all ranks");
+    visit("micro_batch", &E::micro_batch, "sequences", "that a rank computes at once");
+    visit("ranks", &E::ranks, "", "processes that train together");
+    visit("threads", &E::threads, "", "of each rank");
+    visit("device", &E::device, "", "where the model is computed");
+    visit("seed", &E::seed, "", "of the run");
+    visit("spec", &E::spec, "", "the whole job spec, as YAML");
+  }
+};
+
+struct StepEvent {
+  static constexpr char kName[] = "step";
+  static constexpr char kMeaning[] =
+      "A step is done: every metrics.log_every steps, the first and the last.";
+  int64_t step = 0;
+  int64_t tokens = 0;
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  int64_t revision = 0;
+  bool updated = true;
+  double tokens_per_second = 0;
+  double seconds = 0;
+  double data_seconds = 0;
+  double weights_seconds = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double reduce_seconds = 0;
+  double update_seconds = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = StepEvent;
+    visit("step", &E::step, "", "its number");
+    visit("tokens", &E::tokens, "tokens", "trained on so far, this step's included");
+    visit("loss", &E::loss, "nats per token", "mean over the step's tokens");
+    visit("gradient_norm", &E::gradient_norm, "", "before clipping");
+    visit("learning_rate", &E::learning_rate, "", "of this step");
+    visit("revision", &E::revision, "", "of the recipe in force");
+    visit("updated", &E::updated, "", "false where a guard skipped the update");
+    visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "over the last steps");
+    visit("seconds", &E::seconds, "s", "the step took");
+    visit("data_seconds", &E::data_seconds, "s", "of it: waiting for batches");
+    visit("weights_seconds", &E::weights_seconds, "s", "of it: making working weights");
+    visit("forward_seconds", &E::forward_seconds, "s", "of it: forward");
+    visit("backward_seconds", &E::backward_seconds, "s", "of it: backward");
+    visit("reduce_seconds", &E::reduce_seconds, "s", "of it: gradients over ranks");
+    visit("update_seconds", &E::update_seconds, "s", "of it: optimizer and weights over ranks");
+  }
+};
+
+struct ValidationEvent {
+  static constexpr char kName[] = "validation";
+  static constexpr char kMeaning[] = "A validation set has been read.";
+  int64_t step = 0;
+  std::string set;
+  double loss = 0;
+  int64_t batches = 0;
+  int64_t revision = 0;
+  double seconds = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = ValidationEvent;
+    visit("step", &E::step, "", "steps done before it");
+    visit("set", &E::set, "", "its name");
+    visit("loss", &E::loss, "nats per token", "mean over the tokens that were read");
+    visit("batches", &E::batches, "", "that were read");
+    visit("revision", &E::revision, "", "of the recipe it was computed under");
+    visit("seconds", &E::seconds, "s", "it took");
+  }
+};
+
+struct RevisionEvent {
+  static constexpr char kName[] = "revision";
+  static constexpr char kMeaning[] = "A revision of the recipe takes force.";
+  int64_t step = 0;
+  int64_t revision = 0;
+  std::string author;
+  std::string reason;
+  std::string recipe;
+  std::vector<std::string> changes;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = RevisionEvent;
+    visit("step", &E::step, "", "the first under it");
+    visit("revision", &E::revision, "", "its number");
+    visit("author", &E::author, "", "who asked for it");
+    visit("reason", &E::reason, "", "why");
+    visit("recipe", &E::recipe, "", "the whole recipe, as JSON");
+    visit("changes", &E::changes, "", "what differs from the revision before, a text each");
+  }
+};
+
+struct PrecisionEvent {
+  static constexpr char kName[] = "precision";
+  static constexpr char kMeaning[] =
+      "Figures of one quantised operand: every metrics.precision_every steps.";
+  int64_t step = 0;
+  std::string layer;
+  std::string operand;
+  std::string format;
+  double relative_error = 0;
+  double snr_db = 0;
+  double underflow = 0;
+  double clipped = 0;
+  double amax = 0;
+  double scale_spread_octaves = 0;
+  int64_t non_finite = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = PrecisionEvent;
+    visit("step", &E::step, "", "that was sampled");
+    visit("layer", &E::layer, "", "such as blocks.3.mlp.up");
+    visit("operand", &E::operand, "", "such as fprop.weight");
+    visit("format", &E::format, "", "it is in");
+    visit("relative_error", &E::relative_error, "", "norm of the error over norm of the values");
+    visit("snr_db", &E::snr_db, "dB", "signal to quantisation noise");
+    visit("underflow", &E::underflow, "fraction", "of the non-zero values that became zero");
+    visit("clipped", &E::clipped, "fraction", "of all values beyond the largest code");
+    visit("amax", &E::amax, "", "largest magnitude");
+    visit("scale_spread_octaves", &E::scale_spread_octaves, "octaves",
+          "between the smallest and the largest block scale");
+    visit("non_finite", &E::non_finite, "", "values that are NaN or infinite");
+  }
+};
+
+struct GuardEvent {
+  static constexpr char kName[] = "guard";
+  static constexpr char kMeaning[] = "A guard has found something wrong with a step.";
+  int64_t step = 0;
+  std::string guard;
+  std::string action;
+  double loss = 0;
+  double gradient_norm = 0;
+  double z = 0;
+  std::string detail;
+  std::vector<std::string> operands;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = GuardEvent;
+    visit("step", &E::step, "", "its number");
+    visit("guard", &E::guard, "", "non-finite or spike");
+    visit("action", &E::action, "", "observed, skipped (no update) or stopped");
+    visit("loss", &E::loss, "nats per token", "of the step");
+    visit("gradient_norm", &E::gradient_norm, "", "before clipping");
+    visit("z", &E::z, "standard deviations", "above the mean of the last losses, of a spike");
+    visit("detail", &E::detail, "", "for people");
+    visit("operands", &E::operands, "", "quantised operands that held NaN or infinities");
+  }
+};
+
+struct NoticeEvent {
+  static constexpr char kName[] = "notice";
+  static constexpr char kMeaning[] =
+      "Something an operator should know, such as a slower path that was taken.";
+  int64_t step = 0;
+  std::string text;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = NoticeEvent;
+    visit("step", &E::step, "", "to come when it was noticed");
+    visit("text", &E::text, "", "for people");
+  }
+};
+
+struct FinishEvent {
+  static constexpr char kName[] = "finish";
+  static constexpr char kMeaning[] = "The run has ended without an error.";
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double loss = 0;
+  int64_t skipped_steps = 0;
+  double seconds = 0;
+  double tokens_per_second = 0;
+  std::string reason;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = FinishEvent;
+    visit("steps", &E::steps, "", "done, those before a checkpoint included");
+    visit("tokens", &E::tokens, "tokens", "trained on");
+    visit("loss", &E::loss, "nats per token", "of the last step");
+    visit("skipped_steps", &E::skipped_steps, "", "that a guard kept from updating");
+    visit("seconds", &E::seconds, "s", "since the start event");
+    visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "since the start event");
+    visit("reason", &E::reason, "", "completed, or why it stopped early");
+  }
+};
+
+struct ErrorEvent {
+  static constexpr char kName[] = "error";
+  static constexpr char kMeaning[] = "The run ends with an error.";
+  int64_t step = 0;
+  std::string code;
+  std::string message;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = ErrorEvent;
+    visit("step", &E::step, "", "at which it happened");
+    visit("code", &E::code, "", "such as RESOURCE_EXHAUSTED");
+    visit("message", &E::message, "", "for people");
+  }
+};
+
+// All of them, in the order of the reference.
+using AllEvents = std::tuple<StartEvent, StepEvent, ValidationEvent, RevisionEvent, PrecisionEvent,
+                             GuardEvent, NoticeEvent, FinishEvent, ErrorEvent>;
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_

@@ -1,0 +1,15 @@
+// docs/reference/events.md, made from the descriptions in events.h.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_REFERENCE_H_
+#define NIBBLE_WORKER_TRAINER_REPORT_EVENTS_REFERENCE_H_
+
+#include <string>
+
+namespace nibble {
+
+std::string EventsReferenceMarkdown();
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_REPORT_EVENTS_REFERENCE_H_
