@@ -15,32 +15,55 @@
 
 namespace nibble::bench {
 
-// GFLOP/s of BF16 products [rows, depth] · [depth, cols] on all threads of the pool, each in
-// operands of its own that stay in its cache.
-inline double PanelLimit(ThreadPool& pool, int rows, int cols, int depth) {
-  const cpu::PanelGemm<uint16_t>& gemm = cpu::BestPanelGemm<uint16_t>();
-  const int64_t threads = pool.threads();
-  const int times = static_cast<int>(4e9 / (2.0 * rows * cols * depth));
-  const std::vector<uint16_t> source(int64_t{std::max(rows, cols)} * depth, 0x3f80);
-  std::vector<double> seconds;
-  for (int i = 0; i < 5; ++i) {
-    seconds.push_back(Seconds([&] {
-      pool.ParallelFor(threads, [&](int64_t, int) {
+// BF16 products [rows, depth] · [depth, cols] on all threads of a pool, each in operands of its own
+// that stay in its cache.
+class PanelRate {
+ public:
+  PanelRate(ThreadPool& pool, int rows, int cols, int depth)
+      : pool_(pool), rows_(rows), cols_(cols), depth_(depth), operands_(pool.threads()) {
+    const std::vector<uint16_t> ones(int64_t{std::max(rows, cols)} * depth, 0x3f80);
+    const cpu::PanelGemm<uint16_t>& gemm = cpu::BestPanelGemm<uint16_t>();
+    for (Operands& own : operands_) {
+      gemm.pack_a({ones.data(), depth}, rows, depth, own.a.Get(cpu::PanelElements(rows, depth)));
+      gemm.pack_b({ones.data(), cols}, depth, cols, own.b.Get(cpu::PanelElements(cols, depth)));
+      own.c.Get(int64_t{rows} * cols);
+    }
+  }
+
+  // GFLOP/s of all threads together, over about a millisecond.
+  double Run() {
+    const int times = static_cast<int>(1e9 / flop()) + 1;
+    const double seconds = Seconds([&] {
+      pool_.ParallelFor(pool_.threads(), [&](int64_t i, int) {
         const cpu::PanelThreadScope scope;
-        cpu::Scratch<uint16_t> a, b;
-        cpu::Scratch<float> c;
-        uint16_t* packed_a = a.Get(cpu::PanelElements(rows, depth));
-        uint16_t* packed_b = b.Get(cpu::PanelElements(cols, depth));
-        float* sums = c.Get(int64_t{rows} * cols);
-        gemm.pack_a({source.data(), depth}, rows, depth, packed_a);
-        gemm.pack_b({source.data(), cols}, depth, cols, packed_b);
+        Operands& own = operands_[i];
         for (int time = 0; time < times; ++time) {
-          gemm.multiply(packed_a, packed_b, rows, cols, depth, sums, cols, false);
+          cpu::BestPanelGemm<uint16_t>().multiply(own.a.Get(0), own.b.Get(0), rows_, cols_, depth_,
+                                                  own.c.Get(0), cols_, false);
         }
       });
-    }));
+    });
+    return flop() * times * pool_.threads() / seconds / 1e9;
   }
-  return 2.0 * rows * cols * depth * times * static_cast<double>(threads) / Median(seconds) / 1e9;
+
+ private:
+  struct Operands {
+    cpu::Scratch<uint16_t> a, b;
+    cpu::Scratch<float> c;
+  };
+  double flop() const { return 2.0 * rows_ * cols_ * depth_; }
+
+  ThreadPool& pool_;
+  const int rows_, cols_, depth_;
+  std::vector<Operands> operands_;
+};
+
+// The median of a few runs.
+inline double PanelLimit(ThreadPool& pool, int rows, int cols, int depth) {
+  PanelRate rate(pool, rows, cols, depth);
+  std::vector<double> rates;
+  for (int i = 0; i < 9; ++i) rates.push_back(rate.Run());
+  return Median(rates);
 }
 
 }  // namespace nibble::bench

@@ -28,9 +28,7 @@ struct Inputs {
   int64_t tokens() const { return sequences * length; }
   int64_t channels() const { return in.cols(); }
   // The first row that row r sees.
-  int64_t First(int64_t r) const {
-    return r - r % length + (doc_begin.empty() ? 0 : doc_begin[r]);
-  }
+  int64_t First(int64_t r) const { return r - r % length + (doc_begin.empty() ? 0 : doc_begin[r]); }
 
   int64_t sequences, length;
   int width;
@@ -122,10 +120,12 @@ void ExpectGood(const Inputs& in, const Outputs& actual) {
   };
   for (int64_t c = 0; c < in.channels(); ++c) {
     for (int w = 0; w < in.width; ++w) {
-      EXPECT_TRUE(is_sum(actual.dweight[c * in.width + w], [&](int64_t r) {
-        const int64_t from = r - (in.width - 1) + w;
-        return from >= in.First(r) ? g(r, c) * in.in(from, c) : 0;
-      })) << c << ", " << w;
+      EXPECT_TRUE(is_sum(actual.dweight[c * in.width + w],
+                         [&](int64_t r) {
+                           const int64_t from = r - (in.width - 1) + w;
+                           return from >= in.First(r) ? g(r, c) * in.in(from, c) : 0;
+                         }))
+          << c << ", " << w;
     }
     EXPECT_TRUE(is_sum(actual.dbias[c], [&](int64_t r) { return g(r, c); })) << c;
   }

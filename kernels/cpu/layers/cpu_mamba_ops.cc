@@ -1,7 +1,6 @@
 #include "kernels/cpu/layers/cpu_mamba_ops.h"
 
 #include <cstdint>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/layers/matrix_check.h"
@@ -11,43 +10,36 @@ namespace {
 
 using cpu::OperandCheck;
 
-// What is wrong with a layout, or nothing.
-std::string WrongLayout(const SequenceLayout& layout) {
-  if (layout.sequences < 0 || layout.length < 0) {
-    return absl::StrCat("layout of ", layout.sequences, " sequences of ", layout.length, " tokens");
-  }
-  if (layout.doc_begin == nullptr) return "";
+// Documents begin where their first token is. Read once the layout is known to fit the matrices.
+OperandCheck& CheckLayout(OperandCheck& check, const SequenceLayout& layout) {
+  check.That(layout.sequences >= 0 && layout.length >= 0, "layout of ", layout.sequences,
+             " sequences of ", layout.length, " tokens");
+  if (!check.status().ok() || layout.doc_begin == nullptr) return check;
   for (int64_t s = 0; s < layout.sequences; ++s) {
     const int32_t* begin = layout.doc_begin + s * layout.length;
     for (int64_t t = 0; t < layout.length; ++t) {
-      if (begin[t] == t || (t > 0 && begin[t] == begin[t - 1])) continue;
-      return absl::StrCat("doc_begin of token ", t, " of sequence ", s, " is ", begin[t],
-                          ", neither its own index nor ",
-                          t == 0 ? "anything before it" : "that of the token before it, ",
-                          t == 0 ? "" : absl::StrCat(begin[t - 1]));
+      const int32_t running = t == 0 ? 0 : begin[t - 1];
+      if (begin[t] == t || begin[t] == running) continue;
+      return check.That(false, "doc_begin of token ", t, " of sequence ", s, " is ", begin[t],
+                        ", must be ", t,
+                        t == 0 ? "" : absl::StrCat(" or, as before it, ", running));
     }
   }
-  return "";
-}
-
-OperandCheck& CheckLayout(OperandCheck& check, const SequenceLayout& layout) {
-  const std::string wrong = WrongLayout(layout);
-  return check.That(wrong.empty(), wrong);
+  return check;
 }
 
 OperandCheck& CheckBound(OperandCheck& check, const char* name, int64_t value, int64_t most) {
-  return check.That(value >= 1 && value <= most,
-                    absl::StrCat(name, " is ", value, ", outside 1 … ", most));
+  return check.That(value >= 1 && value <= most, name, " is ", value, ", outside 1 … ", most);
 }
 
 template <class Request>
 OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
   const int64_t channels = request.in.cols;
   CheckBound(check, "width", request.width, cpu::kMaxConvWidth);
-  CheckLayout(check, request.layout);
-  return check.Shape("in", request.in, request.layout.tokens(), channels)
+  check.Shape("in", request.in, request.layout.tokens(), channels)
       .Pointer("weight", request.weight, channels * request.width)
       .Pointer("bias", request.bias, channels);
+  return CheckLayout(check, request.layout);
 }
 
 template <class Request>
@@ -59,18 +51,17 @@ OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
   CheckBound(check, "groups", shape.groups, kMost);
   CheckBound(check, "state", shape.state, kMost);
   CheckBound(check, "chunk", shape.chunk, cpu::kMaxScanChunk);
-  check.That(shape.groups < 1 || shape.heads % shape.groups == 0,
-             absl::StrCat("groups ", shape.groups, " do not divide heads ", shape.heads));
-  CheckLayout(check, request.layout);
+  check.That(shape.groups < 1 || shape.heads % shape.groups == 0, "groups ", shape.groups,
+             " do not divide heads ", shape.heads);
   const int64_t tokens = request.layout.tokens();
   check.Shape("xbc", request.xbc, tokens, shape.xbc_cols())
       .Shape("dt", request.dt, tokens, shape.heads)
-      .That(request.dt.dtype == request.xbc.dtype,
-            absl::StrCat("dt is ", cpu::Describe(request.dt), " but xbc is ",
-                         cpu::Describe(request.xbc)));
-  return check.Pointer("dt_bias", request.params.dt_bias, shape.heads)
+      .That(request.dt.dtype == request.xbc.dtype, "dt is ", cpu::Describe(request.dt),
+            " but xbc is ", cpu::Describe(request.xbc))
+      .Pointer("dt_bias", request.params.dt_bias, shape.heads)
       .Pointer("a_log", request.params.a_log, shape.heads)
       .Pointer("d", request.params.d, shape.heads);
+  return CheckLayout(check, request.layout);
 }
 
 // The type of `like`, and [tokens, heads · head_dim].

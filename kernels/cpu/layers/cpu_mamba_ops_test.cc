@@ -42,17 +42,14 @@ class MambaOpsTest : public testing::Test {
   std::vector<float> params_ = std::vector<float>(64, 0.1f);
 
   const ConvForward conv_ = {{1, kLength}, 4, params_.data(), params_.data(), in_.in(), out_.out()};
-  const ConvBackward conv_back_ = {{1, kLength}, 4,          params_.data(), params_.data(),
-                                   in_.in(),     in_.in(),   out_.out(),     params_.data(),
+  const ConvBackward conv_back_ = {{1, kLength},  4,        params_.data(), params_.data(),
+                                   in_.in(),      in_.in(), out_.out(),     params_.data(),
                                    params_.data()};
-  const ScanForward scan_ = {{2, 4, 1, 3, 16},
-                             {params_.data(), params_.data(), params_.data()},
-                             {1, kLength},
-                             xbc_.in(),
-                             dt_.in(),
-                             out_.out()};
-  const ScanBackward scan_back_ = {scan_.shape,    scan_.params,   scan_.layout, xbc_.in(),
-                                   dt_.in(),       in_.in(),       dxbc_.out(),  ddt_.out(),
+  const ScanForward scan_ = {{2, 4, 1, 3, 16}, {params_.data(), params_.data(), params_.data()},
+                             {1, kLength},     xbc_.in(),
+                             dt_.in(),         out_.out()};
+  const ScanBackward scan_back_ = {scan_.shape,    scan_.params,   scan_.layout,  xbc_.in(),
+                                   dt_.in(),       in_.in(),       dxbc_.out(),   ddt_.out(),
                                    params_.data(), params_.data(), params_.data()};
 };
 
@@ -151,12 +148,13 @@ TEST_F(MambaOpsTest, DocumentsMustBeginWhereTheirFirstTokenIs) {
                              first = {1, 1, 1, 1, 1, 1};
   ScanForward scan = scan_;
   scan.layout.doc_begin = early.data();
-  EXPECT_THAT(Refusal(scan), HasSubstr("doc_begin of token 2 of sequence 0 is 1"));
+  EXPECT_THAT(Refusal(scan),
+              HasSubstr("doc_begin of token 2 of sequence 0 is 1, must be 2 or, as before it, 0"));
   scan.layout.doc_begin = late.data();
   EXPECT_THAT(Refusal(scan), HasSubstr("doc_begin of token 2 of sequence 0 is 3"));
   ConvForward conv = conv_;
   conv.layout.doc_begin = first.data();
-  EXPECT_THAT(Refusal(conv), HasSubstr("doc_begin of token 0 of sequence 0 is 1"));
+  EXPECT_THAT(Refusal(conv), HasSubstr("doc_begin of token 0 of sequence 0 is 1, must be 0"));
 }
 
 }  // namespace

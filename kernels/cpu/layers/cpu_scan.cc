@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+
+#include "kernels/cpu/layers/subnormals_scope.h"
 
 namespace nibble::cpu {
 namespace {
 
-// Groups are cut into blocks of heads until there are so many tasks, but not into smaller ones: each
-// makes C·Bᵀ for itself.
+// Groups are cut into blocks of heads until there are so many tasks, but not into smaller ones:
+// each makes C·Bᵀ for itself.
 constexpr int64_t kMinTasks = 16;
 constexpr int64_t kMinHeads = 4;
 
@@ -70,6 +73,7 @@ void CpuScan<T>::Run(const ScanForward& request) {
     const int64_t blocks = HeadBlocks(end - begin);
     pool_.ParallelFor((end - begin) * problem_.shape.groups * blocks, [&](int64_t i, int thread) {
       const PanelThreadScope scope;
+      const SubnormalsAreZero no_subnormals;
       forward_[thread].Run(problem_, states_, TaskOf(i, begin, blocks), y);
     });
   }
@@ -93,6 +97,7 @@ void CpuScan<T>::Run(const ScanBackward& request) {
     float* gradients = group_gradients_.Get((blocks == 1 ? pool_.threads() : tasks) * 2 * size);
     pool_.ParallelFor(tasks, [&](int64_t i, int thread) {
       const PanelThreadScope scope;
+      const SubnormalsAreZero no_subnormals;
       const ScanTask task = TaskOf(i, begin, blocks);
       float* db = gradients + (blocks == 1 ? thread : i) * 2 * size;
       backward_[thread].Run(problem_, states_, task, out, db, db + size);

@@ -6,6 +6,8 @@
 // there are few such tasks the heads of a group are cut into blocks. All cuts depend on the shape
 // alone, and sums are taken in the order of heads, blocks and chunks.
 //
+// Numbers below 2^−126 count as zeros (SubnormalsAreZero).
+//
 // Requests are checked by the caller (CpuMambaOps). Ownership: borrows the pool, owns its scratch.
 // Thread-safety: one request at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_SCAN_H_

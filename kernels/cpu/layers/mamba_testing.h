@@ -5,6 +5,7 @@
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_MAMBA_TESTING_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_MAMBA_TESTING_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -45,7 +46,9 @@ struct ScanOutputs {
   std::vector<double> y, dxbc, ddt, ddt_bias, da_log, dd;
 };
 
-inline double Softplus64(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+inline double Softplus64(double x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
 
 // With `magnitudes`, every term of every sum counts with its magnitude: what rounding errors inside
 // the terms are relative to.
@@ -85,8 +88,8 @@ inline ScanOutputs ReferenceScan(const ScanInputs& in, bool magnitudes = false) 
           double y = d * x;
           for (int64_t n = 0; n < state; ++n) {
             double& here = after[p * state + n];
-            here = (fresh(t) ? 0 : decay * before[p * state + n]) +
-                   delta * x * sign(xbc[b_col + n]);
+            here =
+                (fresh(t) ? 0 : decay * before[p * state + n]) + delta * x * sign(xbc[b_col + n]);
             y += here * sign(xbc[c_col + n]);
           }
           out.y[row * inner + h * dim + p] = y;

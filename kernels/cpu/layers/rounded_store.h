@@ -1,5 +1,5 @@
-// Stores that round, by the processor where it can: sets with AVX512-BF16 know an instruction for what
-// takes others nine. Included by kernel sources, after vec.h.
+// Stores that round, by the processor where it can: sets with AVX512-BF16 know an instruction for
+// what takes others nine. Included by kernel sources, after vec.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ROUNDED_STORE_H_

@@ -86,8 +86,9 @@ typename ScanBackwardChunk<T>::HeadPanels ScanBackwardChunk<T>::PackHead(const S
   const int64_t plain_state = PanelElements(head_dim, state);
   T* at = head_.Get(3 * by_token + by_dim + 2 * turned_state + plain_state);
   const auto take = [&](int64_t elements) { return (at += elements) - elements; };
-  const HeadPanels panels = {take(by_token),     take(by_token),    take(by_dim), take(by_token),
-                             take(turned_state), take(plain_state), take(turned_state)};
+  const HeadPanels panels = {take(by_token),    take(by_token),     take(by_dim),
+                             take(by_token),    take(turned_state), take(plain_state),
+                             take(turned_state)};
 
   const TokenBlock<const T> x = problem.X(chunk.row, head), dy = problem.Dy(chunk.row, head);
   panel_.pack_a({x.data, x.stride}, tokens, head_dim, panels.x_left);
@@ -135,15 +136,9 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
   ScanHeadSums& sums = out.sums[at * problem.shape.heads + head];
   sums = {};
   // Strips of tokens: for dx and dB in their role as j, for dC as i.
-  const bool last = head + 1 == shared.task.head_end;
   for (int j = 0; j < tokens; j += kScanStrip) {
     const int rows = std::min(kScanStrip, tokens - j);
     const TokenBlock<T> dx = ScanProblem<T>::At(out.dxbc, chunk.row + j, problem.XCol(head));
-    ScanAhead next_x, next_dy;
-    if (!last) {
-      next_x = ScanAhead::Of(problem.X(chunk.row + j, head + 1), rows, head_dim);
-      next_dy = ScanAhead::Of(problem.Dy(chunk.row + j, head + 1), rows, head_dim);
-    }
     panel_.multiply(panels.x_left + PanelLine(j, head_dim),
                     panels.turned_dy_right + PanelLine(j, head_dim), rows, tokens - j, head_dim,
                     products + j, padded, false);
@@ -160,7 +155,7 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
     }
     kernels_.finish_dx(rows, leaving, head_dim, inside, from_state, edges.leave + j,
                        decay.delta + j, problem.d[head], problem.X(chunk.row + j, head),
-                       problem.Dy(chunk.row + j, head), dx, x_du + j, left + j, next_x);
+                       problem.Dy(chunk.row + j, head), dx, x_du + j, left + j);
     const int entering = std::clamp(chunk.entering - j, 0, rows);
     if (entering > 0) {
       panel_.multiply(panels.dy_left + PanelLine(j, head_dim), panels.turned_s_right, entering,
@@ -168,7 +163,7 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
     }
     kernels_.finish_dc(rows, entering, state, from_state, edges.enter + j,
                        problem.C(chunk.row + j, shared.task.group), dc + int64_t{j} * state,
-                       entered + j, next_dy);
+                       entered + j);
   }
   if (shared.followed) {
     T* rows = rows_.Get(int64_t{most} * head_dim);
@@ -179,8 +174,8 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
     panel_.multiply(scaled_left, panels.turned_g_right, tokens, state, head_dim, db, state, true);
   }
   TokenGradients({x_du, inside_sums, entered, left}, decay, tokens, problem.rate[head],
-                 shared.states.carried(at, head),
-                 ScanProblem<T>::At(out.ddt, chunk.row, head), sums);
+                 shared.states.carried(at, head), ScanProblem<T>::At(out.ddt, chunk.row, head),
+                 sums);
 }
 
 // dB_j += Σ_{i≥j} K_ji C_i; dC_i += Σ_{j≤i} K_ji B_j with K the sums of pairs.
@@ -203,8 +198,8 @@ void ScanBackwardChunk<T>::AddPairs(const Shared& shared, float* db, float* dc) 
   panel_.pack_b({shared.b.data, shared.b.stride}, tokens, state, right);
   for (int i = 0; i < tokens; i += kScanStrip) {
     const int rows = std::min(kScanStrip, tokens - i);
-    panel_.multiply_slices(left + PanelLine(i, tokens), tokens, right, tokens, rows, state, i + rows,
-                           dc + int64_t{i} * state, state, true);
+    panel_.multiply_slices(left + PanelLine(i, tokens), tokens, right, tokens, rows, state,
+                           i + rows, dc + int64_t{i} * state, state, true);
   }
 }
 

@@ -1,8 +1,8 @@
 // The scan's gradients inside one chunk, once the state that enters it and the gradient of the one
 // that leaves it are known.
 //
-// What pairs of tokens in the chunk give dB and dC is linear in M_ij Δ_j (x_j·dy_i), which is summed
-// over a task's heads first: one product each then serves them all.
+// What pairs of tokens in the chunk give dB and dC is linear in M_ij Δ_j (x_j·dy_i), which is
+// summed over a task's heads first: one product each then serves them all.
 //
 // Ownership: owns its scratch. Thread-safety: one thread at a time; a thread has its own.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_BACKWARD_CHUNK_H_
@@ -27,9 +27,9 @@ struct ScanHeadSums {
 
 template <class T>
 struct ScanGradients {
-  TokenBlock<T> dxbc;   // [tokens, xbc_cols]
-  TokenBlock<T> ddt;    // [tokens, heads]
-  ScanHeadSums* sums;   // [chunks, heads]
+  TokenBlock<T> dxbc;  // [tokens, xbc_cols]
+  TokenBlock<T> ddt;   // [tokens, heads]
+  ScanHeadSums* sums;  // [chunks, heads]
 };
 
 template <class T>

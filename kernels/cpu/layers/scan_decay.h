@@ -80,7 +80,8 @@ static void Edges(const ScanDecay& decay, int tokens, int padded, int entering, 
     const Vec lanes = LanesFrom(i);
     const Vec since = Load(decay.sum + i) + Load(decay.sum_low + i);
     Store(out.enter + i, Select(lanes < static_cast<float>(entering), Exp(since), Vec{}));
-    const auto leaves = (lanes >= static_cast<float>(last_doc)) & (lanes < static_cast<float>(tokens));
+    const auto leaves =
+        (lanes >= static_cast<float>(last_doc)) & (lanes < static_cast<float>(tokens));
     const Vec leave = Select(leaves, Exp(-SumSince(decay, i, tokens - 1)), Vec{});
     Store(out.leave + i, leave);
     const Vec delta = Load(decay.delta + i);

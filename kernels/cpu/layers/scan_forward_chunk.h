@@ -18,7 +18,8 @@ class ScanForwardChunk {
   ScanForwardChunk(const ScanKernels<T>& kernels, const PanelGemm<T>& panel)
       : kernels_(kernels), panel_(panel) {}
 
-  // Writes the columns of the task's heads; y: [tokens, d_inner]. The thread has a PanelThreadScope.
+  // Writes the columns of the task's heads; y: [tokens, d_inner]. The thread has a
+  // PanelThreadScope.
   void Run(const ScanProblem<T>& problem, const ScanStates<T>& states, const ScanTask& task,
            TokenBlock<T> y);
 

@@ -141,12 +141,11 @@ struct ScanKernels {
   // dx = Δ du + d dy; x_du_j = x_j·du_j; left_j = leave_j Δ_j x_j·from_state_j, padded.
   void (*finish_dx)(int rows, int leaving, int cols, const float* inside, const float* from_state,
                     const float* leave, const float* delta, float d, TokenBlock<const T> x,
-                    TokenBlock<const T> dy, TokenBlock<T> dx, float* x_du, float* left,
-                    const ScanAhead& ahead);
-  // dc_i += enter_i · from_state_i; entered_i = enter_i · from_state_i·c_i, for the first `entering`
-  // of `rows`; zero for the others, padded. from_state, dc: [., cols], contiguous.
+                    TokenBlock<const T> dy, TokenBlock<T> dx, float* x_du, float* left);
+  // dc_i += enter_i · from_state_i; entered_i = enter_i · from_state_i·c_i, for the first
+  // `entering` of `rows`; zero for the others, padded. from_state, dc: [., cols], contiguous.
   void (*finish_dc)(int rows, int entering, int cols, const float* from_state, const float* enter,
-                    TokenBlock<const T> c, float* dc, float* entered, const ScanAhead& ahead);
+                    TokenBlock<const T> c, float* dc, float* entered);
 
   // into += from, n elements.
   void (*add)(const float* from, int64_t n, float* into);

@@ -62,8 +62,8 @@ void Mix(const ScanMix& mix, int begin, const float* scores, int64_t stride, T* 
   }
 }
 
-// inside_k = Σ_{i≥k>j} W_ji is gathered while going over rows j: for k in the block of rows at hand,
-// it is what earlier rows left in the columns i >= k, plus the rows before k in the block.
+// inside_k = Σ_{i≥k>j} W_ji is gathered while going over rows j: for k in the block of rows at
+// hand, it is what earlier rows left in the columns i >= k, plus the rows before k in the block.
 template <class T>
 void MixBackward(const ScanMix& mix, int begin, const float* scores, const float* products,
                  int64_t stride, T* packed, float* pair_sums, float* inside, float* columns,

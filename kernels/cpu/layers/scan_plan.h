@@ -43,9 +43,9 @@ class ScanPlan {
   int tokens() const { return tokens_; }
   int padded() const { return padded_; }
 
-  // [padded()], for chunk i's tokens: the first token of the chunk that the token sees, and one past
-  // the last that sees it. Both are positions in the chunk. The lanes after the last token repeat
-  // it.
+  // [padded()], for chunk i's tokens: the first token of the chunk that the token sees, and one
+  // past the last that sees it. Both are positions in the chunk. The lanes after the last token
+  // repeat it.
   const int32_t* first(int64_t i) const { return first_.data() + i * padded_; }
   const int32_t* end(int64_t i) const { return end_.data() + i * padded_; }
 

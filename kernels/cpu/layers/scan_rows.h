@@ -21,8 +21,8 @@ inline namespace NIBBLE_ISA {
 // row(k, line, lanes) for every depth k in `range` and sixteen lines, into a packed right operand
 // [rows, cols]; zeros at other depths.
 template <class T, class Row>
-NIBBLE_INLINE void PackRows(ScanRange range, int rows, int cols, T* packed,
-                            const ScanAhead& ahead, Row&& row) {
+NIBBLE_INLINE void PackRows(ScanRange range, int rows, int cols, T* packed, const ScanAhead& ahead,
+                            Row&& row) {
   Asker asker(ahead);
   const int64_t group = PanelGroup(rows);
   const auto zero = [&](T* to, int64_t from, int64_t until) {
@@ -53,9 +53,10 @@ NIBBLE_INLINE void PackRows(ScanRange range, int rows, int cols, T* packed,
 template <class T>
 void ScalePack(TokenBlock<const T> x, const float* scale, ScanRange range, int rows, int cols,
                T* packed, const ScanAhead& ahead) {
-  PackRows(range, rows, cols, packed, ahead, [&](int64_t k, int64_t line, auto lanes) NIBBLE_INLINE_LAMBDA {
-    return Load(x.data + k * x.stride + line, lanes) * scale[k];
-  });
+  PackRows(range, rows, cols, packed, ahead,
+           [&](int64_t k, int64_t line, auto lanes) NIBBLE_INLINE_LAMBDA {
+             return Load(x.data + k * x.stride + line, lanes) * scale[k];
+           });
 }
 
 template <class T>
@@ -69,7 +70,8 @@ void ScaleRows(TokenBlock<const T> x, const float* scale, int begin, int rows, i
 }
 
 template <class T>
-void CarryPacked(float* state, int rows, int cols, bool decays, float decay, T* out, const ScanAhead& ahead) {
+void CarryPacked(float* state, int rows, int cols, bool decays, float decay, T* out,
+                 const ScanAhead& ahead) {
   PackRows({0, rows}, rows, cols, out, ahead,
            [&](int64_t k, int64_t line, auto lanes) NIBBLE_INLINE_LAMBDA {
              float* at = state + k * cols + line;
@@ -80,7 +82,8 @@ void CarryPacked(float* state, int rows, int cols, bool decays, float decay, T* 
 }
 
 template <class T>
-void CarryRows(float* state, int rows, int cols, bool decays, float decay, TokenBlock<T> out, const ScanAhead& ahead) {
+void CarryRows(float* state, int rows, int cols, bool decays, float decay, TokenBlock<T> out,
+               const ScanAhead& ahead) {
   Asker asker(ahead);
   for (int64_t r = 0; r < rows; ++r) {
     ForVecs(cols, [&](int64_t c, auto lanes) NIBBLE_INLINE_LAMBDA {
@@ -130,9 +133,7 @@ void FinishY(int rows, int entering, int cols, const float* inside, const float*
 template <class T>
 void FinishDx(int rows, int leaving, int cols, const float* inside, const float* from_state,
               const float* leave, const float* delta, float d, TokenBlock<const T> x,
-              TokenBlock<const T> dy, TokenBlock<T> dx, float* x_du, float* left,
-              const ScanAhead& ahead) {
-  Asker asker(ahead);
+              TokenBlock<const T> dy, TokenBlock<T> dx, float* x_du, float* left) {
   alignas(64) float du_sums[kVec][kVec], state_sums[kVec][kVec];
   for (int64_t block = 0; block < rows; block += kVec) {
     for (int64_t r = 0; r < kVec; ++r) {
@@ -141,7 +142,6 @@ void FinishDx(int rows, int leaving, int cols, const float* inside, const float*
       if (j < rows) {
         const bool leaves = j >= leaving;
         ForVecs(cols, [&](int64_t c, auto lanes) NIBBLE_INLINE_LAMBDA {
-          asker.NextLine();
           const Vec xj = Load(x.data + j * x.stride + c, lanes);
           Vec du = Load(inside + j * cols + c, lanes);
           if (leaves) {
@@ -164,8 +164,7 @@ void FinishDx(int rows, int leaving, int cols, const float* inside, const float*
 
 template <class T>
 void FinishDc(int rows, int entering, int cols, const float* from_state, const float* enter,
-              TokenBlock<const T> c, float* dc, float* entered, const ScanAhead& ahead) {
-  Asker asker(ahead);
+              TokenBlock<const T> c, float* dc, float* entered) {
   alignas(64) float sums[kVec][kVec];
   for (int64_t block = 0; block < rows; block += kVec) {
     if (block >= entering) {
@@ -177,7 +176,6 @@ void FinishDc(int rows, int entering, int cols, const float* from_state, const f
       Vec sum = {};
       if (i < entering) {
         ForVecs(cols, [&](int64_t n, auto lanes) NIBBLE_INLINE_LAMBDA {
-          asker.NextLine();
           const Vec from = Load(from_state + i * cols + n, lanes) * enter[i];
           sum = sum + from * Load(c.data + i * c.stride + n, lanes);
           Store(dc + i * cols + n, Load(dc + i * cols + n, lanes) + from, lanes);

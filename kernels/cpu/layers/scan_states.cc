@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/layers/panel_layout.h"
+#include "kernels/cpu/layers/subnormals_scope.h"
 
 namespace nibble::cpu {
 namespace {
@@ -54,6 +55,7 @@ void ScanStates<T>::Start(const ScanProblem<T>& problem, int64_t chunk_begin, in
     carried_at_ = carried_.Get(chunks * shape.heads * parts_);
   }
   pool_.ParallelFor(chunks, [&](int64_t i, int) {
+    const SubnormalsAreZero no_subnormals;
     const ScanChunk& chunk = plan.chunk(chunk_begin + i);
     kernels_.decays(ScanProblem<T>::At(problem.dt, chunk.row, 0), chunk.tokens, plan.padded(),
                     shape.heads, problem.dt_bias, problem.rate,
@@ -86,6 +88,7 @@ void ScanStates<T>::ForParts(Sweep&& sweep) {
         .begin = static_cast<int>(index) * part_width_,
         .end = std::min(problem_.shape.head_dim, static_cast<int>(index + 1) * part_width_)};
     const PanelThreadScope scope;
+    const SubnormalsAreZero no_subnormals;
     sweep(part, rooms_[thread]);
   });
 }
@@ -125,8 +128,7 @@ double ScanStates<T>::carried(int64_t chunk, int64_t head) const {
 template <class T>
 ScanEdges ScanStates<T>::EdgesOf(int64_t chunk, int64_t head, Room& room) const {
   const int padded = problem_.plan->padded();
-  const ScanEdges edges =
-      ScanEdges::At(room.edges.Get(ScanEdges::kArrays * padded), padded);
+  const ScanEdges edges = ScanEdges::At(room.edges.Get(ScanEdges::kArrays * padded), padded);
   const ScanChunk& here = problem_.plan->chunk(chunk);
   kernels_.edges(decay(chunk, head), here.tokens, padded, here.entering, here.last_doc, edges);
   return edges;
@@ -196,7 +198,8 @@ void ScanStates<T>::SweepGradients(const Part& part, Room& room) {
     dy.data += part.begin;
     double carried = 0;
     if (decays) {
-      carried = decay * kernels_.dot(gradient, {states_at_ + at, shape.head_dim}, shape.state, width);
+      carried =
+          decay * kernels_.dot(gradient, {states_at_ + at, shape.head_dim}, shape.state, width);
     }
     carried_at_[((c - chunk_begin_) * shape.heads + part.head) * parts_ + part.index] = carried;
     if (followed) {
@@ -206,8 +209,7 @@ void ScanStates<T>::SweepGradients(const Part& part, Room& room) {
     }
     if (chunk.entering == 0) continue;
     const ScanAhead next = ScanAhead::Of(gradients_at_ + Index(c - 1, part.head), state_size_);
-    kernels_.scale_pack(dy, edges.enter, {0, chunk.entering}, chunk.tokens, width, packed,
-                        next);
+    kernels_.scale_pack(dy, edges.enter, {0, chunk.entering}, chunk.tokens, width, packed, next);
     panel_.multiply(TurnedC(c, part.head), packed, shape.state, width, chunk.tokens, gradient,
                     width, decays);
   }

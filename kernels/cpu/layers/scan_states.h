@@ -5,8 +5,8 @@
 // once (forward) or twice (backward) in the request's type. Sequences, heads and, where these are
 // few, parts of head_dim run in parallel, cut by shape alone.
 //
-// Ownership: borrows the pool and the request's memory, owns its scratch. Thread-safety: one request
-// at a time; between two calls that change it, const methods may run concurrently.
+// Ownership: borrows the pool and the request's memory, owns its scratch. Thread-safety: one
+// request at a time; between two calls that change it, const methods may run concurrently.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_STATES_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SCAN_STATES_H_
 
@@ -88,10 +88,10 @@ class ScanStates {
   T *turned_b_at_ = nullptr, *turned_c_at_ = nullptr;
   double* carried_at_ = nullptr;
 
-  Scratch<float> decays_;             // [chunks, heads, ScanDecay::kArrays, padded]
-  Scratch<T> turned_b_, turned_c_;    // [chunks, groups, turned_size_]
-  Scratch<T> states_, gradients_;     // [chunks, heads, state_size_]
-  Scratch<double> carried_;           // [chunks, heads, parts]
+  Scratch<float> decays_;           // [chunks, heads, ScanDecay::kArrays, padded]
+  Scratch<T> turned_b_, turned_c_;  // [chunks, groups, turned_size_]
+  Scratch<T> states_, gradients_;   // [chunks, heads, state_size_]
+  Scratch<double> carried_;         // [chunks, heads, parts]
   std::vector<Room> rooms_;
 };
 

@@ -1,5 +1,5 @@
-// What the scan's kernels need besides vec.h: stores into packed operands, and sums along rows. Included by each
-// instruction set's table.
+// What the scan's kernels need besides vec.h: stores into packed operands, and sums along rows.
+// Included by each instruction set's table.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_VEC_H_
@@ -54,9 +54,9 @@ NIBBLE_INLINE void PutPair(float* to, Vec even, Vec odd) {
 }
 NIBBLE_INLINE void PutPair(uint16_t* to, Vec even, Vec odd) {
 #if defined(__AVX512BF16__)
-  alignas(64) static constexpr uint16_t kInTurn[32] = {
-      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  alignas(64) static constexpr uint16_t kInTurn[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i halves = reinterpret_cast<__m512i>(
       _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even)));
   _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), halves));

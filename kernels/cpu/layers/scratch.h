@@ -4,6 +4,9 @@
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCRATCH_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SCRATCH_H_
 
+#include <sys/mman.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -17,11 +20,15 @@ class Scratch {
 
  public:
   // At least `count` elements, 64-byte aligned, of no particular value; what an earlier call gave
-  // is void.
+  // is void. Large ones ask for huge pages.
   T* Get(int64_t count) {
     if (count > size_) {
       data_.reset();
-      data_.reset(static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kAlignment})));
+      const size_t bytes = count * sizeof(T);
+      const std::align_val_t alignment{bytes < kHugePage ? kAlignment : kHugePage};
+      data_ = {static_cast<T*>(::operator new(bytes, alignment)), Free{alignment}};
+      // A request that the system may refuse: pages of the usual size are only slower.
+      if (bytes >= kHugePage) madvise(data_.get(), bytes, MADV_HUGEPAGE);
       size_ = count;
     }
     return data_.get();
@@ -29,8 +36,10 @@ class Scratch {
 
  private:
   static constexpr size_t kAlignment = 64;
+  static constexpr size_t kHugePage = size_t{1} << 21;
   struct Free {
-    void operator()(T* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+    std::align_val_t alignment{kAlignment};
+    void operator()(T* p) const { ::operator delete(p, alignment); }
   };
 
   std::unique_ptr<T, Free> data_;

@@ -189,8 +189,10 @@ TEST(LaunchLocalTest, WhatARankLeavesBehindEndsWithIt) {
 
 TEST(LaunchLocalTest, RanksDieWithTheirLauncher) {
   InheritedPipe pipe;
+  const RendezvousDirectory temporary;  // nobody else removes what a killed launcher leaves
   const pid_t launcher = fork();
   if (launcher == 0) {
+    (void)setenv("TMPDIR", temporary.path().c_str(), 1);
     (void)Launch(2, "hold", std::to_string(pipe.out));
     _exit(1);
   }

@@ -177,8 +177,10 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
     watch.Lap(seconds.data);
 
     StepContext context = ContextFor(report.step, micro);
-    context.statistics = sampled && micro + 1 == micro_batches_;
+    // Weights are quantised once a step, before the first micro-batch.
+    context.statistics = sampled;
     if (micro == 0) status = model_->BeginStep(context);
+    context.statistics = sampled && micro + 1 == micro_batches_;
     if (status.ok()) status = options_.device.backend.Synchronize();
     watch.Lap(seconds.weights);
     const ModelBatch view = {.tokens = token_ids_.data<int32_t>(),
