@@ -57,7 +57,7 @@ class Backward {
     // A pair that is one task needs its state no longer than that.
     const bool by_pair = spans() == 1;
     const int64_t threads = pool.threads(), pairs = plan_.pairs();
-    const int64_t slots = by_pair ? std::min(threads, pairs) : pairs;
+    const int64_t slots = by_pair ? threads : pairs;
     std::vector<PairState<T>> states;
     std::vector<Worker<T>> workers;
     Carver measure(nullptr);

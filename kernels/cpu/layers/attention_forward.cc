@@ -38,7 +38,7 @@ class Forward {
     // thread idle for long; else everything is packed first and tasks are a few strips.
     const int64_t threads = pool.threads(), pairs = plan_.pairs();
     const bool by_pair = pairs % threads == 0 || pairs >= 8 * threads;
-    const int64_t slots = by_pair ? std::min(threads, pairs) : pairs;
+    const int64_t slots = by_pair ? threads : pairs;
     std::vector<KeyPanels<T>> panels;
     std::vector<Worker<T>> workers;
     Carver measure(nullptr);

@@ -33,10 +33,11 @@ constexpr int kUsage = 2;
 constexpr int kStopped = 101;
 
 std::atomic<bool> stop_asked = false;
-// The second signal ends the process at once, in the system's own way.
+// A second Ctrl-C ends the process at once. A second TERM does not: when one rank of a group has
+// stopped, the launcher sends it to those that are about to.
 void AskToStop(int signal) {
   stop_asked.store(true, std::memory_order_relaxed);
-  std::signal(signal, SIG_DFL);
+  if (signal == SIGINT) std::signal(signal, SIG_DFL);
 }
 
 struct Arguments {
