@@ -1,6 +1,7 @@
 #include "kernels/cpu/copy_plan.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/cpu/reference.h"
 #include "kernels/tensor/hadamard_signs.h"
@@ -9,6 +10,40 @@ namespace nibble::cpu {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000u;
+
+// Raises a value that threads share; returns what it then is or was already.
+uint32_t RaisedTo(uint32_t& shared, uint32_t bits) {
+  std::atomic_ref<uint32_t> value(shared);
+  uint32_t before = value.load(std::memory_order_relaxed);
+  while (before < bits && !value.compare_exchange_weak(before, bits, std::memory_order_relaxed)) {
+  }
+  return std::max(before, bits);
+}
+
+int64_t OutputBytes(const QuantizedTensor& out) {
+  return (out.packed() ? out.code_bytes() : 0) +
+         (out.emulated_layout() != EmulatedLayout::kNone ? 2 * out.rows() * out.cols() : 0);
+}
+
+// Nothing but the BF16 operand is wanted, where the source's numbers lie.
+bool IsOperandOnly(const CopyRequest& copy) {
+  const EmulatedLayout layout = copy.out->emulated_layout();
+  return !copy.statistics && !copy.out->packed() && layout != EmulatedLayout::kNone &&
+         (layout == EmulatedLayout::kSource || !copy.out->is_column());
+}
+
+// Whether outputs are written around the caches, because nothing of them would still be there when
+// they are read. Operands alone go out as fast as they can be read in, beside a source that is read
+// twice, and it pays early; the rest are slower to make than to write.
+bool Streams(const QuantizeRequest& request, const QuantizedTensor& out, bool operand_only) {
+  constexpr int64_t kLarge = int64_t{8} << 20;  // about what caches hold for one thread
+  if (!operand_only) return OutputBytes(out) > kLarge;
+  int64_t bytes = request.x.rows * request.x.cols * DTypeBytes(request.x.dtype);
+  for (const CopyRequest* copy : {&request.row, &request.column}) {
+    if (copy->out != nullptr) bytes += OutputBytes(*copy->out);
+  }
+  return bytes > kLarge;
+}
 
 bool IsWhole(int64_t block) { return block == BlockShape::kWhole; }
 
@@ -85,8 +120,10 @@ CopyPlan::CopyPlan(const LaneKernels& kernels, const QuantizeRequest& request,
       per_line_(copy.out->spec().block == BlockShape{1, BlockShape::kWhole}),
       per_tensor_(IsWhole(copy.out->spec().block.rows)),
       amax_pass_(per_line_ || (copy.amax == nullptr && (copy.out->format().tensor_scale ||
-                                                        per_tensor_ || copy.statistics))) {
-  if (per_line_) line_amax_.assign(out_.copy_rows(), 0.0f);
+                                                        per_tensor_ || copy.statistics))),
+      operand_only_(IsOperandOnly(copy)),
+      stream_(Streams(request, *copy.out, operand_only_)) {
+  if (per_line_) line_amax_.assign(out_.copy_rows(), 0u);
 }
 
 int64_t CopyPlan::row_unit() const {
@@ -114,30 +151,25 @@ Patch CopyPlan::MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_
   scratch.transformed.resize(rows * cols);
   const auto transform = columns() ? kernels_.hadamard_columns : kernels_.hadamard_rows;
   transform(patch, size, signs_, scratch.transformed.data(), cols);
-  return {scratch.transformed.data(), false, cols, rows, cols, false, {}};
+  return {scratch.transformed.data(), true, cols, rows, cols, false, {}};
 }
 
 void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                         CopyScratch& scratch, CopyTotals& totals) {
+                         CopyScratch& scratch, CopyTotals& totals, std::optional<uint32_t>& plain) {
   const Patch patch = MakePatch(x, row, col, rows, cols, scratch);
-  if (per_line_) {
-    const int64_t lines = columns() ? cols : rows;
-    const int64_t groups = ((columns() ? rows : cols) + 15) / 16;
-    scratch.amax.resize(lines * groups);
-    const int64_t stride = columns() ? lines : groups;
-    const AmaxResult seen = ReferenceGroupAmax(patch, columns(), scratch.amax.data(), stride);
-    totals.amax_bits = std::max(totals.amax_bits, seen.amax_bits);
-    totals.non_finite += seen.non_finite;
-    for (int64_t line = 0; line < lines; ++line) {
-      float& to = line_amax_[(columns() ? col : row) + line];
-      for (int64_t group = 0; group < groups; ++group) {
-        to = std::max(to, scratch.amax[columns() ? group * stride + line : line * stride + group]);
-      }
-    }
-    return;
-  }
+  if (per_line_) return LineAmaxPatch(patch, columns() ? col : row, scratch, totals);
   // Ragged ends only go with no transform, where the sweep does not care.
-  uint32_t seen = columns() ? kernels_.amax_columns(patch) : kernels_.amax_rows(patch);
+  uint32_t seen;
+  if (out_.spec().hadamard.size == 0) {
+    if (!plain) plain = kernels_.amax_rows(patch);
+    seen = *plain;
+  } else if (columns()) {
+    uint32_t source;
+    seen = kernels_.amax_columns(patch, RaisedTo(amax_so_far_, totals.amax_bits), &source);
+    if (patch.data != scratch.transformed.data()) plain = source;
+  } else {
+    seen = kernels_.amax_rows(patch);
+  }
   if (seen >= kInfinity) {
     const AmaxResult careful = ReferenceAmax(patch, columns());
     seen = careful.amax_bits;
@@ -146,11 +178,46 @@ void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t
   totals.amax_bits = std::max(totals.amax_bits, seen);
 }
 
+void CopyPlan::LineAmaxPatch(const Patch& patch, int64_t line0, CopyScratch& scratch,
+                             CopyTotals& totals) {
+  const int64_t lines = columns() ? patch.cols : patch.rows;
+  const int64_t groups = ((columns() ? patch.rows : patch.cols) + 15) / 16;
+  const int64_t stride = columns() ? lines : groups;
+  scratch.amax.resize(lines * groups);
+  // The lane kernels take whole groups.
+  const bool whole = (columns() ? patch.rows : patch.cols) % 16 == 0;
+  uint32_t seen = kInfinity;
+  if (whole) {
+    seen = columns() ? kernels_.group_amax_columns(patch, scratch.amax.data(), stride)
+                     : kernels_.group_amax_rows(patch, 1, scratch.amax.data(), stride);
+  }
+  if (seen >= kInfinity) {
+    const AmaxResult careful = ReferenceGroupAmax(patch, columns(), scratch.amax.data(), stride);
+    seen = careful.amax_bits;
+    totals.non_finite += careful.non_finite;
+  }
+  totals.amax_bits = std::max(totals.amax_bits, seen);
+  for (int64_t line = 0; line < lines; ++line) {
+    float amax = 0.0f;
+    for (int64_t group = 0; group < groups; ++group) {
+      amax =
+          std::max(amax, scratch.amax[columns() ? group * stride + line : line * stride + group]);
+    }
+    RaisedTo(line_amax_[line0 + line], BitsOf<float>(amax));
+  }
+}
+
 void CopyPlan::SetAmax(const CopyTotals& amax_pass) {
   amax_ = copy_.amax != nullptr ? *copy_.amax : FromBits<float>(amax_pass.amax_bits);
   amax_pass_non_finite_ = amax_pass.non_finite;
   tensor_ = Nvfp4::ForTensor(amax_, out_.spec().formula == FormulaVersion::kTePre2_14);
   norm_ = StatNormFor(copy_.statistics_amax != nullptr ? *copy_.statistics_amax : amax_, amax_);
+  if (!operand_only_ || (!per_line_ && !per_tensor_)) return;
+  line_encode_.resize(out_.copy_rows());
+  for (int64_t line = 0; line < out_.copy_rows(); ++line) {
+    const float amax = per_line_ ? FromBits<float>(line_amax_[line]) : amax_;
+    line_encode_[line] = ScaleOf(out_.format(), amax, tensor_).encode;
+  }
 }
 
 GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t group0,
@@ -185,7 +252,9 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
   const int scale_bytes = ScaleBytes(out_.format().scale);
   for (int64_t line = 0; line < lines; line += block_lines) {
     for (int64_t group = 0; group < groups; group += block_groups) {
-      float amax = per_tensor_ ? amax_ : per_line_ ? line_amax_[line0 + line] : 0.0f;
+      float amax = per_tensor_ ? amax_
+                   : per_line_ ? FromBits<float>(line_amax_[line0 + line])
+                               : 0.0f;
       if (from_data) {
         for (int64_t i = 0; i < amax_lines; ++i) {
           for (int64_t j = 0; j < block_groups; ++j) {
@@ -227,6 +296,30 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
   return {scratch.encode.data(), scratch.emulate.data(), scratch.decode.data(), stride, shift};
 }
 
+bool CopyPlan::EncodeOperand(const EncodeArgs& common, int64_t line0, CopyTotals& totals) const {
+  const Patch& x = common.x;
+  const int64_t along = columns() ? x.rows : x.cols;
+  const bool whole_lines = per_line_ || per_tensor_;
+  if (!operand_only_ || kernels_.operand_rows == nullptr || along % 16 != 0 ||
+      x.cols < (columns() ? 2 : 16) * kernels_.lanes) {
+    return false;
+  }
+  if (columns() && !whole_lines && out_.block_rows() > 1) return false;
+  if (x.hadamard16 && (!columns() || !x.bf16 || !inline_nvfp4_)) return false;
+  EncodeArgs args = common;
+  args.blocks.scale = out_.format().scale;
+  if (whole_lines) {
+    args.blocks.line_encode = line_encode_.data() + line0;
+  } else {
+    args.blocks.lines = out_.block_rows();
+    args.blocks.groups = out_.block_cols() / 16;
+  }
+  const uint32_t seen = columns() ? kernels_.operand_columns(args) : kernels_.operand_rows(args);
+  if (seen >= kInfinity) return false;
+  if (!whole_lines) totals.amax_bits = std::max(totals.amax_bits, seen);
+  return true;
+}
+
 void CopyPlan::Encode(const EncodeArgs& args, CopyTotals& totals) const {
   StatSums stats;
   EncodeArgs run = args;
@@ -256,16 +349,11 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   args.inline_nvfp4 = inline_nvfp4_;
   args.tensor = tensor_;
   args.norm = norm_;
-  constexpr int64_t kLargeOutput = int64_t{8}
-                                   << 20;  // bytes; about what caches hold for one thread
-  args.stream =
-      out_.code_bytes() * (out_.packed() ? 1 : 0) +
-          (out_.emulated_layout() != EmulatedLayout::kNone ? 2 * out_.rows() * out_.cols() : 0) >
-      kLargeOutput;
+  args.stream = stream_;
   args.round_emulated = format.scale == ScaleKind::kE8M0;
   if (copy_.statistics) args.stats = &totals.stats;
-  if (!inline_nvfp4_) args.factors = BlockFactors(patch, line0, along0 / 16, scratch, totals);
-
+  // Down the columns, a patch asks for the source of the one that follows, above it.
+  args.prefetch_rows = columns() ? -rows : 0;
   args.random = copy_.random;
   const int64_t global_along = columns() ? place_.global_rows : place_.global_cols;
   args.copy_row_blocks = (global_along != 0 ? global_along : out_.copy_cols()) / 16;
@@ -289,6 +377,9 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
         out_.emulated() + (args.emulated_transposed ? line0 * args.emulated_stride + along0
                                                     : row * args.emulated_stride + col);
   }
+
+  if (EncodeOperand(args, line0, totals)) return;
+  if (!inline_nvfp4_) args.factors = BlockFactors(patch, line0, along0 / 16, scratch, totals);
 
   // The lane kernels take whole groups of 16; a ragged end (tensor-wide blocks only) is the
   // reference's.

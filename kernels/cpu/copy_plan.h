@@ -7,6 +7,7 @@
 #define NIBBLE_KERNELS_CPU_COPY_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/lane_kernels.h"
@@ -15,7 +16,7 @@
 namespace nibble::cpu {
 
 struct CopyScratch {
-  std::vector<float> transformed;  // Hadamard sizes other than 16
+  std::vector<uint16_t> transformed;  // Hadamard sizes other than 16
   std::vector<float> amax, encode, emulate, decode;
 };
 
@@ -39,14 +40,15 @@ class CopyPlan {
 
   // Whether a patch keeps factors per group, or finds its scales in registers.
   bool uses_factors() const { return !inline_nvfp4_; }
+  // Whether nothing but the BF16 operand is wanted, where the source's numbers lie.
+  bool operand_only() const { return operand_only_; }
 
   // Whether the tensor's amax (or each line's) must be known before quantising, and is not given.
   bool needs_amax_pass() const { return amax_pass_; }
-  // Over a patch at (row, col) of the source. Lines of a per-line format go to `line_amax_`:
-  // patches run one at a time there (`serial_amax_pass`), all others on any thread.
-  bool serial_amax_pass() const { return per_line_; }
+  // Over a patch at (row, col) of the source. `plain` is the patch's largest |x| without a
+  // transform, as bits, where another copy has found it: it is used, or set where it comes out.
   void AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                 CopyScratch& scratch, CopyTotals& totals);
+                 CopyScratch& scratch, CopyTotals& totals, std::optional<uint32_t>& plain);
   // Between the passes: fixes the scales that the whole tensor shares.
   void SetAmax(const CopyTotals& amax_pass);
 
@@ -62,9 +64,12 @@ class CopyPlan {
 
   Patch MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
                   CopyScratch& scratch) const;
+  void LineAmaxPatch(const Patch& patch, int64_t line0, CopyScratch& scratch, CopyTotals& totals);
   // Group factors of a patch, and its block scales.
   GroupFactors BlockFactors(const Patch& patch, int64_t line0, int64_t group0, CopyScratch& scratch,
                             CopyTotals& totals) const;
+  // False where the patch is not one for the operand kernels, or they hand it back.
+  bool EncodeOperand(const EncodeArgs& common, int64_t line0, CopyTotals& totals) const;
   void Encode(const EncodeArgs& args, CopyTotals& totals) const;
 
   const LaneKernels& kernels_;
@@ -76,9 +81,14 @@ class CopyPlan {
   const bool per_line_;    // one scale per copy row
   const bool per_tensor_;  // one scale for all
   const bool amax_pass_;
+  const bool operand_only_;
+  const bool stream_;
   float amax_ = 0;
   uint64_t amax_pass_non_finite_ = 0;
-  std::vector<float> line_amax_;
+  // As bits; threads raise them during the amax pass.
+  uint32_t amax_so_far_ = 0;
+  std::vector<uint32_t> line_amax_;
+  std::vector<float> line_encode_;  // of an operand whose blocks are whole lines, or all of it
   Nvfp4::TensorScale tensor_ = {};
   StatNorm norm_ = {};
 };

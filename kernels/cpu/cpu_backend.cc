@@ -1,10 +1,17 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/copy_plan.h"
 
@@ -16,10 +23,16 @@ using cpu::CopyTotals;
 
 absl::StatusOr<Buffer> HostMemory::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
-  void* data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  // Whole huge pages for what takes several: with small ones, tiles that walk down rows wait for
+  // address translation. The kernel may decline.
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t unit = bytes >= 2 * kHugePage ? kHugePage : 64;
+  const size_t size = (bytes + unit - 1) / unit * unit;
+  void* data = std::aligned_alloc(unit, size);
   if (data == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes left in host memory"));
   }
+  if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
   return Buffer(this, data, bytes);
 }
 
@@ -61,11 +74,14 @@ struct Grid {
 
   int64_t tasks() const { return (rows + task_rows - 1) / task_rows * across; }
   template <class Do>
-  void ForPatches(int64_t task, Do&& run) const {
+  void ForPatches(int64_t task, bool backwards, Do&& run) const {
+    if (backwards) task = tasks() - 1 - task;
     const int64_t col = task % across * patch_cols;
     const int64_t first = task / across * task_rows;
     const int64_t end = std::min(rows, first + task_rows);
-    for (int64_t row = first; row < end; row += patch_rows) {
+    const int64_t patches = (end - first + patch_rows - 1) / patch_rows;
+    for (int64_t patch = 0; patch < patches; ++patch) {
+      const int64_t row = first + (backwards ? patches - 1 - patch : patch) * patch_rows;
       run(row, col, std::min(patch_rows, end - row), std::min(patch_cols, cols - col));
     }
   }
@@ -76,23 +92,52 @@ Grid CutIntoPatches(const ConstMatrix& x, const std::vector<CopyPlan>& plans, in
   int64_t col_unit = 16;
   bool columns = false;
   bool factors = false;
+  bool operands = true;
   for (const CopyPlan& plan : plans) {
     row_unit = std::max(row_unit, plan.row_unit());
     col_unit = std::max(col_unit, plan.col_unit());
     columns |= plan.columns();
     factors |= plan.uses_factors();
+    operands &= plan.operand_only();
   }
   constexpr int64_t kTaskRows = 1024;
-  // All are multiples of every unit. Row copies alone stream along whole rows; what keeps factors per
-  // group takes few rows at a time, or they would crowd the source out of the cache.
-  const int64_t patch_rows = !columns && factors ? std::max<int64_t>(row_unit, 16) : 128;
-  const int64_t patch_cols = columns ? 512 : 8192 * 16 / std::max<int64_t>(row_unit, 16);
+  // All are multiples of every unit. Row copies and operands stream along whole rows; the others'
+  // columns are narrow, for the lines of what is transposed. Operands take as many rows as leave
+  // their source in a thread's second cache for the other copy; what keeps factors per group takes
+  // few rows at a time, or they would crowd the source out of the cache.
+  const int64_t least_rows = std::max<int64_t>(row_unit, 16);
+  const bool flat = (!columns && factors) || operands;
+  const int64_t patch_cols = flat ? 8192 * 16 / least_rows : columns ? 512 : 8192;
+  constexpr int64_t kOperandPatch = 128 << 10;  // elements
+  int64_t patch_rows = flat ? least_rows : 128;
+  const int64_t width = std::max<int64_t>(1, std::min(patch_cols, x.cols));
+  while (operands && 2 * patch_rows * width <= kOperandPatch) patch_rows *= 2;
   Grid grid = {x.rows, x.cols, row_unit, 0, std::max(patch_cols, col_unit), 0};
   grid.across = (x.cols + grid.patch_cols - 1) / grid.patch_cols;
   // Rows per task: a whole number of patches once there are enough tasks for the threads.
   while (grid.task_rows < kTaskRows && grid.tasks() > 8 * threads) grid.task_rows *= 2;
   grid.patch_rows = std::min(grid.task_rows, patch_rows);
   return grid;
+}
+
+// Tasks of a first pass, then what needs all of them, once, then tasks of a second pass; one
+// hand-over to the pool's threads for both. Whoever finds no more tasks of the first pass waits for
+// those that others are at: none that a thread has not begun.
+void RunPasses(ThreadPool& pool, int64_t first_tasks,
+               absl::FunctionRef<void(int64_t task, int thread)> first,
+               absl::FunctionRef<void()> between, int64_t second_tasks,
+               absl::FunctionRef<void(int64_t task, int thread)> second) {
+  std::atomic<int64_t> next_first = 0, done_first = 0, next_second = 0;
+  std::once_flag once;
+  pool.ParallelFor(pool.threads(), [&](int64_t, int thread) {
+    for (int64_t task; (task = next_first.fetch_add(1)) < first_tasks;) {
+      first(task, thread);
+      done_first.fetch_add(1, std::memory_order_release);
+    }
+    while (done_first.load(std::memory_order_acquire) < first_tasks) std::this_thread::yield();
+    std::call_once(once, between);
+    for (int64_t task; (task = next_second.fetch_add(1)) < second_tasks;) second(task, thread);
+  });
 }
 
 }  // namespace
@@ -122,36 +167,32 @@ absl::Status CpuBackend::Quantize(const QuantizeRequest& request) {
     return all;
   };
 
-  const auto amax_patch = [&](int64_t index, int thread, bool serial) {
-    grid.ForPatches(index, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
-      for (size_t i = 0; i < plans.size(); ++i) {
-        if (!plans[i].needs_amax_pass() || plans[i].serial_amax_pass() != serial) continue;
+  const auto find_amax = [&](int64_t task, int thread) {
+    grid.ForPatches(task, false, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
+      // Column copies first: what they see of the source serves the row copy.
+      std::optional<uint32_t> plain;
+      for (size_t i = plans.size(); i-- > 0;) {
+        if (!plans[i].needs_amax_pass()) continue;
         plans[i].AmaxPatch(x, row, col, rows, cols, threads[thread].scratch,
-                           threads[thread].totals[i]);
+                           threads[thread].totals[i], plain);
       }
     });
   };
-  bool parallel_pass = false;
-  bool serial_pass = false;
-  for (const CopyPlan& plan : plans) {
-    if (plan.needs_amax_pass()) (plan.serial_amax_pass() ? serial_pass : parallel_pass) = true;
-  }
-  if (parallel_pass) {
-    pool_.ParallelFor(tasks, [&](int64_t index, int thread) { amax_patch(index, thread, false); });
-  }
-  if (serial_pass) {
-    for (int64_t index = 0; index < tasks; ++index) amax_patch(index, 0, true);
-  }
-  for (size_t i = 0; i < plans.size(); ++i) plans[i].SetAmax(merged(i));
-
-  pool_.ParallelFor(tasks, [&](int64_t index, int thread) {
-    grid.ForPatches(index, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
+  const auto set_amax = [&] {
+    for (size_t i = 0; i < plans.size(); ++i) plans[i].SetAmax(merged(i));
+  };
+  // Backwards: what the first pass read last may still be in the caches.
+  const auto quantize = [&](int64_t task, int thread) {
+    grid.ForPatches(task, true, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
       for (size_t i = 0; i < plans.size(); ++i) {
         plans[i].QuantizePatch(x, row, col, rows, cols, threads[thread].scratch,
                                threads[thread].totals[i]);
       }
     });
-  });
+  };
+  const bool amax_pass = std::any_of(plans.begin(), plans.end(),
+                                     [](const CopyPlan& plan) { return plan.needs_amax_pass(); });
+  RunPasses(pool_, amax_pass ? tasks : 0, find_amax, set_amax, tasks, quantize);
   for (size_t i = 0; i < plans.size(); ++i) plans[i].Finish(merged(i));
   return absl::OkStatus();
 }

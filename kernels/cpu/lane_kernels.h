@@ -46,6 +46,16 @@ struct GroupFactors {
   int line_shift = 0;
 };
 
+// Where `operand_*` have their factors from: scales found in registers, from the largest |x| of a
+// block of so many copy rows by so many groups of 16; or, for blocks that are whole lines, a factor
+// for each copy row of the patch.
+struct OperandBlocks {
+  ScaleKind scale = ScaleKind::kE4M3;
+  int64_t lines = 0;
+  int64_t groups = 0;
+  const float* line_encode = nullptr;
+};
+
 struct EncodeArgs {
   Patch x;
   Element element;
@@ -53,6 +63,7 @@ struct EncodeArgs {
   // True: NVFP4 1×16, where the group is the block; scales are found in registers and `factors`
   // is not used.
   bool inline_nvfp4;
+  OperandBlocks blocks;
   Nvfp4::TensorScale tensor;
   GroupFactors factors;
   RandomStream random;
@@ -66,28 +77,39 @@ struct EncodeArgs {
   uint16_t* emulated = nullptr;
   int64_t emulated_stride = 0;
   bool emulated_transposed = false;  // column patches: write the copy's layout, not the source's
-  bool stream = false;  // outputs too large to be found in the cache later: write around it
-  bool round_emulated = false;       // code · scale may not be exact in BF16 (subnormal MX scales)
+  int64_t prefetch_rows = 0;         // where in the source the next patch lies
+  bool stream = false;          // outputs too large to be found in the cache later: write around it
+  bool round_emulated = false;  // code · scale may not be exact in BF16 (subnormal MX scales)
   StatSums* stats = nullptr;
   StatNorm norm;
 };
 
 struct LaneKernels {
   const char* name;
+  int64_t lanes;  // FP32 numbers in a vector
   // Largest |x| of a patch, as FP32 bits.
   uint32_t (*amax_rows)(const Patch& x);
-  uint32_t (*amax_columns)(const Patch& x);
+  // Likewise; what is not above `at_least` (a number's bits) need not be told from it. `plain` is
+  // the largest |x| without the transform.
+  uint32_t (*amax_columns)(const Patch& x, uint32_t at_least, uint32_t* plain);
   // Largest |x| of each group of 16, laid out like GroupFactors; returns the largest of all. Row
-  // patches take `lines` rows together and write the first row of each such set (no transform then).
+  // patches take `lines` rows together and write the first row of each such set (no transform
+  // then).
   uint32_t (*group_amax_rows)(const Patch& x, int64_t lines, float* out, int64_t stride);
   uint32_t (*group_amax_columns)(const Patch& x, float* out, int64_t stride);
   uint32_t (*encode_rows)(const EncodeArgs& args);
   uint32_t (*encode_columns)(const EncodeArgs& args);
-  // The Hadamard transform of any size along rows or columns into `out`, [rows, cols] FP32 with row
+  // The same copies where only the BF16 operand is wanted, in the source's layout, for less. Return
+  // a value above or at infinity also for numbers so large or small that they are better left to
+  // `encode_*`. Row patches are 16 · lanes wide or more; column patches 2 · lanes, with a
+  // transform only for NVFP4 from BF16. Null in scalar.
+  uint32_t (*operand_rows)(const EncodeArgs& args);
+  uint32_t (*operand_columns)(const EncodeArgs& args);
+  // The Hadamard transform of any size along rows or columns into `out`, [rows, cols] BF16 with row
   // stride `out_stride`; the source is rounded to BF16 first. Handles NaN.
-  void (*hadamard_rows)(const Patch& x, int size, const SignMask& signs, float* out,
+  void (*hadamard_rows)(const Patch& x, int size, const SignMask& signs, uint16_t* out,
                         int64_t out_stride);
-  void (*hadamard_columns)(const Patch& x, int size, const SignMask& signs, float* out,
+  void (*hadamard_columns)(const Patch& x, int size, const SignMask& signs, uint16_t* out,
                            int64_t out_stride);
 };
 

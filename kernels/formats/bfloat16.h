@@ -18,7 +18,17 @@ NIBBLE_LANES LaneU<F> RoundNumberToBf16Bits(F x) {
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
 }
 
-// The same for every x: NaN becomes the quiet one.
+// The same for |x| from 2^-126 to 2^110, in fewer steps: 1.5 · 2^(e+16) brings the last place of a
+// sum to 2^(e-7), BF16's at |x|, so that the adder rounds, and its last place is even, so that ties
+// go where they should. Smaller numbers come back as they are.
+template <class F>
+NIBBLE_LANES F RoundNormalToBf16(F x) {
+  const F power = FromBits<F>(BitsOf<F>(x) & 0x7f800000u);
+  const F factor = F{} + 98304.0f;
+  return SubtractExactProduct<F>(power, factor, AddExactProduct<F>(power, factor, x));
+}
+
+// The same for every x, as bits: NaN becomes the quiet one.
 template <class F>
 NIBBLE_LANES LaneU<F> RoundToBf16Bits(F x) {
   using U = LaneU<F>;

@@ -16,20 +16,27 @@ struct E8M0 {
 
   // The smallest power of two that is at least amax / max, decided exactly (no division): with
   // max = 1.m · 2^p, compare amax's mantissa with max's. `amax_bits` is not NaN.
-  template <class Element>
-  NIBBLE_LANES static uint32_t EncodeRoundedUp(uint32_t amax_bits) {
+  template <class Element, class F = float>
+  NIBBLE_LANES static LaneU<F> EncodeRoundedUp(LaneU<F> amax_bits) {
+    using U = LaneU<F>;
     constexpr uint32_t kMaxExponent = (Element::kMaxBits >> 23) - 127;
     constexpr uint32_t kMaxMantissa = Element::kMaxBits & 0x7fffffu;
-    const uint32_t exponent = (amax_bits >> 23) + ((amax_bits & 0x7fffffu) > kMaxMantissa ? 1 : 0);
-    const uint32_t code = exponent > kMaxExponent ? exponent - kMaxExponent : 0;
-    return code < 254 ? code : 254;
+    const U exponent =
+        (amax_bits >> 23) + OneWhere<U>((amax_bits & 0x7fffffu) > SplatBits<U>(kMaxMantissa));
+    const U code = MaxBits<U>(exponent, SplatBits<U>(kMaxExponent)) - kMaxExponent;
+    return MinBits<U>(code, SplatBits<U>(254));
   }
 
-  NIBBLE_LANES static float Decode(uint32_t code) {
-    return FromBits<float>(code == 0 ? 0x00400000u : code << 23);
+  template <class F = float>
+  NIBBLE_LANES static F Decode(LaneU<F> code) {
+    using U = LaneU<F>;
+    return FromBits<F>(code == U{} ? SplatBits<U>(0x00400000u) : U(code << 23));
   }
   // 1 / Decode(code), exact.
-  NIBBLE_LANES static float Reciprocal(uint32_t code) { return Decode(254u - code); }
+  template <class F = float>
+  NIBBLE_LANES static F Reciprocal(LaneU<F> code) {
+    return Decode<F>(254u - code);
+  }
 };
 
 }  // namespace nibble

@@ -134,6 +134,87 @@ NIBBLE_LANES LaneI<F> Truncate(F x) {
 #endif
 }
 
+// a · b + c and c - a · b where the product is exact: then it is rounded once however it is done,
+// and an instruction that fuses both gives the same bits.
+template <class F>
+NIBBLE_LANES F AddExactProduct(F a, F b, F c) {
+#if defined(__AVX512F__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    return BitCast<F>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(c)));
+  }
+#endif
+  return a * b + c;
+}
+template <class F>
+NIBBLE_LANES F SubtractExactProduct(F a, F b, F c) {
+#if defined(__AVX512F__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    return BitCast<F>(_mm512_fnmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(c)));
+  }
+#endif
+  return c - a * b;
+}
+
+// a · b + c rounded toward zero, where the product is exact, c is not negative and a · b is at
+// least 4 c. Where only rounding to nearest is at hand, what it rounded up goes down one place.
+template <class F>
+NIBBLE_LANES F AddExactProductTowardZero(F a, F b, F c) {
+#if defined(__AVX512F__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    return BitCast<F>(_mm512_fmadd_round_ps(BitCast<__m512>(a), BitCast<__m512>(b),
+                                            BitCast<__m512>(c),
+                                            _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+  }
+#endif
+  const F product = a * b;
+  const F sum = product + c;
+  return FromBits<F>(BitsOf<F>(sum) - OneWhere<LaneU<F>>(sum - product > c));
+}
+
+template <class F>
+NIBBLE_LANES F Magnitude(F x) {
+  return FromBits<F>(BitsOf<F>(x) & 0x7fffffffu);
+}
+
+// The larger of two numbers that are not negative.
+template <class F>
+NIBBLE_LANES F LargerNumber(F a, F b) {
+#if defined(__AVX512F__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    return BitCast<F>(_mm512_max_ps(BitCast<__m512>(a), BitCast<__m512>(b)));
+  }
+#endif
+  return FromBits<F>(MaxBits<LaneU<F>>(BitsOf<F>(a), BitsOf<F>(b)));
+}
+
+// The larger of `magnitude` (not negative) and |x|. What a NaN gives is not defined.
+template <class F>
+NIBBLE_LANES F MaxMagnitude(F magnitude, F x) {
+#if defined(__AVX512DQ__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    constexpr int kLargerMagnitudeSignClear = 0b1011;
+    return BitCast<F>(
+        _mm512_range_ps(BitCast<__m512>(magnitude), BitCast<__m512>(x), kLargerMagnitudeSignClear));
+  }
+#endif
+  return FromBits<F>(MaxBits<LaneU<F>>(BitsOf<F>(magnitude), BitsOf<F>(x) & 0x7fffffffu));
+}
+
+// The smaller of |x| and `bound`, a positive constant; x is not NaN.
+template <class F>
+NIBBLE_LANES F MagnitudeAtMost(F x, float bound) {
+#if defined(__AVX512DQ__) && !defined(__CUDACC__)
+  if constexpr (LaneTraits<F>::kLanes == 16) {
+    constexpr int kSmallerMagnitudeSignClear = 0b1010;
+    return BitCast<F>(
+        _mm512_range_ps(BitCast<__m512>(x), _mm512_set1_ps(bound), kSmallerMagnitudeSignClear));
+  }
+#endif
+  using U = LaneU<F>;
+  return FromBits<F>(
+      MinBits<U>(BitsOf<F>(x) & 0x7fffffffu, SplatBits<U>(BitCast<uint32_t>(bound))));
+}
+
 // The 64-bit products of 32-bit lanes, as high and low words.
 NIBBLE_LANES void MultiplyWide(uint32_t a, uint32_t b, uint32_t& high, uint32_t& low) {
   const uint64_t product = static_cast<uint64_t>(a) * b;

@@ -52,6 +52,24 @@ struct Minifloat {
     return {BitsOf<F>(sum) + (exponent >> (23 - kMantissaBits)), sum - FromBits<F>(magic)};
   }
 
+  // The power of two that |x| is at or above, or the smallest whose binade has the spacing at |x|.
+  template <class F>
+  NIBBLE_LANES static F BinadeOf(F x) {
+    return LargerNumber<F>(FromBits<F>(BitsOf<F>(x) & 0x7f800000u),
+                           F{} + BitCast<float>(kMinExponent << 23));
+  }
+
+  // Nearest without codes, in fewer steps: the same sum with the same last place, without the
+  // offset that makes its low bits count codes, and with half of it to spare, so that x may have a
+  // sign. What rounds to zero comes back as +0. |x| must not round to more than Max().
+  template <class F>
+  NIBBLE_LANES static F NearestValue(F x) {
+    const F binade = BinadeOf<F>(x);
+    const F to_last_place = F{} + 1.5f * BitCast<float>((127u + 23u - kMantissaBits) << 23);
+    return SubtractExactProduct<F>(binade, to_last_place,
+                                   AddExactProduct<F>(binade, to_last_place, x));
+  }
+
   // Adds random/256 of the spacing at |x| and rounds down to the grid; `random` in 0..255.
   template <class F>
   NIBBLE_LANES static RoundedLanes<F> Stochastic(LaneU<F> magnitude_bits, LaneU<F> random) {
@@ -81,6 +99,28 @@ struct Minifloat {
       return {BitCast<U>(steps) + ((exponent >> (23 - kMantissaBits)) + kStepOffset),
               ToFloat<F>(steps) * FromBits<F>(step)};
     }
+  }
+
+  // How much Stochastic adds for a random byte, over the binade |x| is in: byte/256 · 2^-M. The
+  // byte, number 0 or 1 of `word`, becomes the last places of a power of two, which goes again.
+  template <class F>
+  NIBBLE_LANES static F RandomPart(LaneU<F> word, int byte) {
+    const uint32_t power = (127u + 23u - (kMantissaBits + 8u) - 8u * byte) << 23;
+    const LaneU<F> bits = (word & (0xffu << (8 * byte))) | power;
+    return FromBits<F>(bits) - BitCast<float>(power);
+  }
+
+  // The magnitude of Stochastic, in fewer steps; `magnitude` is at most Max(), `random` a
+  // RandomPart. What is added is less than one spacing at `magnitude`: the sum may reach the first
+  // number of the next binade but not its second, so rounding down to a multiple of that spacing is
+  // rounding down to the grid, and the adder does it, set to round toward zero.
+  template <class F>
+  NIBBLE_LANES static F StochasticMagnitude(F magnitude, F random) {
+    const F binade = BinadeOf<F>(magnitude);
+    const F to_last_place = F{} + BitCast<float>((127u + 23u - kMantissaBits) << 23);
+    const F shifted = AddExactProduct<F>(random, binade, magnitude);
+    return SubtractExactProduct<F>(binade, to_last_place,
+                                   AddExactProductTowardZero<F>(binade, to_last_place, shifted));
   }
 
   // Scalar conveniences: sign and NaN included.

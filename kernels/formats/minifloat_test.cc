@@ -167,6 +167,72 @@ void ExpectStochasticEverywhere(const Grid& grid) {
   }
 }
 
+// The roundings without codes against those with them, one value and four lanes at once.
+template <class E>
+void ExpectValueOfNearest(float x) {
+  const uint32_t bits = ToU32(std::fabs(x));
+  constexpr uint32_t kHalfSpacing = 1u << (22 - E::kMantissa);
+  if (bits >= E::kMaxBits + kHalfSpacing) return;  // out of its reach
+  const float expected = E::template Nearest<float>(bits).magnitude;
+  const float value = E::template NearestValue<float>(x);
+  ASSERT_EQ(ToU32(std::fabs(value)), ToU32(expected)) << x << " = 0x" << std::hex << ToU32(x);
+  ASSERT_TRUE(value == 0 || std::signbit(value) == std::signbit(x)) << x;
+  using F4 = LaneVector<4>::F;
+  const F4 four = E::template NearestValue<F4>(F4{x, -x, E::Max(), 0.0f});
+  ASSERT_EQ(four[0], value) << x;
+  ASSERT_EQ(four[1], -value) << x;
+  ASSERT_EQ(four[2], E::Max());
+}
+
+template <class E>
+void ExpectValueOfStochastic(float x) {
+  const uint32_t bits = ToU32(std::fabs(x));
+  if (bits > E::kMaxBits) return;
+  using F4 = LaneVector<4>::F;
+  using U4 = LaneVector<4>::U;
+  for (uint32_t random = 0; random < 256; ++random) {
+    const float expected = E::template Stochastic<float>(bits, random).magnitude;
+    const uint32_t word = random | (random << 8) | 0xa55a0000u;
+    for (const int byte : {0, 1}) {
+      const float part = E::template RandomPart<float>(word, byte);
+      ASSERT_EQ(E::template StochasticMagnitude<float>(FromU32(bits), part), expected)
+          << x << " with " << random;
+    }
+    const F4 parts = E::template RandomPart<F4>(U4{} + word, 0);
+    const F4 four = E::template StochasticMagnitude<F4>(F4{} + FromU32(bits), parts);
+    ASSERT_EQ(four[3], expected) << x << " with " << random;
+  }
+}
+
+template <class E>
+void ExpectValuesWithoutCodes(const Grid& grid) {
+  for (const float x : CriticalValues(grid)) {
+    if (!std::isnan(x)) ExpectValueOfNearest<E>(x);
+    if (!std::isnan(x)) ExpectValueOfStochastic<E>(x);
+  }
+  for (uint64_t bits = 0; bits <= ToU32(E::Max()) + 0x400000u; bits += 1021) {
+    ExpectValueOfNearest<E>(FromU32(static_cast<uint32_t>(bits)));
+    ExpectValueOfNearest<E>(FromU32(static_cast<uint32_t>(bits) | 0x80000000u));
+  }
+  for (uint64_t bits = 0; bits <= ToU32(E::Max()); bits += 2000003) {
+    ExpectValueOfStochastic<E>(FromU32(static_cast<uint32_t>(bits)));
+  }
+  // What is missing to the next value by less than a sum's last place: the adder rounds it up.
+  for (int code = 0; code < 4; ++code) {
+    const double step = grid.value[code + 1] - grid.value[code];
+    for (int random = 1; random < 256; random += 6) {
+      for (int places = 18; places < 34; ++places) {
+        ExpectValueOfStochastic<E>(static_cast<float>(grid.value[code + 1] - random / 256.0 * step -
+                                                      std::ldexp(step, -places)));
+      }
+    }
+  }
+}
+
+TEST(E2M1, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E2M1>(E2M1Grid()); }
+TEST(E4M3, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E4M3>(E4M3Grid()); }
+TEST(E5M2, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E5M2>(E5M2Grid()); }
+
 TEST(E2M1, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E2M1>(E2M1Grid()); }
 TEST(E4M3, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E4M3>(E4M3Grid()); }
 TEST(E5M2, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E5M2>(E5M2Grid()); }
@@ -313,6 +379,42 @@ TEST(Bf16, RoundsToTheNearestValueAndTiesToTheEvenCode) {
     }
   }
   EXPECT_EQ(EncodeBf16(FLT_MAX), 0x7f80);
+}
+
+// Every 1021st pattern in reach, and every tie and BF16 number there with their neighbours.
+TEST(Bf16, NormalNumbersAreRoundedInFewerStepsToTheSameBits) {
+  const auto expect = [](uint32_t bits) {
+    for (const uint32_t x : {bits, bits | 0x80000000u}) {
+      const float rounded = RoundNormalToBf16<float>(FromU32(x));
+      ASSERT_EQ(ToU32(rounded), RoundNumberToBf16Bits<float>(FromU32(x))) << std::hex << x;
+    }
+    using F4 = LaneVector<4>::F;
+    const F4 four = RoundNormalToBf16<F4>(F4{FromU32(bits), 1.0f, -1.0f, 0.0f});
+    ASSERT_EQ(ToU32(four[0]), RoundNumberToBf16Bits<float>(FromU32(bits)));
+  };
+  constexpr uint32_t kLeast = 1u << 23, kMost = (127u + 110u) << 23;
+  for (uint32_t bits = kLeast; bits <= kMost; bits += 1021) expect(bits);
+  for (uint32_t bits = kLeast + 0x8000u; bits < kMost; bits += 0x8000u) {
+    for (const uint32_t near : {bits - 1, bits, bits + 1}) expect(near);
+  }
+  // Below them numbers stay as they are.
+  for (const uint32_t bits : {0u, 1u, 0x7fffffu}) {
+    EXPECT_EQ(RoundNormalToBf16<float>(FromU32(bits)), FromU32(bits));
+  }
+}
+
+TEST(E8M0, LanesGiveWhatOneValueGives) {
+  using F4 = LaneVector<4>::F;
+  using U4 = LaneVector<4>::U;
+  for (uint64_t bits = 0; bits <= 0x7f800000u; bits += 40013) {
+    const uint32_t amax = static_cast<uint32_t>(bits);
+    const U4 codes = E8M0::EncodeRoundedUp<E4M3, F4>(U4{amax, 0, 0x7f800000u, amax});
+    EXPECT_EQ(codes[0], E8M0::EncodeRoundedUp<E4M3>(amax)) << amax;
+    EXPECT_EQ(codes[1], E8M0::EncodeRoundedUp<E4M3>(0));
+    EXPECT_EQ(codes[2], E8M0::EncodeRoundedUp<E4M3>(0x7f800000u));
+    EXPECT_EQ(E8M0::Decode<F4>(codes)[3], E8M0::Decode(codes[3]));
+    EXPECT_EQ(E8M0::Reciprocal<F4>(codes)[3], E8M0::Reciprocal(codes[3]));
+  }
 }
 
 TEST(E8M0, CodesArePowersOfTwoAndReciprocalsAreExact) {

@@ -19,8 +19,8 @@ struct PhiloxWords {
   U word[4];
 };
 
-template <class U>
-NIBBLE_LANES void PhiloxRound(PhiloxWords<U>& c, uint32_t key_low, uint32_t key_high) {
+template <class U, class Key>
+NIBBLE_LANES void PhiloxRound(PhiloxWords<U>& c, Key key_low, Key key_high) {
   U high0, low0, high1, low1;
   MultiplyWide(c.word[0], 0xd2511f53u, high0, low0);
   MultiplyWide(c.word[2], 0xcd9e8d57u, high1, low1);
@@ -34,7 +34,7 @@ NIBBLE_LANES PhiloxWords<U> Philox4x32(PhiloxWords<U> counter, uint32_t key_low,
 #pragma unroll
 #endif
   for (int round = 0; round < 10; ++round) {
-    PhiloxRound<U>(counter, key_low, key_high);
+    PhiloxRound<U, uint32_t>(counter, key_low, key_high);
     key_low += 0x9e3779b9u;
     key_high += 0xbb67ae85u;
   }
@@ -60,22 +60,36 @@ NIBBLE_LANES PhiloxWords<U> RoundingBits(const RandomStream& random, U block_low
                        static_cast<uint32_t>(random.seed >> 32));
 }
 
-// Two sets of draws at once: the rounds of one wait for its products, those of two overlap.
+// The keys of the ten rounds, for many draws from one stream: read from memory they cost a vector
+// nothing, each made anew and spread over it a step.
+struct RoundKeys {
+  uint64_t low[10];
+  uint64_t high[10];
+};
+NIBBLE_LANES RoundKeys RoundKeysOf(const RandomStream& random) {
+  RoundKeys keys;
+  uint32_t low = static_cast<uint32_t>(random.seed);
+  uint32_t high = static_cast<uint32_t>(random.seed >> 32);
+  for (int round = 0; round < 10; ++round, low += 0x9e3779b9u, high += 0xbb67ae85u) {
+    keys.low[round] = low;
+    keys.high[round] = high;
+  }
+  return keys;
+}
+
+// Two sets of draws at once: the rounds of one wait for its products, those of two overlap. `keys`
+// are the stream's; lanes are 64 bits wide.
 template <class U>
-NIBBLE_LANES void RoundingBitsPair(const RandomStream& random, U block_a, U block_b,
-                                   PhiloxWords<U>& a, PhiloxWords<U>& b) {
+NIBBLE_LANES void RoundingBitsPair(const RandomStream& random, const RoundKeys& keys, U block_a,
+                                   U block_b, PhiloxWords<U>& a, PhiloxWords<U>& b) {
   const U stream = U{} + random.stream;
   const U step = U{} + random.step;
   a = {{block_a, block_a >> 32, stream, step}};
   b = {{block_b, block_b >> 32, stream, step}};
-  uint32_t key_low = static_cast<uint32_t>(random.seed);
-  uint32_t key_high = static_cast<uint32_t>(random.seed >> 32);
   NIBBLE_UNROLL(10)
   for (int round = 0; round < 10; ++round) {
-    PhiloxRound<U>(a, key_low, key_high);
-    PhiloxRound<U>(b, key_low, key_high);
-    key_low += 0x9e3779b9u;
-    key_high += 0xbb67ae85u;
+    PhiloxRound<U, uint64_t>(a, keys.low[round], keys.high[round]);
+    PhiloxRound<U, uint64_t>(b, keys.low[round], keys.high[round]);
   }
 }
 

@@ -72,6 +72,22 @@ TEST(Philox, LanesAreIndependentDrawsUnderOneKey) {
   }
 }
 
+TEST(RoundingBits, PairsOfLanesDrawWhatSingleBlocksDraw) {
+  using U2 = WideVector<2>::U;
+  const RandomStream stream = {.seed = 0xfedcba9876543210, .stream = 5, .step = 9};
+  const uint64_t blocks[4] = {0, 7, 0xffffffff, uint64_t{3} << 32};
+  PhiloxWords<U2> pair[2];
+  RoundingBitsPair<U2>(stream, RoundKeysOf(stream), U2{blocks[0], blocks[1]},
+                       U2{blocks[2], blocks[3]}, pair[0], pair[1]);
+  for (int i = 0; i < 4; ++i) {
+    const Words words = RoundingBits<uint32_t>(stream, static_cast<uint32_t>(blocks[i]),
+                                               static_cast<uint32_t>(blocks[i] >> 32));
+    for (int w = 0; w < 4; ++w) {
+      EXPECT_EQ(static_cast<uint32_t>(pair[i / 2].word[w][i % 2]), words.word[w]) << i;
+    }
+  }
+}
+
 TEST(RoundingBits, KeyIsTheSeedAndCounterIsBlockStreamStep) {
   // The third known answer, whose words all differ.
   const KnownAnswer& known = kPhilox[2];

@@ -79,19 +79,22 @@ struct Nvfp4 {
 // MXFP4 and MXFP8: a power of two per block, rounded up so that the largest value never saturates.
 template <class Element>
 struct MxScale {
-  NIBBLE_LANES static uint32_t BlockScale(float block_amax) {
-    return E8M0::EncodeRoundedUp<Element>(BitsOf<float>(block_amax));
+  template <class F = float>
+  NIBBLE_LANES static LaneU<F> BlockScale(F block_amax) {
+    return E8M0::EncodeRoundedUp<Element, F>(BitsOf<F>(block_amax));
   }
 };
 
 // FP32 scales (per 128-block, per row, per tensor): amax over the element's largest value.
 template <class Element>
 struct Fp32Scale {
-  NIBBLE_LANES static float BlockScale(float amax) {
-    return AtMostFloatMax<float>(amax / Element::Max());
+  template <class F = float>
+  NIBBLE_LANES static F BlockScale(F amax) {
+    return AtMostFloatMax<F>(amax / Element::Max());
   }
-  NIBBLE_LANES static float EncodeFactor(float scale) {
-    return AtMostFloatMax<float>(1.0f / scale);
+  template <class F = float>
+  NIBBLE_LANES static F EncodeFactor(F scale) {
+    return AtMostFloatMax<F>(1.0f / scale);
   }
 };
 
