@@ -102,10 +102,13 @@ class TrainerProcess : public testing::Test {
     text << in.rdbuf();
     return text.str();
   }
+  // The whole lines so far: a trainer that still runs may be in the middle of its last one.
   std::vector<json> Events(const std::string& name) const {
     std::ifstream in(root_ / name / "events.jsonl");
     std::vector<json> events;
-    for (std::string line; std::getline(in, line);) events.push_back(json::parse(line));
+    for (std::string line; std::getline(in, line) && !in.eof();) {
+      events.push_back(json::parse(line));
+    }
     return events;
   }
   std::vector<json> Run(const std::string& name, const Settings& settings) const {
