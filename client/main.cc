@@ -1,6 +1,7 @@
 // nibble: the command line. Verbs that run here, without a cluster, are in client/local.
 #include <CLI/CLI.hpp>
 
+#include "client/local/data_command.h"
 #include "client/local/exit_code.h"
 #include "client/local/job_command.h"
 #include "client/local/model_command.h"
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "nibble 0.1.0");
   app.require_subcommand(1);
   int exit_code = nibble::kExitDone;
+  nibble::AddDataCommand(app, exit_code);
   nibble::AddJobCommand(app, exit_code);
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);

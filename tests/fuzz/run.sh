@@ -24,8 +24,30 @@ case $target in
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
     max_len=4096
     ;;
+  shard)
+    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/shard.cc
+             worker/trainer/data/shard_format.cc worker/trainer/data/token_store.cc
+             common/crc32c.cc"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
+    max_len=2048
+    ;;
+  raw_tokens)
+    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/raw_tokens.cc
+             worker/trainer/data/token_array.cc worker/trainer/data/token_hints.cc
+             worker/trainer/data/token_store.cc"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
+    max_len=2048
+    ;;
+  megatron)
+    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/megatron_tokens.cc
+             worker/trainer/data/token_array.cc worker/trainer/data/token_hints.cc
+             worker/trainer/data/token_store.cc"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
+    max_len=2048
+    ;;
   *)
-    echo "tests/fuzz/run.sh: no target '$target' in its table (known: safetensors)" >&2
+    echo "tests/fuzz/run.sh: no target '$target' in its table (known: safetensors shard" \
+      "raw_tokens megatron)" >&2
     exit 2
     ;;
 esac

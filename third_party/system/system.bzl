@@ -22,6 +22,7 @@ _PLAIN = {
     "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], "libgloo-dev"),
     "onednn": ("/usr/include/dnnl.h", ["-ldnnl", "-lgomp"], "libdnnl-dev"),
     "rocksdb": ("/usr/include/rocksdb/db.h", ["-lrocksdb"], "librocksdb-dev"),
+    "sentencepiece": ("/usr/include/sentencepiece_processor.h", ["-lsentencepiece", "-lsentencepiece_train"], "libsentencepiece-dev"),
 }
 
 def _flags(ctx, modules, package):

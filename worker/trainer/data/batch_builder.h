@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "worker/trainer/data/batch.h"
 #include "worker/trainer/data/batch_slice.h"
+#include "worker/trainer/data/phased_blend.h"
 #include "worker/trainer/data/sampler.h"
 #include "worker/trainer/data/token_store.h"
 
@@ -36,6 +37,13 @@ class BatchBuilder {
   // tokens for a sample, and all have one tokenizer and one vocabulary.
   static absl::StatusOr<BatchBuilder> Create(std::vector<BlendedSource> sources,
                                              const BatchOptions& options);
+
+  // Of sources that are blended in phases of a run of `steps` steps: the weights of a phase are
+  // those of the sources, in their order. Batches of one phase are those of the above with its
+  // weights, whatever the steps are. Errors also as PhasedBlend::Create().
+  static absl::StatusOr<BatchBuilder> Create(
+      std::vector<std::shared_ptr<const TokenSource>> sources, std::vector<BlendPhase> phases,
+      int64_t steps, const BatchOptions& options);
 
   // The sequences of `slice` (the mapping is in batch_slice.h), in the order of their global
   // indices. Errors: as SliceRange(), MakeBatch() and TokenSource::Read().

@@ -124,6 +124,44 @@ TEST(BatchBuilder, AStepIsTheSameWhateverWasBuiltBefore) {
   EXPECT_NE(*Builder(8, 6, 6).Build({}), forward[0]);
 }
 
+TEST(BatchBuilder, PhasesGiveTheSameGlobalBatchForAnyNumberOfRanks) {
+  const auto builder = BatchBuilder::Create(
+      {CountingShard(0, 1000), CountingShard(10'000, 301)},
+      {{.parts = 70, .weights = {1, 0}}, {.parts = 20, .weights = {1, 1}}, {10, {0, 1}}}, 10,
+      {.seed = 5, .global_sequences = 12, .length = 8});
+  ASSERT_TRUE(builder.ok()) << builder.status();
+  for (int64_t step = 0; step < 12; ++step) {
+    const auto whole = builder->Build({.step = step});
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    int second = 0;
+    for (int64_t row = 0; row < 12; ++row) second += whole->tokens[row * 8] >= 10'000;
+    EXPECT_EQ(second, step < 7 ? 0 : step < 9 ? 6 : 12) << step;
+    for (const int64_t world : {1, 2, 3, 4}) {
+      ASSERT_EQ(Together(*builder, step, world, 1), *whole) << world;
+    }
+  }
+}
+
+TEST(BatchBuilder, OnePhaseGivesTheBatchesOfItsWeights) {
+  const BatchOptions options{.seed = 5, .global_sequences = 8, .length = 6};
+  const BatchBuilder plain = Builder(8, 6);
+  const auto phased = BatchBuilder::Create({CountingShard(0, 1000), CountingShard(10'000, 301)},
+                                           {{.parts = 1, .weights = {3, 1}}}, 17, options);
+  ASSERT_TRUE(phased.ok()) << phased.status();
+  for (int64_t step = 0; step < 30; ++step) {
+    ASSERT_EQ(*phased->Build({.step = step}), *plain.Build({.step = step}));
+  }
+}
+
+TEST(BatchBuilder, PhasesThatDoNotFitTheSourcesAreRefused) {
+  const absl::Status status =
+      BatchBuilder::Create({CountingShard(0, 100)}, {{.parts = 1, .weights = {3, 1}}}, 17,
+                           {.global_sequences = 8, .length = 6})
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 weights"));
+}
+
 TEST(BatchBuilder, WhatCannotBeBlendedIsRefusedByName) {
   const BatchOptions options{.global_sequences = 2, .length = 10};
   const auto error = [](std::vector<BlendedSource> sources, const BatchOptions& with) {

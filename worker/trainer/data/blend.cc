@@ -1,5 +1,6 @@
 #include "worker/trainer/data/blend.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -81,6 +82,15 @@ absl::StatusOr<Blend> Blend::Create(absl::Span<const int64_t> weights) {
 BlendPlace Blend::At(uint64_t index) const {
   const Turn& turn = turns_[index % turns_.size()];
   return {turn.dataset, index / turns_.size() * weights_[turn.dataset] + turn.ordinal};
+}
+
+uint64_t Blend::CountBefore(uint64_t indices, int32_t dataset) const {
+  const uint64_t whole = indices / turns_.size();
+  const auto rest = static_cast<ptrdiff_t>(indices % turns_.size());
+  return whole * weights_[dataset] +
+         static_cast<uint64_t>(
+             std::count_if(turns_.begin(), turns_.begin() + rest,
+                           [&](const Turn& turn) { return turn.dataset == dataset; }));
 }
 
 }  // namespace nibble

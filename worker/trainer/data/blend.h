@@ -38,7 +38,11 @@ class Blend {
 
   BlendPlace At(uint64_t index) const;
 
+  // How many of the first `indices` indices `dataset` has. O(period).
+  uint64_t CountBefore(uint64_t indices, int32_t dataset) const;
+
   int64_t period() const { return static_cast<int64_t>(turns_.size()); }
+  int64_t datasets() const { return static_cast<int64_t>(weights_.size()); }
 
  private:
   struct Turn {

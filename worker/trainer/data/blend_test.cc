@@ -96,6 +96,21 @@ TEST(Blend, FarIndicesContinueThePattern) {
   }
 }
 
+TEST(Blend, CountsBeforeAnIndexAreThoseOfTheIndicesBefore) {
+  for (const std::vector<int64_t>& weights :
+       std::vector<std::vector<int64_t>>{{1}, {7, 2, 1}, {2, 3, 5, 7}, {97, 89, 83}}) {
+    const auto blend = Blend::Create(weights);
+    EXPECT_EQ(blend->datasets(), static_cast<int64_t>(weights.size()));
+    std::vector<uint64_t> had(weights.size(), 0);
+    for (uint64_t i = 0; i < 600; ++i) {
+      for (size_t d = 0; d < weights.size(); ++d) {
+        ASSERT_EQ(blend->CountBefore(i, static_cast<int32_t>(d)), had[d]) << i;
+      }
+      ++had[blend->At(i).dataset];
+    }
+  }
+}
+
 TEST(Blend, WeightsOutOfBoundsAreRefusedByName) {
   const struct {
     std::vector<int64_t> weights;

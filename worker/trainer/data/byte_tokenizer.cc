@@ -14,14 +14,14 @@
 
 namespace nibble {
 
-absl::Status ByteTokenizer::Encode(std::string_view text, Sink sink) const {
-  std::array<int32_t, 4096> piece;
-  while (!text.empty()) {
-    const size_t count = std::min(text.size(), piece.size());
-    for (size_t i = 0; i < count; ++i) piece[i] = static_cast<unsigned char>(text[i]);
-    absl::Status status = sink(absl::MakeConstSpan(piece.data(), count));
+absl::Status ByteTokenizer::EncodePiece(std::string_view piece, int64_t, Sink sink) const {
+  std::array<int32_t, 4096> tokens;
+  while (!piece.empty()) {
+    const size_t count = std::min(piece.size(), tokens.size());
+    for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<unsigned char>(piece[i]);
+    absl::Status status = sink(absl::MakeConstSpan(tokens.data(), count));
     if (!status.ok()) return status;
-    text.remove_prefix(count);
+    piece.remove_prefix(count);
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,8 @@
 #ifndef NIBBLE_WORKER_TRAINER_DATA_BYTE_TOKENIZER_H_
 #define NIBBLE_WORKER_TRAINER_DATA_BYTE_TOKENIZER_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,7 +27,11 @@ class ByteTokenizer final : public Tokenizer {
   int32_t vocabulary() const override { return kVocabulary; }
   int32_t end_of_document() const override { return kEndOfDocument; }
 
-  absl::Status Encode(std::string_view text, Sink sink) const override;
+  // Any place will do.
+  size_t PieceEnd(std::string_view text, size_t at_least) const override {
+    return std::min(text.size(), at_least);
+  }
+  absl::Status EncodePiece(std::string_view piece, int64_t offset, Sink sink) const override;
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) const override;
 };
 

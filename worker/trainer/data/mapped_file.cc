@@ -18,6 +18,7 @@
 namespace nibble {
 
 void MappedFile::Unmapper::operator()(const std::byte* data) const {
+  if (borrowed) return;
   // Fails only for an address that was never mapped, which the type rules out.
   (void)munmap(const_cast<std::byte*>(data), size);
 }
@@ -39,7 +40,7 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   if (address == MAP_FAILED) {
     return absl::ErrnoToStatus(errno, absl::StrFormat("mapping the %d bytes of %s", size, path));
   }
-  return MappedFile(Mapping(static_cast<const std::byte*>(address), Unmapper{size}));
+  return MappedFile(Mapping(static_cast<const std::byte*>(address), Unmapper{size, false}));
 }
 
 }  // namespace nibble

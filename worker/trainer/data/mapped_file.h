@@ -24,6 +24,12 @@ class MappedFile {
   // opening or mapping it: NotFound, PermissionDenied, ... Messages name the path.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
+  // Bytes that lie in memory already and that the caller keeps there, in place of a file: readers
+  // take them for tests.
+  static MappedFile Borrow(absl::Span<const std::byte> bytes) {
+    return MappedFile(Mapping(bytes.data(), Unmapper{bytes.size(), true}));
+  }
+
   MappedFile(MappedFile&&) = default;
   MappedFile& operator=(MappedFile&&) = default;
 
@@ -32,7 +38,8 @@ class MappedFile {
 
  private:
   struct Unmapper {
-    size_t size;  // unique_ptr value-initialises it
+    size_t size;  // unique_ptr value-initialises both
+    bool borrowed;
     void operator()(const std::byte* data) const;
   };
   using Mapping = std::unique_ptr<const std::byte, Unmapper>;

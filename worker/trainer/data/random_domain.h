@@ -15,6 +15,7 @@ namespace nibble {
 enum class RandomDomain : uint32_t {
   kHoldOut = 0xda7a0001,
   kEpochKey = 0xda7a0002,
+  kTokenizerSample = 0xda7a0003,
 };
 
 // 128 bits that are a function of the arguments and nothing else.

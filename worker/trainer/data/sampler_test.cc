@@ -1,5 +1,6 @@
 #include "worker/trainer/data/sampler.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -99,6 +100,108 @@ TEST(Sampler, TheOrderIsThatOfEveryEarlierVersion) {
   }
   EXPECT_THAT(got, ElementsAre(Pair(0, 21), Pair(1, 5), Pair(0, 609), Pair(0, 378), Pair(1, 9),
                                Pair(0, 952), Pair(1, 0)));
+}
+
+// ---- phases ---------------------------------------------------------------------------------
+
+PhasePlan RandomPlan(std::mt19937& random, size_t datasets) {
+  PhasePlan plan{.steps = 1 + static_cast<int64_t>(random() % 300),
+                 .sequences = 1 + static_cast<int64_t>(random() % 10)};
+  plan.phases.resize(1 + random() % 4);
+  for (BlendPhase& phase : plan.phases) {
+    phase.parts = 1 + static_cast<int64_t>(random() % 100);
+    for (size_t d = 0; d < datasets; ++d) {
+      phase.weights.push_back(random() % 4 == 0 ? 0 : 1 + static_cast<int64_t>(random() % 20));
+    }
+    phase.weights[random() % datasets] += 1;
+  }
+  for (int64_t& weight : plan.phases[0].weights) weight = std::max<int64_t>(weight, 1);
+  return plan;
+}
+
+TEST(Sampler, NoSampleComesAgainBeforeItsEpochIsOverWhateverThePhases) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 100; ++i) {
+    std::vector<int64_t> samples(1 + random() % 5);
+    for (int64_t& count : samples) count = 1 + static_cast<int64_t>(random() % 300);
+    const PhasePlan plan = RandomPlan(random, samples.size());
+    const auto sampler = Sampler::Create(random(), samples, plan);
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    std::vector<std::vector<int64_t>> times(samples.size());
+    std::vector<int64_t> had(samples.size(), 0);
+    for (size_t d = 0; d < samples.size(); ++d) times[d].resize(samples[d]);
+    for (int64_t index = 0; index < plan.steps * plan.sequences + 50; ++index) {
+      const Sample sample = sampler->SampleAt(index);
+      ASSERT_EQ(sample.epoch, had[sample.dataset]++ / samples[sample.dataset]);
+      ASSERT_EQ(times[sample.dataset][sample.index]++, sample.epoch) << "index " << index;
+    }
+  }
+}
+
+TEST(Sampler, PhasesChangeWhichDatasetIsNextAndNotItsOrder) {
+  // Data set 1 alone, and behind 0 in the second half: its samples come in one and the same order.
+  const std::vector<int64_t> samples = {40, 30};
+  const auto alone = Sampler::Create(3, samples, {{{1, {0, 1}}, {1, {1, 0}}}, 100, 1});
+  const auto late = Sampler::Create(3, samples, {{{1, {1, 0}}, {1, {0, 1}}}, 100, 1});
+  const auto mixed = Sampler::Create(3, samples, {{{1, {3, 1}}, {1, {1, 3}}}, 100, 1});
+  ASSERT_TRUE(alone.ok() && late.ok() && mixed.ok());
+  const auto order = [](const Sampler& sampler) {
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < 100; ++i) {
+      const Sample sample = sampler.SampleAt(i);
+      if (sample.dataset == 1) indices.push_back(sample.index);
+    }
+    return indices;
+  };
+  ASSERT_EQ(order(*alone).size(), 50u);
+  EXPECT_EQ(order(*late), order(*alone));
+  std::vector<int64_t> of_mixed = order(*mixed);  // give or take a sample per phase
+  ASSERT_GE(of_mixed.size(), 49u);
+  of_mixed.resize(49);
+  std::vector<int64_t> of_alone = order(*alone);
+  of_alone.resize(49);
+  EXPECT_EQ(of_mixed, of_alone);
+}
+
+TEST(Sampler, OnePhaseIsTheBlendOfItsWeightsWhateverTheSteps) {
+  const auto plain =
+      Sampler::Create(42, {{.samples = 101, .weight = 3}, {.samples = 7, .weight = 2}});
+  for (const int64_t steps : {1, 10, 1'000'000}) {
+    const auto phased = Sampler::Create(42, {101, 7}, {{{5, {3, 2}}}, steps, 4});
+    for (int64_t i = 0; i < 2000; ++i) ASSERT_EQ(phased->SampleAt(i), plain->SampleAt(i));
+  }
+}
+
+TEST(Sampler, PhasesFollowTheStepsOfTheRun) {
+  const std::vector<BlendPhase> phases = {{70, {1, 0}}, {30, {0, 1}}};
+  const auto ten = Sampler::Create(1, {1000, 1000}, {phases, 10, 2});
+  const auto hundred = Sampler::Create(1, {1000, 1000}, {phases, 100, 2});
+  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(ten->SampleAt(i).dataset, i < 14 ? 0 : 1) << i;
+  for (int64_t i = 0; i < 200; ++i) EXPECT_EQ(hundred->SampleAt(i).dataset, i < 140 ? 0 : 1) << i;
+}
+
+// As above, of phases.
+TEST(Sampler, TheOrderOfPhasesIsThatOfEveryEarlierVersion) {
+  const auto sampler =
+      Sampler::Create(42, {1000, 10}, {{{70, {2, 1}}, {20, {1, 1}}, {10, {0, 1}}}, 100, 3});
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  std::vector<std::pair<int32_t, int64_t>> got;
+  for (const int64_t i : {0, 1, 2, 209, 210, 211, 212, 269, 270, 271, 5000}) {
+    const Sample sample = sampler->SampleAt(i);
+    got.emplace_back(sample.dataset, sample.index);
+  }
+  EXPECT_THAT(got,
+              ElementsAre(Pair(0, 21), Pair(1, 5), Pair(0, 609), Pair(0, 797), Pair(0, 471),
+                          Pair(1, 7), Pair(0, 46), Pair(1, 8), Pair(1, 7), Pair(1, 1), Pair(1, 9)));
+}
+
+TEST(Sampler, PlansThatDoNotFitTheDatasetsAreRefused) {
+  const PhasePlan plan{{{1, {1, 1}}}, 10, 1};
+  absl::Status status = Sampler::Create(1, {5, 5, 5}, plan).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 weights each, but there are 3"));
+  status = Sampler::Create(1, {5, 0}, plan).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("data set 1: samples is 0"));
 }
 
 TEST(Sampler, LastIndicesOfAVeryLongRunAreInBounds) {

@@ -61,11 +61,25 @@ uint32_t Largest(const std::byte* tokens, uint64_t count) {
 absl::StatusOr<std::unique_ptr<TokenShard>> TokenShard::Open(const std::string& path) {
   absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   if (!file.ok()) return file.status();
-  std::unique_ptr<TokenShard> shard(new TokenShard(path, *std::move(file)));
+  return Open(path, *std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<TokenShard>> TokenShard::Open(std::string path, MappedFile file) {
+  std::unique_ptr<TokenShard> shard(new TokenShard(std::move(path), std::move(file)));
   if (absl::Status status = shard->Load(); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+    return absl::Status(status.code(), absl::StrCat(shard->path_, ": ", status.message()));
   }
   return shard;
+}
+
+std::string TokenShard::format() const {
+  return absl::StrCat("token shard, version ", shard_internal::kVersion);
+}
+
+uint64_t TokenShard::DocumentEnd(uint64_t document) const {
+  uint64_t end;
+  std::memcpy(&end, index_ + document * sizeof(end), sizeof(end));
+  return end;
 }
 
 absl::Status TokenShard::Load() {
@@ -94,10 +108,9 @@ absl::Status TokenShard::Load() {
   status = CheckCrc("chunk_table_crc", header_.chunk_table_crc, table);
   if (!status.ok()) return status;
 
-  // Aligned: a mapping begins at a page and the offsets are multiples of 8.
   data_ = bytes.data() + layout_.data_begin;
-  document_end_ = reinterpret_cast<const uint64_t*>(index.data());
-  chunk_crc_ = reinterpret_cast<const uint32_t*>(table.data());
+  index_ = index.data();
+  table_ = table.data();
   sound_ = std::make_unique<std::atomic<bool>[]>(layout_.chunks);
   return CheckIndex();
 }
@@ -105,7 +118,7 @@ absl::Status TokenShard::Load() {
 absl::Status TokenShard::CheckIndex() const {
   uint64_t begin = 0;
   for (uint64_t d = 0; d < header_.document_count; ++d) {
-    const uint64_t end = document_end_[d];
+    const uint64_t end = DocumentEnd(d);
     if (end <= begin || end > header_.token_count) {
       return absl::InvalidArgumentError(
           absl::StrFormat("index: document %d ends at %d, not in (%d, token_count = %d]", d, end,
@@ -123,8 +136,10 @@ absl::Status TokenShard::CheckIndex() const {
 absl::Status TokenShard::CheckChunk(uint64_t chunk) const {
   const uint64_t begin = chunk * header_.chunk_bytes;
   const uint64_t size = std::min<uint64_t>(header_.chunk_bytes, layout_.data_bytes - begin);
+  uint32_t crc;
+  std::memcpy(&crc, table_ + chunk * sizeof(crc), sizeof(crc));
   absl::Status status =
-      CheckCrc(absl::StrFormat("chunk_crc[%d]", chunk), chunk_crc_[chunk], {data_ + begin, size});
+      CheckCrc(absl::StrFormat("chunk_crc[%d]", chunk), crc, {data_ + begin, size});
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path_, ": ", status.message()));
   }

@@ -38,28 +38,30 @@ class TokenShard final : public TokenSource {
   //   DataLoss         a checksum of header, index or chunk table disagrees
   //   FailedPrecondition, NotFound, PermissionDenied, ...  as MappedFile::Open()
   static absl::StatusOr<std::unique_ptr<TokenShard>> Open(const std::string& path);
+  // Of a file that is mapped already; `path` is for messages.
+  static absl::StatusOr<std::unique_ptr<TokenShard>> Open(std::string path, MappedFile file);
 
   const std::string& name() const override { return path_; }
   const std::string& tokenizer() const override { return header_.tokenizer; }
   int64_t vocabulary() const override { return header_.vocabulary; }
   int64_t tokens() const override { return static_cast<int64_t>(header_.token_count); }
   int64_t documents() const override { return static_cast<int64_t>(header_.document_count); }
+  std::string format() const override;
+  int token_width() const override { return static_cast<int>(header_.token_width); }
+  // The token that ends every document, where there is one.
+  std::optional<int32_t> end_of_document() const override;
   int64_t DocumentBegin(int64_t document) const override {
-    return document == 0 ? 0 : static_cast<int64_t>(document_end_[document - 1]);
+    return document == 0 ? 0 : static_cast<int64_t>(DocumentEnd(document - 1));
   }
   absl::Status Read(int64_t first, int64_t count, int32_t* out) const override;
-
-  int token_width() const { return static_cast<int>(header_.token_width); }
-  // The token that ends every document, where there is one.
-  std::optional<int32_t> end_of_document() const;
-
   // Checks every chunk, whether checked before or not.
-  absl::Status Verify() const;
+  absl::Status Verify() const override;
 
  private:
   TokenShard(std::string path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
 
   absl::Status Load();
+  uint64_t DocumentEnd(uint64_t document) const;
   absl::Status CheckIndex() const;
   absl::Status CheckChunk(uint64_t chunk) const;
 
@@ -69,8 +71,8 @@ class TokenShard final : public TokenSource {
   shard_internal::ShardLayout layout_;
   // Into the mapping.
   const std::byte* data_ = nullptr;
-  const uint64_t* document_end_ = nullptr;  // [documents]
-  const uint32_t* chunk_crc_ = nullptr;     // [chunks]
+  const std::byte* index_ = nullptr;  // [documents] uint64
+  const std::byte* table_ = nullptr;  // [chunks] uint32
   // [chunks]: found sound. Relaxed order is enough: what it guards never changes.
   std::unique_ptr<std::atomic<bool>[]> sound_;
 };

@@ -22,8 +22,6 @@ namespace {
 // Integers are copied as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::string_view kMagic = "NBTOKENS";
-
 constexpr size_t kMagicAt = 0;
 constexpr size_t kVersionAt = 8;
 constexpr size_t kTokenWidthAt = 12;
@@ -137,9 +135,10 @@ absl::StatusOr<ShardHeader> DecodeHeader(absl::Span<const std::byte> file) {
   }
   const absl::Span<const std::byte> bytes = file.subspan(0, kHeaderBytes);
   const std::string magic(reinterpret_cast<const char*>(bytes.data()) + kMagicAt, kMagic.size());
-  if (magic != kMagic) {
+  const std::string ours(kMagic.data(), kMagic.size());
+  if (magic != ours) {
     return absl::InvalidArgumentError(absl::StrFormat("magic is \"%s\", not \"%s\": no token shard",
-                                                      absl::CHexEscape(magic), kMagic));
+                                                      absl::CHexEscape(magic), ours));
   }
   // Before the checksum: another version may keep that elsewhere.
   if (const auto version = Load<uint32_t>(bytes, kVersionAt); version != kVersion) {

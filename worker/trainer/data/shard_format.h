@@ -16,6 +16,7 @@
 
 namespace nibble::shard_internal {
 
+inline constexpr std::array<char, 8> kMagic = {'N', 'B', 'T', 'O', 'K', 'E', 'N', 'S'};
 inline constexpr uint64_t kHeaderBytes = 128;
 inline constexpr uint32_t kVersion = 1;
 inline constexpr uint32_t kNoEndOfDocument = 0xffffffffu;

@@ -94,11 +94,22 @@ absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::str
   return files;
 }
 
-absl::Status ForEachDocument(
-    absl::Span<const std::string> files, const DocumentSplit& split,
-    absl::FunctionRef<absl::Status(int64_t document, std::string_view text)> sink) {
-  int64_t next = 0;
+absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> files) {
+  std::vector<int64_t> sizes;
   for (const std::string& file : files) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(file, error);
+    if (error) return FileError(error, absl::StrCat("examining ", file));
+    sizes.push_back(static_cast<int64_t>(size));
+  }
+  return sizes;
+}
+
+absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
+                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink) {
+  CorpusDocument document;
+  for (; document.file < files.size(); ++document.file) {
+    const std::string& file = files[document.file];
     const absl::StatusOr<MappedFile> mapped = MappedFile::Open(file);
     if (!mapped.ok()) return mapped.status();
     const std::string_view text(reinterpret_cast<const char*>(mapped->bytes().data()),
@@ -107,8 +118,13 @@ absl::Status ForEachDocument(
       return absl::InvalidArgumentError(
           absl::StrFormat("%s is no text: byte %d is zero", file, zero));
     }
-    absl::Status status = SplitDocuments(
-        text, split, [&](std::string_view document) { return sink(next++, document); });
+    absl::Status status = SplitDocuments(text, split, [&](std::string_view part) {
+      document.offset = part.data() - text.data();
+      document.text = part;
+      absl::Status taken = sink(document);
+      ++document.number;
+      return taken;
+    });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

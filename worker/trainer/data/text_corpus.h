@@ -6,6 +6,7 @@
 #ifndef NIBBLE_WORKER_TRAINER_DATA_TEXT_CORPUS_H_
 #define NIBBLE_WORKER_TRAINER_DATA_TEXT_CORPUS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,12 +31,20 @@ namespace nibble {
 absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::string> inputs,
                                                        absl::Span<const std::string> extensions);
 
-// Feeds every document of the files, with its number counted over all of them from 0, to the sink.
-// Stops at the first error: the sink's, that of a file, or InvalidArgument naming file and offset
-// for a zero byte, which no text has.
-absl::Status ForEachDocument(
-    absl::Span<const std::string> files, const DocumentSplit& split,
-    absl::FunctionRef<absl::Status(int64_t document, std::string_view text)> sink);
+// The files' sizes in bytes, in their order.
+absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> files);
+
+struct CorpusDocument {
+  int64_t number = 0;     // counted over all files, from 0
+  size_t file = 0;        // its place among the files
+  int64_t offset = 0;     // in the file, in bytes
+  std::string_view text;  // for the length of the call
+};
+
+// Feeds every document of the files to the sink. Stops at the first error: the sink's, that of a
+// file, or InvalidArgument naming file and offset for a zero byte, which no text has.
+absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
+                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink);
 
 }  // namespace nibble
 

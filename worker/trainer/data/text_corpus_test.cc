@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::FieldsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 
 class TextCorpusTest : public testing::Test {
  protected:
@@ -83,22 +83,25 @@ TEST_F(TextCorpusTest, AFileThatOccursTwiceIsRefusedHoweverItIsSpelled) {
   }
 }
 
-TEST_F(TextCorpusTest, DocumentsAreNumberedOverAllFiles) {
+TEST_F(TextCorpusTest, DocumentsAreNumberedOverAllFilesAndKnowTheirPlace) {
   const std::vector<std::string> files = {Add("a", "1\n--\n2\n"), Add("b", ""), Add("c", "3")};
-  std::vector<std::pair<int64_t, std::string>> got;
-  const absl::Status status = ForEachDocument(files, {.rule = SplitRule::kLine, .delimiter = "--"},
-                                              [&](int64_t document, std::string_view text) {
-                                                got.emplace_back(document, text);
-                                                return absl::OkStatus();
-                                              });
+  std::vector<std::tuple<int64_t, size_t, int64_t, std::string>> got;
+  const absl::Status status = ForEachDocument(
+      files, {.rule = SplitRule::kLine, .delimiter = "--"}, [&](const CorpusDocument& document) {
+        got.emplace_back(document.number, document.file, document.offset, document.text);
+        return absl::OkStatus();
+      });
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_THAT(got, ElementsAre(Pair(0, "1\n"), Pair(1, "2\n"), Pair(2, "3")));
+  EXPECT_THAT(got, ElementsAre(FieldsAre(0, 0, 0, "1\n"), FieldsAre(1, 0, 5, "2\n"),
+                               FieldsAre(2, 2, 0, "3")));
+  EXPECT_THAT(*FileSizes(files), ElementsAre(7, 0, 1));
+  EXPECT_EQ(FileSizes({directory_.Path("absent")}).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(TextCorpusTest, FilesThatAreNoTextAreRefusedByPathAndOffset) {
   const std::string binary = Add("binary", std::string_view("ab\0c", 4));
   const absl::Status status =
-      ForEachDocument({binary}, {}, [](int64_t, std::string_view) { return absl::OkStatus(); });
+      ForEachDocument({binary}, {}, [](const CorpusDocument&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(binary), HasSubstr("byte 2")));
 }

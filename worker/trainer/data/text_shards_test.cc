@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/data_testing.h"
 #include "worker/trainer/data/hold_out.h"
+#include "worker/trainer/data/sentencepiece_testing.h"
+#include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/shard.h"
 
 namespace nibble {
@@ -123,6 +126,91 @@ TEST_F(TextShardsTest, EqualFilesAndOptionsGiveEqualBytesAndAnotherSeedOthers) {
   EXPECT_NE(Contents(directory_.Path("again/train.tokens")), train);
 }
 
+TEST_F(TextShardsTest, TheNumberOfThreadsChangesNoByte) {
+  const auto model = SentencePieceTokenizer::FromModel("m", TestModel());
+  const ByteTokenizer bytes;
+  WriteFile(directory_.Path("in/long.txt"), TestText(5, 5000));  // several pieces
+  for (const Tokenizer* tokenizer : std::initializer_list<const Tokenizer*>{model->get(), &bytes}) {
+    options_.overwrite = true;
+    std::string train, validation;
+    for (const int threads : {1, 2, 3, 7, 0}) {
+      options_.threads = threads;
+      const auto prepared = PrepareText(options_, *tokenizer);
+      ASSERT_TRUE(prepared.ok()) << prepared.status();
+      if (threads == 1) {
+        train = Contents(Out("train.tokens"));
+        validation = Contents(Out("validation.tokens"));
+      }
+      EXPECT_EQ(Contents(Out("train.tokens")), train) << threads;
+      EXPECT_EQ(Contents(Out("validation.tokens")), validation) << threads;
+    }
+  }
+}
+
+TEST_F(TextShardsTest, SentencePieceShardsHoldTheTokensOfEveryDocument) {
+  const auto model = SentencePieceTokenizer::FromModel("m", TestModel());
+  options_.validation_fraction = 0;
+  options_.threads = 2;
+  const auto prepared = PrepareText(options_, **model);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto shard = TokenShard::Open(prepared->train.path);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_EQ((*shard)->tokenizer(), (*model)->label());
+  EXPECT_EQ((*shard)->vocabulary(), 400);
+  EXPECT_EQ((*shard)->end_of_document(), 2);
+  const std::vector<int32_t> tokens = ReadAll(**shard);
+  ASSERT_EQ((*shard)->documents(), static_cast<int64_t>(texts_.size()));
+  for (int64_t d = 0; d < (*shard)->documents(); ++d) {
+    const int64_t begin = (*shard)->DocumentBegin(d), end = (*shard)->DocumentBegin(d + 1);
+    EXPECT_EQ(tokens[end - 1], 2);
+    EXPECT_EQ(*(*model)->Decode({tokens.data() + begin, static_cast<size_t>(end - begin)}),
+              texts_[d]);
+  }
+}
+
+TEST_F(TextShardsTest, ProgressGrowsToTheWholeAndCountsWhatTheShardsHold) {
+  WriteFile(directory_.Path("in/long.txt"), TestText(5, 5000));
+  for (const int threads : {1, 3}) {
+    options_.threads = threads;
+    options_.overwrite = true;
+    std::vector<TextProgress> seen;
+    options_.progress = [&](const TextProgress& progress) { seen.push_back(progress); };
+    const auto prepared = PrepareText(options_, ByteTokenizer());
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    int64_t total = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.Path("in"))) {
+      total += static_cast<int64_t>(entry.file_size());
+    }
+    ASSERT_GT(seen.size(), 302u);  // 301 documents, one of several pieces, and the end
+    for (size_t i = 0; i < seen.size(); ++i) {
+      EXPECT_EQ(seen[i].total_bytes, total);
+      if (i == 0) continue;
+      EXPECT_GE(seen[i].bytes, seen[i - 1].bytes);
+      EXPECT_GE(seen[i].tokens, seen[i - 1].tokens);
+      EXPECT_GE(seen[i].documents, seen[i - 1].documents);
+    }
+    EXPECT_EQ(seen.back().bytes, total);
+    EXPECT_EQ(seen.back().documents, 301);
+    EXPECT_EQ(seen.back().tokens, prepared->train.tokens + prepared->validation->tokens);
+  }
+}
+
+TEST_F(TextShardsTest, ATextThatTheTokenizerRefusesIsNamedByFileDocumentAndByte) {
+  const auto model = SentencePieceTokenizer::FromModel("m", TestModel());
+  WriteFile(directory_.Path("in/9.txt"),
+            "good\n%\nb\xe4"
+            "d\n");
+  for (const int threads : {1, 2}) {
+    options_.threads = threads;
+    const absl::Status status = PrepareText(options_, **model).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(directory_.Path("in/9.txt")), HasSubstr("document 301"),
+                      HasSubstr("from byte 7 of the file"), HasSubstr("byte 1 of the text")));
+    EXPECT_THAT(Outputs(), IsEmpty());
+  }
+}
+
 TEST_F(TextShardsTest, WithoutAFractionAllIsForTraining) {
   options_.validation_fraction = 0;
   const auto prepared = PrepareText(options_, ByteTokenizer());
@@ -180,6 +268,8 @@ TEST_F(TextShardsTest, OptionsOutOfBoundsAreRefusedBeforeAnythingIsMade) {
   EXPECT_THAT(error([](auto& o) { o.split.delimiter = ""; }), HasSubstr("delimiter"));
   EXPECT_THAT(error([](auto& o) { o.inputs = {}; }), HasSubstr("inputs"));
   EXPECT_THAT(error([](auto& o) { o.output_dir = ""; }), HasSubstr("output_dir"));
+  EXPECT_THAT(error([](auto& o) { o.threads = -1; }), HasSubstr("threads is -1"));
+  EXPECT_THAT(error([](auto& o) { o.threads = 1025; }), HasSubstr("threads is 1025"));
   EXPECT_FALSE(std::filesystem::exists(options_.output_dir));
 }
 

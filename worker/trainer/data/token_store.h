@@ -7,6 +7,7 @@
 #define NIBBLE_WORKER_TRAINER_DATA_TOKEN_STORE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,6 +24,10 @@ class TokenSource {
   virtual int64_t tokens() const = 0;
   virtual int64_t documents() const = 0;
 
+  virtual std::string format() const = 0;                      // of the file, for people
+  virtual int token_width() const = 0;                         // bytes in the file
+  virtual std::optional<int32_t> end_of_document() const = 0;  // that ends every document
+
   // The position of the first token of `document` in [0, documents()], where documents() gives
   // tokens(). No document is empty, and the first begins at 0.
   virtual int64_t DocumentBegin(int64_t document) const = 0;
@@ -33,6 +38,10 @@ class TokenSource {
   //   InvalidArgument  a token in the file is not in the vocabulary
   //   DataLoss         the file is damaged there
   virtual absl::Status Read(int64_t first, int64_t count, int32_t* out) const = 0;
+
+  // Everything that Read() checks, of every token, whether it was read before or not. Errors as
+  // Read().
+  virtual absl::Status Verify() const;
 
   // The document that holds the token at `position` in [0, tokens()): O(log documents).
   int64_t DocumentOf(int64_t position) const;

@@ -5,6 +5,7 @@
 #ifndef NIBBLE_WORKER_TRAINER_DATA_TOKENIZER_H_
 #define NIBBLE_WORKER_TRAINER_DATA_TOKENIZER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,13 +31,29 @@ class Tokenizer {
   virtual int32_t end_of_document() const = 0;
 
   // Feeds the text's tokens to the sink, without an end of document, and stops at the sink's first
-  // error, which it returns. In pieces, so that a long document need never be whole in memory.
-  virtual absl::Status Encode(std::string_view text, Sink sink) const = 0;
+  // error, which it returns; otherwise as EncodePiece(). Piece by piece, so that a long document's
+  // tokens need never be in memory together.
+  absl::Status Encode(std::string_view text, Sink sink) const;
+
+  // Where a text may be cut so that its pieces can be encoded apart, by several threads at once:
+  // the first such place at or after `at_least`, which is 1 or more, and text.size() where there is
+  // none before. `text` begins where the whole does or at a place cut before. The tokens of the
+  // pieces, in order, are the tokens of the whole, wherever of these places it is cut.
+  virtual size_t PieceEnd(std::string_view text, size_t at_least) const = 0;
+
+  // Feeds the tokens of the piece that begins at byte `offset` of a text.
+  //
+  //   InvalidArgument  the tokenizer takes no such text; says at which byte of the whole
+  //   any other        the sink's
+  virtual absl::Status EncodePiece(std::string_view piece, int64_t offset, Sink sink) const = 0;
 
   // The text of the tokens; an end of document is no text. InvalidArgument with the position and
   // the token for one outside the vocabulary.
   virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) const = 0;
 };
+
+// Pieces of about this size keep the tokens of a piece small and the cost of a cut smaller.
+inline constexpr size_t kEncodePieceBytes = size_t{1} << 16;
 
 }  // namespace nibble
 

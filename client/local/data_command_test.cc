@@ -1,0 +1,364 @@
+#include "client/local/data_command.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/local/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/sentencepiece_testing.h"
+
+namespace nibble {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+// As main() does it.
+Outcome Nibble(std::vector<std::string> arguments) {
+  CLI::App app("test", "nibble");
+  app.require_subcommand(1);
+  Outcome outcome;
+  AddDataCommand(app, outcome.exit_code);
+  std::vector<const char*> argv = {"nibble", "data"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(static_cast<int>(argv.size()), argv.data());
+  } catch (const CLI::ParseError& error) {
+    outcome.exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class DataCommandTest : public testing::Test {
+ protected:
+  DataCommandTest() {
+    for (int file = 0; file < 4; ++file) {
+      WriteFile(directory_.Path(absl::StrCat("in/", file, ".txt")), TestText(file, 300));
+    }
+    WriteFile(directory_.Path("in/notes.md"), "\xff not to be read");
+  }
+
+  std::string Path(const std::string& name) const { return directory_.Path(name); }
+
+  // `tokenize` of the text files into `out`, with more arguments.
+  Outcome Tokenize(const std::string& out, const std::vector<std::string>& more = {}) const {
+    return Nibble(std::vector<std::string>{"tokenize", Path("in"), "--extension", ".txt",
+                                           "--output-dir", Path(out)} +
+                  more);
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(DataCommandTest, TokenizeMakesShardsOfBytesAndSaysWhatTheyHold) {
+  const Outcome made = Tokenize("out", {"--validation-fraction", "0.2", "-o", "json"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const json report = json::parse(made.out);
+  EXPECT_EQ(report["tokenizer"], "bytes");
+  EXPECT_EQ(report["vocabulary"], 257);
+  EXPECT_TRUE(report["model"].is_null());
+  EXPECT_EQ(report["files"], 4);
+  const json &train = report["train"], &validation = report["validation"];
+  EXPECT_EQ(train["path"], Path("out/train.tokens"));
+  EXPECT_EQ(train["tokens"].get<int64_t>(),
+            train["bytes"].get<int64_t>() + train["documents"].get<int64_t>());
+  EXPECT_GT(validation["documents"], 0);
+  const auto shard = TokenShard::Open(Path("out/train.tokens"));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_EQ(train["tokens"], (*shard)->tokens());
+  EXPECT_EQ(train["documents"], (*shard)->documents());
+}
+
+TEST_F(DataCommandTest, ProgressGoesToStderrOnceForEachTenth) {
+  const Outcome made = Tokenize("out");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, AllOf(HasSubstr("tokenizer  bytes, vocabulary 257\n"),
+                              HasSubstr(Path("out/train.tokens")), Not(HasSubstr("%"))));
+  std::vector<std::string> percents;
+  for (size_t at = 0; (at = made.err.find(" %,", at)) != std::string::npos; ++at) {
+    percents.push_back(made.err.substr(at - 3, 3));
+  }
+  EXPECT_GE(percents.size(), 4u);
+  EXPECT_LE(percents.size(), 10u);
+  EXPECT_EQ(percents.back(), "100");
+  EXPECT_EQ(std::set<std::string>(percents.begin(), percents.end()).size(), percents.size());
+}
+
+TEST_F(DataCommandTest, TrainedAndGivenModelsLieBesideTheirShardsAndAreNamedByThem) {
+  const Outcome trained =
+      Tokenize("trained", {"--train-tokenizer", "400", "--threads", "2", "-o", "json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("training a SentencePiece model of 400 pieces"));
+  const json report = json::parse(trained.out);
+  const std::string label = report["tokenizer"], model = report["model"];
+  EXPECT_EQ(model, Path("trained/sp-" + label.substr(3) + ".model"));
+  EXPECT_EQ(report["vocabulary"], 400);
+  EXPECT_LT(3 * report["train"]["tokens"].get<int64_t>(),
+            2 * report["train"]["bytes"].get<int64_t>());
+
+  WriteFile(Path("my.model"), Contents(model));
+  const Outcome given =
+      Tokenize("given", {"--tokenizer", Path("my.model"), "--threads", "1", "-o", "json"});
+  ASSERT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_EQ(json::parse(given.out)["tokenizer"], label);
+  for (const char* shard : {"train.tokens", "validation.tokens"}) {
+    EXPECT_EQ(Contents(Path(std::string("given/") + shard)),
+              Contents(Path(std::string("trained/") + shard)));
+  }
+  EXPECT_EQ(Contents(Path("given/sp-" + label.substr(3) + ".model")), Contents(model));
+}
+
+TEST_F(DataCommandTest, TheTypeAndTheSampleOfTheTokenizerCanBeChosen) {
+  const auto label = [&](const char* out, const std::vector<std::string>& more) {
+    const Outcome made =
+        Tokenize(out, std::vector<std::string>{"--train-tokenizer", "320", "-o", "json"} + more);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return json::parse(made.out)["tokenizer"].get<std::string>();
+  };
+  const std::string bpe = label("a", {});
+  EXPECT_EQ(label("b", {"--tokenizer-type", "bpe"}), bpe);
+  EXPECT_NE(label("c", {"--tokenizer-type", "unigram"}), bpe);
+  EXPECT_NE(label("d", {"--sample-bytes", "20000"}), bpe);
+}
+
+TEST_F(DataCommandTest, SplitRulesDecideWhatADocumentIs) {
+  const auto documents = [&](const char* out, const std::vector<std::string>& more) {
+    const Outcome made =
+        Tokenize(out, std::vector<std::string>{"--validation-fraction", "0", "-o", "json"} + more);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    const json report = json::parse(made.out);
+    EXPECT_TRUE(report["validation"].is_null());
+    return report["train"]["documents"].get<int64_t>();
+  };
+  EXPECT_EQ(documents("a", {"--split", "file"}), 4);
+  EXPECT_GT(documents("b", {"--split", "paragraphs", "--min-bytes", "100"}), 4);
+  WriteFile(Path("in/5.txt"), "one\n%%\ntwo\n%%\n");
+  EXPECT_EQ(documents("c", {"--split", "line", "--delimiter", "%%"}), 6);
+}
+
+TEST_F(DataCommandTest, ShardsThatAreThereAreReplacedOnRequestOnlyAndBeforeAnythingIsTrained) {
+  ASSERT_EQ(Tokenize("out").exit_code, 0);
+  const std::string before = Contents(Path("out/train.tokens"));
+  const Outcome again = Tokenize("out", {"--train-tokenizer", "400"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.out, IsEmpty());
+  EXPECT_THAT(again.err, AllOf(HasSubstr("nibble data tokenize: "),
+                               HasSubstr("may not be replaced"), Not(HasSubstr("training"))));
+  EXPECT_EQ(Contents(Path("out/train.tokens")), before);
+  EXPECT_EQ(Tokenize("out", {"--train-tokenizer", "400", "--overwrite"}).exit_code, 0);
+  EXPECT_NE(Contents(Path("out/train.tokens")), before);
+}
+
+TEST_F(DataCommandTest, ErrorsGoToStderrWithTheExitCodeOfTheirKind) {
+  const Outcome absent = Nibble({"tokenize", Path("absent"), "--output-dir", Path("out")});
+  EXPECT_EQ(absent.exit_code, 102);
+  EXPECT_THAT(absent.out, IsEmpty());
+  EXPECT_THAT(absent.err, AllOf(HasSubstr("nibble data tokenize: "), HasSubstr(Path("absent"))));
+  EXPECT_EQ(Tokenize("out", {"--tokenizer", Path("absent.model")}).exit_code, 102);
+
+  const Outcome no_model = Tokenize("out", {"--tokenizer", Path("in/0.txt")});
+  EXPECT_EQ(no_model.exit_code, 1);
+  EXPECT_THAT(no_model.err, HasSubstr(Path("in/0.txt")));
+  const Outcome large = Tokenize("out", {"--train-tokenizer", "1000000"});
+  EXPECT_EQ(large.exit_code, 1);
+  EXPECT_THAT(large.err, HasSubstr("<="));
+  const Outcome delimiter = Tokenize("out", {"--split", "line"});
+  EXPECT_EQ(delimiter.exit_code, 1);
+  EXPECT_THAT(delimiter.err, HasSubstr("delimiter"));
+}
+
+TEST_F(DataCommandTest, AnErrorLeavesNoShard) {
+  WriteFile(Path("in/9.txt"), "caf\xe9\n");
+  const Outcome failed = Tokenize("out", {"--tokenizer", Path("m.model")});
+  EXPECT_EQ(failed.exit_code, 102);
+  WriteFile(Path("m.model"), TestModel());
+  const Outcome latin = Tokenize("out", {"--tokenizer", Path("m.model")});
+  EXPECT_EQ(latin.exit_code, 1);
+  EXPECT_THAT(latin.out, IsEmpty());
+  EXPECT_THAT(latin.err, AllOf(HasSubstr(Path("in/9.txt")), HasSubstr("0xe9")));
+  for (const auto& entry : std::filesystem::directory_iterator(Path("out"))) {
+    EXPECT_EQ(entry.path().extension(), ".model") << entry.path();
+  }
+}
+
+TEST_F(DataCommandTest, MisuseIsAUsageError) {
+  EXPECT_EQ(Nibble({}).exit_code, 2);
+  EXPECT_EQ(Nibble({"tokenize"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"tokenize", Path("in")}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"--split", "words"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"--threads", "-1"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"--train-tokenizer", "100"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"--tokenizer", "m", "--train-tokenizer", "400"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"--tokenizer-type", "bpe"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"-o", "yaml"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"inspect"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"inspect", "f", "--text"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"inspect", "f", "--token-width", "3"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"inspect", "f", "--mark-begins"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"verify"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"--help"}).exit_code, 0);
+  EXPECT_EQ(Nibble({"tokenize", "--help"}).exit_code, 0);
+}
+
+TEST_F(DataCommandTest, InspectTellsWhatAShardHolds) {
+  ASSERT_EQ(Tokenize("out", {"--split", "file", "--validation-fraction", "0"}).exit_code, 0);
+  const Outcome table = Nibble({"inspect", Path("out/train.tokens")});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.err, IsEmpty());
+  for (const char* part : {"token shard, version 1", "bytes\n", "257\n", "2 bytes\n", "256\n",
+                           "documents         4\n"}) {
+    EXPECT_THAT(table.out, HasSubstr(part));
+  }
+  EXPECT_THAT(table.out, Not(HasSubstr("document 0")));
+
+  const json report = json::parse(Nibble({"inspect", Path("out/train.tokens"), "-o", "json"}).out);
+  EXPECT_EQ(report["documents"], 4);
+  EXPECT_EQ(report["end_of_document"], 256);
+  EXPECT_FALSE(report.contains("shown"));
+  const int64_t total = report["tokens"];
+  EXPECT_DOUBLE_EQ(report["document_tokens"]["mean"], static_cast<double>(total) / 4);
+  EXPECT_LE(report["document_tokens"]["min"], total / 4);
+  EXPECT_GE(report["document_tokens"]["max"], total / 4);
+}
+
+TEST_F(DataCommandTest, InspectShowsDocumentsAsTokensOrText) {
+  WriteFile(Path("in/0.txt"), "first\n");
+  ASSERT_EQ(Tokenize("out", {"--split", "file", "--validation-fraction", "0"}).exit_code, 0);
+  const std::string shard = Path("out/train.tokens");
+  const Outcome numbers = Nibble({"inspect", shard, "--documents", "1"});
+  EXPECT_THAT(numbers.out,
+              HasSubstr("\ndocument 0: 7 tokens from 0 on\n102 105 114 115 116 10 256\n"));
+  const Outcome text = Nibble({"inspect", shard, "--documents", "1", "--text"});
+  EXPECT_THAT(text.out, HasSubstr("\ndocument 0: 7 tokens from 0 on\nfirst\n"));
+
+  const json report = json::parse(Nibble({"inspect", shard, "--documents", "9", "--from", "1",
+                                          "--max-tokens", "5", "--text", "-o", "json"})
+                                      .out);
+  ASSERT_EQ(report["shown"].size(), 3u);
+  EXPECT_EQ(report["shown"][0]["document"], 1);
+  EXPECT_EQ(report["shown"][0]["begin"], 7);
+  EXPECT_EQ(report["shown"][0]["first_tokens"].size(), 5u);
+  EXPECT_EQ(report["shown"][0]["text"], TestText(1, 300).substr(0, 5));
+
+  const Outcome beyond = Nibble({"inspect", shard, "--documents", "1", "--from", "4"});
+  EXPECT_EQ(beyond.exit_code, 1);
+  EXPECT_THAT(beyond.err, HasSubstr("document 4 is not in [0, 4)"));
+}
+
+TEST_F(DataCommandTest, TextComesFromTheModelBesideTheShardOrAnEqualOne) {
+  WriteFile(Path("m.model"), TestModel());
+  ASSERT_EQ(Tokenize("out", {"--tokenizer", Path("m.model"), "--split", "file",
+                             "--validation-fraction", "0"})
+                .exit_code,
+            0);
+  const std::vector<std::string> inspect = {"inspect",      Path("out/train.tokens"),
+                                            "--documents",  "1",
+                                            "--max-tokens", "100000",
+                                            "--text",       "-o",
+                                            "json"};
+  const auto text = [&](const std::vector<std::string>& more) {
+    const Outcome shown = Nibble(inspect + more);
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    return json::parse(shown.out)["shown"][0]["text"].get<std::string>();
+  };
+  EXPECT_EQ(text({}), TestText(0, 300));
+  for (const auto& entry : std::filesystem::directory_iterator(Path("out"))) {
+    if (entry.path().extension() == ".model") std::filesystem::remove(entry.path());
+  }
+  const Outcome lost = Nibble(inspect);
+  EXPECT_EQ(lost.exit_code, 102);
+  EXPECT_THAT(lost.err, HasSubstr(".model"));
+  EXPECT_EQ(text({"--tokenizer", Path("m.model")}), TestText(0, 300));
+  WriteFile(Path("other.model"), TestModel(SentencePieceType::kUnigram));
+  const Outcome other =
+      Nibble(inspect + std::vector<std::string>{"--tokenizer", Path("other.model")});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("was made with"));
+}
+
+TEST_F(DataCommandTest, FilesOfOtherTrainersAreInspectedAndVerifiedWithWhatTheyDoNotSay) {
+  const std::string bare = Path("bare.bin");
+  WriteFile(bare, std::string("\1\0\2\0\7\0\3\0\7\0", 10));
+  const Outcome refused = Nibble({"inspect", bare});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("width"));
+
+  const json unknown =
+      json::parse(Nibble({"inspect", bare, "--token-width", "2", "-o", "json"}).out);
+  EXPECT_TRUE(unknown["tokenizer"].is_null());
+  EXPECT_TRUE(unknown["vocabulary"].is_null());
+  EXPECT_EQ(unknown["documents"], 1);
+  const json marked = json::parse(
+      Nibble({"inspect", bare, "--token-width", "2", "--tokenizer-label", "gpt2", "--vocabulary",
+              "8", "--document-mark", "7", "--documents", "5", "-o", "json"})
+          .out);
+  EXPECT_EQ(marked["tokenizer"], "gpt2");
+  EXPECT_EQ(marked["end_of_document"], 7);
+  ASSERT_EQ(marked["shown"].size(), 2u);
+  EXPECT_EQ(marked["shown"][1]["first_tokens"], json::parse("[3, 7]"));
+  const json begun = json::parse(Nibble({"inspect", bare, "--token-width", "2", "--document-mark",
+                                         "7", "--mark-begins", "-o", "json"})
+                                     .out);
+  EXPECT_EQ(begun["documents"], 3);
+
+  const Outcome blind = Nibble({"verify", bare, "--token-width", "2"});
+  EXPECT_EQ(blind.exit_code, 0);
+  EXPECT_THAT(blind.err, HasSubstr("vocabulary is not told"));
+  EXPECT_EQ(Nibble({"verify", bare, "--token-width", "2", "--vocabulary", "8"}).exit_code, 0);
+  const Outcome small = Nibble({"verify", bare, "--token-width", "2", "--vocabulary", "7"});
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_THAT(small.err, HasSubstr("token 7 at position 2"));
+}
+
+TEST_F(DataCommandTest, VerifyFindsOneDamagedByteAmongSoundFiles) {
+  ASSERT_EQ(Tokenize("out").exit_code, 0);
+  const std::string train = Path("out/train.tokens"), validation = Path("out/validation.tokens");
+  const Outcome sound = Nibble({"verify", train, validation});
+  EXPECT_EQ(sound.exit_code, 0);
+  EXPECT_THAT(sound.err, IsEmpty());
+  EXPECT_THAT(sound.out, AllOf(HasSubstr("ok      " + train), HasSubstr("ok      " + validation)));
+
+  std::string bytes = Contents(train);
+  bytes[bytes.size() / 2] ^= 1;
+  WriteFile(train, bytes);
+  const Outcome damaged = Nibble({"verify", train, validation, Path("absent")});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.out, AllOf(HasSubstr("failed  " + train), HasSubstr("ok      " + validation),
+                                 HasSubstr("failed  " + Path("absent"))));
+  EXPECT_THAT(damaged.err, AllOf(HasSubstr(train + ": chunk_crc"), HasSubstr(Path("absent"))));
+  const Outcome table = Nibble({"verify", train, validation, "-o", "json"});
+  EXPECT_EQ(table.exit_code, 1);
+  const json report = json::parse(table.out);
+  EXPECT_EQ(report[0]["ok"], false);
+  EXPECT_THAT(report[0]["error"].get<std::string>(), HasSubstr("chunk_crc"));
+  EXPECT_EQ(report[1]["ok"], true);
+  EXPECT_EQ(Nibble({"verify", Path("absent")}).exit_code, 102);
+}
+
+}  // namespace
+}  // namespace nibble

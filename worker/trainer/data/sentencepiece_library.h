@@ -1,0 +1,48 @@
+// The SentencePiece library behind types of the standard library. Its headers define
+// absl::string_view, and so do Abseil's, differently: one file cannot include both.
+//
+// The library carries a protobuf of its own under the usual names, so a program that uses this must
+// not also load libprotobuf as a shared library: see docs/formats/tokenizers.md.
+//
+// Ownership: a model owns its own. Thread-safety: const methods may be called from any thread;
+// Train() sets the library's log level, which is of the process.
+#ifndef NIBBLE_WORKER_TRAINER_DATA_SENTENCEPIECE_LIBRARY_H_
+#define NIBBLE_WORKER_TRAINER_DATA_SENTENCEPIECE_LIBRARY_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace nibble::sentencepiece_internal {
+
+// The library's message, empty where all went well.
+using Error = std::string;
+
+class Model {
+ public:
+  Model();
+  ~Model();
+
+  // Once, before anything else; nothing else after an error.
+  Error Load(std::string_view serialized);
+
+  int pieces() const;
+  int end_of_sentence() const;  // -1: none
+  Error Encode(std::string_view text, std::vector<int>& tokens) const;
+  Error Decode(const std::vector<int>& tokens, std::string& text) const;
+
+ private:
+  struct Processor;
+  std::unique_ptr<Processor> processor_;
+};
+
+// `next` gives one sentence after the other, and an empty one at the end.
+Error Train(const std::unordered_map<std::string, std::string>& options,
+            const std::function<std::string()>& next, std::string& serialized);
+
+}  // namespace nibble::sentencepiece_internal
+
+#endif  // NIBBLE_WORKER_TRAINER_DATA_SENTENCEPIECE_LIBRARY_H_
