@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-enum class JobTokenizer : uint8_t { kBytes };
+enum class JobTokenizer : uint8_t { kBytes, kSentencePiece };
 enum class JobSplit : uint8_t { kFile, kParagraphs };
 enum class JobPrecision : uint8_t { kBf16, kFp32 };
 enum class JobRecompute : uint8_t { kNone, kBlocks };
@@ -32,7 +32,8 @@ struct ChoiceTable;
 
 template <>
 struct ChoiceTable<JobTokenizer> {
-  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kBytes, "bytes"}};
+  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kBytes, "bytes"},
+                                                  {JobTokenizer::kSentencePiece, "sentencepiece"}};
 };
 template <>
 struct ChoiceTable<JobSplit> {

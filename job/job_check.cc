@@ -75,6 +75,39 @@ void CheckData(const JobSpec& spec, Problems& problems) {
                    absl::StrCat("the weights add up to ", parts, ", over ", kMostBlendParts));
     }
   }
+  for (size_t i = 0; i < spec.data.phases.size(); ++i) {
+    const std::string path = absl::StrCat("data.phases[", i, "].weights");
+    if (!Sound(problems, {path, "data.train"})) continue;
+    const std::vector<int64_t>& weights = spec.data.phases[i].weights;
+    if (weights.size() != spec.data.train.size()) {
+      problems.Add(path, absl::StrCat(weights.size(), " weights for the ", spec.data.train.size(),
+                                      " entries of data.train"));
+      continue;
+    }
+    int64_t parts = 0;
+    for (const int64_t weight : weights) parts += weight;
+    if (parts == 0 || parts > kMostBlendParts) {
+      problems.Add(
+          path, absl::StrCat("the weights add up to ", parts, ", not to 1 to ", kMostBlendParts));
+    }
+  }
+  for (size_t i = 0; i < spec.data.train.size() && !spec.data.phases.empty(); ++i) {
+    bool used = false;
+    for (const DataPhase& phase : spec.data.phases) {
+      used |= i >= phase.weights.size() || phase.weights[i] > 0;
+    }
+    if (!used) {
+      problems.Add(absl::StrCat("data.train[", i, "]"), "has weight 0 in every phase");
+    }
+  }
+  const bool by_model = spec.data.tokenizer == JobTokenizer::kSentencePiece;
+  if (Sound(problems, {"data.tokenizer", "data.tokenizer_model"}) &&
+      by_model == spec.data.tokenizer_model.empty()) {
+    problems.Add("data.tokenizer_model",
+                 by_model ? "missing; data.tokenizer is sentencepiece"
+                          : absl::StrCat("'", spec.data.tokenizer_model,
+                                         "' is not used: data.tokenizer is bytes"));
+  }
   std::set<std::string> names;
   for (size_t i = 0; i < spec.data.validation.size(); ++i) {
     const std::string path = absl::StrCat("data.validation[", i, "].name");
@@ -83,7 +116,8 @@ void CheckData(const JobSpec& spec, Problems& problems) {
       problems.Add(path, absl::StrCat("'", name, "' names an earlier entry, too"));
     }
   }
-  if (Sound(problems, {"data.tokenizer", "model"}) && spec.model.vocab < kByteVocabulary) {
+  if (Sound(problems, {"data.tokenizer", "model"}) && !by_model &&
+      spec.model.vocab < kByteVocabulary) {
     problems.Add("model.vocab", absl::StrCat(spec.model.vocab, " is under ", kByteVocabulary,
                                              ", the tokens of data.tokenizer bytes"));
   }

@@ -40,14 +40,29 @@ void NameByPath(ValidationSource& source) {
   if (source.name.empty()) source.name = "validation";
 }
 
+template <class S>
+Field<S> TokenWidth(int64_t S::*member) {
+  return OneOf("token_width", member, std::vector<Choice<int64_t>>{{0, "none"}, {2, "2"}, {4, "4"}},
+               "bytes of a token in a file of nothing but tokens. none: the file says what it is");
+}
+
+template <class S>
+Field<S> DocumentEnd(int64_t S::*member) {
+  return Number("document_end", member, Range<int64_t>{-1, std::numeric_limits<int32_t>::max()}, "",
+                "the token that ends each document in another trainer's .bin. -1: none, the file "
+                "is one document");
+}
+
 const Record<TrainingSource>& TrainingSourceRecord() {
   using S = TrainingSource;
   static const auto* const record = new Record<S>{
       .shorthand = "path",
       .fields = {Text("path", &S::path, kPath,
-                      "a text file, a directory of them, or a token shard; relative to where the "
+                      "a text file, a directory of them, a token shard, or another trainer's "
+                      "tokens (.bin of GPT-2 trainers, .idx of Megatron); relative to where the "
                       "trainer runs")
                      .Required(),
+                 TokenWidth(&S::token_width), DocumentEnd(&S::document_end),
                  Number("weight", &S::weight, Range<int64_t>{1, 100'000}, "parts",
                         "share of the samples, against the weights of the other entries")}};
   return *record;
@@ -63,9 +78,24 @@ const Record<ValidationSource>& ValidationSourceRecord() {
     return new Record<S>{
         .shorthand = "path",
         .fields = {std::move(name),
-                   Text("path", &S::path, kPath, "as that of training data").Required()},
+                   Text("path", &S::path, kPath, "as that of training data").Required(),
+                   TokenWidth(&S::token_width), DocumentEnd(&S::document_end)},
         .finish = NameByPath};
   }();
+  return *record;
+}
+
+const Record<DataPhase>& PhaseRecord() {
+  using S = DataPhase;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("parts", &S::parts, Range<int64_t>{1, 1'000'000}, "parts",
+                 "length of the phase, against those of the other phases")
+              .Required(),
+          Numbers("weights", &S::weights, Range<int64_t>{0, 100'000}, {1, 256}, "parts",
+                  "weights of the entries of data.train, in their order, in this phase. 0: not in "
+                  "this phase")
+              .Required()}};
   return *record;
 }
 
@@ -76,12 +106,19 @@ const Record<DataSpec>& DataRecord() {
           List("train", &S::train, TrainingSourceRecord(), {1, 256},
                "what to train on; an entry may be a path alone")
               .Required(),
+          List("phases", &S::phases, PhaseRecord(), {0, 64},
+               "a blend that changes: each phase takes its parts of the run and has weights of its "
+               "own, such as 70, 20 and 10 parts. Empty: the weights of data.train all along"),
           List("validation", &S::validation, ValidationSourceRecord(), {0, 64},
                "what to validate on, each with a loss of its own; an entry may be a path alone. "
                "Empty: documents held out of each text that is trained on"),
           Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample"),
           OneOf("tokenizer", &S::tokenizer,
-                "how text files become tokens. bytes: a token per byte, and 256 ends a document"),
+                "how text files become tokens. bytes: a token per byte, and 256 ends a document; "
+                "sentencepiece: by the model in tokenizer_model"),
+          Text("tokenizer_model", &S::tokenizer_model, {TextRule::Kind::kPath, true},
+               "a SentencePiece model (nibble data tokenize trains one), where tokenizer is "
+               "sentencepiece"),
           OneOf("split", &S::split,
                 "where text files are cut into documents. file: a file is one; paragraphs: at "
                 "blank lines, 1024 bytes or more each"),
@@ -179,6 +216,20 @@ const Record<MetricsSpec>& MetricsRecord() {
   return *record;
 }
 
+const Record<CheckpointSpec>& CheckpointRecord() {
+  using S = CheckpointSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("every", &S::every, Range<int64_t>{0, kSteps.most}, "steps",
+                 "distance between checkpoints. 0: none on the way"),
+          Flag("at_end", &S::at_end, "one after the last step, and where the run is stopped"),
+          Number("keep_last", &S::keep_last, Range<int64_t>{1, 10'000}, "checkpoints",
+                 "how many of the newest are kept"),
+          Number("keep_every", &S::keep_every, Range<int64_t>{0, kSteps.most}, "steps",
+                 "checkpoints of steps that are a multiple of it are kept for good. 0: none")}};
+  return *record;
+}
+
 const Record<ResourceSpec>& ResourceRecord() {
   using S = ResourceSpec;
   static const auto* const record = new Record<S>{
@@ -232,6 +283,8 @@ std::vector<Field<JobSpec>> JobFields() {
       Section("optimizer", &S::optimizer, OptimizerRecord(), "AdamW and its learning rate"),
       Section("guards", &S::guards, GuardRecord(), "what happens when a step goes wrong"),
       Section("metrics", &S::metrics, MetricsRecord(), "how often is told how it goes"),
+      Section("checkpoints", &S::checkpoints, CheckpointRecord(),
+              "when the run's state is stored, and what is kept of it"),
       Section("resources", &S::resources, ResourceRecord(), "what the run gets"),
       Section("output", &S::output, OutputRecord(), "where results go"),
   };

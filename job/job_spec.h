@@ -34,20 +34,33 @@ struct PlannedChange {
 struct TrainingSource {
   std::string path;
   int64_t weight = 1;
+  int64_t token_width = 0;
+  int64_t document_end = -1;
   friend bool operator==(const TrainingSource&, const TrainingSource&) = default;
 };
 
 struct ValidationSource {
   std::string name;  // read without one, it is made of the path
   std::string path;
+  int64_t token_width = 0;
+  int64_t document_end = -1;
   friend bool operator==(const ValidationSource&, const ValidationSource&) = default;
+};
+
+// A stretch of the run with weights of its own, in the order of the training sources.
+struct DataPhase {
+  int64_t parts = 1;
+  std::vector<int64_t> weights;
+  friend bool operator==(const DataPhase&, const DataPhase&) = default;
 };
 
 struct DataSpec {
   std::vector<TrainingSource> train;
+  std::vector<DataPhase> phases;  // empty: the sources' own weights all along
   std::vector<ValidationSource> validation;
   int64_t sequence = 1024;
   JobTokenizer tokenizer = JobTokenizer::kBytes;
+  std::string tokenizer_model;  // of SentencePiece
   JobSplit split = JobSplit::kParagraphs;
   double validation_fraction = 0.01;
   bool reset_at_documents = true;
@@ -102,6 +115,16 @@ struct ResourceSpec {
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 
+struct CheckpointSpec {
+  int64_t every = 1000;
+  bool at_end = true;
+  int64_t keep_last = 2;
+  int64_t keep_every = 0;
+  friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
+
+  bool any() const { return every > 0 || at_end; }
+};
+
 struct OutputSpec {
   std::string directory;  // see OutputDirectory()
   friend bool operator==(const OutputSpec&, const OutputSpec&) = default;
@@ -117,6 +140,7 @@ struct JobSpec {
   OptimizerSpec optimizer;
   GuardSpec guards;
   MetricsSpec metrics;
+  CheckpointSpec checkpoints;
   ResourceSpec resources;
   OutputSpec output;
   friend bool operator==(const JobSpec&, const JobSpec&) = default;

@@ -235,10 +235,12 @@ TEST(JobSpecTest, MissingFieldsAreAllTold) {
   }
   EXPECT_THAT(Error(""), HasSubstr("4 problems:"));
   EXPECT_THAT(Error("# nothing yet\n"), HasSubstr("training.steps: missing"));
-  EXPECT_EQ(Error("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
-                  "data:\n  train:\n    - weight: 2\n"),
-            "line 6: data.train[0].path: missing; a text file, a directory of them, or a token "
-            "shard; relative to where the trainer runs");
+  EXPECT_EQ(
+      Error("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
+            "data:\n  train:\n    - weight: 2\n"),
+      "line 6: data.train[0].path: missing; a text file, a directory of them, a token shard, or "
+      "another trainer's tokens (.bin of GPT-2 trainers, .idx of Megatron); relative to "
+      "where the trainer runs");
 }
 
 TEST(JobSpecTest, ADocumentThatIsNoMapIsRefused) {

@@ -240,6 +240,38 @@ Field<S> Section(std::string name, M S::*member, const Record<M>& record, std::s
 }
 
 // `count`: how many entries there may be.
+template <class S, class V>
+Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Range<int64_t> count,
+                 std::string unit, std::string meaning) {
+  auto field =
+      Leaf<S>(std::move(name), "list",
+              absl::StrCat(count.least, " to ", count.most, " numbers in ", RangeText(range)),
+              std::move(unit), std::move(meaning));
+  field.read = [member, range, count](const YamlNode& node, const std::string& path, S& s,
+                                      Problems& p) {
+    if (!IsListOf(node, path, count, p)) return;
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      p.SetLine(at, node.items[i].line);
+      ReadValue(node.items[i], at, range, (s.*member).emplace_back(), p);
+    }
+  };
+  field.write = [member](const S& s) {
+    YamlNode list = YamlNode::List();
+    for (const V value : s.*member) list.items.push_back(YamlNode::Plain(ValueText(value)));
+    return list;
+  };
+  field.check = [member, range, count](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
+    for (size_t i = 0; i < (s.*member).size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      if (p.Sound(at)) CheckRange((s.*member)[i], at, range, p);
+    }
+  };
+  return WithDefault(std::move(field));
+}
+
+// `count`: how many entries there may be.
 template <class S, class Item>
 Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>& record,
               Range<int64_t> count, std::string meaning) {

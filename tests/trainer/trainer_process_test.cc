@@ -1,17 +1,14 @@
 // nibble-trainer as people run it: a spec in, an event log out.
+#include "tests/trainer/trainer_process.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace nibble {
@@ -20,119 +17,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kSteps = 12;
 constexpr int kDecayFirst = 8;  // of 12 steps, the last third decays
-
-std::string Trainer() {
-  return std::string(std::getenv("TEST_SRCDIR")) + "/" + std::getenv("TEST_WORKSPACE") +
-         "/worker/trainer/loop/nibble-trainer";
-}
-
-// A text with something to learn: sentences of few words.
-void WriteCorpus(const fs::path& path) {
-  std::ofstream out(path);
-  const char* words[] = {"the ", "cat ", "saw ", "a ", "dog ", "and ", "ran ", "home "};
-  unsigned state = 1;
-  for (int document = 0; document < 60; ++document) {
-    for (int i = 0; i < 300; ++i) {
-      state = state * 1664525u + 1013904223u;
-      out << words[state >> 29];
-      if (i % 60 == 59) out << "\n";
-    }
-    out << "\n\n";
-  }
-}
-
-class TrainerProcess : public testing::Test {
- protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) /
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-    WriteCorpus(root_ / "corpus.txt");
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  struct Settings {
-    int ranks = 1;
-    int threads = 1;
-    int steps = kSteps;
-    std::string recipe = "nvfp4";
-    std::string precision = "bf16";
-    std::string more;  // further lines of YAML
-  };
-  fs::path WriteSpec(const std::string& name, const Settings& s) const {
-    const fs::path path = root_ / (name + ".yaml");
-    std::ofstream out(path);
-    out << "name: " << name << "\nmodel: tiny-hybrid\nrecipe: " << s.recipe << "\n"
-        << "data: {train: [" << (root_ / "corpus.txt").string()
-        << "], sequence: 128, validation_fraction: 0.1}\n"
-        << "training: {steps: " << s.steps
-        << ", batch: 4, micro_batch: 1, seed: 3, precision: " << s.precision
-        << ", validate_every: 6, validation_batches: 1}\n"
-        << "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}\n"
-        << "metrics: {log_every: 1, precision_every: 4}\n"
-        << "resources: {ranks: " << s.ranks << ", threads: " << s.threads << "}\n"
-        << "output: {directory: " << (root_ / name).string() << "}\n"
-        << s.more;
-    return path;
-  }
-
-  pid_t Start(const fs::path& spec, const fs::path& chatter) const {
-    const std::string trainer = Trainer();
-    const std::string path = spec.string();
-    const std::string log = chatter.string();
-    const pid_t child = fork();
-    if (child == 0) {
-      if (std::freopen(log.c_str(), "w", stderr) == nullptr) _exit(120);
-      execl(trainer.c_str(), trainer.c_str(), "--spec", path.c_str(), nullptr);
-      _exit(121);
-    }
-    return child;
-  }
-  static int Wait(pid_t child) {
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  std::string Chatter(const std::string& name) const {
-    std::ifstream in(root_ / (name + ".err"));
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
-  // The whole lines so far: a trainer that still runs may be in the middle of its last one.
-  std::vector<json> Events(const std::string& name) const {
-    std::ifstream in(root_ / name / "events.jsonl");
-    std::vector<json> events;
-    for (std::string line; std::getline(in, line) && !in.eof();) {
-      events.push_back(json::parse(line));
-    }
-    return events;
-  }
-  std::vector<json> Run(const std::string& name, const Settings& settings) const {
-    const pid_t child = Start(WriteSpec(name, settings), root_ / (name + ".err"));
-    EXPECT_EQ(Wait(child), 0) << Chatter(name);
-    return Events(name);
-  }
-
-  static std::vector<json> Of(const std::vector<json>& events, const std::string& kind) {
-    std::vector<json> found;
-    for (const json& event : events) {
-      if (event.at("event") == kind) found.push_back(event);
-    }
-    return found;
-  }
-  static std::vector<double> Losses(const std::vector<json>& events) {
-    std::vector<double> losses;
-    for (const json& event : Of(events, "step")) losses.push_back(event.at("loss"));
-    for (const json& event : Of(events, "validation")) losses.push_back(event.at("loss"));
-    return losses;
-  }
-
-  fs::path root_;
-};
 
 TEST_F(TrainerProcess, TheSameSpecGivesTheSameLossesTwiceWhateverTheThreads) {
   const std::vector<double> first = Losses(Run("first", {.threads = 1}));
@@ -200,8 +85,7 @@ TEST_F(TrainerProcess, APlannedChangeIsInForceFromTheDecayOnAllRanks) {
 }
 
 TEST_F(TrainerProcess, ATermSignalStopsAllRanksAtOneStepAndSaysSo) {
-  const pid_t child =
-      Start(WriteSpec("stopped", {.ranks = 2, .steps = 1000000}), root_ / "stopped.err");
+  const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
   // Until a few steps are in the log; the test's own timeout bounds the wait.
   while (Of(Events("stopped"), "step").size() < 3) std::this_thread::yield();
   ASSERT_EQ(kill(child, SIGTERM), 0);
@@ -214,7 +98,7 @@ TEST_F(TrainerProcess, ATermSignalStopsAllRanksAtOneStepAndSaysSo) {
 }
 
 TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
-  const pid_t child = Start(WriteSpec("bad", {.recipe = "nvpf4"}), root_ / "bad.err");
+  const pid_t child = Start("bad", WriteSpec("bad", {.recipe = "nvpf4"}));
   EXPECT_EQ(Wait(child), 2);
   EXPECT_NE(Chatter("bad").find("nvfp4"), std::string::npos) << Chatter("bad");
   EXPECT_FALSE(fs::exists(root_ / "bad"));
@@ -222,7 +106,7 @@ TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
 
 TEST_F(TrainerProcess, DataThatIsNotThereIsNamed) {
   fs::remove(root_ / "corpus.txt");
-  const pid_t child = Start(WriteSpec("missing", {}), root_ / "missing.err");
+  const pid_t child = Start("missing", WriteSpec("missing", {}));
   EXPECT_EQ(Wait(child), 1);
   EXPECT_NE(Chatter("missing").find("corpus.txt"), std::string::npos) << Chatter("missing");
 }

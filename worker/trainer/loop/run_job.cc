@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,12 +14,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/layers/cpu_layer_ops.h"
 #include "kernels/gemm/cpu_gemm.h"
+#include "worker/checkpoint/checkpoint_guest.h"
+#include "worker/checkpoint/checkpoint_store.h"
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/loop/job_data.h"
 #include "worker/trainer/loop/run_events.h"
+#include "worker/trainer/loop/run_state.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/report/event_log.h"
 #include "worker/trainer/report/progress.h"
@@ -110,8 +116,20 @@ class Run {
   absl::Status TrainAll();
   absl::Status ValidateAll();
   void ReportStep(const StepReport& report);
-  // Whether any rank was asked to stop; all ranks learn the same.
-  absl::StatusOr<bool> AgreeOnStop();
+  absl::Status PrepareCheckpoints();
+  absl::Status Resume();
+  // What all ranks learn alike between two steps.
+  struct Boundary {
+    bool stop = false;     // any rank was asked to
+    bool storing = false;  // any rank's last checkpoint is still on its way
+  };
+  absl::StatusOr<Boundary> Agree();
+  // A checkpoint of the step to come, if it is due and the last one is out of the way.
+  absl::Status MaybeCheckpoint(bool storing);
+  absl::Status TakeCheckpoint();
+  // After the last step: waits for what is on its way, and takes the last one.
+  absl::Status FinishCheckpoints();
+  void ReportCheckpoint(const CheckpointGuest::Outcome& outcome);
 
   const JobSpec& spec_;
   Collective& collective_;
@@ -122,6 +140,11 @@ class Run {
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<RunState> state_;
+  std::unique_ptr<CheckpointGuest> guest_;  // null: no checkpoints
+  std::optional<ResumeEvent> resumed_;
+  bool checkpoint_due_ = false;
+  int64_t taken_step_ = -1;  // of the newest checkpoint that was begun or resumed from
   RunSummary summary_;
   double began_ = 0;
   // Since the last step event.
@@ -171,17 +194,128 @@ absl::Status Run::Prepare() {
                               .clock = SteadySeconds});
   if (!trainer.ok()) return trainer.status();
   trainer_ = *std::move(trainer);
+  state_ = std::make_unique<RunState>(spec_, device_->device(), *trainer_);
+  return PrepareCheckpoints();
+}
+
+absl::Status Run::PrepareCheckpoints() {
+  const RunCheckpoints& checkpoints = options_.checkpoints;
+  if (checkpoints.resume_step >= 0) {
+    if (absl::Status status = Resume(); !status.ok()) return status;
+  }
+  if (checkpoints.host.empty() || !spec_.checkpoints.any()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<CheckpointGuest>> guest =
+      CheckpointGuest::Connect({.address = checkpoints.host,
+                                .rank = collective_.rank(),
+                                .attempt = checkpoints.attempt,
+                                .slices = state_->slices(),
+                                .clock = SteadySeconds});
+  if (!guest.ok()) return guest.status();
+  guest_ = *std::move(guest);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Run::AgreeOnStop() {
-  const uint64_t mine = options_.stop->load(std::memory_order_relaxed) ? 1 : 0;
+absl::Status Run::Resume() {
+  const RunCheckpoints& from = options_.checkpoints;
+  const double begin = SteadySeconds();
+  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
+      from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
+  if (!store.ok()) return store.status();
+  const auto reader = (*store)->OpenCheckpoint(from.resume_step);
+  if (!reader.ok()) return reader.status();
+  if (absl::Status status = state_->Load(**reader); !status.ok()) return status;
+  taken_step_ = summary_.last_checkpoint = from.resume_step;
+  const CheckpointHeader& header = (*reader)->manifest().header;
+  const int64_t next = trainer_->next_step();
+  resumed_ = ResumeEvent{
+      .step = next,
+      .checkpoint_attempt = header.attempt,
+      .checkpoint_ranks = header.world,
+      .attempt = from.attempt,
+      .revision = trainer_->timeline().At(std::min(next, spec_.training.steps - 1)).number,
+      .seconds = SteadySeconds() - begin};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Run::Boundary> Run::Agree() {
+  if (guest_ != nullptr) {
+    if (const auto outcome = guest_->Poll(); outcome.has_value()) ReportCheckpoint(*outcome);
+  }
+  constexpr uint64_t kStop = 1, kStoring = 2;
+  const bool storing = guest_ != nullptr && guest_->in_flight().has_value();
+  const uint64_t mine =
+      (options_.stop->load(std::memory_order_relaxed) ? kStop : 0) | (storing ? kStoring : 0);
   const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall({&mine, 1});
   if (!all.ok()) return all.status();
+  Boundary boundary;
   for (const uint64_t word : *all) {
-    if (word != 0) return true;
+    boundary.stop |= (word & kStop) != 0;
+    boundary.storing |= (word & kStoring) != 0;
   }
-  return false;
+  return boundary;
+}
+
+void Run::ReportCheckpoint(const CheckpointGuest::Outcome& outcome) {
+  summary_.checkpoint_status = outcome.status;
+  if (outcome.status.ok()) {
+    summary_.last_checkpoint = outcome.step;
+  } else {
+    ++summary_.failed_checkpoints;
+  }
+  if (!reporter_->speaks()) return;
+  const std::string problem(outcome.status.message());
+  reporter_->Write(CheckpointEvent{.step = outcome.step,
+                                   .stored = outcome.status.ok(),
+                                   .bytes = outcome.bytes,
+                                   .deleted = outcome.deleted,
+                                   .stall_seconds = outcome.stall_seconds,
+                                   .write_seconds = outcome.write_seconds,
+                                   .direct = outcome.direct,
+                                   .problem = problem});
+  if (!outcome.status.ok()) {
+    reporter_->Note(
+        absl::StrCat("no checkpoint of step ", outcome.step, ": ", problem, "; training goes on"));
+  }
+}
+
+absl::Status Run::MaybeCheckpoint(bool storing) {
+  const int64_t next = trainer_->next_step();
+  const int64_t every = spec_.checkpoints.every;
+  if (guest_ == nullptr || next == 0 || next == taken_step_) return absl::OkStatus();
+  checkpoint_due_ |= every > 0 && next % every == 0;
+  // One that comes too early waits for a later boundary, the same on all ranks.
+  if (!checkpoint_due_ || storing) return absl::OkStatus();
+  return TakeCheckpoint();
+}
+
+absl::Status Run::TakeCheckpoint() {
+  CheckpointHeader header = state_->Header();
+  header.attempt = options_.checkpoints.attempt;
+  header.time_unix_nanos = absl::ToUnixNanos(absl::Now());
+  checkpoint_due_ = false;
+  taken_step_ = header.step;
+  const double begin = SteadySeconds();
+  const absl::Status status = guest_->Snapshot(
+      header,
+      [this](absl::Span<const absl::Span<std::byte>> buffers) { return state_->Save(buffers); });
+  // What was waited for is not the steps' time.
+  logged_at_ += SteadySeconds() - begin;
+  // Only a device that cannot be read ends the run.
+  if (status.ok() || !absl::IsUnavailable(status)) return status;
+  ReportCheckpoint({.step = header.step, .status = status});
+  return absl::OkStatus();
+}
+
+absl::Status Run::FinishCheckpoints() {
+  if (guest_ == nullptr) return absl::OkStatus();
+  if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
+  if (!spec_.checkpoints.at_end || trainer_->next_step() == taken_step_ ||
+      trainer_->next_step() == 0) {
+    return absl::OkStatus();
+  }
+  if (absl::Status status = TakeCheckpoint(); !status.ok()) return status;
+  if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
+  return absl::OkStatus();
 }
 
 void Run::ReportStep(const StepReport& report) {
@@ -271,12 +405,13 @@ absl::Status Run::TrainAll() {
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
   while (trainer_->next_step() < spec_.training.steps) {
-    const absl::StatusOr<bool> stop = AgreeOnStop();
-    if (!stop.ok()) return stop.status();
-    if (*stop) {
+    const absl::StatusOr<Boundary> boundary = Agree();
+    if (!boundary.ok()) return boundary.status();
+    if (boundary->stop) {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
+    if (absl::Status status = MaybeCheckpoint(boundary->storing); !status.ok()) return status;
     StepReport report;
     const absl::Status status = trainer_->Step(batches, report);
     if (status.ok() || absl::IsAborted(status)) ReportStep(report);
@@ -302,7 +437,16 @@ absl::StatusOr<RunSummary> Run::Execute() {
   if (reporter_->progress() != nullptr) {
     reporter_->progress()->Start(trainer_->next_step(), spec_.training.steps);
   }
+  for (const std::string& notice : options_.checkpoints.notices) {
+    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = notice});
+    reporter_->Note(notice);
+  }
+  if (resumed_.has_value()) {
+    reporter_->Write(*resumed_);
+    reporter_->Note(absl::StrCat("goes on from the checkpoint of step ", resumed_->step));
+  }
   status = TrainAll();
+  if (status.ok()) status = FinishCheckpoints();
   if (!status.ok()) {
     reporter_->Write(ErrorEvent{.step = trainer_->next_step(),
                                 .code = absl::StatusCodeToString(status.code()),
@@ -316,6 +460,8 @@ absl::StatusOr<RunSummary> Run::Execute() {
                   .tokens = trainer_->next_step() * TokensPerStep(spec_),
                   .loss = summary_.loss,
                   .skipped_steps = summary_.skipped_steps,
+                  .failed_checkpoints = summary_.failed_checkpoints,
+                  .last_checkpoint = summary_.last_checkpoint,
                   .seconds = seconds,
                   .tokens_per_second = seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0,
                   .reason = summary_.reason});

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,19 +18,34 @@
 
 namespace nibble {
 
+// Where a run's checkpoints go and come from; see worker/checkpoint.
+struct RunCheckpoints {
+  std::string host;          // CheckpointHost::address(); empty: none are taken
+  int64_t attempt = 1;       // this launch's number
+  std::string store;         // where `resume_step` is read
+  int64_t resume_step = -1;  // the checkpoint to begin from; -1: the first step
+  // What whoever opened the store has to say, for the event log.
+  std::vector<std::string> notices;
+};
+
 struct RunOptions {
   // Set to stop after the step that runs; all ranks stop at the same one. Not null.
   const std::atomic<bool>* stop = nullptr;
   // Where progress goes, on rank 0; null: nowhere.
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is one
+  RunCheckpoints checkpoints;
 };
 
 struct RunSummary {
   int64_t steps = 0;  // done
   int64_t skipped_steps = 0;
-  double loss = 0;     // of the last step
-  std::string reason;  // "completed", "stopped"
+  int64_t failed_checkpoints = 0;
+  int64_t last_checkpoint = -1;  // step of the newest one stored
+  double loss = 0;               // of the last step
+  std::string reason;            // "completed", "stopped"
+  // Of the last checkpoint that was wanted: what it was for is lost where this is not OK.
+  absl::Status checkpoint_status;
 };
 
 // `spec` is valid and of collective.world() ranks. Writes to OutputDirectory(spec). An error of

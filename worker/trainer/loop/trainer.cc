@@ -85,6 +85,41 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
   return trainer;
 }
 
+Trainer::Position Trainer::position() const {
+  return {.next_step = next_step_,
+          .updates = updates_,
+          .guard = guard_.has_value() ? guard_->state() : SpikeGuard::State(),
+          .timeline = timeline_};
+}
+
+absl::Status Trainer::Restore(Position position) {
+  if (position.next_step < 0 || position.next_step > spec_.training.steps) {
+    return absl::InvalidArgumentError(absl::StrCat("next step: ", position.next_step,
+                                                   " is not in [0, ", spec_.training.steps,
+                                                   "], training.steps"));
+  }
+  if (position.updates < 0 || position.updates > position.next_step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("updates: ", position.updates, " is not in [0, ", position.next_step, "]"));
+  }
+  if (position.timeline.revisions().empty()) {
+    return absl::InvalidArgumentError("recipe timeline: it has no revision");
+  }
+  for (const Revision& revision : position.timeline.revisions()) {
+    const auto resolved = Resolve(revision.recipe, outline(), tokens_);
+    if (!resolved.ok()) return resolved.status();
+  }
+  if (guard_.has_value()) {
+    absl::Status status = guard_->Restore(std::move(position.guard));
+    if (!status.ok()) return status;
+  }
+  next_step_ = position.next_step;
+  updates_ = position.updates;
+  timeline_ = std::move(position.timeline);
+  revision_ = 0;  // whatever its number was in force before
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
   if (revision.number == revision_) return absl::OkStatus();

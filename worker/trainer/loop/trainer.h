@@ -91,12 +91,27 @@ class Trainer {
   // Mean loss over batches 0 … count − 1 of a source, under the recipe of the step to come.
   absl::StatusOr<double> Validate(const BatchSource& batches, int64_t count);
 
+  // Where the run is, beside weights and moments.
+  struct Position {
+    int64_t next_step = 0;
+    int64_t updates = 0;  // made; steps that were skipped are not among them
+    SpikeGuard::State guard;
+    Timeline timeline;
+  };
+  Position position() const;
+  // Between two steps, with the weights and moments of that position in place. InvalidArgument
+  // names what cannot be; the trainer is then as it was.
+  absl::Status Restore(Position position);
+
   // Adds to the timeline; see Timeline::Append. The change takes force at its step, whichever step
   // that is.
   Timeline& timeline() { return timeline_; }
   const Timeline& timeline() const { return timeline_; }
   const Model& model() const { return *model_; }
   const Outline& outline() const { return options_.parameters.outline(); }
+  const Parameters& parameters() const { return options_.parameters; }
+  const ShardedAdamW& optimizer() const { return *optimizer_; }
+  int rank() const { return options_.collective.rank(); }
 
  private:
   Trainer(const JobSpec& spec, const Options& options);

@@ -12,8 +12,10 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +25,8 @@
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/comm/signal_block.h"
+#include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/terminal.h"
 
@@ -45,7 +49,12 @@ struct Arguments {
   int rank = -1;
   int world = 1;
   std::string rendezvous;
-  std::string attempt = "0";
+  int64_t attempt = 0;
+  std::string checkpoint_host;
+  int64_t resume_step = -1;
+  bool fresh = false;
+  std::optional<int64_t> from_step;
+  std::vector<std::string> notices;
   std::string bind_address = "127.0.0.1";
   bool quiet = false;
 };
@@ -67,9 +76,41 @@ absl::StatusOr<nibble::JobSpec> ReadSpec(const std::string& path) {
                       absl::StrCat(path, ": ", std::string(spec.status().message())));
 }
 
+void Chat(const Arguments& arguments, const std::string& text) {
+  if (!arguments.quiet) std::fprintf(stderr, "nibble-trainer: %s\n", text.c_str());
+}
+
+// Null where the spec wants none and none are there to begin from.
+int OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& spec,
+                    std::unique_ptr<nibble::LocalCheckpoints>& checkpoints) {
+  if (!spec.checkpoints.any()) return 0;
+  // Its threads take no signals: these are for the launcher, or the run.
+  const nibble::BlockAllSignals blocked;
+  absl::StatusOr<std::unique_ptr<nibble::LocalCheckpoints>> opened =
+      nibble::LocalCheckpoints::Open(spec, {.fresh = arguments.fresh, .step = arguments.from_step});
+  if (!opened.ok()) {
+    Complain(opened.status());
+    return kError;
+  }
+  checkpoints = *std::move(opened);
+  return 0;
+}
+
 // Starts this program once per rank.
 int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
+  std::unique_ptr<nibble::LocalCheckpoints> checkpoints;
+  if (const int code = OpenCheckpoints(arguments, spec, checkpoints); code != 0) return code;
   std::vector<std::string> passed = {"--spec", arguments.spec};
+  if (checkpoints != nullptr) {
+    for (const std::string& notice : checkpoints->notices()) {
+      passed.insert(passed.end(), {"--notice", notice});
+    }
+    passed.insert(passed.end(), {"--checkpoint-host", checkpoints->address(), "--attempt",
+                                 absl::StrCat(checkpoints->attempt())});
+    if (checkpoints->resume_step().has_value()) {
+      passed.insert(passed.end(), {"--resume-step", absl::StrCat(*checkpoints->resume_step())});
+    }
+  }
   if (arguments.quiet) passed.push_back("--quiet");
   const absl::StatusOr<nibble::LaunchResult> result = nibble::LaunchLocal(
       {.ranks = static_cast<int>(spec.resources.ranks), .arguments = std::move(passed)});
@@ -88,6 +129,22 @@ int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
 }
 
 int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
+  nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
+                                        .attempt = arguments.attempt,
+                                        .store = nibble::CheckpointDirectory(spec),
+                                        .resume_step = arguments.resume_step,
+                                        .notices = arguments.notices};
+  // A run of one rank stores its own; otherwise whoever started the ranks does.
+  std::unique_ptr<nibble::LocalCheckpoints> local;
+  if (arguments.rank < 0) {
+    if (const int code = OpenCheckpoints(arguments, spec, local); code != 0) return code;
+  }
+  if (local != nullptr) {
+    checkpoints.host = local->address();
+    checkpoints.attempt = local->attempt();
+    checkpoints.resume_step = local->resume_step().value_or(-1);
+    checkpoints.notices = local->notices();
+  }
   std::unique_ptr<nibble::Collective> collective;
   if (spec.resources.ranks == 1) {
     collective = nibble::CreateLocal();
@@ -96,7 +153,7 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
         nibble::CreateGloo({.rank = arguments.rank,
                             .world = arguments.world,
                             .rendezvous = arguments.rendezvous,
-                            .attempt = arguments.attempt,
+                            .attempt = absl::StrCat(arguments.attempt),
                             .bind_address = arguments.bind_address});
     if (!gloo.ok()) {
       Complain(gloo.status());
@@ -110,9 +167,22 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
       nibble::RunJob(spec, *collective,
                      {.stop = &stop_asked,
                       .progress = arguments.quiet ? nullptr : &std::cerr,
-                      .terminal = nibble::IsTerminal(2)});
+                      .terminal = nibble::IsTerminal(2),
+                      .checkpoints = std::move(checkpoints)});
   if (!summary.ok()) {
     Complain(summary.status());
+    return kError;
+  }
+  const bool speaks = arguments.rank <= 0;
+  if (speaks && summary->failed_checkpoints > 0) {
+    Chat(arguments,
+         absl::StrCat(summary->failed_checkpoints, " checkpoints could not be stored; ",
+                      summary->last_checkpoint < 0
+                          ? "there is none"
+                          : absl::StrCat("the newest is that of step ", summary->last_checkpoint)));
+  }
+  if (!summary->checkpoint_status.ok()) {
+    if (speaks) Complain(summary->checkpoint_status);
     return kError;
   }
   return summary->reason == "completed" ? 0 : kStopped;
@@ -128,9 +198,19 @@ int main(int argc, char** argv) {
   app.add_option("--rank", arguments.rank, "This process's rank in a group started by others");
   app.add_option("--world", arguments.world, "Ranks of that group");
   app.add_option("--rendezvous", arguments.rendezvous, "file:DIRECTORY or tcp:HOST:PORT");
-  app.add_option("--attempt", arguments.attempt, "Names this attempt at forming the group");
+  app.add_option("--attempt", arguments.attempt, "Number of this launch of the group");
   app.add_option("--bind", arguments.bind_address, "Address that this rank listens at")
       ->capture_default_str();
+  app.add_option("--checkpoint-host", arguments.checkpoint_host,
+                 "Where checkpoints are handed over, in a group started by others");
+  app.add_option("--resume-step", arguments.resume_step,
+                 "The checkpoint that such a group begins from");
+  app.add_option("--notice", arguments.notices, "For the event log of such a group");
+  CLI::Option* const fresh = app.add_flag(
+      "--fresh", arguments.fresh, "Begin at the first step, whatever checkpoints are there");
+  app.add_option("--from-step", arguments.from_step,
+                 "Go on from the checkpoint of this step, not from the newest")
+      ->excludes(fresh);
   app.add_flag("--quiet", arguments.quiet, "No progress; the event log tells all");
   try {
     app.parse(argc, argv);

@@ -208,6 +208,54 @@ struct GuardEvent {
   }
 };
 
+struct ResumeEvent {
+  static constexpr char kName[] = "resume";
+  static constexpr char kMeaning[] = "The run goes on from a checkpoint.";
+  int64_t step = 0;
+  int64_t checkpoint_attempt = 0;
+  int64_t checkpoint_ranks = 0;
+  int64_t attempt = 0;
+  int64_t revision = 0;
+  double seconds = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = ResumeEvent;
+    visit("step", &E::step, "", "the first that is run");
+    visit("checkpoint_attempt", &E::checkpoint_attempt, "", "launch that made the checkpoint");
+    visit("checkpoint_ranks", &E::checkpoint_ranks, "", "that made it");
+    visit("attempt", &E::attempt, "", "number of this launch");
+    visit("revision", &E::revision, "", "of the recipe in force");
+    visit("seconds", &E::seconds, "s", "that loading took");
+  }
+};
+
+struct CheckpointEvent {
+  static constexpr char kName[] = "checkpoint";
+  static constexpr char kMeaning[] = "A checkpoint is stored, or could not be.";
+  int64_t step = 0;
+  bool stored = false;
+  int64_t bytes = 0;
+  int64_t deleted = 0;
+  double stall_seconds = 0;
+  double write_seconds = 0;
+  bool direct = true;
+  std::string problem;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = CheckpointEvent;
+    visit("step", &E::step, "", "the first that is run from it");
+    visit("stored", &E::stored, "", "false: training goes on without it, older ones stay");
+    visit("bytes", &E::bytes, "bytes", "of rank 0's part of the state");
+    visit("deleted", &E::deleted, "", "older checkpoints that were let go for it");
+    visit("stall_seconds", &E::stall_seconds, "s", "that rank 0's training waited");
+    visit("write_seconds", &E::write_seconds, "s", "from then on until it was stored");
+    visit("direct", &E::direct, "", "written past the page cache; false is slower");
+    visit("problem", &E::problem, "", "why it was not stored");
+  }
+};
+
 struct NoticeEvent {
   static constexpr char kName[] = "notice";
   static constexpr char kMeaning[] =
@@ -230,6 +278,8 @@ struct FinishEvent {
   int64_t tokens = 0;
   double loss = 0;
   int64_t skipped_steps = 0;
+  int64_t failed_checkpoints = 0;
+  int64_t last_checkpoint = -1;
   double seconds = 0;
   double tokens_per_second = 0;
   std::string reason;
@@ -241,6 +291,8 @@ struct FinishEvent {
     visit("tokens", &E::tokens, "tokens", "trained on");
     visit("loss", &E::loss, "nats per token", "of the last step");
     visit("skipped_steps", &E::skipped_steps, "", "that a guard kept from updating");
+    visit("failed_checkpoints", &E::failed_checkpoints, "", "that could not be stored");
+    visit("last_checkpoint", &E::last_checkpoint, "", "step of the newest one stored, or -1");
     visit("seconds", &E::seconds, "s", "since the start event");
     visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "since the start event");
     visit("reason", &E::reason, "", "completed, or why it stopped early");
@@ -265,7 +317,7 @@ struct ErrorEvent {
 
 // All of them, in the order of the reference.
 using AllEvents = std::tuple<StartEvent, StepEvent, ValidationEvent, RevisionEvent, PrecisionEvent,
-                             GuardEvent, NoticeEvent, FinishEvent, ErrorEvent>;
+                             GuardEvent, ResumeEvent, CheckpointEvent, NoticeEvent, FinishEvent, ErrorEvent>;
 
 }  // namespace nibble
 

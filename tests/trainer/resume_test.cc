@@ -1,0 +1,300 @@
+// Runs that are killed, stopped, damaged and continued end as the run that nobody touched.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/trainer/trainer_process.h"
+#include "worker/checkpoint/checkpoint_store.h"
+
+namespace nibble {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr char kCheckpoints[] = "checkpoints: {every: 3, keep_last: 3}\n";
+
+class Resume : public TrainerProcess {
+ protected:
+  std::unique_ptr<CheckpointStore> Store(const std::string& name) const {
+    auto store = CheckpointStore::Open((root_ / name / "checkpoints").string(),
+                                       {.identity = {.job = "run"}, .read_only = true});
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  // Every tensor of the checkpoint, by name.
+  std::map<std::string, std::string> Tensors(const std::string& name, int64_t step) const {
+    std::map<std::string, std::string> tensors;
+    const auto store = Store(name);
+    const auto reader = store->OpenCheckpoint(step);
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    if (!reader.ok()) return tensors;
+    for (const auto& [tensor, entry] : (*reader)->tensors()) {
+      std::string bytes(entry.elements * FileDTypeSize(entry.dtype), '\0');
+      const absl::Status loaded = (*reader)->Load(
+          tensor, 0, entry.elements, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+      EXPECT_TRUE(loaded.ok()) << loaded;
+      tensors[tensor] = std::move(bytes);
+    }
+    return tensors;
+  }
+  std::vector<int64_t> Stored(const std::string& name) const {
+    std::vector<int64_t> steps;
+    const auto list = Store(name)->List();
+    EXPECT_TRUE(list.ok()) << list.status();
+    for (const CheckpointSummary& summary : *list) steps.push_back(summary.step);
+    return steps;
+  }
+  static bool SameTensors(const std::map<std::string, std::string>& a,
+                          const std::map<std::string, std::string>& b) {
+    if (a.size() != b.size() || a.empty()) return false;
+    for (const auto& [name, bytes] : a) {
+      const auto other = b.find(name);
+      if (other == b.end() || other->second != bytes) {
+        ADD_FAILURE() << name << " differs";
+        return false;
+      }
+    }
+    return true;
+  }
+  // Whether a checkpoint is being written right now.
+  bool Writing(const std::string& name) const {
+    std::error_code error;
+    for (fs::directory_iterator at(root_ / name / "checkpoints", error), end; !error && at != end;
+         at.increment(error)) {
+      if (at->path().filename().string().starts_with("writing-")) return true;
+    }
+    return false;
+  }
+  // Flips a bit in the middle of the largest file below a directory.
+  static void Damage(const fs::path& directory) {
+    fs::path largest;
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      if (entry.is_regular_file() &&
+          (largest.empty() || entry.file_size() > fs::file_size(largest))) {
+        largest = entry.path();
+      }
+    }
+    std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+    const auto at = static_cast<std::streamoff>(fs::file_size(largest) / 2);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(at);
+    file.put(byte);
+  }
+  fs::path Newest(const std::string& name) const {
+    fs::path newest;
+    for (const auto& entry : fs::directory_iterator(root_ / name / "checkpoints")) {
+      if (entry.path().filename().string().starts_with("step-")) {
+        newest = std::max(newest, entry.path());
+      }
+    }
+    return newest;
+  }
+};
+
+// A kill comes after a few more steps, or while a checkpoint is being written, or during the start;
+// then a random while later, so that it falls anywhere in between.
+TEST_F(Resume, KilledTwentyTimesTheRunEndsAsTheOneThatWasNot) {
+  constexpr int kKills = 20;
+  constexpr int kRunSteps = 90;
+  const std::string more = std::string(kCheckpoints) +
+                           "changes:\n"
+                           "  - {at: step:7, set: {fprop: bf16}}\n"
+                           "  - {at: step:14, set: {fprop: nvfp4}}\n"
+                           "  - {at: step:21, set: {wgrad: bf16}}\n"
+                           "  - {at: step:28, set: {wgrad: nvfp4, dgrad: mxfp8}}\n";
+  const Settings settings = {.ranks = 2, .steps = kRunSteps, .more = more};
+  const std::map<int64_t, double> losses = LossByStep(Run("whole", settings));
+  ASSERT_EQ(losses.size(), kRunSteps);
+
+  const fs::path spec = WriteSpec("killed", settings);
+  std::mt19937 random(20);
+  const auto draw = [&random](int below) { return static_cast<int>(random() % below); };
+  int while_writing = 0, at_switch = 0;
+  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+    const size_t before = Of(Events("killed"), "step").size();
+    const int kind = draw(3);
+    const size_t steps = before + 2 + draw(6);
+    const pid_t child = Start("killed", spec);
+    const auto reached = [&] {
+      if (kind == 0) return true;
+      if (Of(Events("killed"), "step").size() >= steps) return kind == 1 || Writing("killed");
+      return false;
+    };
+    bool ended = false;
+    while (!reached()) {
+      siginfo_t info = {};
+      ended = waitid(P_PID, child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+      if (ended) break;
+      std::this_thread::yield();
+    }
+    ASSERT_FALSE(ended) << "the run was over before kill " << kill_number << "\n"
+                        << Chatter("killed");
+    const auto until = std::chrono::steady_clock::now() +
+                       std::chrono::microseconds(kind == 0 ? draw(300'000) : draw(20'000));
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    while_writing += Writing("killed") ? 1 : 0;
+    const std::map<int64_t, double> done = LossByStep(Events("killed"));
+    // A change took force and no checkpoint has been taken since, or has just been.
+    at_switch += !done.empty() && done.rbegin()->first % 7 < 2 && done.rbegin()->first >= 7 ? 1 : 0;
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    EXPECT_EQ(Wait(child), 128 + SIGKILL);
+  }
+  ASSERT_EQ(Wait(Start("killed", spec)), 0) << Chatter("killed");
+  EXPECT_EQ(LossByStep(Events("killed")), losses);
+  EXPECT_TRUE(SameTensors(Tensors("whole", kRunSteps), Tensors("killed", kRunSteps)));
+  RecordProperty("killed_while_writing", while_writing);
+  RecordProperty("killed_around_the_switch", at_switch);
+  EXPECT_GT(while_writing, 0);
+  EXPECT_GT(at_switch, 0);
+  // The last change is in force from its step, whatever was replayed.
+  const std::vector<json> revisions = Of(Events("killed"), "revision");
+  ASSERT_FALSE(revisions.empty());
+  EXPECT_EQ(revisions.back().at("revision"), 5);
+  EXPECT_EQ(revisions.back().at("step"), 28);
+}
+
+TEST_F(Resume, StoppedAndContinuedTheRunIsTheSame) {
+  const Settings settings = {.ranks = 2, .steps = 30, .more = kCheckpoints};
+  const std::vector<json> whole = Run("whole", settings);
+  const fs::path spec = WriteSpec("stopped", settings);
+  for (const size_t steps : {4u, 13u, 21u}) {
+    const pid_t child = Start("stopped", spec);
+    while (LossByStep(Events("stopped")).size() < steps) std::this_thread::yield();
+    ASSERT_EQ(kill(child, SIGTERM), 0);
+    ASSERT_EQ(Wait(child), 101) << Chatter("stopped");
+    // The state at the stop is stored, whatever the distance of checkpoints.
+    const json finish = Of(Events("stopped"), "finish").back();
+    EXPECT_EQ(finish.at("last_checkpoint"), finish.at("steps"));
+    EXPECT_EQ(Stored("stopped").back(), finish.at("steps"));
+  }
+  ASSERT_EQ(Wait(Start("stopped", spec)), 0) << Chatter("stopped");
+  const std::vector<json> events = Events("stopped");
+  // Nothing was trained twice.
+  EXPECT_EQ(Of(events, "step").size(), 30u);
+  EXPECT_EQ(Losses(events), Losses(whole));
+  EXPECT_TRUE(SameTensors(Tensors("whole", 30), Tensors("stopped", 30)));
+}
+
+TEST_F(Resume, AnyNumberOfRanksGoesOnFromTheSameState) {
+  const Settings half = {.ranks = 2, .steps = 12, .more = kCheckpoints};
+  (void)Run("two", half);
+  const std::map<std::string, std::string> tensors = Tensors("two", 12);
+  std::vector<double> first;
+  for (const int ranks : {1, 2, 4}) {
+    const std::string name = "on" + std::to_string(ranks);
+    fs::copy(root_ / "two", root_ / name, fs::copy_options::recursive);
+    Settings longer = half;
+    longer.ranks = ranks;
+    longer.steps = 15;
+    const fs::path spec = WriteSpec(name, longer);
+    ASSERT_EQ(Wait(Start(name, spec)), 0) << Chatter(name);
+    const std::vector<json> resumed = Of(Events(name), "resume");
+    ASSERT_EQ(resumed.size(), 1u);
+    EXPECT_EQ(resumed[0].at("step"), 12);
+    EXPECT_EQ(resumed[0].at("checkpoint_ranks"), 2);
+    first.push_back(LossByStep(Events(name)).at(12));
+    EXPECT_EQ(Stored(name).back(), 15);
+  }
+  // The same weights and the same batch; the sum over ranks is taken in FP64.
+  EXPECT_NEAR(first[1] / first[0], 1.0, 1e-12);
+  EXPECT_NEAR(first[2] / first[0], 1.0, 1e-12);
+  // What was stored by two ranks and by four is whole alike.
+  EXPECT_EQ(Tensors("on4", 12).size(), tensors.size());
+  EXPECT_TRUE(SameTensors(Tensors("on4", 12), tensors));
+}
+
+TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItUsed) {
+  const Settings settings = {.steps = 12, .more = kCheckpoints};
+  const std::vector<json> whole = Run("whole", settings);
+  fs::copy(root_ / "whole", root_ / "damaged", fs::copy_options::recursive);
+  Damage(Newest("damaged"));
+  const fs::path spec = WriteSpec("damaged", settings);
+  ASSERT_EQ(Wait(Start("damaged", spec)), 0) << Chatter("damaged");
+  const std::vector<json> events = Events("damaged");
+  ASSERT_EQ(Of(events, "resume").size(), 1u);
+  EXPECT_EQ(Of(events, "resume")[0].at("step"), 9);
+  std::string notices;
+  for (const json& notice : Of(events, "notice")) notices += notice.at("text");
+  EXPECT_THAT(notices, HasSubstr("step 12 is damaged"));
+  EXPECT_EQ(LossByStep(events), LossByStep(whole));
+  EXPECT_TRUE(SameTensors(Tensors("whole", 12), Tensors("damaged", 12)));
+}
+
+TEST_F(Resume, WhereAllAreDamagedTheRunIsRefusedUnlessItBeginsAnew) {
+  const Settings settings = {.steps = 6, .more = kCheckpoints};
+  (void)Run("damaged", settings);
+  for (const auto& entry : fs::directory_iterator(root_ / "damaged" / "checkpoints")) {
+    if (entry.is_directory()) Damage(entry.path());
+  }
+  const fs::path spec = WriteSpec("damaged", settings);
+  EXPECT_EQ(Wait(Start("damaged", spec)), 1);
+  EXPECT_THAT(Chatter("damaged"), HasSubstr("step 6"));
+  EXPECT_THAT(Chatter("damaged"), HasSubstr("step 3"));
+  EXPECT_EQ(Wait(Start("damaged", spec, {"--fresh"})), 0) << Chatter("damaged");
+  EXPECT_EQ(Of(Events("damaged"), "step").size(), 12u);
+}
+
+TEST_F(Resume, AChosenCheckpointIsGoneOnFrom) {
+  const Settings settings = {.steps = 9, .more = kCheckpoints};
+  const std::vector<json> whole = Run("run", settings);
+  const fs::path spec = WriteSpec("run", settings);
+  EXPECT_EQ(Wait(Start("run", spec, {"--from-step", "4"})), 1);
+  EXPECT_THAT(Chatter("run"), HasSubstr("step 4"));
+  ASSERT_EQ(Wait(Start("run", spec, {"--from-step", "3"})), 0) << Chatter("run");
+  EXPECT_EQ(Of(Events("run"), "step").size(), 9u + 6u);
+  EXPECT_EQ(LossByStep(Events("run")), LossByStep(whole));
+}
+
+TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheFieldThatDiffers) {
+  (void)Run("run", {.steps = 3, .more = kCheckpoints});
+  const fs::path spec =
+      WriteSpec("run", {.steps = 6, .recipe = "bf16", .precision = "fp32", .more = kCheckpoints});
+  EXPECT_EQ(Wait(Start("run", spec)), 1);
+  EXPECT_THAT(Chatter("run"), HasSubstr("training.precision"));
+}
+
+TEST_F(Resume, AFullDiskIsSaidAndTrainingGoesOn) {
+  const Settings settings = {.steps = 6, .more = kCheckpoints};
+  const std::vector<json> whole = Run("whole", settings);
+  const fs::path spec = WriteSpec("full", settings);
+  const int code = Wait(Start("full", spec, {}, 10 << 20));
+  if (code == kNoSuchDisk) GTEST_SKIP() << "this machine lets nobody mount a small disk";
+  EXPECT_EQ(code, 1);
+  const std::vector<json> events = Events("full");
+  EXPECT_EQ(LossByStep(events), LossByStep(whole));
+  const std::vector<json> checkpoints = Of(events, "checkpoint");
+  ASSERT_EQ(checkpoints.size(), 2u);
+  for (const json& checkpoint : checkpoints) {
+    EXPECT_EQ(checkpoint.at("stored"), false);
+    EXPECT_THAT(std::string(checkpoint.at("problem")), HasSubstr("full/checkpoints"));
+  }
+  EXPECT_EQ(Of(events, "finish")[0].at("failed_checkpoints"), 2);
+  EXPECT_THAT(Chatter("full"), HasSubstr("2 checkpoints could not be stored"));
+  // With room again it begins anew, as nothing was stored, and nothing is in the way.
+  EXPECT_EQ(Wait(Start("full", spec)), 0) << Chatter("full");
+  EXPECT_TRUE(SameTensors(Tensors("whole", 6), Tensors("full", 6)));
+}
+
+}  // namespace
+}  // namespace nibble

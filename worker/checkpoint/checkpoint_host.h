@@ -1,0 +1,114 @@
+// Stores the checkpoints of ranks that run as other processes (or as threads of this one): each
+// rank connects, hands over its memory (snapshot_area.h) and goes on training while this side
+// writes. A checkpoint is committed when the snapshots of all ranks are durable; what one of them
+// cannot finish, none does, and all are told why.
+//
+// A rank that dies after its snapshot loses nothing: its memory is still here.
+//
+// Ownership: borrows the store; owns the socket, its directory, and a thread per rank. The
+// destructor hangs up: what is being written then is finished or dropped.
+// Thread-safety: all methods from any thread; `done` is called from the ranks' threads, one call at
+// a time.
+#ifndef NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_
+#define NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/checkpoint/checkpoint_link.h"
+#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/snapshot_area.h"
+
+namespace nibble {
+
+class CheckpointHost {
+ public:
+  using Clock = std::function<double()>;  // seconds, monotonic
+
+  struct Outcome {
+    int64_t step = 0;
+    absl::Status status;
+    int64_t bytes = 0;
+    int64_t deleted = 0;       // checkpoints that retention let go
+    double write_seconds = 0;  // from the last rank's snapshot until it was committed
+    bool direct = true;        // past the page cache; false is slower
+  };
+
+  struct Options {
+    CheckpointStore* store = nullptr;
+    int64_t attempt = 1;  // of the ranks; others are refused
+    int32_t ranks = 1;
+    Clock clock;
+    // Makes a checkpoint of the sealed shards of all ranks; null: CheckpointStore::Commit. Its
+    // error is the checkpoint's, and drops what was sealed.
+    std::function<absl::StatusOr<CheckpointStore::CommitReport>(const CheckpointHeader& header,
+                                                                std::vector<ShardManifest> shards)>
+        commit;
+    std::function<void(const Outcome&)> done;  // may be null
+  };
+
+  // Fences the attempt off from earlier ones, and listens. Aborted for a stale attempt.
+  static absl::StatusOr<std::unique_ptr<CheckpointHost>> Start(Options options);
+  ~CheckpointHost();
+  CheckpointHost(const CheckpointHost&) = delete;
+  CheckpointHost& operator=(const CheckpointHost&) = delete;
+
+  // Where ranks connect: a socket in a directory that only this user may enter.
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Rank {
+    int32_t rank;
+    int socket;
+    std::unique_ptr<SnapshotArea> area;
+  };
+  // A checkpoint that some ranks have handed over.
+  struct Pending {
+    CheckpointHeader header;
+    std::map<int32_t, ShardManifest> sealed;
+    std::map<int32_t, int> waiting;  // sockets of ranks that want to hear of it
+    absl::Status status;
+    bool direct = true;
+    double last_snapshot = 0;
+  };
+
+  explicit CheckpointHost(Options options) : options_(std::move(options)) {}
+  absl::Status Listen();
+  void Accept();
+  void Serve(int socket);
+  absl::Status Greet(int socket, Rank& rank);
+  void TakeSnapshot(Rank& rank, const RankMessage& message);
+  absl::StatusOr<ShardManifest> Write(const Rank& rank, int64_t step, bool& direct);
+  absl::StatusOr<CheckpointStore::CommitReport> Commit(const CheckpointHeader& header,
+                                                       std::vector<ShardManifest> shards);
+  void Finish(int64_t step, Pending pending);
+  void RankIsGone(int32_t rank);
+
+  const Options options_;
+  std::string directory_;
+  std::string address_;
+  int listener_ = -1;
+  std::thread acceptor_;
+
+  std::mutex done_mutex_;  // one call of `done` at a time
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  bool closing_ = false;
+  std::vector<int> sockets_;  // of ranks that are served; -1 where the thread has ended
+  std::vector<std::thread> threads_;
+  std::map<int32_t, bool> present_;
+  std::map<int64_t, Pending> pending_;  // by step
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_

@@ -1,0 +1,304 @@
+#include "worker/checkpoint/checkpoint_store.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/shard_writer.h"
+#include "worker/checkpoint/store_file.h"
+#include "worker/checkpoint/store_layout.h"
+#include "worker/checkpoint/write_session.h"
+
+namespace nibble {
+namespace {
+
+absl::Status NoCheckpoint(const std::string& path, int64_t step) {
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ", path));
+}
+
+}  // namespace
+
+absl::Status CheckpointStore::CheckWritable() const {
+  if (!options_.read_only) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("store ", path_, " is open for reading only"));
+}
+
+absl::Status CheckpointStore::WriteFile(const StoreFile& file) {
+  const absl::Status status = ReplaceFile(FilePath(), EncodeStoreFile(file), options_.faults);
+  if (status.ok()) file_ = file;
+  return status;
+}
+
+int64_t CheckpointStore::attempt() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return file_.attempt;
+}
+
+absl::Status CheckpointStore::Fence(int64_t attempt) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return FenceLocked(attempt, "begin");
+}
+
+absl::Status CheckpointStore::FenceLocked(int64_t attempt, const char* doing) {
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (attempt < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attempt is ", attempt, "; at least 1 is allowed"));
+  }
+  if (attempt < file_.attempt) {
+    return absl::AbortedError(absl::StrCat("attempt ", attempt, " of ",
+                                           ToString(options_.identity), " cannot ", doing,
+                                           ": attempt ", file_.attempt, " has been seen"));
+  }
+  if (attempt == file_.attempt) return absl::OkStatus();
+  StoreFile raised = file_;
+  raised.attempt = attempt;
+  return WriteFile(raised);
+}
+
+std::shared_ptr<WriteSession> CheckpointStore::FindSession(int64_t step, int64_t attempt) const {
+  for (auto session = sessions_.rbegin(); session != sessions_.rend(); ++session) {
+    const StoredDirectory& directory = (*session)->directory();
+    if (directory.step == step && directory.attempt == attempt && !(*session)->ended()) {
+      return *session;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step, int64_t attempt,
+                                                                    int32_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = FenceLocked(attempt, "begin a checkpoint"); !status.ok()) {
+    return status;
+  }
+  const ShardManifest shard = {
+      .step = step, .attempt = attempt, .rank = rank, .chunk_bytes = options_.chunk_bytes};
+  if (absl::Status status = CheckShard(shard); !status.ok()) return status;
+  std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
+  while (true) {
+    std::shared_ptr<WriteSession> session = FindSession(step, attempt);
+    if (session == nullptr) {
+      absl::StatusOr<std::shared_ptr<WriteSession>> made = WriteSession::Create(
+          path_, {Stage::kWriting, step, attempt, ++last_serial_}, lock_, options_.faults);
+      if (!made.ok()) return made.status();
+      session = *std::move(made);
+      sessions_.push_back(session);
+    }
+    const absl::StatusOr<bool> entered = session->Enter(rank);
+    if (!entered.ok()) return entered.status();
+    // Otherwise its last writer left it in this moment, and the next turn makes another.
+    if (*entered) {
+      return std::make_unique<ShardWriter>(
+          std::move(session), rank,
+          ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
+    }
+  }
+}
+
+absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Manifest& manifest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckManifest(manifest); !status.ok()) return status;
+  const CheckpointHeader& header = manifest.header;
+  if (header.identity != options_.identity) {
+    return absl::FailedPreconditionError(absl::StrCat("store ", path_, " is of ",
+                                                      ToString(options_.identity),
+                                                      ", the manifest of ",
+                                                      ToString(header.identity)));
+  }
+  if (absl::Status status = FenceLocked(header.attempt, "commit a checkpoint"); !status.ok()) {
+    return status;
+  }
+  const std::shared_ptr<WriteSession> session = FindSession(header.step, header.attempt);
+  if (session == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", header.step, ", attempt ",
+                                                      header.attempt,
+                                                      " cannot be committed: nothing of it is "
+                                                      "sealed in ",
+                                                      path_));
+  }
+  if (absl::Status status = session->Commit(manifest); !status.ok()) return status;
+  CommitReport report;
+  CollectGarbage(session->directory(), report);
+  return report;
+}
+
+void CheckpointStore::CollectGarbage(const StoredDirectory& newest, CommitReport& report) {
+  const auto note = [&report](const absl::Status& status) {
+    if (!status.ok()) report.problems.emplace_back(status.message());
+  };
+  for (const auto& session : sessions_) {
+    if (options_.decides && session->directory().serial < newest.serial && !session->ended() &&
+        !session->being_written()) {
+      note(session->Drop());
+    }
+  }
+  std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
+
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return note(committed.status());
+  const std::vector<StoredDirectory> gone =
+      ToDelete(*committed, file_.pinned, options_.retention);
+  for (const StoredDirectory& directory : gone) {
+    note(DeleteDirectory(directory));
+    const bool replaced = std::any_of(
+        committed->begin(), committed->end(), [&directory](const StoredDirectory& other) {
+          return other.step == directory.step && other.serial > directory.serial;
+        });
+    if (!replaced) report.deleted.push_back(directory.step);
+  }
+}
+
+absl::Status CheckpointStore::DeleteDirectory(const StoredDirectory& directory) {
+  StoredDirectory gone = directory;
+  gone.stage = Stage::kDeleted;
+  // Renamed first: a checkpoint is never there by half.
+  if (absl::Status status = RenameInside(path_, DirectoryName(directory), DirectoryName(gone));
+      !status.ok()) {
+    return status;
+  }
+  return RemoveTree(absl::StrCat(path_, "/", DirectoryName(gone)));
+}
+
+absl::Status CheckpointStore::Discard(int64_t step, int64_t attempt) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
+  return session == nullptr ? absl::OkStatus() : session->Drop();
+}
+
+std::vector<ShardManifest> CheckpointStore::InDoubt() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<ShardManifest> shards;
+  for (const auto& session : sessions_) {
+    for (ShardManifest& shard : session->sealed()) shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+absl::Status CheckpointStore::Pin(int64_t step) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (absl::Status status = FindCommitted(step).status(); !status.ok()) return status;
+  StoreFile file = file_;
+  return file.pinned.insert(step).second ? WriteFile(file) : absl::OkStatus();
+}
+
+absl::Status CheckpointStore::Unpin(int64_t step) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (absl::Status status = FindCommitted(step).status(); !status.ok()) return status;
+  StoreFile file = file_;
+  return file.pinned.erase(step) > 0 ? WriteFile(file) : absl::OkStatus();
+}
+
+absl::Status CheckpointStore::Delete(int64_t step) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  if (file_.pinned.contains(step)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint of step ", step, " in ", path_, " is pinned; unpin it first"));
+  }
+  bool found = false;
+  for (const StoredDirectory& directory : *committed) {
+    if (directory.step != step) continue;
+    found = true;
+    if (absl::Status status = DeleteDirectory(directory); !status.ok()) return status;
+  }
+  return found ? absl::OkStatus() : NoCheckpoint(path_, step);
+}
+
+absl::StatusOr<StoredDirectory> CheckpointStore::FindCommitted(int64_t step) const {
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  for (auto directory = committed->rbegin(); directory != committed->rend(); ++directory) {
+    if (directory->step == step) return *directory;
+  }
+  return NoCheckpoint(path_, step);
+}
+
+absl::StatusOr<std::vector<StoredDirectory>> CheckpointStore::Committed() const {
+  absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
+  if (!all.ok()) return all.status();
+  std::erase_if(*all, [](const StoredDirectory& d) { return d.stage != Stage::kCommitted; });
+  return all;
+}
+
+absl::StatusOr<std::vector<CheckpointReader::Place>> CheckpointStore::Places(
+    int64_t step, int64_t attempt) const {
+  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
+  if (!all.ok()) return all.status();
+  std::vector<CheckpointReader::Place> places;
+  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+    if (directory->step == step && directory->attempt == attempt &&
+        directory->stage != Stage::kDeleted) {
+      places.push_back({path_, *directory});
+    }
+  }
+  return places;
+}
+
+absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  std::set<int64_t> pinned;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pinned = file_.pinned;
+  }
+  std::vector<CheckpointSummary> list;
+  std::set<int64_t> seen;
+  for (auto directory = committed->rbegin(); directory != committed->rend(); ++directory) {
+    if (!seen.insert(directory->step).second) continue;
+    CheckpointSummary& summary = list.emplace_back();
+    summary.step = directory->step;
+    summary.attempt = directory->attempt;
+    summary.pinned = pinned.contains(directory->step);
+    const auto reader = CheckpointReader::Open(options_.identity, {{path_, *directory}});
+    summary.status = reader.status();
+    if (!reader.ok()) continue;
+    summary.header = (*reader)->manifest().header;
+    summary.tensors = static_cast<int64_t>((*reader)->tensors().size());
+    summary.bytes = (*reader)->manifest().bytes();
+  }
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointStore::OpenCheckpoint(
+    int64_t step) const {
+  const absl::StatusOr<StoredDirectory> directory = FindCommitted(step);
+  if (!directory.ok()) return directory.status();
+  return CheckpointReader::Open(options_.identity, {{path_, *directory}});
+}
+
+absl::StatusOr<Verification> CheckpointStore::Verify(int64_t step) const {
+  const auto reader = OpenCheckpoint(step);
+  if (!reader.ok()) return reader.status();
+  return (*reader)->Verify();
+}
+
+absl::StatusOr<GoodCheckpoint> CheckpointStore::LatestGood() const {
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  return FindLatestGood(path_, *committed, [this](const StoredDirectory& directory) {
+    return CheckpointReader::Open(options_.identity, {{path_, directory}});
+  });
+}
+
+}  // namespace nibble

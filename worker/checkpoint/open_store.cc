@@ -1,0 +1,157 @@
+// How a CheckpointStore is opened: whose it is, what its own record says, and what a process that
+// died in it left behind.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/store_file.h"
+#include "worker/checkpoint/store_layout.h"
+#include "worker/checkpoint/store_lock.h"
+#include "worker/checkpoint/write_session.h"
+
+namespace nibble {
+namespace {
+
+absl::Status CheckOptions(const CheckpointStore::Options& options) {
+  if (absl::Status status = CheckIdentity(options.identity); !status.ok()) return status;
+  if (absl::Status status = CheckRetention(options.retention); !status.ok()) return status;
+  constexpr int64_t kMaxChunk = int64_t{1} << 30;
+  if (options.chunk_bytes < 8 || options.chunk_bytes > kMaxChunk) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk_bytes is ", options.chunk_bytes,
+                                                   "; 8 to ", kMaxChunk, " are allowed"));
+  }
+  if (options.file_bytes < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("file_bytes is ", options.file_bytes, "; at least 1 is allowed"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string CheckpointStore::FilePath() const {
+  return absl::StrCat(path_, "/", kStoreFileName);
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& path,
+                                                                       const Options& options) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  std::unique_ptr<CheckpointStore> store(new CheckpointStore(path, options));
+  if (!options.read_only) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path));
+    absl::StatusOr<std::shared_ptr<StoreLock>> lock = StoreLock::Take(path);
+    if (!lock.ok()) return lock.status();
+    store->lock_ = *std::move(lock);
+  }
+  if (absl::Status status = store->ReadOrCreate(); !status.ok()) return status;
+  if (options.read_only) return store;
+  if (absl::Status status = store->RemoveLeftovers(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status CheckpointStore::ReadOrCreate() {
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(FilePath());
+  if (absl::IsNotFound(bytes.status())) {
+    const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+    if (!committed.ok()) return committed.status();
+    if (!committed->empty()) return Rebuild(bytes.status());
+    if (options_.read_only) {
+      return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path_));
+    }
+    open_report_.created = true;
+    return WriteFile({.identity = options_.identity});
+  }
+  if (absl::IsDataLoss(bytes.status())) return Rebuild(bytes.status());
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<StoreFile> file = DecodeStoreFile(*bytes);
+  if (absl::IsDataLoss(file.status())) return Rebuild(file.status());
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat(FilePath(), ": ", file.status().message()));
+  }
+  if (file->identity != options_.identity) {
+    return absl::FailedPreconditionError(absl::StrCat("store ", path_, " is of ",
+                                                      ToString(file->identity), ", not of ",
+                                                      ToString(options_.identity)));
+  }
+  file_ = *std::move(file);
+  return absl::OkStatus();
+}
+
+// The record is lost, the checkpoints are not: they say whose they are. What only the record knew
+// is made up for on the safe side: every checkpoint is pinned, so that retention deletes none.
+absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
+  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
+  if (!all.ok()) return all.status();
+  StoreFile file = {.identity = options_.identity};
+  bool known = false;
+  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+    file.attempt = std::max(file.attempt, directory->attempt);
+    if (directory->stage != Stage::kCommitted) continue;
+    file.pinned.insert(directory->step);
+    if (known) continue;
+    const auto reader = CheckpointReader::Open(options_.identity, {{path_, *directory}});
+    if (absl::IsFailedPrecondition(reader.status())) return reader.status();
+    known = reader.ok();
+  }
+  if (!known) {
+    return absl::DataLossError(absl::StrCat(FilePath(), ": ", why.message(),
+                                            "; and no checkpoint here says whose store it is"));
+  }
+  open_report_.problems.push_back(absl::StrCat(
+      FilePath(), ": ", why.message(), "; it is made anew from the checkpoints: attempt ",
+      file.attempt, " is the highest known, and all ", file.pinned.size(),
+      " checkpoints are pinned"));
+  file_ = file;
+  if (options_.read_only) return absl::OkStatus();
+  if (const absl::Status status = WriteFile(file); !status.ok()) {
+    open_report_.problems.emplace_back(status.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::RemoveLeftovers() {
+  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
+  if (!all.ok()) return all.status();
+  for (const StoredDirectory& directory : *all) {
+    last_serial_ = std::max(last_serial_, directory.serial);
+    if (directory.stage == Stage::kCommitted) continue;
+    const std::string path = absl::StrCat(path_, "/", DirectoryName(directory));
+    const int64_t bytes = TreeBytes(path);
+    absl::Status status;
+    if (directory.stage == Stage::kWriting && !options_.decides) {
+      auto session = WriteSession::Recover(path_, directory, lock_, options_.faults);
+      status = session.status();
+      if (session.ok() && *session != nullptr) {
+        sessions_.push_back(*std::move(session));
+        continue;
+      }
+    } else {
+      status = RemoveTree(path);
+    }
+    if (status.ok()) {
+      open_report_.removed.push_back(DirectoryName(directory));
+      open_report_.removed_bytes += bytes;
+    } else {
+      open_report_.problems.emplace_back(status.message());
+    }
+  }
+  return RemoveTree(absl::StrCat(FilePath(), ".tmp"));
+}
+
+}  // namespace nibble

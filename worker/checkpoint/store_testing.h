@@ -1,0 +1,92 @@
+// For tests: job states of random tensors, and the ways they go into a store and come out again.
+//
+// Ownership: values. Thread-safety: free functions.
+#ifndef NIBBLE_WORKER_CHECKPOINT_STORE_TESTING_H_
+#define NIBBLE_WORKER_CHECKPOINT_STORE_TESTING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/shard_writer.h"
+#include "worker/checkpoint/tensor_slice.h"
+
+namespace nibble::checkpoint_testing {
+
+// A directory of its own, removed with what is in it.
+class TempDirectory {
+ public:
+  TempDirectory();
+  ~TempDirectory();
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct TestTensor {
+  TensorSlice whole;  // [0, elements)
+  std::vector<std::byte> bytes;
+};
+using State = std::vector<TestTensor>;
+
+// A function of its arguments. Some tensors are scalars or empty.
+State RandomState(uint64_t seed, int tensors, int64_t max_elements);
+
+// A rank's part of each tensor, equal parts as far as they go.
+std::vector<TensorSlice> EvenSlices(const State& state, int32_t rank, int32_t world);
+// Each tensor cut at random places into pieces that go to random ranks. [world]
+std::vector<std::vector<TensorSlice>> RandomSlices(const State& state, int32_t world,
+                                                   uint64_t seed);
+
+// The bytes of a slice.
+absl::Span<const std::byte> BytesOf(const State& state, const TensorSlice& slice);
+
+StoreIdentity TestIdentity();
+CheckpointHeader TestHeader(int64_t step, int64_t attempt, int32_t world);
+CheckpointStore::Options TestOptions();  // small chunks and files
+
+// Begin, Put …, Seal.
+absl::StatusOr<ShardManifest> WriteShard(CheckpointStore& store, int64_t step, int64_t attempt,
+                                         int32_t rank, const State& state,
+                                         const std::vector<TensorSlice>& slices);
+// All ranks into one store, evenly, and Commit.
+absl::Status Save(CheckpointStore& store, int64_t step, int64_t attempt, int32_t world,
+                  const State& state);
+
+// Loads every tensor whole. The error of a Load, or Internal where bytes are not those of `state`.
+absl::Status LoadsExactly(const CheckpointReader& reader, const State& state);
+// A random range of a random tensor, likewise.
+absl::Status LoadsRange(const CheckpointReader& reader, const State& state, uint64_t seed);
+
+// Calls `before` at every write, for tests that fail or stop at one of them.
+class WriteHook : public DiskFaults {
+ public:
+  explicit WriteHook(std::function<int(const std::string& path, int64_t bytes)> before)
+      : before_(std::move(before)) {}
+  int BeforeWrite(const std::string& path, int64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return before_(path, bytes);
+  }
+  void AfterSync(const std::string&) override {}
+
+ private:
+  std::mutex mutex_;
+  std::function<int(const std::string&, int64_t)> before_;
+};
+
+}  // namespace nibble::checkpoint_testing
+
+#endif  // NIBBLE_WORKER_CHECKPOINT_STORE_TESTING_H_

@@ -1,0 +1,75 @@
+#include "worker/trainer/loop/local_checkpoints.h"
+
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string CheckpointDirectory(const JobSpec& spec) {
+  return OutputDirectory(spec) + "/checkpoints";
+}
+
+absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(const JobSpec& spec,
+                                                                         const StartFrom& from) {
+  const std::string path = CheckpointDirectory(spec);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("output.directory: cannot make ", path, ": ", error.message()));
+  }
+  absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+      CheckpointStore::Open(path, {.identity = {.cluster = "", .job = spec.name},
+                                   .retention = {.keep_last = spec.checkpoints.keep_last,
+                                                 .keep_every = spec.checkpoints.keep_every}});
+  if (!store.ok()) return store.status();
+  std::unique_ptr<LocalCheckpoints> local(new LocalCheckpoints);
+  local->store_ = *std::move(store);
+  const CheckpointStore::OpenReport& report = local->store_->open_report();
+  local->notices_ = report.problems;
+  if (!report.removed.empty()) {
+    local->notices_.push_back(absl::StrCat("removed ", report.removed.size(),
+                                           " unfinished checkpoints, ", report.removed_bytes,
+                                           " bytes"));
+  }
+  local->attempt_ = local->store_->attempt() + 1;
+  if (from.step.has_value()) {
+    const absl::StatusOr<Verification> verified = local->store_->Verify(*from.step);
+    if (!verified.ok()) return verified.status();
+    if (!verified->ok()) return verified->ToStatus();
+    local->resume_step_ = from.step;
+  } else if (!from.fresh) {
+    absl::StatusOr<GoodCheckpoint> good = local->store_->LatestGood();
+    if (good.ok()) {
+      local->resume_step_ = good->reader->manifest().header.step;
+      for (const SkippedCheckpoint& skipped : good->skipped) {
+        local->notices_.push_back(
+            absl::StrCat("checkpoint of step ", skipped.step,
+                         " is damaged and passed over: ", std::string(skipped.status.message())));
+      }
+    } else if (!absl::IsNotFound(good.status())) {
+      return good.status();
+    }
+  }
+  absl::StatusOr<std::unique_ptr<CheckpointHost>> host =
+      CheckpointHost::Start({.store = local->store_.get(),
+                             .attempt = local->attempt_,
+                             .ranks = static_cast<int32_t>(spec.resources.ranks),
+                             .clock = SteadySeconds});
+  if (!host.ok()) return host.status();
+  local->host_ = *std::move(host);
+  return local;
+}
+
+}  // namespace nibble

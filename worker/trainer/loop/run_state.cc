@@ -1,0 +1,228 @@
+#include "worker/trainer/loop/run_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "recipe/recipe_json.h"
+
+namespace nibble {
+namespace {
+
+constexpr char kFirstMomentPrefix[] = "adam_m/";
+constexpr char kSecondMomentPrefix[] = "adam_v/";
+constexpr char kCounters[] = "trainer/counters";
+constexpr char kSpikeLosses[] = "trainer/spike_losses";
+constexpr int64_t kCounterCount = 3;
+constexpr int64_t kStagedElements = int64_t{1} << 20;
+
+// The part of parameter `param` that lies in [first, first + elements) of the flat vector.
+struct Owned {
+  int64_t begin = 0, count = 0;  // of the parameter
+};
+Owned OwnedOf(const Parameters& parameters, int64_t param, const ShardedAdamW& optimizer) {
+  const int64_t at = parameters.offset(param);
+  const int64_t end = at + parameters.outline().params[param].elements();
+  const int64_t from = std::max(at, optimizer.first_element());
+  const int64_t to = std::min(end, optimizer.first_element() + optimizer.elements());
+  return {from - at, std::max<int64_t>(to - from, 0)};
+}
+
+// A range of a stored tensor into device memory, through a buffer of bounded size.
+absl::Status LoadRange(const CheckpointReader& checkpoint, const std::string& name, int64_t first,
+                       int64_t count, Memory& memory, float* out) {
+  std::vector<float> staged(std::min(count, kStagedElements));
+  for (int64_t done = 0; done < count;) {
+    const int64_t n = std::min(count - done, kStagedElements);
+    const size_t bytes = static_cast<size_t>(n) * sizeof(float);
+    absl::Status status = checkpoint.Load(name, first + done, n,
+                                          {reinterpret_cast<std::byte*>(staged.data()), bytes});
+    if (status.ok()) status = memory.CopyIn(out + done, staged.data(), bytes);
+    if (!status.ok()) return status;
+    done += n;
+  }
+  return absl::OkStatus();
+}
+
+// DataLoss where the tensor is not there in this shape: another program wrote it.
+absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& name,
+                         FileDType dtype, const std::vector<int64_t>& shape) {
+  const auto found = checkpoint.tensors().find(name);
+  if (found == checkpoint.tensors().end()) {
+    return absl::DataLossError(absl::StrCat("the checkpoint has no tensor ", name));
+  }
+  if (found->second.dtype != dtype || found->second.shape != shape) {
+    return absl::DataLossError(
+        absl::StrCat("the checkpoint's tensor ", name, " has another type or shape"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string DecisiveDifference(const JobSpec& then, const JobSpec& now) {
+  if (then.model != now.model) return "model";
+  if (then.data != now.data) return "data";
+  if (then.training.batch != now.training.batch) return "training.batch";
+  if (then.training.seed != now.training.seed) return "training.seed";
+  if (then.training.precision != now.training.precision) return "training.precision";
+  return "";
+}
+
+RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
+    : spec_(spec), device_(device), trainer_(trainer) {
+  const Parameters& parameters = trainer.parameters();
+  const ShardedAdamW& optimizer = trainer.optimizer();
+  const std::vector<ParamInfo>& params = trainer.outline().params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto param = static_cast<int64_t>(i);
+    const Owned owned = OwnedOf(parameters, param, optimizer);
+    if (owned.count == 0) continue;
+    const int64_t in_part = parameters.offset(param) + owned.begin - optimizer.first_element();
+    const auto add = [&](const char* prefix, const float* from) {
+      slices_.push_back({.name = absl::StrCat(prefix, params[i].name),
+                         .dtype = FileDType::kF32,
+                         .shape = params[i].shape,
+                         .first = owned.begin,
+                         .count = owned.count});
+      pieces_.push_back({from, static_cast<size_t>(owned.count) * sizeof(float)});
+    };
+    add(kMasterPrefix, parameters.weight(param) + owned.begin);
+    add(kFirstMomentPrefix, optimizer.first_moment() + in_part);
+    add(kSecondMomentPrefix, optimizer.second_moment() + in_part);
+  }
+  if (trainer.rank() == 0) {
+    slices_.push_back({.name = kCounters,
+                       .dtype = FileDType::kI64,
+                       .shape = {kCounterCount},
+                       .count = kCounterCount});
+    const int64_t window = spec.guards.spike_window;
+    slices_.push_back(
+        {.name = kSpikeLosses, .dtype = FileDType::kF64, .shape = {window}, .count = window});
+  }
+}
+
+absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) const {
+  absl::Status status = device_.backend.Synchronize();
+  for (size_t i = 0; i < pieces_.size() && status.ok(); ++i) {
+    status = device_.memory().CopyOut(buffers[i].data(), pieces_[i].from, pieces_[i].bytes);
+  }
+  if (!status.ok() || pieces_.size() == slices_.size()) return status;
+  const Trainer::Position position = trainer_.position();
+  const std::array<int64_t, kCounterCount> counters = {
+      position.updates, static_cast<int64_t>(position.guard.losses.size()),
+      position.guard.in_a_row};
+  const absl::Span<std::byte> counter_bytes = buffers[pieces_.size()];
+  const absl::Span<std::byte> loss_bytes = buffers[pieces_.size() + 1];
+  std::memcpy(counter_bytes.data(), counters.data(), counter_bytes.size());
+  std::fill(loss_bytes.begin(), loss_bytes.end(), std::byte{0});
+  if (!position.guard.losses.empty()) {
+    std::memcpy(loss_bytes.data(), position.guard.losses.data(),
+                position.guard.losses.size() * sizeof(double));
+  }
+  return absl::OkStatus();
+}
+
+CheckpointHeader RunState::Header() const {
+  return {.identity = {.cluster = "", .job = spec_.name},
+          .step = trainer_.next_step(),
+          .data_position = trainer_.next_step() * spec_.training.batch,
+          .seed = spec_.training.seed,
+          .formula_version = kFormulaVersion,
+          .world = static_cast<int32_t>(spec_.resources.ranks),
+          .recipe_timeline = ToJson(trainer_.timeline()),
+          .spec = ToYaml(spec_)};
+}
+
+absl::Status RunState::LoadWeights(const CheckpointReader& checkpoint) {
+  const Parameters& parameters = trainer_.parameters();
+  const std::vector<ParamInfo>& params = trainer_.outline().params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const std::string name = absl::StrCat(kMasterPrefix, params[i].name);
+    absl::Status status = CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape);
+    if (status.ok()) {
+      status = LoadRange(checkpoint, name, 0, params[i].elements(), device_.memory(),
+                         parameters.weight(static_cast<int64_t>(i)));
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
+  const Parameters& parameters = trainer_.parameters();
+  const ShardedAdamW& optimizer = trainer_.optimizer();
+  const std::vector<ParamInfo>& params = trainer_.outline().params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto param = static_cast<int64_t>(i);
+    const Owned owned = OwnedOf(parameters, param, optimizer);
+    if (owned.count == 0) continue;
+    const int64_t in_part = parameters.offset(param) + owned.begin - optimizer.first_element();
+    const std::pair<const char*, float*> moments[] = {
+        {kFirstMomentPrefix, optimizer.first_moment()},
+        {kSecondMomentPrefix, optimizer.second_moment()}};
+    for (const auto& [prefix, moment] : moments) {
+      const std::string name = absl::StrCat(prefix, params[i].name);
+      absl::Status status = CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape);
+      if (status.ok()) {
+        status = LoadRange(checkpoint, name, owned.begin, owned.count, device_.memory(),
+                           moment + in_part);
+      }
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
+                                    Trainer::Position& position) {
+  absl::Status status = CheckTensor(checkpoint, kCounters, FileDType::kI64, {kCounterCount});
+  if (!status.ok()) return status;
+  std::array<int64_t, kCounterCount> counters = {};
+  status = checkpoint.Load(kCounters, 0, kCounterCount,
+                           {reinterpret_cast<std::byte*>(counters.data()), sizeof counters});
+  if (!status.ok()) return status;
+  const auto losses = checkpoint.tensors().find(kSpikeLosses);
+  if (losses == checkpoint.tensors().end() || losses->second.dtype != FileDType::kF64 ||
+      counters[1] < 0 || counters[1] > losses->second.elements) {
+    return absl::DataLossError(absl::StrCat("the checkpoint's tensor ", kSpikeLosses,
+                                            " does not hold ", counters[1], " losses"));
+  }
+  position.updates = counters[0];
+  position.guard.in_a_row = counters[2];
+  position.guard.losses.resize(counters[1]);
+  return checkpoint.Load(kSpikeLosses, 0, counters[1],
+                         {reinterpret_cast<std::byte*>(position.guard.losses.data()),
+                          position.guard.losses.size() * sizeof(double)});
+}
+
+absl::Status RunState::Load(const CheckpointReader& checkpoint) {
+  const CheckpointHeader& header = checkpoint.manifest().header;
+  if (header.formula_version != kFormulaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint's formula version is ", header.formula_version,
+                     "; this trainer computes by version ", kFormulaVersion));
+  }
+  const absl::StatusOr<JobSpec> then = ParseJobSpec(header.spec);
+  if (!then.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("the checkpoint's job spec cannot be read: ",
+                                                      std::string(then.status().message())));
+  }
+  if (const std::string field = DecisiveDifference(*then, spec_); !field.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(field, " is not what it was when the checkpoint of step ", header.step,
+                     " was taken: going on would be another run"));
+  }
+  absl::StatusOr<Timeline> timeline = TimelineFromJson(header.recipe_timeline);
+  if (!timeline.ok()) return timeline.status();
+  Trainer::Position position = {.next_step = header.step, .timeline = *std::move(timeline)};
+  absl::Status status = LoadCounters(checkpoint, position);
+  if (status.ok()) status = LoadWeights(checkpoint);
+  if (status.ok()) status = LoadMoments(checkpoint);
+  if (!status.ok()) return status;
+  return trainer_.Restore(std::move(position));
+}
+
+}  // namespace nibble
