@@ -1,16 +1,15 @@
 #include "client/local/job_command.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/local/exit_code.h"
 #include "client/local/job_report.h"
+#include "client/local/read_spec.h"
 #include "job/job_spec.h"
 
 namespace nibble {
@@ -21,28 +20,9 @@ struct Flags {
   std::string print = "table";
 };
 
-// No more than tells that it is too much. "-" is stdin.
-absl::StatusOr<std::string> ReadSpec(const std::string& path) {
-  const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(
-      path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
-  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  std::string text(kMaxJobBytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  }
-  return text;
-}
-
 absl::StatusOr<std::string> ValidateFile(const Flags& flags) {
-  const absl::StatusOr<std::string> text = ReadSpec(flags.file);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<JobSpec> spec = ParseJobSpec(*text);
-  if (!spec.ok()) {
-    return absl::Status(spec.status().code(),
-                        absl::StrCat(flags.file, ": ", std::string(spec.status().message())));
-  }
+  const absl::StatusOr<JobSpec> spec = ReadJobSpec(flags.file);
+  if (!spec.ok()) return spec.status();
   const absl::StatusOr<JobReport> report = MakeJobReport(*spec);
   if (!report.ok()) return report.status();
   return flags.print == "json" ? JobReportJson(*report) : JobReportText(*report);

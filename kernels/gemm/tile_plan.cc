@@ -3,13 +3,8 @@
 namespace nibble::cpu {
 namespace {
 
-// Steps of oneDNN's AVX-512 kernel, in row-major terms: tiles of whole steps waste none of it.
-constexpr int64_t kStepM = 8;
-constexpr int64_t kStepN = 48;
-
 // Below this a tile costs more in starting than in computing.
 constexpr int64_t kLeastWork = 2 << 20;
-constexpr int64_t kWantedTiles = 16;
 
 int64_t Ceil(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
@@ -24,15 +19,15 @@ TilePlan PlanTiles(int64_t m, int64_t n, int64_t k, const TileLimits& limits) {
   int64_t parts_m = Ceil(m, limits.largest_m);
   int64_t parts_n = Ceil(n, limits.largest_n);
   const auto plan = [&] {
-    return TilePlan{m, n, Part(m, parts_m, kStepM), Part(n, parts_n, kStepN)};
+    return TilePlan{m, n, Part(m, parts_m, limits.step_m), Part(n, parts_n, limits.step_n)};
   };
   while (true) {
     const TilePlan tiles = plan();
-    if (tiles.tiles() >= kWantedTiles || tiles.tile_m * tiles.tile_n * k < 2 * kLeastWork) {
+    if (tiles.tiles() >= limits.wanted_tiles || tiles.tile_m * tiles.tile_n * k < 2 * kLeastWork) {
       return tiles;
     }
-    const bool can_m = tiles.tile_m > kStepM;
-    const bool can_n = tiles.tile_n > kStepN;
+    const bool can_m = tiles.tile_m > limits.step_m;
+    const bool can_n = tiles.tile_n > limits.step_n;
     if (!can_m && !can_n) return tiles;
     // The longer side, so that tiles stay near square: they read the least for what they compute.
     (can_m && (!can_n || tiles.tile_m >= tiles.tile_n) ? parts_m : parts_n) *= 2;

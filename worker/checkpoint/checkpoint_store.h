@@ -84,6 +84,9 @@ class CheckpointStore {
   // checkpoint in it says whose it is.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& path,
                                                                const Options& options);
+  // Whose store this is, for those who open any: by its record, or where that is damaged by a
+  // checkpoint in it. NotFound where there is no store, DataLoss where nothing here says it.
+  static absl::StatusOr<StoreIdentity> IdentityOf(const std::string& path);
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 

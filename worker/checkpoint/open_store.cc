@@ -16,6 +16,7 @@
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/manifest_codec.h"
 #include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/store_file.h"
 #include "worker/checkpoint/store_layout.h"
@@ -62,6 +63,35 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
   if (options.read_only) return store;
   if (absl::Status status = store->RemoveLeftovers(); !status.ok()) return status;
   return store;
+}
+
+absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& path) {
+  const std::string name = absl::StrCat(path, "/", kStoreFileName);
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(name);
+  absl::Status damage = bytes.status();
+  if (bytes.ok()) {
+    absl::StatusOr<StoreFile> file = DecodeStoreFile(*bytes);
+    if (file.ok()) return file->identity;
+    damage = absl::Status(file.status().code(), absl::StrCat(name, ": ", file.status().message()));
+    if (!absl::IsDataLoss(damage)) return damage;
+  }
+  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path);
+  if (!all.ok()) return all.status();
+  bool any = false;
+  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+    if (directory->stage != Stage::kCommitted) continue;
+    any = true;
+    const absl::StatusOr<std::string> record = ReadWholeFile(
+        absl::StrCat(path, "/", DirectoryName(*directory), "/", kManifestFileName));
+    if (!record.ok()) continue;
+    const absl::StatusOr<Manifest> manifest = DecodeManifest(*record);
+    if (manifest.ok()) return manifest->header.identity;
+  }
+  if (absl::IsNotFound(damage) && !any) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path));
+  }
+  return absl::DataLossError(
+      absl::StrCat(std::string(damage.message()), "; and no checkpoint here says whose store it is"));
 }
 
 absl::Status CheckpointStore::ReadOrCreate() {

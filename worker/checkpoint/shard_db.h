@@ -5,9 +5,8 @@
 // then costs one checkpoint and not the store; deleting is removing a directory, which gives the
 // space back at once; and what failed halfway is dropped without a trace.
 //
-// Chunks come in SST files that are written beside the database, straight to the disk, and then
-// adopted by it: measured against a memtable flushed into blob files, less than half the processor
-// time per byte and twice the throughput (docs/formats/checkpoint-store.md has the figures).
+// Chunks come in table files that are written beside the database, straight to the disk, and then
+// adopted by it: they are sorted already, and every byte is written once.
 //
 // Ownership: owns the database handle; borrows `faults`.
 // Thread-safety: ReadChunk from any number of threads; the others from one.

@@ -9,6 +9,7 @@
 #include "worker/trainer/data/open_tokens.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/text_shards.h"
+#include "worker/trainer/data/tokenizer_files.h"
 
 namespace nibble {
 namespace {
@@ -135,6 +136,12 @@ absl::StatusOr<BatchBuilder> MakeBuilder(const JobSpec& spec, const WindowOption
 absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = MakeTokenizer(spec);
   if (!tokenizer.ok()) return tokenizer.status();
+  if (spec.data.tokenizer == JobTokenizer::kSentencePiece) {
+    // Beside the run, so that its checkpoints can be read as text wherever they are taken.
+    const absl::StatusOr<std::string> copy =
+        CopySentencePieceModel(directory, spec.data.tokenizer_model);
+    if (!copy.ok()) return copy.status();
+  }
   const absl::StatusOr<std::vector<TextPlace>> places = TextPlaces(spec, directory, **tokenizer);
   if (!places.ok()) return places.status();
   for (const TextPlace& place : *places) {

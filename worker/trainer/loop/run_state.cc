@@ -7,15 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "recipe/recipe_json.h"
+#include "worker/weights/state_names.h"
 
 namespace nibble {
 namespace {
 
-constexpr char kFirstMomentPrefix[] = "adam_m/";
-constexpr char kSecondMomentPrefix[] = "adam_v/";
-constexpr char kCounters[] = "trainer/counters";
-constexpr char kSpikeLosses[] = "trainer/spike_losses";
-constexpr int64_t kCounterCount = 3;
 constexpr int64_t kStagedElements = int64_t{1} << 20;
 
 // The part of parameter `param` that lies in [first, first + elements) of the flat vector.

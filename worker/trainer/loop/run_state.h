@@ -1,13 +1,8 @@
 // A run's state as named tensors, and back: what a checkpoint holds, so that training from it is
 // bitwise the training that it was taken from.
 //
-//   master/<parameter>       FP32, the parameter's shape
-//   adam_m/<parameter>       FP32, first moment
-//   adam_v/<parameter>       FP32, second moment
-//   trainer/counters         I64 [3]: updates, losses in the spike guard's window, spikes in a row
-//   trainer/spike_losses     F64 [window]: oldest first, zeros behind
-//
-// Every rank gives what it owns of the first three (ZeRO-1), rank 0 the rest; any world loads it.
+// Every rank gives what it owns of weights and moments (ZeRO-1), rank 0 the rest; any world loads
+// it. The tensors are named in worker/weights/state_names.h.
 // Step, seed, recipe timeline, spec and formula version are in the checkpoint's header.
 //
 // Ownership: borrows the trainer. Thread-safety: none; between two steps.
@@ -29,11 +24,6 @@
 #include "worker/trainer/model/device.h"
 
 namespace nibble {
-
-// Grows when the same spec gives other bits than before.
-inline constexpr int32_t kFormulaVersion = 1;
-
-inline constexpr char kMasterPrefix[] = "master/";
 
 class RunState {
  public:

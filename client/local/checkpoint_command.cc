@@ -1,0 +1,169 @@
+#include "client/local/checkpoint_command.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/local/checkpoint_report.h"
+#include "client/local/checkpoint_transfer.h"
+#include "client/local/exit_code.h"
+
+namespace nibble {
+namespace {
+
+struct Flags {
+  std::string name;
+  std::string print = "table";
+  ExportRequest out;
+  ImportRequest in;
+};
+
+int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
+  if (text.ok()) {
+    std::fputs(text->c_str(), stdout);
+  } else {
+    absl::FPrintF(stderr, "nibble checkpoint %s: %s\n", verb, std::string(text.status().message()));
+  }
+  return ExitCodeOf(text.status());
+}
+
+int Verify(const Flags& flags) {
+  const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
+  if (!name.ok()) return Finish("verify", name.status());
+  const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(*name, flags.print == "json");
+  if (!report.ok()) return Finish("verify", report.status());
+  std::fputs(report->text.c_str(), stdout);
+  return ExitCodeOf(report->status);
+}
+
+absl::StatusOr<std::string> Describe(const Flags& flags) {
+  const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
+  if (!name.ok()) return name.status();
+  return DescribeCheckpoint(*name, flags.print == "json");
+}
+
+enum class Change { kPin, kUnpin, kDelete };
+
+// Not while a run writes there: its process owns the store.
+absl::StatusOr<std::string> Apply(Change change, const Flags& flags) {
+  const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
+  if (!name.ok()) return name.status();
+  if (!name->step.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("say which: ", flags.name, "@STEP"));
+  }
+  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+      OpenStore(name->directory, /*read_only=*/false);
+  if (!store.ok()) return store.status();
+  const int64_t step = *name->step;
+  absl::Status status;
+  const char* done = "";
+  switch (change) {
+    case Change::kPin:
+      status = (*store)->Pin(step);
+      done = "is pinned";
+      break;
+    case Change::kUnpin:
+      status = (*store)->Unpin(step);
+      done = "is no longer pinned";
+      break;
+    case Change::kDelete:
+      status = (*store)->Delete(step);
+      done = "is deleted";
+      break;
+  }
+  if (!status.ok()) return status;
+  return absl::StrCat("the checkpoint of step ", step, " ", done, "\n");
+}
+
+int Export(const Flags& flags) {
+  std::vector<std::string> notices;
+  const absl::StatusOr<std::string> text = ExportCheckpoint(flags.out, notices);
+  for (const std::string& notice : notices) {
+    absl::FPrintF(stderr, "nibble checkpoint export: %s\n", notice);
+  }
+  return Finish("export", text);
+}
+
+}  // namespace
+
+void AddCheckpointCommand(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* checkpoint =
+      app.add_subcommand("checkpoint", "The checkpoints of a run, and weights in and out");
+  checkpoint->require_subcommand(1);
+  constexpr char kRun[] = "a run's output directory, or its checkpoint store";
+  constexpr char kOne[] = "DIRECTORY@STEP; DIRECTORY alone: the newest";
+  const auto add_print = [flags](CLI::App* verb) {
+    verb->add_option("-o,--output", flags->print, "what to print: table or json")
+        ->check(CLI::IsMember({"table", "json"}))
+        ->capture_default_str();
+  };
+
+  CLI::App* list = checkpoint->add_subcommand("list", "A line for each, oldest first");
+  list->add_option("DIRECTORY", flags->name, kRun)->required();
+  add_print(list);
+  list->callback([flags, &exit_code] {
+    exit_code = Finish("list", ListCheckpoints(flags->name, flags->print == "json"));
+  });
+
+  CLI::App* describe =
+      checkpoint->add_subcommand("describe", "One at length: recipe timeline, tensors, slices");
+  describe->add_option("CHECKPOINT", flags->name, kOne)->required();
+  add_print(describe);
+  describe->callback([flags, &exit_code] { exit_code = Finish("describe", Describe(*flags)); });
+
+  CLI::App* verify = checkpoint->add_subcommand("verify", "Read every byte and check it");
+  verify->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP; DIRECTORY alone: all of them")
+      ->required();
+  add_print(verify);
+  verify->callback([flags, &exit_code] { exit_code = Verify(*flags); });
+
+  const struct {
+    const char* verb;
+    const char* help;
+    Change change;
+  } changes[] = {
+      {"pin", "Keep it whatever the run's retention says", Change::kPin},
+      {"unpin", "Leave it to the run's retention again", Change::kUnpin},
+      {"delete", "Remove it; its space is free at once", Change::kDelete},
+  };
+  for (const auto& [verb, help, change] : changes) {
+    CLI::App* command = checkpoint->add_subcommand(verb, help);
+    command->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP")->required();
+    command->callback([flags, &exit_code, verb = verb, change = change] {
+      exit_code = Finish(verb, Apply(change, *flags));
+    });
+  }
+
+  CLI::App* out = checkpoint->add_subcommand(
+      "export", "Weights as a directory that Hugging Face's transformers loads");
+  out->add_option("CHECKPOINT", flags->out.source, kOne)->required();
+  out->add_option("TARGET", flags->out.directory, "directory to make")->required();
+  out->add_option("--format", flags->out.format, "of the files")
+      ->check(CLI::IsMember({"safetensors"}))
+      ->capture_default_str();
+  out->add_option("--dtype", flags->out.dtype, "bf16 or fp32")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->capture_default_str();
+  out->add_flag("--quantised,--quantized", flags->out.quantised,
+                "Pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
+  out->add_option("--recipe", flags->out.recipe, "Pack by this preset instead");
+  out->add_flag("--overwrite", flags->out.overwrite, "Replace a model that is there");
+  out->callback([flags, &exit_code] { exit_code = Export(*flags); });
+
+  CLI::App* in = checkpoint->add_subcommand(
+      "import", "Begin a job from weights: they become its checkpoint of step 0");
+  in->add_option("SOURCE", flags->in.source,
+                 "a Hugging Face directory, or a run's checkpoint: DIRECTORY@STEP")
+      ->required();
+  in->add_option("--spec", flags->in.spec, "the job, as YAML")->required();
+  in->callback([flags, &exit_code] { exit_code = Finish("import", ImportWeights(flags->in)); });
+}
+
+}  // namespace nibble

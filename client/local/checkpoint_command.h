@@ -1,0 +1,18 @@
+// `nibble checkpoint list | describe | verify | pin | unpin | delete | export | import`: what can
+// be done with the checkpoints of a run on this machine.
+//
+// Thread-safety: none; the command line is parsed once.
+#ifndef NIBBLE_CLIENT_LOCAL_CHECKPOINT_COMMAND_H_
+#define NIBBLE_CLIENT_LOCAL_CHECKPOINT_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+
+namespace nibble {
+
+// Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error (damaged bytes
+// among them), 102 no such store or step.
+void AddCheckpointCommand(CLI::App& app, int& exit_code);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_CHECKPOINT_COMMAND_H_

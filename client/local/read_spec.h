@@ -1,0 +1,19 @@
+// A job spec from a file or stdin.
+//
+// Thread-safety: functions of the file system.
+#ifndef NIBBLE_CLIENT_LOCAL_READ_SPEC_H_
+#define NIBBLE_CLIENT_LOCAL_READ_SPEC_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "job/job_spec.h"
+
+namespace nibble {
+
+// "-" is stdin. Errors name the path; those of the content as ParseJobSpec.
+absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_READ_SPEC_H_
