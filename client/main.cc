@@ -1,19 +1,26 @@
 // nibble: the command line. Verbs that run here, without a cluster, are in client/local.
 #include <CLI/CLI.hpp>
 
+#include "client/local/checkpoint_command.h"
 #include "client/local/data_command.h"
+#include "client/local/eval_command.h"
 #include "client/local/exit_code.h"
+#include "client/local/generate_command.h"
 #include "client/local/job_command.h"
 #include "client/local/model_command.h"
 #include "client/local/quantize_command.h"
 #include "client/local/recipe_command.h"
+#include "worker/weights/open_weights.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Nibble: pretrain language models in 4-bit floating point", "nibble");
   app.set_version_flag("--version", "nibble 0.1.0");
   app.require_subcommand(1);
   int exit_code = nibble::kExitDone;
+  nibble::AddCheckpointCommand(app, exit_code);
   nibble::AddDataCommand(app, exit_code);
+  nibble::AddEvalCommand(app, exit_code, nibble::OpenWeights);
+  nibble::AddGenerateCommand(app, exit_code, nibble::OpenWeights);
   nibble::AddJobCommand(app, exit_code);
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);

@@ -81,13 +81,24 @@ absl::StatusOr<std::string> Apply(Change change, const Flags& flags) {
   return absl::StrCat("the checkpoint of step ", step, " ", done, "\n");
 }
 
+void Chat(const char* verb, const std::vector<std::string>& notices) {
+  for (const std::string& notice : notices) {
+    absl::FPrintF(stderr, "nibble checkpoint %s: %s\n", verb, notice);
+  }
+}
+
 int Export(const Flags& flags) {
   std::vector<std::string> notices;
   const absl::StatusOr<std::string> text = ExportCheckpoint(flags.out, notices);
-  for (const std::string& notice : notices) {
-    absl::FPrintF(stderr, "nibble checkpoint export: %s\n", notice);
-  }
+  Chat("export", notices);
   return Finish("export", text);
+}
+
+int Import(const Flags& flags) {
+  std::vector<std::string> notices;
+  const absl::StatusOr<std::string> text = ImportWeights(flags.in, notices);
+  Chat("import", notices);
+  return Finish("import", text);
 }
 
 }  // namespace
@@ -163,7 +174,7 @@ void AddCheckpointCommand(CLI::App& app, int& exit_code) {
                  "a Hugging Face directory, or a run's checkpoint: DIRECTORY@STEP")
       ->required();
   in->add_option("--spec", flags->in.spec, "the job, as YAML")->required();
-  in->callback([flags, &exit_code] { exit_code = Finish("import", ImportWeights(flags->in)); });
+  in->callback([flags, &exit_code] { exit_code = Import(*flags); });
 }
 
 }  // namespace nibble

@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "client/local/read_spec.h"
 #include "recipe/presets.h"
+#include "recipe/recipe.h"
 #include "recipe/recipe_json.h"
-#include "recipe/resolve.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/interop/hf_export.h"
 #include "worker/weights/checkpoint_name.h"
@@ -70,11 +70,13 @@ absl::StatusOr<std::string> ExportCheckpoint(const ExportRequest& request,
                          report->tokenizer ? ", with its tokenizer" : "");
 }
 
-absl::StatusOr<std::string> ImportWeights(const ImportRequest& request) {
+absl::StatusOr<std::string> ImportWeights(const ImportRequest& request,
+                                          std::vector<std::string>& notices) {
   const absl::StatusOr<JobSpec> spec = ReadJobSpec(request.spec);
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<std::unique_ptr<WeightSource>> source = OpenWeights(request.source);
   if (!source.ok()) return source.status();
+  notices = (*source)->notices();
   const std::string directory = absl::StrCat(OutputDirectory(*spec), "/", kCheckpointDirectoryName);
   const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
       CheckpointStore::Open(directory, {.identity = {.cluster = "", .job = spec->name}});

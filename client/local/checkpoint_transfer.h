@@ -29,7 +29,8 @@ struct ImportRequest {
   std::string source;  // an exported model, or another run's checkpoint
   std::string spec;    // the job that begins from it
 };
-absl::StatusOr<std::string> ImportWeights(const ImportRequest& request);
+absl::StatusOr<std::string> ImportWeights(const ImportRequest& request,
+                                          std::vector<std::string>& notices);
 
 }  // namespace nibble
 

@@ -13,7 +13,9 @@ _PKG_CONFIG = {
     "gmock": ("gmock", "libgmock-dev"),
     "gtest": ("gtest", "libgtest-dev"),
     "gtest_main": ("gmock gtest_main", "libgtest-dev libgmock-dev"),
+    "grpc": ("grpc++ protobuf", "libgrpc++-dev"),
     "nlohmann_json": ("nlohmann_json", "nlohmann-json3-dev"),
+    "protobuf": ("protobuf", "libprotobuf-dev"),
     "yaml_cpp": ("yaml-cpp", "libyaml-cpp-dev"),
 }
 

@@ -32,14 +32,13 @@ class CheckpointWeights : public WeightSource {
   std::string description() const override { return description_; }
   const Outline& outline() const override { return outline_; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+  std::vector<std::string> notices() const override { return notices_; }
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override;
 
   const JobSpec& spec() const { return spec_; }
   const CheckpointHeader& header() const { return reader_->manifest().header; }
   // Where the run's other files are, its tokenizer's model among them.
   const std::string& run_directory() const { return run_directory_; }
-  // Newer checkpoints that were damaged, for people.
-  const std::vector<std::string>& notices() const { return notices_; }
 
  private:
   CheckpointWeights() = default;

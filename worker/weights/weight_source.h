@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -25,6 +26,10 @@ class WeightSource {
   virtual const Outline& outline() const = 0;
   // The tokenizer that the model was trained with; null where the source does not know it.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const = 0;
+
+  // What a person should know of them, a sentence each: newer checkpoints that were damaged and
+  // passed over, settings of an exported model that are read another way.
+  virtual std::vector<std::string> notices() const { return {}; }
 
   // The values of one parameter of the outline. out: [param.elements()] FP32, in the order of
   // param.shape. DataLoss where the stored bytes are damaged; `out` then holds nothing of use.

@@ -12,12 +12,12 @@ Model::Model(const Device& device, Parameters& parameters, const Options& option
       options_(options),
       tokens_(options.sequences * options.length),
       d_model_(parameters.outline().spec.d_model),
-      head_(std::move(head)),
       step_(device.memory()),
       kept_(device.memory()),
       saved_(device.memory()),
       scratch_(device.memory()),
-      transient_(device.memory()) {}
+      transient_(device.memory()),
+      head_(std::move(head)) {}
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Parameters& parameters,
                                                      const ResolvedRecipe& recipe,

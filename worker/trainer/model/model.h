@@ -99,6 +99,8 @@ class Model {
   Options options_;
   int64_t tokens_;
   int64_t d_model_;
+  // Before everything that holds a part of one: buffers give back what they took.
+  Region step_, kept_, saved_, scratch_, transient_;
   std::vector<Block> blocks_;
   Block final_;  // the norm before the head; no mixer
   Head head_;
@@ -106,7 +108,6 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
-  Region step_, kept_, saved_, scratch_, transient_;
   ActivationBuffer normed_;  // of mixers that do not keep it
   ActivationBuffer mixed_;   // a mixer's output
   ActivationBuffer last_;    // after the final norm

@@ -1,0 +1,191 @@
+// Tokens per second of decoding and of prompts, each beside its limit measured in the same run:
+//   decode   copying as many bytes as the weights that a token reads (one sequence, and several
+//            that share each read)
+//   prefill  the matrix products of the model's largest linear alone, at the prompt's pass
+//
+// Counters: tokens/s; GB/s of weights, memcpy_GB/s and of_memcpy; GFLOP/s of products, gemm_GFLOP/s
+// and of_gemm. Ratios are medians over iterations.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/limits.h"
+#include "kernels/gemm/cpu_gemm.h"
+#include "model/outline.h"
+#include "worker/infer/decoder.h"
+#include "worker/weights/weight_source.h"
+
+namespace nibble::bench {
+namespace {
+
+// Values of the right size; which ones they are costs nothing.
+class SomeWeights : public WeightSource {
+ public:
+  explicit SomeWeights(const std::string& preset) : outline_(*MakeOutline(*ModelPreset(preset))) {}
+
+  std::string description() const override { return "weights for a benchmark"; }
+  const Outline& outline() const override { return outline_; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return nullptr; }
+  absl::Status Read(const ParamInfo& param, absl::Span<float> out) override {
+    uint32_t state = 12345;
+    const bool matrix = param.init == Init::kNormal;
+    for (float& x : out) {
+      state = state * 1664525u + 1013904223u;
+      const float uniform = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+      x = matrix ? 0.07f * uniform : 0.5f + uniform;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Outline outline_;
+};
+
+struct Case {
+  std::string preset;
+  DType precision;
+};
+
+// One at a time: models are large.
+Decoder* DecoderOf(const Case& of) {
+  static std::string name;
+  static std::unique_ptr<Decoder> decoder;
+  const std::string wanted = absl::StrCat(of.preset, static_cast<int>(of.precision));
+  if (name == wanted) return decoder.get();
+  decoder.reset();
+  SomeWeights weights(of.preset);
+  auto made = Decoder::Create(weights, {.precision = of.precision, .max_sequence = 1024});
+  if (!made.ok()) return nullptr;
+  decoder = *std::move(made);
+  name = wanted;
+  return decoder.get();
+}
+
+constexpr int64_t kContext = 256;
+constexpr int64_t kTokensOfIteration = 8;
+
+std::vector<int32_t> Prompt(const Decoder& decoder) {
+  std::vector<int32_t> tokens(kContext);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(decoder.vocab()));
+  }
+  return tokens;
+}
+
+void Decode(benchmark::State& state, const Case& of, int64_t sequences) {
+  Decoder* decoder = DecoderOf(of);
+  if (decoder == nullptr) return state.SkipWithError("no decoder");
+  std::vector<std::unique_ptr<SequenceState>> prompts, states;
+  std::vector<SequenceState*> running;
+  for (int64_t i = 0; i < sequences; ++i) {
+    prompts.push_back(*decoder->NewSequence(kContext));
+    states.push_back(*decoder->NewSequence(kContext + kTokensOfIteration));
+    running.push_back(states.back().get());
+    if (!decoder->Prefill(*prompts.back(), Prompt(*decoder), {}).ok()) {
+      return state.SkipWithError("refused");
+    }
+  }
+  const std::vector<int32_t> tokens(static_cast<size_t>(sequences), 3);
+  std::vector<float> logits(static_cast<size_t>(sequences * decoder->vocab()));
+  const int64_t bytes = decoder->weight_bytes_per_token();
+  CopyLimit limit(decoder->pool(), bytes);
+  limit.Run();
+  std::vector<double> own, copy, ratio;
+  for (auto _ : state) {
+    for (int64_t i = 0; i < sequences; ++i) {
+      if (!decoder->CopySequence(*prompts[i], *states[i]).ok()) state.SkipWithError("refused");
+    }
+    copy.push_back(limit.Run());
+    own.push_back(Seconds([&] {
+                    for (int64_t t = 0; t < kTokensOfIteration; ++t) {
+                      if (!decoder->StepAll(running, tokens, absl::MakeSpan(logits)).ok()) {
+                        state.SkipWithError("refused");
+                      }
+                    }
+                  }) /
+                  kTokensOfIteration);
+    ratio.push_back(copy.back() / own.back());
+    state.SetIterationTime(own.back());
+  }
+  state.counters["tokens/s"] = static_cast<double>(sequences) / Median(own);
+  state.counters["GB/s"] = static_cast<double>(bytes) / Median(own) / 1e9;
+  state.counters["memcpy_GB/s"] = static_cast<double>(bytes) / Median(copy) / 1e9;
+  state.counters["of_memcpy"] = Median(ratio);
+}
+
+void Prefill(benchmark::State& state, const Case& of) {
+  Decoder* decoder = DecoderOf(of);
+  if (decoder == nullptr) return state.SkipWithError("no decoder");
+  const std::vector<int32_t> prompt = Prompt(*decoder);
+  const Outline& outline = decoder->outline();
+  const LinearInfo& largest =
+      *std::max_element(outline.linears.begin(), outline.linears.end(),
+                        [](const auto& a, const auto& b) { return a.in * a.out < b.in * b.out; });
+  const int64_t element = DTypeBytes(of.precision);
+  std::vector<char> x(kContext * largest.in * element), w(largest.out * largest.in * element),
+      y(kContext * largest.out * element);
+  auto gemm = *CpuGemm::Create(decoder->pool(), {});
+  const auto product = [&] {
+    const ConstMatrix a = {x.data(), of.precision, kContext, largest.in, largest.in};
+    const ConstMatrix b = {w.data(), of.precision, largest.out, largest.in, largest.in};
+    const MutableMatrix c = {y.data(), of.precision, kContext, largest.out, largest.out};
+    if (!gemm->Gemm(Fprop(a, b, c)).ok()) state.SkipWithError("refused");
+  };
+  product();
+  const double product_flops =
+      2.0 * kContext * static_cast<double>(largest.in) * static_cast<double>(largest.out);
+  // The head's are of one token.
+  const FlopsPerToken per_token = CountFlops(outline, kContext);
+  const double flops = (per_token.forward() - per_token.head) * kContext + per_token.head;
+  std::vector<double> own, rate, ratio;
+  std::vector<float> logits(static_cast<size_t>(decoder->vocab()));
+  for (auto _ : state) {
+    auto sequence = *decoder->NewSequence(kContext);
+    rate.push_back(product_flops / Seconds(product));
+    own.push_back(Seconds([&] {
+      if (!decoder->Prefill(*sequence, prompt, absl::MakeSpan(logits)).ok()) {
+        state.SkipWithError("refused");
+      }
+    }));
+    ratio.push_back(flops / own.back() / rate.back());
+    state.SetIterationTime(own.back());
+  }
+  state.counters["tokens/s"] = kContext / Median(own);
+  state.counters["GFLOP/s"] = flops / Median(own) / 1e9;
+  state.counters["gemm_GFLOP/s"] = Median(rate) / 1e9;
+  state.counters["of_gemm"] = Median(ratio);
+}
+
+void RegisterAll() {
+  for (const Case& of : {Case{"small-hybrid", DType::kBf16}, Case{"gpt2-125m", DType::kBf16},
+                         Case{"gpt2-125m", DType::kF32}, Case{"llama-125m", DType::kBf16},
+                         Case{"transformer-1.2b", DType::kBf16}}) {
+    const std::string name =
+        absl::StrCat(of.preset, "/", of.precision == DType::kBf16 ? "bf16" : "fp32");
+    const auto add = [&](const std::string& what, auto run) {
+      benchmark::RegisterBenchmark(absl::StrCat(name, "/", what).c_str(), run)
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond)
+          ->MinTime(0.5);
+    };
+    for (const int64_t sequences : {1, 4, 8}) {
+      add(absl::StrCat("decode/", sequences),
+          [of, sequences](benchmark::State& state) { Decode(state, of, sequences); });
+    }
+    add("prefill", [of](benchmark::State& state) { Prefill(state, of); });
+  }
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  nibble::bench::RegisterAll();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}

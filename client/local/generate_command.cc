@@ -1,0 +1,99 @@
+#include "client/local/generate_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "client/local/exit_code.h"
+#include "client/local/generate_run.h"
+
+namespace nibble {
+namespace {
+
+struct Flags {
+  GenerateRequest request;
+  std::string prompt_file;
+  std::string print = "text";
+};
+
+absl::Status WriteOut(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, "cannot write to stdout");
+}
+
+absl::Status Run(Flags& flags, bool has_prompt, const WeightOpener& open) {
+  if (!has_prompt) {
+    absl::StatusOr<std::string> prompt =
+        ReadPrompt(flags.prompt_file.empty() ? "-" : flags.prompt_file);
+    if (!prompt.ok()) return prompt.status();
+    flags.request.prompt = *std::move(prompt);
+  }
+  flags.request.json = flags.print == "json";
+  return RunGenerate(flags.request, open, {.write = WriteOut, .say = [](std::string_view line) {
+                                             absl::FPrintF(stderr, "nibble generate: %s\n",
+                                                           std::string(line));
+                                           }});
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open) {
+  auto flags = std::make_shared<Flags>();
+  GenerateRequest& request = flags->request;
+  CLI::App* command = app.add_subcommand("generate", "Text from a trained model");
+  command->add_option("--from", request.from, "a checkpoint, or an exported model's directory")
+      ->required();
+  CLI::Option* prompt = command->add_option("--prompt", request.prompt, "text to go on from");
+  command
+      ->add_option("--prompt-file", flags->prompt_file,
+                   "a file with it; without either it is read from stdin")
+      ->excludes(prompt);
+  command->add_option("--max-tokens", request.max_tokens, "of each sample")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", request.sampler.temperature,
+                   "0 takes the likeliest token every time")
+      ->capture_default_str();
+  command
+      ->add_option("--top-k", request.sampler.top_k,
+                   "draw among the likeliest so many tokens; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", request.sampler.top_p,
+                   "draw among the likeliest tokens that have this share of the probability")
+      ->capture_default_str();
+  command->add_option("--seed", request.sampler.seed, "the same seed draws the same text")
+      ->capture_default_str();
+  command->add_option("--samples", request.samples, "continuations of the prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--precision", request.precision, "of weights and activations")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->add_option("--threads", request.threads, "0: every processor")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command->add_option("--tokenizer", request.tokenizer,
+                      "of a model that does not know its own: bytes, or a SentencePiece .model");
+  command->add_option("-o,--output", flags->print, "what to print: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  command->callback([flags, prompt, open = std::move(open), &exit_code] {
+    const absl::Status status = Run(*flags, prompt->count() > 0, open);
+    if (!status.ok()) {
+      absl::FPrintF(stderr, "nibble generate: %s\n", std::string(status.message()));
+    }
+    exit_code = ExitCodeOf(status);
+  });
+}
+
+}  // namespace nibble

@@ -1,0 +1,19 @@
+// `nibble generate`: text from a trained model, on this machine's processors.
+//
+// Thread-safety: none; the command line is parsed once.
+#ifndef NIBBLE_CLIENT_LOCAL_GENERATE_COMMAND_H_
+#define NIBBLE_CLIENT_LOCAL_GENERATE_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+
+#include "worker/infer/weight_opener.h"
+
+namespace nibble {
+
+// Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error, 102 no such model
+// or file. Text goes to stdout as it is made; speed and errors go to stderr.
+void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_LOCAL_GENERATE_COMMAND_H_

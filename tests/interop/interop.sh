@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), in a
+# Python environment of its own:
+#   tests/interop/interop.sh
+# The environment is made once, in ${XDG_CACHE_HOME:-~/.cache}/nibble, and again when
+# requirements.txt changes. PyPI's torch brings CUDA along (some 5 GB); pip's own settings choose
+# another index:
+#   PIP_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_EXTRA_INDEX_URL=https://pypi.org/simple
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=tests/interop
+source third_party/debian/install.sh
+
+python3 -c 'import venv, ensurepip' 2>/dev/null || {
+  echo "error: Python has no venv; as root: apt-get install python3-venv" >&2
+  exit 1
+}
+made_of="$(sha256sum $here/requirements.txt | cut -c1-12)"
+environment="${XDG_CACHE_HOME:-$HOME/.cache}/nibble/interop-$made_of"
+if [[ ! -e $environment/complete ]]; then
+  echo "interop: making $environment"
+  rm -rf "$environment"
+  mkdir -p "$(dirname "$environment")"
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install --quiet --disable-pip-version-check -r $here/requirements.txt
+  touch "$environment/complete"
+fi
+
+bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/live_check.py \
+  bazel-bin/$here/hf-logits bazel-bin/$here/export-random bazel-bin/$here/export-tokenizer "$work"

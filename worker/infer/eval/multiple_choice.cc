@@ -1,0 +1,238 @@
+#include "worker/infer/eval/multiple_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> tokens;
+  absl::Status status = tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
+    tokens.insert(tokens.end(), some.begin(), some.end());
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return tokens;
+}
+
+double LogSumExp(absl::Span<const float> logits) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - top);
+  return top + std::log(sum);
+}
+
+int64_t Largest(const std::vector<double>& values) {
+  return std::max_element(values.begin(), values.end()) - values.begin();
+}
+
+std::optional<double> StandardError(double accuracy, int64_t questions) {
+  if (questions < 2) return std::nullopt;
+  return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(questions - 1));
+}
+
+// What one call to the decoder works on.
+struct Pieces {
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<Decoder::Piece> pieces;
+
+  absl::Status Add(Decoder& decoder, int64_t capacity, absl::Span<const int32_t> tokens,
+                   const SequenceState* from) {
+    absl::StatusOr<std::unique_ptr<SequenceState>> state = decoder.NewSequence(capacity);
+    if (!state.ok()) return state.status();
+    states.push_back(*std::move(state));
+    pieces.push_back({states.back().get(), tokens});
+    return from == nullptr ? absl::OkStatus() : decoder.CopySequence(*from, *states.back());
+  }
+};
+
+absl::Status CheckLengths(const Decoder& decoder, absl::Span<const ChoiceTokens> questions) {
+  for (size_t q = 0; q < questions.size(); ++q) {
+    for (size_t c = 0; c < questions[q].choices.size(); ++c) {
+      // A choice's last token is not run.
+      const absl::Status status = decoder.CheckLength(
+          static_cast<int64_t>(questions[q].context.size() + questions[q].choices[c].size() - 1));
+      if (status.ok()) continue;
+      const std::string which = questions.size() == 1 ? "" : absl::StrCat("question ", q, ", ");
+      return absl::Status(status.code(),
+                          absl::StrCat(which, "choices[", c, "]: ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ChoiceTokens> TokenizeQuestion(const Tokenizer& tokenizer,
+                                              const ChoiceQuestion& question,
+                                              const std::string& delimiter) {
+  std::string_view context = question.context;
+  const size_t text = context.find_last_not_of(" \t\n\r\f\v");
+  const std::string_view spaces = context.substr(text == std::string_view::npos ? 0 : text + 1);
+  context.remove_suffix(spaces.size());
+
+  ChoiceTokens tokens;
+  absl::StatusOr<std::vector<int32_t>> encoded = Encode(tokenizer, context);
+  if (!encoded.ok()) return encoded.status();
+  tokens.context = *std::move(encoded);
+  const size_t condition = tokens.context.size();
+  for (size_t c = 0; c < question.choices.size(); ++c) {
+    encoded = Encode(tokenizer, absl::StrCat(std::string(context), std::string(spaces), delimiter,
+                                             question.choices[c]));
+    if (!encoded.ok()) return encoded.status();
+    if (encoded->size() <= condition) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "choices[", c, "]: has no token of its own behind the context's ", condition));
+    }
+    tokens.choices.emplace_back(encoded->begin() + static_cast<int64_t>(condition), encoded->end());
+  }
+  if (tokens.context.empty()) tokens.context.push_back(tokenizer.end_of_document());
+  return tokens;
+}
+
+absl::StatusOr<std::vector<std::vector<double>>> ScoreChoices(
+    Decoder& decoder, absl::Span<const ChoiceTokens> questions) {
+  absl::Status status = CheckLengths(decoder, questions);
+  if (!status.ok()) return status;
+  Pieces contexts;
+  for (const ChoiceTokens& question : questions) {
+    status = contexts.Add(decoder, static_cast<int64_t>(question.context.size()), question.context,
+                          nullptr);
+    if (!status.ok()) return status;
+  }
+  // The first token of each choice, from the context's last logits.
+  std::vector<std::vector<double>> scores(questions.size());
+  status = decoder.Run(
+      contexts.pieces, Decoder::Wanted::kLast,
+      [&](absl::Span<const Decoder::Place> places, float* logits) {
+        const auto vocab = static_cast<size_t>(decoder.vocab());
+        for (size_t i = 0; i < places.size(); ++i) {
+          const auto q = static_cast<size_t>(places[i].piece);
+          const absl::Span<const float> row(logits + i * vocab, vocab);
+          const double total = LogSumExp(row);
+          for (const std::vector<int32_t>& choice : questions[q].choices) {
+            if (choice[0] < 0 || choice[0] >= decoder.vocab()) {
+              return absl::InvalidArgumentError(absl::StrCat(
+                  "token ", choice[0], " of a choice is outside the vocabulary [0, ", vocab, ")"));
+            }
+            scores[q].push_back(row[static_cast<size_t>(choice[0])] - total);
+          }
+        }
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+
+  // The others, all choices together, each from a copy of its context's state.
+  Pieces rest;
+  std::vector<absl::Span<const int32_t>> targets;
+  std::vector<std::vector<float>> losses;
+  std::vector<double*> to;
+  for (size_t q = 0; q < questions.size(); ++q) {
+    const auto context = static_cast<int64_t>(questions[q].context.size());
+    for (size_t c = 0; c < questions[q].choices.size(); ++c) {
+      const absl::Span<const int32_t> choice = questions[q].choices[c];
+      if (choice.size() == 1) continue;
+      status = rest.Add(decoder, context + static_cast<int64_t>(choice.size()) - 1,
+                        choice.first(choice.size() - 1), contexts.states[q].get());
+      if (!status.ok()) return status;
+      targets.push_back(choice.subspan(1));
+      losses.emplace_back(choice.size() - 1);
+      to.push_back(&scores[q][c]);
+    }
+  }
+  std::vector<absl::Span<float>> spans;
+  for (std::vector<float>& loss : losses) spans.push_back(absl::MakeSpan(loss));
+  status = decoder.Losses(rest.pieces, targets, spans);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    for (const float loss : losses[i]) *to[i] -= loss;
+  }
+  return scores;
+}
+
+ChoiceScore Summarize(absl::Span<const Answer> answers) {
+  ChoiceScore score = {.questions = static_cast<int64_t>(answers.size())};
+  if (answers.empty()) return score;
+  for (const Answer& answer : answers) {
+    score.accuracy += answer.chosen == answer.gold ? 1 : 0;
+    score.accuracy_norm += answer.chosen_norm == answer.gold ? 1 : 0;
+  }
+  score.accuracy /= static_cast<double>(answers.size());
+  score.accuracy_norm /= static_cast<double>(answers.size());
+  score.standard_error = StandardError(score.accuracy, score.questions);
+  score.standard_error_norm = StandardError(score.accuracy_norm, score.questions);
+  return score;
+}
+
+absl::StatusOr<std::vector<Answer>> AnswerFile(Decoder& decoder, const Tokenizer& tokenizer,
+                                               const std::string& path,
+                                               const ChoiceOptions& options) {
+  absl::StatusOr<ChoiceReader> reader = ChoiceReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  std::vector<Answer> answers;
+  std::vector<ChoiceQuestion> questions;
+  std::vector<ChoiceTokens> tokens;
+  int64_t context_tokens = 0;
+  const auto answer_some = [&]() -> absl::Status {
+    if (questions.empty()) return absl::OkStatus();
+    absl::StatusOr<std::vector<std::vector<double>>> scores = ScoreChoices(decoder, tokens);
+    if (!scores.ok()) {
+      return absl::Status(
+          scores.status().code(),
+          absl::StrCat(path, ":", questions.front().line, " and on: ", scores.status().message()));
+    }
+    for (size_t q = 0; q < questions.size(); ++q) {
+      Answer& answer = answers.emplace_back(Answer{.line = questions[q].line,
+                                                   .id = questions[q].id,
+                                                   .gold = questions[q].gold,
+                                                   .log_likelihoods = (*scores)[q]});
+      std::vector<double> per_byte = answer.log_likelihoods;
+      for (size_t c = 0; c < per_byte.size(); ++c) {
+        if (!std::isfinite(per_byte[c])) {
+          return absl::DataLossError(absl::StrCat(path, ":", answer.line, ": choices[", c,
+                                                  "]: its log-likelihood is ", per_byte[c]));
+        }
+        per_byte[c] /= static_cast<double>(questions[q].choices[c].size());
+      }
+      answer.chosen = Largest(answer.log_likelihoods);
+      answer.chosen_norm = Largest(per_byte);
+    }
+    questions.clear();
+    tokens.clear();
+    context_tokens = 0;
+    return absl::OkStatus();
+  };
+  while (options.max_questions == 0 ||
+         static_cast<int64_t>(answers.size() + questions.size()) < options.max_questions) {
+    absl::StatusOr<std::optional<ChoiceQuestion>> question = reader->Next();
+    if (!question.ok()) return question.status();
+    if (!question->has_value()) break;
+    absl::StatusOr<ChoiceTokens> encoded =
+        TokenizeQuestion(tokenizer, **question, options.delimiter);
+    absl::Status status = encoded.ok() ? CheckLengths(decoder, {&*encoded, 1}) : encoded.status();
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat(path, ":", (*question)->line, ": ", status.message()));
+    }
+    context_tokens += static_cast<int64_t>(encoded->context.size());
+    questions.push_back(**std::move(question));
+    tokens.push_back(*std::move(encoded));
+    if (context_tokens < decoder.options().pass_tokens) continue;
+    status = answer_some();
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = answer_some(); !status.ok()) return status;
+  if (answers.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": there are no questions in it"));
+  }
+  return answers;
+}
+
+}  // namespace nibble

@@ -1,0 +1,105 @@
+// Weights for tests, in memory: every parameter random, those that begin at zero or one too, so
+// that a bias or a norm left out shows.
+//
+// Ownership: a TestWeights owns its values. Thread-safety: none.
+#ifndef NIBBLE_WORKER_INFER_INFER_TESTING_H_
+#define NIBBLE_WORKER_INFER_INFER_TESTING_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "model/model_spec.h"
+#include "model/outline.h"
+#include "worker/infer/decoder.h"
+#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/trainer/model/parameters.h"
+#include "worker/weights/weight_source.h"
+
+namespace nibble {
+
+// As `numbers` of N(0, 1), the same on every machine but for its libm.
+inline std::vector<float> Normal(uint64_t seed, int64_t numbers) {
+  std::vector<float> values(static_cast<size_t>(numbers));
+  InitialValues({.name = "test", .shape = {numbers}, .init = Init::kNormal, .scale = 1}, seed,
+                values.data());
+  return values;
+}
+
+class TestWeights : public WeightSource {
+ public:
+  explicit TestWeights(const ModelSpec& spec, uint64_t seed = 5, double matrix_scale = 4)
+      : outline_(*MakeOutline(spec)), tokenizer_(std::make_shared<ByteTokenizer>()) {
+    for (const ParamInfo& param : outline_.params) {
+      std::vector<float>& values = values_.emplace_back(param.elements());
+      InitialValues(param, seed, values.data());
+      const std::vector<float> noise = Normal(seed + values_.size(), param.elements());
+      const bool constant = param.init == Init::kZeros || param.init == Init::kOnes;
+      for (size_t i = 0; i < values.size(); ++i) {
+        // Larger than a new model's, so that logits differ as a trained one's do.
+        if (param.init == Init::kNormal) values[i] *= static_cast<float>(matrix_scale);
+        if (constant) values[i] += 0.2f * noise[i];
+      }
+    }
+  }
+
+  std::string description() const override { return "test weights of " + outline_.spec.name; }
+  const Outline& outline() const override { return outline_; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+  absl::Status Read(const ParamInfo& param, absl::Span<float> out) override {
+    const absl::StatusOr<int64_t> index = outline_.Find(param.name);
+    if (!index.ok()) return index.status();
+    if (param.name == damaged_) return absl::DataLossError("the bytes of " + damaged_);
+    std::copy(values_[*index].begin(), values_[*index].end(), out.begin());
+    return absl::OkStatus();
+  }
+
+  // By index in the outline.
+  const std::vector<float>& values(int64_t param) const { return values_[param]; }
+  std::vector<float>& values(const std::string& name) { return values_[*outline_.Find(name)]; }
+  void Damage(std::string param) { damaged_ = std::move(param); }
+  void ForgetTokenizer() { tokenizer_ = nullptr; }
+
+ private:
+  Outline outline_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<std::vector<float>> values_;
+  std::string damaged_;
+};
+
+inline std::vector<int32_t> RandomTokens(uint32_t seed, int64_t count, int64_t vocab) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocab);
+  return tokens;
+}
+
+inline std::unique_ptr<Decoder> MustCreate(WeightSource& source, const DecoderOptions& options) {
+  absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(source, options);
+  EXPECT_TRUE(decoder.ok()) << decoder.status();
+  return decoder.ok() ? *std::move(decoder) : nullptr;
+}
+
+// The largest |a − b| over the largest |b|; 1 where one is not finite.
+inline double RelativeError(absl::Span<const float> a, absl::Span<const float> b) {
+  double difference = 0, size = 0;
+  if (a.size() != b.size()) return 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return 1;
+    difference = std::max<double>(difference, std::abs(double{a[i]} - b[i]));
+    size = std::max<double>(size, std::abs(b[i]));
+  }
+  return size > 0 ? difference / size : difference;
+}
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_INFER_INFER_TESTING_H_

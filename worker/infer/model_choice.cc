@@ -1,0 +1,62 @@
+#include "worker/infer/model_choice.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/trainer/data/sentencepiece_tokenizer.h"
+
+namespace nibble {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Named(const std::string& named) {
+  if (named == ByteTokenizer().label()) return std::make_shared<ByteTokenizer>();
+  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
+      SentencePieceTokenizer::Load(named);
+  if (!loaded.ok()) return loaded.status();
+  return std::shared_ptr<const Tokenizer>(*std::move(loaded));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSource& source,
+                                                                 const std::string& named) {
+  std::shared_ptr<const Tokenizer> tokenizer = source.tokenizer();
+  if (!named.empty()) {
+    absl::StatusOr<std::shared_ptr<const Tokenizer>> other = Named(named);
+    if (!other.ok()) return other.status();
+    if (tokenizer != nullptr && tokenizer->label() != (*other)->label()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tokenizer: ", named, " is \"", (*other)->label(), "\", but ",
+                       source.description(), " was trained with \"", tokenizer->label(), "\""));
+    }
+    tokenizer = *std::move(other);
+  }
+  if (tokenizer == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tokenizer: ", source.description(),
+                     " does not know its own; name it: bytes, or a SentencePiece .model file"));
+  }
+  const int64_t vocab = source.outline().spec.vocab;
+  if (tokenizer->vocabulary() > vocab) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer: the vocabulary of \"", tokenizer->label(), "\", ",
+                     tokenizer->vocabulary(), ", is over the model's, ", vocab));
+  }
+  return tokenizer;
+}
+
+absl::StatusOr<DType> ParsePrecision(const std::string& name) {
+  if (name == "fp32") return DType::kF32;
+  if (name == "bf16") return DType::kBf16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("precision: '", name, "' is neither fp32 nor bf16"));
+}
+
+int64_t LongestSequence(const Outline& outline) {
+  constexpr int64_t kUnbounded = int64_t{1} << 24;
+  return outline.spec.positions == Positions::kLearned ? outline.spec.max_positions : kUnbounded;
+}
+
+}  // namespace nibble

@@ -1,0 +1,37 @@
+// What commands that run a trained model have to settle first: the tokenizer that goes with the
+// weights, the precision, how long a sequence may be.
+//
+// Ownership: results own themselves. Thread-safety: pure functions of the file system.
+#ifndef NIBBLE_WORKER_INFER_MODEL_CHOICE_H_
+#define NIBBLE_WORKER_INFER_MODEL_CHOICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/tensor/matrix.h"
+#include "model/outline.h"
+#include "worker/trainer/data/tokenizer.h"
+#include "worker/weights/weight_source.h"
+
+namespace nibble {
+
+// The tokenizer of a source, or the one that `named` says, "bytes" or a SentencePiece .model file,
+// where the source knows none.
+//
+//   FailedPrecondition  neither is there
+//   InvalidArgument     both are there and differ; a vocabulary over the model's
+//   any other           as SentencePieceTokenizer::Load
+absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSource& source,
+                                                                 const std::string& named);
+
+// "fp32", "bf16". InvalidArgument for anything else.
+absl::StatusOr<DType> ParsePrecision(const std::string& name);
+
+// The most tokens that a sequence of the model may have, where nothing else bounds it.
+int64_t LongestSequence(const Outline& outline);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_INFER_MODEL_CHOICE_H_

@@ -1,0 +1,66 @@
+// Which model class of Hugging Face's transformers a model is, and where each of its parameters
+// lies among that class's tensors: the one statement of the names, which export and import share.
+//
+//   nemotron_h   mixers in any order, RMSNorm, squared ReLU, no positions, no biases, own head
+//   llama        attention and MLP in turn, RMSNorm, SwiGLU, RoPE; head tied or not
+//   arcee        llama with squared ReLU in place of SwiGLU
+//   gpt2         attention and MLP in turn, LayerNorm, GELU, learned positions, biases
+//
+// Thread-safety: values and pure functions.
+#ifndef NIBBLE_WORKER_INTEROP_HF_LAYOUT_H_
+#define NIBBLE_WORKER_INTEROP_HF_LAYOUT_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/outline.h"
+
+namespace nibble {
+
+enum class HfClass : uint8_t { kNemotronH, kLlama, kArcee, kGpt2 };
+
+struct HfClassInfo {
+  HfClass id;
+  std::string_view model_type;    // config.json's model_type: "llama"
+  std::string_view architecture;  // "LlamaForCausalLM"
+  // Of every tensor but the head's. Files of the bare model, without a head, leave it out.
+  std::string_view prefix;
+  // Linears are Conv1D modules, whose weights are [in, out].
+  bool transposed_linears;
+};
+
+std::span<const HfClassInfo> HfClasses();
+const HfClassInfo& Info(HfClass id);
+// Null for a model type that is not one of HfClasses().
+const HfClassInfo* FindHfClass(std::string_view model_type);
+
+// One tensor of the file.
+struct HfTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // in the file
+  int64_t param = 0;           // index in Outline::params
+  // Which rows of the parameter, seen as [shape[0], all the rest]; other tensors have the others.
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  bool transposed = false;  // the file has [columns, rows]
+
+  int64_t elements() const;
+  // The module a linear's weight belongs to: the name without ".weight" or ".bias".
+  std::string_view module() const;
+};
+
+struct HfModelLayout {
+  HfClass model_class = HfClass::kLlama;
+  std::vector<HfTensor> tensors;  // parameters in the outline's order, each one's rows in order
+};
+
+// FailedPrecondition that says of each class why it does not fit.
+absl::StatusOr<HfModelLayout> HfLayout(const Outline& outline);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_INTEROP_HF_LAYOUT_H_

@@ -1,0 +1,131 @@
+#include "worker/interop/json_text.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kBareWords[] = {"-Infinity", "Infinity", "NaN"};
+
+absl::Status Refuse(std::string_view name, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", std::string(why)));
+}
+
+// Rewrites bare words and looks at the depth, in one pass that knows strings from the rest.
+absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool inside = false;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inside) {
+      out += c;
+      if (c == '\\' && i + 1 < text.size()) {
+        out += text[++i];
+      } else if (c == '"') {
+        inside = false;
+      }
+      continue;
+    }
+    if (c == '"') inside = true;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > kMaxJsonDepth) {
+      return Refuse(name, absl::StrCat("nested deeper than ", kMaxJsonDepth));
+    }
+    bool word = false;
+    for (const std::string_view bare : kBareWords) {
+      if (!text.substr(i).starts_with(bare)) continue;
+      absl::StrAppend(&out, "{\"__float__\":\"", std::string(bare), "\"}");
+      i += bare.size() - 1;
+      word = true;
+      break;
+    }
+    if (!word) out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  const absl::Cleanup close_fd = [fd] { (void)close(fd); };
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("looking at ", path));
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
+  }
+  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": ", info.st_size, " bytes are more than ", max_bytes));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = read(fd, text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", path));
+    if (got == 0) break;  // it became shorter meanwhile
+    done += static_cast<size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view text) {
+  const absl::StatusOr<std::string> normalised = Normalised(name, text);
+  if (!normalised.ok()) return normalised.status();
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end && !open.empty()) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.empty() && twice.empty()) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open.back().insert(key).second) twice = key;
+    }
+    return true;
+  };
+  Json tree = Json::parse(*normalised, watch, /*allow_exceptions=*/false);
+  if (tree.is_discarded()) {
+    return Refuse(name, absl::StrCat(text.size(), " bytes are not JSON"));
+  }
+  if (!tree.is_object()) return Refuse(name, absl::StrCat(BriefJson(tree), " is not an object"));
+  if (!twice.empty())
+    return Refuse(name, absl::StrCat("key ", BriefText(twice), " is there twice"));
+  return tree;
+}
+
+std::string BriefJson(const Json& value) {
+  constexpr size_t kMax = 80;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  if (text.size() > kMax) text = text.substr(0, kMax) + "...";
+  return text;
+}
+
+std::string BriefText(std::string_view text) { return BriefJson(Json(text)); }
+
+std::string FileJson(const Json& value) {
+  return value.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace nibble

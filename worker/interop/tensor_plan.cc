@@ -1,0 +1,197 @@
+#include "worker/interop/tensor_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/interop/element_codec.h"
+#include "worker/interop/nvfp4_weights.h"
+
+namespace nibble {
+namespace {
+
+// Of numbers that are converted before they go to the file.
+constexpr int64_t kPieceElements = int64_t{1} << 18;
+
+// The parameter that was read last: tensors that are parts of one follow each other nearly always.
+class LastParam {
+ public:
+  explicit LastParam(WeightSource& source) : source_(source) {}
+
+  absl::StatusOr<absl::Span<const float>> Get(int64_t param) {
+    if (param == param_) return values_;
+    param_ = -1;
+    const ParamInfo& info = source_.outline().params[static_cast<size_t>(param)];
+    values_.resize(static_cast<size_t>(info.elements()));
+    if (absl::Status status = source_.Read(info, absl::MakeSpan(values_)); !status.ok()) {
+      return status;
+    }
+    param_ = param;
+    return values_;
+  }
+
+ private:
+  WeightSource& source_;
+  int64_t param_ = -1;
+  std::vector<float> values_;
+};
+
+// Elements of the file's tensor, whose rows are columns of ours where it is transposed.
+absl::Status Produce(const HfTensor& tensor, FileDType dtype, absl::Span<const float> values,
+                     int64_t param_columns, SafetensorsWriter::Sink sink) {
+  const absl::Span<const float> rows =
+      values.subspan(static_cast<size_t>(tensor.first_row * param_columns),
+                     static_cast<size_t>(tensor.rows * param_columns));
+  std::vector<std::byte> piece;
+  std::vector<float> turned;
+  const int64_t total = tensor.elements();
+  for (int64_t begin = 0; begin < total; begin += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, total - begin);
+    absl::Span<const float> part =
+        rows.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    if (tensor.transposed) {
+      turned.resize(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t at = begin + i;
+        turned[static_cast<size_t>(i)] =
+            rows[static_cast<size_t>(at % tensor.rows * param_columns + at / tensor.rows)];
+      }
+      part = turned;
+    }
+    piece.clear();
+    AppendElements(dtype, part, piece);
+    if (absl::Status status = sink(piece); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// A_log, D and dt_bias: what the scan's exponents are made of.
+bool StaysF32(const ParamInfo& param) {
+  for (const std::string_view name : {".A_log", ".D", ".dt_bias"}) {
+    if (param.name.ends_with(name)) return true;
+  }
+  return false;
+}
+
+class Planner {
+ public:
+  Planner(WeightSource& source, const TensorPlanOptions& options)
+      : source_(source), options_(options), last_(std::make_shared<LastParam>(source)) {}
+
+  absl::StatusOr<TensorPlan> Make(const HfModelLayout& layout) {
+    if (!options_.quantised.empty()) {
+      absl::StatusOr<std::unique_ptr<Nvfp4Weights>> packer =
+          Nvfp4Weights::Create(source_, options_.threads);
+      if (!packer.ok()) return packer.status();
+      packer_ = *std::move(packer);
+    }
+    for (const HfTensor& tensor : layout.tensors) {
+      const ParamInfo& param = source_.outline().params[static_cast<size_t>(tensor.param)];
+      const bool of_linear = packer_ != nullptr && param.linear >= 0;
+      const OperandFormat format =
+          of_linear ? options_.quantised[static_cast<size_t>(param.linear)] : std::nullopt;
+      if (format.has_value()) {
+        if (absl::Status status = AddPacked(tensor, *format); !status.ok()) return status;
+        continue;
+      }
+      if (of_linear) plan_.kept_modules.emplace_back(tensor.module());
+      AddPlain(tensor, param);
+    }
+    Share();
+    return std::move(plan_);
+  }
+
+ private:
+  void AddPlain(const HfTensor& tensor, const ParamInfo& param) {
+    const FileDType dtype = StaysF32(param) ? FileDType::kF32 : options_.dtype;
+    const int64_t columns = param.elements() / param.shape[0];
+    plan_.tensors.push_back(
+        {.name = tensor.name,
+         .dtype = dtype,
+         .shape = tensor.shape,
+         .producer = [last = last_, &tensor, dtype, columns](SafetensorsWriter::Sink sink) {
+           const absl::StatusOr<absl::Span<const float>> values = last->Get(tensor.param);
+           if (!values.ok()) return values.status();
+           return Produce(tensor, dtype, *values, columns, sink);
+         }});
+  }
+
+  absl::Status AddPacked(const HfTensor& tensor, const OperandSpec& spec) {
+    if (absl::Status status = packer_->Quantise(tensor.param, spec); !status.ok()) return status;
+    const float global = packer_->global_scale();
+    const int64_t in = tensor.shape[1];
+    const auto packer = packer_;
+    const auto name = [&](const char* suffix) {
+      return absl::StrCat(std::string(tensor.module()), ".", suffix);
+    };
+    plan_.tensors.push_back({.name = name("weight_packed"),
+                             .dtype = FileDType::kU8,
+                             .shape = {tensor.rows, in / 2},
+                             .producer = [packer, &tensor, spec](SafetensorsWriter::Sink sink) {
+                               absl::Status status = packer->Quantise(tensor.param, spec);
+                               if (!status.ok()) return status;
+                               return sink(packer->Codes(tensor.first_row, tensor.rows));
+                             }});
+    plan_.tensors.push_back({.name = name("weight_scale"),
+                             .dtype = FileDType::kF8E4M3,
+                             .shape = {tensor.rows, in / 16},
+                             .producer = [packer, &tensor, spec](SafetensorsWriter::Sink sink) {
+                               absl::Status status = packer->Quantise(tensor.param, spec);
+                               for (int64_t r = 0; status.ok() && r < tensor.rows; ++r) {
+                                 status = sink(packer->Scales(tensor.first_row + r));
+                               }
+                               return status;
+                             }});
+    plan_.tensors.push_back({.name = name("weight_global_scale"),
+                             .dtype = FileDType::kF32,
+                             .shape = {1},
+                             .producer =
+                                 [global](SafetensorsWriter::Sink sink) {
+                                   std::vector<std::byte> bytes;
+                                   AppendElements(FileDType::kF32, {&global, 1}, bytes);
+                                   return sink(bytes);
+                                 },
+                             .amax = packer_->amax()});
+    return absl::OkStatus();
+  }
+
+  void Share() {
+    int64_t filled = 0;
+    for (const PlannedTensor& tensor : plan_.tensors) {
+      const int64_t bytes = tensor.bytes();
+      if (plan_.shards == 0 || (filled > 0 && bytes > options_.max_shard_bytes - filled)) {
+        ++plan_.shards;
+        filled = 0;
+      }
+      plan_.shard.push_back(plan_.shards - 1);
+      filled += bytes;
+      plan_.bytes += bytes;
+    }
+  }
+
+  WeightSource& source_;
+  const TensorPlanOptions& options_;
+  std::shared_ptr<LastParam> last_;
+  std::shared_ptr<Nvfp4Weights> packer_;
+  TensorPlan plan_;
+};
+
+}  // namespace
+
+int64_t PlannedTensor::bytes() const {
+  int64_t n = FileDTypeSize(dtype);
+  for (const int64_t d : shape) n *= d;
+  return n;
+}
+
+absl::StatusOr<TensorPlan> PlanTensors(WeightSource& source, const HfModelLayout& layout,
+                                       const TensorPlanOptions& options) {
+  return Planner(source, options).Make(layout);
+}
+
+}  // namespace nibble
