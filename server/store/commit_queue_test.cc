@@ -1,0 +1,161 @@
+#include "server/store/commit_queue.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A writer that waits at each group until it is let go, and notes the groups' sizes.
+class Writer {
+ public:
+  absl::Status operator()(absl::Span<const CommitQueue::Entry> group) {
+    entered_ = entered_ + 1;
+    entered_.notify_all();
+    if (hold_) open_.wait(false);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sizes_.push_back(group.size());
+    if (!failure_.ok()) return failure_;
+    return absl::OkStatus();
+  }
+  void Hold() { hold_ = true; }
+  void Open() {
+    open_ = true;
+    open_.notify_all();
+  }
+  void WaitForGroup() { entered_.wait(0); }
+  void Fail(absl::Status status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = std::move(status);
+  }
+  std::vector<size_t> sizes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sizes_;
+  }
+
+ private:
+  std::atomic<bool> hold_{false}, open_{false};
+  std::atomic<int> entered_{0};
+  std::mutex mutex_;
+  std::vector<size_t> sizes_;
+  absl::Status failure_;
+};
+
+class CommitQueueTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<CommitQueue> Make(uint64_t last = 0) {
+    return std::make_unique<CommitQueue>(
+        options_, last,
+        [this](absl::Span<const CommitQueue::Entry> group) { return writer_(group); });
+  }
+  absl::StatusOr<uint64_t> Append(CommitQueue& queue, size_t bytes = 1) {
+    return queue.Append({.record = std::string(bytes, 'r')}, [this](absl::Status status) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      results_.push_back(std::move(status));
+    });
+  }
+
+  StoreOptions options_;
+  Writer writer_;
+  std::mutex mutex_;
+  std::vector<absl::Status> results_;  // guarded by mutex_
+};
+
+TEST_F(CommitQueueTest, WhatWaitsWhileAWriteRunsSharesTheNext) {
+  writer_.Hold();
+  const auto queue = Make();
+  ASSERT_TRUE(Append(*queue).ok());
+  writer_.WaitForGroup();
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(Append(*queue).ok());
+  EXPECT_EQ(queue->Metrics().waiting, 10u);
+  writer_.Open();
+  queue->Close();
+  EXPECT_THAT(writer_.sizes(), ElementsAre(1u, 9u));
+  EXPECT_EQ(results_.size(), 10u);
+  EXPECT_THAT(results_, Each(absl::OkStatus()));
+  EXPECT_EQ(queue->Metrics().batches_per_write.sum, 10);
+  EXPECT_EQ(queue->Metrics().batches_per_write.count, 2u);
+}
+
+TEST_F(CommitQueueTest, AGroupHasNoMoreThanAllowed) {
+  options_.max_batches_per_write = 4;
+  writer_.Hold();
+  const auto queue = Make();
+  ASSERT_TRUE(Append(*queue).ok());
+  writer_.WaitForGroup();
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(Append(*queue).ok());
+  writer_.Open();
+  queue->Close();
+  EXPECT_THAT(writer_.sizes(), ElementsAre(1u, 4u, 4u, 1u));
+}
+
+TEST_F(CommitQueueTest, MoreThanMayWaitIsRefusedNamingTheBoundAndTheQueueGoesOn) {
+  options_.max_waiting_bytes = 100;
+  writer_.Hold();
+  const auto queue = Make();
+  ASSERT_TRUE(Append(*queue, 1000).ok());  // one alone always has room
+  writer_.WaitForGroup();
+  ASSERT_TRUE(Append(*queue, 100).ok());
+  const absl::Status refused = Append(*queue, 1).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("allowed are 100"));
+  EXPECT_TRUE(queue->Health().ok());
+  writer_.Open();
+  queue->Close();
+  EXPECT_EQ(results_.size(), 2u);
+  EXPECT_EQ(queue->Metrics().refused, 1u);
+}
+
+TEST_F(CommitQueueTest, AFailedWriteFailsItsGroupAndEverythingBehindWithoutWritingIt) {
+  writer_.Hold();
+  const auto queue = Make(41);
+  ASSERT_EQ(Append(*queue).value(), 42u);
+  writer_.WaitForGroup();
+  ASSERT_EQ(Append(*queue).value(), 43u);
+  writer_.Fail(absl::UnavailableError("no disk"));
+  writer_.Open();
+  queue->Close();
+  EXPECT_THAT(results_,
+              ElementsAre(absl::UnavailableError("no disk"), absl::UnavailableError("no disk")));
+  EXPECT_EQ(writer_.sizes().size(), 1u);
+  EXPECT_EQ(queue->Health(), absl::UnavailableError("no disk"));
+  EXPECT_EQ(Append(*queue).status(), absl::UnavailableError("no disk"));
+  EXPECT_EQ(queue->last_sequence(), 41u);
+  EXPECT_EQ(queue->Metrics().failed, 2u);
+}
+
+TEST_F(CommitQueueTest, AClosedQueueTakesNothing) {
+  const auto queue = Make();
+  queue->Close();
+  EXPECT_TRUE(absl::IsCancelled(Append(*queue).status()));
+}
+
+TEST_F(CommitQueueTest, TheTimeOfAWriteIsThatOfTheInjectedClock) {
+  int64_t seconds = 0;
+  options_.clock = [&seconds] { return absl::Seconds(seconds += 2); };
+  const auto queue = Make();
+  ASSERT_TRUE(Append(*queue).ok());
+  queue->Close();
+  EXPECT_EQ(queue->Metrics().write_seconds.sum, 2);
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,223 @@
+#include "server/store/rocks_store.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "rocksdb/write_batch.h"
+#include "server/store/acknowledged_mark.h"
+#include "server/store/commit_queue.h"
+#include "server/store/store.h"
+#include "server/store/store_db.h"
+#include "server/store/store_format.h"
+#include "server/store/store_lock.h"
+#include "server/store/store_metrics.h"
+
+namespace nibble {
+namespace {
+
+using store_format::Table;
+
+// Records that one write of a trim drops.
+constexpr uint64_t kTrimStep = 1024;
+
+absl::StatusOr<StoreInfo> InfoOf(const StoreDb::View& view) {
+  const absl::StatusOr<uint64_t> last = view.Number(kMetaApplied);
+  if (!last.ok()) return last.status();
+  const absl::StatusOr<uint64_t> first = view.Number(kMetaFirst);
+  if (!first.ok()) return first.status();
+  return StoreInfo{"", *last, *first};
+}
+
+absl::StatusOr<store_format::Record> RecordOf(const StoreDb& db, uint64_t sequence,
+                                              absl::string_view payload) {
+  std::optional<store_format::Record> record = store_format::ParseRecord(payload);
+  if (record.has_value()) return *std::move(record);
+  return absl::DataLossError(
+      absl::StrCat(db.path(), ": record ", sequence, " does not say what it is of"));
+}
+
+}  // namespace
+
+RocksStore::RocksStore(const std::string& path, const RocksStoreOptions& options, Parts parts)
+    : path_(path),
+      cluster_(options.cluster),
+      write_buffer_bytes_(options.write_buffer_bytes),
+      lock_(std::move(parts.lock)),
+      fs_(std::move(parts.fs)),
+      mark_(std::move(parts.mark)),
+      db_(std::move(parts.db)),
+      first_sequence_(parts.first_sequence),
+      queue_(options, parts.last_sequence,
+             [this](absl::Span<const CommitQueue::Entry> group) { return WriteGroup(group); }) {}
+
+RocksStore::~RocksStore() {
+  queue_.Close();
+  // Best effort: an older mark is a true one.
+  if (queue_.Health().ok()) (void)mark_->Finish(queue_.last_sequence());
+}
+
+absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) {
+  rocksdb::WriteBatch batch;
+  for (const CommitQueue::Entry& entry : group) {
+    for (const EntityChange& change : entry.batch.changes) {
+      const std::string key = store_format::EntityKey(change.kind, change.key);
+      if (change.value.has_value()) {
+        db_->Put(batch, Table::kEntity, key, entry.sequence, *change.value);
+      } else {
+        db_->Delete(batch, Table::kEntity, key);
+      }
+    }
+    db_->Put(batch, Table::kJournal, store_format::JournalKey(entry.sequence), entry.sequence,
+             store_format::EncodeRecord(entry.batch.topics, entry.batch.record));
+    for (const std::string& topic : entry.batch.topics) {
+      db_->Put(batch, Table::kTopic, store_format::TopicKey(topic, entry.sequence), entry.sequence,
+               "");
+    }
+  }
+  const uint64_t last = group.back().sequence;
+  db_->Put(batch, Table::kMeta, kMetaApplied, last, store_format::EncodeNumber(last));
+  if (absl::Status s = db_->Write(batch, true); !s.ok()) return s;
+  return mark_->Advance(last);
+}
+
+absl::StatusOr<uint64_t> RocksStore::Append(StoreBatch batch, Done done) {
+  return queue_.Append(std::move(batch), std::move(done));
+}
+
+absl::Status RocksStore::ReadEntities(absl::string_view kind, UseEntity use) const {
+  const StoreDb::View view(*db_);
+  const bool all = kind.empty();
+  return view.Scan(
+      Table::kEntity, all ? "" : store_format::FirstOfKind(kind),
+      all ? "" : store_format::AfterKind(kind),
+      [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
+        const auto names = store_format::ParseEntityKey(item.key);
+        if (!names.has_value()) {
+          return absl::DataLossError(absl::StrCat(db_->path(), ": an entity's key has no kind"));
+        }
+        absl::Status s = use({names->first, names->second, item.payload, item.sequence});
+        if (!s.ok()) return s;
+        return true;
+      });
+}
+
+absl::StatusOr<std::string> RocksStore::ReadEntity(absl::string_view kind,
+                                                   absl::string_view key) const {
+  const StoreDb::View view(*db_);
+  absl::StatusOr<std::string> value = view.Get(Table::kEntity, store_format::EntityKey(kind, key));
+  if (!absl::IsNotFound(value.status())) return value;
+  return absl::NotFoundError(absl::StrCat("no ", kind, " \"", key, "\""));
+}
+
+absl::Status RocksStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
+  const StoreDb::View view(*db_);
+  const absl::StatusOr<StoreInfo> info = InfoOf(view);
+  if (!info.ok()) return info.status();
+  if (absl::Status s = CheckJournalStart(from, *info); !s.ok()) return s;
+  const uint64_t end = from + std::min<uint64_t>(limit, info->last_sequence + 1 - from);
+  uint64_t next = from;
+  const absl::Status scanned =
+      view.Scan(Table::kJournal, store_format::JournalKey(from), store_format::JournalKey(end),
+                [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
+                  if (item.key != store_format::JournalKey(next)) return false;
+                  const auto record = RecordOf(*db_, next, item.payload);
+                  if (!record.ok()) return record.status();
+                  absl::Status s = use({next, record->bytes, record->topics});
+                  if (!s.ok()) return s;
+                  ++next;
+                  return true;
+                });
+  if (!scanned.ok() || next == end) return scanned;
+  return absl::DataLossError(absl::StrCat(db_->path(), ": record ", next, " is missing"));
+}
+
+absl::Status RocksStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
+                                   UseRecord use) const {
+  if (limit == 0) return absl::OkStatus();
+  const StoreDb::View view(*db_);
+  size_t used = 0;
+  return view.Scan(
+      Table::kTopic, store_format::TopicKey(topic, from), store_format::AfterTopic(topic),
+      [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
+        const auto parts = store_format::ParseTopicKey(item.key);
+        if (!parts.has_value()) {
+          return absl::DataLossError(absl::StrCat(db_->path(), ": a topic's key has no number"));
+        }
+        const uint64_t sequence = parts->second;
+        const auto payload = view.Get(Table::kJournal, store_format::JournalKey(sequence));
+        if (absl::IsNotFound(payload.status())) {
+          return absl::DataLossError(absl::StrCat(db_->path(), ": record ", sequence,
+                                                  " of topic \"", topic, "\" is missing"));
+        }
+        if (!payload.ok()) return payload.status();
+        const auto record = RecordOf(*db_, sequence, *payload);
+        if (!record.ok()) return record.status();
+        if (absl::Status s = use({sequence, record->bytes, record->topics}); !s.ok()) return s;
+        return ++used < limit;
+      });
+}
+
+// The first sequence number that is kept then.
+absl::StatusOr<uint64_t> RocksStore::TrimSome(uint64_t first, uint64_t through) {
+  const uint64_t end = std::min(first + kTrimStep, through + 1);
+  rocksdb::WriteBatch batch;
+  const absl::Status read = ReadJournal(first, end - first, [&](const StoredRecord& record) {
+    for (const std::string& topic : record.topics) {
+      db_->Delete(batch, Table::kTopic, store_format::TopicKey(topic, record.sequence));
+    }
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return read;
+  db_->DeleteRange(batch, Table::kJournal, store_format::JournalKey(first),
+                   store_format::JournalKey(end));
+  db_->Put(batch, Table::kMeta, kMetaFirst, queue_.last_sequence(),
+           store_format::EncodeNumber(end));
+  // The last write makes all of them durable.
+  if (absl::Status s = db_->Write(batch, end == through + 1); !s.ok()) {
+    queue_.Stop(s);
+    return s;
+  }
+  return end;
+}
+
+absl::Status RocksStore::TrimJournal(uint64_t through) {
+  const std::lock_guard<std::mutex> trimming(trim_mutex_);
+  if (absl::Status s = Health(); !s.ok()) return s;
+  const StoreInfo info = Info();
+  if (absl::Status s = CheckTrim(through, info); !s.ok()) return s;
+  for (uint64_t first = info.first_sequence; first <= through;) {
+    const absl::StatusOr<uint64_t> kept = TrimSome(first, through);
+    if (!kept.ok()) return kept.status();
+    first = *kept;
+    const std::lock_guard<std::mutex> lock(first_mutex_);
+    first_sequence_ = first;
+  }
+  return absl::OkStatus();
+}
+
+StoreInfo RocksStore::Info() const {
+  StoreInfo info;
+  info.cluster = cluster_;
+  // In this order: what is trimmed between the two was durable before.
+  const std::lock_guard<std::mutex> lock(first_mutex_);
+  info.first_sequence = first_sequence_;
+  info.last_sequence = queue_.last_sequence();
+  return info;
+}
+
+absl::Status RocksStore::Health() const { return queue_.Health(); }
+
+StoreMetrics RocksStore::Metrics() const { return queue_.Metrics(); }
+
+}  // namespace nibble

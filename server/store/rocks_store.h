@@ -1,0 +1,108 @@
+// The store on disk: a directory with a RocksDB database for entities and journal, a marker that
+// names the cluster, a lock, and the acknowledged mark (docs/formats/coordinator-store.md).
+//
+// Batches are made durable by RocksDB's log, synced once for each group that waited together; what
+// is current lies in tables, so that opening reads neither history nor more log than the write
+// buffers hold.
+//
+// Ownership: owns the files of its directory while it is open. Thread-safety: that of Store.
+#ifndef NIBBLE_SERVER_STORE_ROCKS_STORE_H_
+#define NIBBLE_SERVER_STORE_ROCKS_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/store/acknowledged_mark.h"
+#include "server/store/commit_queue.h"
+#include "server/store/store.h"
+#include "server/store/store_lock.h"
+#include "server/store/store_metrics.h"
+
+namespace rocksdb {
+class FileSystem;
+}  // namespace rocksdb
+
+namespace nibble {
+
+class StoreDb;
+
+struct RocksStoreOptions : StoreOptions {
+  // Of each of the four tables, before it becomes a file. What is in them is what a restart reads
+  // from the log.
+  size_t write_buffer_bytes = size_t{16} << 20;
+  // What all files but LOCK are read and written through; none: the machine's.
+  std::shared_ptr<rocksdb::FileSystem> file_system;
+};
+
+class RocksStore : public Store {
+ public:
+  // The directory is made where there is none, but not those above it.
+  //
+  // InvalidArgument: the cluster's name. NotFound: no store, and none is to be created.
+  // FailedPrecondition: another cluster's store, or one of a newer version (naming both), or a
+  // directory with other things in it. Unavailable: open in another process, named, or an error of
+  // the disk. DataLoss: a file is missing or damaged, or acknowledged batches are gone; what is
+  // there is left as it is. ResourceExhausted: the disk is full.
+  static absl::StatusOr<std::unique_ptr<RocksStore>> Open(const std::string& path,
+                                                          const RocksStoreOptions& options);
+  ~RocksStore() override;
+
+  absl::StatusOr<uint64_t> Append(StoreBatch batch, Done done) override;
+  absl::Status ReadEntities(absl::string_view kind, UseEntity use) const override;
+  absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
+                                         absl::string_view key) const override;
+  absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const override;
+  absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
+                         UseRecord use) const override;
+  absl::Status TrimJournal(uint64_t through) override;
+  // Table files are linked, not copied, where `directory` is on the same file system: such a copy
+  // is taken in no time, and is none against a broken disk before it is copied on.
+  absl::Status Backup(const std::string& directory) const override;
+  // Table files whole, and every value. The log and RocksDB's manifest are checked when a store is
+  // opened.
+  absl::Status Verify() const override;
+  StoreInfo Info() const override;
+  absl::Status Health() const override;
+  StoreMetrics Metrics() const override;
+
+ private:
+  struct Parts {
+    std::unique_ptr<StoreLock> lock;
+    std::shared_ptr<rocksdb::FileSystem> fs;
+    std::unique_ptr<AcknowledgedMark> mark;
+    std::unique_ptr<StoreDb> db;
+    uint64_t last_sequence = 0;
+    uint64_t first_sequence = 1;
+  };
+  RocksStore(const std::string& path, const RocksStoreOptions& options, Parts parts);
+  static absl::Status OpenParts(const std::string& path, const RocksStoreOptions& options,
+                                Parts& parts);
+
+  absl::Status WriteGroup(absl::Span<const CommitQueue::Entry> group);
+  absl::StatusOr<uint64_t> TrimSome(uint64_t first, uint64_t through);
+
+  const std::string path_;
+  const std::string cluster_;
+  const size_t write_buffer_bytes_;
+  const std::unique_ptr<StoreLock> lock_;
+  const std::shared_ptr<rocksdb::FileSystem> fs_;
+  const std::unique_ptr<AcknowledgedMark> mark_;  // of the queue's thread
+  const std::unique_ptr<StoreDb> db_;
+
+  std::mutex trim_mutex_;  // held while trimming; taken before first_mutex_
+  mutable std::mutex first_mutex_;
+  uint64_t first_sequence_;  // guarded by first_mutex_
+
+  CommitQueue queue_;  // last: its thread uses the above
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_STORE_ROCKS_STORE_H_

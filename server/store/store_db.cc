@@ -1,0 +1,221 @@
+#include "server/store/store_db.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
+#include "rocksdb/iterator.h"
+#include "rocksdb/metadata.h"
+#include "rocksdb/options.h"
+#include "rocksdb/slice.h"
+#include "rocksdb/sst_file_reader.h"
+#include "rocksdb/status.h"
+#include "rocksdb/utilities/checkpoint.h"
+#include "rocksdb/write_batch.h"
+#include "server/store/rocks_glue.h"
+#include "server/store/store_format.h"
+#include "server/store/table_footer.h"
+
+namespace nibble {
+
+using store_format::Sealed;
+using store_format::Table;
+
+namespace {
+
+rocksdb::Slice Rocks(absl::string_view text) { return {text.data(), text.size()}; }
+
+// What RocksDB says of a table that it cannot open names the manifest, not the table.
+std::string DamagedTables(const rocksdb::Options& options, const std::string& path) {
+  std::vector<std::string> names;
+  (void)options.env->GetChildren(path, &names).ok();
+  std::sort(names.begin(), names.end());
+  std::string damaged;
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, ".sst")) continue;
+    rocksdb::SstFileReader reader(options);
+    rocksdb::Status status = reader.Open(absl::StrCat(path, "/", name));
+    if (status.ok()) status = reader.VerifyChecksum();
+    if (!status.ok()) absl::StrAppend(&damaged, "; damaged: ", path, "/", name);
+  }
+  return damaged;
+}
+
+}  // namespace
+
+StoreDb::StoreDb(std::string path, std::shared_ptr<rocksdb::FileSystem> fs)
+    : path_(std::move(path)),
+      env_(rocksdb::NewCompositeEnv(FooterCheckedFileSystem(std::move(fs)))) {}
+
+StoreDb::~StoreDb() { (void)Close(); }
+
+absl::StatusOr<std::unique_ptr<StoreDb>> StoreDb::Open(std::shared_ptr<rocksdb::FileSystem> fs,
+                                                       const std::string& path,
+                                                       size_t write_buffer_bytes, Mode mode) {
+  std::unique_ptr<StoreDb> store(new StoreDb(path, std::move(fs)));
+  rocksdb::Options options = rocks::StoreOptions(store->env_.get(), write_buffer_bytes);
+  options.create_if_missing = mode == Mode::kCreate;
+  options.create_missing_column_families = mode == Mode::kCreate;
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families = rocks::Families(options);
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      mode == Mode::kReadOnly
+          ? rocksdb::DB::OpenForReadOnly(options, path, families, &store->families_, &db)
+          : rocksdb::DB::Open(options, path, families, &store->families_, &db);
+  if (!status.ok()) {
+    const absl::Status told = rocks::ToStatus(status, absl::StrCat("opening ", path));
+    if (!status.IsCorruption()) return told;
+    return absl::DataLossError(absl::StrCat(told.message(), DamagedTables(options, path)));
+  }
+  store->db_.reset(db);
+  store->read_only_ = mode == Mode::kReadOnly;
+  return store;
+}
+
+absl::Status StoreDb::Close() {
+  if (db_ == nullptr) return absl::OkStatus();
+  for (rocksdb::ColumnFamilyHandle* family : families_) {
+    (void)db_->DestroyColumnFamilyHandle(family).ok();
+  }
+  families_.clear();
+  const rocksdb::Status status = db_->Close();
+  db_.reset();
+  return rocks::ToStatus(status, absl::StrCat("closing ", path_));
+}
+
+rocksdb::ColumnFamilyHandle* StoreDb::Family(Table table) const {
+  switch (table) {
+    case Table::kMeta:
+      return families_[rocks::kMeta];
+    case Table::kEntity:
+      return families_[rocks::kEntities];
+    case Table::kJournal:
+      return families_[rocks::kJournal];
+    case Table::kTopic:
+      return families_[rocks::kTopics];
+  }
+  return nullptr;
+}
+
+StoreDb::View::View(const StoreDb& db)
+    : db_(db), snapshot_(db.read_only_ ? nullptr : db.db_->GetSnapshot()) {}
+
+StoreDb::View::~View() {
+  if (snapshot_ != nullptr) db_.db_->ReleaseSnapshot(snapshot_);
+}
+
+absl::StatusOr<Sealed> StoreDb::View::Check(Table table, absl::string_view key,
+                                            absl::string_view value) const {
+  absl::StatusOr<Sealed> sealed = store_format::Unseal(table, key, value);
+  if (sealed.ok()) return sealed;
+  return absl::DataLossError(absl::StrCat(db_.path_, ": ", sealed.status().message()));
+}
+
+absl::StatusOr<std::string> StoreDb::View::Get(Table table, absl::string_view key) const {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot_;
+  rocksdb::PinnableSlice value;
+  const rocksdb::Status status = db_.db_->Get(options, db_.Family(table), Rocks(key), &value);
+  if (status.IsNotFound()) {
+    return absl::NotFoundError(absl::StrCat("no such key in ", store_format::TableName(table)));
+  }
+  if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading ", db_.path_));
+  const absl::StatusOr<Sealed> sealed = Check(table, key, {value.data(), value.size()});
+  if (!sealed.ok()) return sealed.status();
+  return std::string(sealed->payload);
+}
+
+absl::StatusOr<uint64_t> StoreDb::View::Number(absl::string_view name) const {
+  const absl::StatusOr<std::string> payload = Get(Table::kMeta, name);
+  if (absl::IsNotFound(payload.status())) return 0;
+  if (!payload.ok()) return payload.status();
+  const auto number = store_format::ParseNumber(*payload);
+  if (number.has_value()) return *number;
+  return absl::DataLossError(absl::StrCat(db_.path_, ": meta key \"", name, "\" has ",
+                                          payload->size(), " bytes, a number has 8"));
+}
+
+absl::Status StoreDb::View::Scan(Table table, const std::string& from, const std::string& to,
+                                 absl::FunctionRef<absl::StatusOr<bool>(const Item&)> use) const {
+  rocksdb::ReadOptions options;
+  options.snapshot = snapshot_;
+  // What is scanned is read once; the cache is for what is read again.
+  options.fill_cache = false;
+  const rocksdb::Slice end(to);
+  if (!to.empty()) options.iterate_upper_bound = &end;
+  const std::unique_ptr<rocksdb::Iterator> at(db_.db_->NewIterator(options, db_.Family(table)));
+  for (at->Seek(Rocks(from)); at->Valid(); at->Next()) {
+    const absl::string_view key(at->key().data(), at->key().size());
+    const absl::StatusOr<Sealed> sealed =
+        Check(table, key, {at->value().data(), at->value().size()});
+    if (!sealed.ok()) return sealed.status();
+    const absl::StatusOr<bool> more = use({key, sealed->sequence, sealed->payload});
+    if (!more.ok()) return more.status();
+    if (!*more) return absl::OkStatus();
+  }
+  return rocks::ToStatus(
+      at->status(), absl::StrCat("reading ", store_format::TableName(table), " of ", db_.path_));
+}
+
+void StoreDb::Put(rocksdb::WriteBatch& batch, Table table, absl::string_view key, uint64_t sequence,
+                  absl::string_view payload) const {
+  // Fails only beyond bounds that CheckBatch is below of.
+  (void)batch
+      .Put(Family(table), Rocks(key), Rocks(store_format::Seal(table, key, sequence, payload)))
+      .ok();
+}
+
+void StoreDb::Delete(rocksdb::WriteBatch& batch, Table table, absl::string_view key) const {
+  (void)batch.Delete(Family(table), Rocks(key)).ok();
+}
+
+void StoreDb::DeleteRange(rocksdb::WriteBatch& batch, Table table, absl::string_view from,
+                          absl::string_view to) const {
+  (void)batch.DeleteRange(Family(table), Rocks(from), Rocks(to)).ok();
+}
+
+absl::Status StoreDb::Write(rocksdb::WriteBatch& batch, bool sync) {
+  rocksdb::WriteOptions options;
+  options.sync = sync;
+  return rocks::ToStatus(db_->Write(options, &batch), absl::StrCat("writing ", path_));
+}
+
+uint64_t StoreDb::LastInTables() const {
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db_->GetLiveFilesMetaData(&files);
+  uint64_t last = 0;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    if (file.column_family_name != Family(Table::kJournal)->GetName()) continue;
+    // The end of a trimmed range may be there, too: one more than the last record, at most.
+    last = std::max(last, store_format::ParseJournalKey(file.largestkey).value_or(0));
+  }
+  return last == 0 ? 0 : last - 1;
+}
+
+absl::Status StoreDb::VerifyFiles() const {
+  return rocks::ToStatus(db_->VerifyFileChecksums(rocksdb::ReadOptions()),
+                         absl::StrCat("verifying ", path_));
+}
+
+absl::Status StoreDb::CopyTo(const std::string& path) const {
+  rocksdb::Checkpoint* checkpoint = nullptr;
+  rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &checkpoint);
+  const std::unique_ptr<rocksdb::Checkpoint> owned(checkpoint);
+  // 0: what is in memory goes into files first, so that the copy needs no log.
+  if (status.ok()) status = checkpoint->CreateCheckpoint(path, 0);
+  return rocks::ToStatus(status, absl::StrCat("copying ", path_, " to ", path));
+}
+
+}  // namespace nibble

@@ -1,0 +1,179 @@
+#include "server/store/store_format.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/crc32c.h"
+#include "server/store/little_endian.h"
+
+namespace nibble::store_format {
+namespace {
+
+constexpr size_t kSealBytes = 4 + 8;
+
+absl::Span<const std::byte> Bytes(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+uint32_t SealCrc(Table table, absl::string_view key, absl::string_view sequence_and_payload) {
+  // The key's size keeps bytes from moving between the key and the value.
+  std::string head(1, static_cast<char>(table));
+  AppendLittle(head, static_cast<uint32_t>(key.size()));
+  const uint32_t crc = ExtendCrc32c(Crc32c(Bytes(head)), Bytes(key));
+  return ExtendCrc32c(crc, Bytes(sequence_and_payload));
+}
+
+std::string Joined(absl::string_view name, char separator, absl::string_view rest) {
+  std::string key;
+  key.reserve(name.size() + 1 + rest.size());
+  key.append(name.data(), name.size());
+  key.push_back(separator);
+  key.append(rest.data(), rest.size());
+  return key;
+}
+
+std::optional<std::pair<absl::string_view, absl::string_view>> Split(absl::string_view bytes) {
+  const size_t zero = bytes.find('\0');
+  if (zero == absl::string_view::npos || zero == 0) return std::nullopt;
+  return std::make_pair(bytes.substr(0, zero), bytes.substr(zero + 1));
+}
+
+}  // namespace
+
+const char* TableName(Table table) {
+  switch (table) {
+    case Table::kMeta:
+      return "meta";
+    case Table::kEntity:
+      return "entities";
+    case Table::kJournal:
+      return "journal";
+    case Table::kTopic:
+      return "topics";
+  }
+  return "unknown";
+}
+
+std::string EntityKey(absl::string_view kind, absl::string_view key) {
+  return Joined(kind, '\0', key);
+}
+
+std::optional<std::pair<absl::string_view, absl::string_view>> ParseEntityKey(
+    absl::string_view bytes) {
+  return Split(bytes);
+}
+
+std::string FirstOfKind(absl::string_view kind) { return Joined(kind, '\0', ""); }
+
+// A kind has no zero byte, so what follows the zero cannot be part of another kind.
+std::string AfterKind(absl::string_view kind) { return Joined(kind, '\1', ""); }
+
+std::string JournalKey(uint64_t sequence) {
+  std::string key;
+  for (int i = 7; i >= 0; --i) key.push_back(static_cast<char>(sequence >> (8 * i)));
+  return key;
+}
+
+std::optional<uint64_t> ParseJournalKey(absl::string_view bytes) {
+  if (bytes.size() != sizeof(uint64_t)) return std::nullopt;
+  uint64_t sequence = 0;
+  for (const char c : bytes) sequence = sequence << 8 | static_cast<unsigned char>(c);
+  return sequence;
+}
+
+std::string TopicKey(absl::string_view topic, uint64_t sequence) {
+  return Joined(topic, '\0', JournalKey(sequence));
+}
+
+std::optional<std::pair<absl::string_view, uint64_t>> ParseTopicKey(absl::string_view bytes) {
+  const auto parts = Split(bytes);
+  if (!parts.has_value()) return std::nullopt;
+  const std::optional<uint64_t> sequence = ParseJournalKey(parts->second);
+  if (!sequence.has_value()) return std::nullopt;
+  return std::make_pair(parts->first, *sequence);
+}
+
+std::string AfterTopic(absl::string_view topic) { return Joined(topic, '\1', ""); }
+
+std::string EncodeRecord(const std::vector<std::string>& topics, absl::string_view record) {
+  std::string payload;
+  AppendLittle(payload, static_cast<uint32_t>(topics.size()));
+  for (const std::string& topic : topics) {
+    AppendLittle(payload, static_cast<uint32_t>(topic.size()));
+    payload += topic;
+  }
+  payload.append(record.data(), record.size());
+  return payload;
+}
+
+std::optional<Record> ParseRecord(absl::string_view payload) {
+  const auto take = [&payload](size_t bytes) -> std::optional<absl::string_view> {
+    if (payload.size() < bytes) return std::nullopt;
+    const absl::string_view taken = payload.substr(0, bytes);
+    payload.remove_prefix(bytes);
+    return taken;
+  };
+  const auto count = take(4);
+  if (!count.has_value()) return std::nullopt;
+  Record record;
+  for (uint32_t i = LoadLittle<uint32_t>(*count); i > 0; --i) {
+    const auto size = take(4);
+    if (!size.has_value()) return std::nullopt;
+    const auto topic = take(LoadLittle<uint32_t>(*size));
+    if (!topic.has_value()) return std::nullopt;
+    record.topics.emplace_back(*topic);
+  }
+  record.bytes = payload;
+  return record;
+}
+
+std::string EncodeNumber(uint64_t number) {
+  std::string payload;
+  AppendLittle(payload, number);
+  return payload;
+}
+
+std::optional<uint64_t> ParseNumber(absl::string_view payload) {
+  if (payload.size() != sizeof(uint64_t)) return std::nullopt;
+  return LoadLittle<uint64_t>(payload);
+}
+
+std::string Seal(Table table, absl::string_view key, uint64_t sequence, absl::string_view payload) {
+  std::string value;
+  value.reserve(kSealBytes + payload.size());
+  AppendLittle(value, uint32_t{0});
+  AppendLittle(value, sequence);
+  value.append(payload.data(), payload.size());
+  const uint32_t crc = SealCrc(table, key, absl::string_view(value).substr(4));
+  for (size_t i = 0; i < 4; ++i) value[i] = static_cast<char>(crc >> (8 * i));
+  return value;
+}
+
+absl::StatusOr<Sealed> Unseal(Table table, absl::string_view key, absl::string_view value) {
+  if (value.size() < kSealBytes) {
+    return absl::DataLossError(absl::StrCat(TableName(table), " key \"", absl::CHexEscape(key),
+                                            "\": the value has ", value.size(),
+                                            " bytes, none has less than ", kSealBytes));
+  }
+  const uint32_t stored = LoadLittle<uint32_t>(value);
+  const uint32_t computed = SealCrc(table, key, value.substr(4));
+  if (stored != computed) {
+    return absl::DataLossError(absl::StrFormat("%s key \"%s\": stored CRC-32C %08x, computed %08x",
+                                               TableName(table), absl::CHexEscape(key), stored,
+                                               computed));
+  }
+  return Sealed{LoadLittle<uint64_t>(value.substr(4)), value.substr(kSealBytes)};
+}
+
+}  // namespace nibble::store_format
