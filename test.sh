@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
 #   ./test.sh                    all tests
-#   ./test.sh --sanitizers       the numeric tests again under address and undefined-behaviour sanitizers
+#   ./test.sh --sanitizers       numbers, checkpoints and readers again under address and undefined-behaviour sanitizers
+#   ./test.sh --interop          also beside PyPI's transformers, live, in a Python environment of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 set -uo pipefail
 cd "$(dirname "$0")"
 source third_party/debian/install.sh
 
 sanitizers=0
+interop=0
 flags=()
 for argument in "$@"; do
-  if [[ $argument == --sanitizers ]]; then sanitizers=1; else flags+=("$argument"); fi
+  case $argument in
+    --sanitizers) sanitizers=1 ;;
+    --interop) interop=1 ;;
+    *) flags+=("$argument") ;;
+  esac
 done
 
 passed=0
@@ -46,10 +52,14 @@ if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep -vE '^(Loading
 fi
 echo "test: everything"
 run_tests "${flags[@]}" //...
+if ((interop)); then
+  echo "test: models to and from transformers"
+  if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+fi
 if ((sanitizers)); then
-  echo "test: the numeric core under address and undefined-behaviour sanitizers"
+  echo "test: numbers, checkpoints and readers under address and undefined-behaviour sanitizers"
   # Without the layer kernels: four instrumented instruction sets of them take longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
-    //recipe/... //client/local/... //tests/fuzz/... -//kernels/cpu/layers/...
+    //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... -//kernels/cpu/layers/...
 fi
 finish

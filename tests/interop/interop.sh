@@ -3,18 +3,14 @@
 # Python environment of its own:
 #   tests/interop/interop.sh
 # The environment is made once, in ${XDG_CACHE_HOME:-~/.cache}/nibble, and again when
-# requirements.txt changes. PyPI's torch brings CUDA along (some 5 GB); pip's own settings choose
-# another index:
-#   PIP_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_EXTRA_INDEX_URL=https://pypi.org/simple
+# requirements.txt changes. PyPI's torch brings CUDA along (some 5 GB); pip's own settings
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL) choose an index whose torch does not.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tests/interop
 source third_party/debian/install.sh
 
-python3 -c 'import venv, ensurepip' 2>/dev/null || {
-  echo "error: Python has no venv; as root: apt-get install python3-venv" >&2
-  exit 1
-}
+install_packages python3-venv
 made_of="$(sha256sum $here/requirements.txt | cut -c1-12)"
 environment="${XDG_CACHE_HOME:-$HOME/.cache}/nibble/interop-$made_of"
 if [[ ! -e $environment/complete ]]; then

@@ -1,13 +1,14 @@
 # Sourced by test.sh and quickstart.sh: installs the Debian packages that are missing, and says which.
 # A second run finds nothing missing and installs nothing.
 
+# Those of packages.txt, and those named besides.
 install_packages() {
   local list missing=() package sudo=()
   list="$(dirname "${BASH_SOURCE[0]}")/packages.txt"
   while read -r package; do
     [[ -z $package || $package == \#* ]] && continue
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-  done <"$list"
+  done < <(cat "$list" && printf '%s\n' "$@")
   if ((${#missing[@]} == 0)); then
     echo "packages: all there"
     return 0

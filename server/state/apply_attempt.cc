@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/apply.h"
+#include "server/state/bounds.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+
+namespace nibble::apply {
+namespace {
+
+// Slots of a worker that live attempts have.
+std::set<int32_t> UsedSlots(const Draft& draft, const std::string& worker) {
+  std::set<int32_t> used;
+  for (const std::string& id : draft.GangsOn(worker)) {
+    for (const v1::Placement& placement : draft.jobs.Find(id)->attempt().placements()) {
+      if (placement.worker() != worker) continue;
+      used.insert(placement.slots().begin(), placement.slots().end());
+    }
+  }
+  return used;
+}
+
+absl::Status CheckPlacement(const v1::Placement& placement, const v1::JobRecord& job,
+                            const Draft& draft) {
+  const v1::WorkerRecord* const worker = draft.workers.Find(placement.worker());
+  if (worker == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("placements: there is no worker '", placement.worker(), "'"));
+  }
+  if (worker->identity().incarnation() != placement.incarnation()) {
+    return absl::AbortedError(absl::StrCat("incarnation: ", placement.incarnation(), " of worker ",
+                                           placement.worker(), " is over; the current one is ",
+                                           worker->identity().incarnation()));
+  }
+  if (!worker->present() || worker->mode() != v1::WORKER_MODE_OPEN) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("placements: worker ", placement.worker(), " is ",
+                     worker->present() ? "cordoned or draining" : "absent"));
+  }
+  for (const v1::WorkerBlame& blame : job.blames()) {
+    if (blame.excluded() && blame.worker() == placement.worker()) {
+      return absl::FailedPreconditionError(absl::StrCat("placements: worker ", placement.worker(),
+                                                        " is excluded from job ", job.id()));
+    }
+  }
+  if (placement.slots().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placements: worker ", placement.worker(), " has no slots"));
+  }
+  if (placement.phase() != v1::RANK_PHASE_ASSIGNED) {
+    return absl::InvalidArgumentError(absl::StrCat("placements: ranks on ", placement.worker(),
+                                                   " begin ", PhaseName(placement.phase()),
+                                                   " instead of ASSIGNED"));
+  }
+  std::set<int32_t> used = UsedSlots(draft, placement.worker());
+  for (const int32_t slot : placement.slots()) {
+    absl::Status status = CheckRange("placements.slots", slot, 0, worker->identity().slots() - 1);
+    if (!status.ok()) return status;
+    if (!used.insert(slot).second) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("placements: slot ", slot, " of worker ", placement.worker(), " is in use"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, const Draft& draft) {
+  if (!attempt.has_resume()) {
+    const v1::Checkpoint* const newest = draft.ResumeOf(job);
+    if (newest == nullptr) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("resume: is not set, but there is the ", CheckpointText(newest->ref())));
+  }
+  const bool own = attempt.resume().job() == job.id();
+  const bool origin = job.has_origin() &&
+                      CheckpointKey(job.origin().checkpoint()) == CheckpointKey(attempt.resume());
+  if (!own && !origin) {
+    return absl::InvalidArgumentError(absl::StrCat("resume: the ", CheckpointText(attempt.resume()),
+                                                   " does not belong to ", job.id()));
+  }
+  const v1::Checkpoint* const checkpoint = draft.checkpoints.Find(CheckpointKey(attempt.resume()));
+  if (checkpoint == nullptr || checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "resume: the ", CheckpointText(attempt.resume()), " is not committed, or damaged"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, const Stamp& stamp,
+                         const Draft& draft) {
+  if (job.has_attempt()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attempt: ", job.attempt().number(), " of ", job.id(), " still lives"));
+  }
+  if (attempt.number() != job.last_attempt() + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attempt: ", attempt.number(), "; the next is ", job.last_attempt() + 1));
+  }
+  if ((job.state() != v1::JOB_STATE_QUEUED && job.state() != v1::JOB_STATE_RECOVERING) ||
+      job.goal() != v1::JOB_GOAL_RUN) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job: ", job.id(), " is ", StateName(job.state()), " or is not asked to run"));
+  }
+  if (stamp.time_unix_ms < job.not_before_unix_ms()) {
+    return absl::FailedPreconditionError(absl::StrCat("job: ", job.id(), " backs off for ",
+                                                      job.not_before_unix_ms() - stamp.time_unix_ms,
+                                                      " ms more"));
+  }
+  const auto& allowed = job.scheduling().allowed_ranks();
+  if (std::find(allowed.begin(), allowed.end(), attempt.world()) == allowed.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("world: ", attempt.world(), " is none of the ",
+                                                   "world sizes that ", job.id(), " allows"));
+  }
+  int32_t ranks = 0;
+  std::set<std::string> workers;
+  for (const v1::Placement& placement : attempt.placements()) {
+    if (placement.first_rank() != ranks || !workers.insert(placement.worker()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("placements: ranks on ", placement.worker(), " begin with ",
+                       placement.first_rank(), " instead of ", ranks, ", or are in two places"));
+    }
+    absl::Status status = CheckPlacement(placement, job, draft);
+    if (!status.ok()) return status;
+    ranks += placement.slots_size();
+  }
+  if (ranks != attempt.world()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placements: have ", ranks, " ranks of ", attempt.world()));
+  }
+  return CheckResume(attempt, job, draft);
+}
+
+// What an attempt wrote and did not commit can never be: it is over.
+void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
+  for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job))) {
+    if (checkpoint->ref().attempt() != attempt ||
+        checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
+      continue;
+    }
+    for (const auto& [shard, unused] : draft.shards.WithPrefix(absl::StrCat(key, "/"))) {
+      draft.shards.Erase(shard);
+    }
+    draft.checkpoints.Erase(key);
+  }
+}
+
+}  // namespace
+
+absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckLaunch(fact.attempt(), **job, stamp, draft);
+  if (!status.ok()) return status;
+  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  attempt.set_number(fact.attempt().number());
+  attempt.set_world(fact.attempt().world());
+  *attempt.mutable_placements() = fact.attempt().placements();
+  if (fact.attempt().has_resume()) *attempt.mutable_resume() = fact.attempt().resume();
+  attempt.set_launched_unix_ms(stamp.time_unix_ms);
+  (*job)->set_last_attempt(attempt.number());
+  (*job)->set_not_before_unix_ms(0);
+  AddEvent(
+      {.kind = v1::JOB_EVENT_KIND_ATTEMPT,
+       .text = absl::StrCat("attempt ", attempt.number(), " launched with ", attempt.world(),
+                            " ranks on ", attempt.placements_size(), " workers",
+                            fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
+       .attempt = attempt.number(),
+       .step = attempt.has_resume() ? attempt.resume().step() : 0},
+      stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.attempt());
+  if (!status.ok()) return status;
+  status = CheckRange("stop_by_unix_ms", fact.stop_by_unix_ms(), stamp.time_unix_ms,
+                      stamp.time_unix_ms + kMaxGraceMs);
+  if (!status.ok()) return status;
+  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  if (attempt.stopping() && attempt.stop_by_unix_ms() <= fact.stop_by_unix_ms()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attempt: ", fact.attempt(), " of ", fact.job(), " is stopping already"));
+  }
+  attempt.set_stopping(true);
+  attempt.set_stop_by_unix_ms(fact.stop_by_unix_ms());
+  AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
+            .text = absl::StrCat("attempt ", fact.attempt(),
+                                 " is told to stop: ", Clip(fact.reason(), kMaxClause)),
+            .attempt = fact.attempt()},
+           stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.attempt());
+  if (!status.ok()) return status;
+  status = CheckRange("outcome", fact.outcome(), v1::ATTEMPT_OUTCOME_SUCCEEDED,
+                      v1::ATTEMPT_OUTCOME_CANCELLED);
+  if (!status.ok()) return status;
+  status = CheckRange("not_before_unix_ms", fact.not_before_unix_ms(), 0,
+                      stamp.time_unix_ms + kMaxBackoffMs);
+  if (!status.ok()) return status;
+  v1::Attempt ended = (*job)->attempt();
+  (*job)->clear_attempt();
+  ended.set_outcome(fact.outcome());
+  ended.set_reason(fact.reason());
+  ended.set_ended_unix_ms(stamp.time_unix_ms);
+  auto& recent = *(*job)->mutable_recent_attempts();
+  if (recent.size() == kMaxRecentAttempts) recent.erase(recent.begin());
+  *recent.Add() = std::move(ended);
+  if (fact.counts_as_failure()) {
+    (*job)->set_restarts_without_progress((*job)->restarts_without_progress() + 1);
+  }
+  (*job)->set_not_before_unix_ms(fact.not_before_unix_ms());
+  DropUncommitted(fact.job(), fact.attempt(), draft);
+  AddEvent(
+      {.kind = v1::JOB_EVENT_KIND_ATTEMPT,
+       .text = absl::StrCat("attempt ", fact.attempt(), " ended, ", OutcomeName(fact.outcome()),
+                            ": ", Clip(fact.reason(), kMaxClause)),
+       .attempt = fact.attempt()},
+      stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::RanksMoved& fact, const Stamp&, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.attempt());
+  if (!status.ok()) return status;
+  status = CheckRange("step", fact.step(), 0, kMaxSteps);
+  if (!status.ok()) return status;
+  for (v1::Placement& placement : *(*job)->mutable_attempt()->mutable_placements()) {
+    if (placement.worker() != fact.worker()) continue;
+    if (!MayMove(placement.phase(), fact.phase())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("phase: ranks of ", fact.job(), " on ", fact.worker(), " are ",
+                       PhaseName(placement.phase()), " and cannot be ", PhaseName(fact.phase())));
+    }
+    placement.set_phase(fact.phase());
+    placement.set_step(fact.step());
+    placement.set_detail(fact.detail());
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("worker: attempt ", fact.attempt(), " of ", fact.job(),
+                                          " has no ranks on '", fact.worker(), "'"));
+}
+
+absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  if (draft.workers.Find(fact.worker()) == nullptr) {
+    return absl::NotFoundError(absl::StrCat("worker: there is no '", fact.worker(), "'"));
+  }
+  auto& blames = *(*job)->mutable_blames();
+  auto blame = std::find_if(blames.begin(), blames.end(), [&fact](const v1::WorkerBlame& b) {
+    return b.worker() == fact.worker();
+  });
+  if (blame == blames.end()) {
+    // The oldest makes way: by then the cluster is not what it was.
+    if (blames.size() == kMaxBlames) blames.erase(blames.begin());
+    blames.Add()->set_worker(fact.worker());
+    blame = blames.end() - 1;
+  }
+  blame->set_failures(blame->failures() + 1);
+  if (!fact.excluded() || blame->excluded()) return absl::OkStatus();
+  blame->set_excluded(true);
+  AddEvent({.kind = v1::JOB_EVENT_KIND_EXCLUDED,
+            .text = absl::StrCat("worker ", fact.worker(),
+                                 " is excluded: ", Clip(fact.reason(), kMaxClause)),
+            .attempt = (*job)->last_attempt()},
+           stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+}  // namespace nibble::apply

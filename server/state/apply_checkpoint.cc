@@ -1,0 +1,295 @@
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/apply.h"
+#include "server/state/bounds.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+
+namespace nibble::apply {
+namespace {
+
+absl::StatusOr<v1::Checkpoint*> EditCheckpoint(Draft& draft, const v1::CheckpointRef& ref) {
+  v1::Checkpoint* const checkpoint = draft.checkpoints.Edit(CheckpointKey(ref));
+  if (checkpoint == nullptr) {
+    return absl::NotFoundError(absl::StrCat("ref: there is no ", CheckpointText(ref)));
+  }
+  return checkpoint;
+}
+
+absl::StatusOr<v1::Checkpoint*> EditExisting(Draft& draft, const v1::CheckpointRef& ref) {
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditCheckpoint(draft, ref);
+  if (checkpoint.ok() && (*checkpoint)->state() == v1::CHECKPOINT_STATE_WRITING) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ref: the ", CheckpointText(ref), " is not committed"));
+  }
+  return checkpoint;
+}
+
+void AddCheckpointEvent(const v1::CheckpointRef& ref, std::string text, const Stamp& stamp,
+                        Draft& draft) {
+  v1::JobRecord* const job = draft.jobs.Edit(ref.job());
+  AddEvent({.kind = v1::JOB_EVENT_KIND_CHECKPOINT,
+            .text = std::move(text),
+            .attempt = ref.attempt(),
+            .step = ref.step()},
+           stamp, *job, draft);
+}
+
+bool Holds(const v1::CheckpointShard& shard, const std::string& worker) {
+  return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
+}
+
+absl::Status AddHolder(v1::CheckpointShard& shard, const std::string& worker) {
+  if (Holds(shard, worker)) return absl::OkStatus();
+  if (shard.holders_size() >= kMaxHolders) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("holders: ", shard.holders_size(), " of the shard; at most ", kMaxHolders));
+  }
+  shard.add_holders(worker);
+  return absl::OkStatus();
+}
+
+absl::Status CheckShard(const v1::ShardStored& fact, const v1::JobRecord& job, const Draft& draft) {
+  absl::Status status = CheckAttempt(job, fact.ref().attempt());
+  if (!status.ok()) return status;
+  status =
+      CheckRange("ref.step", fact.ref().step(), job.attempt().resume().step(), job.shape().steps());
+  if (!status.ok()) return status;
+  status = CheckRange("bytes", fact.bytes(), 0, kMaxCount / kMaxRanks);
+  if (!status.ok()) return status;
+  if (fact.world() != job.attempt().world()) {
+    return absl::InvalidArgumentError(absl::StrCat("world: ", fact.world(), "; attempt ",
+                                                   fact.ref().attempt(), " of ", job.id(), " has ",
+                                                   job.attempt().world(), " ranks"));
+  }
+  status = CheckRange("rank", fact.rank(), 0, fact.world() - 1);
+  if (!status.ok()) return status;
+  if (draft.workers.Find(fact.worker()) == nullptr) {
+    return absl::NotFoundError(absl::StrCat("worker: there is no '", fact.worker(), "'"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.ref().job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckShard(fact, **job, draft);
+  if (!status.ok()) return status;
+  const std::string key = CheckpointKey(fact.ref());
+  v1::Checkpoint* checkpoint = draft.checkpoints.Edit(key);
+  if (checkpoint == nullptr) {
+    const size_t count = draft.checkpoints.WithPrefix(JobPrefix(fact.ref().job())).size();
+    if (static_cast<int64_t>(count) >= kMaxCheckpointsPerJob) {
+      return absl::ResourceExhaustedError(absl::StrCat("checkpoints: job ", fact.ref().job(),
+                                                       " has ", count, "; at most ",
+                                                       kMaxCheckpointsPerJob));
+    }
+    checkpoint = &draft.checkpoints.Put(key);
+    *checkpoint->mutable_ref() = fact.ref();
+    checkpoint->set_state(v1::CHECKPOINT_STATE_WRITING);
+    checkpoint->set_world(fact.world());
+    checkpoint->set_first_shard_unix_ms(stamp.time_unix_ms);
+  }
+  const std::string shard_key = ShardKey(fact.ref(), fact.rank());
+  if (v1::CheckpointShard* const known = draft.shards.Edit(shard_key)) {
+    if (known->manifest_crc32c() != fact.manifest_crc32c() || known->bytes() != fact.bytes()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "manifest_crc32c: ", fact.manifest_crc32c(), " of rank ", fact.rank(), " of the ",
+          CheckpointText(fact.ref()), "; it was stored with ", known->manifest_crc32c()));
+    }
+    return AddHolder(*known, fact.worker());
+  }
+  if (checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is complete"));
+  }
+  v1::CheckpointShard& shard = draft.shards.Put(shard_key);
+  shard.set_rank(fact.rank());
+  shard.set_bytes(fact.bytes());
+  shard.set_manifest_crc32c(fact.manifest_crc32c());
+  shard.add_holders(fact.worker());
+  checkpoint->set_durable_shards(checkpoint->durable_shards() + 1);
+  checkpoint->set_bytes(checkpoint->bytes() + fact.bytes());
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::ShardHolderSet& fact, const Stamp&, Draft& draft) {
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
+  if (!checkpoint.ok()) return checkpoint.status();
+  v1::CheckpointShard* const shard = draft.shards.Edit(ShardKey(fact.ref(), fact.rank()));
+  if (shard == nullptr) {
+    return absl::NotFoundError(absl::StrCat("rank: the ", CheckpointText(fact.ref()),
+                                            " has no shard of rank ", fact.rank()));
+  }
+  if (fact.held()) {
+    if (draft.workers.Find(fact.worker()) == nullptr) {
+      return absl::NotFoundError(absl::StrCat("worker: there is no '", fact.worker(), "'"));
+    }
+    return AddHolder(*shard, fact.worker());
+  }
+  auto& holders = *shard->mutable_holders();
+  holders.erase(std::remove(holders.begin(), holders.end(), fact.worker()), holders.end());
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.ref().job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.ref().attempt());
+  if (!status.ok()) return status;
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditCheckpoint(draft, fact.ref());
+  if (!checkpoint.ok()) return checkpoint.status();
+  if ((*checkpoint)->state() != v1::CHECKPOINT_STATE_WRITING ||
+      (*checkpoint)->durable_shards() != (*checkpoint)->world()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ref: the ", CheckpointText(fact.ref()), " has ", (*checkpoint)->durable_shards(), " of ",
+        (*checkpoint)->world(), " shards, or is committed already"));
+  }
+  (*checkpoint)->set_state(v1::CHECKPOINT_STATE_COMMITTED);
+  (*checkpoint)->set_committed_unix_ms(stamp.time_unix_ms);
+  (*job)->set_restarts_without_progress(0);
+  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  attempt.set_checkpoints(attempt.checkpoints() + 1);
+  AddCheckpointEvent(fact.ref(),
+                     absl::StrCat("committed: ", (*checkpoint)->world(), " shards, ",
+                                  (*checkpoint)->bytes(), " bytes"),
+                     stamp, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::CheckpointDamaged& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
+  if (!checkpoint.ok()) return checkpoint.status();
+  if ((*checkpoint)->state() == v1::CHECKPOINT_STATE_DAMAGED) return absl::OkStatus();
+  (*checkpoint)->set_state(v1::CHECKPOINT_STATE_DAMAGED);
+  (*checkpoint)->set_damage(fact.detail());
+  AddCheckpointEvent(fact.ref(), absl::StrCat("damaged: ", Clip(fact.detail(), kMaxClause)), stamp,
+                     draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::CheckpointPinSet& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
+  if (!checkpoint.ok()) return checkpoint.status();
+  if (fact.pin().empty()) return absl::InvalidArgumentError("pin: is empty");
+  auto& pins = *(*checkpoint)->mutable_pins();
+  const auto found = std::find(pins.begin(), pins.end(), fact.pin());
+  if (fact.pinned() && found == pins.end()) {
+    if (pins.size() >= kMaxPins) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("pins: ", pins.size(), " of the checkpoint; at most ", kMaxPins));
+    }
+    *pins.Add() = fact.pin();
+  } else if (!fact.pinned()) {
+    if (found == pins.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("pin: '", fact.pin(), "' does not pin the ", CheckpointText(fact.ref())));
+    }
+    pins.erase(found);
+  }
+  AddCheckpointEvent(fact.ref(),
+                     absl::StrCat(fact.pinned() ? "pinned by " : "unpinned by ", fact.pin()), stamp,
+                     draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::Checkpoint*> found = EditExisting(draft, fact.ref());
+  if (!found.ok()) return found.status();
+  const v1::Checkpoint& checkpoint = **found;
+  const std::string key = CheckpointKey(fact.ref());
+  const v1::JobRecord& job = *draft.jobs.Find(fact.ref().job());
+  std::string why;
+  if (!checkpoint.pins().empty()) {
+    why = absl::StrCat("is pinned by ", checkpoint.pins(0));
+  } else if (!IsFinished(job.state()) && draft.NewestGood(job.id()) == &checkpoint) {
+    why = "is what the job would restart from";
+  } else if (job.has_attempt() && job.attempt().has_resume() &&
+             CheckpointKey(job.attempt().resume()) == key) {
+    why = "is what the job's attempt began with";
+  } else if (draft.AnyForkOf(key)) {
+    why = "is what an unfinished fork began with";
+  }
+  for (const v1::CheckpointTask& task : checkpoint.tasks()) {
+    if (task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) why = "has a task under way";
+  }
+  if (!why.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ref: the ", CheckpointText(fact.ref()), " ", why));
+  }
+  for (const auto& [shard, unused] : draft.shards.WithPrefix(ShardPrefix(fact.ref()))) {
+    draft.shards.Erase(shard);
+  }
+  draft.checkpoints.Erase(key);
+  AddCheckpointEvent(
+      fact.ref(),
+      absl::StrCat("deleted", fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
+      stamp, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
+  if (!checkpoint.ok()) return checkpoint.status();
+  absl::Status status = CheckRange("task.kind", fact.task().kind(), v1::CHECKPOINT_TASK_KIND_VERIFY,
+                                   v1::CHECKPOINT_TASK_KIND_EXPORT);
+  if (!status.ok()) return status;
+  status = CheckRange("task.state", fact.task().state(), v1::CHECKPOINT_TASK_STATE_REQUESTED,
+                      v1::CHECKPOINT_TASK_STATE_FAILED);
+  if (!status.ok()) return status;
+  auto& tasks = *(*checkpoint)->mutable_tasks();
+  const int64_t latest = tasks.empty() ? 0 : tasks.rbegin()->number();
+  const bool is_export = fact.task().kind() == v1::CHECKPOINT_TASK_KIND_EXPORT;
+  if (fact.task().state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) {
+    if (fact.task().number() != latest + 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("task.number: ", fact.task().number(), "; the next is ", latest + 1));
+    }
+    if (is_export && (*checkpoint)->state() == v1::CHECKPOINT_STATE_DAMAGED) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is damaged"));
+    }
+    if (tasks.size() >= kMaxTasks) {
+      if (tasks.begin()->state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("tasks: ", tasks.size(), " of the checkpoint; at most ", kMaxTasks));
+      }
+      tasks.erase(tasks.begin());
+    }
+    *tasks.Add() = fact.task();
+    AddCheckpointEvent(fact.ref(),
+                       is_export
+                           ? absl::StrCat("export to ", fact.task().destination(), " asked for")
+                           : "verification asked for",
+                       stamp, draft);
+    return absl::OkStatus();
+  }
+  const auto task = std::find_if(tasks.begin(), tasks.end(), [&](const v1::CheckpointTask& t) {
+    return t.number() == fact.task().number();
+  });
+  if (task == tasks.end()) {
+    return absl::NotFoundError(absl::StrCat("task: there is no ", fact.task().number(), " of the ",
+                                            CheckpointText(fact.ref())));
+  }
+  if (task->state() != v1::CHECKPOINT_TASK_STATE_REQUESTED || task->kind() != fact.task().kind()) {
+    return absl::FailedPreconditionError(absl::StrCat("task: ", fact.task().number(), " of the ",
+                                                      CheckpointText(fact.ref()),
+                                                      " has ended already"));
+  }
+  *task = fact.task();
+  AddCheckpointEvent(
+      fact.ref(),
+      absl::StrCat(is_export ? "export " : "verification ",
+                   fact.task().state() == v1::CHECKPOINT_TASK_STATE_DONE ? "done" : "failed",
+                   fact.task().detail().empty() ? "" : ": ",
+                   Clip(fact.task().detail(), kMaxClause)),
+      stamp, draft);
+  return absl::OkStatus();
+}
+
+}  // namespace nibble::apply

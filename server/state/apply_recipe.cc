@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/apply.h"
+#include "server/state/bounds.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+#include "server/state/timeline_record.h"
+
+namespace nibble::apply {
+namespace {
+
+absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& job,
+                          const v1::TimelineRecord& timeline, const Draft& draft) {
+  const int before = timeline.revisions_size();
+  absl::Status status = CheckRange("kept", fact.kept(), 1, before);
+  if (!status.ok()) return status;
+  if (fact.revisions().empty()) return absl::InvalidArgumentError("revisions: there is none");
+  const v1::RecipeRevision& first = fact.revisions(0);
+  const int64_t latest = timeline.revisions(before - 1).number();
+  if (first.number() != latest + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("revision: ", first.number(), "; the next is ", latest + 1));
+  }
+  const int64_t earliest = draft.EarliestStep(job);
+  if (first.first_step() < earliest) {
+    return absl::InvalidArgumentError(absl::StrCat("first_step: ", first.first_step(),
+                                                   " lies in the past; allowed: ", earliest,
+                                                   " and later"));
+  }
+  for (int i = static_cast<int>(fact.kept()); i < before; ++i) {
+    if (timeline.revisions(i).first_step() <= first.first_step()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("kept: revision ", timeline.revisions(i).number(), " begins at step ",
+                       timeline.revisions(i).first_step(), ", not after step ", first.first_step(),
+                       ": it does not make way"));
+    }
+  }
+  for (const v1::RecipeRevision& revision : fact.revisions()) {
+    if (revision.confirmed()) {
+      return absl::InvalidArgumentError("revisions: a new one cannot be confirmed");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
+  absl::Status status = CheckRevised(fact, **job, *timeline, draft);
+  if (!status.ok()) return status;
+  RevisionMessages& revisions = *timeline->mutable_revisions();
+  const int kept = static_cast<int>(fact.kept());
+  revisions.DeleteSubrange(kept, revisions.size() - kept);
+  revisions.MergeFrom(fact.revisions());
+  status = CheckRevisions(revisions);
+  if (!status.ok()) return status;
+  const v1::RecipeRevision& first = fact.revisions(0);
+  AddEvent({.kind = v1::JOB_EVENT_KIND_RECIPE,
+            .text = absl::StrCat("revision ", first.number(), " accepted, to hold from step ",
+                                 first.first_step(), first.reason().empty() ? "" : ": ",
+                                 Clip(first.reason(), kMaxClause)),
+            .attempt = (*job)->attempt().number(),
+            .step = first.first_step(),
+            .revision = first.number()},
+           stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.attempt());
+  if (!status.ok()) return status;
+  status = CheckRange("first_step", fact.first_step(), 0, (*job)->shape().steps());
+  if (!status.ok()) return status;
+  v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
+  RevisionMessages& revisions = *timeline->mutable_revisions();
+  const auto revision =
+      std::find_if(revisions.begin(), revisions.end(),
+                   [&fact](const v1::RecipeRevision& r) { return r.number() == fact.revision(); });
+  if (revision == revisions.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
+  }
+  if (fact.first_step() < revision->first_step()) {
+    return absl::InvalidArgumentError(absl::StrCat("first_step: ", fact.first_step(),
+                                                   " is before that of revision ", fact.revision(),
+                                                   ", ", revision->first_step()));
+  }
+  timeline->set_in_force(fact.revision());
+  if (revision->confirmed()) return absl::OkStatus();
+  // An attempt that begins after a switch has not seen it: only a switch that it made is exact.
+  const int64_t resume = (*job)->attempt().resume().step();
+  const int64_t asked = revision->first_step();
+  if (fact.first_step() > resume && fact.first_step() > asked) {
+    // Made later than asked for. Revisions before it that no rank has run never held, and those
+    // after it cannot hold earlier.
+    for (auto other = revisions.begin(); other != revisions.end(); ++other) {
+      const bool never_held =
+          other < revision && !other->confirmed() && other->first_step() > resume;
+      if (never_held || other >= revision) {
+        other->set_first_step(std::max(other->first_step(), fact.first_step()));
+      }
+    }
+  }
+  revision->set_confirmed(true);
+  status = CheckRevisions(revisions);
+  if (!status.ok()) return status;
+  AddEvent(
+      {.kind = v1::JOB_EVENT_KIND_RECIPE,
+       .text = absl::StrCat(
+           "revision ", fact.revision(), " in force from step ", revision->first_step(),
+           asked == revision->first_step() ? "" : absl::StrCat(", asked for from step ", asked)),
+       .attempt = fact.attempt(),
+       .step = revision->first_step(),
+       .revision = fact.revision()},
+      stamp, **job, draft);
+  return absl::OkStatus();
+}
+
+}  // namespace nibble::apply

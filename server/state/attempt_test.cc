@@ -1,0 +1,239 @@
+// Attempts: fencing, restarts, back-off, exclusion.
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "server/state/limits.h"
+#include "server/state/testing.h"
+
+namespace nibble {
+namespace {
+
+using Code = absl::StatusCode;
+
+class AttemptTest : public testing::Test {
+ protected:
+  AttemptTest() {
+    cluster_.AddWorkers(4, 2);
+    job_ = cluster_.Submit();
+  }
+  const v1::JobRecord& Job() const { return cluster_.Job(job_); }
+  // Launches, runs, and fails on a worker of its own each time.
+  void FailOnce(const std::string& worker) {
+    cluster_.now_ms += kMaxBackoffMs;
+    ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+    ASSERT_EQ(cluster_.Report(job_, worker, v1::RANK_PHASE_FAILED, 5, 0, "rank 1: NaN"),
+              absl::OkStatus());
+  }
+
+  TestCluster cluster_;
+  std::string job_;
+};
+
+TEST_F(AttemptTest, AReportFromAnOldAttemptIsRefusedNamingBothNumbers) {
+  FailOnce("w1");
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  const absl::Status status = cluster_.Report(job_, "w1", v1::RANK_PHASE_SUCCEEDED, 1000, 1);
+  EXPECT_EQ(status.code(), Code::kAborted);
+  EXPECT_TRUE(absl::StrContains(status.message(), "1 of train-1 is over")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "2")) << status;
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(AttemptTest, AReportFromAnAttemptThatNeverWasIsRefused) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  EXPECT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_PAUSED, 0, 2).code(), Code::kAborted);
+}
+
+TEST_F(AttemptTest, LateShardFromOldAttemptIsRefused) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_EQ(cluster_.Shard(job_, 10, rank), absl::OkStatus());
+  }
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED), absl::OkStatus());
+  EXPECT_TRUE(cluster_.state().CheckpointsOf(job_).empty());
+  const absl::Status late = cluster_.Shard(job_, 10, 3, 1);
+  EXPECT_EQ(late.code(), Code::kAborted);
+  EXPECT_TRUE(absl::StrContains(late.message(), "attempt: 1")) << late;
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  EXPECT_EQ(cluster_.Shard(job_, 10, 3, 1).code(), Code::kAborted);
+  EXPECT_EQ(cluster_.state().NewestGood(job_), nullptr);
+}
+
+TEST_F(AttemptTest, NumbersGrowAndAreNeverUsedAgain) {
+  for (int64_t number = 1; number <= 3; ++number) {
+    cluster_.now_ms += kMaxBackoffMs;
+    ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+    EXPECT_EQ(Job().attempt().number(), number);
+    ASSERT_EQ(cluster_.Run(DecidePreempt(cluster_.state(), job_, "room", 0, cluster_.caller())),
+              absl::OkStatus());
+    ASSERT_EQ(cluster_.Run(DecideStopDeadline(cluster_.state(), job_, cluster_.caller())),
+              absl::OkStatus());
+    EXPECT_EQ(Job().state(), v1::JOB_STATE_QUEUED);
+  }
+}
+
+TEST_F(AttemptTest, AJobIsGivenUpAfterTooManyFailuresWithoutACheckpoint) {
+  for (const char* worker : {"w1", "w2", "w1"}) {
+    FailOnce(worker);
+    EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  }
+  FailOnce("w2");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job().state_reason(),
+            "given up after 4 failures in a row without a new checkpoint; the last: ranks on w2 "
+            "failed: rank 1: NaN");
+}
+
+TEST_F(AttemptTest, ANewCheckpointSetsTheCountBack) {
+  FailOnce("w1");
+  FailOnce("w2");
+  EXPECT_EQ(Job().restarts_without_progress(), 2);
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 7), absl::OkStatus());
+  EXPECT_EQ(Job().restarts_without_progress(), 0);
+}
+
+TEST_F(AttemptTest, BackOffDoublesUpToItsBoundAndIsVisible) {
+  v1::RestartPolicy policy;
+  policy.set_initial_backoff_ms(100);
+  policy.set_max_backoff_ms(350);
+  EXPECT_EQ(BackoffMs(policy, 1), 100);
+  EXPECT_EQ(BackoffMs(policy, 2), 200);
+  EXPECT_EQ(BackoffMs(policy, 3), 350);
+  EXPECT_EQ(BackoffMs(policy, 1'000'000), 350);
+  FailOnce("w1");
+  EXPECT_EQ(Job().not_before_unix_ms(), cluster_.now_ms + 5000);
+  EXPECT_EQ(cluster_.Launch(job_).code(), Code::kFailedPrecondition);
+  cluster_.now_ms += 5000;
+  EXPECT_EQ(cluster_.Launch(job_), absl::OkStatus());
+}
+
+TEST_F(AttemptTest, AWorkerThatEndsTwoAttemptsIsExcludedAndFlagged) {
+  FailOnce("w1");
+  EXPECT_FALSE(Job().blames(0).excluded());
+  FailOnce("w1");
+  EXPECT_TRUE(Job().blames(0).excluded());
+  EXPECT_EQ(cluster_.state().FindWorker("w1")->flags_size(), 1);
+  const absl::Status status =
+      cluster_.Run(DecideLaunch(cluster_.state(), job_, {{"w1", {0, 1}}, {"w2", {0, 1}}},
+                                std::nullopt, "", {"ann", cluster_.now_ms + kMaxBackoffMs}));
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "worker w1 is excluded")) << status;
+  const std::string other = cluster_.Submit(2);
+  EXPECT_EQ(cluster_.Launch(other), absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(other).attempt().placements(0).worker(), "w1");
+}
+
+TEST_F(AttemptTest, ALostWorkerEndsItsAttempts) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Run(DecideWorkerLost(cluster_.state(), "w2", 1, "no report for 10 s",
+                                          cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(Job().recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_LOST);
+  EXPECT_FALSE(cluster_.state().FindWorker("w2")->present());
+}
+
+TEST_F(AttemptTest, ANewIncarnationEndsWhatReliedOnTheOldOne) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Register("w1", 2, 2), absl::OkStatus());
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  const absl::Status old = cluster_.Register("w1", 1, 2);
+  EXPECT_EQ(old.code(), Code::kAborted);
+  EXPECT_TRUE(absl::StrContains(old.message(), "1 of worker w1 is over; the current one is 2"));
+}
+
+TEST_F(AttemptTest, TheSameWorkerAgainChangesNothing) {
+  const int64_t before = cluster_.state().sequence();
+  ASSERT_EQ(cluster_.Register("w1", 1, 2), absl::OkStatus());
+  EXPECT_EQ(cluster_.state().sequence(), before);
+}
+
+TEST_F(AttemptTest, AReportThatIsNoNewsIsNotJournalled) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  const int64_t before = cluster_.state().sequence();
+  for (int64_t step = 1; step < 100; ++step) {
+    ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_RUNNING, step), absl::OkStatus());
+  }
+  EXPECT_EQ(cluster_.state().sequence(), before);
+}
+
+TEST_F(AttemptTest, ASlotIsNeverGivenTwice) {
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  const std::string other = cluster_.Submit(2);
+  const absl::Status status = cluster_.Run(DecideLaunch(
+      cluster_.state(), other, {{"w3", {0}}, {"w1", {1}}}, std::nullopt, "", cluster_.caller()));
+  EXPECT_EQ(status, absl::FailedPreconditionError("placements: slot 1 of worker w1 is in use"));
+}
+
+TEST_F(AttemptTest, AGangIsNeverSplitOrOfAWorldThatIsNotAllowed) {
+  const auto launch = [this](const std::vector<SlotChoice>& slots) {
+    return cluster_
+        .Run(DecideLaunch(cluster_.state(), job_, slots, std::nullopt, "", cluster_.caller()))
+        .code();
+  };
+  EXPECT_EQ(launch({{"w1", {0, 1}}, {"w2", {0}}}), Code::kInvalidArgument);
+  EXPECT_EQ(launch({{"w1", {0, 2}}, {"w2", {0, 1}}}), Code::kInvalidArgument);
+  EXPECT_EQ(launch({{"w1", {0}}, {"w2", {0, 1}}, {"w1", {1}}}), Code::kInvalidArgument);
+  EXPECT_EQ(launch({{"w9", {0, 1, 2, 3}}}), Code::kNotFound);
+}
+
+TEST_F(AttemptTest, TheWholeGangRestartsFromTheNewestCheckpointThatCanBeLoaded) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  v1::VerifyCheckpointRequest verify;
+  verify.set_request_id(cluster_.Id());
+  verify.mutable_ref()->set_job(job_);
+  verify.mutable_ref()->set_step(20);
+  const auto task = cluster_.Do<v1::VerifyCheckpointResponse>(verify);
+  ASSERT_EQ(task.status(), absl::OkStatus());
+  v1::TaskReport report;
+  *report.mutable_ref() = task->ref();
+  report.set_task(task->task());
+  report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
+  report.set_damaged(true);
+  report.set_detail("chunk 3 of blocks.0.mlp.up.weight");
+  ASSERT_EQ(cluster_.Run(DecideTaskReport(cluster_.state(), "w1", report, cluster_.caller())),
+            absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED), absl::OkStatus());
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  EXPECT_EQ(Job().attempt().resume().step(), 10);
+}
+
+TEST_F(AttemptTest, NoAttemptBeginsAtStepZeroWhereThereIsACheckpoint) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  ASSERT_EQ(cluster_.Run(DecideWorkerLost(cluster_.state(), "w1", 1, "silent", cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_TRUE(LoadableCheckpoints(cluster_.state(), Job()).empty());
+  cluster_.now_ms += kMaxBackoffMs;
+  const absl::Status status = cluster_.Launch(job_);
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "at step 10 (attempt 1)")) << status;
+  ASSERT_EQ(cluster_.Register("w1", 2, 2), absl::OkStatus());
+  EXPECT_EQ(cluster_.Launch(job_), absl::OkStatus());
+}
+
+TEST_F(AttemptTest, AWatchdogNamesTheOutcome) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(
+      cluster_.Run(DecideAttemptFailed(cluster_.state(), job_, 1, v1::ATTEMPT_OUTCOME_HUNG, "w2",
+                                       "rank 2 waits in all-reduce", cluster_.caller())),
+      absl::OkStatus());
+  EXPECT_EQ(Job().recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_HUNG);
+  EXPECT_EQ(Job().blames(0).worker(), "w2");
+  EXPECT_EQ(cluster_
+                .Run(DecideAttemptFailed(cluster_.state(), job_, 1, v1::ATTEMPT_OUTCOME_HUNG, "w2",
+                                         "again", cluster_.caller()))
+                .code(),
+            Code::kAborted);
+}
+
+}  // namespace
+}  // namespace nibble

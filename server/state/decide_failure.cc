@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/bounds.h"
+#include "server/state/decide_gang.h"
+#include "server/state/decide_tools.h"
+#include "server/state/job_machine.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+// Attempts of this job that the worker has ended so far.
+int32_t FailuresOf(const v1::JobRecord& job, const std::string& worker) {
+  for (const v1::WorkerBlame& blame : job.blames()) {
+    if (blame.worker() == worker) return blame.failures();
+  }
+  return 0;
+}
+
+void Blame(const v1::JobRecord& job, const std::string& worker, const std::string& reason,
+           v1::Update& update) {
+  const int32_t failures = FailuresOf(job, worker) + 1;
+  v1::WorkerBlamed& blamed = *update.add_facts()->mutable_worker_blamed();
+  blamed.set_job(job.id());
+  blamed.set_worker(worker);
+  blamed.set_reason(OneLine(reason));
+  if (failures < kFailuresUntilExcluded) return;
+  blamed.set_excluded(true);
+  v1::WorkerFlagged& flagged = *update.add_facts()->mutable_worker_flagged();
+  flagged.set_worker(worker);
+  flagged.set_flag(
+      OneLine(absl::StrCat("ended ", failures, " attempts of ", job.id(), "; the last: ", reason)));
+}
+
+// Where the job goes whose attempt has just failed.
+void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const std::string& reason,
+                      v1::Update& update) {
+  if (job.goal() == v1::JOB_GOAL_CANCEL) {
+    decide::Move(job.id(), job.state(), v1::JOB_STATE_CANCELLED,
+                 absl::StrCat("cancelled; its attempt ended before its last checkpoint: ", reason),
+                 update);
+    return;
+  }
+  if (job.state() == v1::JOB_STATE_PAUSED) {
+    if (job.goal() == v1::JOB_GOAL_RUN) {
+      decide::Move(job.id(), job.state(), v1::JOB_STATE_QUEUED,
+                   absl::StrCat("its attempt failed before it went on: ", reason), update);
+    }
+    return;
+  }
+  if (failures > job.restart_policy().max_without_progress()) {
+    decide::Move(
+        job.id(), job.state(), v1::JOB_STATE_FAILED,
+        absl::StrCat("given up after ", failures, failures == 1 ? " failure" : " failures in a row",
+                     " without a new checkpoint; the last: ", reason),
+        update);
+    return;
+  }
+  v1::JobState at = job.state();
+  if (at == v1::JOB_STATE_PREEMPTED) {
+    decide::Move(job.id(), at, v1::JOB_STATE_QUEUED,
+                 absl::StrCat("its attempt failed while it was preempted: ", reason), update);
+    at = v1::JOB_STATE_QUEUED;
+  } else if (at != v1::JOB_STATE_RECOVERING) {
+    decide::Move(job.id(), at, v1::JOB_STATE_RECOVERING, reason, update);
+    at = v1::JOB_STATE_RECOVERING;
+  }
+  if (job.goal() == v1::JOB_GOAL_PAUSE) {
+    decide::Move(job.id(), at, v1::JOB_STATE_PAUSED, "paused without ranks", update);
+  }
+}
+
+}  // namespace
+
+int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures) {
+  int64_t backoff = policy.initial_backoff_ms();
+  for (int32_t i = 1; i < failures && backoff < policy.max_backoff_ms() && backoff > 0; ++i) {
+    backoff *= 2;
+  }
+  return std::min(backoff, policy.max_backoff_ms());
+}
+
+namespace decide {
+
+void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome outcome,
+                const std::string& blamed, const std::string& reason, v1::Update& update) {
+  const int32_t failures = job.restarts_without_progress() + 1;
+  End(job, outcome, reason, update);
+  v1::AttemptEnded& ended = *update.mutable_facts()->rbegin()->mutable_attempt_ended();
+  ended.set_counts_as_failure(true);
+  ended.set_not_before_unix_ms(update.time_unix_ms() + BackoffMs(job.restart_policy(), failures));
+  if (!blamed.empty() && state.FindWorker(blamed) != nullptr) Blame(job, blamed, reason, update);
+  MoveAfterFailure(job, failures, reason, update);
+}
+
+}  // namespace decide
+
+MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int64_t attempt,
+                                v1::AttemptOutcome outcome, const std::string& worker,
+                                const std::string& reason, const Caller& caller) {
+  const absl::StatusOr<const v1::JobRecord*> found = decide::FindUnfinished(state, job);
+  if (!found.ok()) return found.status();
+  if (!(*found)->has_attempt() || (*found)->attempt().number() != attempt) {
+    return absl::AbortedError(absl::StrCat("attempt: ", attempt, " of ", job,
+                                           " is over; the latest is ", (*found)->last_attempt()));
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  decide::AddFailure(state, **found, outcome, worker, reason, update);
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int64_t incarnation,
+                             const std::string& reason, const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  for (const std::string& job : state.index().GangsOn(worker)) {
+    decide::AddFailure(state, *state.FindJob(job), v1::ATTEMPT_OUTCOME_LOST, worker,
+                       absl::StrCat("worker ", worker, " is lost: ", reason), update);
+  }
+  v1::WorkerLost& lost = *update.add_facts()->mutable_worker_lost();
+  lost.set_worker(worker);
+  lost.set_incarnation(incarnation);
+  lost.set_reason(OneLine(reason));
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identity,
+                           const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  const v1::WorkerRecord* const known = state.FindWorker(identity.name());
+  if (known != nullptr && known->present() &&
+      known->identity().SerializeAsString() == identity.SerializeAsString()) {
+    return std::nullopt;
+  }
+  if (known != nullptr && identity.incarnation() > known->identity().incarnation()) {
+    for (const std::string& job : state.index().GangsOn(identity.name())) {
+      decide::AddFailure(state, *state.FindJob(job), v1::ATTEMPT_OUTCOME_LOST, identity.name(),
+                         absl::StrCat("worker ", identity.name(), " was started anew"), update);
+    }
+  }
+  *update.add_facts()->mutable_worker_registered()->mutable_identity() = identity;
+  return decide::Checked(state, std::move(update));
+}
+
+}  // namespace nibble

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
+#include "model/outline.h"
+#include "recipe/diff.h"
+#include "recipe/timeline.h"
+#include "server/state/decide.h"
+#include "server/state/decide_tools.h"
+#include "server/state/limits.h"
+#include "server/state/timeline_record.h"
+
+namespace nibble {
+namespace {
+
+// A change of one job's timeline, from reading what there is to the fact.
+class Revising {
+ public:
+  static absl::StatusOr<Revising> Begin(const State& state, const std::string& id,
+                                        const std::string& at, const LiveProgress& live) {
+    const absl::StatusOr<const v1::JobRecord*> job = decide::FindUnfinished(state, id);
+    if (!job.ok()) return job.status();
+    const v1::TimelineRecord& record = *state.FindTimeline(id);
+    absl::StatusOr<Timeline> timeline = ToTimeline(record.revisions());
+    if (!timeline.ok()) return timeline.status();
+    absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(id)->spec_yaml());
+    if (!spec.ok()) return spec.status();
+    const absl::StatusOr<EffectiveAt> when = ParseEffectiveAt(at.empty() ? "now" : at);
+    if (!when.ok()) return when.status();
+    Revising revising(**job, record, *std::move(timeline), *std::move(spec));
+    revising.next_step_ = state.EarliestStep(**job);
+    if ((*job)->has_attempt() && live.attempt == (*job)->attempt().number()) {
+      revising.next_step_ = std::max(revising.next_step_, live.next_step);
+    }
+    const v1::JobShape& shape = (*job)->shape();
+    const absl::StatusOr<int64_t> step =
+        ResolveStep(*when, {.steps = shape.steps(),
+                            .tokens_per_step = shape.tokens_per_step(),
+                            .decay_first_step = shape.decay_first_step(),
+                            .next_step = std::min(revising.next_step_, shape.steps())});
+    if (!step.ok()) return step.status();
+    revising.first_step_ = *step;
+    return revising;
+  }
+
+  Timeline& timeline() { return timeline_; }
+  int64_t first_step() const { return first_step_; }
+  int64_t next_step() const { return next_step_; }
+
+  // Checks what has become of the timeline, adds the fact, and says what differs at the first step.
+  template <class Response>
+  absl::Status End(v1::Update& update, Response& response) const {
+    const int kept = CommonRevisions(record_.revisions(), timeline_);
+    absl::Status status = CheckTimeline(timeline_, kept, spec_);
+    if (!status.ok()) return status;
+    v1::RecipeRevised& revised = *update.add_facts()->mutable_recipe_revised();
+    revised.set_job(job_.id());
+    revised.set_kept(kept);
+    for (size_t i = static_cast<size_t>(kept); i < timeline_.revisions().size(); ++i) {
+      *revised.add_revisions() = ToMessage(timeline_.revisions()[i]);
+    }
+    return AddDifferences(*response.mutable_differences());
+  }
+
+ private:
+  Revising(const v1::JobRecord& job, const v1::TimelineRecord& record, Timeline timeline,
+           JobSpec spec)
+      : job_(job), record_(record), timeline_(std::move(timeline)), spec_(std::move(spec)) {}
+
+  absl::Status AddDifferences(
+      google::protobuf::RepeatedPtrField<v1::RecipeDifference>& differences) const {
+    const v1::RecipeRevision* before = &record_.revisions(0);
+    for (const v1::RecipeRevision& revision : record_.revisions()) {
+      if (revision.first_step() <= first_step_) before = &revision;
+    }
+    const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
+    if (!outline.ok()) return outline.status();
+    const absl::StatusOr<ResolvedRecipe> from = Resolve(FromMessage(before->recipe()), *outline, 0);
+    if (!from.ok()) return from.status();
+    const absl::StatusOr<ResolvedRecipe> to =
+        Resolve(timeline_.At(first_step_).recipe, *outline, 0);
+    if (!to.ok()) return to.status();
+    const absl::StatusOr<RecipeDiff> diff = Diff(*from, *to, *outline);
+    if (!diff.ok()) return diff.status();
+    for (const RecipeChangeGroup& group : diff->groups) {
+      v1::RecipeDifference& difference = *differences.Add();
+      difference.set_field(group.field);
+      difference.set_from(group.from);
+      difference.set_to(group.to);
+      for (const int64_t layer : group.layers) {
+        difference.add_layers(outline->linears[static_cast<size_t>(layer)].name);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::JobRecord& job_;
+  const v1::TimelineRecord& record_;
+  Timeline timeline_;
+  JobSpec spec_;
+  int64_t next_step_ = 0;
+  int64_t first_step_ = 0;
+};
+
+absl::Status CheckExpected(int64_t expected) {
+  if (expected >= -1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected_revision: ", expected, "; allowed: -1 and more"));
+}
+
+}  // namespace
+
+absl::StatusOr<Decision<v1::SetRecipeResponse>> Decide(const State& state,
+                                                       const v1::SetRecipeRequest& request,
+                                                       const Caller& caller,
+                                                       const LiveProgress& live) {
+  return decide::Once<v1::SetRecipeResponse>(
+      state, request, caller, [&](v1::Update& update, v1::SetRecipeResponse& response) {
+        absl::Status status = CheckExpected(request.expected_revision());
+        if (!status.ok()) return status;
+        absl::StatusOr<Revising> revising =
+            Revising::Begin(state, request.job(), request.at(), live);
+        if (!revising.ok()) return revising.status();
+        const absl::StatusOr<int64_t> number = revising->timeline().Append(
+            request.expected_revision(), FromMessage(request.change()), revising->first_step(),
+            revising->next_step(), caller.author, update.time_unix_ms(), request.reason());
+        if (!number.ok()) return number.status();
+        response.set_revision(*number);
+        response.set_first_step(revising->first_step());
+        response.set_latest_revision(revising->timeline().latest());
+        return revising->End(update, response);
+      });
+}
+
+absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
+    const State& state, const v1::RollbackRecipeRequest& request, const Caller& caller,
+    const LiveProgress& live) {
+  return decide::Once<v1::RollbackRecipeResponse>(
+      state, request, caller, [&](v1::Update& update, v1::RollbackRecipeResponse& response) {
+        absl::Status status = CheckExpected(request.expected_revision());
+        if (!status.ok()) return status;
+        absl::StatusOr<Revising> revising =
+            Revising::Begin(state, request.job(), request.at(), live);
+        if (!revising.ok()) return revising.status();
+        const absl::StatusOr<int64_t> number = revising->timeline().Restore(
+            request.expected_revision(), request.revision(), revising->first_step(),
+            revising->next_step(), caller.author, update.time_unix_ms(), request.reason());
+        if (!number.ok()) return number.status();
+        response.set_revision(*number);
+        response.set_first_step(revising->first_step());
+        return revising->End(update, response);
+      });
+}
+
+}  // namespace nibble

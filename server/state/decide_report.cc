@@ -1,0 +1,262 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/state/bounds.h"
+#include "server/state/decide_gang.h"
+#include "server/state/decide_tools.h"
+#include "server/state/find_checkpoint.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+constexpr char kAllRanksRun[] = "every rank runs";
+
+// Where the ranks of an attempt are, one worker's phase replaced by what it now says.
+struct PhaseCount {
+  int all = 0;
+  int assigned = 0;
+  int running = 0;
+  int paused = 0;
+  int stopped = 0;
+  int succeeded = 0;
+};
+
+PhaseCount Count(const v1::Attempt& attempt, const std::string& worker, v1::RankPhase phase) {
+  PhaseCount count;
+  for (const v1::Placement& placement : attempt.placements()) {
+    ++count.all;
+    switch (placement.worker() == worker ? phase : placement.phase()) {
+      case v1::RANK_PHASE_ASSIGNED:
+        ++count.assigned;
+        break;
+      case v1::RANK_PHASE_RUNNING:
+        ++count.running;
+        break;
+      case v1::RANK_PHASE_PAUSED:
+        ++count.paused;
+        break;
+      case v1::RANK_PHASE_STOPPED:
+        ++count.stopped;
+        break;
+      case v1::RANK_PHASE_SUCCEEDED:
+        ++count.succeeded;
+        break;
+      default:
+        break;
+    }
+  }
+  return count;
+}
+
+absl::StatusOr<const v1::Placement*> FindPlacement(const v1::JobRecord& job,
+                                                   const std::string& worker, int64_t incarnation,
+                                                   int64_t attempt) {
+  if (!job.has_attempt() || job.attempt().number() != attempt) {
+    return absl::AbortedError(absl::StrCat(
+        "attempt: ", attempt, " of ", job.id(),
+        attempt > job.last_attempt() ? " was never launched; the latest is "
+                                     : " is over; the latest is ",
+        job.last_attempt(), job.has_attempt() ? ", which lives" : ", which is over, too"));
+  }
+  for (const v1::Placement& placement : job.attempt().placements()) {
+    if (placement.worker() != worker) continue;
+    if (placement.incarnation() == incarnation) return &placement;
+    return absl::AbortedError(absl::StrCat("incarnation: ", incarnation, " of worker ", worker,
+                                           " has no ranks of ", job.id(), "; incarnation ",
+                                           placement.incarnation(), " has"));
+  }
+  return absl::NotFoundError(absl::StrCat("worker: attempt ", attempt, " of ", job.id(),
+                                          " has no ranks on '", worker, "'"));
+}
+
+// Revisions that the attempt has run under and that the state does not know of yet.
+void AddConfirmations(const State& state, const v1::GangReport& report, v1::Update& update) {
+  const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
+  std::map<int64_t, bool> confirmed;
+  for (const v1::RecipeRevision& revision : timeline.revisions()) {
+    confirmed[revision.number()] = revision.confirmed();
+  }
+  const int last = report.revisions_size() - 1;
+  for (int i = 0; i <= last; ++i) {
+    const v1::RevisionStart& start = report.revisions(i);
+    const auto known = confirmed.find(start.revision());
+    // A revision that made way while ranks switched to it: those that took its place follow.
+    if (known == confirmed.end()) continue;
+    const bool news = !known->second || (i == last && start.revision() != timeline.in_force());
+    if (!news) continue;
+    v1::RevisionConfirmed& fact = *update.add_facts()->mutable_revision_confirmed();
+    fact.set_job(report.job());
+    fact.set_attempt(report.attempt());
+    fact.set_revision(start.revision());
+    fact.set_first_step(start.first_step());
+  }
+}
+
+// The job's moves that follow from where its ranks are.
+void AddConsequences(const v1::JobRecord& job, const PhaseCount& count, int64_t step,
+                     v1::Update& update) {
+  v1::JobState at = job.state();
+  const auto move = [&](v1::JobState to, const std::string& reason) {
+    decide::Move(job.id(), at, to, reason, update);
+    at = to;
+  };
+  if (count.assigned > 0) return;
+  if (count.stopped > 0 && count.stopped + count.succeeded == count.all) {
+    decide::AddStop(job, absl::StrCat("stopped as told before step ", step), update);
+    return;
+  }
+  if (at == v1::JOB_STATE_STARTING || at == v1::JOB_STATE_RECOVERING) {
+    move(v1::JOB_STATE_RUNNING, kAllRanksRun);
+  }
+  if (count.succeeded == count.all) {
+    if (at == v1::JOB_STATE_PAUSED) move(v1::JOB_STATE_RUNNING, "went on to the last step");
+    decide::End(job, v1::ATTEMPT_OUTCOME_SUCCEEDED, "every step is done", update);
+    move(v1::JOB_STATE_SUCCEEDED, "every step is done");
+  } else if (count.paused == count.all) {
+    if (at == v1::JOB_STATE_RUNNING && job.goal() == v1::JOB_GOAL_PAUSE) {
+      move(v1::JOB_STATE_PAUSED, absl::StrCat("stands before step ", step));
+    }
+  } else if (count.running == count.all) {
+    if (at == v1::JOB_STATE_PAUSED && job.goal() != v1::JOB_GOAL_PAUSE) {
+      move(v1::JOB_STATE_RUNNING, absl::StrCat("goes on with step ", step));
+    }
+  }
+}
+
+}  // namespace
+
+MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int64_t incarnation,
+                             const v1::GangReport& report, const Caller& caller) {
+  absl::Status status = CheckBounds(report);
+  if (!status.ok()) return status;
+  const v1::JobRecord* const job = state.FindJob(report.job());
+  if (job == nullptr) {
+    return absl::NotFoundError(absl::StrCat("job: there is no '", report.job(), "'"));
+  }
+  const absl::StatusOr<const v1::Placement*> placement =
+      FindPlacement(*job, worker, incarnation, report.attempt());
+  if (!placement.ok()) return placement.status();
+  v1::Update update = decide::NextUpdate(state, caller);
+  AddConfirmations(state, report, update);
+  // What is not news needs no update: reports come every second.
+  if (report.phase() == (*placement)->phase()) return decide::Checked(state, std::move(update));
+  v1::RanksMoved& moved = *update.add_facts()->mutable_ranks_moved();
+  moved.set_job(report.job());
+  moved.set_attempt(report.attempt());
+  moved.set_worker(worker);
+  moved.set_phase(report.phase());
+  moved.set_step(report.next_step());
+  moved.set_detail(report.detail());
+  const bool told = job->attempt().stopping();
+  if (report.phase() == v1::RANK_PHASE_FAILED ||
+      (report.phase() == v1::RANK_PHASE_STOPPED && !told)) {
+    const std::string what = report.phase() == v1::RANK_PHASE_FAILED
+                                 ? absl::StrCat("ranks on ", worker, " failed")
+                                 : absl::StrCat("ranks on ", worker, " stopped untold");
+    decide::AddFailure(state, *job, v1::ATTEMPT_OUTCOME_FAILED, worker,
+                       absl::StrCat(what, report.detail().empty() ? "" : ": ", report.detail()),
+                       update);
+  } else {
+    AddConsequences(*job, Count(job->attempt(), worker, report.phase()), report.next_step(),
+                    update);
+  }
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
+                              const v1::ShardReport& report, const Caller& caller) {
+  absl::Status status = CheckBounds(report);
+  if (!status.ok()) return status;
+  v1::Update update = decide::NextUpdate(state, caller);
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
+  const v1::CheckpointShard* const known = state.FindShard(report.ref(), report.rank());
+  const auto holds = [&] {
+    return std::find(known->holders().begin(), known->holders().end(), worker) !=
+           known->holders().end();
+  };
+  const bool same = known != nullptr && known->manifest_crc32c() == report.manifest_crc32c() &&
+                    known->bytes() == report.bytes();
+  if (same && holds()) return std::nullopt;
+  if (same && checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
+    v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
+    *holder.mutable_ref() = report.ref();
+    holder.set_rank(report.rank());
+    holder.set_worker(worker);
+    holder.set_held(true);
+    return decide::Checked(state, std::move(update));
+  }
+  v1::ShardStored& stored = *update.add_facts()->mutable_shard_stored();
+  *stored.mutable_ref() = report.ref();
+  stored.set_rank(report.rank());
+  stored.set_world(report.world());
+  stored.set_bytes(report.bytes());
+  stored.set_manifest_crc32c(report.manifest_crc32c());
+  stored.set_worker(worker);
+  const int32_t durable = checkpoint == nullptr ? 0 : checkpoint->durable_shards();
+  if (known == nullptr && durable + 1 == report.world()) {
+    *update.add_facts()->mutable_checkpoint_committed()->mutable_ref() = report.ref();
+  }
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
+                                 const std::vector<v1::ShardReport>& shards, const Caller& caller) {
+  std::set<std::string> there;
+  for (const v1::ShardReport& shard : shards) there.insert(ShardKey(shard.ref(), shard.rank()));
+  v1::Update update = decide::NextUpdate(state, caller);
+  if (state.index().ShardsOn(worker) == 0) return std::nullopt;
+  for (const auto& [key, checkpoint] : state.tables().checkpoints) {
+    if (checkpoint->state() == v1::CHECKPOINT_STATE_WRITING) continue;
+    for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
+      const bool listed = std::find(shard->holders().begin(), shard->holders().end(), worker) !=
+                          shard->holders().end();
+      if (!listed || there.contains(ShardKey(checkpoint->ref(), shard->rank()))) continue;
+      v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
+      *holder.mutable_ref() = checkpoint->ref();
+      holder.set_rank(shard->rank());
+      holder.set_worker(worker);
+      if (update.facts_size() == kMaxFacts) return decide::Checked(state, std::move(update));
+    }
+  }
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
+                             const v1::TaskReport& report, const Caller& caller) {
+  absl::Status status = CheckBounds(report);
+  if (!status.ok()) return status;
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
+  if (checkpoint == nullptr) {
+    return absl::NotFoundError(absl::StrCat("ref: there is no ", CheckpointText(report.ref())));
+  }
+  for (const v1::CheckpointTask& task : checkpoint->tasks()) {
+    if (task.number() != report.task()) continue;
+    // Said again: the first end stands.
+    if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) return std::nullopt;
+    v1::Update update = decide::NextUpdate(state, caller);
+    v1::CheckpointTaskSet& set = *update.add_facts()->mutable_checkpoint_task_set();
+    *set.mutable_ref() = report.ref();
+    *set.mutable_task() = task;
+    set.mutable_task()->set_state(report.state());
+    set.mutable_task()->set_worker(worker);
+    set.mutable_task()->set_detail(report.detail());
+    set.mutable_task()->set_ended_unix_ms(update.time_unix_ms());
+    if (report.damaged()) {
+      v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
+      *damaged.mutable_ref() = report.ref();
+      damaged.set_detail(report.detail());
+    }
+    return decide::Checked(state, std::move(update));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("task: there is no ", report.task(), " of the ", CheckpointText(report.ref())));
+}
+
+}  // namespace nibble

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
+#include "model/outline.h"
+#include "recipe/recipe.h"
+#include "server/state/bounds.h"
+#include "server/state/decide.h"
+#include "server/state/decide_tools.h"
+#include "server/state/find_checkpoint.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+#include "server/state/timeline_record.h"
+
+namespace nibble {
+namespace {
+
+constexpr int32_t kDefaultRestarts = 3;
+constexpr int64_t kDefaultBackoffMs = 5'000;
+constexpr int64_t kDefaultMaxBackoffMs = 300'000;
+
+v1::Device DeviceOf(JobDevice device) {
+  switch (device) {
+    case JobDevice::kCpu:
+      return v1::DEVICE_CPU;
+  }
+  return v1::DEVICE_UNSPECIFIED;
+}
+
+absl::StatusOr<v1::JobShape> ShapeOf(const JobSpec& spec) {
+  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
+  if (!outline.ok()) return outline.status();
+  const ScheduleFacts schedule = MakeScheduleFacts(spec);
+  v1::JobShape shape;
+  shape.set_model(Clip(spec.model.name, kMaxNameBytes));
+  shape.set_parameters(outline->parameters());
+  shape.set_ranks(static_cast<int32_t>(spec.resources.ranks));
+  shape.set_device(DeviceOf(spec.resources.device));
+  shape.set_steps(schedule.steps);
+  shape.set_tokens_per_step(schedule.tokens_per_step);
+  shape.set_decay_first_step(schedule.decay_first_step);
+  return shape;
+}
+
+// Where and when with every field set. World sizes have to share a step's sequences evenly.
+absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const JobSpec& spec) {
+  if (scheduling.queue().empty()) scheduling.set_queue("default");
+  if (scheduling.allowed_ranks().empty()) {
+    scheduling.add_allowed_ranks(static_cast<int32_t>(spec.resources.ranks));
+  }
+  for (const int32_t ranks : scheduling.allowed_ranks()) {
+    const int64_t least = std::max<int64_t>(1, spec.training.micro_batch);
+    if (ranks < 1 || spec.training.batch % ranks != 0 ||
+        (spec.training.batch / ranks) % least != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scheduling.allowed_ranks: ", ranks, " does not share a batch of ",
+                       spec.training.batch, " evenly, in micro-batches of ", least));
+    }
+  }
+  return scheduling;
+}
+
+v1::RestartPolicy DefaultPolicy() {
+  v1::RestartPolicy policy;
+  policy.set_max_without_progress(kDefaultRestarts);
+  policy.set_initial_backoff_ms(kDefaultBackoffMs);
+  policy.set_max_backoff_ms(kDefaultMaxBackoffMs);
+  return policy;
+}
+
+v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, v1::Update& update) {
+  const int64_t number = FindIn(state.tables().cluster, kOnlyKey)->next_job_number();
+  v1::JobSubmitted& submitted = *update.add_facts()->mutable_job_submitted();
+  submitted.set_job(absl::StrCat(name, "-", number));
+  submitted.set_number(number);
+  submitted.set_name(name);
+  return submitted;
+}
+
+// A dry run has no entity to show: the answer says itself what would be.
+void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job) {
+  job.set_id(submitted.job());
+  job.set_name(submitted.name());
+  job.set_owner(caller.author);
+  *job.mutable_scheduling() = submitted.scheduling();
+  *job.mutable_restart_policy() = submitted.restart_policy();
+  *job.mutable_shape() = submitted.shape();
+  if (submitted.has_origin()) *job.mutable_origin() = submitted.origin();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_goal(v1::JOB_GOAL_RUN);
+  job.set_latest_revision(submitted.revisions().rbegin()->number());
+  job.set_checkpoint_step(-1);
+  job.set_next_step(submitted.origin().checkpoint().step());
+}
+
+absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, const Caller& caller,
+                    v1::Update& update, v1::SubmitJobResponse& response) {
+  const absl::StatusOr<JobSpec> spec = ParseJobSpec(request.spec_yaml());
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<v1::JobShape> shape = ShapeOf(*spec);
+  if (!shape.ok()) return shape.status();
+  absl::StatusOr<v1::JobScheduling> scheduling = Complete(request.scheduling(), *spec);
+  if (!scheduling.ok()) return scheduling.status();
+  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
+  submitted.set_spec_yaml(request.spec_yaml());
+  *submitted.mutable_shape() = *shape;
+  *submitted.mutable_scheduling() = *std::move(scheduling);
+  *submitted.mutable_restart_policy() =
+      request.has_restart_policy() ? request.restart_policy() : DefaultPolicy();
+  *submitted.mutable_revisions() = ToMessages(MakeTimeline(*spec));
+  Describe(submitted, caller, *response.mutable_job());
+  return absl::OkStatus();
+}
+
+// The parent's timeline up to the step, or whole, and the change from there on.
+absl::StatusOr<Timeline> ForkTimeline(const v1::TimelineRecord& parent,
+                                      const v1::ForkJobRequest& request, int64_t step,
+                                      const Caller& caller) {
+  absl::StatusOr<Timeline> timeline = ToTimeline(parent.revisions());
+  if (!timeline.ok()) return timeline.status();
+  if (!request.with_pending()) {
+    std::vector<Revision> begun = timeline->revisions();
+    std::erase_if(begun, [step](const Revision& r) { return r.first_step > step; });
+    timeline = Timeline::FromRevisions(std::move(begun));
+    if (!timeline.ok()) return timeline.status();
+  }
+  if (!request.has_change()) return timeline;
+  const absl::StatusOr<int64_t> number =
+      timeline->Append(-1, FromMessage(request.change()), step, step, caller.author,
+                       caller.now_unix_ms, request.reason());
+  if (!number.ok()) return number.status();
+  return timeline;
+}
+
+absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const Caller& caller,
+                  v1::Update& update, v1::ForkJobResponse& response) {
+  const v1::JobRecord* const parent = state.FindJob(request.checkpoint().job());
+  if (parent == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("checkpoint.job: there is no '", request.checkpoint().job(), "'"));
+  }
+  const absl::StatusOr<v1::CheckpointRef> from = FindCheckpoint(state, request.checkpoint());
+  if (!from.ok()) return from.status();
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(parent->id())->spec_yaml());
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<Timeline> timeline =
+      ForkTimeline(*state.FindTimeline(parent->id()), request, from->step(), caller);
+  if (!timeline.ok()) return timeline.status();
+  absl::Status status = CheckTimeline(*timeline, 0, *spec);
+  if (!status.ok()) return status;
+  if (!request.name().empty()) spec->name = request.name();
+  // The timeline says what holds when; the parent's plan would contradict it.
+  if (!request.with_pending()) spec->changes.clear();
+  status = Validate(*spec);
+  if (!status.ok()) return status;
+  absl::StatusOr<v1::JobScheduling> scheduling =
+      Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), *spec);
+  if (!scheduling.ok()) return scheduling.status();
+  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
+  submitted.set_spec_yaml(ToYaml(*spec));
+  *submitted.mutable_shape() = parent->shape();
+  *submitted.mutable_scheduling() = *std::move(scheduling);
+  *submitted.mutable_restart_policy() =
+      request.has_restart_policy() ? request.restart_policy() : parent->restart_policy();
+  *submitted.mutable_origin()->mutable_checkpoint() = *from;
+  *submitted.mutable_revisions() = ToMessages(*timeline);
+  submitted.set_reason(request.reason());
+  Describe(submitted, caller, *response.mutable_job());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Decision<v1::SubmitJobResponse>> Decide(const State& state,
+                                                       const v1::SubmitJobRequest& request,
+                                                       const Caller& caller) {
+  return decide::Once<v1::SubmitJobResponse>(
+      state, request, caller, [&](v1::Update& update, v1::SubmitJobResponse& response) {
+        return Submit(state, request, caller, update, response);
+      });
+}
+
+absl::StatusOr<Decision<v1::ForkJobResponse>> Decide(const State& state,
+                                                     const v1::ForkJobRequest& request,
+                                                     const Caller& caller) {
+  return decide::Once<v1::ForkJobResponse>(state, request, caller,
+                                           [&](v1::Update& update, v1::ForkJobResponse& response) {
+                                             return Fork(state, request, caller, update, response);
+                                           });
+}
+
+}  // namespace nibble

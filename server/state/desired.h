@@ -1,0 +1,27 @@
+// What a worker should be doing, whole: level-triggered, so that telling it again changes nothing.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_SERVER_STATE_DESIRED_H_
+#define NIBBLE_SERVER_STATE_DESIRED_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+#include "server/state/state.h"
+
+namespace nibble {
+
+// Every gang with ranks on this life of the worker. What it runs beyond these is to be killed.
+std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string& worker,
+                                          int64_t incarnation);
+
+// Of what a worker says that it holds: shards of checkpoints that are not in the catalogue and not
+// being written by an attempt that lives.
+std::vector<v1::DroppedShard> DroppedShards(const State& state,
+                                            absl::Span<const v1::ShardReport> held);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_STATE_DESIRED_H_

@@ -1,0 +1,94 @@
+#include "server/state/draft.h"
+
+#include <algorithm>
+
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+
+namespace nibble {
+
+Draft::Draft(const Tables& tables, const Index& index)
+    : head(tables.head),
+      cluster(tables.cluster),
+      jobs(tables.jobs),
+      specs(tables.specs),
+      timelines(tables.timelines),
+      events(tables.events),
+      workers(tables.workers),
+      queues(tables.queues),
+      checkpoints(tables.checkpoints),
+      shards(tables.shards),
+      requests(tables.requests),
+      before_(index) {}
+
+std::set<std::string> Draft::GangsOn(absl::string_view worker) const {
+  std::set<std::string> gangs = before_.GangsOn(worker);
+  for (const auto& [id, job] : jobs.changes()) {
+    gangs.erase(id);
+    if (job == nullptr) continue;
+    for (const v1::Placement& placement : job->attempt().placements()) {
+      if (placement.worker() == worker) gangs.insert(id);
+    }
+  }
+  return gangs;
+}
+
+bool Draft::AnyUnfinishedIn(absl::string_view queue) const {
+  const auto is_in = [queue](const v1::JobRecord* job) {
+    return job != nullptr && !IsFinished(job->state()) && job->scheduling().queue() == queue;
+  };
+  for (const auto& [id, job] : jobs.changes()) {
+    if (is_in(job.get())) return true;
+  }
+  return std::any_of(before_.unfinished().begin(), before_.unfinished().end(),
+                     [&](const auto& entry) { return is_in(jobs.Find(entry.second)); });
+}
+
+int64_t Draft::UnfinishedJobs() const {
+  auto count = static_cast<int64_t>(before_.unfinished().size());
+  for (const auto& [id, job] : jobs.changes()) {
+    if (job == nullptr) continue;
+    const bool was = before_.unfinished().contains(job->number());
+    count += (IsFinished(job->state()) ? 0 : 1) - (was ? 1 : 0);
+  }
+  return count;
+}
+
+bool Draft::AnyForkOf(absl::string_view checkpoint_key) const {
+  for (const std::string& id : before_.ForksOf(checkpoint_key)) {
+    const v1::JobRecord* const job = jobs.Find(id);
+    if (job != nullptr && !IsFinished(job->state())) return true;
+  }
+  for (const auto& [id, job] : jobs.changes()) {
+    if (job != nullptr && !IsFinished(job->state()) && job->has_origin() &&
+        CheckpointKey(job->origin().checkpoint()) == checkpoint_key) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const v1::Checkpoint* Draft::NewestGood(absl::string_view job) const {
+  const auto all = checkpoints.WithPrefix(JobPrefix(job));
+  for (auto entry = all.rbegin(); entry != all.rend(); ++entry) {
+    if (entry->second->state() == v1::CHECKPOINT_STATE_COMMITTED) return entry->second;
+  }
+  return nullptr;
+}
+
+const v1::Checkpoint* Draft::ResumeOf(const v1::JobRecord& job) const {
+  const v1::Checkpoint* const own = NewestGood(job.id());
+  if (own != nullptr || !job.has_origin()) return own;
+  return checkpoints.Find(CheckpointKey(job.origin().checkpoint()));
+}
+
+int64_t Draft::EarliestStep(const v1::JobRecord& job) const {
+  const int64_t began = job.has_origin() ? job.origin().checkpoint().step() : 0;
+  if (job.has_attempt()) {
+    return std::max(began, job.attempt().has_resume() ? job.attempt().resume().step() : 0);
+  }
+  const v1::Checkpoint* const resume = ResumeOf(job);
+  return std::max(began, resume == nullptr ? 0 : resume->ref().step());
+}
+
+}  // namespace nibble

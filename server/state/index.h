@@ -1,0 +1,61 @@
+// What can be looked up of the entities otherwise than by their keys. Made of them alone, so that
+// it is never stored.
+//
+// Ownership: values. Thread-safety: none of its own.
+#ifndef NIBBLE_SERVER_STATE_INDEX_H_
+#define NIBBLE_SERVER_STATE_INDEX_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "proto/nibble/v1/checkpoint.pb.h"
+#include "proto/nibble/v1/entities.pb.h"
+#include "proto/nibble/v1/job.pb.h"
+
+namespace nibble {
+
+class Index {
+ public:
+  // What is not looked up needs nothing.
+  template <class Record>
+  void Add(const Record&) {}
+  template <class Record>
+  void Remove(const Record&) {}
+  void Add(const v1::JobRecord& job);
+  void Remove(const v1::JobRecord& job);
+  void Add(const v1::CheckpointShard& shard);
+  void Remove(const v1::CheckpointShard& shard);
+  void Add(const v1::RequestRecord& request);
+  void Remove(const v1::RequestRecord& request);
+
+  // Ids by number: in order of submission.
+  const std::map<int64_t, std::string>& unfinished() const { return unfinished_; }
+  // Ids by time of finishing, then number.
+  const std::map<std::pair<int64_t, int64_t>, std::string>& finished() const { return finished_; }
+  // Jobs with a live attempt that has ranks on the worker.
+  const std::set<std::string>& GangsOn(absl::string_view worker) const;
+  // Unfinished jobs that were forked from the checkpoint with this key.
+  const std::set<std::string>& ForksOf(absl::string_view checkpoint_key) const;
+  int64_t ShardsOn(absl::string_view worker) const;
+  // Keys by the sequence of the update that carried them out.
+  const std::map<int64_t, std::string>& requests() const { return requests_; }
+
+ private:
+  using Sets = std::map<std::string, std::set<std::string>, std::less<>>;
+
+  std::map<int64_t, std::string> unfinished_;
+  std::map<std::pair<int64_t, int64_t>, std::string> finished_;
+  Sets gangs_;
+  Sets forks_;
+  std::map<std::string, int64_t, std::less<>> shards_;
+  std::map<int64_t, std::string> requests_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_STATE_INDEX_H_

@@ -1,0 +1,329 @@
+// Changes of a job's recipe: revisions, the step they take force, confirmations, forks.
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "server/state/limits.h"
+#include "server/state/testing.h"
+
+namespace nibble {
+namespace {
+
+using Code = absl::StatusCode;
+
+class RecipeChangeTest : public testing::Test {
+ protected:
+  RecipeChangeTest() {
+    cluster_.AddWorkers(2, 2);
+    job_ = cluster_.Submit();
+  }
+
+  v1::SetRecipeRequest Request(const std::string& at, int64_t expected) {
+    v1::SetRecipeRequest request;
+    request.set_request_id(cluster_.Id());
+    request.set_job(job_);
+    request.set_expected_revision(expected);
+    request.set_at(at);
+    v1::FieldSetting& setting = *request.mutable_change()->add_set();
+    setting.set_field("fprop");
+    setting.set_value("bf16");
+    return request;
+  }
+  absl::StatusOr<v1::SetRecipeResponse> Set(const std::string& at, int64_t expected = -1) {
+    return cluster_.Do<v1::SetRecipeResponse>(Request(at, expected));
+  }
+  absl::Status Say(const std::vector<std::pair<int64_t, int64_t>>& revisions) {
+    v1::GangReport report;
+    report.set_job(job_);
+    report.set_attempt(cluster_.Job(job_).last_attempt());
+    report.set_phase(v1::RANK_PHASE_RUNNING);
+    for (const auto& [revision, first_step] : revisions) {
+      report.add_revisions()->set_revision(revision);
+      report.mutable_revisions()->rbegin()->set_first_step(first_step);
+    }
+    return cluster_.Run(DecideGangReport(cluster_.state(), "w1", 1, report, cluster_.caller()));
+  }
+  const v1::TimelineRecord& Timeline() const { return *cluster_.state().FindTimeline(job_); }
+  // "1@0 2@100": numbers and first steps.
+  std::string Steps(const std::string& job) const {
+    std::string text;
+    for (const v1::RecipeRevision& r : cluster_.state().FindTimeline(job)->revisions()) {
+      absl::StrAppend(&text, text.empty() ? "" : " ", r.number(), "@", r.first_step());
+    }
+    return text;
+  }
+
+  TestCluster cluster_;
+  std::string job_;
+};
+
+TEST_F(RecipeChangeTest, StaleExpectedRevisionIsRefused) {
+  ASSERT_EQ(Set("step:100", 1).status(), absl::OkStatus());
+  const absl::Status stale = Set("step:200", 1).status();
+  EXPECT_EQ(stale, absl::FailedPreconditionError("expected_revision: 1 is not the latest, 2"));
+  EXPECT_EQ(Steps(job_), "1@0 2@100");
+  EXPECT_EQ(Set("step:200", 2).status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100 3@200");
+}
+
+TEST_F(RecipeChangeTest, AQueuedJobTakesAChangeFromItsFirstStep) {
+  const auto response = Set("now");
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(response->revision(), 2);
+  EXPECT_EQ(response->first_step(), 0);
+  EXPECT_EQ(Steps(job_), "1@0 2@0");
+}
+
+TEST_F(RecipeChangeTest, TimesBecomeSteps) {
+  EXPECT_EQ(Set("lr-decay")->first_step(), 800);
+  EXPECT_EQ(Set("fraction:0.9")->first_step(), 900);
+  EXPECT_EQ(Set("tokens:204800")->first_step(), 100);
+  EXPECT_EQ(Set("step:1001").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Set("later").status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(RecipeChangeTest, ARunningJobTakesAChangeAtTheNextStepOfItsRanks) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 120};
+  EXPECT_EQ(Set("now")->first_step(), 120);
+  EXPECT_EQ(Set("step:119").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Steps(job_), "1@0 2@120");
+}
+
+TEST_F(RecipeChangeTest, ProgressOfAnOldAttemptCountsForNothing) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  cluster_.live = {.attempt = 0, .next_step = 120};
+  EXPECT_EQ(Set("now")->first_step(), 0);
+}
+
+TEST_F(RecipeChangeTest, ARecoveringJobTakesAChangeWhereItWillBeginAgain) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 50), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 80};
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 80), absl::OkStatus());
+  EXPECT_EQ(cluster_.StateOf(job_), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(Set("now")->first_step(), 50);
+  EXPECT_EQ(Set("step:49").status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(RecipeChangeTest, APausedJobTakesAChangeAtTheStepItStandsBefore) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  v1::PauseJobRequest pause;
+  pause.set_request_id(cluster_.Id());
+  pause.set_job(job_);
+  ASSERT_EQ(cluster_.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_PAUSED, 77), absl::OkStatus());
+  ASSERT_EQ(cluster_.StateOf(job_), v1::JOB_STATE_PAUSED);
+  cluster_.live = {.attempt = 1, .next_step = 77};
+  EXPECT_EQ(Set("now")->first_step(), 77);
+}
+
+TEST_F(RecipeChangeTest, AFinishedJobTakesNone) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  EXPECT_EQ(Set("now").status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(RecipeChangeTest, AChangeThatDoesNotFitTheModelLeavesNothing) {
+  v1::SetRecipeRequest request = Request("now", -1);
+  request.mutable_change()->mutable_set(0)->set_value("fp3");
+  const absl::Status status = cluster_.Do<v1::SetRecipeResponse>(request).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "fp3")) << status;
+  request = Request("now", -1);
+  request.mutable_change()->clear_set();
+  EXPECT_EQ(cluster_.Do<v1::SetRecipeResponse>(request).status().code(), Code::kInvalidArgument);
+  request = Request("now", -1);
+  v1::LayerRule& rule = *request.mutable_change()->add_layers();
+  rule.set_match("blocks.99.mlp.up");
+  *rule.add_set() = request.change().set(0);
+  EXPECT_EQ(cluster_.Do<v1::SetRecipeResponse>(request).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Steps(job_), "1@0");
+}
+
+TEST_F(RecipeChangeTest, ADryRunSaysWhatWouldBeAndChangesNothing) {
+  v1::SetRecipeRequest request = Request("step:100", 1);
+  request.set_dry_run(true);
+  request.clear_request_id();
+  const int64_t before = cluster_.state().sequence();
+  const auto response = cluster_.Do<v1::SetRecipeResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(response->revision(), 2);
+  EXPECT_EQ(response->differences(0).field(), "fprop");
+  EXPECT_EQ(response->differences(0).from(), "nvfp4");
+  EXPECT_EQ(response->differences(0).to(), "bf16");
+  EXPECT_EQ(cluster_.state().sequence(), before);
+}
+
+TEST_F(RecipeChangeTest, PendingRevisionsAreMadeAnewOverAnEarlierChange) {
+  ASSERT_EQ(Set("step:500").status(), absl::OkStatus());
+  const auto response = Set("step:100");
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(response->revision(), 3);
+  EXPECT_EQ(response->latest_revision(), 4);
+  EXPECT_EQ(Steps(job_), "1@0 3@100 4@500");
+}
+
+TEST_F(RecipeChangeTest, ARollbackHoldsTheEarlierRecipeAgain) {
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  v1::RollbackRecipeRequest request;
+  request.set_request_id(cluster_.Id());
+  request.set_job(job_);
+  request.set_expected_revision(2);
+  request.set_revision(1);
+  request.set_at("step:300");
+  const auto response = cluster_.Do<v1::RollbackRecipeResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100 3@300");
+  EXPECT_EQ(Timeline().revisions(2).recipe().SerializeAsString(),
+            Timeline().revisions(0).recipe().SerializeAsString());
+  request.set_request_id(cluster_.Id());
+  request.set_expected_revision(-1);
+  request.set_revision(17);
+  EXPECT_EQ(cluster_.Do<v1::RollbackRecipeResponse>(request).status().code(), Code::kNotFound);
+}
+
+TEST_F(RecipeChangeTest, RanksSayTheExactStepOfASwitch) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 120};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}, {2, 122}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@122");
+  EXPECT_EQ(Timeline().in_force(), 2);
+  EXPECT_TRUE(Timeline().revisions(1).confirmed());
+  const v1::JobEvent& event = *cluster_.state().EventsOf(job_).back();
+  EXPECT_EQ(event.text(), "revision 2 in force from step 122, asked for from step 120");
+  const int64_t before = cluster_.state().sequence();
+  ASSERT_EQ(Say({{1, 0}, {2, 122}}), absl::OkStatus());
+  EXPECT_EQ(cluster_.state().sequence(), before);
+}
+
+TEST_F(RecipeChangeTest, ARevisionThatNoRankRanNeverHeld) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  ASSERT_EQ(Set("step:101").status(), absl::OkStatus());
+  ASSERT_EQ(Set("step:102").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}, {3, 105}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@105 3@105 4@105");
+}
+
+TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 150), absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 160), absl::OkStatus());
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{2, 150}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100");
+}
+
+TEST_F(RecipeChangeTest, AConfirmationBeforeTheStepThatWasAskedForIsRefused) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  EXPECT_EQ(Say({{2, 99}}).code(), Code::kInvalidArgument);
+}
+
+TEST_F(RecipeChangeTest, ATimelineDoesNotGrowWithoutBound) {
+  absl::Status status;
+  int accepted = 0;
+  while (status.ok() && accepted < 2 * kMaxRevisions) {
+    status = Set("now").status();
+    ++accepted;
+  }
+  EXPECT_LE(accepted, kMaxRevisions);
+  EXPECT_FALSE(status.ok());
+  EXPECT_LE(Timeline().revisions_size(), kMaxRevisions);
+}
+
+class ForkTest : public RecipeChangeTest {
+ protected:
+  ForkTest() {
+    EXPECT_EQ(cluster_.Start(job_), absl::OkStatus());
+    EXPECT_EQ(Set("step:40").status(), absl::OkStatus());
+    EXPECT_EQ(Set("step:900").status(), absl::OkStatus());
+    EXPECT_EQ(cluster_.Checkpoint(job_, 100), absl::OkStatus());
+  }
+  v1::ForkJobRequest Fork() {
+    v1::ForkJobRequest request;
+    request.set_request_id(cluster_.Id());
+    request.mutable_checkpoint()->set_job(job_);
+    request.mutable_checkpoint()->set_step(100);
+    v1::FieldSetting& setting = *request.mutable_change()->add_set();
+    setting.set_field("wgrad");
+    setting.set_value("bf16");
+    return request;
+  }
+};
+
+TEST_F(ForkTest, AForkIsANewJobWithTheParentsTimelineUpToTheStep) {
+  const auto response = cluster_.Do<v1::ForkJobResponse>(Fork());
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  const std::string fork = response->job().id();
+  EXPECT_EQ(fork, "train-2");
+  EXPECT_EQ(Steps(fork), "1@0 2@40 3@100");
+  EXPECT_EQ(Steps(job_), "1@0 2@40 3@900");
+  const auto& ours = cluster_.state().FindTimeline(fork)->revisions();
+  const auto& parents = Timeline().revisions();
+  EXPECT_EQ(ours[1].recipe().SerializeAsString(), parents[1].recipe().SerializeAsString());
+  EXPECT_EQ(ours[2].recipe().set().rbegin()->field(), "wgrad");
+  EXPECT_EQ(cluster_.StateOf(fork), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(cluster_.Job(fork).last_attempt(), 0);
+}
+
+TEST_F(ForkTest, AForkCanTakeWhatIsPending) {
+  v1::ForkJobRequest request = Fork();
+  request.set_with_pending(true);
+  const auto response = cluster_.Do<v1::ForkJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(Steps(response->job().id()), "1@0 2@40 4@100 5@900");
+}
+
+TEST_F(ForkTest, AForkBeginsFromTheParentsCheckpointAndKeepsItFromBeingDeleted) {
+  const auto response = cluster_.Do<v1::ForkJobResponse>(Fork());
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 200), absl::OkStatus());
+  v1::DeleteCheckpointRequest remove;
+  remove.set_request_id(cluster_.Id());
+  remove.mutable_ref()->set_job(job_);
+  remove.mutable_ref()->set_step(100);
+  EXPECT_EQ(cluster_.Do<v1::DeleteCheckpointResponse>(remove).status().code(),
+            Code::kFailedPrecondition);
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  ASSERT_EQ(cluster_.Launch(response->job().id()), absl::OkStatus());
+  const v1::CheckpointRef& resume = cluster_.Job(response->job().id()).attempt().resume();
+  EXPECT_EQ(resume.job(), job_);
+  EXPECT_EQ(resume.step(), 100);
+}
+
+TEST_F(ForkTest, AForkNeedsACommittedCheckpoint) {
+  v1::ForkJobRequest request = Fork();
+  request.mutable_checkpoint()->set_step(101);
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(request).status().code(), Code::kNotFound);
+  ASSERT_EQ(cluster_.Shard(job_, 300, 0), absl::OkStatus());
+  request.mutable_checkpoint()->set_step(300);
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(request).status().code(), Code::kNotFound);
+  request.mutable_checkpoint()->set_step(-1);
+  const auto newest = cluster_.Do<v1::ForkJobResponse>(request);
+  ASSERT_EQ(newest.status(), absl::OkStatus());
+  EXPECT_EQ(newest->job().origin().checkpoint().step(), 100);
+}
+
+TEST_F(ForkTest, AForkedSpecIsOneThatCanBeSubmitted) {
+  v1::ForkJobRequest request = Fork();
+  request.set_name("ablation");
+  const auto response = cluster_.Do<v1::ForkJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  v1::SubmitJobRequest again;
+  again.set_request_id(cluster_.Id());
+  again.set_spec_yaml(cluster_.state().FindSpec(response->job().id())->spec_yaml());
+  const auto submitted = cluster_.Do<v1::SubmitJobResponse>(again);
+  ASSERT_EQ(submitted.status(), absl::OkStatus());
+  EXPECT_EQ(submitted->job().name(), "ablation");
+}
+
+}  // namespace
+}  // namespace nibble

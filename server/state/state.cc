@@ -1,0 +1,260 @@
+#include "server/state/state.h"
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "server/state/apply.h"
+#include "server/state/bounds.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+std::string Bytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
+}
+
+absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
+  using F = v1::Fact;
+  switch (fact.fact_case()) {
+    case F::kClusterNamed:
+      return apply::Apply(fact.cluster_named(), stamp, draft);
+    case F::kJobSubmitted:
+      return apply::Apply(fact.job_submitted(), stamp, draft);
+    case F::kJobMoved:
+      return apply::Apply(fact.job_moved(), stamp, draft);
+    case F::kJobGoalSet:
+      return apply::Apply(fact.job_goal_set(), stamp, draft);
+    case F::kJobPrioritySet:
+      return apply::Apply(fact.job_priority_set(), stamp, draft);
+    case F::kJobRestartPolicySet:
+      return apply::Apply(fact.job_restart_policy_set(), stamp, draft);
+    case F::kJobForgotten:
+      return apply::Apply(fact.job_forgotten(), stamp, draft);
+    case F::kAttemptLaunched:
+      return apply::Apply(fact.attempt_launched(), stamp, draft);
+    case F::kAttemptStopping:
+      return apply::Apply(fact.attempt_stopping(), stamp, draft);
+    case F::kAttemptEnded:
+      return apply::Apply(fact.attempt_ended(), stamp, draft);
+    case F::kRanksMoved:
+      return apply::Apply(fact.ranks_moved(), stamp, draft);
+    case F::kWorkerBlamed:
+      return apply::Apply(fact.worker_blamed(), stamp, draft);
+    case F::kCheckpointRequested:
+      return apply::Apply(fact.checkpoint_requested(), stamp, draft);
+    case F::kRecipeRevised:
+      return apply::Apply(fact.recipe_revised(), stamp, draft);
+    case F::kRevisionConfirmed:
+      return apply::Apply(fact.revision_confirmed(), stamp, draft);
+    case F::kShardStored:
+      return apply::Apply(fact.shard_stored(), stamp, draft);
+    case F::kShardHolderSet:
+      return apply::Apply(fact.shard_holder_set(), stamp, draft);
+    case F::kCheckpointCommitted:
+      return apply::Apply(fact.checkpoint_committed(), stamp, draft);
+    case F::kCheckpointDamaged:
+      return apply::Apply(fact.checkpoint_damaged(), stamp, draft);
+    case F::kCheckpointPinSet:
+      return apply::Apply(fact.checkpoint_pin_set(), stamp, draft);
+    case F::kCheckpointDeleted:
+      return apply::Apply(fact.checkpoint_deleted(), stamp, draft);
+    case F::kCheckpointTaskSet:
+      return apply::Apply(fact.checkpoint_task_set(), stamp, draft);
+    case F::kWorkerRegistered:
+      return apply::Apply(fact.worker_registered(), stamp, draft);
+    case F::kWorkerLost:
+      return apply::Apply(fact.worker_lost(), stamp, draft);
+    case F::kWorkerModeSet:
+      return apply::Apply(fact.worker_mode_set(), stamp, draft);
+    case F::kWorkerFlagged:
+      return apply::Apply(fact.worker_flagged(), stamp, draft);
+    case F::kWorkerFlagsCleared:
+      return apply::Apply(fact.worker_flags_cleared(), stamp, draft);
+    case F::kWorkerForgotten:
+      return apply::Apply(fact.worker_forgotten(), stamp, draft);
+    case F::kQueueSet:
+      return apply::Apply(fact.queue_set(), stamp, draft);
+    case F::kQueueDeleted:
+      return apply::Apply(fact.queue_deleted(), stamp, draft);
+    case F::FACT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("facts: one says nothing, or something that is not known");
+}
+
+std::vector<EntityChange> ChangesOf(const Draft& draft) {
+  std::vector<EntityChange> changes;
+  VisitTables(draft, draft, [&changes](v1::EntityKind kind, const auto& table, const auto&) {
+    for (const auto& [key, record] : table.changes()) {
+      changes.push_back({kind, key, std::nullopt});
+      if (record != nullptr) changes.back().value = Bytes(*record);
+    }
+  });
+  return changes;
+}
+
+}  // namespace
+
+absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
+  if (static_cast<int64_t>(update.ByteSizeLong()) > kMaxUpdateBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("update: has ", update.ByteSizeLong(),
+                                                   " bytes; at most ", kMaxUpdateBytes,
+                                                   " are allowed"));
+  }
+  absl::Status status = CheckBounds(update);
+  if (!status.ok()) return status;
+  if (update.sequence() != sequence() + 1) {
+    return absl::InternalError(absl::StrCat("sequence: ", update.sequence(),
+                                            " does not follow; the next is ", sequence() + 1));
+  }
+  if (update.time_unix_ms() < time_unix_ms() || update.time_unix_ms() > kMaxCount) {
+    return absl::InternalError(absl::StrCat("time_unix_ms: ", update.time_unix_ms(),
+                                            " is before that of the last update, ",
+                                            time_unix_ms()));
+  }
+  if (update.author().empty()) return absl::InvalidArgumentError("author: is empty");
+  if (sequence() == 0 && (update.facts().empty() || !update.facts(0).has_cluster_named())) {
+    return absl::FailedPreconditionError("facts: the first names the cluster, and this does not");
+  }
+  const Stamp stamp = {update.sequence(), update.time_unix_ms(), update.author()};
+  for (const v1::Fact& fact : update.facts()) {
+    status = ApplyFact(fact, stamp, draft);
+    if (!status.ok()) return status;
+  }
+  if (update.has_request()) {
+    status = apply::Remember(update.request(), stamp, draft);
+    if (!status.ok()) return status;
+  }
+  status = apply::CheckJobs(draft);
+  if (!status.ok()) return status;
+  v1::HeadRecord& head = draft.head.Put(kOnlyKey);
+  head.set_sequence(update.sequence());
+  head.set_time_unix_ms(update.time_unix_ms());
+  return absl::OkStatus();
+}
+
+void State::Commit(const Draft& draft) {
+  VisitTables(draft, tables_, [this](v1::EntityKind, const auto& changed, auto& table) {
+    for (const auto& [key, record] : changed.changes()) {
+      const auto old = table.find(key);
+      if (old != table.end()) index_.Remove(*old->second);
+      if (record == nullptr) {
+        if (old != table.end()) table.erase(old);
+        continue;
+      }
+      index_.Add(*record);
+      if (old != table.end()) {
+        old->second = record;
+      } else {
+        table.emplace(key, record);
+      }
+    }
+  });
+}
+
+absl::Status State::Validate(const v1::Update& update) const {
+  Draft draft(tables_, index_);
+  return Stage(update, draft);
+}
+
+absl::StatusOr<std::vector<EntityChange>> State::Preview(const v1::Update& update) const {
+  Draft draft(tables_, index_);
+  absl::Status status = Stage(update, draft);
+  if (!status.ok()) return status;
+  return ChangesOf(draft);
+}
+
+absl::StatusOr<std::vector<EntityChange>> State::Apply(const v1::Update& update) {
+  Draft draft(tables_, index_);
+  absl::Status status = Stage(update, draft);
+  if (!status.ok()) return status;
+  Commit(draft);
+  return ChangesOf(draft);
+}
+
+int64_t State::sequence() const {
+  const v1::HeadRecord* const head = FindIn(tables_.head, kOnlyKey);
+  return head == nullptr ? 0 : head->sequence();
+}
+
+int64_t State::time_unix_ms() const {
+  const v1::HeadRecord* const head = FindIn(tables_.head, kOnlyKey);
+  return head == nullptr ? 0 : head->time_unix_ms();
+}
+
+std::string State::cluster() const {
+  const v1::ClusterRecord* const cluster = FindIn(tables_.cluster, kOnlyKey);
+  return cluster == nullptr ? "" : cluster->name();
+}
+
+const v1::Checkpoint* State::FindCheckpoint(const v1::CheckpointRef& ref) const {
+  return FindIn(tables_.checkpoints, CheckpointKey(ref));
+}
+
+const v1::CheckpointShard* State::FindShard(const v1::CheckpointRef& ref, int32_t rank) const {
+  return FindIn(tables_.shards, ShardKey(ref, rank));
+}
+
+const v1::RequestRecord* State::FindRequest(absl::string_view author,
+                                            absl::string_view request_id) const {
+  return FindIn(tables_.requests, RequestKey(author, request_id));
+}
+
+namespace {
+
+template <class Record>
+std::vector<const Record*> WithPrefix(const Table<Record>& table, absl::string_view prefix) {
+  std::vector<const Record*> found;
+  for (auto at = table.lower_bound(prefix);
+       at != table.end() && absl::StartsWith(at->first, prefix); ++at) {
+    found.push_back(at->second.get());
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<const v1::JobEvent*> State::EventsOf(absl::string_view job) const {
+  return WithPrefix(tables_.events, JobPrefix(job));
+}
+
+std::vector<const v1::Checkpoint*> State::CheckpointsOf(absl::string_view job) const {
+  return WithPrefix(tables_.checkpoints, JobPrefix(job));
+}
+
+std::vector<const v1::CheckpointShard*> State::ShardsOf(const v1::CheckpointRef& ref) const {
+  return WithPrefix(tables_.shards, ShardPrefix(ref));
+}
+
+const v1::Checkpoint* State::NewestGood(absl::string_view job) const {
+  return Draft(tables_, index_).NewestGood(job);
+}
+
+int64_t State::EarliestStep(const v1::JobRecord& job) const {
+  return Draft(tables_, index_).EarliestStep(job);
+}
+
+std::vector<EntityChange> Snapshot(const State& state) {
+  std::vector<EntityChange> changes;
+  VisitTables(state.tables(), state.tables(),
+              [&changes](v1::EntityKind kind, const auto& table, const auto&) {
+                for (const auto& [key, record] : table) {
+                  changes.push_back({kind, key, Bytes(*record)});
+                }
+              });
+  return changes;
+}
+
+}  // namespace nibble

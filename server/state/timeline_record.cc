@@ -1,0 +1,168 @@
+#include "server/state/timeline_record.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "model/outline.h"
+#include "recipe/selector.h"
+#include "server/state/bounds.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+using SettingMessages = google::protobuf::RepeatedPtrField<v1::FieldSetting>;
+using RuleMessages = google::protobuf::RepeatedPtrField<v1::LayerRule>;
+
+std::vector<FieldSetting> FromMessages(const SettingMessages& messages) {
+  std::vector<FieldSetting> settings;
+  settings.reserve(static_cast<size_t>(messages.size()));
+  for (const v1::FieldSetting& message : messages) {
+    settings.push_back({message.field(), message.value()});
+  }
+  return settings;
+}
+
+std::vector<LayerRule> FromMessages(const RuleMessages& messages) {
+  std::vector<LayerRule> rules;
+  rules.reserve(static_cast<size_t>(messages.size()));
+  for (const v1::LayerRule& message : messages) {
+    rules.push_back({message.match(), FromMessages(message.set())});
+  }
+  return rules;
+}
+
+void ToMessages(const std::vector<FieldSetting>& settings, SettingMessages& messages) {
+  for (const FieldSetting& setting : settings) {
+    v1::FieldSetting* const message = messages.Add();
+    message->set_field(setting.field);
+    message->set_value(setting.value);
+  }
+}
+
+}  // namespace
+
+Recipe FromMessage(const v1::Recipe& message) {
+  return {message.preset(), FromMessages(message.set()), FromMessages(message.layers())};
+}
+
+Recipe FromMessage(const v1::RecipeChange& message) {
+  Recipe change;
+  change.set = FromMessages(message.set());
+  change.layers = FromMessages(message.layers());
+  return change;
+}
+
+Revision FromMessage(const v1::RecipeRevision& message) {
+  return {message.number(),       message.first_step(), message.author(),
+          message.time_unix_ms(), message.reason(),     FromMessage(message.recipe())};
+}
+
+v1::Recipe ToMessage(const Recipe& recipe) {
+  v1::Recipe message;
+  message.set_preset(recipe.preset);
+  ToMessages(recipe.set, *message.mutable_set());
+  for (const LayerRule& rule : recipe.layers) {
+    v1::LayerRule* const to = message.add_layers();
+    to->set_match(rule.match);
+    ToMessages(rule.set, *to->mutable_set());
+  }
+  return message;
+}
+
+v1::RecipeRevision ToMessage(const Revision& revision) {
+  v1::RecipeRevision message;
+  message.set_number(revision.number);
+  message.set_first_step(revision.first_step);
+  message.set_author(revision.author);
+  message.set_time_unix_ms(revision.time_unix_ms);
+  message.set_reason(revision.reason);
+  *message.mutable_recipe() = ToMessage(revision.recipe);
+  return message;
+}
+
+absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions) {
+  std::vector<Revision> values;
+  values.reserve(static_cast<size_t>(revisions.size()));
+  for (const v1::RecipeRevision& revision : revisions) values.push_back(FromMessage(revision));
+  return Timeline::FromRevisions(std::move(values));
+}
+
+RevisionMessages ToMessages(const Timeline& timeline) {
+  RevisionMessages messages;
+  for (const Revision& revision : timeline.revisions()) *messages.Add() = ToMessage(revision);
+  return messages;
+}
+
+absl::Status CheckRevisions(const RevisionMessages& revisions) {
+  if (revisions.empty()) return absl::InvalidArgumentError("revisions: there is none");
+  if (revisions.size() > kMaxRevisions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("revisions: ", revisions.size(), "; a job has at most ", kMaxRevisions));
+  }
+  int64_t bytes = 0;
+  std::vector<Revision> numbers;  // recipes have no part in a timeline's invariants
+  for (const v1::RecipeRevision& revision : revisions) {
+    absl::Status status = CheckRange("first_step", revision.first_step(), 0, kMaxSteps);
+    if (!status.ok()) return status;
+    bytes += static_cast<int64_t>(revision.ByteSizeLong());
+    numbers.push_back({.number = revision.number(), .first_step = revision.first_step()});
+  }
+  if (bytes > kMaxTimelineBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("revisions: ", bytes, " bytes; a job's have at most ", kMaxTimelineBytes));
+  }
+  return Timeline::FromRevisions(std::move(numbers)).status();
+}
+
+namespace {
+
+absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const JobSpec& spec) {
+  for (const LayerRule& rule : recipe.layers) {
+    const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
+    if (!selector.ok()) return selector.status();
+    const absl::StatusOr<std::vector<int64_t>> layers = selector->Select(outline);
+    if (!layers.ok()) return layers.status();
+  }
+  const absl::StatusOr<ResolvedRecipe> resolved =
+      Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence);
+  if (!resolved.ok()) return resolved.status();
+  if (spec.training.precision != JobPrecision::kFp32) return absl::OkStatus();
+  for (size_t i = 0; i < resolved->layers.size(); ++i) {
+    for (const OperandFormat& operand : resolved->layers[i].operand) {
+      if (!operand) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("training.precision is fp32, which goes with no quantised layer, but ",
+                       outline.linears[i].name, " would be"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTimeline(const Timeline& timeline, int known, const JobSpec& spec) {
+  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
+  if (!outline.ok()) return outline.status();
+  for (size_t i = static_cast<size_t>(known); i < timeline.revisions().size(); ++i) {
+    const Revision& revision = timeline.revisions()[i];
+    const absl::Status status = CheckRecipe(revision.recipe, *outline, spec);
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("revision ", revision.number, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int CommonRevisions(const RevisionMessages& before, const Timeline& after) {
+  int common = 0;
+  while (common < before.size() && common < static_cast<int>(after.revisions().size()) &&
+         before[common].number() == after.revisions()[static_cast<size_t>(common)].number) {
+    ++common;
+  }
+  return common;
+}
+
+}  // namespace nibble

@@ -1,0 +1,48 @@
+// Recipes and timelines between their two forms: the values of recipe/ and the messages that are
+// stored and sent.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_
+#define NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/repeated_field.h"
+#include "job/job_spec.h"
+#include "proto/nibble/v1/recipe.pb.h"
+#include "recipe/recipe.h"
+#include "recipe/timeline.h"
+
+namespace nibble {
+
+using RevisionMessages = google::protobuf::RepeatedPtrField<v1::RecipeRevision>;
+
+Recipe FromMessage(const v1::Recipe& message);
+// A change has no preset.
+Recipe FromMessage(const v1::RecipeChange& message);
+Revision FromMessage(const v1::RecipeRevision& message);
+v1::Recipe ToMessage(const Recipe& recipe);
+// Not confirmed.
+v1::RecipeRevision ToMessage(const Revision& revision);
+
+// Errors as Timeline::FromRevisions.
+absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions);
+RevisionMessages ToMessages(const Timeline& timeline);
+
+// InvalidArgument where the revisions make no timeline, or too large a one (ResourceExhausted).
+absl::Status CheckRevisions(const RevisionMessages& revisions);
+
+// Of two timelines of one job: revisions that the second has from the first, from the start.
+// Numbers are never used again, so that equal numbers are equal revisions.
+int CommonRevisions(const RevisionMessages& before, const Timeline& after);
+
+// Whether the recipes of a timeline fit the model of its job, those of the first `known` revisions
+// taken for granted. InvalidArgument naming the revision, then as Selector and Resolve; or the
+// first quantised layer of a job in FP32.
+absl::Status CheckTimeline(const Timeline& timeline, int known, const JobSpec& spec);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_

@@ -1,0 +1,83 @@
+#include "server/state/views.h"
+
+#include <algorithm>
+#include <set>
+
+#include "server/state/job_machine.h"
+
+namespace nibble {
+
+v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
+                absl::string_view pending) {
+  v1::Job view;
+  view.set_id(job.id());
+  view.set_name(job.name());
+  view.set_owner(job.owner());
+  *view.mutable_scheduling() = job.scheduling();
+  *view.mutable_restart_policy() = job.restart_policy();
+  *view.mutable_shape() = job.shape();
+  if (job.has_origin()) *view.mutable_origin() = job.origin();
+  view.set_state(job.state());
+  const bool waits = !IsFinished(job.state()) && !job.has_attempt() &&
+                     job.state() != v1::JOB_STATE_PAUSED && !pending.empty();
+  view.set_state_reason(waits ? std::string(pending) : job.state_reason());
+  view.set_state_since_unix_ms(job.state_since_unix_ms());
+  view.set_state_author(job.state_author());
+  view.set_goal(job.goal());
+  view.set_submitted_unix_ms(job.submitted_unix_ms());
+  view.set_finished_unix_ms(job.finished_unix_ms());
+  if (job.has_attempt()) *view.mutable_attempt() = job.attempt();
+  view.set_attempts(job.last_attempt());
+  *view.mutable_recent_attempts() = job.recent_attempts();
+  view.set_restarts_without_progress(job.restarts_without_progress());
+  view.set_not_before_unix_ms(job.not_before_unix_ms());
+  *view.mutable_blames() = job.blames();
+  const v1::TimelineRecord& timeline = *state.FindTimeline(job.id());
+  view.set_latest_revision(timeline.revisions().rbegin()->number());
+  view.set_revision_in_force(timeline.in_force());
+  const v1::Checkpoint* const newest = state.NewestGood(job.id());
+  view.set_checkpoint_step(newest == nullptr ? -1 : newest->ref().step());
+  int64_t next_step =
+      job.state() == v1::JOB_STATE_SUCCEEDED ? job.shape().steps() : state.EarliestStep(job);
+  if (job.has_attempt() && live.attempt == job.attempt().number()) {
+    next_step = std::max(next_step, live.next_step);
+  }
+  view.set_next_step(next_step);
+  return view;
+}
+
+v1::Worker ViewWorker(const State& state, const v1::WorkerRecord& worker) {
+  v1::Worker view;
+  *view.mutable_identity() = worker.identity();
+  view.set_mode(worker.mode());
+  view.set_mode_reason(worker.mode_reason());
+  view.set_present(worker.present());
+  view.set_present_since_unix_ms(worker.present_since_unix_ms());
+  *view.mutable_flags() = worker.flags();
+  int32_t used = 0;
+  for (const std::string& job : state.index().GangsOn(worker.identity().name())) {
+    view.add_jobs(job);
+    for (const v1::Placement& placement : state.FindJob(job)->attempt().placements()) {
+      if (placement.worker() == worker.identity().name()) used += placement.slots_size();
+    }
+  }
+  view.set_used_slots(used);
+  return view;
+}
+
+v1::QueueUsage ViewUsage(const State& state, const std::string& queue) {
+  v1::QueueUsage usage;
+  for (const auto& [number, id] : state.index().unfinished()) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    if (job.scheduling().queue() != queue) continue;
+    if (job.has_attempt()) {
+      usage.set_running_jobs(usage.running_jobs() + 1);
+      usage.set_used_slots(usage.used_slots() + job.attempt().world());
+    } else if (job.state() != v1::JOB_STATE_PAUSED) {
+      usage.set_waiting_jobs(usage.waiting_jobs() + 1);
+    }
+  }
+  return usage;
+}
+
+}  // namespace nibble
