@@ -1,0 +1,137 @@
+// What a job's data section can name, trained on: the same tokens give the same run in whatever
+// file they are, phases change the blend where they say, and tokens need not be bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/trainer_process.h"
+
+namespace nibble {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class DataSources : public TrainerProcess {
+ protected:
+  // A spec of its own data section.
+  fs::path SpecOf(const std::string& name, const std::string& data, int64_t vocab = 272) const {
+    const fs::path path = root_ / (name + ".yaml");
+    std::ofstream(path) << "name: run\nmodel: {preset: tiny-hybrid, vocab: " << vocab
+                        << "}\nrecipe: nvfp4\n"
+                        << "data:\n  sequence: 128\n"
+                        << data
+                        << "training: {steps: 8, batch: 4, micro_batch: 1, seed: 3, "
+                           "validate_every: 0}\n"
+                        << "optimizer: {lr: 0.002, warmup_steps: 2}\n"
+                        << "metrics: {log_every: 1, precision_every: 0}\n"
+                        << "checkpoints: {every: 0}\n"
+                        << "resources: {threads: 1}\n"
+                        << "output: {directory: " << (root_ / name).string() << "}\n";
+    return path;
+  }
+  std::map<int64_t, double> Train(const std::string& name, const std::string& data,
+                                  int64_t vocab = 272) const {
+    EXPECT_EQ(Wait(Start(name, SpecOf(name, data, vocab))), 0) << Chatter(name);
+    return LossByStep(Events(name));
+  }
+  static int Nibble(const std::string& arguments) {
+    const std::string program = std::string(std::getenv("TEST_SRCDIR")) + "/" +
+                                std::getenv("TEST_WORKSPACE") + "/client/nibble";
+    const int status = std::system((program + " " + arguments + " > /dev/null").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // The corpus as byte tokens; gives the shard's path.
+  std::string Shard() const {
+    const std::string directory = (root_ / "shards").string();
+    EXPECT_EQ(Nibble("data tokenize " + (root_ / "corpus.txt").string() + " --output-dir " +
+                     directory + " --validation-fraction 0"),
+              0);
+    return directory + "/train.tokens";
+  }
+};
+
+TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
+  const std::string shard = Shard();
+  const auto of_shard = Train("shard", "  train: [" + shard + "]\n");
+  ASSERT_EQ(of_shard.size(), 8u);
+  const auto of_text = Train(
+      "text", "  train: [" + (root_ / "corpus.txt").string() + "]\n  validation_fraction: 0\n");
+  EXPECT_EQ(of_text, of_shard);
+
+  // Nothing but the tokens: two bytes each, 256 ends a document.
+  std::ifstream in(shard, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  uint64_t count = 0;
+  std::memcpy(&count, bytes.data() + 16, sizeof count);
+  const std::string raw = (root_ / "tokens.bin").string();
+  std::ofstream(raw, std::ios::binary) << bytes.substr(128, 2 * count);
+  EXPECT_EQ(Train("raw", "  train: [{path: " + raw + ", token_width: 2, document_end: 256}]\n"),
+            of_shard);
+  // Without its width a file of nothing but tokens is text, which it is not.
+  EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))), 1);
+}
+
+TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {
+  const std::string first = (root_ / "corpus.txt").string();
+  const std::string second = (root_ / "numbers.txt").string();
+  {
+    std::ofstream out(second);
+    for (int i = 0; i < 20000; ++i) out << i * 7 << (i % 50 == 49 ? "\n\n" : " ");
+  }
+  const std::string both = "  train: [" + first + ", " + second + "]\n";
+  const auto alone = Train("alone", "  train: [" + first + "]\n");
+  const auto phased = Train(
+      "phased", both + "  phases: [{parts: 75, weights: [1, 0]}, {parts: 25, weights: [1, 3]}]\n");
+  ASSERT_EQ(phased.size(), 8u);
+  for (int64_t step = 0; step < 6; ++step) EXPECT_EQ(phased.at(step), alone.at(step)) << step;
+  EXPECT_GT(phased.at(6), 1.2 * alone.at(6));
+
+  EXPECT_EQ(Wait(Start("wrong", SpecOf("wrong", both + "  phases: [{parts: 1, weights: [1]}]\n"))),
+            2);
+  EXPECT_THAT(Chatter("wrong"), HasSubstr("data.phases[0].weights: 1 weights for the 2"));
+}
+
+TEST_F(DataSources, TokensOfATrainedSentencePieceModelAreTrainedOnAndReadBack) {
+  const std::string directory = (root_ / "pieces").string();
+  ASSERT_EQ(Nibble("data tokenize " + (root_ / "corpus.txt").string() + " --output-dir " +
+                   directory + " --train-tokenizer 300"),
+            0);
+  std::string model;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().extension() == ".model") model = entry.path().string();
+  }
+  ASSERT_FALSE(model.empty());
+  const std::string tokenizer =
+      "  tokenizer: sentencepiece\n  tokenizer_model: " + model + "\n  validation_fraction: 0\n";
+  const auto of_text =
+      Train("text", "  train: [" + (root_ / "corpus.txt").string() + "]\n" + tokenizer, 304);
+  ASSERT_EQ(of_text.size(), 8u);
+  EXPECT_LT(of_text.at(7), of_text.at(0));
+  // The run carries its tokenizer: what it generates is text.
+  EXPECT_EQ(Nibble("generate --from " + (root_ / "text").string() +
+                   " --prompt 'the cat' --max-tokens 8 2> /dev/null"),
+            0);
+  // Shards of one tokenizer are no data for another.
+  EXPECT_EQ(Wait(Start("mixed", SpecOf("mixed",
+                                       "  train: [" + directory + "/train.tokens, " + Shard() +
+                                           "]\n" + tokenizer,
+                                       304))),
+            1);
+}
+
+}  // namespace
+}  // namespace nibble
