@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/local/exit_code.h"
+#include "client/local/command_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/infer/infer_testing.h"
@@ -19,11 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
 // The name of a preset opens random weights of it; behind a "?" one that knows no tokenizer.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenPreset(const std::string& name) {
   const bool forgets = name.starts_with('?');
@@ -34,24 +29,10 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenPreset(const std::string& name
   return weights;
 }
 
-// As main() does it.
 Outcome Nibble(std::vector<std::string> arguments) {
-  CLI::App app("test", "nibble");
-  app.require_subcommand(1);
-  Outcome outcome;
-  AddEvalCommand(app, outcome.exit_code, OpenPreset);
-  std::vector<const char*> argv = {"nibble", "eval"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(static_cast<int>(argv.size()), argv.data());
-  } catch (const CLI::ParseError& error) {
-    outcome.exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+  arguments.insert(arguments.begin(), "eval");
+  return RunCommand(
+      [](CLI::App& app, int& exit_code) { AddEvalCommand(app, exit_code, OpenPreset); }, arguments);
 }
 
 class EvalCommand : public testing::Test {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/local/exit_code.h"
+#include "client/local/command_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
@@ -18,30 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-// As main() does it.
-Outcome Nibble(std::vector<std::string> arguments) {
-  CLI::App app("test", "nibble");
-  app.require_subcommand(1);
-  Outcome outcome;
-  AddJobCommand(app, outcome.exit_code);
-  std::vector<const char*> argv = {"nibble"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(static_cast<int>(argv.size()), argv.data());
-  } catch (const CLI::ParseError& error) {
-    outcome.exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
-}
+Outcome Nibble(std::vector<std::string> arguments) { return RunCommand(AddJobCommand, arguments); }
 
 std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + name;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/local/exit_code.h"
+#include "client/local/command_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/model_spec.h"
@@ -18,29 +18,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-// As main() does it.
 Outcome Nibble(std::vector<std::string> arguments) {
-  CLI::App app("test", "nibble");
-  app.require_subcommand(1);
-  Outcome outcome;
-  AddRecipeCommand(app, outcome.exit_code);
-  std::vector<const char*> argv = {"nibble", "recipe"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(static_cast<int>(argv.size()), argv.data());
-  } catch (const CLI::ParseError& error) {
-    outcome.exit_code = app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+  arguments.insert(arguments.begin(), "recipe");
+  return RunCommand(AddRecipeCommand, arguments);
 }
 
 TEST(RecipeCommand, PresetsAreListedWithALineEach) {

@@ -92,8 +92,8 @@ TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {
     std::ofstream out(second);
     for (int i = 0; i < 20000; ++i) out << i * 7 << (i % 50 == 49 ? "\n\n" : " ");
   }
-  const std::string both = "  train: [" + first + ", " + second + "]\n";
-  const auto alone = Train("alone", "  train: [" + first + "]\n");
+  const std::string both = "  validation_fraction: 0\n  train: [" + first + ", " + second + "]\n";
+  const auto alone = Train("alone", "  validation_fraction: 0\n  train: [" + first + "]\n");
   const auto phased = Train(
       "phased", both + "  phases: [{parts: 75, weights: [1, 0]}, {parts: 25, weights: [1, 3]}]\n");
   ASSERT_EQ(phased.size(), 8u);

@@ -26,9 +26,8 @@ constexpr int kBacklog = 64;
 
 // Half a reason is better than none.
 void PutText(const absl::Status& status, HostMessage& message) {
-  const auto size = std::min<size_t>(status.message().size(), HostMessage::kTextBytes);
-  std::memcpy(message.text, status.message().data(), size);
-  message.text_bytes = static_cast<int32_t>(size);
+  message.text_bytes =
+      static_cast<int32_t>(status.message().copy(message.text, HostMessage::kTextBytes));
 }
 
 }  // namespace

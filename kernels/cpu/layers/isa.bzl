@@ -1,4 +1,4 @@
-"""Layer kernels, compiled once for each instruction set."""
+"""Kernels that are compiled once for each instruction set, in namespace NIBBLE_ISA."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
@@ -22,16 +22,21 @@ _QUIET = [
     "-Wno-psabi",
 ]
 
+ISAS = _FLAGS.keys()
+
+def isa_copts(isa):
+    # Contraction: see vec.h. Order of evaluation stays as written.
+    return ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-DNIBBLE_ISA=" + isa] + \
+           _QUIET + _FLAGS[isa]
+
 def isa_library(name, srcs, hdrs, deps = [], **kwargs):
     """srcs define `k<Something>` tables in namespace NIBBLE_ISA; hdrs declare them for every set."""
-    for isa, flags in _FLAGS.items():
+    for isa in ISAS:
         cc_library(
             name = "%s_%s" % (name, isa),
             srcs = srcs,
             hdrs = hdrs,
-            # Contraction: see vec.h. Order of evaluation stays as written.
-            copts = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-DNIBBLE_ISA=" + isa] +
-                    _QUIET + flags,
+            copts = isa_copts(isa),
             textual_hdrs = [
                 "vec.h",
                 "vec_lanes.h",
@@ -43,6 +48,6 @@ def isa_library(name, srcs, hdrs, deps = [], **kwargs):
     cc_library(
         name = name,
         hdrs = hdrs,
-        deps = [":%s_%s" % (name, isa) for isa in _FLAGS] + deps,
+        deps = [":%s_%s" % (name, isa) for isa in ISAS] + deps,
         **kwargs
     )

@@ -1,0 +1,123 @@
+#include "server/scheduler/cluster.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace nibble::scheduler {
+namespace {
+
+// Numbers values by first sight; Ranks() then renumbers them in ascending order.
+class Interned {
+ public:
+  int Add(const std::string& value) {
+    const auto [at, added] = ids_.try_emplace(value, static_cast<int>(ids_.size()));
+    return at->second;
+  }
+  std::vector<int> Ranks() const {
+    std::vector<std::pair<std::string_view, int>> sorted(ids_.begin(), ids_.end());
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<int> ranks(sorted.size());
+    for (size_t i = 0; i < sorted.size(); ++i) ranks[sorted[i].second] = static_cast<int>(i);
+    return ranks;
+  }
+
+ private:
+  absl::flat_hash_map<std::string, int> ids_;
+};
+
+std::vector<std::string_view> SortedLabels(const Worker& worker) {
+  std::vector<std::string_view> labels(worker.labels.begin(), worker.labels.end());
+  std::sort(labels.begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  return labels;
+}
+
+// Equal for equal sets of labels alone: lengths keep labels apart whatever characters they hold.
+void JoinLabels(const Worker& worker, std::string& key) {
+  key.clear();
+  const auto append = [&key](std::string_view label) {
+    key.append(std::to_string(label.size())).append(1, ':').append(label).append(1, '\n');
+  };
+  const bool ascending = std::adjacent_find(worker.labels.begin(), worker.labels.end(),
+                                            std::greater_equal<>()) == worker.labels.end();
+  if (ascending) {
+    for (const std::string& label : worker.labels) append(label);
+  } else {
+    for (std::string_view label : SortedLabels(worker)) append(label);
+  }
+}
+
+struct Place {
+  int kind, rack;
+  const Worker* worker;
+};
+
+}  // namespace
+
+Cluster::Cluster(const std::vector<Worker>& workers) {
+  Interned kinds, racks;
+  std::vector<Place> places;
+  places.reserve(workers.size());
+  std::string key;
+  for (const Worker& worker : workers) {
+    JoinLabels(worker, key);
+    places.push_back({kinds.Add(key), racks.Add(worker.rack), &worker});
+  }
+  const std::vector<int> kind_rank = kinds.Ranks();
+  const std::vector<int> rack_rank = racks.Ranks();
+  for (Place& place : places) {
+    place.kind = kind_rank[place.kind];
+    place.rack = rack_rank[place.rack];
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::tie(a.kind, a.rack, a.worker->name) < std::tie(b.kind, b.rack, b.worker->name);
+  });
+
+  nodes_.reserve(places.size());
+  by_name_.reserve(places.size());
+  for (const Place& place : places) {
+    const int node = static_cast<int>(nodes_.size());
+    if (kinds_.empty() || place.kind != static_cast<int>(kinds_.size()) - 1) {
+      Kind kind;
+      kind.labels = SortedLabels(*place.worker);
+      kind.begin = node;
+      kind.pool_begin = static_cast<int>(pools_.size());
+      kind.pool_end = kind.pool_begin;
+      kinds_.push_back(std::move(kind));
+    }
+    Kind& kind = kinds_.back();
+    if (kind.pool_end == kind.pool_begin || pools_.back().rack != place.rack) {
+      pools_.push_back({.rack = place.rack, .begin = node});
+      kind.pool_end = static_cast<int>(pools_.size());
+    }
+    const bool ready = place.worker->state == WorkerState::kReady;
+    const int slots = place.worker->slots;
+    nodes_.push_back({.worker = place.worker,
+                      .kind = place.kind,
+                      .pool = kind.pool_end - 1,
+                      .capacity = ready ? slots : 0});
+    pools_.back().end = kind.end = node + 1;
+    (ready ? kind.capacity : kind.withheld) += slots;
+    max_slots_ = std::max(max_slots_, slots);
+    by_name_.emplace(place.worker->name, node);
+  }
+}
+
+int Cluster::FindNode(std::string_view worker) const {
+  const auto at = by_name_.find(worker);
+  return at == by_name_.end() ? -1 : at->second;
+}
+
+Placement Cluster::Named(const NodePlacement& placement) const {
+  Placement named;
+  named.reserve(placement.size());
+  for (const NodeSlots& on : placement) named.push_back({name(on.node), on.count});
+  std::sort(named.begin(), named.end(),
+            [](const SlotsOn& a, const SlotsOn& b) { return a.worker < b.worker; });
+  return named;
+}
+
+}  // namespace nibble::scheduler

@@ -1,0 +1,96 @@
+// What the scheduler is told of the cluster: workers, queues and jobs at one moment, as plain
+// values. Whoever keeps the cluster's state fills it; the scheduler keeps nothing between two
+// plans.
+//
+// Order does not matter: two snapshots that hold the same entities in another order give the same
+// plan. Names are unique per list (CheckSnapshot). Times are milliseconds of one clock.
+//
+// Ownership: values. Thread-safety: values.
+#ifndef NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_
+#define NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nibble::scheduler {
+
+enum class WorkerState : uint8_t {
+  kReady,
+  kCordoned,  // gets nothing new; what runs there stays
+  kDraining,  // gets nothing new; what runs there is moved away, through a checkpoint
+  kLost,      // its lease has run out: no slots
+};
+
+struct Worker {
+  std::string name;
+  std::string rack;                 // "": no rack known; such workers count as one rack
+  std::vector<std::string> labels;  // "device=cuda", "fp4=tensor-cores"; any order
+  int slots = 0;                    // 0 to kMaxSlotsPerWorker
+  WorkerState state = WorkerState::kReady;
+};
+inline constexpr int kMaxSlotsPerWorker = 1024;
+
+inline constexpr int64_t kUnlimited = -1;
+
+// Queues of one cohort lend each other the quota that they do not use.
+struct Queue {
+  std::string name;
+  int64_t quota = kUnlimited;         // slots that are its own whenever it needs them
+  std::string cohort;                 // "": neither borrows nor lends; only queues with a quota
+  int64_t borrow_limit = kUnlimited;  // slots above its quota that it may hold
+};
+
+enum class JobPhase : uint8_t {
+  kQueued,      // holds nothing
+  kRecovering,  // an attempt failed; holds nothing, but comes before queued jobs of its priority
+  kStarting,    // `held` is reserved for it, also while others still leave those slots
+  kRunning,     // a paused job that keeps its slots is running in this sense
+  kResizing,    // checkpoints on `held` and goes on on `next`
+  kStopping,    // checkpoints, then leaves `held`
+};
+
+struct SlotsOn {
+  std::string worker;
+  int slots = 0;
+  friend bool operator==(const SlotsOn&, const SlotsOn&) = default;
+};
+using Placement = std::vector<SlotsOn>;  // each worker once
+
+struct Job {
+  std::string name;
+  std::string queue;
+  int priority = 0;          // higher goes first
+  int64_t submitted_ms = 0;  // its place among equals; a preempted job keeps it
+  JobPhase phase = JobPhase::kQueued;
+
+  // World sizes that it can run with: `sizes`, or where that is empty all of min_slots..max_slots.
+  int min_slots = 1;
+  int max_slots = 1;
+  std::vector<int> sizes;  // ascending, within min_slots..max_slots
+
+  std::vector<std::string> required;          // labels that each of its workers has
+  std::vector<std::string> preferred;         // labels that its workers have where that can be
+  std::vector<std::string> excluded_workers;  // workers that harmed it; may name absent ones
+  int spare_slots = 0;      // kept free for it on other workers while it is active, best effort
+  bool preemptible = true;  // false: neither preempted, nor shrunk, nor moved by a drain
+
+  int64_t not_before_ms = 0;    // back-off after a failure
+  int64_t expected_ms = 0;      // of a waiting job, how long it will hold its slots; 0: unknown
+  int64_t expected_end_ms = 0;  // of an active job; 0, or in the past: unknown
+
+  Placement held;             // of kStarting, kRunning, kResizing, kStopping
+  Placement next;             // of kResizing
+  int64_t checkpoint_ms = 0;  // its last committed checkpoint, or the start if there is none
+  int64_t resized_ms = 0;     // its last start or change of size
+};
+
+struct Snapshot {
+  std::vector<Worker> workers;
+  std::vector<Queue> queues;
+  std::vector<Job> jobs;  // all that are not finished
+};
+
+}  // namespace nibble::scheduler
+
+#endif  // NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_

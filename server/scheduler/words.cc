@@ -1,0 +1,197 @@
+#include "server/scheduler/words.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "server/scheduler/sizes.h"
+
+namespace nibble::scheduler {
+namespace {
+
+// A reason names this many workers or jobs at most.
+constexpr size_t kMostNamed = 3;
+
+std::string Count(int64_t count, const char* what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+std::string WithLabels(const std::vector<std::string>& labels) {
+  if (labels.empty()) return "";
+  return absl::StrCat(" with ", absl::StrJoin(labels, " and "));
+}
+
+std::string Named(std::vector<std::string> names) {
+  const size_t all = names.size();
+  if (all > kMostNamed) names.resize(kMostNamed);
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      all > kMostNamed ? absl::StrCat(" and ", all - kMostNamed, " more") : "");
+}
+
+const std::string& QueueName(const World& world, int job) {
+  return world.ledger().account(world.job(job).queue).queue->name;
+}
+
+std::string Excluding(const World& world, int job) {
+  std::vector<std::string> names;
+  for (int node : world.job(job).excluded) {
+    for (const EligibleKind& kind : world.kinds(job)) {
+      if (world.cluster().nodes()[node].kind == kind.kind)
+        names.push_back(world.cluster().name(node));
+    }
+  }
+  if (names.empty()) return "";
+  return absl::StrCat("; excluded for it: ", Named(std::move(names)));
+}
+
+// Slots that the job could use if nobody held any; `withheld`: of workers that get nothing new.
+int64_t CapacityFor(const World& world, int job, bool withheld) {
+  int64_t slots = 0;
+  for (const EligibleKind& kind : world.kinds(job)) {
+    const Cluster::Kind& of = world.cluster().kinds()[kind.kind];
+    slots += withheld ? of.withheld : of.capacity;
+    for (int node : world.job(job).excluded) {
+      const Cluster::Node& at = world.cluster().nodes()[node];
+      if (at.kind != kind.kind) continue;
+      slots -= withheld ? (at.capacity == 0 ? at.worker->slots : 0) : at.capacity;
+    }
+  }
+  return slots;
+}
+
+std::string NoSuchWorker(const World& world, const Job& job) {
+  for (const std::string& label : job.required) {
+    const Job alone{.required = {label}};
+    if (FindEligibleKinds(world.cluster(), alone).empty()) {
+      return absl::StrCat("no worker has ", label);
+    }
+  }
+  return job.required.empty()
+             ? "there are no workers"
+             : absl::StrCat("no worker has all of ", absl::StrJoin(job.required, ", "));
+}
+
+}  // namespace
+
+std::string TimeWords(int64_t time_ms) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(time_ms), absl::UTCTimeZone());
+}
+
+std::string JobWords(const World& world, int job) {
+  return absl::StrCat("job ", world.name(job), " (priority ", world.job(job).job->priority, ")");
+}
+
+std::string NeedWords(const World& world, int job) {
+  const Job& needs = *world.job(job).job;
+  const bool elastic = SmallestSize(needs) < LargestSize(needs);
+  return absl::StrCat("needs ", elastic ? "at least " : "", Count(SmallestSize(needs), "slot"),
+                      WithLabels(needs.required));
+}
+
+std::string NeverWords(const World& world, int job) {
+  const JobState& state = world.job(job);
+  const int64_t size = SmallestSize(*state.job);
+  if (state.queue < 0) {
+    return absl::StrCat(NeedWords(world, job), "; there is no queue \"", state.job->queue, "\"");
+  }
+  if (world.ledger().HasQuota(state.queue) && size > world.ledger().account(state.queue).limit) {
+    const Ledger::Account& account = world.ledger().account(state.queue);
+    return absl::StrCat(NeedWords(world, job), "; queue ", account.queue->name,
+                        " may never hold more than ", account.limit, " (quota ",
+                        account.queue->quota, ", borrowing up to ",
+                        account.limit - account.queue->quota, ")");
+  }
+  if (world.kinds(job).empty()) {
+    return absl::StrCat(NeedWords(world, job), "; ", NoSuchWorker(world, *state.job));
+  }
+  const int64_t capacity = CapacityFor(world, job, false);
+  if (capacity >= size) return "";
+  const int64_t withheld = CapacityFor(world, job, true);
+  return absl::StrCat(NeedWords(world, job), "; the cluster has ", capacity, " that it can use",
+                      withheld > 0 ? absl::StrCat(" and ", withheld,
+                                                  " on workers that are cordoned, draining or lost")
+                                   : "",
+                      Excluding(world, job));
+}
+
+std::string SlotsWords(const World& world, int job, int behind, int64_t due_ms) {
+  int64_t free = 0, workers = 0;
+  for (const EligibleKind& kind : world.kinds(job)) {
+    free += world.idle().KindFree(kind.kind);
+    workers += world.idle().KindNodes(kind.kind);
+  }
+  std::string words = absl::StrCat(
+      NeedWords(world, job), "; ",
+      free == 0 ? "none free" : absl::StrCat(free, " free on ", Count(workers, "worker")),
+      Excluding(world, job));
+  if (behind >= 0) {
+    const bool spares = IsActive(world.job(behind).phase);
+    absl::StrAppend(&words, spares ? "; some are spare slots of " : "; waiting behind ",
+                    JobWords(world, behind));
+  }
+  const int64_t not_before_ms = world.job(job).job->not_before_ms;
+  if (not_before_ms > world.now_ms()) {
+    absl::StrAppend(&words, "; backs off until ", TimeWords(not_before_ms));
+  }
+  if (due_ms > world.now_ms()) absl::StrAppend(&words, "; expected at ", TimeWords(due_ms));
+  return words;
+}
+
+std::string QuotaWords(const World& world, int job, bool over_queue, int behind) {
+  const JobState& state = world.job(job);
+  const Ledger::Account& account = world.ledger().account(state.queue);
+  std::string words =
+      absl::StrCat(NeedWords(world, job), "; queue ", QueueName(world, job), " uses ", account.used,
+                   " of its quota of ", account.queue->quota);
+  const Ledger::Cohort* cohort = world.ledger().cohort(state.queue);
+  if (cohort == nullptr) {
+    absl::StrAppend(&words, " and may not borrow");
+  } else if (over_queue) {
+    absl::StrAppend(&words, " and may borrow ", account.limit - account.queue->quota);
+  } else {
+    absl::StrAppend(&words, "; cohort ", cohort->name, " uses ", cohort->used, " of ",
+                    cohort->total);
+  }
+  if (behind >= 0) absl::StrAppend(&words, "; waiting behind ", JobWords(world, behind));
+  return words;
+}
+
+std::string BackOffWords(const World& world, int job) {
+  return absl::StrCat(NeedWords(world, job), "; backs off after a failure, not before ",
+                      TimeWords(world.job(job).job->not_before_ms));
+}
+
+std::string StartWords(const World& world, int job) {
+  const JobState& state = world.job(job);
+  std::vector<std::string> workers, leaving;
+  for (const NodeSlots& on : state.active) workers.push_back(world.cluster().name(on.node));
+  for (int other : state.waits_for) leaving.push_back(world.name(other));
+  const bool more = LargestSize(*state.job) > state.size;
+  const std::string count = Count(workers.size(), "worker");
+  return absl::StrCat(
+      "starts with ", Count(state.size, "slot"),
+      more ? absl::StrCat(" of up to ", LargestSize(*state.job)) : "",
+      WithLabels(state.job->required), " on ", count, ": ", Named(std::move(workers)),
+      leaving.empty() ? "" : absl::StrCat("; once left by ", Named(std::move(leaving))));
+}
+
+std::string VictimWords(const World& world, int job, int helps, bool shrinks) {
+  const JobState& state = world.job(job);
+  return absl::StrCat(
+      shrinks ? absl::StrCat("shrinks to ", Count(state.size, "slot"), " for ") : "makes way for ",
+      JobWords(world, helps), ", which ", NeedWords(world, helps),
+      shrinks ? "" : "; keeps its place in the queue");
+}
+
+std::string DrainWords(const World& world, int job, bool moves) {
+  std::vector<std::string> draining;
+  for (const NodeSlots& on : world.job(job).active) {
+    if (world.cluster().nodes()[on.node].worker->state == WorkerState::kDraining) {
+      draining.push_back(world.cluster().name(on.node));
+    }
+  }
+  return absl::StrCat(moves ? "moves" : "stops and keeps its place in the queue",
+                      " because of draining ", Named(std::move(draining)),
+                      moves ? "" : "; there is no other room for it now");
+}
+
+}  // namespace nibble::scheduler
