@@ -59,7 +59,7 @@ MemoryStore::~MemoryStore() {
 void MemoryStore::Apply(absl::Span<const CommitQueue::Entry> group) {
   const std::lock_guard<std::mutex> lock(disk_->mutex_);
   for (const CommitQueue::Entry& entry : group) {
-    for (const EntityChange& change : entry.batch.changes) {
+    for (const StoreChange& change : entry.batch.changes) {
       const std::pair<std::string, std::string> key(change.kind, change.key);
       if (change.value.has_value()) {
         disk_->entities_[key] = {*change.value, entry.sequence};

@@ -70,7 +70,7 @@ RocksStore::~RocksStore() {
 absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) {
   rocksdb::WriteBatch batch;
   for (const CommitQueue::Entry& entry : group) {
-    for (const EntityChange& change : entry.batch.changes) {
+    for (const StoreChange& change : entry.batch.changes) {
       const std::string key = store_format::EntityKey(change.kind, change.key);
       if (change.value.has_value()) {
         db_->Put(batch, Table::kEntity, key, entry.sequence, *change.value);

@@ -56,7 +56,7 @@ absl::StatusOr<uint64_t> Store::Commit(StoreBatch batch) {
 size_t BatchBytes(const StoreBatch& batch) {
   size_t bytes = batch.record.size();
   for (const std::string& topic : batch.topics) bytes += topic.size();
-  for (const EntityChange& change : batch.changes) {
+  for (const StoreChange& change : batch.changes) {
     bytes += change.kind.size() + change.key.size();
     if (change.value.has_value()) bytes += change.value->size();
   }
@@ -71,7 +71,7 @@ absl::Status CheckBatch(const StoreBatch& batch) {
   for (const std::string& topic : batch.topics) {
     if (absl::Status s = CheckName("topic", topic, kMaxStoreKeyBytes, false); !s.ok()) return s;
   }
-  for (const EntityChange& change : batch.changes) {
+  for (const StoreChange& change : batch.changes) {
     if (absl::Status s = CheckName("kind", change.kind, kMaxStoreKindBytes, false); !s.ok()) {
       return s;
     }

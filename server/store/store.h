@@ -55,16 +55,16 @@ inline constexpr size_t kMaxStoreTopics = 64;      // of one record
 inline constexpr size_t kMaxStoreBatchBytes = size_t{16} << 20;
 inline constexpr size_t kMaxClusterNameBytes = 128;
 
-struct EntityChange {
+struct StoreChange {
   std::string kind;                  // 1 to kMaxStoreKindBytes bytes, none of them zero
   std::string key;                   // 1 to kMaxStoreKeyBytes bytes
   std::optional<std::string> value;  // none deletes; deleting what is not there is no error
 };
 
 struct StoreBatch {
-  std::string record;                 // one journal record; may be empty
-  std::vector<std::string> topics;    // under which it is found again; 1 to … bytes, none zero
-  std::vector<EntityChange> changes;  // applied in order
+  std::string record;                // one journal record; may be empty
+  std::vector<std::string> topics;   // under which it is found again; 1 to … bytes, none zero
+  std::vector<StoreChange> changes;  // applied in order
 };
 
 struct StoredEntity {

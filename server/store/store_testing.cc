@@ -51,7 +51,7 @@ StoreBatch RandomBatch(uint64_t seed, size_t value_bytes) {
   }
   for (uint64_t i = random() % 4; i > 0; --i) {
     const char* const kinds[] = {"job", "job-queue", "worker"};
-    EntityChange change{kinds[random() % 3], absl::StrCat("name-", random() % 12), std::nullopt};
+    StoreChange change{kinds[random() % 3], absl::StrCat("name-", random() % 12), std::nullopt};
     if (random() % 4 != 0) change.value = RandomBytes(random, random() % (value_bytes + 1));
     batch.changes.push_back(std::move(change));
   }
@@ -59,7 +59,7 @@ StoreBatch RandomBatch(uint64_t seed, size_t value_bytes) {
 }
 
 void Content::Apply(uint64_t sequence, const StoreBatch& batch) {
-  for (const EntityChange& change : batch.changes) {
+  for (const StoreChange& change : batch.changes) {
     if (change.value.has_value()) {
       entities[{change.kind, change.key}] = *change.value;
     } else {
