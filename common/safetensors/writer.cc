@@ -17,14 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "common/safetensors/atomic_file.h"
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/limits.h"
+#include "common/staged_file.h"
 
 namespace nibble {
 namespace {
 
-using safetensors_internal::AtomicFile;
 using safetensors_internal::kMaxHeaderBytes;
 using safetensors_internal::kMaxMetadataEntries;
 using safetensors_internal::kMaxTensors;
@@ -180,7 +179,7 @@ absl::Status SafetensorsWriter::Write(const std::string& path) const {
   const std::vector<const NamedTensor*> tensors = FileOrder();
   const absl::StatusOr<std::string> header = Header(tensors);
   if (!header.ok()) return header.status();
-  absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path);
+  absl::StatusOr<std::unique_ptr<StagedFile>> file = StagedFile::Create(path);
   if (!file.ok()) return file.status();
 
   absl::Status status = (*file)->Append(
@@ -204,7 +203,7 @@ absl::Status SafetensorsWriter::Write(const std::string& path) const {
     status = CheckByteCount(name, fed, tensor.bytes);
     if (!status.ok()) return status;
   }
-  return (*file)->Commit();
+  return (*file)->Publish();
 }
 
 }  // namespace nibble

@@ -58,7 +58,7 @@ class SafetensorsWriter {
 
   // Writes to a temporary file beside `path`, makes it durable and renames it over `path`. On any
   // error the temporary file is removed and an earlier file at `path` is left as it was (but see
-  // AtomicFile::Commit() on its very last step).
+  // StagedFile::Publish() on its very last step).
   //
   //   InvalidArgument     the header or the payload would exceed the format's bound
   //   FailedPrecondition  `path` exists and is not a regular file

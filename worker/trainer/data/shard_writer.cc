@@ -15,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/staged_file.h"
 #include "worker/trainer/data/shard_format.h"
-#include "worker/trainer/data/staged_file.h"
 
 namespace nibble {
 namespace {

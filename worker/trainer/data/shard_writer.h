@@ -19,8 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/staged_file.h"
 #include "worker/trainer/data/shard_format.h"
-#include "worker/trainer/data/staged_file.h"
 
 namespace nibble {
 

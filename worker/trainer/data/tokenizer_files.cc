@@ -13,11 +13,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/staged_file.h"
 #include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/sentencepiece_model.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
-#include "worker/trainer/data/staged_file.h"
 
 namespace nibble {
 namespace {

@@ -6,8 +6,8 @@
 // it. A process killed in between leaves "<path>.tmp-<pid>-<n>" behind and `path` as it was.
 // Thread-safety: one thread at a time per object; objects are independent, even for one path (the
 // last Publish() wins).
-#ifndef NIBBLE_WORKER_TRAINER_DATA_STAGED_FILE_H_
-#define NIBBLE_WORKER_TRAINER_DATA_STAGED_FILE_H_
+#ifndef NIBBLE_COMMON_STAGED_FILE_H_
+#define NIBBLE_COMMON_STAGED_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -55,10 +55,10 @@ class StagedFile {
 
   const std::string path_;
   std::string temporary_;  // empty once renamed
-  int fd_;
+  int fd_;                 // -1 once closed
   std::vector<std::byte> buffer_;
 };
 
 }  // namespace nibble
 
-#endif  // NIBBLE_WORKER_TRAINER_DATA_STAGED_FILE_H_
+#endif  // NIBBLE_COMMON_STAGED_FILE_H_

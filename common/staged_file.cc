@@ -1,4 +1,4 @@
-#include "worker/trainer/data/staged_file.h"
+#include "common/staged_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -46,7 +46,7 @@ StagedFile::StagedFile(std::string path, std::string temporary, int fd)
 }
 
 StagedFile::~StagedFile() {
-  (void)close(fd_);
+  if (fd_ >= 0) (void)close(fd_);
   if (!temporary_.empty()) (void)unlink(temporary_.c_str());
 }
 
@@ -105,6 +105,10 @@ absl::Status StagedFile::Sync() {
 absl::Status StagedFile::Publish() {
   // Before the rename: otherwise a crash could keep the new name and lose the content.
   if (absl::Status status = Sync(); !status.ok()) return status;
+  // Some network file systems report a failed write only here.
+  if (close(std::exchange(fd_, -1)) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("closing ", temporary_));
+  }
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", temporary_, " to ", path_));
   }
