@@ -14,7 +14,9 @@ _PKG_CONFIG = {
     "gtest": ("gtest", "libgtest-dev"),
     "gtest_main": ("gmock gtest_main", "libgtest-dev libgmock-dev"),
     "grpc": ("grpc++ protobuf", "libgrpc++-dev"),
+    "httplib": ("cpp-httplib", "libcpp-httplib-dev"),
     "nlohmann_json": ("nlohmann_json", "nlohmann-json3-dev"),
+    "prometheus": ("prometheus-cpp-core", "prometheus-cpp-dev"),
     "protobuf": ("protobuf", "libprotobuf-dev"),
     "yaml_cpp": ("yaml-cpp", "libyaml-cpp-dev"),
 }

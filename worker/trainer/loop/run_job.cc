@@ -21,6 +21,8 @@
 #include "worker/checkpoint/checkpoint_guest.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/trainer/data/prefetcher.h"
+#include "worker/trainer/link/daemon_link.h"
+#include "worker/trainer/loop/job_control.h"
 #include "worker/trainer/loop/job_data.h"
 #include "worker/trainer/loop/run_events.h"
 #include "worker/trainer/loop/run_state.h"
@@ -34,6 +36,8 @@ namespace {
 
 constexpr int kBatchesAhead = 2;
 constexpr double kPlainLineSeconds = 10;
+// Between two agreements of ranks that stand: shorter than any collective's patience.
+constexpr std::chrono::milliseconds kStandPatience(500);
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -118,12 +122,11 @@ class Run {
   void ReportStep(const StepReport& report);
   absl::Status PrepareCheckpoints();
   absl::Status Resume();
-  // What all ranks learn alike between two steps.
-  struct Boundary {
-    bool stop = false;     // any rank was asked to
-    bool storing = false;  // any rank's last checkpoint is still on its way
-  };
-  absl::StatusOr<Boundary> Agree();
+  absl::Status ConnectDaemon();
+  // Takes in what all ranks agree on, and stands while they are to. False: the run is to stop.
+  absl::StatusOr<bool> PassBoundary();
+  absl::StatusOr<JobControl::Boundary> Agree(std::chrono::milliseconds patience);
+  void TellDaemon(RankNews::Doing doing, const StepReport* report);
   // A checkpoint of the step to come, if it is due and the last one is out of the way.
   absl::Status MaybeCheckpoint(bool storing);
   absl::Status TakeCheckpoint();
@@ -142,9 +145,14 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<RunState> state_;
   std::unique_ptr<CheckpointGuest> guest_;  // null: no checkpoints
+  std::unique_ptr<JobControl> control_;
+  RankNews news_;  // what the daemon was told last
   std::optional<ResumeEvent> resumed_;
   bool checkpoint_due_ = false;
-  int64_t taken_step_ = -1;  // of the newest checkpoint that was begun or resumed from
+  int64_t request_heard_ = 0;     // greatest number of a checkpoint that was asked for
+  int64_t request_taken_ = 0;     // of which the checkpoint that is on its way is
+  bool last_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec says
+  int64_t taken_step_ = -1;       // of the newest checkpoint that was begun or resumed from
   RunSummary summary_;
   double began_ = 0;
   // Since the last step event.
@@ -153,10 +161,28 @@ class Run {
   int64_t revision_ = 0;
 };
 
+absl::Status Run::ConnectDaemon() {
+  std::unique_ptr<DaemonLink> link;
+  if (!options_.daemon_link.empty()) {
+    absl::StatusOr<std::unique_ptr<DaemonLink>> connected =
+        DaemonLink::Connect({.address = options_.daemon_link,
+                             .rank = collective_.rank(),
+                             .attempt = options_.checkpoints.attempt});
+    if (!connected.ok()) return connected.status();
+    link = *std::move(connected);
+  }
+  absl::StatusOr<std::unique_ptr<JobControl>> control =
+      JobControl::Create(collective_, *options_.stop, std::move(link));
+  if (!control.ok()) return control.status();
+  control_ = *std::move(control);
+  return absl::OkStatus();
+}
+
 absl::Status Run::Prepare() {
   directory_ = OutputDirectory(spec_);
-  absl::Status status;
-  if (collective_.rank() == 0) {
+  absl::Status status = ConnectDaemon();
+  if (!status.ok()) return status;
+  if (options_.prepares_data) {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) {
@@ -166,7 +192,7 @@ absl::Status Run::Prepare() {
     status = JobData::Prepare(spec_, directory_);
     if (!status.ok()) return status;
   }
-  // The others find the shards that rank 0 has made.
+  // The others find the shards that one of their node has made.
   status = collective_.Barrier();
   if (!status.ok()) return status;
   absl::StatusOr<Reporter> reporter =
@@ -203,7 +229,9 @@ absl::Status Run::PrepareCheckpoints() {
   if (checkpoints.resume_step >= 0) {
     if (absl::Status status = Resume(); !status.ok()) return status;
   }
-  if (checkpoints.host.empty() || !spec_.checkpoints.any()) return absl::OkStatus();
+  // A daemon may ask for one at any time.
+  const bool wanted = spec_.checkpoints.any() || control_->has_daemon();
+  if (checkpoints.host.empty() || !wanted) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<CheckpointGuest>> guest =
       CheckpointGuest::Connect({.address = checkpoints.host,
                                 .rank = collective_.rank(),
@@ -219,7 +247,9 @@ absl::Status Run::Resume() {
   const RunCheckpoints& from = options_.checkpoints;
   const double begin = SteadySeconds();
   const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
-      from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
+      from.store,
+      {.identity = {.cluster = "", .job = from.store_job.empty() ? spec_.name : from.store_job},
+       .read_only = true});
   if (!store.ok()) return store.status();
   const auto reader = (*store)->OpenCheckpoint(from.resume_step);
   if (!reader.ok()) return reader.status();
@@ -237,28 +267,75 @@ absl::Status Run::Resume() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Run::Boundary> Run::Agree() {
+absl::StatusOr<JobControl::Boundary> Run::Agree(std::chrono::milliseconds patience) {
   if (guest_ != nullptr) {
     if (const auto outcome = guest_->Poll(); outcome.has_value()) ReportCheckpoint(*outcome);
   }
-  constexpr uint64_t kStop = 1, kStoring = 2;
-  const bool storing = guest_ != nullptr && guest_->in_flight().has_value();
-  const uint64_t mine =
-      (options_.stop->load(std::memory_order_relaxed) ? kStop : 0) | (storing ? kStoring : 0);
-  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall({&mine, 1});
-  if (!all.ok()) return all.status();
-  Boundary boundary;
-  for (const uint64_t word : *all) {
-    boundary.stop |= (word & kStop) != 0;
-    boundary.storing |= (word & kStoring) != 0;
+  return control_->Agree(guest_ != nullptr && guest_->in_flight().has_value(), patience);
+}
+
+absl::StatusOr<bool> Run::PassBoundary() {
+  const double begin = SteadySeconds();
+  std::chrono::milliseconds patience(0);
+  while (true) {
+    absl::StatusOr<JobControl::Boundary> boundary = Agree(patience);
+    if (!boundary.ok()) return boundary.status();
+    if (boundary->timeline.has_value()) {
+      absl::StatusOr<Timeline> adopted =
+          AdoptTimeline(trainer_->timeline(), *boundary->timeline, trainer_->next_step());
+      if (!adopted.ok()) return adopted.status();
+      trainer_->timeline() = *std::move(adopted);
+    }
+    if (boundary->stop) {
+      last_checkpoint_ = boundary->last_checkpoint;
+      return false;
+    }
+    if (boundary->checkpoint_request > request_heard_) {
+      request_heard_ = boundary->checkpoint_request;
+      checkpoint_due_ = true;
+    }
+    if (absl::Status status = MaybeCheckpoint(boundary->storing); !status.ok()) return status;
+    if (!boundary->pause) break;
+    if (patience.count() == 0) TellDaemon(RankNews::Doing::kStanding, nullptr);
+    patience = kStandPatience;
   }
-  return boundary;
+  if (patience.count() > 0) {
+    TellDaemon(RankNews::Doing::kSteps, nullptr);
+    // Standing is not the steps' time.
+    logged_at_ += SteadySeconds() - begin;
+  }
+  return true;
+}
+
+void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
+  if (!control_->has_daemon()) return;
+  news_.doing = doing;
+  news_.next_step = trainer_->next_step();
+  if (report != nullptr) {
+    if (!news_.has_sample || news_.revision != report->revision) {
+      // Of this attempt: one that began after the switch has not seen it.
+      news_.revision_first_step = report->step;
+    }
+    news_.has_sample = true;
+    news_.step = report->step;
+    news_.tokens = (report->step + 1) * TokensPerStep(spec_);
+    news_.loss = report->loss;
+    news_.gradient_norm = report->gradient_norm;
+    news_.learning_rate = report->learning_rate;
+    news_.step_seconds = report->seconds.total;
+    news_.tokens_per_second =
+        report->seconds.total > 0 ? static_cast<double>(report->tokens) / report->seconds.total : 0;
+    news_.revision = report->revision;
+    news_.updated = report->updated;
+  }
+  control_->Report(news_);
 }
 
 void Run::ReportCheckpoint(const CheckpointGuest::Outcome& outcome) {
   summary_.checkpoint_status = outcome.status;
   if (outcome.status.ok()) {
     summary_.last_checkpoint = outcome.step;
+    news_.checkpoint_request = std::max(news_.checkpoint_request, request_taken_);
   } else {
     ++summary_.failed_checkpoints;
   }
@@ -293,6 +370,7 @@ absl::Status Run::TakeCheckpoint() {
   header.attempt = options_.checkpoints.attempt;
   header.time_unix_nanos = absl::ToUnixNanos(absl::Now());
   checkpoint_due_ = false;
+  request_taken_ = request_heard_;
   taken_step_ = header.step;
   const double begin = SteadySeconds();
   const absl::Status status = guest_->Snapshot(
@@ -309,8 +387,8 @@ absl::Status Run::TakeCheckpoint() {
 absl::Status Run::FinishCheckpoints() {
   if (guest_ == nullptr) return absl::OkStatus();
   if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
-  if (!spec_.checkpoints.at_end || trainer_->next_step() == taken_step_ ||
-      trainer_->next_step() == 0) {
+  const bool wanted = spec_.checkpoints.at_end || last_checkpoint_;
+  if (!wanted || trainer_->next_step() == taken_step_ || trainer_->next_step() == 0) {
     return absl::OkStatus();
   }
   if (absl::Status status = TakeCheckpoint(); !status.ok()) return status;
@@ -405,16 +483,18 @@ absl::Status Run::TrainAll() {
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
   while (trainer_->next_step() < spec_.training.steps) {
-    const absl::StatusOr<Boundary> boundary = Agree();
-    if (!boundary.ok()) return boundary.status();
-    if (boundary->stop) {
+    const absl::StatusOr<bool> goes_on = PassBoundary();
+    if (!goes_on.ok()) return goes_on.status();
+    if (!*goes_on) {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
-    if (absl::Status status = MaybeCheckpoint(boundary->storing); !status.ok()) return status;
     StepReport report;
     const absl::Status status = trainer_->Step(batches, report);
-    if (status.ok() || absl::IsAborted(status)) ReportStep(report);
+    if (status.ok() || absl::IsAborted(status)) {
+      ReportStep(report);
+      TellDaemon(RankNews::Doing::kSteps, &report);
+    }
     if (!status.ok()) return status;
     ++summary_.steps;
     summary_.loss = report.loss;

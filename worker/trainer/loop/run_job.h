@@ -23,6 +23,7 @@ struct RunCheckpoints {
   std::string host;          // CheckpointHost::address(); empty: none are taken
   int64_t attempt = 1;       // this launch's number
   std::string store;         // where `resume_step` is read
+  std::string store_job;     // whose store that is; empty: this spec's
   int64_t resume_step = -1;  // the checkpoint to begin from; -1: the first step
   // What whoever opened the store has to say, for the event log.
   std::vector<std::string> notices;
@@ -35,6 +36,9 @@ struct RunOptions {
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is one
   RunCheckpoints checkpoints;
+  std::string daemon_link;  // LinkHost::address(); empty: there is no daemon
+  // This rank makes the data that the ranks of its node read.
+  bool prepares_data = true;
 };
 
 struct RunSummary {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/local_collective.h"
 #include "worker/trainer/comm/signal_block.h"
+#include "worker/trainer/link/daemon_link.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/terminal.h"
@@ -52,6 +54,9 @@ struct Arguments {
   int64_t attempt = 0;
   std::string checkpoint_host;
   int64_t resume_step = -1;
+  std::string resume_store;
+  std::string resume_job;
+  int local_rank = -1;
   bool fresh = false;
   std::optional<int64_t> from_step;
   std::vector<std::string> notices;
@@ -131,7 +136,10 @@ int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
 int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
                                         .attempt = arguments.attempt,
-                                        .store = nibble::CheckpointDirectory(spec),
+                                        .store = arguments.resume_store.empty()
+                                                     ? nibble::CheckpointDirectory(spec)
+                                                     : arguments.resume_store,
+                                        .store_job = arguments.resume_job,
                                         .resume_step = arguments.resume_step,
                                         .notices = arguments.notices};
   // A run of one rank stores its own; otherwise whoever started the ranks does.
@@ -163,12 +171,16 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   }
   std::signal(SIGINT, AskToStop);
   std::signal(SIGTERM, AskToStop);
+  const char* const daemon_link = std::getenv(nibble::kDaemonLinkVariable);
   const absl::StatusOr<nibble::RunSummary> summary =
       nibble::RunJob(spec, *collective,
                      {.stop = &stop_asked,
                       .progress = arguments.quiet ? nullptr : &std::cerr,
                       .terminal = nibble::IsTerminal(2),
-                      .checkpoints = std::move(checkpoints)});
+                      .checkpoints = std::move(checkpoints),
+                      .daemon_link = daemon_link == nullptr ? "" : daemon_link,
+                      .prepares_data = arguments.local_rank < 0 ? arguments.rank <= 0
+                                                                : arguments.local_rank == 0});
   if (!summary.ok()) {
     Complain(summary.status());
     return kError;
@@ -205,6 +217,12 @@ int main(int argc, char** argv) {
                  "Where checkpoints are handed over, in a group started by others");
   app.add_option("--resume-step", arguments.resume_step,
                  "The checkpoint that such a group begins from");
+  app.add_option("--resume-store", arguments.resume_store,
+                 "Where that checkpoint is; the job's own store if not said");
+  app.add_option("--resume-job", arguments.resume_job,
+                 "Name of the job whose store that is; this one's if not said");
+  app.add_option("--local-rank", arguments.local_rank,
+                 "This process's number on its node, in a group started by others");
   app.add_option("--notice", arguments.notices, "For the event log of such a group");
   CLI::Option* const fresh = app.add_flag(
       "--fresh", arguments.fresh, "Begin at the first step, whatever checkpoints are there");

@@ -1,0 +1,199 @@
+#include "worker/trainer/link/link_message.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kHeadBytes = 8;
+
+void PutWord(uint32_t word, std::string& out) {
+  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(word >> shift));
+}
+
+uint32_t GetWord(const std::string& bytes, size_t at) {
+  uint32_t word = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    word |= uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  }
+  return word;
+}
+
+// JSON has no NaN and no infinity: a double travels as its bits.
+int64_t Bits(double value) { return std::bit_cast<int64_t>(value); }
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The fields of one message; the first that is missing or of another type is the error.
+class Fields {
+ public:
+  Fields(absl::string_view text, const char* kind)
+      : kind_(kind), json_(Json::parse(text.begin(), text.end(), nullptr, false)) {
+    if (!json_.is_object()) status_ = absl::InvalidArgumentError(absl::StrCat(kind, ": no object"));
+  }
+  template <class Int>
+  void Number(const char* name, Int& out) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return;
+    if (!value->is_number_integer()) return Fail(name, "no integer");
+    out = value->get<Int>();
+  }
+  void Real(const char* name, double& out) {
+    int64_t bits = 0;
+    Number(name, bits);
+    out = std::bit_cast<double>(bits);
+  }
+  void Flag(const char* name, bool& out) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return;
+    if (!value->is_boolean()) return Fail(name, "neither true nor false");
+    out = value->get<bool>();
+  }
+  void Text(const char* name, std::string& out) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return;
+    if (!value->is_string()) return Fail(name, "no text");
+    out = value->get<std::string>();
+  }
+  // An enumeration with values [0, last].
+  template <class Enum>
+  void Choice(const char* name, Enum last, Enum& out) {
+    int64_t value = 0;
+    Number(name, value);
+    if (!status_.ok()) return;
+    if (value < 0 || value > static_cast<int64_t>(last)) {
+      return Fail(name, absl::StrCat(value, " is not in [0, ", static_cast<int64_t>(last), "]"));
+    }
+    out = static_cast<Enum>(value);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Json* Find(const char* name) {
+    if (!status_.ok()) return nullptr;
+    const auto at = json_.find(name);
+    if (at != json_.end()) return &*at;
+    Fail(name, "missing");
+    return nullptr;
+  }
+  void Fail(const char* name, absl::string_view what) {
+    status_.Update(absl::InvalidArgumentError(absl::StrCat(kind_, ".", name, ": ", what)));
+  }
+
+  const char* const kind_;
+  const Json json_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+std::string EncodeHello(const LinkHello& hello) {
+  return Dump({{"rank", hello.rank}, {"attempt", hello.attempt}, {"pid", hello.pid}});
+}
+
+absl::StatusOr<LinkHello> DecodeHello(absl::string_view json) {
+  Fields fields(json, "hello");
+  LinkHello hello;
+  fields.Number("rank", hello.rank);
+  fields.Number("attempt", hello.attempt);
+  fields.Number("pid", hello.pid);
+  if (!fields.status().ok()) return fields.status();
+  return hello;
+}
+
+std::string EncodeNews(const RankNews& news) {
+  return Dump({{"doing", static_cast<int>(news.doing)},
+               {"next_step", news.next_step},
+               {"waiting_in", news.waiting_in},
+               {"memory_bytes", news.memory_bytes},
+               {"has_sample", news.has_sample},
+               {"step", news.step},
+               {"tokens", news.tokens},
+               {"loss", Bits(news.loss)},
+               {"gradient_norm", Bits(news.gradient_norm)},
+               {"learning_rate", Bits(news.learning_rate)},
+               {"tokens_per_second", Bits(news.tokens_per_second)},
+               {"step_seconds", Bits(news.step_seconds)},
+               {"revision", news.revision},
+               {"updated", news.updated},
+               {"revision_first_step", news.revision_first_step},
+               {"checkpoint_request", news.checkpoint_request}});
+}
+
+absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
+  Fields fields(json, "news");
+  RankNews news;
+  fields.Choice("doing", RankNews::Doing::kStanding, news.doing);
+  fields.Number("next_step", news.next_step);
+  fields.Text("waiting_in", news.waiting_in);
+  fields.Number("memory_bytes", news.memory_bytes);
+  fields.Flag("has_sample", news.has_sample);
+  fields.Number("step", news.step);
+  fields.Number("tokens", news.tokens);
+  fields.Real("loss", news.loss);
+  fields.Real("gradient_norm", news.gradient_norm);
+  fields.Real("learning_rate", news.learning_rate);
+  fields.Real("tokens_per_second", news.tokens_per_second);
+  fields.Real("step_seconds", news.step_seconds);
+  fields.Number("revision", news.revision);
+  fields.Flag("updated", news.updated);
+  fields.Number("revision_first_step", news.revision_first_step);
+  fields.Number("checkpoint_request", news.checkpoint_request);
+  if (!fields.status().ok()) return fields.status();
+  return news;
+}
+
+std::string EncodeControl(const ControlWord& word) {
+  return Dump({{"command", static_cast<int>(word.command)},
+               {"checkpoint_request", word.checkpoint_request},
+               {"timeline_revision", word.timeline_revision},
+               {"timeline", word.timeline}});
+}
+
+absl::StatusOr<ControlWord> DecodeControl(absl::string_view json) {
+  Fields fields(json, "control");
+  ControlWord word;
+  fields.Choice("command", ControlWord::Command::kStop, word.command);
+  fields.Number("checkpoint_request", word.checkpoint_request);
+  fields.Number("timeline_revision", word.timeline_revision);
+  fields.Text("timeline", word.timeline);
+  if (!fields.status().ok()) return fields.status();
+  return word;
+}
+
+std::string FrameOf(absl::string_view json) {
+  std::string frame;
+  frame.reserve(kHeadBytes + json.size());
+  PutWord(kDaemonLinkMagic, frame);
+  PutWord(static_cast<uint32_t>(json.size()), frame);
+  frame.append(json.data(), json.size());
+  return frame;
+}
+
+absl::StatusOr<std::optional<std::string>> FrameReader::Next() {
+  if (buffer_.size() < kHeadBytes) return std::nullopt;
+  const uint32_t magic = GetWord(buffer_, 0);
+  if (magic != kDaemonLinkMagic) {
+    return absl::InvalidArgumentError(absl::StrCat("magic: ", magic, " is not ", kDaemonLinkMagic));
+  }
+  const uint32_t bytes = GetWord(buffer_, 4);
+  if (bytes > kMaxLinkMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("length: ", bytes, " bytes are more than ", kMaxLinkMessageBytes));
+  }
+  if (buffer_.size() < kHeadBytes + bytes) return std::nullopt;
+  std::string message = buffer_.substr(kHeadBytes, bytes);
+  buffer_.erase(0, kHeadBytes + bytes);
+  return message;
+}
+
+}  // namespace nibble

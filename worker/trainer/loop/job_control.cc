@@ -1,0 +1,106 @@
+#include "worker/trainer/loop/job_control.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "recipe/recipe_json.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstWord = std::chrono::seconds(30);
+
+// The words of a boundary. All but the bits are rank 0's to say.
+enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
+constexpr uint64_t kStop = 1, kLast = 2, kPause = 4, kStoring = 8;
+
+}  // namespace
+
+absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
+                                       int64_t next_step) {
+  std::vector<Revision> begun;
+  for (const Revision& revision : run.revisions()) {
+    if (revision.first_step < next_step) begun.push_back(revision);
+  }
+  const int64_t known = begun.empty() ? 0 : begun.back().number;
+  int64_t earliest = next_step;
+  std::vector<Revision> adopted = std::move(begun);
+  for (const Revision& revision : offered.revisions()) {
+    if (revision.number <= known) continue;
+    earliest = std::max(earliest, revision.first_step);
+    adopted.push_back(revision);
+    adopted.back().first_step = earliest;
+  }
+  return Timeline::FromRevisions(std::move(adopted));
+}
+
+absl::StatusOr<std::unique_ptr<JobControl>> JobControl::Create(Collective& collective,
+                                                               const std::atomic<bool>& stop,
+                                                               std::unique_ptr<DaemonLink> link) {
+  if (link != nullptr && collective.rank() == 0) {
+    if (absl::Status status = link->AwaitWord(kFirstWord); !status.ok()) return status;
+  }
+  return std::unique_ptr<JobControl>(new JobControl(collective, stop, std::move(link)));
+}
+
+absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t bytes) {
+  std::string shared(static_cast<size_t>(bytes), '\0');
+  constexpr int64_t kPiece = Collective::kMaxExchangeWords * int64_t{sizeof(uint64_t)};
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const auto size = static_cast<size_t>(std::min(kPiece, bytes - at));
+    std::vector<uint64_t> words((size + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+    if (collective_.rank() == 0) std::memcpy(words.data(), text.data() + at, size);
+    const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(words);
+    if (!all.ok()) return all.status();
+    std::memcpy(shared.data() + at, all->data(), size);
+  }
+  return shared;
+}
+
+absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
+                                                       std::chrono::milliseconds patience) {
+  ControlWord word;
+  if (link_ != nullptr) {
+    const bool waits = collective_.rank() == 0 && patience.count() > 0;
+    absl::StatusOr<ControlWord> heard = waits ? link_->WaitForChange(patience) : link_->Poll();
+    if (!heard.ok()) return heard.status();
+    if (collective_.rank() == 0) word = *std::move(heard);
+  }
+  uint64_t mine[kWords] = {};
+  if (stop_.load(std::memory_order_relaxed)) mine[kBits] |= kStop;
+  if (storing) mine[kBits] |= kStoring;
+  if (word.command == ControlWord::Command::kStop) mine[kBits] |= kStop | kLast;
+  if (word.command == ControlWord::Command::kPause) mine[kBits] |= kPause;
+  mine[kCheckpointRequest] = static_cast<uint64_t>(word.checkpoint_request);
+  if (word.timeline_revision > revision_) {
+    mine[kRevision] = static_cast<uint64_t>(word.timeline_revision);
+    mine[kTimelineBytes] = word.timeline.size();
+  }
+  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(mine);
+  if (!all.ok()) return all.status();
+  uint64_t bits = 0;
+  for (size_t rank = 0; rank < static_cast<size_t>(collective_.world()); ++rank) {
+    bits |= (*all)[rank * kWords + kBits];
+  }
+  Boundary boundary = {.stop = (bits & kStop) != 0,
+                       .last_checkpoint = (bits & kLast) != 0,
+                       .pause = (bits & kPause) != 0,
+                       .storing = (bits & kStoring) != 0,
+                       .checkpoint_request = static_cast<int64_t>((*all)[kCheckpointRequest])};
+  const auto revision = static_cast<int64_t>((*all)[kRevision]);
+  if (revision == 0) return boundary;
+  const absl::StatusOr<std::string> text =
+      Share(word.timeline, static_cast<int64_t>((*all)[kTimelineBytes]));
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Timeline> timeline = TimelineFromJson(*text);
+  if (!timeline.ok()) return timeline.status();
+  revision_ = revision;
+  boundary.timeline = *std::move(timeline);
+  return boundary;
+}
+
+}  // namespace nibble
