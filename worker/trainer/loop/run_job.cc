@@ -1,7 +1,5 @@
 #include "worker/trainer/loop/run_job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -15,97 +13,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/layers/cpu_layer_ops.h"
-#include "kernels/gemm/cpu_gemm.h"
 #include "worker/checkpoint/checkpoint_guest.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/link/daemon_link.h"
+#include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/job_control.h"
 #include "worker/trainer/loop/job_data.h"
 #include "worker/trainer/loop/run_events.h"
+#include "worker/trainer/loop/run_reporter.h"
 #include "worker/trainer/loop/run_state.h"
 #include "worker/trainer/loop/trainer.h"
-#include "worker/trainer/report/event_log.h"
-#include "worker/trainer/report/progress.h"
-#include "worker/trainer/report/terminal.h"
 
 namespace nibble {
 namespace {
 
 constexpr int kBatchesAhead = 2;
-constexpr double kPlainLineSeconds = 10;
 // Between two agreements of ranks that stand: shorter than any collective's patience.
 constexpr std::chrono::milliseconds kStandPatience(500);
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// The CPU's device, whole.
-struct CpuDevice {
-  static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads) {
-    auto device = std::make_unique<CpuDevice>();
-    absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create({.threads = threads});
-    if (!backend.ok()) return backend.status();
-    device->backend = *std::move(backend);
-    absl::StatusOr<std::unique_ptr<CpuGemm>> gemm = CpuGemm::Create(device->backend->pool(), {});
-    if (!gemm.ok()) return gemm.status();
-    device->gemm = *std::move(gemm);
-    device->ops = std::make_unique<CpuLayerOps>(device->backend->pool());
-    return device;
-  }
-  Device device() { return {*backend, *gemm, *ops}; }
-
-  std::unique_ptr<CpuBackend> backend;
-  std::unique_ptr<CpuGemm> gemm;
-  std::unique_ptr<CpuLayerOps> ops;
-};
-
-// A loss of the log is no reason to lose the run: it is said once and training goes on.
-class Reporter {
- public:
-  Reporter(std::unique_ptr<EventLog> log, std::unique_ptr<Progress> progress)
-      : log_(std::move(log)), progress_(std::move(progress)) {}
-
-  template <class Event>
-  void Write(const Event& event) {
-    if (log_ == nullptr) return;
-    const absl::Status status = log_->Write(event);
-    if (status.ok() || log_failed_) return;
-    log_failed_ = true;
-    Note(absl::StrCat("event log: ", std::string(status.message()), "; training goes on"));
-  }
-  void Note(const std::string& text) {
-    if (progress_ != nullptr) progress_->Note(text);
-  }
-  Progress* progress() { return progress_.get(); }
-  bool speaks() const { return log_ != nullptr; }
-
- private:
-  std::unique_ptr<EventLog> log_;
-  std::unique_ptr<Progress> progress_;
-  bool log_failed_ = false;
-};
-
-absl::StatusOr<Reporter> MakeReporter(const JobSpec& spec, const std::string& directory,
-                                      bool speaks, const RunOptions& options) {
-  if (!speaks) return Reporter(nullptr, nullptr);
-  absl::StatusOr<std::unique_ptr<EventLog>> log =
-      EventLog::Open(absl::StrCat(directory, "/", kEventLogFile), absl::Now);
-  if (!log.ok()) return log.status();
-  std::unique_ptr<Progress> progress;
-  if (options.progress != nullptr) {
-    progress = std::make_unique<Progress>(
-        Progress::Options{.terminal = options.terminal,
-                          .columns = [] { return TerminalColumns(STDERR_FILENO); },
-                          .clock = SteadySeconds,
-                          .line_steps = spec.metrics.log_every,
-                          .line_seconds = kPlainLineSeconds},
-        *options.progress);
-  }
-  return Reporter(*std::move(log), std::move(progress));
 }
 
 class Run {
@@ -119,7 +47,6 @@ class Run {
   absl::Status Prepare();
   absl::Status TrainAll();
   absl::Status ValidateAll();
-  void ReportStep(const StepReport& report);
   absl::Status PrepareCheckpoints();
   absl::Status Resume();
   absl::Status ConnectDaemon();
@@ -138,7 +65,7 @@ class Run {
   Collective& collective_;
   const RunOptions& options_;
   std::string directory_;
-  std::optional<Reporter> reporter_;
+  std::unique_ptr<RunReporter> reporter_;
   std::optional<JobData> data_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<Parameters> parameters_;
@@ -155,10 +82,6 @@ class Run {
   int64_t taken_step_ = -1;       // of the newest checkpoint that was begun or resumed from
   RunSummary summary_;
   double began_ = 0;
-  // Since the last step event.
-  double logged_at_ = 0;
-  int64_t tokens_since_ = 0;
-  int64_t revision_ = 0;
 };
 
 absl::Status Run::ConnectDaemon() {
@@ -195,10 +118,14 @@ absl::Status Run::Prepare() {
   // The others find the shards that one of their node has made.
   status = collective_.Barrier();
   if (!status.ok()) return status;
-  absl::StatusOr<Reporter> reporter =
-      MakeReporter(spec_, directory_, collective_.rank() == 0, options_);
+  absl::StatusOr<std::unique_ptr<RunReporter>> reporter =
+      RunReporter::Open(spec_, {.directory = directory_,
+                                .speaks = collective_.rank() == 0,
+                                .progress = options_.progress,
+                                .terminal = options_.terminal,
+                                .clock = SteadySeconds});
   if (!reporter.ok()) return reporter.status();
-  reporter_.emplace(*std::move(reporter));
+  reporter_ = *std::move(reporter);
   absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
   if (!data.ok()) return data.status();
   data_.emplace(*std::move(data));
@@ -302,7 +229,7 @@ absl::StatusOr<bool> Run::PassBoundary() {
   if (patience.count() > 0) {
     TellDaemon(RankNews::Doing::kSteps, nullptr);
     // Standing is not the steps' time.
-    logged_at_ += SteadySeconds() - begin;
+    reporter_->Waited(SteadySeconds() - begin);
   }
   return true;
 }
@@ -377,7 +304,7 @@ absl::Status Run::TakeCheckpoint() {
       header,
       [this](absl::Span<const absl::Span<std::byte>> buffers) { return state_->Save(buffers); });
   // What was waited for is not the steps' time.
-  logged_at_ += SteadySeconds() - begin;
+  reporter_->Waited(SteadySeconds() - begin);
   // Only a device that cannot be read ends the run.
   if (status.ok() || !absl::IsUnavailable(status)) return status;
   ReportCheckpoint({.step = header.step, .status = status});
@@ -394,50 +321,6 @@ absl::Status Run::FinishCheckpoints() {
   if (absl::Status status = TakeCheckpoint(); !status.ok()) return status;
   if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
   return absl::OkStatus();
-}
-
-void Run::ReportStep(const StepReport& report) {
-  if (!reporter_->speaks()) return;
-  const Timeline& timeline = trainer_->timeline();
-  const Revision& revision = timeline.At(report.step);
-  if (revision.number != revision_) {
-    const RevisionEvent event = RevisionOf(timeline, revision, trainer_->outline());
-    reporter_->Write(event);
-    if (revision_ != 0) {
-      reporter_->Note(absl::StrCat("recipe revision ", revision.number, " in force from step ",
-                                   revision.first_step, event.changes.empty() ? "" : ": ",
-                                   event.changes.empty() ? "" : event.changes.front()));
-    }
-    revision_ = revision.number;
-  }
-  if (std::optional<GuardEvent> guard = GuardOf(report, spec_.guards); guard.has_value()) {
-    reporter_->Write(*guard);
-    reporter_->Note(absl::StrCat("step ", report.step, ": ", guard->guard, " guard ", guard->action,
-                                 ": ", guard->detail));
-  }
-  tokens_since_ += report.tokens;
-  const bool last = report.step + 1 == spec_.training.steps;
-  if (report.step % spec_.metrics.log_every == 0 || last) {
-    const double now = SteadySeconds();
-    const double seconds = now - logged_at_;
-    reporter_->Write(
-        StepOf(report, seconds > 0 ? static_cast<double>(tokens_since_) / seconds : 0.0));
-    logged_at_ = now;
-    tokens_since_ = 0;
-  }
-  for (const PrecisionEvent& event :
-       PrecisionOf(report, trainer_->outline(), trainer_->timeline())) {
-    reporter_->Write(event);
-  }
-  if (reporter_->progress() != nullptr) {
-    reporter_->progress()->StepDone({.step = report.step,
-                                     .tokens = report.tokens,
-                                     .loss = report.loss,
-                                     .learning_rate = report.learning_rate,
-                                     .revision = report.revision,
-                                     .recipe = revision.recipe.preset,
-                                     .updated = report.updated});
-  }
 }
 
 absl::Status Run::ValidateAll() {
@@ -459,13 +342,13 @@ absl::Status Run::ValidateAll() {
                                      .set = validation.name,
                                      .loss = *loss,
                                      .batches = batches,
-                                     .revision = revision_,
+                                     .revision = reporter_->revision(),
                                      .seconds = SteadySeconds() - set_begin});
     if (reporter_->progress() != nullptr) {
       reporter_->progress()->ValidationDone(validation.name, *loss);
     }
   }
-  logged_at_ += SteadySeconds() - begin;
+  reporter_->Waited(SteadySeconds() - begin);
   return absl::OkStatus();
 }
 
@@ -492,7 +375,7 @@ absl::Status Run::TrainAll() {
     StepReport report;
     const absl::Status status = trainer_->Step(batches, report);
     if (status.ok() || absl::IsAborted(status)) {
-      ReportStep(report);
+      reporter_->StepDone(report, *trainer_);
       TellDaemon(RankNews::Doing::kSteps, &report);
     }
     if (!status.ok()) return status;
@@ -511,7 +394,8 @@ absl::Status Run::TrainAll() {
 absl::StatusOr<RunSummary> Run::Execute() {
   absl::Status status = Prepare();
   if (!status.ok()) return status;
-  began_ = logged_at_ = SteadySeconds();
+  began_ = SteadySeconds();
+  reporter_->Begin();
   reporter_->Write(StartOf(spec_, trainer_->outline(), trainer_->next_step(),
                            device_->backend->pool().threads()));
   if (reporter_->progress() != nullptr) {

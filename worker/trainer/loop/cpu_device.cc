@@ -1,0 +1,19 @@
+#include "worker/trainer/loop/cpu_device.h"
+
+#include <utility>
+
+namespace nibble {
+
+absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(int threads) {
+  auto device = std::make_unique<CpuDevice>();
+  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create({.threads = threads});
+  if (!backend.ok()) return backend.status();
+  device->backend = *std::move(backend);
+  absl::StatusOr<std::unique_ptr<CpuGemm>> gemm = CpuGemm::Create(device->backend->pool(), {});
+  if (!gemm.ok()) return gemm.status();
+  device->gemm = *std::move(gemm);
+  device->ops = std::make_unique<CpuLayerOps>(device->backend->pool());
+  return device;
+}
+
+}  // namespace nibble

@@ -1,0 +1,29 @@
+// The CPU's device, whole: its queue, its matrix products and its layer kernels.
+//
+// Ownership: owns them. Thread-safety: as kernels/ops/backend.h.
+#ifndef NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
+#define NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/layers/cpu_layer_ops.h"
+#include "kernels/gemm/cpu_gemm.h"
+#include "worker/trainer/model/device.h"
+
+namespace nibble {
+
+struct CpuDevice {
+  // `threads`: 0 for as many as the machine has.
+  static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads);
+  Device device() { return {*backend, *gemm, *ops}; }
+
+  std::unique_ptr<CpuBackend> backend;
+  std::unique_ptr<CpuGemm> gemm;
+  std::unique_ptr<CpuLayerOps> ops;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
