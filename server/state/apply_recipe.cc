@@ -95,15 +95,14 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   }
   timeline->set_in_force(fact.revision());
   if (revision->confirmed()) return absl::OkStatus();
-  // An attempt that begins after a switch has not seen it: only a switch that it made is exact.
   const int64_t resume = (*job)->attempt().resume().step();
   const int64_t asked = revision->first_step();
-  if (fact.first_step() > resume && fact.first_step() > asked) {
+  if (fact.first_step() > asked) {
     // Made later than asked for. Revisions before it that no rank has run never held, and those
     // after it cannot hold earlier.
     for (auto other = revisions.begin(); other != revisions.end(); ++other) {
       const bool never_held =
-          other < revision && !other->confirmed() && other->first_step() > resume;
+          other < revision && !other->confirmed() && other->first_step() >= resume;
       if (never_held || other >= revision) {
         other->set_first_step(std::max(other->first_step(), fact.first_step()));
       }

@@ -217,8 +217,20 @@ TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 160), absl::OkStatus());
   cluster_.now_ms += kMaxBackoffMs;
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
-  ASSERT_EQ(Say({{2, 150}}), absl::OkStatus());
+  ASSERT_EQ(Say({{2, 100}}), absl::OkStatus());
   EXPECT_EQ(Steps(job_), "1@0 2@100");
+}
+
+TEST_F(RecipeChangeTest, ASwitchThatAnAttemptMakesWithItsFirstStepIsOfThatStep) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:149").status(), absl::OkStatus());
+  // Taken before the ranks had heard of the change.
+  ASSERT_EQ(cluster_.Checkpoint(job_, 150), absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 150), absl::OkStatus());
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{2, 150}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@150");
 }
 
 TEST_F(RecipeChangeTest, AConfirmationBeforeTheStepThatWasAskedForIsRefused) {

@@ -340,7 +340,8 @@ TEST(GlooCollectiveTest, BadOptionsAreNamed) {
             "timeout = 0 ms not above 0");
   EXPECT_EQ(message({.world = 2, .attempt = ""}), "attempt = \"\" does not have 1 to 128 bytes");
   EXPECT_EQ(message({.world = 2, .rendezvous = "nowhere"}),
-            "rendezvous = \"nowhere\" is neither file:/directory nor tcp:host:port");
+            "rendezvous = \"nowhere\" is neither file:/directory nor tcp:host:port nor "
+            "served:host:port");
   EXPECT_EQ(message({.world = 2, .rendezvous = "tcp:localhost"}),
             "address localhost is not host:port with a port up to 65535");
 }

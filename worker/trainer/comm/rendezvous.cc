@@ -18,14 +18,16 @@ absl::StatusOr<Rendezvous> Rendezvous::Open(const std::string& address, int rank
     if (!store.ok()) return store.status();
     return Rendezvous(nullptr, *std::move(store));
   }
-  if (!absl::StartsWith(address, kTcpPrefix)) {
+  const bool served = absl::StartsWith(address, kServedPrefix);
+  if (!served && !absl::StartsWith(address, kTcpPrefix)) {
     return absl::InvalidArgumentError(absl::StrCat("rendezvous = \"", address,
                                                    "\" is neither file:/directory nor "
-                                                   "tcp:host:port"));
+                                                   "tcp:host:port nor served:host:port"));
   }
-  const std::string host_port = address.substr(sizeof(kTcpPrefix) - 1);
+  const std::string host_port =
+      address.substr((served ? sizeof(kServedPrefix) : sizeof(kTcpPrefix)) - 1);
   std::unique_ptr<TcpStoreServer> server;
-  if (rank == 0) {
+  if (rank == 0 && !served) {
     absl::StatusOr<std::unique_ptr<TcpStoreServer>> started = TcpStoreServer::Start(host_port);
     if (!started.ok()) return started.status();
     server = *std::move(started);

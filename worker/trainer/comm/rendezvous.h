@@ -21,11 +21,14 @@ namespace nibble {
 
 class Rendezvous {
  public:
-  // A directory that every rank sees, or the address at which rank 0 serves.
+  // A directory that every rank sees, the address at which rank 0 serves, or one at which whoever
+  // started the ranks does, for as long as they run.
   static constexpr char kFilePrefix[] = "file:";
   static constexpr char kTcpPrefix[] = "tcp:";
+  static constexpr char kServedPrefix[] = "served:";
 
-  // address: "file:/directory" or "tcp:host:port". INVALID_ARGUMENT for anything else.
+  // address: "file:/directory", "tcp:host:port" or "served:host:port". INVALID_ARGUMENT for
+  // anything else.
   static absl::StatusOr<Rendezvous> Open(const std::string& address, int rank, Deadline deadline);
 
   RendezvousStore& store() { return *store_; }

@@ -41,6 +41,22 @@ TEST(RendezvousTest, RanksMeetOverEitherKindOfStore) {
   }
 }
 
+TEST(RendezvousTest, RanksMeetAtAStoreThatNoneOfThemServes) {
+  auto server = TcpStoreServer::Start("127.0.0.1:0");
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = "served:127.0.0.1:" + std::to_string((*server)->port());
+  std::vector<std::thread> ranks;
+  std::vector<absl::Status> met(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      absl::StatusOr<Rendezvous> opened = Rendezvous::Open(address, rank, Later());
+      met[rank] = opened.ok() ? opened->Meet("1", rank, 2, Later()) : opened.status();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const absl::Status& status : met) EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
   const RendezvousDirectory directory;
   absl::StatusOr<Rendezvous> rendezvous = Rendezvous::Open(directory.address(), 1, Later());

@@ -53,7 +53,7 @@ struct RankNews {
   double step_seconds = 0;
   int64_t revision = 0;             // of the recipe in force
   bool updated = true;              // false: a guard skipped the update
-  int64_t revision_first_step = 0;  // of this attempt under that revision
+  int64_t revision_first_step = 0;  // of the job under that revision, exact
   int64_t checkpoint_request = 0;   // greatest that was carried out
 
   friend bool operator==(const RankNews&, const RankNews&) = default;

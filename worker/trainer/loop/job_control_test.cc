@@ -118,7 +118,7 @@ class JobControlTest : public testing::Test {
     return {};
   }
 
-  std::string directory_ = testing::TempDir() + "/control-XXXXXX";
+  std::string directory_ = "/tmp/nibble-control-XXXXXX";  // sockets have short names
   std::atomic<bool> stop_ = false;
   std::unique_ptr<LinkHost> host_;
 };

@@ -239,10 +239,6 @@ void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
   news_.doing = doing;
   news_.next_step = trainer_->next_step();
   if (report != nullptr) {
-    if (!news_.has_sample || news_.revision != report->revision) {
-      // Of this attempt: one that began after the switch has not seen it.
-      news_.revision_first_step = report->step;
-    }
     news_.has_sample = true;
     news_.step = report->step;
     news_.tokens = (report->step + 1) * TokensPerStep(spec_);
@@ -253,6 +249,7 @@ void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
     news_.tokens_per_second =
         report->seconds.total > 0 ? static_cast<double>(report->tokens) / report->seconds.total : 0;
     news_.revision = report->revision;
+    news_.revision_first_step = trainer_->timeline().At(report->step).first_step;
     news_.updated = report->updated;
   }
   control_->Report(news_);
