@@ -47,7 +47,9 @@ absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Ope
                                      " not started, the group has failed: ", failed_.message()));
   }
   const Operation operation{kind, ++operations_};
+  if (observer_ != nullptr) observer_->Entered(name, operation.number);
   const absl::Status status = run(operation);
+  if (observer_ != nullptr) observer_->Left();
   if (status.ok()) return status;
   failed_ =
       absl::Status(status.code(), absl::StrCat(name, " #", operation.number, " on rank ", rank_,

@@ -45,6 +45,15 @@ enum class Reduction {
 enum class ReduceElement { kFloat32, kFloat64, kInt64 };
 int64_t ReduceElementBytes(ReduceElement element);
 
+// Is told when an operation begins and when its call returns.
+class CollectiveObserver {
+ public:
+  virtual ~CollectiveObserver() = default;
+  // `operation`: a name that lives as long as the program. Numbers count a rank's operations.
+  virtual void Entered(const char* operation, uint64_t number) = 0;
+  virtual void Left() = 0;
+};
+
 class Collective {
  public:
   // AllReduce is for norms, losses and amaxes. Gradients go through ReduceScatter and AllGather,
@@ -84,6 +93,9 @@ class Collective {
 
   virtual absl::Status Synchronize() = 0;
 
+  // Borrowed; null: none.
+  void set_observer(CollectiveObserver* observer) { observer_ = observer; }
+
  protected:
   // What an implementation is asked to run; `number` counts the operations of this rank from 1.
   enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kExchange };
@@ -118,6 +130,7 @@ class Collective {
   const int rank_;
   const int world_;
   uint64_t operations_ = 0;
+  CollectiveObserver* observer_ = nullptr;
   absl::Status failed_;
 };
 

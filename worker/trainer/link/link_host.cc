@@ -97,14 +97,20 @@ void LinkHost::Ask(const ControlWord& word) {
   (void)eventfd_write(wake_, 1);
 }
 
+std::map<int32_t, LinkHost::Rank> LinkHost::RanksNow() const {
+  std::map<int32_t, Rank> ranks = ranks_;
+  for (const auto& [number, page] : pages_) ranks[number].news.waiting_in = page->Read();
+  return ranks;
+}
+
 std::map<int32_t, LinkHost::Rank> LinkHost::Ranks() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return ranks_;
+  return RanksNow();
 }
 
 std::map<int32_t, LinkHost::Rank> LinkHost::TakeRanks() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::map<int32_t, Rank> taken = ranks_;
+  std::map<int32_t, Rank> taken = RanksNow();
   for (auto& [number, rank] : ranks_) rank.samples.clear();
   return taken;
 }
@@ -180,6 +186,9 @@ bool LinkHost::Take(Connection& connection, const std::string& message) {
     Rank& rank = ranks_[hello->rank];
     rank.connected = true;
     rank.pid = hello->pid;
+    // A rank need not have one.
+    auto page = WaitingPage::Open(WaitingPage::PathOf(options_.address, hello->rank));
+    if (page.ok()) pages_[hello->rank] = *std::move(page);
     rank.step_at_ms = now;
     return true;
   }

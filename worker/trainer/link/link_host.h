@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/trainer/link/link_message.h"
+#include "worker/trainer/link/waiting_page.h"
 
 namespace nibble {
 
@@ -35,7 +36,7 @@ class LinkHost {
     std::function<void()> changed;  // something was said; may be null
   };
 
-  // What is known of one rank.
+  // What is known of one rank. In which collective it stands is read from its page now.
   struct Rank {
     bool connected = false;  // now
     int64_t pid = 0;
@@ -70,6 +71,7 @@ class LinkHost {
   bool Hear(Connection& connection);
   bool Take(Connection& connection, const std::string& message);
   bool Tell(Connection& connection);
+  std::map<int32_t, Rank> RanksNow() const;  // with mutex_ held
   void Hang(Connection& connection);
 
   const Options options_;
@@ -83,6 +85,7 @@ class LinkHost {
   int64_t word_number_ = 0;  // of `word_`, grows
   ControlWord word_;
   std::map<int32_t, Rank> ranks_;
+  std::map<int32_t, std::unique_ptr<WaitingPage>> pages_;
   std::map<int32_t, std::vector<int64_t>> step_ms_;  // the last steps of each rank, oldest first
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "recipe/recipe_json.h"
+#include "worker/trainer/link/waiting_page.h"
 
 namespace nibble {
 namespace {
@@ -38,13 +39,42 @@ absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offe
   return Timeline::FromRevisions(std::move(adopted));
 }
 
+// Where this rank stands, for its daemon.
+class JobControl::Whereabouts : public CollectiveObserver {
+ public:
+  explicit Whereabouts(std::unique_ptr<WaitingPage> page) : page_(std::move(page)) {}
+  void Entered(const char* operation, uint64_t number) override { page_->Enter(operation, number); }
+  void Left() override { page_->Leave(); }
+
+ private:
+  const std::unique_ptr<WaitingPage> page_;
+};
+
+JobControl::JobControl(Collective& collective, const std::atomic<bool>& stop)
+    : collective_(collective), stop_(stop) {}
+
+JobControl::~JobControl() { collective_.set_observer(nullptr); }
+
 absl::StatusOr<std::unique_ptr<JobControl>> JobControl::Create(Collective& collective,
                                                                const std::atomic<bool>& stop,
-                                                               std::unique_ptr<DaemonLink> link) {
-  if (link != nullptr && collective.rank() == 0) {
-    if (absl::Status status = link->AwaitWord(kFirstWord); !status.ok()) return status;
+                                                               const std::string& daemon,
+                                                               int64_t attempt) {
+  std::unique_ptr<JobControl> control(new JobControl(collective, stop));
+  if (daemon.empty()) return control;
+  // The page is there before the daemon is greeted.
+  absl::StatusOr<std::unique_ptr<WaitingPage>> page =
+      WaitingPage::Create(WaitingPage::PathOf(daemon, collective.rank()));
+  if (!page.ok()) return page.status();
+  control->whereabouts_ = std::make_unique<Whereabouts>(*std::move(page));
+  collective.set_observer(control->whereabouts_.get());
+  absl::StatusOr<std::unique_ptr<DaemonLink>> link =
+      DaemonLink::Connect({.address = daemon, .rank = collective.rank(), .attempt = attempt});
+  if (!link.ok()) return link.status();
+  control->link_ = *std::move(link);
+  if (collective.rank() == 0) {
+    if (absl::Status status = control->link_->AwaitWord(kFirstWord); !status.ok()) return status;
   }
-  return std::unique_ptr<JobControl>(new JobControl(collective, stop, std::move(link)));
+  return control;
 }
 
 absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t bytes) {

@@ -5,7 +5,10 @@
 // The agreement is one exchange of a few words; where the timeline has grown its text follows in
 // further ones, so that all ranks take it up at the same step.
 //
-// Ownership: borrows the collective and the stop flag, owns the link. Thread-safety: one thread.
+// While it lives, the daemon sees in which collective this rank stands.
+//
+// Ownership: borrows the collective, whose observer it is, and the stop flag; owns the link.
+// Thread-safety: one thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_JOB_CONTROL_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_JOB_CONTROL_H_
 
@@ -43,11 +46,16 @@ class JobControl {
     std::optional<Timeline> timeline;  // offered, and not seen before
   };
 
-  // `link` is null where there is no daemon. With one, waits until the daemon has said what it
-  // wants, so that the first step is already made under it: DeadlineExceeded after half a minute.
+  // `daemon` is LinkHost::address(), empty where there is none. With one, waits until the daemon
+  // has said what it wants, so that the first step is already made under it: DeadlineExceeded after
+  // half a minute.
   static absl::StatusOr<std::unique_ptr<JobControl>> Create(Collective& collective,
                                                             const std::atomic<bool>& stop,
-                                                            std::unique_ptr<DaemonLink> link);
+                                                            const std::string& daemon,
+                                                            int64_t attempt);
+  ~JobControl();
+  JobControl(const JobControl&) = delete;
+  JobControl& operator=(const JobControl&) = delete;
 
   // All ranks call it together. `patience`: how long rank 0 may wait for its daemon to say
   // something new, for ranks that stand.
@@ -59,16 +67,17 @@ class JobControl {
   }
 
  private:
-  JobControl(Collective& collective, const std::atomic<bool>& stop,
-             std::unique_ptr<DaemonLink> link)
-      : collective_(collective), stop_(stop), link_(std::move(link)) {}
+  class Whereabouts;
+
+  JobControl(Collective& collective, const std::atomic<bool>& stop);
 
   // Rank 0 has `text`; every rank gets it.
   absl::StatusOr<std::string> Share(const std::string& text, int64_t bytes);
 
   Collective& collective_;
   const std::atomic<bool>& stop_;
-  const std::unique_ptr<DaemonLink> link_;
+  std::unique_ptr<Whereabouts> whereabouts_;  // that the daemon sees; null: there is none
+  std::unique_ptr<DaemonLink> link_;
   int64_t revision_ = 0;  // the latest of the timeline that was shared last
 };
 

@@ -97,10 +97,7 @@ class JobControlTest : public testing::Test {
   }
 
   std::unique_ptr<JobControl> Control(Collective& collective) {
-    auto link =
-        DaemonLink::Connect({.address = host_->address(), .rank = collective.rank(), .attempt = 1});
-    EXPECT_TRUE(link.ok()) << link.status();
-    auto control = JobControl::Create(collective, stop_, *std::move(link));
+    auto control = JobControl::Create(collective, stop_, host_->address(), 1);
     EXPECT_TRUE(control.ok()) << control.status();
     return *std::move(control);
   }
@@ -156,6 +153,29 @@ TEST_F(JobControlTest, AStopOfTheDaemonIsWithACheckpointAndASignalsIsNot) {
   host_->Ask({.command = ControlWord::Command::kStop});
   const auto by_daemon = AgreeUntil(*control, [](const auto& boundary) { return boundary.stop; });
   EXPECT_TRUE(by_daemon.last_checkpoint);
+}
+
+TEST_F(JobControlTest, TheDaemonSeesInWhichCollectiveARankStands) {
+  host_->Ask({});
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto collective =
+          CreateGloo({.rank = rank, .world = 2, .rendezvous = absl::StrCat("file:", directory_)});
+      ASSERT_TRUE(collective.ok()) << collective.status();
+      const std::unique_ptr<JobControl> control = Control(**collective);
+      const auto stands = [&] { return host_->Ranks()[0].news.waiting_in == "ExchangeSmall #1"; };
+      const auto until = std::chrono::steady_clock::now() + kPatience;
+      // Rank 0 goes ahead and cannot go on without this one.
+      while (rank == 1 && !stands() && std::chrono::steady_clock::now() < until) {
+        std::this_thread::yield();
+      }
+      EXPECT_TRUE(rank == 0 || stands());
+      EXPECT_TRUE(control->Agree(false).ok());
+      EXPECT_EQ(host_->Ranks()[rank].news.waiting_in, "");
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST_F(JobControlTest, ADaemonThatIsGoneEndsTheRun) {

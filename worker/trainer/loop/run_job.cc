@@ -49,7 +49,6 @@ class Run {
   absl::Status ValidateAll();
   absl::Status PrepareCheckpoints();
   absl::Status Resume();
-  absl::Status ConnectDaemon();
   // Takes in what all ranks agree on, and stands while they are to. False: the run is to stop.
   absl::StatusOr<bool> PassBoundary();
   absl::StatusOr<JobControl::Boundary> Agree(std::chrono::milliseconds patience);
@@ -84,27 +83,13 @@ class Run {
   double began_ = 0;
 };
 
-absl::Status Run::ConnectDaemon() {
-  std::unique_ptr<DaemonLink> link;
-  if (!options_.daemon_link.empty()) {
-    absl::StatusOr<std::unique_ptr<DaemonLink>> connected =
-        DaemonLink::Connect({.address = options_.daemon_link,
-                             .rank = collective_.rank(),
-                             .attempt = options_.checkpoints.attempt});
-    if (!connected.ok()) return connected.status();
-    link = *std::move(connected);
-  }
-  absl::StatusOr<std::unique_ptr<JobControl>> control =
-      JobControl::Create(collective_, *options_.stop, std::move(link));
-  if (!control.ok()) return control.status();
-  control_ = *std::move(control);
-  return absl::OkStatus();
-}
-
 absl::Status Run::Prepare() {
   directory_ = OutputDirectory(spec_);
-  absl::Status status = ConnectDaemon();
-  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<JobControl>> control = JobControl::Create(
+      collective_, *options_.stop, options_.daemon_link, options_.checkpoints.attempt);
+  if (!control.ok()) return control.status();
+  control_ = *std::move(control);
+  absl::Status status;
   if (options_.prepares_data) {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
