@@ -153,6 +153,11 @@ absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draf
   (*checkpoint)->set_state(v1::CHECKPOINT_STATE_COMMITTED);
   (*checkpoint)->set_committed_unix_ms(stamp.time_unix_ms);
   (*job)->set_restarts_without_progress(0);
+  // What ended attempts before it and was overcome is not held against a worker for ever.
+  auto& blames = *(*job)->mutable_blames();
+  blames.erase(std::remove_if(blames.begin(), blames.end(),
+                              [](const v1::WorkerBlame& blame) { return !blame.excluded(); }),
+               blames.end());
   v1::Attempt& attempt = *(*job)->mutable_attempt();
   attempt.set_checkpoints(attempt.checkpoints() + 1);
   AddCheckpointEvent(fact.ref(),

@@ -1,5 +1,6 @@
 // Attempts: fencing, restarts, back-off, exclusion.
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
@@ -126,6 +127,55 @@ TEST_F(AttemptTest, AWorkerThatEndsTwoAttemptsIsExcludedAndFlagged) {
   const std::string other = cluster_.Submit(2);
   EXPECT_EQ(cluster_.Launch(other), absl::OkStatus());
   EXPECT_EQ(cluster_.Job(other).attempt().placements(0).worker(), "w1");
+}
+
+TEST_F(AttemptTest, AWorkerThatTheJobCannotDoWithoutIsFlaggedAndTheJobGivenUpInTheEnd) {
+  std::vector<std::string> others;
+  for (const auto& [name, worker] : cluster_.state().tables().workers) {
+    if (name != "w1") others.push_back(name);
+  }
+  for (const std::string& other : others) {
+    v1::DrainWorkerRequest request;
+    request.set_request_id(cluster_.Id());
+    request.set_worker(other);
+    request.set_cordon_only(true);
+    ASSERT_TRUE(cluster_.Do<v1::DrainWorkerResponse>(request).ok());
+  }
+  job_ = cluster_.Submit(2);
+  for (int i = 0; i < 4; ++i) FailOnce("w1");
+  EXPECT_FALSE(Job().blames(0).excluded());
+  EXPECT_EQ(cluster_.state().FindWorker("w1")->flags_size(), 1);
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(AttemptTest, FailuresThatANewCheckpointHasOvercomeDoNotExclude) {
+  FailOnce("w1");
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 7), absl::OkStatus());
+  EXPECT_EQ(Job().blames_size(), 0);
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 8), absl::OkStatus());
+  EXPECT_FALSE(Job().blames(0).excluded());
+}
+
+TEST_F(AttemptTest, AnOperatorWhoClearsItsFlagsGivesTheWorkerBackToTheJob) {
+  FailOnce("w1");
+  FailOnce("w1");
+  ASSERT_TRUE(Job().blames(0).excluded());
+  v1::UncordonWorkerRequest request;
+  request.set_request_id(cluster_.Id());
+  request.set_worker("w1");
+  // Looked at by nobody, it stays out.
+  ASSERT_TRUE(cluster_.Do<v1::UncordonWorkerResponse>(request).ok());
+  EXPECT_EQ(Job().blames_size(), 1);
+  request.set_request_id(cluster_.Id());
+  request.set_clear_flags(true);
+  ASSERT_TRUE(cluster_.Do<v1::UncordonWorkerResponse>(request).ok());
+  EXPECT_EQ(Job().blames_size(), 0);
+  EXPECT_EQ(cluster_.state().FindWorker("w1")->flags_size(), 0);
+  cluster_.now_ms += kMaxBackoffMs;
+  EXPECT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  EXPECT_EQ(Job().attempt().placements(0).worker(), "w1");
 }
 
 TEST_F(AttemptTest, ALostWorkerEndsItsAttempts) {

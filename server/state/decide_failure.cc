@@ -20,15 +20,33 @@ int32_t FailuresOf(const v1::JobRecord& job, const std::string& worker) {
   return 0;
 }
 
-void Blame(const v1::JobRecord& job, const std::string& worker, const std::string& reason,
-           v1::Update& update) {
+bool IsExcluded(const v1::JobRecord& job, const std::string& worker) {
+  return std::any_of(job.blames().begin(), job.blames().end(), [&](const v1::WorkerBlame& blame) {
+    return blame.excluded() && blame.worker() == worker;
+  });
+}
+
+// A job that cannot do without a worker is given up by its restart policy, with the reason, and
+// does not wait for another that nobody will bring.
+bool CanDoWithout(const State& state, const v1::JobRecord& job, const std::string& worker) {
+  int64_t slots = 0;
+  for (const auto& [name, other] : state.tables().workers) {
+    if (name == worker || !other->present() || other->mode() != v1::WORKER_MODE_OPEN) continue;
+    if (!IsExcluded(job, name)) slots += other->identity().slots();
+  }
+  return slots >= job.scheduling().allowed_ranks(0);
+}
+
+void Blame(const State& state, const v1::JobRecord& job, const std::string& worker,
+           const std::string& reason, v1::Update& update) {
   const int32_t failures = FailuresOf(job, worker) + 1;
   v1::WorkerBlamed& blamed = *update.add_facts()->mutable_worker_blamed();
   blamed.set_job(job.id());
   blamed.set_worker(worker);
   blamed.set_reason(OneLine(reason));
-  if (failures < kFailuresUntilExcluded) return;
-  blamed.set_excluded(true);
+  if (failures < kFailuresUntilExcluded || IsExcluded(job, worker)) return;
+  blamed.set_excluded(CanDoWithout(state, job, worker));
+  if (!blamed.excluded() && failures > kFailuresUntilExcluded) return;
   v1::WorkerFlagged& flagged = *update.add_facts()->mutable_worker_flagged();
   flagged.set_worker(worker);
   flagged.set_flag(
@@ -92,7 +110,8 @@ void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome
   v1::AttemptEnded& ended = *update.mutable_facts()->rbegin()->mutable_attempt_ended();
   ended.set_counts_as_failure(true);
   ended.set_not_before_unix_ms(update.time_unix_ms() + BackoffMs(job.restart_policy(), failures));
-  if (!blamed.empty() && state.FindWorker(blamed) != nullptr) Blame(job, blamed, reason, update);
+  if (!blamed.empty() && state.FindWorker(blamed) != nullptr)
+    Blame(state, job, blamed, reason, update);
   MoveAfterFailure(job, failures, reason, update);
 }
 
