@@ -20,6 +20,14 @@ absl::StatusOr<v1::WorkerRecord*> EditWorker(Draft& draft, const std::string& na
   return worker;
 }
 
+// Its place among the job's blames; below 0: there is none of the worker.
+int FindBlame(const v1::JobRecord& job, const std::string& worker) {
+  for (int i = 0; i < job.blames_size(); ++i) {
+    if (job.blames(i).worker() == worker) return i;
+  }
+  return -1;
+}
+
 absl::Status CheckIdentity(const v1::WorkerIdentity& identity) {
   absl::Status status = CheckName("identity.name", identity.name());
   if (!status.ok()) return status;
@@ -139,10 +147,24 @@ absl::Status Apply(const v1::WorkerFlagged& fact, const Stamp&, Draft& draft) {
   return absl::OkStatus();
 }
 
-absl::Status Apply(const v1::WorkerFlagsCleared& fact, const Stamp&, Draft& draft) {
+absl::Status Apply(const v1::WorkerFlagsCleared& fact, const Stamp& stamp, Draft& draft) {
   absl::StatusOr<v1::WorkerRecord*> worker = EditWorker(draft, fact.worker());
   if (!worker.ok()) return worker.status();
   (*worker)->clear_flags();
+  // What it was flagged for is what it has done to jobs: they may use it again.
+  for (const auto& [number, id] : draft.before().unfinished()) {
+    const v1::JobRecord* const job = draft.jobs.Find(id);
+    if (job == nullptr || FindBlame(*job, fact.worker()) < 0) continue;
+    v1::JobRecord& edited = *draft.jobs.Edit(id);
+    auto& blames = *edited.mutable_blames();
+    const auto blame = blames.begin() + FindBlame(edited, fact.worker());
+    const bool excluded = blame->excluded();
+    blames.erase(blame);
+    if (!excluded) continue;
+    AddEvent({.kind = v1::JOB_EVENT_KIND_EXCLUDED,
+              .text = absl::StrCat("worker ", fact.worker(), " is no longer excluded")},
+             stamp, edited, draft);
+  }
   return absl::OkStatus();
 }
 

@@ -19,7 +19,7 @@ namespace nibble {
 namespace {
 
 constexpr int32_t kDefaultRestarts = 3;
-constexpr int64_t kDefaultBackoffMs = 5'000;
+constexpr int64_t kDefaultBackoffMs = 1'000;
 constexpr int64_t kDefaultMaxBackoffMs = 300'000;
 
 v1::Device DeviceOf(JobDevice device) {
