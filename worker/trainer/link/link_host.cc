@@ -192,9 +192,13 @@ bool LinkHost::Take(Connection& connection, const std::string& message) {
     rank.step_at_ms = now;
     return true;
   }
-  const absl::StatusOr<RankNews> news = DecodeNews(message);
+  absl::StatusOr<RankNews> news = DecodeNews(message);
   if (!news.ok()) return false;
   Rank& rank = ranks_[*connection.rank];
+  if (!news->precision.empty()) {
+    rank.precision = std::make_shared<const std::vector<PrecisionSample>>(
+        std::exchange(news->precision, std::vector<PrecisionSample>()));
+  }
   const bool stood = rank.news.doing != RankNews::Doing::kSteps;
   if (news->next_step > rank.news.next_step || stood) {
     std::vector<int64_t>& times = step_ms_[*connection.rank];

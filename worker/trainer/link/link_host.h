@@ -40,7 +40,8 @@ class LinkHost {
   struct Rank {
     bool connected = false;  // now
     int64_t pid = 0;
-    RankNews news;
+    RankNews news;                                                  // without its precision
+    std::shared_ptr<const std::vector<PrecisionSample>> precision;  // the latest; null: none yet
     int64_t step_at_ms = 0;         // when next_step last grew, or it greeted
     int64_t median_step_ms = 0;     // over the last steps; 0: fewer than three were made
     std::vector<RankNews> samples;  // steps since they were last taken, newest last

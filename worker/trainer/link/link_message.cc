@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -37,7 +38,8 @@ std::string Dump(const Json& json) {
 class Fields {
  public:
   Fields(absl::string_view text, const char* kind)
-      : kind_(kind), json_(Json::parse(text.begin(), text.end(), nullptr, false)) {
+      : Fields(Json::parse(text.begin(), text.end(), nullptr, false), kind) {}
+  Fields(Json json, const char* kind) : kind_(kind), json_(std::move(json)) {
     if (!json_.is_object()) status_ = absl::InvalidArgumentError(absl::StrCat(kind, ": no object"));
   }
   template <class Int>
@@ -64,6 +66,13 @@ class Fields {
     if (!value->is_string()) return Fail(name, "no text");
     out = value->get<std::string>();
   }
+  // Text that becomes a label.
+  void Name(const char* name, std::string& out) {
+    Text(name, out);
+    if (status_.ok() && out.size() > kMaxLayerNameBytes) {
+      Fail(name, absl::StrCat(out.size(), " bytes are more than ", kMaxLayerNameBytes));
+    }
+  }
   // An enumeration with values [0, last].
   template <class Enum>
   void Choice(const char* name, Enum last, Enum& out) {
@@ -75,9 +84,30 @@ class Fields {
     }
     out = static_cast<Enum>(value);
   }
+  // Objects, each read by `read`.
+  template <class Read>
+  void Object(const char* name, const char* kind, Read read) {
+    const Json* const value = Find(name);
+    if (value != nullptr) Within(*value, kind, read);
+  }
+  template <class Read>
+  void List(const char* name, const char* kind, size_t most, Read read) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return;
+    if (!value->is_array()) return Fail(name, "no list");
+    if (value->size() > most)
+      return Fail(name, absl::StrCat(value->size(), " are more than ", most));
+    for (const Json& item : *value) Within(item, kind, read);
+  }
   const absl::Status& status() const { return status_; }
 
  private:
+  template <class Read>
+  void Within(const Json& value, const char* kind, Read& read) {
+    Fields fields(value, kind);
+    read(fields);
+    status_.Update(fields.status());
+  }
   const Json* Find(const char* name) {
     if (!status_.ok()) return nullptr;
     const auto at = json_.find(name);
@@ -93,6 +123,74 @@ class Fields {
   const Json json_;
   absl::Status status_;
 };
+
+Json ToJson(const StepTotals& made) {
+  return {{"steps", made.steps},
+          {"skipped", made.skipped},
+          {"tokens", made.tokens},
+          {"seconds", Bits(made.seconds)},
+          {"data", Bits(made.data_seconds)},
+          {"weights", Bits(made.weights_seconds)},
+          {"forward", Bits(made.forward_seconds)},
+          {"backward", Bits(made.backward_seconds)},
+          {"reduce", Bits(made.reduce_seconds)},
+          {"update", Bits(made.update_seconds)}};
+}
+
+void Read(Fields& fields, StepTotals& made) {
+  fields.Number("steps", made.steps);
+  fields.Number("skipped", made.skipped);
+  fields.Number("tokens", made.tokens);
+  fields.Real("seconds", made.seconds);
+  fields.Real("data", made.data_seconds);
+  fields.Real("weights", made.weights_seconds);
+  fields.Real("forward", made.forward_seconds);
+  fields.Real("backward", made.backward_seconds);
+  fields.Real("reduce", made.reduce_seconds);
+  fields.Real("update", made.update_seconds);
+}
+
+Json ToJson(const CheckpointTotals& checkpoints) {
+  return {{"stored", checkpoints.stored},
+          {"failed", checkpoints.failed},
+          {"bytes", checkpoints.bytes},
+          {"stall", Bits(checkpoints.stall_seconds)},
+          {"write", Bits(checkpoints.write_seconds)}};
+}
+
+void Read(Fields& fields, CheckpointTotals& checkpoints) {
+  fields.Number("stored", checkpoints.stored);
+  fields.Number("failed", checkpoints.failed);
+  fields.Number("bytes", checkpoints.bytes);
+  fields.Real("stall", checkpoints.stall_seconds);
+  fields.Real("write", checkpoints.write_seconds);
+}
+
+Json ToJson(const PrecisionSample& sample) {
+  return {{"step", sample.step},
+          {"layer", sample.layer},
+          {"operand", sample.operand},
+          {"format", sample.format},
+          {"relative_error", Bits(sample.relative_error)},
+          {"underflow", Bits(sample.underflow)},
+          {"clipped", Bits(sample.clipped)},
+          {"amax", Bits(sample.amax)},
+          {"scale_spread", Bits(sample.scale_spread_octaves)},
+          {"non_finite", sample.non_finite}};
+}
+
+void Read(Fields& fields, PrecisionSample& sample) {
+  fields.Number("step", sample.step);
+  fields.Name("layer", sample.layer);
+  fields.Name("operand", sample.operand);
+  fields.Name("format", sample.format);
+  fields.Real("relative_error", sample.relative_error);
+  fields.Real("underflow", sample.underflow);
+  fields.Real("clipped", sample.clipped);
+  fields.Real("amax", sample.amax);
+  fields.Real("scale_spread", sample.scale_spread_octaves);
+  fields.Number("non_finite", sample.non_finite);
+}
 
 }  // namespace
 
@@ -111,6 +209,8 @@ absl::StatusOr<LinkHello> DecodeHello(absl::string_view json) {
 }
 
 std::string EncodeNews(const RankNews& news) {
+  Json precision = Json::array();
+  for (const PrecisionSample& sample : news.precision) precision.push_back(ToJson(sample));
   return Dump({{"doing", static_cast<int>(news.doing)},
                {"next_step", news.next_step},
                {"waiting_in", news.waiting_in},
@@ -126,7 +226,10 @@ std::string EncodeNews(const RankNews& news) {
                {"revision", news.revision},
                {"updated", news.updated},
                {"revision_first_step", news.revision_first_step},
-               {"checkpoint_request", news.checkpoint_request}});
+               {"checkpoint_request", news.checkpoint_request},
+               {"made", ToJson(news.made)},
+               {"checkpoints", ToJson(news.checkpoints)},
+               {"precision", std::move(precision)}});
 }
 
 absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
@@ -148,6 +251,11 @@ absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
   fields.Flag("updated", news.updated);
   fields.Number("revision_first_step", news.revision_first_step);
   fields.Number("checkpoint_request", news.checkpoint_request);
+  fields.Object("made", "news.made", [&](Fields& made) { Read(made, news.made); });
+  fields.Object("checkpoints", "news.checkpoints",
+                [&](Fields& checkpoints) { Read(checkpoints, news.checkpoints); });
+  fields.List("precision", "news.precision", kMaxPrecisionSamples,
+              [&](Fields& sample) { Read(sample, news.precision.emplace_back()); });
   if (!fields.status().ok()) return fields.status();
   return news;
 }

@@ -12,9 +12,11 @@
 #ifndef NIBBLE_WORKER_TRAINER_LINK_LINK_MESSAGE_H_
 #define NIBBLE_WORKER_TRAINER_LINK_LINK_MESSAGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +36,55 @@ struct LinkHello {
 
   friend bool operator==(const LinkHello&, const LinkHello&) = default;
 };
+
+// Of all steps since the rank began, so that news which is lost takes nothing with it. Seconds are
+// those of StepSeconds (worker/trainer/loop/trainer.h).
+struct StepTotals {
+  int64_t steps = 0;
+  int64_t skipped = 0;  // steps whose update a guard skipped
+  int64_t tokens = 0;   // of all ranks
+  double seconds = 0;
+  double data_seconds = 0;
+  double weights_seconds = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double reduce_seconds = 0;
+  double update_seconds = 0;
+
+  friend bool operator==(const StepTotals&, const StepTotals&) = default;
+};
+
+// Likewise of the rank's checkpoints, whose end it knows.
+struct CheckpointTotals {
+  int64_t stored = 0;
+  int64_t failed = 0;
+  int64_t bytes = 0;         // of the rank, in those that were stored
+  double stall_seconds = 0;  // training waited
+  double write_seconds = 0;  // from the last rank's copy until they were committed
+
+  friend bool operator==(const CheckpointTotals&, const CheckpointTotals&) = default;
+};
+
+// What quantising one operand of one layer did to it, at one step; see PrecisionEvent
+// (worker/trainer/report/events.h).
+struct PrecisionSample {
+  int64_t step = 0;
+  std::string layer;
+  std::string operand;
+  std::string format;  // empty: not quantised
+  double relative_error = 0;
+  double underflow = 0;
+  double clipped = 0;
+  double amax = 0;
+  double scale_spread_octaves = 0;
+  int64_t non_finite = 0;
+
+  friend bool operator==(const PrecisionSample&, const PrecisionSample&) = default;
+};
+
+// Of one message; a layer's name has kMaxLayerNameBytes at most.
+inline constexpr size_t kMaxPrecisionSamples = 8192;
+inline constexpr size_t kMaxLayerNameBytes = 128;
 
 // What a rank has just done. Figures of training are those of the last finished step.
 struct RankNews {
@@ -55,6 +106,9 @@ struct RankNews {
   bool updated = true;              // false: a guard skipped the update
   int64_t revision_first_step = 0;  // of the job under that revision, exact
   int64_t checkpoint_request = 0;   // greatest that was carried out
+  StepTotals made;
+  CheckpointTotals checkpoints;
+  std::vector<PrecisionSample> precision;  // of `step`, where it was sampled
 
   friend bool operator==(const RankNews&, const RankNews&) = default;
 };

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "common/metrics/process_figures.h"
 #include "worker/checkpoint/checkpoint_guest.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/trainer/data/prefetcher.h"
@@ -20,6 +21,7 @@
 #include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/job_control.h"
 #include "worker/trainer/loop/job_data.h"
+#include "worker/trainer/loop/rank_news.h"
 #include "worker/trainer/loop/run_events.h"
 #include "worker/trainer/loop/run_reporter.h"
 #include "worker/trainer/loop/run_state.h"
@@ -31,6 +33,8 @@ namespace {
 constexpr int kBatchesAhead = 2;
 // Between two agreements of ranks that stand: shorter than any collective's patience.
 constexpr std::chrono::milliseconds kStandPatience(500);
+// Asking the kernel takes as long as a small layer.
+constexpr double kMemorySeconds = 1;
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -73,6 +77,7 @@ class Run {
   std::unique_ptr<CheckpointGuest> guest_;  // null: no checkpoints
   std::unique_ptr<JobControl> control_;
   RankNews news_;  // what the daemon was told last
+  double memory_read_at_ = 0;
   std::optional<ResumeEvent> resumed_;
   bool checkpoint_due_ = false;
   int64_t request_heard_ = 0;     // greatest number of a checkpoint that was asked for
@@ -223,31 +228,26 @@ void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
   if (!control_->has_daemon()) return;
   news_.doing = doing;
   news_.next_step = trainer_->next_step();
+  if (const double now = SteadySeconds(); now - memory_read_at_ > kMemorySeconds) {
+    memory_read_at_ = now;
+    news_.memory_bytes = ReadProcessFigures().resident_bytes;
+  }
   if (report != nullptr) {
-    news_.has_sample = true;
-    news_.step = report->step;
-    news_.tokens = (report->step + 1) * TokensPerStep(spec_);
-    news_.loss = report->loss;
-    news_.gradient_norm = report->gradient_norm;
-    news_.learning_rate = report->learning_rate;
-    news_.step_seconds = report->seconds.total;
-    news_.tokens_per_second =
-        report->seconds.total > 0 ? static_cast<double>(report->tokens) / report->seconds.total : 0;
-    news_.revision = report->revision;
-    news_.revision_first_step = trainer_->timeline().At(report->step).first_step;
-    news_.updated = report->updated;
+    AddStep(*report, trainer_->outline(), trainer_->timeline(), collective_.rank() == 0, news_);
   }
   control_->Report(news_);
 }
 
 void Run::ReportCheckpoint(const CheckpointGuest::Outcome& outcome) {
   summary_.checkpoint_status = outcome.status;
+  AddCheckpoint(outcome, news_);
   if (outcome.status.ok()) {
     summary_.last_checkpoint = outcome.step;
     news_.checkpoint_request = std::max(news_.checkpoint_request, request_taken_);
   } else {
     ++summary_.failed_checkpoints;
   }
+  control_->Report(news_);
   if (!reporter_->speaks()) return;
   const std::string problem(outcome.status.message());
   reporter_->Write(CheckpointEvent{.step = outcome.step,

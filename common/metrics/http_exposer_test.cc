@@ -1,0 +1,190 @@
+#include "common/metrics/http_exposer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/metrics/exposition_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A connection by hand.
+class Peer {
+ public:
+  explicit Peer(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<uint16_t>(port));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval patience = {.tv_sec = 60, .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+  }
+  ~Peer() { close(socket_); }
+  void Say(const std::string& text) { (void)send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
+  // Until the other side closes.
+  std::string Hear() {
+    std::string heard;
+    char bytes[4096];
+    ssize_t got;
+    while ((got = recv(socket_, bytes, sizeof bytes, 0)) > 0) {
+      heard.append(bytes, static_cast<size_t>(got));
+    }
+    return heard;
+  }
+
+ private:
+  const int socket_;
+};
+
+class HttpExposerTest : public testing::Test {
+ protected:
+  static HttpExposer::Options Options() {
+    return {.listen = "127.0.0.1:0",
+            .limits = {.request = milliseconds(150), .response = milliseconds(500)},
+            .pages = {{"/page", [] { return HttpAnswer{.body = "here\n"}; }},
+                      {"/big", [] { return HttpAnswer{.body = std::string(64 << 20, 'x')}; }},
+                      {"/ill", [] { return HealthAnswer(absl::UnavailableError("no store")); }}}};
+  }
+  void Start(HttpExposer::Options options) {
+    auto started = HttpExposer::Start(std::move(options));
+    ASSERT_EQ(started.status(), absl::OkStatus());
+    exposer_ = *std::move(started);
+  }
+  std::string Ask(const std::string& request) {
+    Peer peer(exposer_->port());
+    peer.Say(request);
+    return peer.Hear();
+  }
+  void ExpectAlive() {
+    const auto page = HttpGet(exposer_->port(), "/page");
+    ASSERT_EQ(page.status(), absl::OkStatus());
+    EXPECT_EQ(*page, "here\n");
+  }
+
+  std::unique_ptr<HttpExposer> exposer_;
+};
+
+TEST_F(HttpExposerTest, PagesAreServedByTheirExactPath) {
+  Start(Options());
+  ExpectAlive();
+  EXPECT_THAT(Ask("GET /page/x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask("GET /page?x=1 HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  const std::string ill = Ask("GET /ill HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(ill, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ill, HasSubstr("no store"));
+}
+
+TEST_F(HttpExposerTest, OnlyGetAndHeadAreTaken) {
+  Start(Options());
+  EXPECT_THAT(Ask("POST /page HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"),
+              StartsWith("HTTP/1.1 405"));
+  const std::string head = Ask("HEAD /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(head.find("here"), std::string::npos);
+}
+
+TEST_F(HttpExposerTest, GarbageDoesNotEndIt) {
+  Start(Options());
+  std::mt19937_64 random(7);
+  std::vector<std::string> requests = {
+      "\r\n\r\n",
+      "GET\r\n\r\n",
+      "GET /page HTTP/9.9\r\n\r\n",
+      "GET /%00%ff%zz HTTP/1.1\r\n\r\n",
+      "GET /../../etc/passwd HTTP/1.1\r\n\r\n",
+      "GET /page HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+      "POST /page HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+      absl::StrCat("GET /page HTTP/1.1\r\nRange: bytes=", std::string(8000, '1'), "-\r\n\r\n"),
+      absl::StrCat("GET /page HTTP/1.1\r\nRange: bytes=0-", std::string(7000, ','), "\r\n\r\n"),
+      absl::StrCat("GET /", std::string(100'000, 'a'), " HTTP/1.1\r\n\r\n"),
+      std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+      std::string("\x16\x03\x01\x02\x00\x01\x00", 7)};
+  for (int i = 0; i < 20; ++i) {
+    std::string& noise = requests.emplace_back();
+    for (int j = 0; j < 200; ++j) noise.push_back(static_cast<char>(random()));
+    noise += "\r\n\r\n";
+  }
+  for (const std::string& request : requests) Ask(request);
+  ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, ARequestIsBoundedInBytes) {
+  Start(Options());
+  std::string request = "GET /page HTTP/1.1\r\n";
+  while (request.size() < (64 << 10)) absl::StrAppend(&request, "X-", request.size(), ": y\r\n");
+  EXPECT_THAT(Ask(request + "\r\n"), testing::Not(HasSubstr("here")));
+  ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, APeerThatSaysNothingOrTooLittleIsHungUpOn) {
+  Start(Options());
+  const auto begin = std::chrono::steady_clock::now();
+  Ask("");
+  Ask("GET /page HT");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(150));
+  ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, PeersThatSayNothingDoNotStallOthers) {
+  HttpExposer::Options options = Options();
+  options.threads = 4;
+  Start(std::move(options));
+  std::vector<std::unique_ptr<Peer>> silent;
+  for (int i = 0; i < 12; ++i) silent.push_back(std::make_unique<Peer>(exposer_->port()));
+  ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, APeerThatReadsNothingIsHungUpOn) {
+  HttpExposer::Options options = Options();
+  options.threads = 1;
+  Start(std::move(options));
+  Peer deaf(exposer_->port());
+  deaf.Say("GET /big HTTP/1.1\r\n\r\n");
+  ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, ItEndsAtOnceAlsoWhilePeersAreConnected) {
+  HttpExposer::Options options = Options();
+  options.limits = {.request = std::chrono::hours(1), .response = std::chrono::hours(1)};
+  options.threads = 2;
+  Start(std::move(options));
+  std::vector<std::unique_ptr<Peer>> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(std::make_unique<Peer>(exposer_->port()));
+  exposer_.reset();
+}
+
+TEST_F(HttpExposerTest, OffLoopbackAndTakenPortsAreRefused) {
+  HttpExposer::Options options = Options();
+  options.listen = "0.0.0.0:0";
+  EXPECT_TRUE(absl::IsFailedPrecondition(HttpExposer::Start(options).status()));
+  Start(Options());
+  options.listen = exposer_->address();
+  EXPECT_TRUE(absl::IsUnavailable(HttpExposer::Start(options).status()));
+  options.or_free_port = true;
+  const auto other = HttpExposer::Start(options);
+  ASSERT_EQ(other.status(), absl::OkStatus());
+  EXPECT_NE((*other)->port(), exposer_->port());
+  EXPECT_EQ(*HttpGet((*other)->port(), "/page"), "here\n");
+}
+
+}  // namespace
+}  // namespace nibble

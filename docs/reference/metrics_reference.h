@@ -1,0 +1,15 @@
+// docs/reference/metrics.md, made from the tables of the programs.
+//
+// Thread-safety: pure functions.
+#ifndef NIBBLE_DOCS_REFERENCE_METRICS_REFERENCE_H_
+#define NIBBLE_DOCS_REFERENCE_METRICS_REFERENCE_H_
+
+#include <string>
+
+namespace nibble {
+
+std::string MetricsReferenceMarkdown();
+
+}  // namespace nibble
+
+#endif  // NIBBLE_DOCS_REFERENCE_METRICS_REFERENCE_H_

@@ -1,0 +1,60 @@
+#include "server/metrics/coordinator_http.h"
+
+#include <utility>
+
+#include "server/metrics/targets.h"
+
+namespace nibble {
+
+absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
+    const Controller& controller, const Store& store, const CoordinatorMetrics& metrics,
+    const Options& options) {
+  std::unique_ptr<CoordinatorHttp> http(
+      new CoordinatorHttp(controller, store, metrics, options.version));
+  CoordinatorHttp* const self = http.get();
+  HttpExposer::Options exposer = {
+      .listen = options.listen, .insecure = options.insecure, .or_free_port = options.or_free_port};
+  exposer.pages = {
+      {"/metrics", [self] { return MetricsAnswer(self->Metrics()); }},
+      {"/healthz", [] { return HealthAnswer(absl::OkStatus()); }},
+      {"/readyz", [self] { return HealthAnswer(self->Ready()); }},
+      {"/sd",
+       [self] {
+         const HttpExposer* const started = self->started_;
+         if (started == nullptr) return HealthAnswer(absl::UnavailableError("it is starting"));
+         return HttpAnswer{.type = "application/json",
+                           .body = self->controller_.Inspect([&](const State& state) {
+                             return ScrapeTargets(state, started->address());
+                           })};
+       }},
+  };
+  absl::StatusOr<std::unique_ptr<HttpExposer>> started = HttpExposer::Start(std::move(exposer));
+  if (!started.ok()) return started.status();
+  http->exposer_ = *std::move(started);
+  http->started_ = http->exposer_.get();
+  return http;
+}
+
+absl::Status CoordinatorHttp::Ready() const {
+  if (absl::Status status = controller_.Health(); !status.ok()) return status;
+  if (absl::Status status = store_.Health(); !status.ok()) return status;
+  return serving_ ? absl::OkStatus() : absl::UnavailableError("it takes no calls");
+}
+
+std::string CoordinatorHttp::Metrics() const {
+  const CoordinatorTable& rows = CoordinatorRows();
+  MetricPage page(rows);
+  metrics_.Fill(page);
+  FillStore(store_.Metrics(), page);
+  page.Set(rows.store_healthy, {}, store_.Health().ok() ? 1 : 0);
+  const StoreInfo info = store_.Info();
+  page.Set(rows.journal_last, {}, static_cast<double>(info.last_sequence));
+  page.Set(rows.journal_first, {}, static_cast<double>(info.first_sequence));
+  const Controller::Connected connected = controller_.CountConnected();
+  page.Set(rows.streams, {}, static_cast<double>(connected.workers));
+  page.Set(rows.watches, {}, static_cast<double>(connected.watches));
+  page.Set(rows.waits, {}, static_cast<double>(connected.waits));
+  return RenderPage(rows, page, metrics_.book(), "nibble-coordinator", version_);
+}
+
+}  // namespace nibble

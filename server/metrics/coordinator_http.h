@@ -1,0 +1,65 @@
+// The coordinator's plain HTTP:
+//   /metrics   for Prometheus; see docs/reference/metrics.md
+//   /healthz   200 while the process lives
+//   /readyz    200 while it serves and its store is healthy, otherwise 503 and why
+//   /sd        what Prometheus is to scrape (http_sd)
+//
+// Ownership: borrows controller, store and metrics, which outlive it. Thread-safety: all methods.
+#ifndef NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_
+#define NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/metrics/http_exposer.h"
+#include "server/controller/controller.h"
+#include "server/metrics/coordinator_metrics.h"
+#include "server/store/store.h"
+
+namespace nibble {
+
+inline constexpr char kCoordinatorHttp[] = "127.0.0.1:7701";
+
+class CoordinatorHttp {
+ public:
+  struct Options {
+    std::string listen = kCoordinatorHttp;
+    bool insecure = false;      // off loopback, too
+    bool or_free_port = false;  // where the port is taken
+    std::string version;
+  };
+
+  // Errors as HttpExposer::Start. Not ready until SetServing.
+  static absl::StatusOr<std::unique_ptr<CoordinatorHttp>> Start(const Controller& controller,
+                                                                const Store& store,
+                                                                const CoordinatorMetrics& metrics,
+                                                                const Options& options);
+
+  const std::string& address() const { return exposer_->address(); }
+  int port() const { return exposer_->port(); }
+  void SetServing(bool serving) { serving_ = serving; }
+
+  absl::Status Ready() const;
+  std::string Metrics() const;
+
+ private:
+  CoordinatorHttp(const Controller& controller, const Store& store,
+                  const CoordinatorMetrics& metrics, std::string version)
+      : controller_(controller), store_(store), metrics_(metrics), version_(std::move(version)) {}
+
+  const Controller& controller_;
+  const Store& store_;
+  const CoordinatorMetrics& metrics_;
+  const std::string version_;
+  std::atomic<bool> serving_ = false;
+  std::atomic<const HttpExposer*> started_ = nullptr;  // of the below, once its address is known
+  std::unique_ptr<HttpExposer> exposer_;               // last: its threads use the above
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_

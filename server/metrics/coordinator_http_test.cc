@@ -1,0 +1,239 @@
+// A whole coordinator, in this process, as Prometheus and its callers see it.
+#include "server/metrics/coordinator_http.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/metrics/exposition_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "server/controller/testing.h"
+#include "server/service/coordinator_server.h"
+
+namespace nibble {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::chrono::seconds kDeadline(60);
+
+class CoordinatorHttpTest : public testing::Test {
+ protected:
+  CoordinatorHttpTest() {
+    auto server = CoordinatorServer::Start(controller(), {.listen = "127.0.0.1:0"});
+    EXPECT_EQ(server.status(), absl::OkStatus());
+    server_ = *std::move(server);
+    auto http = CoordinatorHttp::Start(controller(), coordinator_.store(), controller().metrics(),
+                                       {.listen = "127.0.0.1:0", .version = "1.2"});
+    EXPECT_EQ(http.status(), absl::OkStatus());
+    http_ = *std::move(http);
+    http_->SetServing(true);
+    stub_ = v1::Coordinator::NewStub(grpc::CreateChannel(
+        absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
+  }
+
+  Controller& controller() { return coordinator_.controller(); }
+  static std::unique_ptr<grpc::ClientContext> Context() {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + kDeadline);
+    return context;
+  }
+  Exposition Scrape() {
+    const auto text = HttpGet(http_->port(), "/metrics");
+    EXPECT_EQ(text.status(), absl::OkStatus());
+    if (!text.ok()) return {};
+    const auto read = Exposition::Parse(*text);
+    EXPECT_EQ(read.status(), absl::OkStatus());
+    return read.ok() ? *read : Exposition();
+  }
+  // An attempt of a job that runs, ends in a checkpoint and is restarted by a lost worker.
+  void LiveThroughSomething() {
+    TestWorker worker(coordinator_, "w1", 2);
+    ASSERT_EQ(worker.Report(), absl::OkStatus());
+    const std::string job = coordinator_.Submit(2);
+    coordinator_.clock.Advance(3000);
+    coordinator_.Tick();
+    worker.Obey(1);
+    worker.Store(5);
+    v1::SetRecipeRequest set;
+    set.set_job(job);
+    set.set_expected_revision(1);
+    v1::FieldSetting& setting = *set.mutable_change()->add_set();
+    setting.set_field("fprop");
+    setting.set_value("bf16");
+    ASSERT_EQ(coordinator_.Do<v1::SetRecipeResponse>(set).status(), absl::OkStatus());
+    coordinator_.clock.Advance(60'000);
+    coordinator_.Tick();
+    worker.Reconnect();
+    worker.report.clear_gangs();
+    ASSERT_EQ(worker.Report(), absl::OkStatus());
+    coordinator_.clock.Advance(60'000);
+    ASSERT_EQ(worker.Report(), absl::OkStatus());
+    coordinator_.Tick();
+  }
+
+  TestCoordinator coordinator_;
+  std::unique_ptr<CoordinatorServer> server_;
+  std::unique_ptr<CoordinatorHttp> http_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+TEST_F(CoordinatorHttpTest, AScrapeHasEveryRowOfTheTable) {
+  EXPECT_THAT(Scrape().MissingOf(CoordinatorRows()), IsEmpty());
+  LiveThroughSomething();
+  const Exposition exposed = Scrape();
+  EXPECT_THAT(exposed.MissingOf(CoordinatorRows()), IsEmpty());
+  EXPECT_EQ(exposed.families().size(), CoordinatorRows().rows().size());
+}
+
+TEST_F(CoordinatorHttpTest, PrometheusOwnToolFindsNoFault) {
+  LiveThroughSomething();
+  v1::ListJobsResponse listed;
+  ASSERT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
+  const absl::Status checked = PromtoolCheck(*HttpGet(http_->port(), "/metrics"));
+  if (absl::IsNotFound(checked)) GTEST_SKIP() << checked;
+  EXPECT_EQ(checked, absl::OkStatus());
+}
+
+TEST_F(CoordinatorHttpTest, WhatHappensToJobsIsCounted) {
+  LiveThroughSomething();
+  const Exposition exposed = Scrape();
+  EXPECT_EQ(exposed.Value("nibble_jobs{queue=\"default\",state=\"starting\"}") +
+                exposed.Value("nibble_jobs{queue=\"default\",state=\"recovering\"}"),
+            1);
+  EXPECT_EQ(exposed.Value("nibble_jobs{queue=\"default\",state=\"running\"}"), 0);
+  EXPECT_EQ(exposed.Value("nibble_job_queue_wait_seconds_count{queue=\"default\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_job_queue_wait_seconds_sum{queue=\"default\"}"), 3);
+  EXPECT_EQ(exposed.Value("nibble_attempts_ended_total{outcome=\"lost\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_job_restarts_total{reason=\"lost\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_lease_expiries_total"), 1);
+  EXPECT_EQ(exposed.Value("nibble_recipe_changes_total"), 1);
+  EXPECT_EQ(exposed.Value("nibble_checkpoints_total{event=\"committed\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_checkpoint_stored_bytes_total"), 2000);
+  EXPECT_EQ(exposed.Value("nibble_scheduling_decisions_total{action=\"start\"}"), 2);
+  EXPECT_GT(exposed.Value("nibble_scheduling_pass_seconds_count"), 1);
+  EXPECT_EQ(exposed.Value("nibble_slots"), 2);
+  EXPECT_EQ(exposed.Value("nibble_slots_used"), 2);
+  EXPECT_EQ(exposed.Value("nibble_entities{kind=\"spec\"}"), 1);
+  EXPECT_GT(exposed.Value("nibble_entity_bytes{kind=\"spec\"}"), 100);
+  EXPECT_GT(exposed.Value("nibble_worker_reports_total{code=\"OK\"}"), 3);
+  EXPECT_EQ(exposed.Value("nibble_store_commits_total"), exposed.Value("nibble_journal_sequence"));
+  EXPECT_GT(exposed.Value("nibble_store_write_seconds_count"), 5);
+  EXPECT_EQ(exposed.Value("nibble_store_healthy"), 1);
+  EXPECT_GT(exposed.Value("nibble_recovery_seconds{part=\"state\"}"), 0);
+}
+
+TEST_F(CoordinatorHttpTest, CallsAreCountedByMethodAndCode) {
+  v1::ListJobsResponse listed;
+  ASSERT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
+  v1::DescribeJobRequest request;
+  request.set_job("train-9");
+  v1::DescribeJobResponse described;
+  EXPECT_EQ(stub_->DescribeJob(Context().get(), request, &described).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  {
+    auto context = Context();
+    auto stream = stub_->WatchJobs(context.get(), {});
+    v1::WatchJobsResponse told;
+    while (!told.caught_up()) ASSERT_TRUE(stream->Read(&told));
+    EXPECT_EQ(Scrape().Value("nibble_watches_open"), 1);
+    context->TryCancel();
+    while (stream->Read(&told)) {
+    }
+    (void)stream->Finish();
+  }
+  const Exposition exposed = Scrape();
+  EXPECT_EQ(exposed.Value("nibble_rpcs_total{code=\"OK\",method=\"ListJobs\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_rpcs_total{code=\"NOT_FOUND\",method=\"DescribeJob\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_rpc_seconds_count{method=\"ListJobs\"}"), 1);
+  const std::string scraped = *HttpGet(http_->port(), "/metrics");
+  EXPECT_EQ(scraped.find("nibble_rpc_seconds_count{method=\"WatchJobs\"}"), std::string::npos);
+}
+
+TEST_F(CoordinatorHttpTest, CallsThatThereAreNotDoNotAddSeries) {
+  CoordinatorMetrics& metrics = controller().metrics();
+  for (int i = 0; i < 5000; ++i) {
+    metrics.RpcEnded(absl::StrCat("/made.up/Call", i), absl::StatusCode::kUnimplemented, false, 1);
+  }
+  const Exposition exposed = Scrape();
+  EXPECT_EQ(exposed.Value("nibble_rpcs_total{code=\"UNIMPLEMENTED\",method=\"other\"}"), 5000);
+  EXPECT_LE(exposed.SeriesOf("nibble_rpcs_total"), 2u);
+}
+
+TEST_F(CoordinatorHttpTest, ThousandsOfJobsAddNoSeries) {
+  coordinator_.Submit(1);
+  coordinator_.Tick();
+  const auto count = [this] {
+    size_t series = 0;
+    const Exposition exposed = Scrape();
+    for (const auto& [name, family] : exposed.families()) series += family.series.size();
+    return series;
+  };
+  const size_t before = count();
+  constexpr int kJobs = 3000;
+  for (int i = 0; i < kJobs; ++i) coordinator_.Submit(1);
+  coordinator_.Tick();
+  EXPECT_EQ(count(), before);
+  EXPECT_EQ(Scrape().Value("nibble_jobs{queue=\"default\",state=\"queued\"}"), kJobs + 1);
+}
+
+TEST_F(CoordinatorHttpTest, AScrapeDoesNotWaitForTheState) {
+  std::promise<void> held;
+  std::promise<void> release;
+  std::thread reader([&] {
+    controller().Inspect([&](const State&) {
+      held.set_value();
+      release.get_future().wait();
+      return 0;
+    });
+  });
+  held.get_future().wait();
+  // A writer that waits for the reader would hold up any later reader, too.
+  v1::SetQueueRequest request;
+  request.set_request_id("request-q");
+  request.mutable_queue()->set_name("q");
+  std::promise<absl::Status> changed;
+  controller().Change<v1::SetQueueResponse>(
+      request, "ann", [&](const absl::StatusOr<v1::SetQueueResponse>& answer) {
+        changed.set_value(answer.status());
+      });
+  EXPECT_THAT(Scrape().MissingOf(CoordinatorRows()), IsEmpty());
+  release.set_value();
+  reader.join();
+  EXPECT_EQ(changed.get_future().get(), absl::OkStatus());
+}
+
+TEST_F(CoordinatorHttpTest, ProbesAreToldWhetherItLivesAndServes) {
+  EXPECT_EQ(HttpGet(http_->port(), "/healthz").status(), absl::OkStatus());
+  EXPECT_EQ(HttpGet(http_->port(), "/readyz").status(), absl::OkStatus());
+  http_->SetServing(false);
+  EXPECT_THAT(std::string(HttpGet(http_->port(), "/readyz").status().message()),
+              HasSubstr("503: it takes no calls"));
+  http_->SetServing(true);
+  const auto next = static_cast<int64_t>(coordinator_.store().Info().last_sequence) + 1;
+  coordinator_.store().FailAppend(next, FaultyStore::Fault::kDiskFull);
+  v1::SetQueueRequest request;
+  request.mutable_queue()->set_name("q");
+  EXPECT_TRUE(absl::IsUnavailable(coordinator_.Do<v1::SetQueueResponse>(request).status()));
+  EXPECT_THAT(std::string(HttpGet(http_->port(), "/readyz").status().message()),
+              HasSubstr("No space left"));
+  EXPECT_EQ(HttpGet(http_->port(), "/healthz").status(), absl::OkStatus());
+  EXPECT_EQ(Scrape().Value("nibble_store_healthy"), 0);
+}
+
+TEST_F(CoordinatorHttpTest, TheTargetsNameItsOwnAddress) {
+  const auto targets = HttpGet(http_->port(), "/sd");
+  ASSERT_EQ(targets.status(), absl::OkStatus());
+  EXPECT_THAT(*targets, HasSubstr(absl::StrCat("\"", http_->address(), "\"")));
+}
+
+}  // namespace
+}  // namespace nibble

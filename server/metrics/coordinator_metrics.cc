@@ -1,0 +1,189 @@
+#include "server/metrics/coordinator_metrics.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/nibble/v1/coordinator.pb.h"
+
+namespace nibble {
+namespace {
+
+const CoordinatorTable& Rows() { return CoordinatorRows(); }
+
+// "queued" of JOB_STATE_QUEUED.
+std::string Word(absl::string_view name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+
+std::string OutcomeWord(v1::AttemptOutcome outcome) {
+  return Word(v1::AttemptOutcome_Name(outcome), "ATTEMPT_OUTCOME_");
+}
+
+// The fact's name in the contract.
+std::string FactName(const v1::Fact& fact) {
+  const auto* const field = v1::Fact::descriptor()->FindFieldByNumber(fact.fact_case());
+  return field == nullptr ? "none" : field->name();
+}
+
+absl::string_view ActionName(scheduler::Action action) {
+  switch (action) {
+    case scheduler::Action::kPreempt:
+      return "preempt";
+    case scheduler::Action::kResize:
+      return "resize";
+    case scheduler::Action::kStart:
+      break;
+  }
+  return "start";
+}
+
+constexpr std::array<absl::string_view, 4> kWaitKinds = {"slots", "quota", "back_off", "never"};
+
+absl::string_view WaitName(scheduler::WaitKind kind) {
+  return kWaitKinds[static_cast<size_t>(kind)];
+}
+
+// Paths of calls that there are; others may be anything that a caller writes.
+const std::set<std::string, std::less<>>& Methods() {
+  static const auto* const methods = [] {
+    auto* const made = new std::set<std::string, std::less<>>;
+    const auto* const pool = v1::Fact::descriptor()->file()->pool();
+    for (const char* const name :
+         {"nibble.v1.Coordinator", "nibble.v1.WorkerLink", "nibble.v1.GangMeeting"}) {
+      const auto* const service = pool->FindServiceByName(name);
+      for (int i = 0; service != nullptr && i < service->method_count(); ++i) {
+        made->insert(absl::StrCat("/", name, "/", service->method(i)->name()));
+      }
+    }
+    made->insert("/grpc.health.v1.Health/Check");
+    made->insert("/grpc.health.v1.Health/Watch");
+    made->insert("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+    return made;
+  }();
+  return *methods;
+}
+
+}  // namespace
+
+void CoordinatorMetrics::Recovered(absl::string_view part, double seconds) {
+  book_.Set(Rows().recovery, {part}, seconds);
+}
+
+void CoordinatorMetrics::Applied(const State& after, const v1::Update& update,
+                                 const Census::Changed& changed) {
+  for (const Census::Wait& wait : census_.Update(after, changed)) {
+    book_.Observe(Rows().queue_wait, {wait.queue}, wait.seconds);
+  }
+  for (const v1::Fact& fact : update.facts()) {
+    book_.Add(Rows().facts, {FactName(fact)});
+    switch (fact.fact_case()) {
+      case v1::Fact::kAttemptLaunched: {
+        const v1::JobRecord* const job = after.FindJob(fact.attempt_launched().job());
+        if (job == nullptr || job->recent_attempts().empty()) break;
+        book_.Add(Rows().restarts, {OutcomeWord(job->recent_attempts().rbegin()->outcome())});
+        break;
+      }
+      case v1::Fact::kAttemptEnded:
+        book_.Add(Rows().attempts_ended, {OutcomeWord(fact.attempt_ended().outcome())});
+        break;
+      case v1::Fact::kRecipeRevised:
+        book_.Add(Rows().recipe_changes, {});
+        break;
+      case v1::Fact::kRevisionConfirmed:
+        book_.Add(Rows().recipes_in_force, {});
+        break;
+      case v1::Fact::kShardStored:
+        book_.Add(Rows().checkpoint_bytes, {}, static_cast<double>(fact.shard_stored().bytes()));
+        break;
+      case v1::Fact::kCheckpointCommitted:
+        book_.Add(Rows().checkpoints, {"committed"});
+        break;
+      case v1::Fact::kCheckpointDamaged:
+        book_.Add(Rows().checkpoints, {"damaged"});
+        break;
+      case v1::Fact::kCheckpointDeleted:
+        book_.Add(Rows().checkpoints, {"deleted"});
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void CoordinatorMetrics::Planned(double seconds, const scheduler::Decisions& decisions) {
+  book_.Observe(Rows().plan_seconds, {}, seconds);
+  for (const scheduler::Decision& decision : decisions.actions) {
+    book_.Add(Rows().decisions, {ActionName(decision.action)});
+  }
+  std::map<absl::string_view, int64_t> waiting;
+  for (const absl::string_view kind : kWaitKinds) waiting[kind] = 0;
+  for (const scheduler::Waiting& job : decisions.waiting) ++waiting[WaitName(job.kind)];
+  for (const auto& [kind, jobs] : waiting) {
+    book_.Set(Rows().waiting, {kind}, static_cast<double>(jobs));
+  }
+}
+
+void CoordinatorMetrics::LeaseExpired() { book_.Add(Rows().lease_expiries, {}); }
+
+void CoordinatorMetrics::Reported(double seconds, const absl::Status& status) {
+  book_.Add(Rows().reports, {absl::StatusCodeToString(status.code())});
+  book_.Observe(Rows().report_seconds, {}, seconds);
+}
+
+void CoordinatorMetrics::RpcEnded(absl::string_view method, absl::StatusCode code, bool stream,
+                                  double seconds) {
+  const bool known = Methods().contains(method);
+  const absl::string_view name = known ? method.substr(method.rfind('/') + 1) : "other";
+  book_.Add(Rows().rpcs, {name, absl::StatusCodeToString(code)});
+  if (known && !stream) book_.Observe(Rows().rpc_seconds, {name}, seconds);
+}
+
+void CoordinatorMetrics::Fill(MetricPage& page) const {
+  const Census::Counts counts = census_.Now();
+  for (const auto& [queue, states] : counts.jobs) {
+    // Also those without a job, so that a state which empties is seen to.
+    for (int state = v1::JOB_STATE_UNSPECIFIED + 1; state <= v1::JobState_MAX; ++state) {
+      const auto found = states.find(static_cast<v1::JobState>(state));
+      page.Set(Rows().jobs,
+               {queue, Word(v1::JobState_Name(static_cast<v1::JobState>(state)), "JOB_STATE_")},
+               found == states.end() ? 0 : static_cast<double>(found->second));
+    }
+  }
+  for (const auto& [key, workers] : counts.workers) {
+    page.Set(
+        Rows().workers,
+        {key.first ? "present" : "lost", Word(v1::WorkerMode_Name(key.second), "WORKER_MODE_")},
+        static_cast<double>(workers));
+  }
+  for (const auto& [kind, entities] : counts.entities) {
+    const std::string word = Word(v1::EntityKind_Name(kind), "ENTITY_KIND_");
+    const auto count = static_cast<double>(entities.count);
+    page.Set(Rows().entities, {word}, count);
+    page.Set(Rows().entity_bytes, {word}, count * entities.mean_bytes);
+  }
+  page.Set(Rows().slots, {}, static_cast<double>(counts.slots));
+  page.Set(Rows().slots_used, {}, static_cast<double>(counts.slots_used));
+}
+
+void FillStore(const StoreMetrics& metrics, MetricPage& page) {
+  page.Set(Rows().commits, {}, static_cast<double>(metrics.commits));
+  page.Set(Rows().commits_failed, {}, static_cast<double>(metrics.failed));
+  page.Set(Rows().commits_refused, {}, static_cast<double>(metrics.refused));
+  page.Set(Rows().committed_bytes, {}, static_cast<double>(metrics.committed_bytes));
+  page.Set(Rows().commits_waiting, {}, static_cast<double>(metrics.waiting));
+  page.Set(Rows().waiting_bytes, {}, static_cast<double>(metrics.waiting_bytes));
+  const StoreHistogram& batches = metrics.batches_per_write;
+  page.SetHistogram(Rows().write_batches, {}, batches.bounds, batches.counts, batches.sum);
+  const StoreHistogram& seconds = metrics.write_seconds;
+  page.SetHistogram(Rows().write_seconds, {}, seconds.bounds, seconds.counts, seconds.sum);
+}
+
+}  // namespace nibble
