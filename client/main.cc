@@ -1,6 +1,8 @@
-// nibble: the command line. Verbs that run here, without a cluster, are in client/local.
+// nibble: the command line. Verbs that run here, without a cluster, are in client/local, those that
+// speak to a coordinator in client/remote.
 #include <CLI/CLI.hpp>
 
+#include "client/cluster/cluster_command.h"
 #include "client/local/checkpoint_command.h"
 #include "client/local/data_command.h"
 #include "client/local/eval_command.h"
@@ -9,7 +11,9 @@
 #include "client/local/job_command.h"
 #include "client/local/model_command.h"
 #include "client/local/quantize_command.h"
-#include "client/local/recipe_command.h"
+#include "client/remote/checkpoint_verbs.h"
+#include "client/remote/completion.h"
+#include "client/remote/remote_commands.h"
 #include "worker/weights/open_weights.h"
 
 int main(int argc, char** argv) {
@@ -17,14 +21,18 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "nibble 0.1.0");
   app.require_subcommand(1);
   int exit_code = nibble::kExitDone;
-  nibble::AddCheckpointCommand(app, exit_code);
+  const nibble::CheckpointVerbs checkpoints;
+  nibble::AddCheckpointCommandWith(app, exit_code, checkpoints.take_over());
+  checkpoints.AddOptions(app);
+  nibble::AddClusterCommand(app, exit_code);
   nibble::AddDataCommand(app, exit_code);
   nibble::AddEvalCommand(app, exit_code, nibble::OpenWeights);
   nibble::AddGenerateCommand(app, exit_code, nibble::OpenWeights);
   nibble::AddJobCommand(app, exit_code);
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);
-  nibble::AddRecipeCommand(app, exit_code);
+  nibble::AddRemoteCommands(app, exit_code);
+  nibble::AddCompletionCommand(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,8 @@
 #include "client/local/checkpoint_report.h"
 #include "client/local/checkpoint_transfer.h"
 #include "client/local/exit_code.h"
+#include "client/local/noun.h"
+#include "client/local/output_format.h"
 
 namespace nibble {
 namespace {
@@ -36,16 +40,16 @@ int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
 int Verify(const Flags& flags) {
   const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
   if (!name.ok()) return Finish("verify", name.status());
-  const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(*name, flags.print == "json");
+  const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(*name, ForPrograms(flags.print));
   if (!report.ok()) return Finish("verify", report.status());
-  std::fputs(report->text.c_str(), stdout);
-  return ExitCodeOf(report->status);
+  const int code = Finish("verify", InFormat(flags.print, report->text));
+  return code == kExitDone ? ExitCodeOf(report->status) : code;
 }
 
 absl::StatusOr<std::string> Describe(const Flags& flags) {
   const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
   if (!name.ok()) return name.status();
-  return DescribeCheckpoint(*name, flags.print == "json");
+  return InFormat(flags.print, DescribeCheckpoint(*name, ForPrograms(flags.print)));
 }
 
 enum class Change { kPin, kUnpin, kDelete };
@@ -104,36 +108,43 @@ int Import(const Flags& flags) {
 }  // namespace
 
 void AddCheckpointCommand(CLI::App& app, int& exit_code) {
+  AddCheckpointCommandWith(app, exit_code, nullptr);
+}
+
+void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& take_over) {
   auto flags = std::make_shared<Flags>();
   CLI::App* checkpoint =
-      app.add_subcommand("checkpoint", "The checkpoints of a run, and weights in and out");
-  checkpoint->require_subcommand(1);
+      NounOf(app, "checkpoint", "Checkpoints of runs and jobs, and weights in and out");
   constexpr char kRun[] = "a run's output directory, or its checkpoint store";
   constexpr char kOne[] = "DIRECTORY@STEP; DIRECTORY alone: the newest";
-  const auto add_print = [flags](CLI::App* verb) {
-    verb->add_option("-o,--output", flags->print, "what to print: table or json")
-        ->check(CLI::IsMember({"table", "json"}))
-        ->capture_default_str();
+  // `name` is one of the flags.
+  const auto run = [flags, take_over, &exit_code](CLI::App* verb, const std::string& name,
+                                                  std::function<int()> here) {
+    verb->callback([flags, take_over, &exit_code, verb, &name, here = std::move(here)] {
+      const auto taken = TakenOver(take_over, {verb, name, flags->print});
+      exit_code = taken ? *taken : here();
+    });
   };
 
   CLI::App* list = checkpoint->add_subcommand("list", "A line for each, oldest first");
   list->add_option("DIRECTORY", flags->name, kRun)->required();
-  add_print(list);
-  list->callback([flags, &exit_code] {
-    exit_code = Finish("list", ListCheckpoints(flags->name, flags->print == "json"));
+  AddOutputOption(list, flags->print);
+  run(list, flags->name, [flags] {
+    return Finish("list",
+                  InFormat(flags->print, ListCheckpoints(flags->name, ForPrograms(flags->print))));
   });
 
   CLI::App* describe =
       checkpoint->add_subcommand("describe", "One at length: recipe timeline, tensors, slices");
   describe->add_option("CHECKPOINT", flags->name, kOne)->required();
-  add_print(describe);
-  describe->callback([flags, &exit_code] { exit_code = Finish("describe", Describe(*flags)); });
+  AddOutputOption(describe, flags->print);
+  run(describe, flags->name, [flags] { return Finish("describe", Describe(*flags)); });
 
   CLI::App* verify = checkpoint->add_subcommand("verify", "Read every byte and check it");
   verify->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP; DIRECTORY alone: all of them")
       ->required();
-  add_print(verify);
-  verify->callback([flags, &exit_code] { exit_code = Verify(*flags); });
+  AddOutputOption(verify, flags->print);
+  run(verify, flags->name, [flags] { return Verify(*flags); });
 
   const struct {
     const char* verb;
@@ -147,9 +158,8 @@ void AddCheckpointCommand(CLI::App& app, int& exit_code) {
   for (const auto& [verb, help, change] : changes) {
     CLI::App* command = checkpoint->add_subcommand(verb, help);
     command->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP")->required();
-    command->callback([flags, &exit_code, verb = verb, change = change] {
-      exit_code = Finish(verb, Apply(change, *flags));
-    });
+    run(command, flags->name,
+        [flags, verb = verb, change = change] { return Finish(verb, Apply(change, *flags)); });
   }
 
   CLI::App* out = checkpoint->add_subcommand(
@@ -166,7 +176,7 @@ void AddCheckpointCommand(CLI::App& app, int& exit_code) {
                 "Pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
   out->add_option("--recipe", flags->out.recipe, "Pack by this preset instead");
   out->add_flag("--overwrite", flags->out.overwrite, "Replace a model that is there");
-  out->callback([flags, &exit_code] { exit_code = Export(*flags); });
+  run(out, flags->out.source, [flags] { return Export(*flags); });
 
   CLI::App* in = checkpoint->add_subcommand(
       "import", "Begin a job from weights: they become its checkpoint of step 0");

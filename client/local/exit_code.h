@@ -11,7 +11,10 @@ namespace nibble {
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitNotFound = 102;  // what the command names is not there
+inline constexpr int kExitJobFailed = 100;    // the job that was followed has failed
+inline constexpr int kExitNotFinished = 101;  // it is not finished, and nobody waits any longer
+inline constexpr int kExitNotFound = 102;     // what the command names is not there
+inline constexpr int kExitCancelled = 103;    // the job that was followed was cancelled
 
 inline int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitDone;

@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "client/local/exit_code.h"
 #include "client/local/job_report.h"
+#include "client/local/noun.h"
+#include "client/local/output_format.h"
 #include "client/local/read_spec.h"
 #include "job/job_spec.h"
 
@@ -25,7 +27,8 @@ absl::StatusOr<std::string> ValidateFile(const Flags& flags) {
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<JobReport> report = MakeJobReport(*spec);
   if (!report.ok()) return report.status();
-  return flags.print == "json" ? JobReportJson(*report) : JobReportText(*report);
+  if (!ForPrograms(flags.print)) return JobReportText(*report);
+  return InFormat(flags.print, JobReportJson(*report));
 }
 
 int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
@@ -41,8 +44,7 @@ int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
 
 void AddJobCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* job = app.add_subcommand("job", "What a job's spec can say, and whether one is right");
-  job->require_subcommand(1);
+  CLI::App* job = NounOf(app, "job", "Jobs: what their specs say, and those of a cluster");
 
   CLI::App* defaults = job->add_subcommand(
       "show-defaults", "Print a spec with every field, its default and what it means");
@@ -51,9 +53,7 @@ void AddJobCommand(CLI::App& app, int& exit_code) {
   CLI::App* validate = job->add_subcommand(
       "validate", "Check a spec: every problem with its line, or what the job amounts to");
   validate->add_option("FILE", flags->file, "a spec in YAML; - reads stdin")->required();
-  validate->add_option("-o,--output", flags->print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
+  AddOutputOption(validate, flags->print);
   validate->callback([flags, &exit_code] { exit_code = Finish("validate", ValidateFile(*flags)); });
 }
 

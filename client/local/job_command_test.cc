@@ -57,6 +57,12 @@ TEST(JobCommandTest, AValidSpecIsToldWhatItAmountsTo) {
   }
 }
 
+TEST(JobCommandTest, YamlSaysWhatJsonSays) {
+  const Outcome valid = Nibble({"job", "validate", WriteFile("valid.yaml", kSpec), "-o", "yaml"});
+  EXPECT_EQ(valid.exit_code, 0);
+  EXPECT_THAT(valid.out, HasSubstr("\nrevisions:\n  - "));
+}
+
 TEST(JobCommandTest, JsonIsForPrograms) {
   const Outcome valid = Nibble({"job", "validate", WriteFile("valid.yaml", kSpec), "-o", "json"});
   EXPECT_EQ(valid.exit_code, 0);

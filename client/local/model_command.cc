@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "client/local/exit_code.h"
 #include "client/local/model_report.h"
+#include "client/local/output_format.h"
 #include "model/model_spec.h"
 
 namespace nibble {
@@ -33,7 +34,8 @@ absl::StatusOr<std::string> Presets(const Flags& flags) {
     if (!report.ok()) return report.status();
     reports.push_back(*std::move(report));
   }
-  return flags.print == "json" ? ModelListJson(reports) : ModelListText(reports);
+  if (!ForPrograms(flags.print)) return ModelListText(reports);
+  return InFormat(flags.print, ModelListJson(reports));
 }
 
 absl::StatusOr<std::string> Show(const Flags& flags) {
@@ -42,7 +44,8 @@ absl::StatusOr<std::string> Show(const Flags& flags) {
   const absl::StatusOr<ModelReport> report = MakeModelReport(
       *spec, flags.sequence == 0 ? DefaultSequence(*spec) : flags.sequence, flags.ranks);
   if (!report.ok()) return report.status();
-  return flags.print == "json" ? ModelReportJson(*report) : ModelReportText(*report);
+  if (!ForPrograms(flags.print)) return ModelReportText(*report);
+  return InFormat(flags.print, ModelReportJson(*report));
 }
 
 int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
@@ -54,12 +57,6 @@ int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
   return ExitCodeOf(text.status());
 }
 
-void AddPrintOption(CLI::App* command, Flags& flags) {
-  command->add_option("-o,--output", flags.print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
-}
-
 }  // namespace
 
 void AddModelCommand(CLI::App& app, int& exit_code) {
@@ -68,7 +65,7 @@ void AddModelCommand(CLI::App& app, int& exit_code) {
   model->require_subcommand(1);
 
   CLI::App* presets = model->add_subcommand("presets", "List the models that have a name");
-  AddPrintOption(presets, *flags);
+  AddOutputOption(presets, flags->print);
   presets->callback([flags, &exit_code] { exit_code = Finish("presets", Presets(*flags)); });
 
   CLI::App* show = model->add_subcommand(
@@ -80,7 +77,7 @@ void AddModelCommand(CLI::App& app, int& exit_code) {
   show->add_option("--ranks", flags->ranks, "processes that share the optimizer's state")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  AddPrintOption(show, *flags);
+  AddOutputOption(show, flags->print);
   show->callback([flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });
 }
 

@@ -101,7 +101,7 @@ TEST(ModelCommandTest, MisuseIsAUsageError) {
   EXPECT_EQ(Nibble({"model", "show"}).exit_code, 2);
   EXPECT_EQ(Nibble({"model", "show", "tiny-llama", "--sequence", "0"}).exit_code, 2);
   EXPECT_EQ(Nibble({"model", "show", "tiny-llama", "--ranks", "few"}).exit_code, 2);
-  EXPECT_EQ(Nibble({"model", "presets", "-o", "yaml"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"model", "presets", "-o", "xml"}).exit_code, 2);
   EXPECT_EQ(Nibble({"model", "--help"}).exit_code, 0);
 }
 

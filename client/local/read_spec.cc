@@ -9,18 +9,23 @@
 
 namespace nibble {
 
-absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path) {
+absl::StatusOr<std::string> ReadJobText(const std::string& path) {
   const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close)> file(
       path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
   if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  // One byte more than is allowed shows that there is too much.
   std::string text(kMaxJobBytes + 1, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
-  absl::StatusOr<JobSpec> spec = ParseJobSpec(text);
+  return text;
+}
+
+absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadJobText(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(*text);
   if (spec.ok()) return spec;
   return absl::Status(spec.status().code(),
                       absl::StrCat(path, ": ", std::string(spec.status().message())));

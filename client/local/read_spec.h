@@ -11,7 +11,10 @@
 
 namespace nibble {
 
-// "-" is stdin. Errors name the path; those of the content as ParseJobSpec.
+// "-" is stdin. Errors name the path. The text is cut one byte above kMaxJobBytes, which shows
+// whoever parses it that there is too much.
+absl::StatusOr<std::string> ReadJobText(const std::string& path);
+// Its spec; errors of the content as ParseJobSpec.
 absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path);
 
 }  // namespace nibble

@@ -6,15 +6,18 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "client/local/exit_code.h"
 #include "client/local/model_report.h"
+#include "client/local/noun.h"
+#include "client/local/output_format.h"
+#include "client/local/recipe_flags.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 #include "recipe/cost.h"
@@ -40,28 +43,8 @@ struct Flags {
   bool each = false;
   std::string print = "table";
 
-  bool json() const { return print == "json"; }
+  bool json() const { return ForPrograms(print); }
 };
-
-// "last 4 blocks:fprop=bf16,wgrad=mxfp8".
-absl::StatusOr<LayerRule> ParseRule(const std::string& text) {
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos || colon == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layer: '", text, "' is not SELECTOR:FIELD=VALUE, such as 'last 4 blocks:fprop=bf16'"));
-  }
-  LayerRule rule = {text.substr(0, colon), {}};
-  const std::vector<std::string> settings = absl::StrSplit(text.substr(colon + 1), ',');
-  for (const std::string& setting : settings) {
-    const absl::StatusOr<FieldSetting> split = SplitFieldSetting(setting);
-    if (!split.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layer: ", std::string(split.status().message())));
-    }
-    rule.set.push_back(*split);
-  }
-  return rule;
-}
 
 absl::StatusOr<Recipe> PresetRecipe(const std::string& preset) {
   const absl::StatusOr<const Preset*> found = FindPreset(preset);
@@ -71,21 +54,10 @@ absl::StatusOr<Recipe> PresetRecipe(const std::string& preset) {
 
 // The preset with --set and --layer over it.
 absl::StatusOr<Recipe> RecipeOf(const std::string& preset, const Flags& flags) {
-  absl::StatusOr<Recipe> recipe = PresetRecipe(preset);
-  if (!recipe.ok()) return recipe;
-  for (const std::string& text : flags.set) {
-    const absl::StatusOr<FieldSetting> setting = SplitFieldSetting(text);
-    if (!setting.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("set: ", std::string(setting.status().message())));
-    }
-    recipe->set.push_back(*setting);
-  }
-  for (const std::string& text : flags.layer) {
-    const absl::StatusOr<LayerRule> rule = ParseRule(text);
-    if (!rule.ok()) return rule.status();
-    recipe->layers.push_back(*rule);
-  }
+  const absl::StatusOr<Recipe> base = PresetRecipe(preset);
+  if (!base.ok()) return base.status();
+  absl::StatusOr<Recipe> recipe = ParseRecipeChange(flags.set, flags.layer);
+  if (recipe.ok()) recipe->preset = base->preset;
   return recipe;
 }
 
@@ -198,7 +170,7 @@ absl::StatusOr<std::string> Cost(const Flags& flags) {
 using Verb = absl::StatusOr<std::string> (*)(const Flags&);
 
 int Run(const char* name, Verb verb, const Flags& flags) {
-  const absl::StatusOr<std::string> output = verb(flags);
+  const absl::StatusOr<std::string> output = InFormat(flags.print, verb(flags));
   if (output.ok()) {
     std::fputs(output->c_str(), stdout);
   } else {
@@ -209,20 +181,19 @@ int Run(const char* name, Verb verb, const Flags& flags) {
 
 class RecipeCommand {
  public:
-  RecipeCommand(CLI::App& app, int& exit_code)
-      : command_(app.add_subcommand("recipe", "What recipes say, resolved against a model")),
-        exit_code_(exit_code) {
-    command_->require_subcommand(1);
-  }
+  RecipeCommand(CLI::App& app, int& exit_code, TakeOver take_over)
+      : command_(NounOf(app, "recipe", "Recipes: what they say, and those of jobs")),
+        exit_code_(exit_code),
+        take_over_(std::move(take_over)) {}
 
   CLI::App* Add(const char* name, const char* help, Verb verb) {
     CLI::App* sub = command_->add_subcommand(name, help);
-    sub->add_option("-o,--output", flags_->print, "what to print: table or json")
-        ->check(CLI::IsMember({"table", "json"}))
-        ->capture_default_str();
-    sub->callback([flags = flags_, name, verb, &exit_code = exit_code_] {
-      exit_code = Run(name, verb, *flags);
-    });
+    AddOutputOption(sub, flags_->print);
+    sub->callback(
+        [flags = flags_, name, verb, sub, take_over = take_over_, &exit_code = exit_code_] {
+          const auto taken = TakenOver(take_over, {sub, flags->preset, flags->print});
+          exit_code = taken ? *taken : Run(name, verb, *flags);
+        });
     return sub;
   }
 
@@ -247,12 +218,17 @@ class RecipeCommand {
   std::shared_ptr<Flags> flags_ = std::make_shared<Flags>();
   CLI::App* command_;
   int& exit_code_;
+  TakeOver take_over_;
 };
 
 }  // namespace
 
 void AddRecipeCommand(CLI::App& app, int& exit_code) {
-  RecipeCommand command(app, exit_code);
+  AddRecipeCommandWith(app, exit_code, nullptr);
+}
+
+void AddRecipeCommandWith(CLI::App& app, int& exit_code, TakeOver take_over) {
+  RecipeCommand command(app, exit_code, std::move(take_over));
   command.Add("presets", "The recipes that have names", Presets);
   command.Add("fields", "Every field that a recipe can set", Fields);
 

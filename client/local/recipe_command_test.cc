@@ -149,7 +149,7 @@ TEST(RecipeCommand, MisuseIsAUsageError) {
   EXPECT_EQ(Nibble({"show", "nvfp4"}).exit_code, 2);
   EXPECT_EQ(Nibble({"diff", "nvfp4", "--model", "llama-125m"}).exit_code, 2);
   EXPECT_EQ(Nibble({"cost", "nvfp4", "--model", "llama-125m", "--sequence", "0"}).exit_code, 2);
-  EXPECT_EQ(Nibble({"presets", "-o", "yaml"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"presets", "-o", "xml"}).exit_code, 2);
   EXPECT_EQ(Nibble({"show", "--help"}).exit_code, 0);
 }
 

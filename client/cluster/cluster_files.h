@@ -1,0 +1,92 @@
+// What a cluster on one machine is on disk, below one directory:
+//
+//   address              one line, host:port of the coordinator; there while the cluster is up
+//   cluster.json         how the cluster is made, and which processes are its own
+//   LOCK                 held by who changes the cluster
+//   log/ROLE.log         what each process writes
+//   coordinator/         the coordinator's store
+//   worker-N/            each worker's data
+//
+// Roles are "coordinator" and "worker-1", "worker-2", …
+//
+// Ownership: values. Thread-safety: functions of the disk.
+#ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_FILES_H_
+#define NIBBLE_CLIENT_CLUSTER_CLUSTER_FILES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/agent/process_record.h"
+
+namespace nibble {
+
+inline constexpr char kCoordinatorRole[] = "coordinator";
+
+// ${NIBBLE_HOME:-$HOME/.nibble}/cluster
+std::string DefaultClusterDirectory();
+std::string WorkerRole(int number);  // from 1
+
+struct ClusterPaths {
+  std::string directory;  // absolute
+
+  std::string Address() const { return directory + "/address"; }
+  std::string Record() const { return directory + "/cluster.json"; }
+  std::string Lock() const { return directory + "/LOCK"; }
+  std::string Logs() const { return directory + "/log"; }
+  std::string Log(const std::string& role) const { return Logs() + "/" + role + ".log"; }
+  std::string Data(const std::string& role) const { return directory + "/" + role; }
+};
+
+// How the cluster is made.
+struct ClusterShape {
+  int workers = 2;
+  int slots = 1;  // of each worker
+  std::string device = "cpu";
+  int port = 0;  // of the coordinator; 0: not chosen yet
+
+  friend bool operator==(const ClusterShape&, const ClusterShape&) = default;
+};
+
+struct ClusterProcess {
+  ProcessIdentity identity;
+  int64_t started_unix_ms = 0;
+};
+
+struct ClusterRecord {
+  ClusterShape shape;
+  std::map<std::string, ClusterProcess> processes;  // by role
+
+  std::vector<std::string> Roles() const;  // the coordinator first
+  // Still running; null where it never ran or has ended.
+  const ClusterProcess* Alive(const std::string& role) const;
+  bool AnyAlive() const;
+};
+
+// NotFound where there is no cluster; DataLoss, naming the file, where it is no such record.
+absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths);
+// Durable on return.
+absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& record);
+
+// NotFound where no cluster is up.
+absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory);
+
+// Whoever changes the cluster: one at a time. Waits for the other.
+class ClusterLock {
+ public:
+  static absl::StatusOr<ClusterLock> Take(const ClusterPaths& paths);
+  ~ClusterLock();
+  ClusterLock(ClusterLock&& other) noexcept;
+  ClusterLock& operator=(ClusterLock&&) = delete;
+
+ private:
+  explicit ClusterLock(int file) : file_(file) {}
+  int file_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_CLUSTER_CLUSTER_FILES_H_

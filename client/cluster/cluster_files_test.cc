@@ -1,0 +1,90 @@
+#include "client/cluster/cluster_files.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ClusterFilesTest : public testing::Test {
+ protected:
+  ClusterFilesTest() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+    paths_ = {directory_};
+  }
+  ~ClusterFilesTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string directory_ = testing::TempDir() + "/files-XXXXXX";
+  ClusterPaths paths_;
+};
+
+TEST_F(ClusterFilesTest, ARecordIsReadAsItWasWritten) {
+  ClusterRecord record;
+  record.shape = {.workers = 3, .slots = 4, .device = "cpu", .port = 7701};
+  record.processes["worker-2"] = {.identity = {.pid = 4242, .start_ticks = 99, .boot_id = "boot"},
+                                  .started_unix_ms = 5};
+  ASSERT_TRUE(WriteClusterRecord(paths_, record).ok());
+  const auto read = ReadClusterRecord(paths_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->shape, record.shape);
+  ASSERT_EQ(read->processes.size(), 1u);
+  EXPECT_EQ(read->processes.at("worker-2").identity, record.processes.at("worker-2").identity);
+  EXPECT_EQ(read->processes.at("worker-2").started_unix_ms, 5);
+  EXPECT_THAT(read->Roles(), ElementsAre("coordinator", "worker-1", "worker-2", "worker-3"));
+}
+
+TEST_F(ClusterFilesTest, OnlyTheProcessThatWasStartedCountsAsAlive) {
+  const auto self = IdentifyProcess(getpid());
+  ASSERT_TRUE(self.ok()) << self.status();
+  ClusterRecord record;
+  EXPECT_FALSE(record.AnyAlive());
+  record.processes["coordinator"] = {.identity = *self};
+  EXPECT_NE(record.Alive("coordinator"), nullptr);
+  record.processes["coordinator"].identity.boot_id = "another boot";
+  EXPECT_EQ(record.Alive("coordinator"), nullptr);
+  EXPECT_FALSE(record.AnyAlive());
+}
+
+TEST_F(ClusterFilesTest, ARecordThatIsNoneIsNamedAndNotTakenForAnEmptyCluster) {
+  EXPECT_TRUE(absl::IsNotFound(ReadClusterRecord(paths_).status()));
+  for (const char* const text :
+       {"", "{}", R"({"workers": 2, "slots": 1, "device": "cpu", "port": 1, "processes": []})",
+        R"({"workers": 2, "slots": 1, "device": "cpu", "port": 1,
+            "processes": {"coordinator": {"pid": 1, "start_ticks": 1, "boot_id": "b",
+                                          "started_unix_ms": 1}}})"}) {
+    std::ofstream(paths_.Record()) << text;
+    const absl::Status status = ReadClusterRecord(paths_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(paths_.Record()));
+  }
+}
+
+TEST_F(ClusterFilesTest, TheAddressIsTheFilesLine) {
+  EXPECT_TRUE(absl::IsNotFound(ReadClusterAddress(directory_).status()));
+  std::ofstream(paths_.Address()) << "127.0.0.1:7700\n";
+  const auto address = ReadClusterAddress(directory_);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(*address, "127.0.0.1:7700");
+}
+
+TEST_F(ClusterFilesTest, TheUsualDirectoryFollowsTheEnvironment) {
+  ASSERT_EQ(setenv("HOME", "/home/ann", 1), 0);
+  ASSERT_EQ(unsetenv("NIBBLE_HOME"), 0);
+  EXPECT_EQ(DefaultClusterDirectory(), "/home/ann/.nibble/cluster");
+  ASSERT_EQ(setenv("NIBBLE_HOME", "/var/nibble", 1), 0);
+  EXPECT_EQ(DefaultClusterDirectory(), "/var/nibble/cluster");
+}
+
+}  // namespace
+}  // namespace nibble

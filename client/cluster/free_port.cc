@@ -1,0 +1,58 @@
+#include "client/cluster/free_port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kLowest = 10'000;
+constexpr int kUsualEphemeral = 32'768;
+constexpr int kTries = 1000;
+
+int FirstEphemeral() {
+  int first = 0;
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  return range >> first ? first : kUsualEphemeral;
+}
+
+}  // namespace
+
+bool IsPortFree(int port) {
+  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (file < 0) return false;
+  const int yes = 1;
+  // What was closed a moment ago is free; who listens is in the way all the same.
+  (void)setsockopt(file, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool free = bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                    listen(file, 1) == 0;
+  close(file);
+  return free;
+}
+
+absl::StatusOr<int> ChooseFreePort() {
+  const int first = FirstEphemeral();
+  const int lowest = first > kLowest ? kLowest : 1024;
+  std::random_device random;
+  std::uniform_int_distribution<int> draw(lowest, first > lowest ? first - 1 : 65'535);
+  for (int i = 0; i < kTries; ++i) {
+    const int port = draw(random);
+    if (IsPortFree(port)) return port;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("port: none of ", kTries, " tried below ", first, " is free on 127.0.0.1"));
+}
+
+}  // namespace nibble

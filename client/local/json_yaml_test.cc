@@ -1,0 +1,60 @@
+#include "client/local/json_yaml.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "yaml-cpp/yaml.h"
+
+namespace nibble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Every scalar as its text: YAML itself does not say what is a number.
+Json Read(const YAML::Node& node) {
+  Json value;
+  if (node.IsNull()) {
+    value = nullptr;
+  } else if (node.IsMap()) {
+    value = Json::object();
+    for (const auto& entry : node) value[entry.first.as<std::string>()] = Read(entry.second);
+  } else if (node.IsSequence()) {
+    value = Json::array();
+    for (const auto& entry : node) value.push_back(Read(entry));
+  } else if (node.Tag() == "!") {  // in quotes: a text
+    value = node.Scalar();
+  } else {
+    value = Json::parse(node.Scalar(), nullptr, false);
+    if (value.is_discarded()) value = node.Scalar();
+  }
+  return value;
+}
+
+TEST(JsonYamlTest, WhatIsReadBackIsWhatWasWritten) {
+  const Json value = Json::parse(R"({
+    "id": "train-7", "count": 3, "share": 0.25, "big": 9007199254740993, "on": true, "off": null,
+    "texts": ["", "yes", "No", "12", "1e3", "- x", "a: b", "#x", " x", "x ", "a\"b\\", "null", "~",
+              "tab\there", "naïve → text", "{", "[a]", "*", "&a", "!t", "%", "@", "`", "a #b", "=",
+              "0x10", ".5", "-", "?", "a\u0001b"],
+    "empty": [], "none": {}, "nested": {"list": [{"a": 1, "b": [1, 2]}, [3, [4]], {}], "k 2": {"x": {}}},
+    "spec": "name: x\n  deeper: 1\n\nlast: 2\n", "no_end": "a\nb", "two_ends": "a\n\n",
+    "begins": "\n a", "carriage": "a\r\nb"})");
+  EXPECT_EQ(Read(YAML::Load(YamlOf(value))), value) << YamlOf(value);
+}
+
+TEST(JsonYamlTest, TheTextIsAsPeopleWriteIt) {
+  EXPECT_EQ(YamlOf(Json::parse(R"({"jobs":[{"id":"train-7","slots":[0,1]},{"id":"b"}],"x":[]})")),
+            "jobs:\n"
+            "  - id: train-7\n"
+            "    slots:\n"
+            "      - 0\n"
+            "      - 1\n"
+            "  - id: b\n"
+            "x: []\n");
+  EXPECT_EQ(YamlOf(Json::parse("[]")), "[]\n");
+  EXPECT_EQ(YamlOf(Json::parse("\"7\"")), "\"7\"\n");
+}
+
+}  // namespace
+}  // namespace nibble

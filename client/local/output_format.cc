@@ -1,0 +1,23 @@
+#include "client/local/output_format.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "client/local/json_yaml.h"
+
+namespace nibble {
+
+void AddOutputOption(CLI::App* verb, std::string& print) {
+  verb->add_option("-o,--output", print, "what to print: table, json or yaml")
+      ->check(CLI::IsMember({"table", "json", "yaml"}))
+      ->capture_default_str();
+}
+
+absl::StatusOr<std::string> InFormat(const std::string& print, absl::StatusOr<std::string> text) {
+  if (!text.ok() || print != "yaml") return text;
+  const auto json = nlohmann::ordered_json::parse(*text, nullptr, false);
+  if (json.is_discarded()) return absl::InternalError("what was to become YAML is no JSON");
+  return YamlOf(json);
+}
+
+}  // namespace nibble

@@ -1,0 +1,278 @@
+#include "client/remote/checkpoint_verbs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/local/exit_code.h"
+#include "client/local/noun.h"
+#include "client/remote/checkpoint_text.h"
+#include "client/remote/find_job.h"
+#include "client/remote/interrupt.h"
+#include "client/remote/verb.h"
+
+namespace nibble {
+
+struct CheckpointFlags {
+  RemoteFlags remote;
+  int64_t attempt = 0;
+  bool uncommitted = false;
+  bool no_wait = false;
+  std::string reason;
+};
+
+namespace {
+
+using Stub = CoordinatorClient::Stub;
+
+// "train-7@300"; without a step, the newest (-1).
+struct Name {
+  std::string job;
+  int64_t step = -1;
+};
+
+absl::StatusOr<Name> ParseName(const std::string& text) {
+  const size_t at = text.rfind('@');
+  if (at == std::string::npos) return Name{text};
+  Name name = {text.substr(0, at)};
+  if (name.job.empty() || !absl::SimpleAtoi(text.substr(at + 1), &name.step) || name.step < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint: '", text, "' is not JOB@STEP with a step of 0 or more"));
+  }
+  return name;
+}
+
+absl::StatusOr<v1::CheckpointRef> FindRef(Session& session, const std::string& text,
+                                          const CheckpointFlags& flags) {
+  const absl::StatusOr<Name> name = ParseName(text);
+  if (!name.ok()) return name.status();
+  const absl::StatusOr<v1::Job> job = FindJob(session, name->job);
+  if (!job.ok()) return job.status();
+  v1::CheckpointRef ref;
+  ref.set_job(job->id());
+  ref.set_step(name->step);
+  ref.set_attempt(flags.attempt);
+  return ref;
+}
+
+absl::StatusOr<int> List(Session& session, const std::string& text, const CheckpointFlags& flags) {
+  const absl::StatusOr<v1::Job> job = FindJob(session, text);
+  if (!job.ok()) return job.status();
+  v1::ListCheckpointsRequest request;
+  request.set_job(job->id());
+  request.set_with_uncommitted(flags.uncommitted);
+  request.mutable_page()->set_size(1000);
+  v1::ListCheckpointsResponse all;
+  do {
+    const absl::StatusOr<v1::ListCheckpointsResponse> page =
+        session.Call(&Stub::ListCheckpoints, request);
+    if (!page.ok()) return page.status();
+    request.mutable_page()->set_token(page->next_token());
+    all.mutable_checkpoints()->MergeFrom(page->checkpoints());
+  } while (!request.page().token().empty());
+  const absl::Status status = session.Print(all, CheckpointTable(all.checkpoints()));
+  if (!status.ok()) return status;
+  return kExitDone;
+}
+
+absl::StatusOr<v1::DescribeCheckpointResponse> Described(Session& session,
+                                                         const v1::CheckpointRef& ref) {
+  v1::DescribeCheckpointRequest request;
+  *request.mutable_ref() = ref;
+  return session.Call(&Stub::DescribeCheckpoint, request);
+}
+
+absl::StatusOr<int> Describe(Session& session, const std::string& text,
+                             const CheckpointFlags& flags) {
+  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
+  if (!ref.ok()) return ref.status();
+  const absl::StatusOr<v1::DescribeCheckpointResponse> described = Described(session, *ref);
+  if (!described.ok()) return described.status();
+  const absl::Status status = session.Print(*described, CheckpointText(*described));
+  if (!status.ok()) return status;
+  return kExitDone;
+}
+
+// The task as it is when it has ended, or nobody waits any longer.
+absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::CheckpointRef& ref,
+                                               int64_t number, bool no_wait) {
+  Interrupt interrupt;
+  const absl::Time deadline = session.flags().timeout.empty()
+                                  ? absl::InfiniteFuture()
+                                  : absl::Now() + session.client().options().timeout;
+  RetryPauses pauses;
+  bool told = false;
+  while (true) {
+    const absl::StatusOr<v1::DescribeCheckpointResponse> described = Described(session, ref);
+    if (!described.ok()) return described.status();
+    for (const v1::CheckpointTask& task : described->checkpoint().tasks()) {
+      if (task.number() != number) continue;
+      const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
+      if (ended || no_wait || interrupt.happened() || absl::Now() >= deadline) return task;
+      if (!std::exchange(told, true)) {
+        session.Say(absl::StrCat("waiting for ", TaskText(ref, task), "; Ctrl-C lets go of it"));
+      }
+    }
+    interrupt.SleepFor(std::min(pauses.Next(), deadline - absl::Now()));
+  }
+}
+
+absl::StatusOr<int> FinishTask(Session& session, const v1::CheckpointRef& ref, int64_t number,
+                               const CheckpointFlags& flags) {
+  const absl::StatusOr<v1::CheckpointTask> task = WaitForTask(session, ref, number, flags.no_wait);
+  if (!task.ok()) return task.status();
+  const absl::Status status = session.Print(*task, TaskText(ref, *task) + "\n");
+  if (!status.ok()) return status;
+  switch (task->state()) {
+    case v1::CHECKPOINT_TASK_STATE_DONE:
+      return kExitDone;
+    case v1::CHECKPOINT_TASK_STATE_FAILED:
+      return kExitError;
+    default:
+      session.Say(absl::StrCat("`nibble checkpoint describe ", NameOf(ref), "` tells its end"));
+      return flags.no_wait ? kExitDone : kExitNotFinished;
+  }
+}
+
+absl::StatusOr<int> Verify(Session& session, const std::string& text,
+                           const CheckpointFlags& flags) {
+  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
+  if (!ref.ok()) return ref.status();
+  v1::VerifyCheckpointRequest request;
+  *request.mutable_ref() = *ref;
+  const absl::StatusOr<v1::VerifyCheckpointResponse> response =
+      session.Call(&Stub::VerifyCheckpoint, request);
+  if (!response.ok()) return response.status();
+  return FinishTask(session, response->ref(), response->task(), flags);
+}
+
+absl::StatusOr<int> Export(Session& session, const std::string& text,
+                           const std::string& destination, const CheckpointFlags& flags) {
+  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
+  if (!ref.ok()) return ref.status();
+  v1::ExportCheckpointRequest request;
+  *request.mutable_ref() = *ref;
+  request.set_destination(destination);
+  const absl::StatusOr<v1::ExportCheckpointResponse> response =
+      session.Call(&Stub::ExportCheckpoint, request);
+  if (!response.ok()) return response.status();
+  return FinishTask(session, response->ref(), response->task(), flags);
+}
+
+template <class Request, class Response>
+absl::StatusOr<Response> ChangeOf(Session& session, const std::string& text,
+                                  const CheckpointFlags& flags,
+                                  CoordinatorClient::Method<Request, Response> method,
+                                  Request request = {}) {
+  if (text.find('@') == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint: say which: ", text, "@STEP"));
+  }
+  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
+  if (!ref.ok()) return ref.status();
+  *request.mutable_ref() = *ref;
+  return session.Call(method, request);
+}
+
+absl::StatusOr<int> Pin(Session& session, const std::string& text, const CheckpointFlags& flags) {
+  const auto response = ChangeOf(session, text, flags, &Stub::PinCheckpoint);
+  if (!response.ok()) return response.status();
+  session.Out(absl::StrCat(NameOf(response->checkpoint().ref()), " is pinned\n"));
+  return kExitDone;
+}
+
+absl::StatusOr<int> Unpin(Session& session, const std::string& text, const CheckpointFlags& flags) {
+  const auto response = ChangeOf(session, text, flags, &Stub::UnpinCheckpoint);
+  if (!response.ok()) return response.status();
+  const v1::Checkpoint& checkpoint = response->checkpoint();
+  session.Out(absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
+                                                         ? " is no longer pinned\n"
+                                                         : " is pinned by others still\n"));
+  return kExitDone;
+}
+
+absl::StatusOr<int> Delete(Session& session, const std::string& text,
+                           const CheckpointFlags& flags) {
+  v1::DeleteCheckpointRequest request;
+  request.set_reason(flags.reason);
+  const auto response = ChangeOf(session, text, flags, &Stub::DeleteCheckpoint, request);
+  if (!response.ok()) return response.status();
+  session.Out(absl::StrCat(NameOf(response->ref()), " is deleted\n"));
+  return kExitDone;
+}
+
+// A name with a slash is a path; one without is a directory where there is one.
+bool IsHere(const std::string& name) {
+  std::error_code ignored;
+  const size_t at = name.rfind('@');
+  return name.find('/') != std::string::npos || name.empty() ||
+         std::filesystem::is_directory(name, ignored) ||
+         (at != std::string::npos && std::filesystem::is_directory(name.substr(0, at), ignored));
+}
+
+std::optional<int> Run(const GivenVerb& given, CheckpointFlags flags) {
+  if (flags.remote.server.empty() && IsHere(given.name)) return std::nullopt;
+  flags.remote.print = given.print;
+  const std::string verb = given.verb->get_name();
+  return RunRemote("checkpoint " + verb, flags.remote,
+                   [&](Session& session) -> absl::StatusOr<int> {
+                     if (verb == "list") return List(session, given.name, flags);
+                     if (verb == "describe") return Describe(session, given.name, flags);
+                     if (verb == "verify") return Verify(session, given.name, flags);
+                     if (verb == "pin") return Pin(session, given.name, flags);
+                     if (verb == "unpin") return Unpin(session, given.name, flags);
+                     if (verb == "delete") return Delete(session, given.name, flags);
+                     return Export(session, given.name,
+                                   given.verb->get_option("TARGET")->as<std::string>(), flags);
+                   });
+}
+
+}  // namespace
+
+CheckpointVerbs::CheckpointVerbs() : flags_(std::make_shared<CheckpointFlags>()) {}
+
+TakeOver CheckpointVerbs::take_over() const {
+  return [flags = flags_](const GivenVerb& given) { return Run(given, *flags); };
+}
+
+void CheckpointVerbs::AddOptions(CLI::App& app) const {
+  CLI::App* const checkpoint = NounOf(app, "checkpoint", "");
+  for (const char* name : {"list", "describe", "verify", "export", "pin", "unpin", "delete"}) {
+    CLI::App* const verb = checkpoint->get_subcommand(name);
+    AddRemoteOptions(verb, flags_->remote, Output::kNone);
+    if (std::string(name) != "list") {
+      verb->add_option("--attempt", flags_->attempt, "of a job: the attempt that made it")
+          ->check(CLI::NonNegativeNumber);
+    }
+  }
+  const auto describe = [checkpoint](const char* verb, const char* option, const char* text) {
+    checkpoint->get_subcommand(verb)->get_option(option)->description(text);
+  };
+  describe("list", "DIRECTORY", "a run's directory or store, or a job of the cluster");
+  for (const char* verb : {"describe", "verify", "export"}) {
+    describe(verb, "CHECKPOINT", "DIRECTORY@STEP or JOB@STEP; without a step the newest");
+  }
+  describe("verify", "CHECKPOINT",
+           "DIRECTORY@STEP or JOB@STEP; without a step all of a directory, a job's newest");
+  for (const char* verb : {"pin", "unpin", "delete"}) {
+    describe(verb, "CHECKPOINT", "DIRECTORY@STEP or JOB@STEP");
+  }
+  describe("export", "TARGET", "directory to make; of a job: absolute, on the worker that does it");
+  checkpoint->get_subcommand("list")->add_flag("--uncommitted", flags_->uncommitted,
+                                               "Of a job: also those still being written");
+  for (const char* verb : {"verify", "export"}) {
+    checkpoint->get_subcommand(verb)->add_flag("--no-wait", flags_->no_wait,
+                                               "Of a job: ask for it and go");
+  }
+  checkpoint->get_subcommand("delete")->add_option("--reason", flags_->reason,
+                                                   "of a job: why, for its events");
+}
+
+}  // namespace nibble

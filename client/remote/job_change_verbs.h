@@ -1,0 +1,15 @@
+// `nibble job pause | resume | checkpoint | cancel | kill | priority | restart-policy`.
+//
+// Thread-safety: none, as CLI::App.
+#ifndef NIBBLE_CLIENT_REMOTE_JOB_CHANGE_VERBS_H_
+#define NIBBLE_CLIENT_REMOTE_JOB_CHANGE_VERBS_H_
+
+#include <CLI/CLI.hpp>
+
+namespace nibble {
+
+void AddJobChangeVerbs(CLI::App* job, int& exit_code);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_REMOTE_JOB_CHANGE_VERBS_H_

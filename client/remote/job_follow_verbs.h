@@ -1,0 +1,15 @@
+// `nibble job watch | logs`.
+//
+// Thread-safety: none, as CLI::App.
+#ifndef NIBBLE_CLIENT_REMOTE_JOB_FOLLOW_VERBS_H_
+#define NIBBLE_CLIENT_REMOTE_JOB_FOLLOW_VERBS_H_
+
+#include <CLI/CLI.hpp>
+
+namespace nibble {
+
+void AddJobFollowVerbs(CLI::App* job, int& exit_code);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_REMOTE_JOB_FOLLOW_VERBS_H_

@@ -1,0 +1,219 @@
+#include "client/remote/job_read_verbs.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/local/exit_code.h"
+#include "client/remote/compare_losses.h"
+#include "client/remote/find_job.h"
+#include "client/remote/job_text.h"
+#include "client/remote/job_wait.h"
+#include "client/remote/text.h"
+#include "client/remote/verb.h"
+
+namespace nibble {
+namespace {
+
+using Stub = CoordinatorClient::Stub;
+
+struct ListFlags {
+  RemoteFlags remote;
+  std::vector<std::string> states;
+  std::string owner, queue;
+  bool active = false;
+  int limit = 100;
+};
+
+struct JobFlags {
+  RemoteFlags remote;
+  std::string job;
+  bool with_spec = false;
+  int64_t after = 0;
+  int limit = 0;
+  std::vector<std::string> states;  // of wait
+};
+
+struct CompareFlags {
+  RemoteFlags remote;
+  std::vector<std::string> jobs;
+  int rows = 20;
+};
+
+std::vector<std::string> StateWords() {
+  std::vector<std::string> words;
+  for (int i = v1::JobState_MIN + 1; i <= v1::JobState_MAX; ++i) {
+    words.push_back(Word(static_cast<v1::JobState>(i)));
+  }
+  return words;
+}
+
+v1::JobState StateOf(const std::string& word) {
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(word)), &state);
+  return state;
+}
+
+absl::StatusOr<int> List(Session& session, const ListFlags& flags) {
+  v1::ListJobsRequest request;
+  for (const std::string& word : flags.states) request.add_states(StateOf(word));
+  if (flags.active) {
+    for (const std::string& word : StateWords()) {
+      if (!IsOver(StateOf(word))) request.add_states(StateOf(word));
+    }
+  }
+  request.set_owner(flags.owner);
+  request.set_queue(flags.queue);
+  v1::ListJobsResponse listed;
+  bool more = false;
+  if (flags.limit == 0) {
+    absl::StatusOr<std::vector<v1::Job>> jobs = ListAllJobs(session, request);
+    if (!jobs.ok()) return jobs.status();
+    for (v1::Job& job : *jobs) *listed.add_jobs() = std::move(job);
+  } else {
+    request.mutable_page()->set_size(flags.limit);
+    absl::StatusOr<v1::ListJobsResponse> page = session.Call(&Stub::ListJobs, request);
+    if (!page.ok()) return page.status();
+    listed = *std::move(page);
+    more = !listed.next_token().empty();
+    listed.clear_next_token();
+  }
+  const std::vector<v1::Job> jobs(listed.jobs().begin(), listed.jobs().end());
+  const absl::Status status =
+      session.Print(listed, JobTable(jobs, absl::ToUnixMillis(absl::Now())));
+  if (!status.ok()) return status;
+  if (more) session.Say(absl::StrCat("there are more; --limit 0 lists all"));
+  return kExitDone;
+}
+
+absl::StatusOr<int> Describe(Session& session, const JobFlags& flags) {
+  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
+  if (!job.ok()) return job.status();
+  v1::DescribeJobRequest request;
+  request.set_job(job->id());
+  request.set_with_spec(flags.with_spec);
+  const absl::StatusOr<v1::DescribeJobResponse> described =
+      session.Call(&Stub::DescribeJob, request);
+  if (!described.ok()) return described.status();
+  std::string text = JobText(described->job(), absl::ToUnixMillis(absl::Now()));
+  if (flags.with_spec) absl::StrAppend(&text, "\n", described->spec_yaml());
+  const absl::Status status = session.Print(*described, text);
+  if (!status.ok()) return status;
+  return kExitDone;
+}
+
+absl::StatusOr<int> Events(Session& session, const JobFlags& flags) {
+  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
+  if (!job.ok()) return job.status();
+  v1::ListJobEventsRequest request;
+  request.set_job(job->id());
+  request.set_after_number(flags.after);
+  request.set_limit(flags.limit);
+  const absl::StatusOr<v1::ListJobEventsResponse> listed =
+      session.Call(&Stub::ListJobEvents, request);
+  if (!listed.ok()) return listed.status();
+  const absl::Status status =
+      session.Print(*listed, EventTable({listed->events().begin(), listed->events().end()}));
+  if (!status.ok()) return status;
+  if (listed->dropped() > 0) {
+    session.Say(absl::StrCat("the oldest ", listed->dropped(), " are no longer kept"));
+  }
+  return kExitDone;
+}
+
+absl::StatusOr<int> Wait(Session& session, const JobFlags& flags) {
+  const absl::StatusOr<v1::Job> found = FindJob(session, flags.job);
+  if (!found.ok()) return found.status();
+  std::vector<v1::JobState> states;
+  for (const std::string& word : flags.states) states.push_back(StateOf(word));
+  const absl::StatusOr<v1::Job> job = WaitForJob(session, found->id(), states);
+  if (!job.ok()) return job.status();
+  const absl::Status status = session.Print(*job, JobLine(*job));
+  if (!status.ok()) return status;
+  for (const v1::JobState state : states) {
+    if (job->state() == state) return kExitDone;
+  }
+  return ExitCodeOfJob(job->state());
+}
+
+absl::StatusOr<int> Compare(Session& session, const CompareFlags& flags) {
+  std::vector<LossSeries> jobs;
+  for (const std::string& given : flags.jobs) {
+    const absl::StatusOr<v1::Job> job = FindJob(session, given);
+    if (!job.ok()) return job.status();
+    v1::GetJobMetricsRequest request;
+    request.set_job(job->id());
+    request.set_max_samples(kMostComparedSamples);
+    const absl::StatusOr<v1::GetJobMetricsResponse> metrics =
+        session.Call(&Stub::GetJobMetrics, request);
+    if (!metrics.ok()) return metrics.status();
+    jobs.push_back({job->id(), {metrics->series().begin(), metrics->series().end()}});
+  }
+  const absl::StatusOr<Comparison> comparison = CompareLosses(jobs);
+  if (!comparison.ok()) return comparison.status();
+  const absl::StatusOr<std::string> text =
+      ComparisonText(*comparison, session.flags().print, flags.rows);
+  if (!text.ok()) return text.status();
+  session.Out(*text);
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddJobReadVerbs(CLI::App* job, int& exit_code) {
+  RemoteVerb<ListFlags> list(job, "list", "Jobs of the cluster, newest first");
+  list.app()
+      ->add_option("--state", list->states, "only in this state; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(StateWords()));
+  list.app()->add_flag("--active", list->active, "Only what is not finished");
+  list.app()->add_option("--owner", list->owner, "only of this owner");
+  list.app()->add_option("--queue", list->queue, "only in this queue");
+  list.app()
+      ->add_option("--limit", list->limit, "the newest so many; 0: all")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  list.Runs(exit_code, List);
+
+  RemoteVerb<JobFlags> describe(job, "describe", "Everything about a job; why it is pending");
+  describe.app()->add_option("JOB", describe->job, "id, or the beginning of one")->required();
+  describe.app()->add_flag("--spec", describe->with_spec, "Also the spec as it was submitted");
+  describe.Runs(exit_code, Describe);
+
+  RemoteVerb<JobFlags> events(job, "events", "What happened to a job, oldest first");
+  events.app()->add_option("JOB", events->job, "id, or the beginning of one")->required();
+  events.app()
+      ->add_option("--after", events->after, "only those after this number")
+      ->check(CLI::NonNegativeNumber);
+  events.app()
+      ->add_option("--limit", events->limit, "so many at most; 0: all that are kept")
+      ->check(CLI::NonNegativeNumber);
+  events.Runs(exit_code, Events);
+
+  RemoteVerb<JobFlags> wait(
+      job, "wait",
+      "Until a job is finished: 0, 100 it failed, 103 it was cancelled, 101 --timeout");
+  wait.app()->add_option("JOB", wait->job, "id, or the beginning of one")->required();
+  wait.app()
+      ->add_option("--for", wait->states, "until it is in this state; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(StateWords()));
+  wait.Runs(exit_code, Wait);
+
+  RemoteVerb<CompareFlags> compare(job, "compare", "The losses of jobs at the steps all have");
+  compare.app()->add_option("JOB", compare->jobs, "two or more")->required()->expected(2, 16);
+  compare.app()
+      ->add_option("--rows", compare->rows, "of the table; 0: every common step")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  compare.Runs(exit_code, Compare);
+}
+
+}  // namespace nibble

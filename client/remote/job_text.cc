@@ -1,0 +1,199 @@
+#include "client/remote/job_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/local/exit_code.h"
+#include "client/remote/text.h"
+
+namespace nibble {
+namespace {
+
+std::string RanksText(int32_t ranks) {
+  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+std::string LabelsText(const google::protobuf::RepeatedPtrField<v1::Label>& labels) {
+  return absl::StrJoin(labels, ", ", [](std::string* out, const v1::Label& label) {
+    absl::StrAppend(out, label.key(), "=", label.value());
+  });
+}
+
+std::string SchedulingText(const v1::JobScheduling& scheduling) {
+  std::string text =
+      absl::StrCat("queue ", scheduling.queue(), ", priority ", scheduling.priority(), ", ranks ",
+                   absl::StrJoin(scheduling.allowed_ranks(), " or "));
+  if (!scheduling.required_labels().empty()) {
+    absl::StrAppend(&text, "\nonly where ", LabelsText(scheduling.required_labels()));
+  }
+  if (!scheduling.preferred_labels().empty()) {
+    absl::StrAppend(&text, "\npreferably where ", LabelsText(scheduling.preferred_labels()));
+  }
+  if (scheduling.wants_fp4_tensor_cores()) {
+    absl::StrAppend(&text, "\npreferably where tensor cores take FP4");
+  }
+  return text;
+}
+
+std::string AttemptText(const v1::Attempt& attempt, int64_t now_unix_ms) {
+  std::string text = absl::StrCat(attempt.number(), " with ", RanksText(attempt.world()),
+                                  ", launched ", AgoText(attempt.launched_unix_ms(), now_unix_ms));
+  if (attempt.has_resume()) {
+    absl::StrAppend(&text, ", from the checkpoint of step ", attempt.resume().step());
+  }
+  if (attempt.outcome() != v1::ATTEMPT_OUTCOME_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ", Word(attempt.outcome()), " ",
+                    AgoText(attempt.ended_unix_ms(), now_unix_ms), ": ", attempt.reason());
+    return text;
+  }
+  if (attempt.stopping()) absl::StrAppend(&text, ", told to take a checkpoint and stop");
+  for (const v1::Placement& placement : attempt.placements()) {
+    absl::StrAppend(&text, "\n", PlacementText(placement));
+  }
+  return text;
+}
+
+}  // namespace
+
+bool IsOver(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+int ExitCodeOfJob(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_SUCCEEDED:
+      return kExitDone;
+    case v1::JOB_STATE_FAILED:
+      return kExitJobFailed;
+    case v1::JOB_STATE_CANCELLED:
+      return kExitCancelled;
+    default:
+      return kExitNotFinished;
+  }
+}
+
+std::string StepsText(const v1::Job& job) {
+  const int64_t steps = job.shape().steps();
+  return absl::StrCat(job.next_step(), "/", steps, " (",
+                      steps > 0 ? job.next_step() * 100 / steps : 0, "%)");
+}
+
+std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
+  TextTable table(
+      {"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "SUBMITTED", "WHY"});
+  for (const v1::Job& job : jobs) {
+    table.Add({job.id(), Word(job.state()), StepsText(job),
+               absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
+               job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
+               AgoText(job.submitted_unix_ms(), now_unix_ms), Fit(job.state_reason(), 60)});
+  }
+  return table.Text();
+}
+
+std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
+  TextList list;
+  list.Add("job", absl::StrCat(job.id(), " of ", job.owner()));
+  // Of a dry run there is no since.
+  list.Add("state", job.state_since_unix_ms() == 0
+                        ? Word(job.state())
+                        : absl::StrCat(Word(job.state()), " since ",
+                                       AgoText(job.state_since_unix_ms(), now_unix_ms), ", by ",
+                                       job.state_author()));
+  if (!job.state_reason().empty()) list.Add("why", job.state_reason());
+  list.Add("goal", Word(job.goal()));
+  list.Add("steps", StepsText(job));
+  list.Add("model",
+           absl::StrCat(job.shape().model(), ", ",
+                        CountText(static_cast<double>(job.shape().parameters())), " parameters, ",
+                        job.shape().tokens_per_step(), " tokens a step on ",
+                        RanksText(job.shape().ranks()), " of ", Word(job.shape().device())));
+  list.Add("recipe",
+           job.revision_in_force() == 0
+               ? absl::StrCat("revision 1 to begin with; the latest is ", job.latest_revision())
+               : absl::StrCat("revision ", job.revision_in_force(), " in force; the latest is ",
+                              job.latest_revision()));
+  list.Add("checkpoint", job.checkpoint_step() < 0
+                             ? "none"
+                             : absl::StrCat("of step ", job.checkpoint_step(), " is the newest"));
+  list.Add("scheduling", SchedulingText(job.scheduling()));
+  const v1::RestartPolicy& policy = job.restart_policy();
+  list.Add("restarts",
+           absl::StrCat(job.restarts_without_progress(), " of ", policy.max_without_progress(),
+                        " without a new checkpoint; pauses of ",
+                        DurationText(static_cast<double>(policy.initial_backoff_ms()) / 1000),
+                        " to ", DurationText(static_cast<double>(policy.max_backoff_ms()) / 1000)));
+  if (job.not_before_unix_ms() > now_unix_ms) {
+    list.Add("", absl::StrCat("the next not before ", TimeText(job.not_before_unix_ms())));
+  }
+  if (job.has_origin()) {
+    list.Add("forked from",
+             absl::StrCat(job.origin().checkpoint().job(), "@", job.origin().checkpoint().step()));
+  }
+  if (job.submitted_unix_ms() != 0) {
+    list.Add("submitted", absl::StrCat(TimeText(job.submitted_unix_ms()), " UTC"));
+  }
+  if (job.finished_unix_ms() != 0) {
+    list.Add("finished", absl::StrCat(TimeText(job.finished_unix_ms()), " UTC"));
+  }
+  if (job.has_attempt()) list.Add("attempt", AttemptText(job.attempt(), now_unix_ms));
+  for (auto ended = job.recent_attempts().rbegin(); ended != job.recent_attempts().rend();
+       ++ended) {
+    list.Add("attempt", AttemptText(*ended, now_unix_ms));
+  }
+  for (const v1::WorkerBlame& blame : job.blames()) {
+    list.Add("blamed", absl::StrCat(blame.worker(), ": ended ", blame.failures(), " attempts",
+                                    blame.excluded() ? "; excluded from the job" : ""));
+  }
+  return list.Text();
+}
+
+std::string JobLine(const v1::Job& job) {
+  std::string line = absl::StrCat(job.id(), " is ", Word(job.state()));
+  const bool asked_to_pause =
+      job.goal() == v1::JOB_GOAL_PAUSE && job.state() != v1::JOB_STATE_PAUSED;
+  if (asked_to_pause) absl::StrAppend(&line, ", to be paused at a step boundary");
+  if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) {
+    absl::StrAppend(&line, ", to be cancelled after a last checkpoint");
+  }
+  if (!job.state_reason().empty()) absl::StrAppend(&line, ": ", job.state_reason());
+  return absl::StrCat(line, "\n");
+}
+
+std::string EventText(const v1::JobEvent& event) {
+  std::string text;
+  if (event.kind() == v1::JOB_EVENT_KIND_MOVED) {
+    text = absl::StrCat(Word(event.from()), " → ", Word(event.to()),
+                        event.text().empty() ? "" : ": ", event.text());
+  } else if (event.kind() == v1::JOB_EVENT_KIND_CHECKPOINT) {
+    text =
+        absl::StrCat("checkpoint", event.step() < 0 ? "" : absl::StrCat(" of step ", event.step()),
+                     " ", event.text());
+  } else {
+    text = event.text();
+  }
+  return event.author().empty() ? text : absl::StrCat(text, " (", event.author(), ")");
+}
+
+std::string EventTable(const std::vector<v1::JobEvent>& events) {
+  TextTable table({"TIME (UTC)", "ATTEMPT", "STEP", "EVENT"});
+  for (const v1::JobEvent& event : events) {
+    table.Add({TimeText(event.time_unix_ms()),
+               event.attempt() == 0 ? "-" : absl::StrCat(event.attempt()),
+               event.step() < 0 ? "-" : absl::StrCat(event.step()), Fit(EventText(event), 400)});
+  }
+  return table.Text();
+}
+
+std::string PlacementText(const v1::Placement& placement) {
+  const int last = placement.first_rank() + placement.slots_size() - 1;
+  std::string text = absl::StrCat(placement.worker(), ": ",
+                                  last > placement.first_rank()
+                                      ? absl::StrCat("ranks ", placement.first_rank(), "-", last)
+                                      : absl::StrCat("rank ", placement.first_rank()),
+                                  " ", Word(placement.phase()));
+  if (!placement.detail().empty()) absl::StrAppend(&text, ": ", placement.detail());
+  return text;
+}
+
+}  // namespace nibble

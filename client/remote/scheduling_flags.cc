@@ -1,0 +1,123 @@
+#include "client/remote/scheduling_flags.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/remote/verb.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kMaxRanks = 1 << 16;
+
+absl::Status AddLabels(const char* option, const std::vector<std::string>& texts,
+                       google::protobuf::RepeatedPtrField<v1::Label>& labels) {
+  if (!texts.empty()) labels.Clear();
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option, ": '", text, "' is not KEY=VALUE, such as rack=a12"));
+    }
+    v1::Label& label = *labels.Add();
+    label.set_key(text.substr(0, equals));
+    label.set_value(text.substr(equals + 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Milliseconds(const char* option, const std::string& text) {
+  if (text == "0") return 0;
+  const absl::StatusOr<absl::Duration> duration = ParseSeconds(option, text);
+  if (!duration.ok()) return duration.status();
+  return absl::ToInt64Milliseconds(*duration);
+}
+
+}  // namespace
+
+bool SchedulingFlags::given() const {
+  return queue || priority || !ranks.empty() || min_slots || max_slots || !required.empty() ||
+         !preferred.empty() || fp4;
+}
+
+absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, int64_t batch,
+                                                        int64_t micro_batch) const {
+  if (queue) base.set_queue(*queue);
+  if (priority) base.set_priority(*priority);
+  if (fp4) base.set_wants_fp4_tensor_cores(true);
+  absl::Status status = AddLabels("--require", required, *base.mutable_required_labels());
+  if (!status.ok()) return status;
+  status = AddLabels("--prefer", preferred, *base.mutable_preferred_labels());
+  if (!status.ok()) return status;
+  if (!ranks.empty()) {
+    std::vector<int32_t> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    base.mutable_allowed_ranks()->Assign(sorted.begin(), sorted.end());
+  }
+  if (!min_slots && !max_slots) return base;
+  const int32_t least = min_slots.value_or(1);
+  const int32_t most = max_slots.value_or(kMaxRanks);
+  base.clear_allowed_ranks();
+  const int64_t each = std::max<int64_t>(1, micro_batch);
+  for (int64_t count = least; count <= std::min<int64_t>(most, batch); ++count) {
+    if (batch % count == 0 && (batch / count) % each == 0) {
+      base.add_allowed_ranks(static_cast<int32_t>(count));
+    }
+  }
+  if (base.allowed_ranks().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-slots, --max-slots: no number of ranks from ", least, " to ", most,
+                     " shares a batch of ", batch, " evenly, in micro-batches of ", each));
+  }
+  return base;
+}
+
+void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
+  verb->add_option("--queue", flags.queue, "that it waits in; default where not given");
+  verb->add_option("--priority", flags.priority, "higher goes first; -1000 to 1000");
+  CLI::Option* const ranks =
+      verb->add_option("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(CLI::Range(1, kMaxRanks));
+  verb->add_option("--min-slots", flags.min_slots, "it may run with so few slots")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->excludes(ranks);
+  verb->add_option("--max-slots", flags.max_slots, "and with so many")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->excludes(ranks);
+  verb->add_option("--require", flags.required, "KEY=VALUE that a worker must have")
+      ->allow_extra_args(false);
+  verb->add_option("--prefer", flags.preferred, "KEY=VALUE of the workers that come first")
+      ->allow_extra_args(false);
+  verb->add_flag("--prefer-fp4", flags.fp4, "Workers with FP4 tensor cores come first");
+}
+
+absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) const {
+  if (max_restarts) base.set_max_without_progress(*max_restarts);
+  if (backoff) {
+    const absl::StatusOr<int64_t> ms = Milliseconds("--backoff", *backoff);
+    if (!ms.ok()) return ms.status();
+    base.set_initial_backoff_ms(*ms);
+    if (!max_backoff) base.set_max_backoff_ms(std::max(base.max_backoff_ms(), *ms));
+  }
+  if (max_backoff) {
+    const absl::StatusOr<int64_t> ms = Milliseconds("--max-backoff", *max_backoff);
+    if (!ms.ok()) return ms.status();
+    base.set_max_backoff_ms(*ms);
+  }
+  return base;
+}
+
+void AddRestartOptions(CLI::App* verb, RestartFlags& flags) {
+  verb->add_option("--max-restarts", flags.max_restarts,
+                   "failures in a row without a new checkpoint until it is given up; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--backoff", flags.backoff, "before the first restart, such as 5s; doubles");
+  verb->add_option("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m");
+}
+
+}  // namespace nibble

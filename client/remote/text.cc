@@ -1,0 +1,166 @@
+#include "client/remote/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kNameColumns = 14;  // of a TextList
+
+std::string WordOf(absl::string_view name, absl::string_view prefix) {
+  absl::ConsumePrefix(&name, prefix);
+  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", " "}});
+}
+
+// Bytes of the character that begins here; a byte that begins none counts for itself.
+size_t CharacterBytes(absl::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t bytes = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+  return std::min(bytes, text.size());
+}
+
+// U+0300 to U+036F stand over the character before.
+bool Combines(absl::string_view character) {
+  if (character.size() != 2) return false;
+  const auto lead = static_cast<unsigned char>(character[0]);
+  return lead == 0xcc || (lead == 0xcd && static_cast<unsigned char>(character[1]) < 0xb0);
+}
+
+bool IsNumber(absl::string_view cell) {
+  if (cell.empty() || cell == "-") return true;
+  return cell.find_first_not_of("0123456789.-+eE%kMGT") == absl::string_view::npos &&
+         cell.find_first_of("0123456789") != absl::string_view::npos;
+}
+
+}  // namespace
+
+#define NIBBLE_WORD(Enum, prefix) \
+  std::string Word(v1::Enum value) { return WordOf(v1::Enum##_Name(value), prefix); }
+NIBBLE_WORD(JobState, "JOB_STATE_")
+NIBBLE_WORD(JobGoal, "JOB_GOAL_")
+NIBBLE_WORD(AttemptOutcome, "ATTEMPT_OUTCOME_")
+NIBBLE_WORD(RankPhase, "RANK_PHASE_")
+NIBBLE_WORD(CheckpointState, "CHECKPOINT_STATE_")
+NIBBLE_WORD(CheckpointTaskKind, "CHECKPOINT_TASK_KIND_")
+NIBBLE_WORD(CheckpointTaskState, "CHECKPOINT_TASK_STATE_")
+NIBBLE_WORD(WorkerMode, "WORKER_MODE_")
+NIBBLE_WORD(Device, "DEVICE_")
+#undef NIBBLE_WORD
+
+std::string DurationText(double seconds) {
+  constexpr double kMost = 9999.0 * 86400;
+  const int64_t whole = std::llround(std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, kMost));
+  const auto two = [](int64_t first, char unit, int64_t second, char lesser) {
+    return absl::StrFormat("%d%c%02d%c", first, unit, second, lesser);
+  };
+  if (whole < 60) return absl::StrCat(whole, "s");
+  if (whole < 3600) return two(whole / 60, 'm', whole % 60, 's');
+  if (whole < 86400) return two(whole / 3600, 'h', whole / 60 % 60, 'm');
+  return two(whole / 86400, 'd', whole / 3600 % 24, 'h');
+}
+
+std::string CountText(double value) {
+  constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  if (unit == 0 && value == std::floor(value)) return absl::StrFormat("%.0f", value);
+  return absl::StrFormat("%.*f%s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, kUnits[unit]);
+}
+
+std::string BytesText(int64_t bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 999.95 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, value, kUnits[unit]);
+}
+
+std::string TimeText(int64_t unix_ms) {
+  if (unix_ms == 0) return "-";
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
+}
+
+std::string AgoText(int64_t unix_ms, int64_t now_unix_ms) {
+  if (unix_ms == 0) return "-";
+  return absl::StrCat(DurationText(static_cast<double>(now_unix_ms - unix_ms) / 1000), " ago");
+}
+
+size_t WidthOf(absl::string_view utf8) {
+  size_t width = 0;
+  while (!utf8.empty()) {
+    const size_t bytes = CharacterBytes(utf8);
+    if (!Combines(utf8.substr(0, bytes))) ++width;
+    utf8.remove_prefix(bytes);
+  }
+  return width;
+}
+
+std::string Fit(absl::string_view utf8, size_t columns) {
+  const bool cut = WidthOf(utf8) > columns;
+  if (cut && columns == 0) return "";
+  size_t room = cut ? columns - 1 : columns;
+  std::string out;
+  while (!utf8.empty()) {
+    const size_t bytes = CharacterBytes(utf8);
+    const absl::string_view character = utf8.substr(0, bytes);
+    if (!Combines(character)) {
+      if (room == 0) break;
+      --room;
+    }
+    const auto lead = static_cast<unsigned char>(character[0]);
+    if (lead < 0x20 || lead == 0x7f) {
+      out += '?';
+    } else {
+      absl::StrAppend(&out, character);
+    }
+    utf8.remove_prefix(bytes);
+  }
+  return cut ? absl::StrCat(out, "…") : out;
+}
+
+std::string TextTable::Text() const {
+  const size_t columns = rows_[0].size();
+  std::vector<size_t> widths(columns, 0);
+  std::vector<bool> right(columns, rows_.size() > 1);
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    for (size_t c = 0; c < columns; ++c) {
+      widths[c] = std::max(widths[c], WidthOf(rows_[r][c]));
+      if (r > 0 && !IsNumber(rows_[r][c])) right[c] = false;
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows_) {
+    std::string line;
+    for (size_t c = 0; c < columns; ++c) {
+      const std::string blanks(widths[c] - WidthOf(row[c]), ' ');
+      absl::StrAppend(&line, c == 0 ? "" : "  ", right[c] ? blanks : "", row[c],
+                      right[c] ? "" : blanks);
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
+}
+
+void TextList::Add(absl::string_view name, absl::string_view value) {
+  const std::string blanks(kNameColumns, ' ');
+  bool first = true;
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(value, "\n"), '\n')) {
+    const absl::string_view head = first ? name : "";
+    first = false;
+    const size_t used = std::min(WidthOf(head), kNameColumns - 1);
+    absl::StrAppend(&text_, head, blanks.substr(used), line, "\n");
+  }
+}
+
+}  // namespace nibble

@@ -1,0 +1,64 @@
+#include "client/remote/text.h"
+
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+TEST(TextTest, EnumsAreWords) {
+  EXPECT_EQ(Word(v1::JOB_STATE_RUNNING), "running");
+  EXPECT_EQ(Word(v1::WORKER_MODE_CORDONED), "cordoned");
+  EXPECT_EQ(Word(v1::CHECKPOINT_TASK_KIND_VERIFY), "verify");
+}
+
+TEST(TextTest, DurationsHaveTwoUnits) {
+  EXPECT_EQ(DurationText(-3), "0s");
+  EXPECT_EQ(DurationText(59.4), "59s");
+  EXPECT_EQ(DurationText(125), "2m05s");
+  EXPECT_EQ(DurationText(3720), "1h02m");
+  EXPECT_EQ(DurationText(4 * 3600 + 3 * 86400), "3d04h");
+}
+
+TEST(TextTest, CountsAndBytesHaveThreeDigits) {
+  EXPECT_EQ(CountText(0), "0");
+  EXPECT_EQ(CountText(999.7), "1.00k");
+  EXPECT_EQ(CountText(12'345), "12.3k");
+  EXPECT_EQ(CountText(9'990'000), "9.99M");
+  EXPECT_EQ(BytesText(999), "999 B");
+  EXPECT_EQ(BytesText(1'500'000'000), "1.5 GB");
+}
+
+TEST(TextTest, TimesAreUtc) {
+  EXPECT_EQ(TimeText(0), "-");
+  EXPECT_EQ(TimeText(1'000'000'000'000), "2001-09-09 01:46:40");
+  EXPECT_EQ(AgoText(1'000, 126'000), "2m05s ago");
+}
+
+TEST(TextTest, WidthsAreOfCharactersNotOfBytes) {
+  EXPECT_EQ(WidthOf("a→b"), 3u);
+  EXPECT_EQ(WidthOf("e\u0301"), 1u);
+  EXPECT_EQ(Fit("naïve text", 6), "naïve…");
+  EXPECT_EQ(Fit("whole", 5), "whole");
+  EXPECT_EQ(Fit("x", 0), "");
+}
+
+TEST(TextTest, NothingInATextMovesTheCursor) { EXPECT_EQ(Fit("a\x1b[2Jb\n", 20), "a?[2Jb?"); }
+
+TEST(TextTest, NumbersStandToTheRight) {
+  TextTable table({"JOB", "STEP", "WHY"});
+  table.Add({"train-7", "12", "→ waits"});
+  table.Add({"b-12", "1200", ""});
+  EXPECT_EQ(table.Text(),
+            "JOB      STEP  WHY\n"
+            "train-7    12  → waits\n"
+            "b-12     1200\n");
+}
+
+TEST(TextTest, LinesOfAValueStandInOneColumn) {
+  TextList list;
+  list.Add("state", "running\nsince 3s");
+  EXPECT_EQ(list.Text(), "state         running\n              since 3s\n");
+}
+
+}  // namespace
+}  // namespace nibble

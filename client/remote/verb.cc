@@ -1,0 +1,91 @@
+#include "client/remote/verb.h"
+
+#include <cstdio>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/local/exit_code.h"
+#include "client/local/output_format.h"
+#include "client/remote/message_json.h"
+#include "client/remote/server_address.h"
+
+namespace nibble {
+namespace {
+
+void Tell(const std::string& command, const std::string& text) {
+  absl::FPrintF(stderr, "nibble %s: %s\n", command, text);
+}
+
+absl::StatusOr<int> FindAndRun(const std::string& command, const RemoteFlags& flags,
+                               const RemoteRun& run) {
+  absl::StatusOr<std::string> server = FindServerAddress(flags.server);
+  if (!server.ok()) return server.status();
+  ClientOptions options = {.server = *std::move(server), .author = AuthorName()};
+  options.say = [&command](const std::string& text) { Tell(command, text); };
+  if (!flags.timeout.empty()) {
+    const absl::StatusOr<absl::Duration> timeout = ParseSeconds("--timeout", flags.timeout);
+    if (!timeout.ok()) return timeout.status();
+    options.timeout = *timeout;
+  }
+  CoordinatorClient client(std::move(options));
+  Session session(command, flags, client);
+  return run(session);
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> ParseSeconds(const std::string& name, const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    duration = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &duration)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": '", text, "'; allowed: seconds, or such as 500ms, 30s, 1h30m"));
+  }
+  constexpr absl::Duration kMost = absl::Hours(24 * 365);
+  if (duration <= absl::ZeroDuration() || duration > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": '", text, "'; allowed: above 0, up to 8760h"));
+  }
+  return duration;
+}
+
+void Session::Say(const std::string& text) const { Tell(command_, text); }
+
+void Session::Out(const std::string& text) const {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+absl::Status Session::Print(const google::protobuf::Message& message,
+                            const std::string& table) const {
+  if (!flags_.for_programs()) {
+    Out(table);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::string> text = InFormat(flags_.print, JsonText(JsonOf(message)) + "\n");
+  if (text.ok()) Out(*text);
+  return text.status();
+}
+
+void AddRemoteOptions(CLI::App* verb, RemoteFlags& flags, Output output) {
+  if (output == Output::kFormats) AddOutputOption(verb, flags.print);
+  verb->add_option("--server", flags.server,
+                   "host:port of the coordinator; else NIBBLE_SERVER, else the local cluster's");
+  verb->add_option("--timeout", flags.timeout,
+                   "how long to try where nobody answers, such as 30s; 10s where not given")
+      ->check([](const std::string& text) {
+        return std::string(ParseSeconds("--timeout", text).status().message());
+      });
+}
+
+int RunRemote(const std::string& command, const RemoteFlags& flags, const RemoteRun& run) {
+  const absl::StatusOr<int> code = FindAndRun(command, flags, run);
+  if (code.ok()) return *code;
+  Tell(command, std::string(code.status().message()));
+  return ExitCodeOf(code.status());
+}
+
+}  // namespace nibble

@@ -1,0 +1,246 @@
+#include "client/remote/watch_view.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/remote/job_text.h"
+#include "client/remote/recipe_message.h"
+#include "client/remote/text.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kPaceSamples = 16;  // that the time to the end is estimated from
+constexpr size_t kShownEvents = 6;
+constexpr size_t kShownWorkers = 8;
+constexpr size_t kShownRevisions = 3;
+constexpr size_t kMostBar = 40;
+constexpr int64_t kSilentMs = 3000;
+
+int64_t Percent(int64_t done, int64_t whole) { return whole > 0 ? done * 100 / whole : 0; }
+
+std::string SpeedAndEta(const WatchState& state, const char* between) {
+  std::string text;
+  if (!state.samples().empty() && state.samples().back().tokens_per_second() > 0 &&
+      state.job().has_attempt()) {
+    absl::StrAppend(&text, between, CountText(state.samples().back().tokens_per_second()),
+                    " tok/s");
+  }
+  if (state.eta_seconds() >= 0) {
+    absl::StrAppend(&text, between, "eta ", DurationText(state.eta_seconds()));
+  }
+  return text;
+}
+
+std::string HeadLine(const v1::Job& job, int64_t now_unix_ms) {
+  std::string line = absl::StrCat(
+      job.id(), "  ", Word(job.state()), "  ",
+      DurationText(static_cast<double>(now_unix_ms - job.state_since_unix_ms()) / 1000));
+  if (job.goal() == v1::JOB_GOAL_PAUSE && job.state() != v1::JOB_STATE_PAUSED) {
+    absl::StrAppend(&line, "  (to be paused)");
+  }
+  if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) {
+    absl::StrAppend(&line, "  (to be cancelled)");
+  }
+  return absl::StrCat(line, "  ", job.owner(), ", queue ", job.scheduling().queue());
+}
+
+std::string BarLine(const WatchState& state, size_t columns) {
+  const int64_t steps = state.job().shape().steps();
+  const std::string figures =
+      absl::StrCat("  ", state.next_step(), "/", steps, "  ", Percent(state.next_step(), steps),
+                   "%", SpeedAndEta(state, "  "));
+  const size_t room = columns > WidthOf(figures) ? columns - WidthOf(figures) : 0;
+  return absl::StrCat(ProgressBar(state.next_step(), steps, std::min(room, kMostBar)), figures);
+}
+
+std::string LossLine(const WatchState& state, size_t columns) {
+  if (state.samples().empty()) return "loss      no step yet";
+  const v1::StepSample& last = state.samples().back();
+  std::string text =
+      absl::StrFormat("  gradient %.3g  lr %.3g", last.gradient_norm(), last.learning_rate());
+  if (!last.updated()) absl::StrAppend(&text, "  (no update: a guard skipped it)");
+  const std::string head = absl::StrFormat("loss      %.4f  ", last.loss());
+  std::vector<double> losses;
+  for (const v1::StepSample& sample : state.samples()) losses.push_back(sample.loss());
+  const size_t used = WidthOf(head) + WidthOf(text);
+  const size_t room = columns > used ? columns - used : 0;
+  return absl::StrCat(head, Sparkline(losses, std::min(room, kMostBar)), text);
+}
+
+void AddRecipe(const WatchState& state, std::vector<std::string>& lines) {
+  const int64_t in_force = std::max<int64_t>(1, state.job().revision_in_force());
+  size_t pending = 0;
+  for (const v1::RecipeRevision& revision : state.revisions()) {
+    if (revision.number() == in_force) {
+      lines.push_back(absl::StrCat("recipe    r", in_force, "  ", RecipeText(revision.recipe())));
+    } else if (revision.number() > in_force && pending++ < kShownRevisions) {
+      lines.push_back(absl::StrCat("          r", revision.number(), " from step ",
+                                   revision.first_step(), "  ", RecipeText(revision.recipe()),
+                                   revision.reason().empty() ? "" : ": ", revision.reason()));
+    }
+  }
+  if (pending > kShownRevisions) {
+    lines.push_back(absl::StrCat("          and ", pending - kShownRevisions, " more pending"));
+  }
+}
+
+std::string WorkerHealth(const WatchState& state, const std::string& name) {
+  for (const v1::Worker& worker : state.workers()) {
+    if (worker.identity().name() != name) continue;
+    std::string text;
+    if (!worker.present()) {
+      text = "  absent";
+    } else if (worker.last_heard_ms() > kSilentMs) {
+      text = absl::StrCat("  silent for ",
+                          DurationText(static_cast<double>(worker.last_heard_ms()) / 1000));
+    }
+    if (worker.mode() != v1::WORKER_MODE_OPEN) absl::StrAppend(&text, "  ", Word(worker.mode()));
+    if (!worker.flags().empty()) {
+      absl::StrAppend(&text, "  ! ", worker.flags(worker.flags_size() - 1));
+    }
+    return text;
+  }
+  return "";
+}
+
+void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
+  const v1::Job& job = state.job();
+  if (!job.has_attempt()) return;
+  const v1::Attempt& attempt = job.attempt();
+  std::string line = absl::StrCat("attempt   ", attempt.number(), "  ", attempt.world(),
+                                  attempt.world() == 1 ? " rank" : " ranks");
+  if (job.restarts_without_progress() > 0) {
+    absl::StrAppend(&line, "  ", job.restarts_without_progress(), " of ",
+                    job.restart_policy().max_without_progress(),
+                    " restarts without a new checkpoint");
+  }
+  lines.push_back(std::move(line));
+  // What does not run is what somebody looks for.
+  std::vector<const v1::Placement*> placements;
+  for (const v1::Placement& placement : attempt.placements()) placements.push_back(&placement);
+  std::stable_partition(placements.begin(), placements.end(), [](const v1::Placement* placement) {
+    return placement->phase() != v1::RANK_PHASE_RUNNING;
+  });
+  for (size_t i = 0; i < std::min(placements.size(), kShownWorkers); ++i) {
+    lines.push_back(absl::StrCat("          ", PlacementText(*placements[i]),
+                                 WorkerHealth(state, placements[i]->worker())));
+  }
+  if (placements.size() > kShownWorkers) {
+    lines.push_back(absl::StrCat("          and ", placements.size() - kShownWorkers, " more"));
+  }
+}
+
+}  // namespace
+
+bool WatchState::Take(const v1::JobEvent& event) {
+  if (!events_.empty() && event.number() <= events_.back().number()) return false;
+  events_.push_back(event);
+  if (events_.size() > kMostEvents) events_.pop_front();
+  return true;
+}
+
+void WatchState::Take(const v1::StepSample& sample) {
+  while (!samples_.empty() && samples_.back().step() >= sample.step()) samples_.pop_back();
+  samples_.push_back(sample);
+  if (samples_.size() < kMostSamples) return;
+  // Every second of the older half: the pace needs the newest, the curve only its shape.
+  std::vector<v1::StepSample> kept;
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    if (i >= samples_.size() / 2 || i % 2 == 0) kept.push_back(std::move(samples_[i]));
+  }
+  samples_ = std::move(kept);
+}
+
+int64_t WatchState::next_step() const {
+  const int64_t sampled = samples_.empty() ? 0 : samples_.back().step() + 1;
+  return std::max(job_.next_step(), job_.has_attempt() ? sampled : 0);
+}
+
+double WatchState::eta_seconds() const {
+  if (samples_.empty() || job_.state() != v1::JOB_STATE_RUNNING) return -1;
+  double seconds = 0;
+  const size_t counted = std::min(samples_.size(), kPaceSamples);
+  for (size_t i = samples_.size() - counted; i < samples_.size(); ++i) {
+    seconds += samples_[i].step_seconds();
+  }
+  const auto left = static_cast<double>(job_.shape().steps() - next_step());
+  return std::max(0.0, seconds / static_cast<double>(counted) * left);
+}
+
+std::string Sparkline(const std::vector<double>& values, size_t columns) {
+  constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  if (values.empty() || columns == 0) return "";
+  double least = HUGE_VAL, most = -HUGE_VAL;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  const size_t shown = std::min(values.size(), columns);
+  std::string line;
+  for (size_t i = 0; i < shown; ++i) {
+    const double value = values[(i + 1) * values.size() / shown - 1];
+    if (!std::isfinite(value)) {
+      line += '!';
+      continue;
+    }
+    const double share = most > least ? (value - least) / (most - least) : 0;
+    line += kBars[static_cast<size_t>(std::lround(share * 7))];
+  }
+  return line;
+}
+
+std::string ProgressBar(int64_t done, int64_t whole, size_t columns) {
+  if (columns < 3) return "";
+  const size_t inside = columns - 2;
+  const double share =
+      whole > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(whole), 0.0, 1.0) : 0;
+  const auto full = static_cast<size_t>(share * static_cast<double>(inside));
+  std::string bar = absl::StrCat("[", std::string(full, '='));
+  if (full < inside) bar += '>';
+  bar.resize(columns - 1, ' ');
+  return bar + "]";
+}
+
+std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
+                                     int64_t now_unix_ms, const std::string& note) {
+  const size_t columns = static_cast<size_t>(std::max(1, size.columns - 1));
+  const size_t rows = static_cast<size_t>(std::max(2, size.rows - 1));
+  std::vector<std::string> lines = {HeadLine(state.job(), now_unix_ms), BarLine(state, columns),
+                                    LossLine(state, columns)};
+  const bool says_why = state.job().state() != v1::JOB_STATE_RUNNING;
+  if (says_why && !state.job().state_reason().empty()) {
+    lines.push_back(absl::StrCat("why       ", state.job().state_reason()));
+  }
+  AddRecipe(state, lines);
+  AddAttempt(state, lines);
+  const size_t below = note.empty() ? 0 : 1;
+  const size_t room = rows > lines.size() + below ? rows - lines.size() - below : 0;
+  const size_t events = std::min({state.events().size(), kShownEvents, room});
+  for (size_t i = state.events().size() - events; i < state.events().size(); ++i) {
+    const v1::JobEvent& event = state.events()[i];
+    lines.push_back(
+        absl::StrCat(absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(event.time_unix_ms()),
+                                      absl::UTCTimeZone()),
+                     "  ", EventText(event)));
+  }
+  if (lines.size() + below > rows) lines.resize(rows - below);
+  if (!note.empty()) lines.push_back(note);
+  for (std::string& line : lines) line = Fit(line, columns);
+  return lines;
+}
+
+std::string SampleLine(const WatchState& state) {
+  const v1::StepSample& last = state.samples().back();
+  const int64_t steps = state.job().shape().steps();
+  return absl::StrFormat("step %d/%d (%d%%)  loss %.4f%s  recipe r%d%s", last.step() + 1, steps,
+                         Percent(last.step() + 1, steps), last.loss(), SpeedAndEta(state, "  "),
+                         last.revision(), last.updated() ? "" : "  no update");
+}
+
+}  // namespace nibble

@@ -1,0 +1,74 @@
+// What `nibble job watch` shows: pure functions of what has been told.
+//
+// Thread-safety: values and pure functions.
+#ifndef NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_
+#define NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/metrics.pb.h"
+#include "proto/nibble/v1/recipe.pb.h"
+#include "proto/nibble/v1/worker.pb.h"
+
+namespace nibble {
+
+// What is known of a job; bounded however long it is watched.
+class WatchState {
+ public:
+  static constexpr size_t kMostSamples = 1024;
+  static constexpr size_t kMostEvents = 50;
+
+  void Take(const v1::Job& job) { job_ = job; }
+  // False for one that was known.
+  bool Take(const v1::JobEvent& event);
+  // Of a step that is made again, and of later ones, what was known before goes.
+  void Take(const v1::StepSample& sample);
+  void TakeRevisions(std::vector<v1::RecipeRevision> revisions) {
+    revisions_ = std::move(revisions);
+  }
+  void TakeWorkers(std::vector<v1::Worker> workers) { workers_ = std::move(workers); }
+
+  const v1::Job& job() const { return job_; }
+  const std::vector<v1::StepSample>& samples() const { return samples_; }
+  const std::deque<v1::JobEvent>& events() const { return events_; }
+  const std::vector<v1::RecipeRevision>& revisions() const { return revisions_; }
+  const std::vector<v1::Worker>& workers() const { return workers_; }
+
+  // The next step, as ranks or samples last said.
+  int64_t next_step() const;
+  // Until the last step at the pace of the last samples; less than 0: not known.
+  double eta_seconds() const;
+
+ private:
+  v1::Job job_;
+  std::vector<v1::StepSample> samples_;  // by step
+  std::deque<v1::JobEvent> events_;      // oldest first
+  std::vector<v1::RecipeRevision> revisions_;
+  std::vector<v1::Worker> workers_;  // of the living attempt
+};
+
+// One character per column, of the newest values that fit, thinned; lowest to highest.
+std::string Sparkline(const std::vector<double>& values, size_t columns);
+// "[=====>      ]", `columns` wide.
+std::string ProgressBar(int64_t done, int64_t whole, size_t columns);
+
+struct ViewSize {
+  int columns = 80;
+  int rows = 24;
+};
+// Lines no wider than size.columns - 1, fewer than size.rows. `note` is about the connection and
+// comes last.
+std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
+                                     int64_t now_unix_ms, const std::string& note);
+
+// "step 120/1000 (12%)  loss 3.1416  12.3k tok/s  eta 14m02s  recipe r2": a line of a pipe.
+std::string SampleLine(const WatchState& state);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_

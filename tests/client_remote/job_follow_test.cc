@@ -1,0 +1,227 @@
+// `nibble job watch | logs` and `submit --watch`: on a pipe, through restarts of the coordinator,
+// and let go of by Ctrl-C.
+#include <signal.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/rank_log.grpc.pb.h"
+#include "tests/client_remote/nibble_process.h"
+#include "tests/client_remote/remote_cluster.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class JobFollowTest : public testing::Test {
+ protected:
+  void SetPriority(const std::string& job, int priority) {
+    v1::SetJobPriorityRequest request;
+    request.set_job(job);
+    request.set_priority(priority);
+    ASSERT_EQ(cluster_.coordinator().Do<v1::SetJobPriorityResponse>(request).status(),
+              absl::OkStatus());
+  }
+
+  void Kill(const std::string& job) {
+    v1::KillJobRequest request;
+    request.set_job(job);
+    ASSERT_EQ(cluster_.coordinator().Do<v1::KillJobResponse>(request).status(), absl::OkStatus());
+  }
+
+  // Reads what a watch with -o json says until it has this key.
+  static nlohmann::json Await(NibbleProcess& watch, const std::string& key) {
+    while (true) {
+      const std::string line = watch.OutLine();
+      const nlohmann::json told = nlohmann::json::parse(line, nullptr, false);
+      if (told.is_discarded()) {
+        ADD_FAILURE() << "the watch ended before it said " << key << ": " << line;
+        return {};
+      }
+      if (told.contains(key)) return told;
+    }
+  }
+
+  RemoteCluster cluster_;
+};
+
+TEST_F(JobFollowTest, OnAPipeAWatchTellsPlainLinesAndEndsAsTheJobDoes) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Tell(0, {5.0, 4.5});
+  auto watching = RemoteCluster::Later({"job", "watch", job});
+  worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
+  const Outcome watched = watching.get();
+  EXPECT_EQ(watched.exit_code, 0) << watched.err;
+  EXPECT_THAT(watched.out, StartsWith("train-1 is "));
+  EXPECT_THAT(watched.out, HasSubstr("\nstep 2/1000 (0%)  loss 4.5000"));
+  EXPECT_THAT(watched.out, HasSubstr("\ntrain-1 is succeeded"));
+  EXPECT_THAT(watched.out, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(JobFollowTest, AJobThatIsOverIsShownAndEndsTheWatchAtOnce) {
+  const std::string job = cluster_.Submit();
+  Kill(job);
+  const Outcome watched = RemoteCluster::Nibble({"job", "watch", job});
+  EXPECT_EQ(watched.exit_code, 103);
+  EXPECT_THAT(watched.out, EndsWith("train-1 is cancelled: killed\n"));
+  EXPECT_EQ(RemoteCluster::Nibble({"job", "watch", "none"}).exit_code, 102);
+}
+
+TEST_F(JobFollowTest, EventsAreToldAsTheyCome) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess watch({"job", "watch", job, "-o", "json"});
+  Await(watch, "caught_up");
+  SetPriority(job, 7);
+  EXPECT_EQ(Await(watch, "event")["event"]["kind"], "JOB_EVENT_KIND_SETTING");
+  EXPECT_EQ(Await(watch, "job")["job"]["scheduling"]["priority"], 7);
+  Kill(job);
+  EXPECT_EQ(Await(watch, "job")["job"]["state"], "JOB_STATE_CANCELLED");
+  EXPECT_EQ(watch.OutLine(), "");
+  EXPECT_EQ(watch.Wait(), 103);
+}
+
+TEST_F(JobFollowTest, AWatchOutlivesTheCoordinatorAndMissesNothing) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess watch({"job", "watch", job, "-o", "json"});
+  Await(watch, "caught_up");
+  cluster_.Stop();
+  SetPriority(job, 3);  // while nobody can watch
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("does not answer; the watch goes on when it is back"));
+  cluster_.Start();
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("is back"));
+  EXPECT_EQ(Await(watch, "event")["event"]["kind"], "JOB_EVENT_KIND_SETTING");
+  Await(watch, "caught_up");
+  Kill(job);
+  EXPECT_EQ(watch.Wait(), 103);
+  EXPECT_EQ(watch.ErrLine(), "");
+}
+
+TEST_F(JobFollowTest, CtrlCLetsGoOfTheJobAndSaysHowToComeBack) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess watch({"job", "watch", job, "-o", "json"});
+  Await(watch, "caught_up");
+  watch.Signal(SIGINT);
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("`nibble job watch train-1` comes back"));
+  EXPECT_EQ(watch.Wait(), 101);
+  EXPECT_EQ(cluster_.coordinator().Job(job).state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(JobFollowTest, CtrlCInAnOutageLetsGoToo) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess watch({"job", "watch", job, "-o", "json"});
+  Await(watch, "caught_up");
+  cluster_.Stop();
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("does not answer"));
+  watch.Signal(SIGINT);
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("comes back"));
+  EXPECT_EQ(watch.Wait(), 101);
+  cluster_.Start();
+}
+
+TEST_F(JobFollowTest, OnATerminalItIsDrawnInPlaceInWhateverSizeThatHas) {
+  setenv("TERM", "xterm", 1);
+  const std::string job = cluster_.Submit();
+  cluster_.coordinator().Tick();
+  const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
+  const auto await = [&watch](const std::string& text) {
+    std::string line;
+    do line = watch->OutLine();
+    while (!line.empty() && line.find(text) == std::string::npos);
+    return line;
+  };
+  EXPECT_THAT(await("train-1  queued"), HasSubstr("queue default"));
+  EXPECT_THAT(await("0/1000"), HasSubstr("[>   "));
+  EXPECT_THAT(await("why "), HasSubstr("needs 2 slots"));
+  EXPECT_THAT(await("recipe "), HasSubstr("r1  nvfp4"));
+  watch->Resize(30, 24);
+  // The cursor goes up, and the view no longer fits on a line.
+  EXPECT_THAT(await("train-1  queued"), HasSubstr("\x1b[J\r\x1b["));
+  EXPECT_THAT(await("why "), AllOf(StartsWith("why       needs 2 slots"), HasSubstr("…")));
+  Kill(job);
+  EXPECT_THAT(await("train-1  cancelled"), HasSubstr("\x1b["));
+  EXPECT_EQ(watch->Wait(), 103);
+}
+
+TEST_F(JobFollowTest, SubmitAndWatchEndsWithTheJobsExitCode) {
+  NibbleProcess submit({"job", "submit", RemoteCluster::SpecFile(), "--watch"});
+  EXPECT_EQ(submit.OutLine(), "train-1");
+  EXPECT_THAT(submit.OutLine(), StartsWith("train-1 is queued"));
+  Kill("train-1");
+  EXPECT_EQ(submit.Wait(), 103);
+}
+
+TEST_F(JobFollowTest, AWaitIsLetGoOfAndOutlivesTheCoordinatorToo) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess wait({"job", "wait", job});
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("waiting for train-1"));
+  cluster_.Stop();
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("does not answer"));
+  cluster_.Start();
+  wait.Signal(SIGINT);
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("`nibble job wait train-1` waits again"));
+  EXPECT_EQ(wait.Wait(), 101);
+}
+
+// A daemon's logs, which never change.
+class Daemon : public v1::RankLogs::Service {
+ public:
+  Daemon() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Daemon() override { server_->Shutdown(); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status ReadRankLog(grpc::ServerContext*, const v1::ReadRankLogRequest* request,
+                           grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
+    v1::ReadRankLogResponse response;
+    const int first = request->tail_lines() > 0 ? 3 - request->tail_lines() : 0;
+    for (int i = first; i < 3; ++i) {
+      response.add_lines(absl::StrCat("line ", i, " of rank ", request->rank()));
+    }
+    writer->Write(response);
+    return grpc::Status::OK;
+  }
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(JobFollowTest, LogsAreOfTheRanksThatAreAskedFor) {
+  Daemon daemon;
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.report.mutable_identity()->set_address(daemon.address());
+  worker.Run();
+  const Outcome one = RemoteCluster::Nibble({"job", "logs", job, "--rank", "1", "--tail", "2"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(one.out, "line 1 of rank 1\nline 2 of rank 1\n");
+  const Outcome all = RemoteCluster::Nibble({"job", "logs", job});
+  EXPECT_THAT(all.out,
+              AllOf(HasSubstr("[0] line 0 of rank 0\n"), HasSubstr("[1] line 2 of rank 1\n")));
+  const Outcome json = RemoteCluster::Nibble({"job", "logs", job, "--rank", "0", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["lines"][2], "line 2 of rank 0");
+  const Outcome none = RemoteCluster::Nibble({"job", "logs", job, "--attempt", "9"});
+  EXPECT_EQ(none.exit_code, 102);
+  EXPECT_THAT(none.err, HasSubstr("attempt"));
+  EXPECT_EQ(RemoteCluster::Nibble({"job", "logs", job, "--rank", "-1"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace nibble

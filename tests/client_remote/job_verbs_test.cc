@@ -1,0 +1,297 @@
+// `nibble job …` against a coordinator.
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client_remote/remote_cluster.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class JobVerbsTest : public testing::Test {
+ protected:
+  static Outcome Nibble(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Nibble(arguments);
+  }
+  static nlohmann::json Json(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Json(arguments);
+  }
+
+  RemoteCluster cluster_;
+};
+
+TEST_F(JobVerbsTest, ASubmittedJobIsPrintedByItsIdListedAndDescribed) {
+  const Outcome submitted = Nibble({"job", "submit", RemoteCluster::SpecFile()});
+  EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
+  EXPECT_EQ(submitted.out, "train-1\n");
+  EXPECT_THAT(submitted.err, IsEmpty());
+  const Outcome listed = Nibble({"job", "list"});
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("JOB "), HasSubstr("train-1  queued"),
+                                HasSubstr("0/1000 (0%)"), HasSubstr("default")));
+  cluster_.coordinator().Tick();
+  const Outcome described = Nibble({"job", "describe", "train-1"});
+  EXPECT_EQ(described.exit_code, 0);
+  EXPECT_THAT(described.out, AllOf(HasSubstr("state         queued since "),
+                                   HasSubstr("why           needs 2 slots"),
+                                   HasSubstr("2048 tokens a step on 2 ranks of cpu"),
+                                   HasSubstr("queue default, priority 0, ranks 2")));
+  const nlohmann::json json = Json({"job", "describe", "train-1", "--spec"});
+  EXPECT_EQ(json["job"]["id"], "train-1");
+  EXPECT_EQ(json["job"]["state"], "JOB_STATE_QUEUED");
+  EXPECT_EQ(json["job"]["shape"]["steps"], 1000);
+  EXPECT_EQ(json["spec_yaml"], TestCoordinator::Spec("train", 2));
+  EXPECT_THAT(Nibble({"job", "list", "-o", "yaml"}).out, HasSubstr("jobs:\n  - id: train-1\n"));
+}
+
+TEST_F(JobVerbsTest, WhereAndWhenAJobMayRunIsSaidByOptions) {
+  ASSERT_EQ(Nibble({"queue", "set", "nights"}).exit_code, 0);
+  const nlohmann::json json = Json({"job",
+                                    "submit",
+                                    RemoteCluster::SpecFile(),
+                                    "--name",
+                                    "other",
+                                    "--queue",
+                                    "nights",
+                                    "--priority",
+                                    "7",
+                                    "--min-slots",
+                                    "2",
+                                    "--max-slots",
+                                    "9",
+                                    "--require",
+                                    "rack=a",
+                                    "--prefer",
+                                    "zone=b",
+                                    "--prefer-fp4",
+                                    "--max-restarts",
+                                    "1",
+                                    "--backoff",
+                                    "2s",
+                                    "--max-backoff",
+                                    "1m"});
+  EXPECT_EQ(json["id"], "other-1");
+  const nlohmann::json& scheduling = json["scheduling"];
+  EXPECT_EQ(scheduling["queue"], "nights");
+  EXPECT_EQ(scheduling["priority"], 7);
+  EXPECT_EQ(scheduling["allowed_ranks"], nlohmann::json::parse("[2, 4, 8]"));
+  EXPECT_EQ(scheduling["required_labels"][0]["value"], "a");
+  EXPECT_EQ(scheduling["preferred_labels"][0]["key"], "zone");
+  EXPECT_EQ(scheduling["wants_fp4_tensor_cores"], true);
+  EXPECT_EQ(json["restart_policy"]["max_without_progress"], 1);
+  EXPECT_EQ(json["restart_policy"]["initial_backoff_ms"], 2000);
+  EXPECT_EQ(json["restart_policy"]["max_backoff_ms"], 60'000);
+}
+
+TEST_F(JobVerbsTest, OfRestartLimitsOnlyWhatIsGivenIsNotTheCoordinators) {
+  nlohmann::json policy = Json({"job", "submit", RemoteCluster::SpecFile()})["restart_policy"];
+  policy["max_without_progress"] = 9;
+  EXPECT_EQ(
+      Json({"job", "submit", RemoteCluster::SpecFile(), "--max-restarts", "9"})["restart_policy"],
+      policy);
+}
+
+TEST_F(JobVerbsTest, ADryRunStoresNothing) {
+  const Outcome dry = Nibble({"job", "submit", RemoteCluster::SpecFile(), "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0);
+  EXPECT_THAT(dry.out,
+              AllOf(HasSubstr("job           train-1 of "), HasSubstr("\nstate         queued\n")));
+  EXPECT_THAT(dry.err, HasSubstr("nothing is stored"));
+  EXPECT_EQ(Json({"job", "list"})["jobs"].size(), 0u);
+}
+
+TEST_F(JobVerbsTest, WhatIsWrongNamesItsField) {
+  const std::string spec = RemoteCluster::SpecFile();
+  const Outcome fields =
+      Nibble({"job", "submit", RemoteCluster::SpecFile("bad", 2, "trainng: {}\n")});
+  EXPECT_EQ(fields.exit_code, 1);
+  EXPECT_THAT(fields.out, IsEmpty());
+  EXPECT_THAT(fields.err, AllOf(HasSubstr("nibble job submit: "), HasSubstr("bad_spec.yaml"),
+                                HasSubstr("trainng")));
+  EXPECT_THAT(Nibble({"job", "submit", spec, "--ranks", "3"}).err,
+              HasSubstr("scheduling.allowed_ranks: 3 "));
+  EXPECT_THAT(Nibble({"job", "submit", spec, "--priority", "5000"}).err, HasSubstr("priority"));
+  const Outcome queue = Nibble({"job", "submit", spec, "--queue", "none"});
+  EXPECT_EQ(queue.exit_code, 102);
+  EXPECT_THAT(queue.err, HasSubstr("queue"));
+  EXPECT_EQ(Nibble({"job", "submit", "/no/such/file"}).exit_code, 102);
+}
+
+TEST_F(JobVerbsTest, MisuseIsAUsageError) {
+  EXPECT_EQ(Nibble({"job"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "describe"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "list", "-o", "xml"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "list", "--state", "sleeping"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "list", "--timeout", "soon"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "compare", "train-1"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "submit", "x", "--ranks", "2", "--min-slots", "2"}).exit_code, 2);
+  EXPECT_EQ(Nibble({"job", "submit", "--help"}).exit_code, 0);
+}
+
+TEST_F(JobVerbsTest, AJobIsNamedByWhatOnlyItBeginsWith) {
+  cluster_.Submit("train");
+  cluster_.Submit("other");
+  const Outcome described = Nibble({"job", "describe", "oth"});
+  EXPECT_EQ(described.exit_code, 0);
+  EXPECT_THAT(described.out, HasSubstr("other-2"));
+  EXPECT_THAT(described.err, HasSubstr("'oth' is other-2"));
+  cluster_.Submit("train");
+  const Outcome two = Nibble({"job", "kill", "train"});
+  EXPECT_EQ(two.exit_code, 1);
+  EXPECT_THAT(two.err, HasSubstr("job: 'train' may be train-3 (queued), train-1 (queued)"));
+  const Outcome none = Nibble({"job", "describe", "trian-3"});
+  EXPECT_EQ(none.exit_code, 102);
+  EXPECT_THAT(none.err, HasSubstr("did you mean 'train-"));
+}
+
+TEST_F(JobVerbsTest, ListsAreOfWhatIsAskedFor) {
+  const std::string first = cluster_.Submit("train");
+  const std::string second = cluster_.Submit("train");
+  ASSERT_EQ(Nibble({"job", "kill", first}).exit_code, 0);
+  const nlohmann::json active = Json({"job", "list", "--active"});
+  ASSERT_EQ(active["jobs"].size(), 1u);
+  EXPECT_EQ(active["jobs"][0]["id"], second);
+  EXPECT_EQ(Json({"job", "list", "--state", "cancelled"})["jobs"][0]["id"], first);
+  EXPECT_EQ(Json({"job", "list", "--queue", "none"})["jobs"].size(), 0u);
+  EXPECT_EQ(Json({"job", "list", "--owner", "nobody at all"})["jobs"].size(), 0u);
+  const Outcome one = Nibble({"job", "list", "--limit", "1"});
+  EXPECT_THAT(one.out, Not(HasSubstr(first)));
+  EXPECT_THAT(one.err, HasSubstr("--limit 0"));
+  EXPECT_EQ(Json({"job", "list", "--limit", "0"})["jobs"].size(), 2u);
+}
+
+TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
+  const std::string job = cluster_.Submit();
+  EXPECT_EQ(Nibble({"job", "checkpoint", job}).exit_code, 1);  // no attempt lives
+  RunningWorker worker(cluster_);
+  worker.Run();
+  const Outcome asked = Nibble({"job", "checkpoint", job, "--reason", "before lunch"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("train-1 is running"));
+  const Outcome paused = Nibble({"job", "pause", job, "--reason", "lunch"});
+  EXPECT_EQ(paused.exit_code, 0) << paused.err;
+  EXPECT_THAT(paused.out, HasSubstr("to be paused at a step boundary"));
+  EXPECT_EQ(Json({"job", "resume", job})["goal"], "JOB_GOAL_RUN");
+  const Outcome again = Nibble({"job", "resume", job});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.err, HasSubstr("nibble job resume: "));
+  const Outcome events = Nibble({"job", "events", job});
+  EXPECT_THAT(events.out, AllOf(HasSubstr("EVENT"), HasSubstr("lunch"), HasSubstr("before lunch"),
+                                HasSubstr("queued → starting")));
+  const nlohmann::json all = Json({"job", "events", job});
+  const nlohmann::json later = Json({"job", "events", job, "--after", "2", "--limit", "1"});
+  ASSERT_EQ(later["events"].size(), 1u);
+  EXPECT_EQ(later["events"][0], all["events"][2]);
+}
+
+TEST_F(JobVerbsTest, PriorityAndRestartLimitsChangeAndWhatIsNotGivenStays) {
+  const std::string job = cluster_.Submit();
+  EXPECT_EQ(Json({"job", "priority", job, "9"})["scheduling"]["priority"], 9);
+  EXPECT_EQ(Json({"job", "priority", job, "-9"})["scheduling"]["priority"], -9);
+  EXPECT_THAT(Nibble({"job", "priority", job, "1001"}).err, HasSubstr("priority: 1001"));
+  nlohmann::json policy = Json({"job", "describe", job})["job"]["restart_policy"];
+  policy["max_without_progress"] = 0;
+  EXPECT_EQ(Json({"job", "restart-policy", job, "--max-restarts", "0"})["restart_policy"], policy);
+  EXPECT_THAT(Nibble({"job", "restart-policy", job}).err, HasSubstr("restart_policy: nothing"));
+}
+
+TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
+  EXPECT_EQ(Nibble({"job", "wait", "train-1"}).exit_code, 102);
+  const std::string killed = cluster_.Submit("killed");
+  const Outcome early = Nibble({"job", "wait", killed, "--timeout", "10ms"});
+  EXPECT_EQ(early.exit_code, 101);
+  EXPECT_THAT(early.out, HasSubstr("killed-1 is queued"));
+  auto waiting = RemoteCluster::Later({"job", "wait", killed});
+  v1::KillJobRequest kill;
+  kill.set_job(killed);
+  ASSERT_EQ(cluster_.coordinator().Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  EXPECT_EQ(waiting.get().exit_code, 103);
+
+  const std::string done = cluster_.Submit("done");
+  RunningWorker worker(cluster_);
+  worker.Run();
+  EXPECT_EQ(Nibble({"job", "wait", done, "--for", "running"}).exit_code, 0);
+  worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
+  const Outcome succeeded = Nibble({"job", "wait", done});
+  EXPECT_EQ(succeeded.exit_code, 0) << succeeded.out;
+  EXPECT_THAT(succeeded.out, HasSubstr("done-2 is succeeded"));
+  const Outcome over = Nibble({"job", "wait", killed, "--for", "running"});
+  EXPECT_EQ(over.exit_code, 103);
+  EXPECT_THAT(over.err, HasSubstr("nibble job wait: "));
+}
+
+TEST_F(JobVerbsTest, AJobThatFailsIsTheExitCodeOfWhoWaits) {
+  const Outcome submitted =
+      Nibble({"job", "submit", RemoteCluster::SpecFile("bad"), "--max-restarts", "0"});
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Move(v1::RANK_PHASE_FAILED, 3, "rank 1: out of memory");
+  cluster_.coordinator().Tick();
+  const Outcome failed = Nibble({"job", "wait", "bad-1", "--timeout", "30s"});
+  EXPECT_EQ(failed.exit_code, 100) << failed.out;
+  EXPECT_THAT(failed.out, HasSubstr("bad-1 is failed"));
+  EXPECT_THAT(Nibble({"job", "describe", "bad-1"}).out, HasSubstr("out of memory"));
+}
+
+TEST_F(JobVerbsTest, CancelAsksAndKillEnds) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  const Outcome asked = Nibble({"job", "cancel", job, "--grace", "90s", "--reason", "no use"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("to be cancelled after a last checkpoint"));
+  EXPECT_THAT(Nibble({"job", "cancel", job, "--grace", "x"}).err, HasSubstr("--grace: 'x'"));
+  EXPECT_EQ(Json({"job", "kill", job})["state"], "JOB_STATE_CANCELLED");
+  const Outcome over = Nibble({"job", "kill", job});
+  EXPECT_EQ(over.exit_code, 1);
+  EXPECT_THAT(over.err, HasSubstr("nibble job kill: "));
+  const std::string queued = cluster_.Submit("other");
+  EXPECT_EQ(Nibble({"job", "cancel", queued, "--wait"}).exit_code, 0);
+}
+
+TEST_F(JobVerbsTest, AForkGoesOnFromACheckpointUnderAChangedRecipe) {
+  const std::string job = cluster_.Submit();
+  EXPECT_EQ(Nibble({"job", "fork", job}).exit_code, 102);  // no checkpoint
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Obey(100);
+  worker.Store(100);
+  const nlohmann::json forked =
+      Json({"job", "fork", job, "--at-step", "100", "--set", "fprop=bf16", "--layer",
+            "last 2 blocks:wgrad=bf16", "--name", "branch", "--reason", "to compare", "--priority",
+            "2", "--min-slots", "1"});
+  EXPECT_EQ(forked["id"], "branch-2");
+  EXPECT_EQ(forked["origin"]["checkpoint"]["step"], 100);
+  EXPECT_EQ(forked["scheduling"]["priority"], 2);
+  EXPECT_EQ(forked["scheduling"]["allowed_ranks"], nlohmann::json::parse("[1, 2, 4, 8, 16]"));
+  EXPECT_EQ(forked["latest_revision"], 2);
+  EXPECT_EQ(Nibble({"job", "fork", job}).out, "train-3\n");  // the newest checkpoint
+  const Outcome wrong = Nibble({"job", "fork", job, "--set", "fprop=bf61"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("fprop"));
+  EXPECT_EQ(Nibble({"job", "fork", job, "--at-step", "77"}).exit_code, 102);
+}
+
+TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
+  const std::string a = cluster_.Submit("a", 1);
+  const std::string b = cluster_.Submit("b", 1);
+  EXPECT_EQ(Nibble({"job", "compare", a, b}).exit_code, 102);
+  RunningWorker worker(cluster_);
+  worker.Run();
+  ASSERT_EQ(worker.report.gangs_size(), 2);
+  worker.Tell(0, {5.0, 4.5, 4.0});
+  const Outcome compared = Nibble({"job", "compare", a, b});
+  EXPECT_EQ(compared.exit_code, 0) << compared.err;
+  EXPECT_THAT(compared.out, AllOf(HasSubstr("Δ b-2"), HasSubstr("4.0000  4.0000  +0.0000")));
+  const nlohmann::json json = Json({"job", "compare", a, b});
+  EXPECT_EQ(json["steps"][1]["losses"], nlohmann::json::parse("[4.5, 4.5]"));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,128 @@
+#include "tests/client_remote/nibble_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+constexpr char kProgram[] = "client/nibble";
+constexpr int kSilenceMs = 60'000;
+
+// The end to read, and the end that a process writes to.
+std::array<int, 2> MakeTerminal() {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  EXPECT_GE(terminal, 0);
+  EXPECT_EQ(grantpt(terminal), 0);
+  EXPECT_EQ(unlockpt(terminal), 0);
+  return {terminal, open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC)};
+}
+
+std::array<int, 2> MakePipe() {
+  std::array<int, 2> ends = {-1, -1};
+  EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  return ends;
+}
+
+}  // namespace
+
+Outcome NibbleProcess::Run(const std::vector<std::string>& arguments) {
+  NibbleProcess process(arguments);
+  Outcome outcome;
+  // Neither says more than a pipe holds while the other is read.
+  while (process.More(0)) {
+  }
+  while (process.More(1)) {
+  }
+  outcome.out = process.read_[0];
+  outcome.err = process.read_[1];
+  outcome.exit_code = process.Wait();
+  return outcome;
+}
+
+std::unique_ptr<NibbleProcess> NibbleProcess::OnTerminal(
+    const std::vector<std::string>& arguments) {
+  std::unique_ptr<NibbleProcess> process(new NibbleProcess);
+  process->Start(arguments, true);
+  return process;
+}
+
+void NibbleProcess::Start(const std::vector<std::string>& arguments, bool terminal) {
+  std::vector<std::string> words = {kProgram};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  std::array<int, 2> ends = {-1, -1};
+  for (size_t i = 0; i < 2; ++i) {
+    const std::array<int, 2> pair = terminal && i == 0 ? MakeTerminal() : MakePipe();
+    pipes_[i] = pair[0];
+    ends[i] = pair[1];
+    posix_spawn_file_actions_adddup2(&actions, pair[1], static_cast<int>(i) + 1);
+  }
+  if (terminal) Resize(80, 24);
+  EXPECT_EQ(posix_spawn(&child_, kProgram, &actions, nullptr, argv.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  for (const int end : ends) close(end);
+}
+
+NibbleProcess::~NibbleProcess() {
+  if (child_ > 0) {
+    Signal(SIGKILL);
+    Wait();
+  }
+  for (const int pipe : pipes_) close(pipe);
+}
+
+bool NibbleProcess::More(size_t stream) {
+  pollfd ready = {.fd = pipes_[stream], .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, kSilenceMs) == 0) {
+    ADD_FAILURE() << "nothing was said for " << kSilenceMs << " ms";
+    return false;
+  }
+  std::array<char, 4096> bytes;
+  const ssize_t got = read(pipes_[stream], bytes.data(), bytes.size());
+  if (got <= 0) return false;
+  read_[stream].append(bytes.data(), static_cast<size_t>(got));
+  return true;
+}
+
+std::string NibbleProcess::Line(size_t stream) {
+  std::string& read_so_far = read_[stream];
+  size_t end = read_so_far.find('\n');
+  while (end == std::string::npos) {
+    if (!More(stream)) return "";
+    end = read_so_far.find('\n');
+  }
+  std::string line = read_so_far.substr(0, end);
+  read_so_far.erase(0, end + 1);
+  return line;
+}
+
+void NibbleProcess::Resize(int columns, int rows) {
+  struct winsize size = {};
+  size.ws_col = static_cast<unsigned short>(columns);
+  size.ws_row = static_cast<unsigned short>(rows);
+  EXPECT_EQ(ioctl(pipes_[0], TIOCSWINSZ, &size), 0);
+}
+
+void NibbleProcess::Signal(int signal) { kill(child_, signal); }
+
+int NibbleProcess::Wait() {
+  int status = 0;
+  if (waitpid(child_, &status, 0) != child_) return -1;
+  child_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace nibble
