@@ -47,6 +47,45 @@ class CatalogueTest : public testing::Test {
   std::string job_;
 };
 
+TEST_F(CatalogueTest, AGangThatResumesIsToldOfEveryShardAndWhoIsPresentAndHasIt) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  const auto copy = [this](int32_t rank) {
+    v1::ShardReport report;
+    *report.mutable_ref() = Ref(10);
+    report.set_rank(rank);
+    report.set_world(4);
+    report.set_bytes(1000);
+    report.set_manifest_crc32c(cluster_.state().FindShard(Ref(10), rank)->manifest_crc32c());
+    return cluster_.Run(DecideShardReport(cluster_.state(), "w3", report, cluster_.caller()));
+  };
+  // A copy of rank 0's on w3; then w1, which has the first, is lost.
+  ASSERT_EQ(copy(0), absl::OkStatus());
+  ASSERT_EQ(cluster_.Run(DecideWorkerLost(cluster_.state(), "w1", 1, "gone", cluster_.caller())),
+            absl::OkStatus());
+  const auto shards = ShardSources(cluster_.state(), Ref(10));
+  ASSERT_EQ(shards.size(), 4u);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(shards[static_cast<size_t>(rank)].rank(), rank);
+    EXPECT_EQ(shards[static_cast<size_t>(rank)].manifest_crc32c(),
+              cluster_.state().FindShard(Ref(10), rank)->manifest_crc32c());
+  }
+  const auto address = [this](const std::string& worker) {
+    return cluster_.state().FindWorker(worker)->identity().address();
+  };
+  ASSERT_EQ(shards[0].sources_size(), 1);
+  EXPECT_EQ(shards[0].sources(0), address("w3"));
+  EXPECT_EQ(shards[1].sources_size(), 0);
+  ASSERT_EQ(shards[2].sources_size(), 1);
+  EXPECT_EQ(shards[2].sources(0), address("w2"));
+
+  ASSERT_EQ(copy(1), absl::OkStatus());
+  cluster_.now_ms += 3'600'000;
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  const auto gangs = DesiredGangs(cluster_.state(), "w2", 1);
+  ASSERT_EQ(gangs.size(), 1u);
+  EXPECT_EQ(gangs[0].resume_shards_size(), 4);
+}
+
 TEST_F(CatalogueTest, ACheckpointExistsWhenEveryShardIsDurableAndNotBefore) {
   for (int32_t rank = 0; rank < 3; ++rank) {
     ASSERT_EQ(cluster_.Shard(job_, 10, rank), absl::OkStatus());

@@ -43,6 +43,9 @@ struct Decision {
 struct LiveProgress {
   int64_t attempt = 0;  // of which attempt; that of an older one counts for nothing
   int64_t next_step = 0;
+  // The attempt lived before the coordinator did, and its rank 0 was not heard from since: nobody
+  // knows how far it is.
+  bool unheard = false;
 };
 
 // decide_submit.cc. The spec is checked whole, the forked recipe against the model.
@@ -76,6 +79,7 @@ absl::StatusOr<Decision<v1::SetJobRestartPolicyResponse>> Decide(
 
 // decide_recipe.cc. FailedPrecondition where expected_revision is stale. "now" is the next step
 // that any rank can make: `live` while ranks run, else where the next attempt will begin.
+// Unavailable while nobody knows: what ranks have made is never changed.
 absl::StatusOr<Decision<v1::SetRecipeResponse>> Decide(const State& state,
                                                        const v1::SetRecipeRequest& request,
                                                        const Caller& caller,

@@ -33,6 +33,11 @@ class Revising {
     Revising revising(**job, record, *std::move(timeline), *std::move(spec));
     revising.next_step_ = state.EarliestStep(**job);
     if ((*job)->has_attempt() && live.attempt == (*job)->attempt().number()) {
+      if (live.unheard) {
+        return absl::UnavailableError(
+            absl::StrCat("job: how far attempt ", live.attempt, " of ", id,
+                         " is was not heard since the coordinator began; ask again"));
+      }
       revising.next_step_ = std::max(revising.next_step_, live.next_step);
     }
     const v1::JobShape& shape = (*job)->shape();

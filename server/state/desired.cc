@@ -1,5 +1,7 @@
 #include "server/state/desired.h"
 
+#include <utility>
+
 namespace nibble {
 namespace {
 
@@ -25,7 +27,12 @@ v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
     member.set_ranks(other.slots_size());
   }
   gang.set_spec_yaml(state.FindSpec(job.id())->spec_yaml());
-  if (attempt.has_resume()) *gang.mutable_resume() = attempt.resume();
+  if (attempt.has_resume()) {
+    *gang.mutable_resume() = attempt.resume();
+    for (v1::DesiredReplica& shard : ShardSources(state, attempt.resume())) {
+      *gang.add_resume_shards() = std::move(shard);
+    }
+  }
   *gang.mutable_revisions() = state.FindTimeline(job.id())->revisions();
   gang.set_command(CommandFor(job));
   gang.set_stop_by_unix_ms(attempt.stop_by_unix_ms());
@@ -47,6 +54,21 @@ std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string&
     }
   }
   return gangs;
+}
+
+std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref) {
+  std::vector<v1::DesiredReplica> shards;
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    v1::DesiredReplica& one = shards.emplace_back();
+    *one.mutable_ref() = ref;
+    one.set_rank(shard->rank());
+    one.set_manifest_crc32c(shard->manifest_crc32c());
+    for (const std::string& holder : shard->holders()) {
+      const v1::WorkerRecord* const worker = state.FindWorker(holder);
+      if (worker != nullptr && worker->present()) one.add_sources(worker->identity().address());
+    }
+  }
+  return shards;
 }
 
 std::vector<v1::DroppedShard> DroppedShards(const State& state,

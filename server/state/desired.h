@@ -17,6 +17,9 @@ namespace nibble {
 std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string& worker,
                                           int64_t incarnation);
 
+// Every shard of a checkpoint, by rank, and the present workers that have it.
+std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref);
+
 // Of what a worker says that it holds: shards of checkpoints that are not in the catalogue and not
 // being written by an attempt that lives.
 std::vector<v1::DroppedShard> DroppedShards(const State& state,

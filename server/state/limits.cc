@@ -48,6 +48,7 @@ constexpr FieldLimit kLimits[] = {
     {"DiffRecipeResponse.text", kMaxSpecBytes},
     // Places.
     {"address", kMaxPathBytes},
+    {"http_address", kMaxPathBytes},
     {"destination", kMaxPathBytes},
     {"sources", kMaxHolders, kMaxPathBytes},
     // Whole documents.

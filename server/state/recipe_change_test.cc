@@ -337,5 +337,18 @@ TEST_F(ForkTest, AForkedSpecIsOneThatCanBeSubmitted) {
   EXPECT_EQ(submitted->job().name(), "ablation");
 }
 
+TEST_F(RecipeChangeTest, WhileNobodyKnowsHowFarRanksAreNothingIsChangedUnderThem) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .unheard = true};
+  EXPECT_EQ(Set("now").status().code(), Code::kUnavailable);
+  EXPECT_EQ(Set("step:500").status().code(), Code::kUnavailable);
+  EXPECT_EQ(Timeline().revisions_size(), 1);
+  // What is known of an attempt that is over says nothing.
+  cluster_.live = {.attempt = 0, .unheard = true};
+  EXPECT_EQ(Set("step:500").status().code(), Code::kOk);
+  cluster_.live = {.attempt = 1, .next_step = 40};
+  EXPECT_EQ(Set("now")->first_step(), 40);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -1,0 +1,124 @@
+#include "server/controller/checkpoint_care.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/state/testing.h"
+
+namespace nibble {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Two checkpoints are kept by default.
+class CheckpointCareTest : public testing::Test {
+ protected:
+  CheckpointCareTest() {
+    cluster_.AddWorkers(3, 2);
+    job_ = cluster_.Submit(2);
+    EXPECT_EQ(cluster_.Start(job_), absl::OkStatus());
+  }
+
+  std::vector<int64_t> Beyond() {
+    std::vector<int64_t> steps;
+    for (const v1::CheckpointRef& ref : BeyondRetention(cluster_.state(), job_)) {
+      steps.push_back(ref.step());
+    }
+    return steps;
+  }
+  v1::CheckpointRef Ref(int64_t step) const {
+    v1::CheckpointRef ref;
+    ref.set_job(job_);
+    ref.set_step(step);
+    ref.set_attempt(1);
+    return ref;
+  }
+
+  TestCluster cluster_;
+  std::string job_;
+};
+
+TEST_F(CheckpointCareTest, OnlyTheNewestGoodOnesAreKept) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  ASSERT_EQ(cluster_.Shard(job_, 40, 0), absl::OkStatus());  // still being written
+  EXPECT_THAT(Beyond(), ElementsAre(10));
+  ASSERT_EQ(cluster_.Run(DecideRetention(cluster_.state(), Ref(10), cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(cluster_.state().FindCheckpoint(Ref(10)), nullptr);
+  EXPECT_THAT(Beyond(), IsEmpty());
+}
+
+TEST_F(CheckpointCareTest, APinnedCheckpointStays) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  v1::PinCheckpointRequest pin;
+  pin.set_request_id(cluster_.Id());
+  *pin.mutable_ref() = Ref(10);
+  ASSERT_EQ(cluster_.Do<v1::PinCheckpointResponse>(pin).status(), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 30), absl::OkStatus());
+  EXPECT_THAT(Beyond(), IsEmpty());
+  // Also where the plan was made before the pin.
+  const MaybeUpdate update = DecideRetention(cluster_.state(), Ref(10), cluster_.caller());
+  ASSERT_EQ(update.status(), absl::OkStatus());
+  EXPECT_FALSE(update->has_value());
+}
+
+TEST_F(CheckpointCareTest, ADamagedCheckpointCountsForNothingAndStays) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  ASSERT_EQ(cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
+    *fact.mutable_checkpoint_damaged()->mutable_ref() = Ref(30);
+    fact.mutable_checkpoint_damaged()->set_detail("a byte is not right");
+  })),
+            absl::OkStatus());
+  EXPECT_THAT(Beyond(), IsEmpty());
+}
+
+TEST_F(CheckpointCareTest, EachShardOfTheNewestCheckpointIsCopiedOnce) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  EXPECT_TRUE(PlanCheckpointWork(cluster_.state(), 1).empty());
+  std::vector<int32_t> ranks;
+  for (const auto& [worker, work] : PlanCheckpointWork(cluster_.state(), 2)) {
+    EXPECT_NE(worker, "w1");  // it has them
+    for (const v1::DesiredReplica& replica : work.replicas) {
+      EXPECT_EQ(replica.ref().step(), 20);
+      EXPECT_THAT(replica.sources(), ElementsAre("w1:7000"));
+      ranks.push_back(replica.rank());
+    }
+  }
+  EXPECT_THAT(ranks, testing::UnorderedElementsAre(0, 1));
+}
+
+TEST_F(CheckpointCareTest, ATaskIsForAWorkerThatHasTheShards) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  v1::VerifyCheckpointRequest verify;
+  verify.set_request_id(cluster_.Id());
+  *verify.mutable_ref() = Ref(10);
+  ASSERT_EQ(cluster_.Do<v1::VerifyCheckpointResponse>(verify).status(), absl::OkStatus());
+  auto work = PlanCheckpointWork(cluster_.state(), 1);
+  ASSERT_EQ(work.size(), 1u);
+  ASSERT_EQ(work["w1"].tasks.size(), 1u);
+  EXPECT_EQ(work["w1"].tasks[0].kind(), v1::CHECKPOINT_TASK_KIND_VERIFY);
+}
+
+TEST_F(CheckpointCareTest, AShardThatWasDeletedIsNotTakenInAgain) {
+  v1::ShardReport shard;
+  *shard.mutable_ref() = Ref(10);
+  EXPECT_FALSE(IsOutlived(cluster_.state(), shard));  // new
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  EXPECT_TRUE(IsOutlived(cluster_.state(), shard));
+  *shard.mutable_ref() = Ref(20);
+  EXPECT_FALSE(IsOutlived(cluster_.state(), shard));
+  *shard.mutable_ref() = Ref(30);
+  EXPECT_FALSE(IsOutlived(cluster_.state(), shard));
+}
+
+}  // namespace
+}  // namespace nibble

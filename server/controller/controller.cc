@@ -1,0 +1,133 @@
+#include "server/controller/controller.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller/log.h"
+
+namespace nibble {
+namespace {
+
+// The part of a key before the first '/': the job that an event or checkpoint is of.
+std::string JobOf(const std::string& key) { return key.substr(0, key.find('/')); }
+
+// What one update changed, as others are told of it.
+struct Changed {
+  std::set<std::string> jobs;
+  std::set<std::string> checkpoints_of;
+  std::vector<std::string> events;  // keys
+};
+
+Changed Sort(const std::vector<std::pair<v1::EntityKind, std::string>>& changed) {
+  Changed sorted;
+  for (const auto& [kind, key] : changed) {
+    if (kind == v1::ENTITY_KIND_JOB || kind == v1::ENTITY_KIND_TIMELINE) {
+      sorted.jobs.insert(key);
+    } else if (kind == v1::ENTITY_KIND_EVENT) {
+      sorted.events.push_back(key);
+      sorted.jobs.insert(JobOf(key));
+    } else if (kind == v1::ENTITY_KIND_CHECKPOINT) {
+      sorted.checkpoints_of.insert(JobOf(key));
+    }
+  }
+  return sorted;
+}
+
+void AddWorkersOf(const v1::Attempt& attempt, std::set<std::string>& workers) {
+  for (const v1::Placement& placement : attempt.placements()) workers.insert(placement.worker());
+}
+
+}  // namespace
+
+Controller::Controller(const Clock& clock, ControllerOptions options)
+    : clock_(clock),
+      options_(std::move(options)),
+      live_(options_.lease_ms),
+      hub_(options_.watches) {}
+
+Controller::~Controller() {
+  if (ledger_ != nullptr) ledger_->Close();
+}
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
+    Store& store, const Clock& clock, ControllerOptions options,
+    std::function<void(const absl::Status&)> stopped) {
+  std::unique_ptr<Controller> controller(new Controller(clock, std::move(options)));
+  Controller* const self = controller.get();
+  const Stopwatch loading;
+  absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Open(
+      store, {.applied = [self](const Ledger::Applied& applied) { return self->Applied(applied); },
+              .stopped = std::move(stopped)});
+  if (!ledger.ok()) return ledger.status();
+  controller->store_ = &store;
+  controller->ledger_ = *std::move(ledger);
+  absl::Status status = controller->ledger_->ChangeAndWait([&](const State& state) {
+    return DecideClusterName(state, self->options_.cluster, self->CoordinatorNow());
+  });
+  if (!status.ok()) return status;
+  controller->ledger_->Read([&](const State& state) {
+    self->live_.Restart(state, clock.NowUnixMs());
+    self->metrics_.Begin(state);
+    std::lock_guard lock(self->mutex_);
+    for (const auto& [number, id] : state.index().unfinished()) self->to_trim_.insert(id);
+  });
+  controller->metrics_.Recovered("state", loading.seconds());
+  return controller;
+}
+
+Controller::Connected Controller::CountConnected() const {
+  const WatchHub::Counts open = hub_.Count();
+  std::lock_guard lock(mutex_);
+  return {sessions_.size(), open.watches, open.waits};
+}
+
+void Controller::ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide,
+                             const std::string& what) {
+  ledger_->Change(decide, [what](const absl::Status& status) {
+    if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat(what, ": ", status.ToString()));
+  });
+}
+
+std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
+  const State& state = applied.state;
+  metrics_.Applied(state, applied.update, applied.changed);
+  const Changed changed = Sort(applied.changed);
+  std::vector<WatchHub::News> news;
+  for (const std::string& key : changed.events) {
+    const v1::JobEvent* const event = FindIn(state.tables().events, key);
+    if (event == nullptr || !hub_.IsWatched(event->job())) continue;
+    news.emplace_back().job = event->job();
+    *news.back().message.mutable_event() = *event;
+  }
+  std::set<std::string> affected;
+  std::vector<std::pair<std::string, v1::JobState>> moved;
+  for (const std::string& id : changed.jobs) {
+    const v1::JobRecord* const job = state.FindJob(id);
+    if (job == nullptr) {
+      live_.Forget(id);
+      continue;
+    }
+    moved.emplace_back(id, job->state());
+    if (job->has_attempt()) AddWorkersOf(job->attempt(), affected);
+    if (job->recent_attempts_size() > 0) AddWorkersOf(*job->recent_attempts().rbegin(), affected);
+    if (!hub_.IsWatched(id)) continue;
+    news.emplace_back().job = id;
+    *news.back().message.mutable_job() = JobNow({state, live_, clock_.NowUnixMs()}, *job);
+  }
+  const int64_t sequence = applied.update.sequence();
+  if (!news.empty()) hub_.Publish(std::move(news), sequence - 1, sequence);
+  std::vector<std::function<void()>> notify;
+  {
+    std::lock_guard lock(mutex_);
+    to_trim_.insert(changed.checkpoints_of.begin(), changed.checkpoints_of.end());
+    for (const std::string& worker : affected) AddNotify(worker, notify);
+  }
+  return [this, notify = std::move(notify), moved = std::move(moved)] {
+    for (const auto& [job, now] : moved) hub_.Moved(job, now);
+    for (const auto& call : notify) {
+      if (call) call();
+    }
+  };
+}
+
+}  // namespace nibble

@@ -1,0 +1,108 @@
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/controller/controller.h"
+#include "server/state/decide.h"
+
+namespace nibble {
+namespace {
+
+template <class Request>
+bool IsDryRun(const Request& request) {
+  if constexpr (requires { request.dry_run(); }) {
+    return request.dry_run();
+  } else {
+    return false;
+  }
+}
+
+}  // namespace
+
+// Answers of decisions name jobs, checkpoints and workers; here it is added what they are.
+template <class Response>
+void Controller::Complete(bool dry_run, Response& response) const {
+  if (dry_run) return;
+  ledger_->Read([&](const State& state) {
+    const ReadContext context{state, live_, clock_.NowUnixMs()};
+    if constexpr (requires { response.mutable_job()->set_owner(""); }) {
+      const v1::JobRecord* const job = state.FindJob(response.job().id());
+      if (job != nullptr) *response.mutable_job() = JobNow(context, *job);
+    } else if constexpr (requires { response.mutable_checkpoint()->pins(); }) {
+      const v1::Checkpoint* const found = state.FindCheckpoint(response.checkpoint().ref());
+      if (found != nullptr) *response.mutable_checkpoint() = *found;
+    } else if constexpr (requires { response.mutable_worker()->flags(); }) {
+      const v1::WorkerRecord* const worker = state.FindWorker(response.worker().identity().name());
+      if (worker != nullptr) *response.mutable_worker() = WorkerNow(context, *worker);
+    }
+  });
+}
+
+template <class Response, class Request>
+void Controller::Change(const Request& request, const std::string& author, Done<Response> done) {
+  const Caller caller{author, clock_.NowUnixMs()};
+  auto response = std::make_shared<Response>();
+  ledger_->Change(
+      [&](const State& state) -> MaybeUpdate {
+        auto decision = [&] {
+          if constexpr (requires { Decide(state, request, caller, LiveProgress{}); }) {
+            return Decide(state, request, caller, live_.ProgressOf(request.job()));
+          } else {
+            return Decide(state, request, caller);
+          }
+        }();
+        if (!decision.ok()) return decision.status();
+        *response = std::move(decision->response);
+        return std::move(decision->update);
+      },
+      [this, response, dry_run = IsDryRun(request),
+       done = std::move(done)](const absl::Status& status) mutable {
+        if (!status.ok()) {
+          std::move(done)(status);
+          return;
+        }
+        Complete(dry_run, *response);
+        std::move(done)(std::move(*response));
+      });
+}
+
+template <class Response, class Request>
+absl::StatusOr<Response> Controller::ChangeAndWait(const Request& request,
+                                                   const std::string& author) {
+  auto answer = std::make_shared<std::promise<absl::StatusOr<Response>>>();
+  auto answered = answer->get_future();
+  Change<Response>(request, author, [answer](absl::StatusOr<Response> response) {
+    answer->set_value(std::move(response));
+  });
+  return answered.get();
+}
+
+#define NIBBLE_CHANGE(Verb)                                                                       \
+  template void Controller::Change(const v1::Verb##Request&, const std::string&,                  \
+                                   Done<v1::Verb##Response>);                                     \
+  template absl::StatusOr<v1::Verb##Response> Controller::ChangeAndWait(const v1::Verb##Request&, \
+                                                                        const std::string&)
+NIBBLE_CHANGE(SubmitJob);
+NIBBLE_CHANGE(ForkJob);
+NIBBLE_CHANGE(PauseJob);
+NIBBLE_CHANGE(ResumeJob);
+NIBBLE_CHANGE(CancelJob);
+NIBBLE_CHANGE(KillJob);
+NIBBLE_CHANGE(CheckpointJob);
+NIBBLE_CHANGE(SetJobPriority);
+NIBBLE_CHANGE(SetJobRestartPolicy);
+NIBBLE_CHANGE(SetRecipe);
+NIBBLE_CHANGE(RollbackRecipe);
+NIBBLE_CHANGE(VerifyCheckpoint);
+NIBBLE_CHANGE(ExportCheckpoint);
+NIBBLE_CHANGE(PinCheckpoint);
+NIBBLE_CHANGE(UnpinCheckpoint);
+NIBBLE_CHANGE(DeleteCheckpoint);
+NIBBLE_CHANGE(DrainWorker);
+NIBBLE_CHANGE(UncordonWorker);
+NIBBLE_CHANGE(SetQueue);
+NIBBLE_CHANGE(DeleteQueue);
+#undef NIBBLE_CHANGE
+
+}  // namespace nibble

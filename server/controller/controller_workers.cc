@@ -1,0 +1,307 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller/controller.h"
+#include "server/controller/log.h"
+#include "server/state/bounds.h"
+#include "server/state/desired.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+
+namespace nibble {
+namespace {
+
+absl::Status CheckCluster(const std::string& cluster, const std::string& ours) {
+  if (cluster.empty() || cluster == ours) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cluster: the worker belongs to '", cluster, "'; this is '", ours, "'"));
+}
+
+// Without what changes the phase: revisions alone are news.
+v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
+                             const v1::GangReport& gang) {
+  v1::GangReport revisions = gang;
+  const v1::JobRecord* const job = state.FindJob(gang.job());
+  if (job == nullptr) return revisions;
+  for (const v1::Placement& placement : job->attempt().placements()) {
+    if (placement.worker() == worker) revisions.set_phase(placement.phase());
+  }
+  return revisions;
+}
+
+// What a worker may be told about again and again: it learns from the desired state.
+bool IsStale(const absl::Status& status) {
+  return status.ok() || absl::IsAborted(status) || absl::IsNotFound(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<WorkerSession>> Controller::OpenSession(
+    std::function<void()> notify, std::function<void(absl::Status)> end) {
+  auto session = std::make_shared<WorkerSession>();
+  session->notify_ = std::move(notify);
+  session->end_ = std::move(end);
+  session->heard_ms_ = clock_.NowUnixMs();
+  std::lock_guard lock(mutex_);
+  if (sessions_.size() >= options_.max_sessions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("workers: ", sessions_.size(), " are connected, as many as are allowed"));
+  }
+  sessions_.insert(session);
+  return session;
+}
+
+void Controller::CloseSession(const std::shared_ptr<WorkerSession>& session) {
+  std::lock_guard lock(mutex_);
+  sessions_.erase(session);
+  const auto [begin, end] = session_of_.equal_range(session->worker_);
+  for (auto at = begin; at != end; ++at) {
+    if (at->second != session) continue;
+    session_of_.erase(at);
+    break;
+  }
+}
+
+void Controller::AddNotify(const std::string& worker,
+                           std::vector<std::function<void()>>& notify) const {
+  const auto [begin, end] = session_of_.equal_range(worker);
+  for (auto at = begin; at != end; ++at) {
+    if (at->second->notify_) notify.push_back(at->second->notify_);
+  }
+}
+
+void Controller::EndSilentSessions(int64_t now_ms) {
+  std::vector<std::pair<std::shared_ptr<WorkerSession>, absl::Status>> silent;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& session : sessions_) {
+      const int64_t silent_ms = now_ms - session->heard_ms_;
+      if (silent_ms <= options_.lease_ms || !session->end_) continue;
+      silent.emplace_back(
+          session,
+          absl::DeadlineExceededError(absl::StrCat(
+              session->worker_.empty() ? "a stream that began with no report" : session->worker_,
+              ": no report for ", silent_ms, " ms; the lease is ", options_.lease_ms, " ms")));
+    }
+  }
+  for (const auto& [session, why] : silent) session->end_(why);
+}
+
+void Controller::TakeGang(const std::string& worker, int64_t incarnation,
+                          const v1::GangReport& gang) {
+  absl::Status taken;
+  ledger_->Change(
+      [&](const State& state) -> MaybeUpdate {
+        MaybeUpdate update = DecideGangReport(state, worker, incarnation, gang, CoordinatorNow());
+        taken = update.status();
+        return update;
+      },
+      [worker, job = gang.job()](const absl::Status& status) {
+        if (IsStale(status)) return;
+        Log(LogLevel::kWarning,
+            absl::StrCat("report of ", worker, " on ", job, ": ", status.ToString()));
+      });
+  if (!taken.ok()) return;
+  std::vector<v1::StepSample> samples(gang.samples().begin(), gang.samples().end());
+  std::vector<WatchHub::News> news;
+  for (v1::StepSample& sample :
+       live_.Report(gang.job(), gang.attempt(), gang.next_step(), samples)) {
+    news.emplace_back().job = gang.job();
+    v1::JobSample& told = *news.back().message.mutable_sample();
+    told.set_job(gang.job());
+    *told.mutable_sample() = std::move(sample);
+  }
+  if (!news.empty() && hub_.IsWatched(gang.job())) {
+    ledger_->Read([&](const State& state) {
+      hub_.Publish(std::move(news), state.sequence(), state.sequence());
+    });
+  }
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    if (rank.rank() == 0) live_.HearRank0(gang.job(), gang.attempt());
+  }
+  CheckHang(worker, gang);
+}
+
+void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang) {
+  if (gang.phase() != v1::RANK_PHASE_RUNNING) return;
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    const auto most = std::max(
+        options_.hang_least_ms,
+        static_cast<int64_t>(options_.hang_factor * static_cast<double>(rank.median_step_ms())));
+    if (rank.median_step_ms() <= 0 || rank.since_step_ms() <= most) continue;
+    const std::string reason =
+        absl::StrCat("rank ", rank.rank(), " on ", worker, " has made no step for ",
+                     rank.since_step_ms(), " ms, its median is ", rank.median_step_ms(), " ms",
+                     rank.waiting_in().empty() ? "" : "; it stands in ", rank.waiting_in());
+    // A rank that waits for others in a collective is not the one to blame.
+    const std::string blamed = rank.waiting_in().empty() ? worker : "";
+    ChangeAlone(
+        [&](const State& state) {
+          return DecideAttemptFailed(state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG,
+                                     blamed, reason, CoordinatorNow());
+        },
+        absl::StrCat("watchdog of ", gang.job()));
+    return;
+  }
+}
+
+void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
+                            const v1::ConnectRequest& report) {
+  const std::string& worker = report.identity().name();
+  const auto log = [worker](const absl::Status& status) {
+    if (IsStale(status)) return;
+    Log(LogLevel::kWarning, absl::StrCat("shard of ", worker, ": ", status.ToString()));
+  };
+  for (const v1::ShardReport& shard : report.shards()) {
+    ledger_->Change(
+        [&](const State& state) -> MaybeUpdate {
+          if (IsOutlived(state, shard)) return std::nullopt;
+          return DecideShardReport(state, worker, shard, CoordinatorNow());
+        },
+        log);
+  }
+  if (report.all_shards()) {
+    const std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());
+    ledger_->Change(
+        [&](const State& state) {
+          return DecideShardInventory(state, worker, shards, CoordinatorNow());
+        },
+        log);
+  }
+  std::lock_guard lock(mutex_);
+  if (report.all_shards()) session->held_.clear();
+  for (const v1::ShardReport& shard : report.shards()) {
+    session->held_[ShardKey(shard.ref(), shard.rank())] = shard;
+  }
+}
+
+void Controller::Report(const std::shared_ptr<WorkerSession>& session,
+                        const v1::ConnectRequest& report, std::function<void(absl::Status)> done) {
+  const std::string& worker = report.identity().name();
+  const int64_t incarnation = report.identity().incarnation();
+  done = [this, handling = Stopwatch(), done = std::move(done)](const absl::Status& taken) {
+    metrics_.Reported(handling.seconds(), taken);
+    done(taken);
+  };
+  absl::Status status = CheckBounds(report);
+  if (status.ok()) status = CheckCluster(report.cluster(), options_.cluster);
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    session->heard_ms_ = clock_.NowUnixMs();
+    if (!session->worker_.empty() &&
+        (session->worker_ != worker || session->incarnation_ != incarnation)) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "identity: the stream is of ", session->worker_, " (incarnation ", session->incarnation_,
+          "), the report of ", worker, " (incarnation ", incarnation, ")"));
+    }
+  }
+  if (!status.ok()) {
+    done(status);
+    return;
+  }
+  const auto refused = std::make_shared<bool>(false);
+  ledger_->Change(
+      [&, refused](const State& state) {
+        MaybeUpdate update = DecideRegister(state, report.identity(), CoordinatorNow());
+        *refused = !update.ok();
+        return update;
+      },
+      [refused, done](const absl::Status& stored) {
+        if (*refused) done(stored);
+      });
+  if (*refused) return;
+  live_.Hear(worker, incarnation, clock_.NowUnixMs());
+  {
+    std::lock_guard lock(mutex_);
+    if (session->worker_.empty() && sessions_.contains(session)) {
+      session_of_.emplace(worker, session);
+    }
+    session->worker_ = worker;
+    session->incarnation_ = incarnation;
+  }
+  for (const v1::GangReport& gang : report.gangs()) {
+    if (gang.revisions().empty()) continue;
+    ledger_->Change(
+        [&](const State& state) {
+          return DecideGangReport(state, worker, incarnation, RevisionsOnly(state, worker, gang),
+                                  CoordinatorNow());
+        },
+        [worker](const absl::Status& taken) {
+          if (IsStale(taken)) return;
+          Log(LogLevel::kWarning, absl::StrCat("revision of ", worker, ": ", taken.ToString()));
+        });
+  }
+  TakeShards(session, report);
+  for (const v1::GangReport& gang : report.gangs()) TakeGang(worker, incarnation, gang);
+  for (const v1::TaskReport& task : report.tasks()) {
+    ledger_->Change(
+        [&](const State& state) { return DecideTaskReport(state, worker, task, CoordinatorNow()); },
+        [worker](const absl::Status& ended) {
+          if (IsStale(ended)) return;
+          Log(LogLevel::kWarning, absl::StrCat("task of ", worker, ": ", ended.ToString()));
+        });
+  }
+  // Changes nothing: it is answered when all before it is durable.
+  ledger_->Change([](const State&) -> MaybeUpdate { return std::nullopt; },
+                  [this, session, number = report.number(),
+                   done = std::move(done)](const absl::Status& stored) {
+                    if (stored.ok()) {
+                      std::lock_guard lock(mutex_);
+                      session->answered_ = std::max(session->answered_, number);
+                    }
+                    done(stored);
+                  });
+}
+
+v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& session) {
+  v1::ConnectResponse desired;
+  desired.set_cluster(options_.cluster);
+  desired.set_lease_ms(options_.lease_ms);
+  std::string worker;
+  int64_t incarnation = 0;
+  std::vector<v1::ShardReport> held;
+  {
+    std::lock_guard lock(mutex_);
+    worker = session->worker_;
+    incarnation = session->incarnation_;
+    desired.set_number(++session->number_);
+    // Read before the state: what follows from the report is in it.
+    desired.set_answered(session->answered_);
+    for (const auto& [key, shard] : session->held_) held.push_back(shard);
+    const auto work = work_.find(worker);
+    if (work != work_.end()) {
+      for (const v1::DesiredReplica& replica : work->second.replicas) {
+        *desired.add_replicas() = replica;
+      }
+      for (const v1::DesiredTask& task : work->second.tasks) *desired.add_tasks() = task;
+    }
+  }
+  ledger_->Read([&](const State& state) {
+    for (v1::DesiredGang& gang : DesiredGangs(state, worker, incarnation)) {
+      *desired.add_gangs() = std::move(gang);
+    }
+    for (v1::DroppedShard& shard : DroppedShards(state, held)) {
+      *desired.add_dropped() = std::move(shard);
+    }
+    for (v1::DesiredTask& task : *desired.mutable_tasks()) {
+      for (v1::DesiredReplica& shard : ShardSources(state, task.ref())) {
+        *task.add_shards() = std::move(shard);
+      }
+    }
+    for (const v1::ShardReport& shard : held) {
+      const v1::JobRecord* const job = state.FindJob(shard.ref().job());
+      const bool lives =
+          job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt();
+      if (!lives || !IsOutlived(state, shard)) continue;
+      v1::DroppedShard& dropped = *desired.add_dropped();
+      *dropped.mutable_ref() = shard.ref();
+      dropped.set_rank(shard.rank());
+    }
+  });
+  return desired;
+}
+
+}  // namespace nibble

@@ -1,0 +1,196 @@
+#include "server/controller/ledger.h"
+
+#include <future>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller/log.h"
+
+namespace nibble {
+namespace {
+
+// The store asks for keys of at least one byte; the state has entities with none.
+constexpr char kKeyMark = '/';
+
+std::string StoreKind(v1::EntityKind kind) { return v1::EntityKind_Name(kind); }
+
+absl::StatusOr<State> Load(const Store& store) {
+  StateLoader loader;
+  absl::Status status = store.ReadEntities("", [&loader](const StoredEntity& entity) {
+    v1::EntityKind kind = v1::ENTITY_KIND_UNSPECIFIED;
+    if (!v1::EntityKind_Parse(std::string(entity.kind), &kind) || entity.key.empty() ||
+        entity.key[0] != kKeyMark) {
+      return absl::DataLossError(absl::StrCat("store: '", entity.kind, "' with the key '",
+                                              entity.key, "' is no entity of the coordinator"));
+    }
+    return loader.Add(kind, entity.key.substr(1), entity.value);
+  });
+  if (!status.ok()) return status;
+  absl::StatusOr<State> state = loader.Finish();
+  if (!state.ok()) return state.status();
+  const auto last = static_cast<int64_t>(store.Info().last_sequence);
+  if (state->sequence() != last) {
+    return absl::DataLossError(absl::StrCat("store: its entities are of update ", state->sequence(),
+                                            ", its journal ends with ", last));
+  }
+  return state;
+}
+
+absl::Status Unavailable(const absl::Status& cause) {
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator stops because its store did: ", cause.message(),
+                   "; repeat the request under its request id"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(Store& store, Hooks hooks) {
+  absl::StatusOr<State> state = Load(store);
+  if (!state.ok()) return state.status();
+  return std::unique_ptr<Ledger>(new Ledger(store, std::move(hooks), *std::move(state)));
+}
+
+Ledger::Ledger(Store& store, Hooks hooks, State state)
+    : store_(store),
+      hooks_(std::move(hooks)),
+      decided_(state),
+      durable_(state.sequence()),
+      shown_(std::move(state)) {}
+
+Ledger::~Ledger() { Close(); }
+
+absl::StatusOr<StoreBatch> Ledger::BatchOf(const v1::Update& update) const {
+  const auto changes = decided_.Preview(update);
+  if (!changes.ok()) return changes.status();
+  StoreBatch batch;
+  batch.record = update.SerializeAsString();
+  for (const auto& change : *changes) {
+    batch.changes.push_back({StoreKind(change.kind), kKeyMark + change.key, change.value});
+  }
+  return batch;
+}
+
+absl::Status Ledger::Append(v1::Update update) {
+  absl::StatusOr<StoreBatch> batch = BatchOf(update);
+  if (!batch.ok()) return batch.status();
+  const int64_t sequence = update.sequence();
+  const absl::StatusOr<uint64_t> appended = store_.Append(
+      *std::move(batch), [this, update](const absl::Status& status) { Durable(update, status); });
+  if (!appended.ok()) {
+    if (appended.status().code() == absl::StatusCode::kInvalidArgument) return appended.status();
+    return absl::UnavailableError(appended.status().message());
+  }
+  ++under_way_;
+  if (static_cast<int64_t>(*appended) != sequence) {
+    health_ = absl::InternalError(
+        absl::StrCat("update ", sequence, " became the store's batch ", *appended));
+    return health_;
+  }
+  const auto applied = decided_.Apply(update);
+  if (!applied.ok()) health_ = applied.status();
+  return applied.status();
+}
+
+void Ledger::Change(Deciding decide, Then then) {
+  absl::Status status;
+  absl::Status stopped;
+  {
+    std::lock_guard lock(mutex_);
+    if (!health_.ok()) {
+      status = Unavailable(health_);
+    } else if (closed_) {
+      status = absl::UnavailableError("the coordinator is stopping");
+    } else {
+      MaybeUpdate update = decide(decided_);
+      status = update.status();
+      if (update.ok() && update->has_value()) status = Append(**std::move(update));
+      if (health_.ok() && store_.Health().ok()) {
+        if (decided_.sequence() > durable_) {
+          waiting_[decided_.sequence()].emplace_back(status, std::move(then));
+          return;
+        }
+      } else {
+        stopped = health_.ok() ? store_.Health() : health_;
+        status = Unavailable(stopped);
+      }
+    }
+  }
+  if (!stopped.ok()) Stop(stopped);
+  std::move(then)(status);
+}
+
+absl::Status Ledger::ChangeAndWait(Deciding decide) {
+  auto answer = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> answered = answer->get_future();
+  Change(decide, [answer](const absl::Status& status) { answer->set_value(status); });
+  return answered.get();
+}
+
+void Ledger::Durable(const v1::Update& update, const absl::Status& status) {
+  absl::Status problem = status;
+  std::function<void()> effects;
+  if (problem.ok()) {
+    std::lock_guard lock(shown_mutex_);
+    const auto changes = shown_.Apply(update);
+    problem = changes.status();
+    if (changes.ok() && hooks_.applied) {
+      std::vector<std::pair<v1::EntityKind, std::string>> changed;
+      changed.reserve(changes->size());
+      for (const auto& change : *changes) changed.emplace_back(change.kind, change.key);
+      effects = hooks_.applied(Applied{shown_, update, changed});
+    }
+  }
+  if (effects) effects();
+  std::vector<std::pair<absl::Status, Then>> answers;
+  if (problem.ok()) {
+    std::lock_guard lock(mutex_);
+    durable_ = update.sequence();
+    while (!waiting_.empty() && waiting_.begin()->first <= durable_) {
+      auto& ready = waiting_.begin()->second;
+      std::move(ready.begin(), ready.end(), std::back_inserter(answers));
+      waiting_.erase(waiting_.begin());
+    }
+  } else {
+    Stop(problem);
+  }
+  for (auto& [answer, then] : answers) std::move(then)(answer);
+  std::lock_guard lock(mutex_);
+  --under_way_;
+  // Under the lock: whoever waits may destroy this as soon as it is let go.
+  idle_.notify_all();
+}
+
+void Ledger::Stop(const absl::Status& status) {
+  std::map<int64_t, std::vector<std::pair<absl::Status, Then>>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    if (health_.ok()) health_ = status;
+    waiting.swap(waiting_);
+  }
+  std::call_once(stopped_, [&] {
+    Log(LogLevel::kError, absl::StrCat("the store has stopped: ", status.ToString()));
+    if (hooks_.stopped) hooks_.stopped(status);
+  });
+  for (auto& [sequence, answers] : waiting) {
+    for (auto& [answer, then] : answers) std::move(then)(Unavailable(status));
+  }
+}
+
+absl::Status Ledger::Health() const {
+  std::lock_guard lock(mutex_);
+  return health_;
+}
+
+void Ledger::Settle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+void Ledger::Close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  idle_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+}  // namespace nibble

@@ -1,0 +1,111 @@
+#include "server/controller/live_facts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace nibble {
+
+void LiveFacts::Restart(const State& state, int64_t now_ms) {
+  std::lock_guard lock(mutex_);
+  leases_.Restart(state, now_ms);
+  for (const auto& [number, id] : state.index().unfinished()) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    if (job.has_attempt()) unheard_[id] = job.attempt().number();
+  }
+}
+
+void LiveFacts::Hear(const std::string& worker, int64_t incarnation, int64_t now_ms) {
+  std::lock_guard lock(mutex_);
+  leases_.Hear(worker, incarnation, now_ms);
+}
+
+std::vector<Leases::Lease> LiveFacts::TakeExpired(int64_t now_ms) {
+  std::lock_guard lock(mutex_);
+  std::vector<Leases::Lease> expired = leases_.Expired(now_ms);
+  for (const Leases::Lease& lease : expired) leases_.Drop(lease.worker);
+  return expired;
+}
+
+std::optional<int64_t> LiveFacts::LastHeard(const std::string& worker) const {
+  std::lock_guard lock(mutex_);
+  return leases_.LastHeard(worker);
+}
+
+std::vector<v1::StepSample> LiveFacts::Report(const std::string& job, int64_t attempt,
+                                              int64_t next_step,
+                                              const std::vector<v1::StepSample>& samples) {
+  std::lock_guard lock(mutex_);
+  Progress& progress = progress_[job];
+  if (progress.live.attempt != attempt) {
+    progress.live = {attempt, next_step};
+    progress.rewinds = true;
+  }
+  progress.live.next_step = std::max(progress.live.next_step, next_step);
+  std::vector<v1::StepSample> news;
+  for (const v1::StepSample& sample : samples) {
+    std::deque<v1::StepSample>& kept = progress.samples;
+    if (std::exchange(progress.rewinds, false)) {
+      while (!kept.empty() && kept.back().step() >= sample.step()) kept.pop_back();
+      progress.last_is_extra = false;
+    }
+    if (!kept.empty() && sample.step() <= kept.back().step()) continue;
+    if (progress.last_is_extra) kept.pop_back();
+    kept.push_back(sample);
+    progress.last_is_extra = progress.seen++ % progress.stride != 0;
+    news.push_back(sample);
+    if (kept.size() <= kMaxSamples) continue;
+    std::deque<v1::StepSample> half;
+    for (size_t i = 0; i < kept.size(); i += 2) half.push_back(std::move(kept[i]));
+    kept = std::move(half);
+    progress.stride *= 2;
+  }
+  return news;
+}
+
+LiveProgress LiveFacts::ProgressOf(const std::string& job) const {
+  std::lock_guard lock(mutex_);
+  const auto found = progress_.find(job);
+  LiveProgress live = found == progress_.end() ? LiveProgress{} : found->second.live;
+  const auto unheard = unheard_.find(job);
+  if (unheard != unheard_.end() && unheard->second >= live.attempt) {
+    live.attempt = unheard->second;
+    live.unheard = true;
+  }
+  return live;
+}
+
+void LiveFacts::HearRank0(const std::string& job, int64_t attempt) {
+  std::lock_guard lock(mutex_);
+  const auto unheard = unheard_.find(job);
+  if (unheard != unheard_.end() && attempt >= unheard->second) unheard_.erase(unheard);
+}
+
+std::vector<v1::StepSample> LiveFacts::SamplesOf(const std::string& job, int64_t from_step) const {
+  std::lock_guard lock(mutex_);
+  std::vector<v1::StepSample> samples;
+  const auto found = progress_.find(job);
+  if (found == progress_.end()) return samples;
+  for (const v1::StepSample& sample : found->second.samples) {
+    if (sample.step() >= from_step) samples.push_back(sample);
+  }
+  return samples;
+}
+
+void LiveFacts::Forget(const std::string& job) {
+  std::lock_guard lock(mutex_);
+  progress_.erase(job);
+  unheard_.erase(job);
+}
+
+void LiveFacts::SetPending(std::map<std::string, std::string> reasons) {
+  std::lock_guard lock(mutex_);
+  pending_ = std::move(reasons);
+}
+
+std::string LiveFacts::PendingOf(const std::string& job) const {
+  std::lock_guard lock(mutex_);
+  const auto found = pending_.find(job);
+  return found == pending_.end() ? "" : found->second;
+}
+
+}  // namespace nibble

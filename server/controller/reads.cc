@@ -1,0 +1,231 @@
+#include "server/controller/reads.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/controller/pages.h"
+#include "server/state/find_checkpoint.h"
+#include "server/state/keys.h"
+#include "server/state/limits.h"
+#include "server/state/views.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kDefaultSeries = 1000;
+constexpr int kPaceSamples = 16;  // that the time to the end is estimated from
+
+absl::StatusOr<const v1::JobRecord*> FindJob(const State& state, const std::string& id) {
+  const v1::JobRecord* const job = state.FindJob(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("job: there is no '", id, "'"));
+  return job;
+}
+
+absl::Status CheckNotNegative(const char* field, int64_t value) {
+  if (value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, "; allowed: 0 and more"));
+}
+
+// Numbers of jobs as tokens have them. Newest first: what is asked for is below.
+absl::StatusOr<int64_t> Below(const Page& page) {
+  if (page.after.empty()) return kMaxCount;
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(page.after, &number) || number < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("page.token: '", page.after, "'"));
+  }
+  return number;
+}
+
+}  // namespace
+
+v1::Job JobNow(const ReadContext& context, const v1::JobRecord& job) {
+  return ViewJob(context.state, job, context.live.ProgressOf(job.id()),
+                 context.live.PendingOf(job.id()));
+}
+
+v1::Worker WorkerNow(const ReadContext& context, const v1::WorkerRecord& worker) {
+  v1::Worker view = ViewWorker(context.state, worker);
+  const std::optional<int64_t> heard = context.live.LastHeard(worker.identity().name());
+  if (heard) view.set_last_heard_ms(std::max<int64_t>(0, context.now_ms - *heard));
+  return view;
+}
+
+absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
+                                            const v1::ListJobsRequest& request) {
+  const absl::StatusOr<Page> page = ReadPage(request.page(), "jobs");
+  if (!page.ok()) return page.status();
+  const absl::StatusOr<int64_t> below = Below(*page);
+  if (!below.ok()) return below.status();
+  const std::set<int> states(request.states().begin(), request.states().end());
+  std::vector<const v1::JobRecord*> found;
+  for (const auto& [id, job] : context.state.tables().jobs) {
+    if (job->number() < *below && (states.empty() || states.contains(job->state())) &&
+        (request.owner().empty() || job->owner() == request.owner()) &&
+        (request.queue().empty() || job->scheduling().queue() == request.queue())) {
+      found.push_back(job.get());
+    }
+  }
+  const size_t size = std::min(found.size(), static_cast<size_t>(page->size));
+  std::partial_sort(found.begin(), found.begin() + static_cast<ptrdiff_t>(size), found.end(),
+                    [](const auto* a, const auto* b) { return a->number() > b->number(); });
+  v1::ListJobsResponse response;
+  for (size_t i = 0; i < size; ++i) *response.add_jobs() = JobNow(context, *found[i]);
+  if (size < found.size()) {
+    response.set_next_token(PageToken("jobs", absl::StrCat(found[size - 1]->number())));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::DescribeJobResponse> Answer(const ReadContext& context,
+                                               const v1::DescribeJobRequest& request) {
+  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
+  if (!job.ok()) return job.status();
+  v1::DescribeJobResponse response;
+  *response.mutable_job() = JobNow(context, **job);
+  if (request.with_spec()) {
+    response.set_spec_yaml(context.state.FindSpec(request.job())->spec_yaml());
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListJobEventsResponse> Answer(const ReadContext& context,
+                                                 const v1::ListJobEventsRequest& request) {
+  absl::Status status = CheckNotNegative("after_number", request.after_number());
+  if (status.ok()) status = CheckNotNegative("limit", request.limit());
+  if (!status.ok()) return status;
+  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
+  if (!job.ok()) return job.status();
+  v1::ListJobEventsResponse response;
+  for (const v1::JobEvent* event : context.state.EventsOf(request.job())) {
+    if (event->number() <= request.after_number()) continue;
+    if (request.limit() > 0 && response.events_size() == request.limit()) break;
+    *response.add_events() = *event;
+  }
+  response.set_dropped(std::max<int64_t>(0, (*job)->first_event() - 1 - request.after_number()));
+  return response;
+}
+
+absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
+                                                 const v1::GetJobMetricsRequest& request) {
+  absl::Status status = CheckNotNegative("from_step", request.from_step());
+  if (status.ok()) status = CheckNotNegative("max_samples", request.max_samples());
+  if (!status.ok()) return status;
+  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
+  if (!job.ok()) return job.status();
+  v1::GetJobMetricsResponse response;
+  const std::vector<v1::StepSample> all = context.live.SamplesOf(request.job(), 0);
+  if (all.empty()) return response;
+  *response.mutable_latest() = all.back();
+  std::vector<const v1::StepSample*> asked;
+  for (const v1::StepSample& sample : all) {
+    if (sample.step() >= request.from_step()) asked.push_back(&sample);
+  }
+  const size_t most =
+      static_cast<size_t>(request.max_samples() == 0 ? kDefaultSeries : request.max_samples());
+  const size_t stride = std::max<size_t>(1, (asked.size() + most - 1) / most);
+  // From the end, so that the newest is there.
+  for (size_t i = asked.empty() ? 0 : (asked.size() - 1) % stride; i < asked.size(); i += stride) {
+    *response.add_series() = *asked[i];
+  }
+  double pace = 0;
+  int counted = 0;
+  for (auto sample = all.rbegin(); sample != all.rend() && counted < kPaceSamples; ++sample) {
+    pace += sample->step_seconds();
+    ++counted;
+  }
+  const int64_t left = (*job)->shape().steps() - all.back().step() - 1;
+  if ((*job)->has_attempt() && left > 0) {
+    response.set_eta_seconds(pace / counted * static_cast<double>(left));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
+                                                   const v1::ListCheckpointsRequest& request) {
+  const absl::StatusOr<Page> page = ReadPage(request.page(), "checkpoints");
+  if (!page.ok()) return page.status();
+  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
+  if (!job.ok()) return job.status();
+  std::vector<const v1::Checkpoint*> all = context.state.CheckpointsOf(request.job());
+  v1::ListCheckpointsResponse response;
+  std::string last;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    const std::string key = CheckpointKey((*it)->ref());
+    if (!page->after.empty() && key >= page->after) continue;
+    if ((*it)->state() == v1::CHECKPOINT_STATE_WRITING && !request.with_uncommitted()) continue;
+    if (response.checkpoints_size() == page->size) {
+      response.set_next_token(PageToken("checkpoints", last));
+      break;
+    }
+    *response.add_checkpoints() = **it;
+    last = key;
+  }
+  return response;
+}
+
+absl::StatusOr<v1::DescribeCheckpointResponse> Answer(
+    const ReadContext& context, const v1::DescribeCheckpointRequest& request) {
+  const State& state = context.state;
+  v1::CheckpointRef ref = request.ref();
+  // One that is still being written can be named by its attempt alone.
+  if (ref.attempt() <= 0 || state.FindCheckpoint(ref) == nullptr) {
+    const absl::StatusOr<v1::CheckpointRef> found = FindCheckpoint(state, ref);
+    if (!found.ok()) return found.status();
+    ref = *found;
+  }
+  v1::DescribeCheckpointResponse response;
+  *response.mutable_checkpoint() = *state.FindCheckpoint(ref);
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) *response.add_shards() = *shard;
+  return response;
+}
+
+absl::StatusOr<v1::ListWorkersResponse> Answer(const ReadContext& context,
+                                               const v1::ListWorkersRequest& request) {
+  const absl::StatusOr<Page> page = ReadPage(request.page(), "workers");
+  if (!page.ok()) return page.status();
+  const auto& workers = context.state.tables().workers;
+  v1::ListWorkersResponse response;
+  for (auto it = workers.upper_bound(page->after); it != workers.end(); ++it) {
+    if (response.workers_size() == page->size) {
+      response.set_next_token(PageToken("workers", response.workers().rbegin()->identity().name()));
+      break;
+    }
+    *response.add_workers() = WorkerNow(context, *it->second);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,
+                                                  const v1::DescribeWorkerRequest& request) {
+  const v1::WorkerRecord* const worker = context.state.FindWorker(request.worker());
+  if (worker == nullptr) {
+    return absl::NotFoundError(absl::StrCat("worker: there is no '", request.worker(), "'"));
+  }
+  v1::DescribeWorkerResponse response;
+  *response.mutable_worker() = WorkerNow(context, *worker);
+  return response;
+}
+
+absl::StatusOr<v1::ListQueuesResponse> Answer(const ReadContext& context,
+                                              const v1::ListQueuesRequest& request) {
+  const absl::StatusOr<Page> page = ReadPage(request.page(), "queues");
+  if (!page.ok()) return page.status();
+  const auto& queues = context.state.tables().queues;
+  v1::ListQueuesResponse response;
+  for (auto it = queues.upper_bound(page->after); it != queues.end(); ++it) {
+    if (response.queues_size() == page->size) {
+      response.set_next_token(PageToken("queues", response.queues().rbegin()->queue().name()));
+      break;
+    }
+    v1::QueueStatus& status = *response.add_queues();
+    *status.mutable_queue() = *it->second;
+    *status.mutable_usage() = ViewUsage(context.state, it->first);
+  }
+  return response;
+}
+
+}  // namespace nibble

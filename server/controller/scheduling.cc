@@ -1,0 +1,240 @@
+#include "server/controller/scheduling.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/state/job_machine.h"
+#include "server/state/keys.h"
+
+namespace nibble {
+namespace {
+
+constexpr char kRack[] = "rack";
+constexpr char kFp4[] = "fp4=tensor-cores";
+
+std::string DeviceLabel(v1::Device device) {
+  return device == v1::DEVICE_CUDA ? "device=cuda" : "device=cpu";
+}
+
+std::string Text(const v1::Label& label) { return absl::StrCat(label.key(), "=", label.value()); }
+
+bool Waits(const v1::JobRecord& job) {
+  return !job.has_attempt() &&
+         (job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_RECOVERING);
+}
+
+scheduler::Worker ToWorker(const v1::WorkerRecord& record) {
+  const v1::WorkerIdentity& identity = record.identity();
+  scheduler::Worker worker;
+  worker.name = identity.name();
+  worker.slots = identity.slots();
+  worker.labels.push_back(DeviceLabel(identity.hardware().device()));
+  if (identity.hardware().fp4_tensor_cores()) worker.labels.emplace_back(kFp4);
+  for (const v1::Label& label : identity.labels()) {
+    worker.labels.push_back(Text(label));
+    if (label.key() == kRack) worker.rack = label.value();
+  }
+  std::sort(worker.labels.begin(), worker.labels.end());
+  worker.labels.erase(std::unique(worker.labels.begin(), worker.labels.end()), worker.labels.end());
+  if (!record.present()) {
+    worker.state = scheduler::WorkerState::kLost;
+  } else if (record.mode() == v1::WORKER_MODE_DRAINING) {
+    worker.state = scheduler::WorkerState::kDraining;
+  } else if (record.mode() == v1::WORKER_MODE_CORDONED) {
+    worker.state = scheduler::WorkerState::kCordoned;
+  }
+  return worker;
+}
+
+scheduler::Queue ToQueue(const v1::Queue& record) {
+  scheduler::Queue queue;
+  queue.name = record.name();
+  queue.quota = record.quota_slots() < 0 ? scheduler::kUnlimited : record.quota_slots();
+  queue.borrow_limit = record.borrow_slots() < 0 ? scheduler::kUnlimited : record.borrow_slots();
+  if (queue.quota != scheduler::kUnlimited) queue.cohort = record.cohort();
+  return queue;
+}
+
+scheduler::Placement HeldBy(const v1::Attempt& attempt) {
+  std::map<std::string, int> slots;
+  for (const v1::Placement& placement : attempt.placements()) {
+    slots[placement.worker()] += placement.slots_size();
+  }
+  scheduler::Placement held;
+  for (const auto& [worker, count] : slots) held.push_back({worker, count});
+  return held;
+}
+
+void FillPhase(const v1::JobRecord& record, const Promises& promises, scheduler::Job& job) {
+  const auto reserved = promises.reserved.find(record.id());
+  const auto resizing = promises.resizing.find(record.id());
+  if (!record.has_attempt()) {
+    job.phase = record.state() == v1::JOB_STATE_RECOVERING ? scheduler::JobPhase::kRecovering
+                                                           : scheduler::JobPhase::kQueued;
+    if (reserved != promises.reserved.end()) {
+      job.phase = scheduler::JobPhase::kStarting;
+      job.held = reserved->second;
+    }
+    return;
+  }
+  job.held = HeldBy(record.attempt());
+  if (record.attempt().stopping() && resizing != promises.resizing.end()) {
+    job.phase = scheduler::JobPhase::kResizing;
+    job.next = resizing->second;
+  } else if (record.attempt().stopping()) {
+    job.phase = scheduler::JobPhase::kStopping;
+  } else if (record.state() == v1::JOB_STATE_STARTING ||
+             record.state() == v1::JOB_STATE_RECOVERING) {
+    job.phase = scheduler::JobPhase::kStarting;
+  } else {
+    job.phase = scheduler::JobPhase::kRunning;
+  }
+}
+
+scheduler::Job ToJob(const State& state, const v1::JobRecord& record, const Promises& promises) {
+  const v1::JobScheduling& wishes = record.scheduling();
+  scheduler::Job job;
+  job.name = record.id();
+  job.queue = wishes.queue();
+  job.priority = wishes.priority();
+  job.submitted_ms = record.submitted_unix_ms();
+  for (const int32_t ranks : wishes.allowed_ranks()) job.sizes.push_back(ranks);
+  std::sort(job.sizes.begin(), job.sizes.end());
+  job.min_slots = job.sizes.front();
+  job.max_slots = job.sizes.back();
+  job.required.push_back(DeviceLabel(record.shape().device()));
+  for (const v1::Label& label : wishes.required_labels()) job.required.push_back(Text(label));
+  for (const v1::Label& label : wishes.preferred_labels()) job.preferred.push_back(Text(label));
+  if (wishes.wants_fp4_tensor_cores()) job.preferred.emplace_back(kFp4);
+  for (const v1::WorkerBlame& blame : record.blames()) {
+    if (blame.excluded()) job.excluded_workers.push_back(blame.worker());
+  }
+  job.not_before_ms = record.not_before_unix_ms();
+  FillPhase(record, promises, job);
+  if (record.has_attempt()) {
+    job.resized_ms = record.attempt().launched_unix_ms();
+    const v1::Checkpoint* const newest = state.NewestGood(record.id());
+    job.checkpoint_ms =
+        std::max(newest == nullptr ? 0 : newest->committed_unix_ms(), job.resized_ms);
+  }
+  return job;
+}
+
+bool TakesAttempts(const State& state, const std::string& name) {
+  const v1::WorkerRecord* const worker = state.FindWorker(name);
+  return worker != nullptr && worker->present() && worker->mode() == v1::WORKER_MODE_OPEN;
+}
+
+bool OnOpenWorkers(const State& state, const scheduler::Placement& placement) {
+  return std::all_of(placement.begin(), placement.end(),
+                     [&](const scheduler::SlotsOn& on) { return TakesAttempts(state, on.worker); });
+}
+
+// Workers that had the shards of a checkpoint and are away.
+std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
+  std::set<std::string> absent;
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    for (const std::string& holder : shard->holders()) {
+      const v1::WorkerRecord* const worker = state.FindWorker(holder);
+      if (worker == nullptr || !worker->present()) absent.insert(holder);
+    }
+  }
+  constexpr size_t kNamed = 3;
+  const size_t count = absent.size();
+  if (count == 0) return "no worker";
+  std::vector<std::string> named(
+      absent.begin(), std::next(absent.begin(), static_cast<ptrdiff_t>(std::min(count, kNamed))));
+  return absl::StrCat(absl::StrJoin(named, ", "),
+                      count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "");
+}
+
+}  // namespace
+
+scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
+                                 const std::map<std::string, std::string>& held_back) {
+  scheduler::Snapshot snapshot;
+  for (const auto& [name, worker] : state.tables().workers) {
+    snapshot.workers.push_back(ToWorker(*worker));
+  }
+  for (const auto& [name, queue] : state.tables().queues) {
+    snapshot.queues.push_back(ToQueue(*queue));
+  }
+  for (const auto& [number, id] : state.index().unfinished()) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    if ((job.has_attempt() || Waits(job)) && !held_back.contains(id)) {
+      snapshot.jobs.push_back(ToJob(state, job, promises));
+    }
+  }
+  return snapshot;
+}
+
+void DropBroken(const State& state, Promises& promises) {
+  std::erase_if(promises.reserved, [&state](const auto& promise) {
+    const v1::JobRecord* const job = state.FindJob(promise.first);
+    return job == nullptr || !Waits(*job) || !OnOpenWorkers(state, promise.second);
+  });
+  std::erase_if(promises.resizing, [&state](const auto& promise) {
+    const v1::JobRecord* const job = state.FindJob(promise.first);
+    return job == nullptr || !job->has_attempt() || !job->attempt().stopping() ||
+           !OnOpenWorkers(state, promise.second);
+  });
+}
+
+std::optional<std::vector<SlotChoice>> ChooseSlots(const State& state,
+                                                   const scheduler::Placement& placement) {
+  std::vector<SlotChoice> choices;
+  for (const scheduler::SlotsOn& on : placement) {
+    if (!TakesAttempts(state, on.worker)) return std::nullopt;
+    std::set<int32_t> used;
+    for (const std::string& id : state.index().GangsOn(on.worker)) {
+      for (const v1::Placement& other : state.FindJob(id)->attempt().placements()) {
+        if (other.worker() == on.worker) used.insert(other.slots().begin(), other.slots().end());
+      }
+    }
+    SlotChoice choice{on.worker, {}};
+    const int32_t slots = state.FindWorker(on.worker)->identity().slots();
+    for (int32_t slot = 0; slot < slots && std::ssize(choice.slots) < on.slots; ++slot) {
+      if (!used.contains(slot)) choice.slots.push_back(slot);
+    }
+    if (std::ssize(choice.slots) < on.slots) return std::nullopt;
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job) {
+  const std::vector<const v1::Checkpoint*> loadable = LoadableCheckpoints(state, job);
+  const v1::Checkpoint* newest = state.NewestGood(job.id());
+  if (newest == nullptr && job.has_origin())
+    newest = state.FindCheckpoint(job.origin().checkpoint());
+  Resume resume;
+  if (newest == nullptr) return resume;
+  if (loadable.empty()) {
+    return absl::UnavailableError(absl::StrCat("waits for workers that are away: the ",
+                                               CheckpointText(newest->ref()), " is with ",
+                                               AbsentHolders(state, newest->ref())));
+  }
+  resume.from = loadable.front()->ref();
+  if (CheckpointKey(*resume.from) != CheckpointKey(newest->ref())) {
+    resume.remark = absl::StrCat("from step ", resume.from->step(), " because the ",
+                                 CheckpointText(newest->ref()), " is with ",
+                                 AbsentHolders(state, newest->ref()));
+  }
+  return resume;
+}
+
+std::map<std::string, std::string> HeldBack(const State& state) {
+  std::map<std::string, std::string> held;
+  for (const auto& [number, id] : state.index().unfinished()) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    if (!Waits(job)) continue;
+    const absl::StatusOr<Resume> resume = ChooseResume(state, job);
+    if (!resume.ok()) held[id] = std::string(resume.status().message());
+  }
+  return held;
+}
+
+}  // namespace nibble

@@ -1,0 +1,118 @@
+#include "server/controller/scheduling.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/state/testing.h"
+
+namespace nibble {
+namespace {
+
+using scheduler::JobPhase;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const scheduler::Job& Only(const scheduler::Snapshot& snapshot) {
+  EXPECT_EQ(snapshot.jobs.size(), 1u);
+  return snapshot.jobs.front();
+}
+
+TEST(SchedulingTest, APhaseOfTheSnapshotSaysWhoHoldsSlots) {
+  TestCluster cluster;
+  cluster.AddWorkers(2, 2);
+  const std::string job = cluster.Submit(4);
+  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kQueued);
+  ASSERT_EQ(cluster.Launch(job), absl::OkStatus());
+  const scheduler::Snapshot starting = FillSnapshot(cluster.state(), {}, {});
+  EXPECT_EQ(Only(starting).phase, JobPhase::kStarting);
+  EXPECT_THAT(Only(starting).held,
+              ElementsAre(scheduler::SlotsOn{"w1", 2}, scheduler::SlotsOn{"w2", 2}));
+  ASSERT_EQ(cluster.ReportAll(job, v1::RANK_PHASE_RUNNING), absl::OkStatus());
+  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kRunning);
+  ASSERT_EQ(cluster.Run(DecidePreempt(cluster.state(), job, "test", 1000, cluster.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kStopping);
+  Promises promises;
+  promises.resizing[job] = {{"w1", 2}};
+  const scheduler::Snapshot resizing = FillSnapshot(cluster.state(), promises, {});
+  EXPECT_EQ(Only(resizing).phase, JobPhase::kResizing);
+  EXPECT_THAT(Only(resizing).next, ElementsAre(scheduler::SlotsOn{"w1", 2}));
+}
+
+TEST(SchedulingTest, AJobPausedWithoutRanksWaitsForNothing) {
+  TestCluster cluster;
+  const std::string job = cluster.Submit(1);
+  v1::PauseJobRequest pause;
+  pause.set_request_id(cluster.Id());
+  pause.set_job(job);
+  ASSERT_EQ(cluster.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
+  EXPECT_TRUE(FillSnapshot(cluster.state(), {}, {}).jobs.empty());
+}
+
+TEST(SchedulingTest, SlotsInUseAreNotChosenAgain) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 4);
+  const std::string job = cluster.Submit(1);
+  ASSERT_EQ(cluster.Launch(job), absl::OkStatus());
+  const auto slots = ChooseSlots(cluster.state(), {{"w1", 3}});
+  ASSERT_TRUE(slots.has_value());
+  EXPECT_THAT(slots->front().slots, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(ChooseSlots(cluster.state(), {{"w1", 4}}).has_value());
+  EXPECT_FALSE(ChooseSlots(cluster.state(), {{"w2", 1}}).has_value());
+}
+
+TEST(SchedulingTest, APromiseEndsWithTheWaitingOrTheWorker) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 2);
+  const std::string job = cluster.Submit(2);
+  Promises promises;
+  promises.reserved[job] = {{"w1", 2}};
+  DropBroken(cluster.state(), promises);
+  EXPECT_EQ(promises.reserved.size(), 1u);
+  v1::DrainWorkerRequest drain;
+  drain.set_request_id(cluster.Id());
+  drain.set_worker("w1");
+  drain.set_cordon_only(true);
+  ASSERT_EQ(cluster.Do<v1::DrainWorkerResponse>(drain).status(), absl::OkStatus());
+  DropBroken(cluster.state(), promises);
+  EXPECT_TRUE(promises.reserved.empty());
+}
+
+TEST(SchedulingTest, TheNewestCheckpointThatCanBeLoadedIsResumedFromAndAnOlderOneIsRemarkedOn) {
+  TestCluster cluster;
+  cluster.AddWorkers(2, 1);
+  const std::string job = cluster.Submit(1);
+  EXPECT_FALSE(ChooseResume(cluster.state(), cluster.Job(job))->from.has_value());
+  ASSERT_EQ(cluster.Start(job), absl::OkStatus());
+  ASSERT_EQ(cluster.Checkpoint(job, 10), absl::OkStatus());
+  v1::ShardReport copy;
+  copy.mutable_ref()->set_job(job);
+  copy.mutable_ref()->set_step(10);
+  copy.mutable_ref()->set_attempt(1);
+  copy.set_world(1);
+  copy.set_bytes(1000);
+  copy.set_manifest_crc32c(1);
+  ASSERT_EQ(cluster.Run(DecideShardReport(cluster.state(), "w2", copy, cluster.caller())),
+            absl::OkStatus());
+  ASSERT_EQ(cluster.Checkpoint(job, 20), absl::OkStatus());
+  auto resume = ChooseResume(cluster.state(), cluster.Job(job));
+  ASSERT_EQ(resume.status(), absl::OkStatus());
+  EXPECT_EQ(resume->from->step(), 20);
+  EXPECT_EQ(resume->remark, "");
+  ASSERT_EQ(cluster.Run(DecideWorkerLost(cluster.state(), "w1", 1, "test", cluster.caller())),
+            absl::OkStatus());
+  resume = ChooseResume(cluster.state(), cluster.Job(job));
+  ASSERT_EQ(resume.status(), absl::OkStatus());
+  EXPECT_EQ(resume->from->step(), 10);
+  EXPECT_THAT(resume->remark, HasSubstr("is with w1"));
+  EXPECT_TRUE(HeldBack(cluster.state()).empty());
+  ASSERT_EQ(cluster.Run(DecideWorkerLost(cluster.state(), "w2", 1, "test", cluster.caller())),
+            absl::OkStatus());
+  EXPECT_TRUE(absl::IsUnavailable(ChooseResume(cluster.state(), cluster.Job(job)).status()));
+  EXPECT_TRUE(HeldBack(cluster.state()).contains(job));
+  EXPECT_TRUE(FillSnapshot(cluster.state(), {}, HeldBack(cluster.state())).jobs.empty());
+}
+
+}  // namespace
+}  // namespace nibble

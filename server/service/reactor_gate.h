@@ -1,0 +1,96 @@
+// What reactors have in common whom others call: the controller, other calls, alarms. All of them
+// reach the reactor through its gate, which outlives it and is shared with them.
+//
+// Ownership: a gate is shared; a reactor deletes itself. Thread-safety: a reactor's fields are
+// guarded by its gate's lock, which is held in whatever runs through Reach.
+#ifndef NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
+#define NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/service/grpc_status.h"
+
+namespace nibble {
+
+template <class Reactor>
+class ReactorGate {
+ public:
+  explicit ReactorGate(Reactor* reactor) : reactor_(reactor) {}
+
+  // f(reactor) with the lock held, unless it is gone.
+  template <class F>
+  void Reach(F f) {
+    std::lock_guard lock(mutex_);
+    if (reactor_ != nullptr) f(*reactor_);
+  }
+  void Close() {
+    std::lock_guard lock(mutex_);
+    reactor_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Reactor* reactor_;  // guarded by mutex_; null: it is gone
+};
+
+// A stream of the server that writes one message at a time and ends once. `Derived` has
+//   void Pump()   writes the next message, if there is one, where MayWrite(); with the lock
+//   void Leave()  nobody calls any more: lets go of what it holds; without the lock
+template <class Derived, class Base, class Message>
+class GatedStream : public Base {
+ public:
+  using Gate = ReactorGate<Derived>;
+
+  GatedStream() : gate_(std::make_shared<Gate>(static_cast<Derived*>(this))) {}
+
+  void OnWriteDone(bool ok) override {
+    gate_->Reach([ok](Derived& self) {
+      self.writing_ = false;
+      if (ok) {
+        self.Pump();
+      } else {
+        self.End(absl::CancelledError("the stream was broken off"));
+      }
+    });
+  }
+
+  void OnCancel() override {
+    gate_->Reach(
+        [](Derived& self) { self.End(absl::CancelledError("the stream was broken off")); });
+  }
+
+  void OnDone() override {
+    static_cast<Derived*>(this)->Leave();
+    gate_->Close();
+    delete static_cast<Derived*>(this);
+  }
+
+ protected:
+  const std::shared_ptr<Gate>& gate() const { return gate_; }
+
+  // The rest with the gate's lock held.
+  bool ended() const { return ended_; }
+  bool MayWrite() const { return !ended_ && !writing_; }
+  void Write(Message message) {
+    message_ = std::move(message);
+    writing_ = true;
+    this->StartWrite(&message_);
+  }
+  void End(const absl::Status& status) {
+    if (std::exchange(ended_, true)) return;
+    this->Finish(ToGrpc(status));
+  }
+
+ private:
+  const std::shared_ptr<Gate> gate_;
+  Message message_;  // of the write under way
+  bool writing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
