@@ -120,9 +120,10 @@ absl::Status CheckpointHost::Greet(int socket, Rank& rank) {
     return absl::AbortedError(absl::StrCat("rank ", message.rank, " is of attempt ",
                                            message.attempt, ", not ", options_.attempt));
   }
-  if (message.rank < 0 || message.rank >= options_.ranks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank: ", message.rank, " is not in [0, ", options_.ranks, ")"));
+  const int32_t end = options_.first_rank + options_.ranks;
+  if (message.rank < options_.first_rank || message.rank >= end) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank: ", message.rank, " is not in [", options_.first_rank, ", ", end, ")"));
   }
   rank = {.rank = message.rank, .socket = socket, .area = *std::move(area)};
   const std::lock_guard<std::mutex> lock(mutex_);

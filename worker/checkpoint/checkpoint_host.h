@@ -46,10 +46,12 @@ class CheckpointHost {
   struct Options {
     CheckpointStore* store = nullptr;
     int64_t attempt = 1;  // of the ranks; others are refused
-    int32_t ranks = 1;
+    int32_t first_rank = 0;  // of those that run here
+    int32_t ranks = 1;       // that run here
     Clock clock;
-    // Makes a checkpoint of the sealed shards of all ranks; null: CheckpointStore::Commit. Its
-    // error is the checkpoint's, and drops what was sealed.
+    // Makes a checkpoint of the sealed shards of all ranks; null: CheckpointStore::Commit, which
+    // wants every rank of the world to be here. Its error is the checkpoint's, and drops what was
+    // sealed.
     std::function<absl::StatusOr<CheckpointStore::CommitReport>(const CheckpointHeader& header,
                                                                 std::vector<ShardManifest> shards)>
         commit;

@@ -64,6 +64,9 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
   const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
 
+  // Why the shard of a rank cannot be read; OK: its files are there and as they were sealed.
+  const absl::Status& shard_status(int32_t rank) const { return shards_[rank].status; }
+
   // Elements [first, first + count) of a tensor, flat and row-major, into `out`: [count] elements
   // of its dtype. NotFound, InvalidArgument, or DataLoss that names the tensor, the chunk and what
   // is wrong; what is in `out` then is nothing.

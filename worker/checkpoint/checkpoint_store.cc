@@ -16,6 +16,7 @@
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
 #include "worker/checkpoint/store_file.h"
 #include "worker/checkpoint/store_layout.h"
@@ -88,6 +89,38 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step
   const ShardManifest shard = {
       .step = step, .attempt = attempt, .rank = rank, .chunk_bytes = options_.chunk_bytes};
   if (absl::Status status = CheckShard(shard); !status.ok()) return status;
+  const absl::StatusOr<std::shared_ptr<WriteSession>> session = EnterSession(step, attempt, rank);
+  if (!session.ok()) return session.status();
+  return std::make_unique<ShardWriter>(
+      *session, rank, ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
+}
+
+absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
+    const ShardManifest& original) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (absl::Status status = CheckShard(original); !status.ok()) return status;
+  if (options_.decides) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", path_, " decides what is a checkpoint and takes no copies"));
+  }
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  for (const StoredDirectory& directory : *committed) {
+    if (directory.step != original.step || directory.attempt != original.attempt) continue;
+    return absl::FailedPreconditionError(absl::StrCat("step ", original.step, ", attempt ",
+                                                      original.attempt, " is committed in ",
+                                                      path_));
+  }
+  const absl::StatusOr<std::shared_ptr<WriteSession>> session =
+      EnterSession(original.step, original.attempt, original.rank);
+  if (!session.ok()) return session.status();
+  return std::make_unique<ShardWriter>(*session, original, options_.file_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int64_t step,
+                                                                            int64_t attempt,
+                                                                            int32_t rank) {
   std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
   while (true) {
     std::shared_ptr<WriteSession> session = FindSession(step, attempt);
@@ -101,11 +134,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step
     const absl::StatusOr<bool> entered = session->Enter(rank);
     if (!entered.ok()) return entered.status();
     // Otherwise its last writer left it in this moment, and the next turn makes another.
-    if (*entered) {
-      return std::make_unique<ShardWriter>(
-          std::move(session), rank,
-          ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
-    }
+    if (*entered) return session;
   }
 }
 
@@ -119,8 +148,10 @@ absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Mani
                                                       ", the manifest of ",
                                                       ToString(header.identity)));
   }
-  if (absl::Status status = FenceLocked(header.attempt, "commit a checkpoint"); !status.ok()) {
-    return status;
+  if (options_.decides) {
+    if (absl::Status status = FenceLocked(header.attempt, "commit a checkpoint"); !status.ok()) {
+      return status;
+    }
   }
   const std::shared_ptr<WriteSession> session = FindSession(header.step, header.attempt);
   if (session == nullptr) {
@@ -178,6 +209,42 @@ absl::Status CheckpointStore::Discard(int64_t step, int64_t attempt) {
   if (absl::Status status = CheckWritable(); !status.ok()) return status;
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
   return session == nullptr ? absl::OkStatus() : session->Drop();
+}
+
+absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
+  if (session != nullptr) return session->Remove(rank);
+  return absl::NotFoundError(absl::StrCat("rank ", rank, " of step ", step, ", attempt ", attempt,
+                                          " is not sealed in ", path_));
+}
+
+absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (options_.decides) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", path_, " decides what is a checkpoint and reopens none"));
+  }
+  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
+  if (!committed.ok()) return committed.status();
+  const auto found = std::find_if(
+      committed->begin(), committed->end(), [&](const StoredDirectory& directory) {
+        return directory.step == step && directory.attempt == attempt;
+      });
+  if (found == committed->end()) return NoCheckpoint(path_, step);
+  StoredDirectory writing = *found;
+  writing.stage = Stage::kWriting;
+  absl::Status status =
+      RenameInside(path_, DirectoryName(*found), DirectoryName(writing));
+  if (!status.ok()) return status;
+  status = RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName));
+  if (!status.ok()) return status;
+  auto session = WriteSession::Recover(path_, writing, lock_, options_.faults);
+  if (!session.ok()) return session.status();
+  if (*session != nullptr) sessions_.push_back(*std::move(session));
+  return absl::OkStatus();
 }
 
 std::vector<ShardManifest> CheckpointStore::InDoubt() const {
@@ -291,6 +358,22 @@ absl::StatusOr<Verification> CheckpointStore::Verify(int64_t step) const {
   const auto reader = OpenCheckpoint(step);
   if (!reader.ok()) return reader.status();
   return (*reader)->Verify();
+}
+
+absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointStore::OpenShard(int64_t step,
+                                                                        int64_t attempt,
+                                                                        int32_t rank) const {
+  const absl::StatusOr<std::vector<CheckpointReader::Place>> places = Places(step, attempt);
+  if (!places.ok()) return places.status();
+  absl::Status status = absl::NotFoundError(absl::StrCat(
+      "the shard of rank ", rank, " of step ", step, ", attempt ", attempt, " is not in ", path_));
+  for (const CheckpointReader::Place& place : *places) {
+    absl::StatusOr<std::unique_ptr<ShardReader>> reader =
+        ShardReader::Open(absl::StrCat(place.store, "/", DirectoryName(place.directory)), rank);
+    if (reader.ok()) return reader;
+    if (!absl::IsNotFound(reader.status())) status = reader.status();
+  }
+  return status;
 }
 
 absl::StatusOr<GoodCheckpoint> CheckpointStore::LatestGood() const {

@@ -10,8 +10,12 @@
 // committed in each of them, first in the one that decides (Options::decides), and CheckpointSet
 // reads them together.
 //
+// Shards of other stores are copied with BeginCopy, checked chunk by chunk; once all of a
+// checkpoint are here it can be committed here, too.
+//
 // Fencing: an attempt is one launch of the job. From the moment that the store has seen an attempt,
-// by Fence or by Begin, no lower one begins or commits anything (Aborted), also after a restart.
+// by Fence or by Begin, no lower one begins or commits anything (Aborted), also after a restart. A
+// store that does not decide commits what another store has, whatever it has seen since.
 //
 // "Latest" is the one committed last; after a roll back to an earlier step that is not the one
 // with the highest step.
@@ -33,6 +37,7 @@
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
 #include "worker/checkpoint/store_file.h"
 #include "worker/checkpoint/store_layout.h"
@@ -105,6 +110,11 @@ class CheckpointStore {
   // for a stale attempt, FailedPrecondition while the rank writes it.
   absl::StatusOr<std::unique_ptr<ShardWriter>> Begin(int64_t step, int64_t attempt, int32_t rank);
 
+  // A copy of a shard that is sealed elsewhere, of any attempt: whoever asks for it knows that its
+  // checkpoint exists. What is here of the rank and not committed is dropped. FailedPrecondition
+  // where the store decides, or the checkpoint is committed here (Reopen it).
+  absl::StatusOr<std::unique_ptr<ShardWriter>> BeginCopy(const ShardManifest& original);
+
   // Makes it a checkpoint: durable on return, and from then on the latest. Replaces one of the
   // same step. Then removes what retention does not keep and, if this store decides, what older
   // checkpoints left behind. Aborted, naming both, for a stale attempt; FailedPrecondition where
@@ -114,6 +124,13 @@ class CheckpointStore {
 
   // Drops what is sealed and not committed of this step and attempt, if anything.
   absl::Status Discard(int64_t step, int64_t attempt);
+  // Of one rank. NotFound where it is not here.
+  absl::Status DiscardShard(int64_t step, int64_t attempt, int32_t rank);
+
+  // The opposite of Commit: its shards are sealed and wait, less those whose files are not as they
+  // were sealed. NotFound where it is not committed here, FailedPrecondition where the store
+  // decides.
+  absl::Status Reopen(int64_t step, int64_t attempt);
 
   // Shards that are sealed and neither committed nor dropped. What the store that decides has
   // committed of them is to be committed here too, the rest discarded.
@@ -132,6 +149,9 @@ class CheckpointStore {
   absl::StatusOr<std::vector<CheckpointSummary>> List() const;
   absl::StatusOr<std::shared_ptr<const CheckpointReader>> OpenCheckpoint(int64_t step) const;
   absl::StatusOr<Verification> Verify(int64_t step) const;
+  // One shard, sealed or committed. NotFound where it is not here, DataLoss naming the file.
+  absl::StatusOr<std::unique_ptr<ShardReader>> OpenShard(int64_t step, int64_t attempt,
+                                                         int32_t rank) const;
 
   // The newest checkpoint of which every byte is right; those that are not are named in `skipped`.
   // NotFound where there is no checkpoint, DataLoss, naming each, where all are damaged.
@@ -157,6 +177,9 @@ class CheckpointStore {
   absl::Status FenceLocked(int64_t attempt, const char* doing);
   absl::Status WriteFile(const StoreFile& file);
   std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const;
+  // The session of this step and attempt, which the rank has entered.
+  absl::StatusOr<std::shared_ptr<WriteSession>> EnterSession(int64_t step, int64_t attempt,
+                                                             int32_t rank);
   absl::Status DeleteDirectory(const StoredDirectory& directory);
   void CollectGarbage(const StoredDirectory& newest, CommitReport& report);
   absl::StatusOr<StoredDirectory> FindCommitted(int64_t step) const;

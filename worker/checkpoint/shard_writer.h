@@ -1,5 +1,6 @@
 // Writes one rank's shard of one checkpoint: Put every slice, then Seal. CheckpointStore::Begin
-// makes it.
+// makes it, or BeginCopy for a copy of a shard that is sealed elsewhere: then every chunk is held
+// against the manifest of that one.
 //
 // Ownership: owns what it writes until Seal hands it to the store; a writer that is destroyed
 // before leaves nothing behind. Thread-safety: one thread at a time; the writers of other ranks,
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +32,9 @@ class ShardWriter {
   };
   // For CheckpointStore: the session has let the rank in.
   ShardWriter(std::shared_ptr<WriteSession> session, int32_t rank, const Sizes& sizes);
+  // A copy of `original`, in its chunks.
+  ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& original,
+              int64_t file_bytes);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
@@ -40,6 +45,12 @@ class ShardWriter {
   // but its destruction.
   absl::Status Put(const TensorSlice& slice, absl::Span<const std::byte> bytes);
 
+  // The same piece by piece: what follows of the slice comes with Append, in order, in pieces of
+  // any size; one chunk of it at most is in memory. A copy's slices come as they are in its
+  // original; DataLoss, naming tensor and chunk, where bytes are not those of the original.
+  absl::Status BeginSlice(const TensorSlice& slice);
+  absl::Status Append(absl::Span<const std::byte> bytes);
+
   // Makes the shard durable: it outlives the process and the machine, but is no checkpoint before
   // the store commits it. Nothing after it.
   absl::StatusOr<ShardManifest> Seal();
@@ -49,14 +60,21 @@ class ShardWriter {
   bool direct() const { return chunks_.direct(); }
 
  private:
-  absl::Status PutChunks(int32_t slice, absl::Span<const std::byte> bytes,
-                         std::vector<uint32_t>& crcs);
+  absl::Status PutChunk(absl::Span<const std::byte> bytes);
+  absl::Status AppendChunks(absl::Span<const std::byte> bytes);
+  absl::Status CheckSliceDone() const;
+  // Of a copy: whether slice and chunk `at` are those of the original.
+  absl::Status CheckAgainstOriginal(const StoredSlice& stored, size_t chunk) const;
   absl::Status FinishDatabase();
 
   const std::shared_ptr<WriteSession> session_;
   const Sizes sizes_;
   ShardManifest manifest_;
   ChunkFileWriter chunks_;
+  const std::optional<ShardManifest> original_;  // of a copy; without its files
+  // Of the slice that is being written.
+  int64_t left_ = 0;               // bytes that are still to come
+  std::vector<std::byte> begun_;   // of a chunk that is not whole yet
   absl::Status status_;
   bool sealed_ = false;
 };

@@ -20,7 +20,7 @@
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/manifest_codec.h"
-#include "worker/checkpoint/shard_files.h"
+#include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_lock.h"
 
@@ -30,19 +30,6 @@ namespace {
 StoredDirectory AtStage(StoredDirectory directory, Stage stage) {
   directory.stage = stage;
   return directory;
-}
-
-// The seal of a shard that a process left behind; the shard is as it was sealed.
-absl::StatusOr<ShardManifest> ReadSeal(const std::string& directory, int32_t rank) {
-  const absl::StatusOr<std::string> record =
-      ReadWholeFile(absl::StrCat(directory, "/", SealFileName(rank)));
-  if (!record.ok()) return record.status();
-  absl::StatusOr<ShardManifest> seal = DecodeShard(*record);
-  if (!seal.ok()) return seal.status();
-  const absl::Status status =
-      CheckShardFiles(absl::StrCat(directory, "/", ShardDirectoryName(rank)), seal->files);
-  if (!status.ok()) return status;
-  return seal;
 }
 
 }  // namespace
@@ -122,6 +109,22 @@ void WriteSession::Leave(int32_t rank) {
     // What cannot be removed now is removed when the store is opened next.
     (void)RemoveTree(path_);
   }
+}
+
+absl::Status WriteSession::Remove(int32_t rank) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = shards_.find(rank);
+    if (ended_ || found == shards_.end()) {
+      return absl::NotFoundError(absl::StrCat("rank ", rank, " is not sealed in ", path_));
+    }
+    if (found->second.writing) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank, " is still being written in ", path_));
+    }
+  }
+  Leave(rank);
+  return absl::OkStatus();
 }
 
 absl::Status WriteSession::Seal(const ShardManifest& manifest) {

@@ -59,6 +59,9 @@ class WriteSession {
   // sealed is not what the manifest says. After another error it is as before and may be tried
   // again.
   absl::Status Commit(const Manifest& manifest);
+  // Removes one sealed shard, and the directory with the last one. NotFound where it is not here,
+  // FailedPrecondition while it is being written.
+  absl::Status Remove(int32_t rank);
   // Removes the directory. FailedPrecondition where a shard is still being written.
   absl::Status Drop();
 

@@ -1,0 +1,246 @@
+#include "worker/agent/checkpoint_desk.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/checkpoint/checkpoint_guest.h"
+#include "worker/checkpoint/store_testing.h"
+
+namespace nibble {
+namespace {
+
+using checkpoint_testing::TempDirectory;
+using checkpoint_testing::TestHeader;
+using checkpoint_testing::TestIdentity;
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr char kJob[] = "gpt-1";
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class CheckpointDeskTest : public testing::Test {
+ protected:
+  void Open() {
+    desk_ = std::make_unique<CheckpointDesk>(
+        CheckpointDesk::Options{.clock = SteadySeconds, .changed = [this] {
+                                  { const std::lock_guard<std::mutex> lock(mutex_); }
+                                  changed_.notify_all();
+                                }});
+    ASSERT_TRUE(desk_->OpenJob(kJob, directory_.path(), TestIdentity()).ok());
+  }
+  // The rank of a gang of `world`.
+  std::unique_ptr<CheckpointGuest> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1) {
+    world_ = world;
+    const auto address = desk_->OpenAttempt(kJob, attempt, rank, 1);
+    EXPECT_TRUE(address.ok()) << address.status();
+    auto guest = CheckpointGuest::Connect({.address = *address,
+                                           .rank = rank,
+                                           .attempt = attempt,
+                                           .slices = {{.name = "w",
+                                                       .dtype = FileDType::kF32,
+                                                       .shape = {4 * world},
+                                                       .first = 4 * rank,
+                                                       .count = 4}},
+                                           .clock = SteadySeconds});
+    EXPECT_TRUE(guest.ok()) << guest.status();
+    return *std::move(guest);
+  }
+  void Snapshot(CheckpointGuest& guest, int64_t step, int64_t attempt) {
+    const absl::Status taken = guest.Snapshot(
+        TestHeader(step, attempt, world_), [](absl::Span<const absl::Span<std::byte>> buffers) {
+          std::memset(buffers[0].data(), 7, buffers[0].size());
+          return absl::OkStatus();
+        });
+    ASSERT_TRUE(taken.ok()) << taken;
+    std::unique_lock<std::mutex> lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
+      const auto shards = desk_->Report(number_);
+      return !shards.empty() && shards.back().ref().step() == step;
+    }));
+  }
+  std::vector<v1::ShardReport> Report() { return desk_->Report(++number_); }
+  // To all reports so far, unless said otherwise.
+  void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1) {
+    v1::ConnectResponse response;
+    response.set_answered(answered < 0 ? number_ : answered);
+    for (const v1::ShardReport& shard : dropped) {
+      v1::DroppedShard& one = *response.add_dropped();
+      *one.mutable_ref() = shard.ref();
+      one.set_rank(shard.rank());
+    }
+    desk_->Answered(response);
+    desk_->AwaitSettled();
+  }
+  bool IsThere(const v1::CheckpointRef& ref) { return desk_->Open(ref).ok(); }
+
+  TempDirectory directory_;
+  int64_t number_ = 1;  // of the latest report
+  int32_t world_ = 1;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<CheckpointDesk> desk_;
+};
+
+TEST_F(CheckpointDeskTest, ACheckpointIsThereOnceTheCoordinatorHasTakenIt) {
+  Open();
+  Answer();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  EXPECT_EQ(shard.bytes(), 16);
+  // An answer to what was said before it was there.
+  Answer({}, 0);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  EXPECT_TRUE(IsThere(shard.ref()));
+  const auto held = Report();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].SerializeAsString(), shard.SerializeAsString());
+}
+
+TEST_F(CheckpointDeskTest, AnswersOfAnEarlierStreamDoNotCount) {
+  Open();
+  const auto guest = Connect(1);
+  number_ = 7;
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  number_ = 0;
+  (void)Report();  // begins a stream
+  Answer({}, 0);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer({}, 1);
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointDeskTest, AShardThatTheCoordinatorDropsIsNoCheckpoint) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer(shards);
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->status.code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(Report().empty());
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointDeskTest, WhatWasReportedWaitsForItsAnswerAlsoInTheNextLife) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  desk_.reset();
+  Open();
+  const auto again = Report();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].SerializeAsString(), shard.SerializeAsString());
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointDeskTest, AnEarlierAttemptsCheckpointIsTakenAlsoAfterTheNextHasBegun) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  desk_->CloseAttempt(kJob, 1);
+  const auto next = Connect(2);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointDeskTest, WhatANewAttemptResumesFromWasTaken) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  desk_->CloseAttempt(kJob, 1);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  desk_->Accept(shard.ref());
+  EXPECT_TRUE(desk_->MakeLoadable(shard.ref()).ok());
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointDeskTest, AStaleAttemptHasNowhereToHandOver) {
+  Open();
+  const auto guest = Connect(2);
+  EXPECT_EQ(desk_->OpenAttempt(kJob, 1, 0, 1).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CheckpointDeskTest, AHeldCheckpointThatIsDroppedIsFreed) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  ASSERT_TRUE(IsThere(shards[0].ref()));
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+  EXPECT_TRUE(Report().empty());
+  EXPECT_EQ(desk_->OpenShard(shards[0].ref(), 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointDeskTest, WhatIsKeptIsDroppedOnlyAfterwards) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  CheckpointDesk::Lease lease = desk_->Keep(shards[0].ref());
+  Answer(shards);
+  EXPECT_TRUE(IsThere(shards[0].ref()));
+  lease.reset();
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointDeskTest, ARankOfALargerWorldIsDoneWhenItsShardIsTaken) {
+  Open();
+  const auto guest = Connect(1, 1, 3);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  EXPECT_EQ(shard.rank(), 1);
+  EXPECT_EQ(shard.world(), 3);
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  // The other shards are elsewhere: there is nothing here to load, and one shard to read.
+  EXPECT_FALSE(IsThere(shard.ref()));
+  EXPECT_TRUE(desk_->OpenShard(shard.ref(), 1).ok());
+  const absl::Status loadable = desk_->MakeLoadable(shard.ref());
+  EXPECT_EQ(loadable.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(std::string(loadable.message()),
+            "checkpoint of step 10, attempt 1: of 3 shards 2 are not here, rank 0, 2 first");
+}
+
+TEST_F(CheckpointDeskTest, AShardThatIsFoundDamagedIsNoLongerReported) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  ASSERT_TRUE(desk_->RemoveDamaged(shards[0].ref(), 0).ok());
+  EXPECT_TRUE(Report().empty());
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,186 @@
+#include "worker/agent/checkpoint_tasks.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kMaxDetailBytes = 1900;
+constexpr int kDamagedCode = 3;  // of nibble-export
+constexpr std::chrono::milliseconds kLook(50);
+
+std::string KeyOf(const v1::DesiredTask& task) {
+  return absl::StrCat(task.ref().job(), "/", task.ref().step(), "/", task.ref().attempt(), "/",
+                      task.task());
+}
+
+}  // namespace
+
+CheckpointTasks::CheckpointTasks(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointTasks::~CheckpointTasks() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+  }
+  cancellation_.Cancel();
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CheckpointTasks::Want(const std::vector<v1::DesiredTask>& tasks) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::set<std::string> asked;
+    for (const v1::DesiredTask& task : tasks) {
+      const std::string key = KeyOf(task);
+      asked.insert(key);
+      if (known_.insert(key).second) to_do_.push_back(task);
+    }
+    std::erase_if(reports_, [&](const auto& one) { return !asked.contains(one.first); });
+    std::erase_if(to_do_, [&](const auto& one) { return !asked.contains(KeyOf(one)); });
+    known_ = std::move(asked);
+  }
+  changed_.notify_all();
+}
+
+std::vector<v1::TaskReport> CheckpointTasks::Reports() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<v1::TaskReport> reports;
+  for (const auto& [key, report] : reports_) reports.push_back(report);
+  return reports;
+}
+
+void CheckpointTasks::Run() {
+  while (true) {
+    v1::DesiredTask task;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return closing_ || !to_do_.empty(); });
+      if (closing_) return;
+      task = std::move(to_do_.front());
+      to_do_.pop_front();
+    }
+    v1::TaskReport report = CarryOut(task);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (closing_) return;
+      if (known_.contains(KeyOf(task))) reports_[KeyOf(task)] = std::move(report);
+    }
+    if (options_.changed) options_.changed();
+  }
+}
+
+v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
+  v1::TaskReport report;
+  *report.mutable_ref() = task.ref();
+  report.set_task(task.task());
+  report.set_state(v1::CHECKPOINT_TASK_STATE_FAILED);
+  const CheckpointDesk::Lease lease = options_.desk->Keep(task.ref());
+  if (task.kind() == v1::CHECKPOINT_TASK_KIND_VERIFY) {
+    Verify(task, report);
+  } else if (task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT) {
+    const absl::StatusOr<std::string> exported = Export(task);
+    if (exported.ok()) report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
+    report.set_damaged(absl::IsDataLoss(exported.status()));
+    report.set_detail(exported.ok() ? *exported : std::string(exported.status().message()));
+  } else {
+    report.set_detail(absl::StrCat("kind: ", task.kind(), " is none that this worker knows"));
+  }
+  if (report.detail().size() > kMaxDetailBytes) report.mutable_detail()->resize(kMaxDetailBytes);
+  return report;
+}
+
+absl::Status CheckpointTasks::VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
+                                          std::vector<std::string>& notes) {
+  absl::Status here = options_.desk->CrcOf(shard.ref(), shard.rank()).status();
+  if (here.ok()) {
+    const auto reader = options_.desk->OpenShard(shard.ref(), shard.rank());
+    int64_t read = 0;
+    here = reader.ok() ? (*reader)->Verify(read) : reader.status();
+    chunks += read;
+    if (here.ok()) return here;
+    notes.push_back(absl::StrCat("the copy here is damaged: ", std::string(here.message())));
+  }
+  v1::DesiredReplica elsewhere = shard;
+  elsewhere.clear_sources();
+  for (const std::string& source : shard.sources()) {
+    if (source != options_.own_address) elsewhere.add_sources(source);
+  }
+  if (elsewhere.sources().empty()) return here;
+  const absl::Status there = options_.fetcher->Verify(elsewhere, cancellation_, notes);
+  return there.ok() || absl::IsNotFound(here) || !absl::IsDataLoss(there) ? there : here;
+}
+
+void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report) {
+  int64_t chunks = 0;
+  std::vector<std::string> notes;
+  std::vector<std::string> reasons;
+  bool damaged = false;
+  for (const v1::DesiredReplica& shard : task.shards()) {
+    const absl::Status status = VerifyShard(shard, chunks, notes);
+    if (status.ok()) continue;
+    damaged |= absl::IsDataLoss(status);
+    if (reasons.size() < 3) {
+      reasons.push_back(absl::StrCat("rank ", shard.rank(), ": ", std::string(status.message())));
+    }
+  }
+  if (task.shards().empty()) reasons.push_back("shards: none are named");
+  report.set_damaged(damaged);
+  if (reasons.empty()) {
+    report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
+    reasons.push_back(absl::StrCat("every byte of ", task.shards_size(), " shards is right"));
+  }
+  reasons.insert(reasons.end(), notes.begin(), notes.end());
+  report.set_detail(absl::StrJoin(reasons, "; "));
+}
+
+absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {
+  const v1::CheckpointRef& ref = task.ref();
+  for (const v1::DesiredReplica& shard : task.shards()) {
+    if (options_.desk->CrcOf(ref, shard.rank()).ok()) continue;
+    const absl::Status fetched =
+        options_.fetcher->Fetch(shard, {.job = ref.job(), .input = true}, cancellation_,
+                                [](int64_t) {});
+    if (!fetched.ok()) return fetched;
+  }
+  if (absl::Status status = options_.desk->MakeLoadable(ref); !status.ok()) return status;
+  const absl::StatusOr<ProcessExit> exit = RunExporter(task);
+  if (!exit.ok()) return exit.status();
+  const std::string said(absl::StripAsciiWhitespace(exit->log_tail));
+  if (exit->ok()) return said;
+  if (exit->signal == 0 && exit->exit_code == kDamagedCode) return absl::DataLossError(said);
+  return absl::UnknownError(absl::StrCat("the exporter ", Describe(*exit), ": ", said));
+}
+
+absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& task) {
+  const std::string directory = absl::StrCat(options_.jobs_directory, "/", task.ref().job());
+  const std::string name = absl::StrCat(task.ref().job(), ".export.", task.task());
+  absl::Status status = options_.supervisor->Start(
+      {.name = name,
+       .arguments = {options_.exporter, "--run", directory, "--step",
+                     absl::StrCat(task.ref().step()), "--destination", task.destination()},
+       .log_path = absl::StrCat(directory, "/export-", task.task(), ".log")});
+  while (status.ok()) {
+    const auto exit = options_.supervisor->ExitOf(name);
+    if (!exit.ok()) return exit.status();
+    if (exit->has_value()) {
+      ProcessExit ended = **exit;
+      status = options_.supervisor->Forget(name);
+      if (status.ok()) return ended;
+    } else if (!cancellation_.Sleep(kLook)) {
+      (void)options_.supervisor->Kill(name);
+      return absl::CancelledError("called off");
+    }
+  }
+  return status;
+}
+
+}  // namespace nibble

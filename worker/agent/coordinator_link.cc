@@ -1,0 +1,138 @@
+#include "worker/agent/coordinator_link.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "worker/agent/peer_server.h"
+
+namespace nibble {
+namespace {
+
+// A connection that is cut without a word is found by these.
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+// A desired state has the timeline, 2 MiB at most, of every gang here.
+constexpr int kMaxDesiredBytes = 256 << 20;
+constexpr int64_t kTriesPerLease = 4;
+
+std::shared_ptr<grpc::Channel> OpenChannel(const CoordinatorLink::Options& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // The waits between tries are ours (Backoff): gRPC's own would come on top.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetMaxReceiveMessageSize(kMaxDesiredBytes);
+  return grpc::CreateCustomChannel(options.target, ChannelCredentialsOf(options.security),
+                                   arguments);
+}
+
+}  // namespace
+
+struct CoordinatorLink::Stream {
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> calls;
+};
+
+CoordinatorLink::CoordinatorLink(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CoordinatorLink::~CoordinatorLink() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    if (stream_ != nullptr) stream_->context.TryCancel();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CoordinatorLink::Nudge() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    news_ = true;
+  }
+  changed_.notify_all();
+}
+
+void CoordinatorLink::Run() {
+  Backoff backoff(options_.backoff);
+  while (true) {
+    bool heard = false;
+    const absl::Status status = Converse(heard);
+    if (heard) backoff.Reset();
+    std::chrono::milliseconds wait = backoff.Next();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_) return;
+      // A coordinator that comes back waits one lease for its workers, and no longer.
+      if (lease_ms_ > 0)
+        wait = std::min(wait, std::chrono::milliseconds(lease_ms_ / kTriesPerLease));
+    }
+    if (options_.lost) options_.lost(status, wait);
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (changed_.wait_for(lock, wait, [this] { return stopping_; })) return;
+  }
+}
+
+bool CoordinatorLink::AwaitBeat() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, options_.beat, [this] { return stopping_ || news_ || broken_; });
+  news_ = false;
+  return !stopping_ && !broken_;
+}
+
+void CoordinatorLink::Read(Stream& stream, bool& heard) {
+  v1::ConnectResponse response;
+  while (stream.calls->Read(&response)) {
+    heard = true;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      lease_ms_ = response.lease_ms();
+    }
+    options_.desired(response);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = true;
+  }
+  changed_.notify_all();
+}
+
+v1::ConnectRequest CoordinatorLink::Numbered(int64_t number) const {
+  v1::ConnectRequest request = options_.report(number);
+  request.set_number(number);
+  return request;
+}
+
+absl::Status CoordinatorLink::Converse(bool& heard) {
+  // A channel for each stream: an old one may be in a wait of its own.
+  const std::unique_ptr<v1::WorkerLink::Stub> stub = v1::WorkerLink::NewStub(OpenChannel(options_));
+  Stream stream;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return absl::OkStatus();
+    stream_ = &stream;
+    broken_ = false;
+  }
+  stream.calls = stub->Connect(&stream.context);
+  std::thread reader([this, &stream, &heard] { Read(stream, heard); });
+  int64_t number = 0;
+  bool writes = stream.calls->Write(Numbered(++number));
+  while (writes && AwaitBeat()) writes = stream.calls->Write(Numbered(++number));
+  // The stream has ended, or the destructor has cancelled it.
+  reader.join();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stream_ = nullptr;
+  }
+  const grpc::Status status = stream.calls->Finish();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace nibble

@@ -1,0 +1,196 @@
+#include "worker/agent/coordinator_link.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/worker_link.grpc.pb.h"
+
+namespace nibble {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::milliseconds kLease(400);
+
+// A coordinator that answers every report with its number, or ends the stream.
+class Coordinator final : public v1::WorkerLink::Service {
+ public:
+  grpc::Status Connect(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::ConnectResponse, v1::ConnectRequest>* stream) override {
+    v1::ConnectRequest request;
+    int64_t number = 0;
+    while (stream->Read(&request)) {
+      v1::ConnectResponse response;
+      response.set_number(++number);
+      response.set_lease_ms(kLease.count());
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        requests_.push_back(request);
+        if (!end_with_.ok()) return end_with_;
+      }
+      changed_.notify_all();
+      if (!stream->Write(response)) break;
+    }
+    return grpc::Status::OK;
+  }
+  void EndWith(const grpc::Status& status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_with_ = status;
+  }
+  bool AwaitReports(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return requests_.size() >= count; });
+  }
+  std::vector<v1::ConnectRequest> requests() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return requests_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<v1::ConnectRequest> requests_;
+  grpc::Status end_with_;
+};
+
+class CoordinatorLinkTest : public testing::Test {
+ protected:
+  void StartServer() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&coordinator_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+  void StopServer() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+  void TearDown() override {
+    link_.reset();
+    if (server_ != nullptr) StopServer();
+  }
+  void Connect(milliseconds beat) {
+    link_ = std::make_unique<CoordinatorLink>(
+        CoordinatorLink::Options{.target = absl::StrCat("127.0.0.1:", port_),
+                                 .beat = beat,
+                                 .backoff = backoff_,
+                                 .report =
+                                     [this](int64_t number) {
+                                       v1::ConnectRequest request;
+                                       request.set_cluster(number == 1 ? "first" : "later");
+                                       const std::lock_guard<std::mutex> lock(mutex_);
+                                       request.set_desired_number(desired_);
+                                       return request;
+                                     },
+                                 .desired =
+                                     [this](const v1::ConnectResponse& response) {
+                                       {
+                                         const std::lock_guard<std::mutex> lock(mutex_);
+                                         desired_ = response.number();
+                                         ++answers_;
+                                       }
+                                       changed_.notify_all();
+                                     },
+                                 .lost =
+                                     [this](const absl::Status& status, milliseconds wait) {
+                                       {
+                                         const std::lock_guard<std::mutex> lock(mutex_);
+                                         lost_.push_back(status);
+                                         longest_wait_ = std::max(longest_wait_, wait);
+                                       }
+                                       changed_.notify_all();
+                                     }});
+  }
+  template <class Done>
+  bool Await(Done done) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kPatience, done);
+  }
+
+  int port_ = 0;
+  Backoff::Options backoff_ = {.first = milliseconds(10), .most = milliseconds(50)};
+  Coordinator coordinator_;
+  std::unique_ptr<grpc::Server> server_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t desired_ = 0;
+  int answers_ = 0;
+  std::vector<absl::Status> lost_;
+  milliseconds longest_wait_{0};
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+TEST_F(CoordinatorLinkTest, EveryBeatIsAReportAndTheFirstSaysEverything) {
+  StartServer();
+  Connect(milliseconds(5));
+  ASSERT_TRUE(coordinator_.AwaitReports(3));
+  EXPECT_TRUE(Await([this] { return answers_ >= 2; }));
+  EXPECT_EQ(coordinator_.requests()[0].cluster(), "first");
+  EXPECT_EQ(coordinator_.requests()[1].cluster(), "later");
+}
+
+TEST_F(CoordinatorLinkTest, NewsDoesNotWaitForTheBeat) {
+  StartServer();
+  Connect(std::chrono::hours(1));
+  ASSERT_TRUE(Await([this] { return answers_ == 1; }));
+  link_->Nudge();
+  ASSERT_TRUE(coordinator_.AwaitReports(2));
+  EXPECT_EQ(coordinator_.requests()[1].desired_number(), 1);
+}
+
+TEST_F(CoordinatorLinkTest, AfterTheCoordinatorCameBackEverythingIsSaidAgain) {
+  StartServer();
+  Connect(milliseconds(5));
+  ASSERT_TRUE(coordinator_.AwaitReports(2));
+  StopServer();
+  ASSERT_TRUE(Await([this] { return !lost_.empty(); }));
+  const size_t before = coordinator_.requests().size();
+  StartServer();
+  ASSERT_TRUE(coordinator_.AwaitReports(before + 1));
+  EXPECT_EQ(coordinator_.requests()[before].cluster(), "first");
+}
+
+TEST_F(CoordinatorLinkTest, ACoordinatorThatComesBackIsFoundWithinItsLease) {
+  backoff_ = {.first = milliseconds(10), .most = std::chrono::hours(1)};
+  StartServer();
+  Connect(milliseconds(5));
+  ASSERT_TRUE(Await([this] { return answers_ > 0; }));
+  StopServer();
+  // Without the lease the waits would have grown beyond it by now.
+  ASSERT_TRUE(Await([this] { return lost_.size() >= 12; }));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  EXPECT_LE(longest_wait_, kLease / 4);
+}
+
+TEST_F(CoordinatorLinkTest, WhyAStreamEndedIsTold) {
+  coordinator_.EndWith({grpc::StatusCode::ABORTED, "incarnation 3 is known"});
+  StartServer();
+  Connect(milliseconds(5));
+  ASSERT_TRUE(Await([this] { return !lost_.empty(); }));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  EXPECT_EQ(lost_[0].code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(lost_[0].message(), "incarnation 3 is known");
+}
+
+TEST_F(CoordinatorLinkTest, ALinkWithoutACoordinatorEndsAtOnce) {
+  port_ = 1;
+  Connect(milliseconds(5));
+  ASSERT_TRUE(Await([this] { return !lost_.empty(); }));
+  link_.reset();
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,377 @@
+#include "worker/agent/daemon.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "worker/agent/durable_file.h"
+#include "worker/agent/log_service.h"
+#include "worker/agent/process_record.h"
+#include "worker/agent/reconcile.h"
+#include "worker/agent/shard_service.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::chrono::seconds kLeftoverPatience(10);
+
+int64_t SteadyMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options)));
+  if (absl::Status status = daemon->Prepare(); !status.ok()) return status;
+  return daemon;
+}
+
+absl::Status Daemon::Prepare() {
+  const std::string& data = options_.data_directory;
+  for (const std::string& path : {data + "/jobs", data + "/processes", options_.run_directory}) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
+  }
+  if (absl::Status status = Lock(); !status.ok()) return status;
+  if (absl::Status status = ChooseIncarnation(); !status.ok()) return status;
+  const auto leftovers = KillLeftovers(data + "/processes", kLeftoverPatience);
+  if (!leftovers.ok()) return leftovers.status();
+  for (const Leftover& leftover : *leftovers) {
+    if (leftover.killed) Say(absl::StrCat("killed what an earlier life left: ", leftover.name));
+  }
+  cluster_ = ReadLine(data + "/cluster");
+  supervisor_ = std::make_unique<ProcessSupervisor>(
+      ProcessSupervisor::Options{.record_directory = data + "/processes",
+                                 .oom_kills = OomKills,
+                                 .ended = [this](const std::string&) { Wake(); }});
+  metrics_ = std::make_unique<WorkerMetrics>(
+      WorkerMetrics::Options{.figures = options_.figures,
+                             .slots = options_.identity.slots(),
+                             .version = options_.identity.version(),
+                             .clock = SteadySeconds});
+  const auto say = [this](const std::string& line) { Say(line); };
+  desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{.clock = SteadySeconds,
+                                                                   .changed =
+                                                                       [this] {
+                                                                         shards_changed_ = true;
+                                                                         Wake();
+                                                                       },
+                                                                   .log = say});
+  fetcher_ = std::make_unique<ShardFetcher>(ShardFetcher::Options{
+      .security = options_.security,
+      .desk = desk_.get(),
+      .open_job = [this](const std::string& job,
+                         const StoreIdentity& identity) { return OpenJobFor(job, identity); },
+      .log = say,
+      .fetched =
+          [this](double seconds, int64_t bytes, const absl::Status& status) {
+            metrics_->Fetched(seconds, bytes, status);
+          }});
+  meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
+  home_ = {.supervisor = supervisor_.get(),
+           .desk = desk_.get(),
+           .fetcher = fetcher_.get(),
+           .meetings = meetings_.get(),
+           .security = options_.security,
+           .host = HostOf(options_.identity.address()),
+           .clock = SteadyMs,
+           .changed = [this] { Wake(); },
+           .log = say,
+           .jobs_directory = data + "/jobs",
+           .run_directory = options_.run_directory,
+           .trainer = options_.trainer,
+           .cuda = options_.identity.hardware().device() == v1::DEVICE_CUDA,
+           .watchdog = options_.watchdog,
+           .logs = options_.logs};
+  OpenStoredJobs();
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  services.push_back(MakeShardService(*desk_));
+  services.push_back(MakeLogs());
+  services.push_back(MakeMeetingService(*meetings_));
+  absl::StatusOr<std::unique_ptr<PeerServer>> peers =
+      PeerServer::Start(options_.identity.address(), options_.security, std::move(services));
+  if (!peers.ok()) return peers.status();
+  peers_ = *std::move(peers);
+  options_.identity.set_address(peers_->address());
+  absl::StatusOr<std::unique_ptr<HttpExposer>> http = ServeWorkerHttp(*metrics_, options_.http);
+  if (!http.ok()) return http.status();
+  http_ = *std::move(http);
+  if (http_ != nullptr) {
+    options_.identity.set_http_address(AdvertisedHttp(*http_, peers_->address()));
+  }
+  replicas_ = std::make_unique<ReplicaKeeper>(ReplicaKeeper::Options{
+      .desk = desk_.get(), .fetcher = fetcher_.get(), .backoff = options_.backoff, .log = say});
+  tasks_ = std::make_unique<CheckpointTasks>(CheckpointTasks::Options{
+      .desk = desk_.get(),
+      .fetcher = fetcher_.get(),
+      .own_address = peers_->address(),
+      .supervisor = supervisor_.get(),
+      .exporter = options_.exporter,
+      .jobs_directory = home_.jobs_directory,
+      .changed = [this] {
+        tasks_changed_ = true;
+        Wake();
+      }});
+  link_ = std::make_unique<CoordinatorLink>(CoordinatorLink::Options{
+      .target = options_.coordinator,
+      .security = options_.security,
+      .beat = options_.beat,
+      .backoff = options_.backoff,
+      .report =
+          [this](int64_t number) {
+            v1::ConnectRequest report = Report(number);
+            metrics_->Reported(number);
+            return report;
+          },
+      .desired =
+          [this](const v1::ConnectResponse& response) {
+            metrics_->Answered(response.answered(), response.lease_ms());
+            Take(response);
+          },
+      .lost = [this](const absl::Status& status,
+                     std::chrono::milliseconds wait) { Lost(status, wait); }});
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Lock() {
+  const std::string path = options_.data_directory + "/LOCK";
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("locking ", path, ", which another daemon may hold: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ChooseIncarnation() {
+  const std::string path = options_.data_directory + "/incarnation";
+  int64_t last = 0;
+  (void)absl::SimpleAtoi(ReadLine(path), &last);
+  // The time, so that a worker whose disk was replaced is later than its old self, too.
+  const int64_t incarnation = std::max(last + 1, absl::ToUnixMillis(absl::Now()));
+  options_.identity.set_incarnation(incarnation);
+  return WriteDurably(path, absl::StrCat(incarnation, "\n"));
+}
+
+void Daemon::OpenStoredJobs() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(home_.jobs_directory, error)) {
+    const std::string name = entry.path().filename();
+    const auto identity = CheckpointStore::IdentityOf(entry.path() / "checkpoints");
+    absl::Status opened = identity.status();
+    if (identity.ok()) opened = desk_->OpenJob(name, entry.path(), *identity);
+    if (opened.ok() || absl::IsNotFound(opened)) continue;
+    Say(absl::StrCat("the checkpoints of job ", name,
+                     " are not reported: ", std::string(opened.message())));
+  }
+}
+
+Daemon::~Daemon() {
+  // First those that call, then those that are called.
+  http_.reset();
+  link_.reset();
+  tasks_.reset();
+  replicas_.reset();
+  peers_.reset();
+  for (const std::unique_ptr<Gang>& gang : gangs_) gang->Abandon();
+  supervisor_.reset();
+  gangs_.clear();
+  desk_.reset();
+  if (lock_ >= 0) close(lock_);
+}
+
+void Daemon::Say(const std::string& line) const {
+  if (options_.log) options_.log(line);
+}
+
+void Daemon::Wake() {
+  {
+    const std::lock_guard<std::mutex> lock(wake_mutex_);
+    dirty_ = true;
+  }
+  woken_.notify_all();
+}
+
+absl::Status Daemon::Run(const std::atomic<bool>& stop) {
+  while (!stop.load(std::memory_order_relaxed)) {
+    Tend();
+    std::unique_lock<std::mutex> lock(wake_mutex_);
+    // A signal handler sets `stop` and cannot wake anybody: the beat bounds the wait.
+    woken_.wait_for(lock, options_.beat, [this] { return dirty_ || !superseded_.ok(); });
+    dirty_ = false;
+    if (!superseded_.ok()) return superseded_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenJobFor(const std::string& job, const StoreIdentity& identity) {
+  if (absl::Status status = CheckJobId(job); !status.ok()) return status;
+  return desk_->OpenJob(job, absl::StrCat(home_.jobs_directory, "/", job), identity);
+}
+
+std::unique_ptr<grpc::Service> Daemon::MakeLogs() {
+  return MakeLogService(
+      [this](const std::string& job, int64_t attempt,
+             int32_t rank) -> absl::StatusOr<std::shared_ptr<const RankLog>> {
+        if (absl::Status status = CheckJobId(job); !status.ok()) return status;
+        const std::shared_ptr<const RankLog> log =
+            supervisor_->LogOf(Gang::ProcessName(job, attempt, rank));
+        if (log != nullptr) return log;
+        absl::StatusOr<std::unique_ptr<RankLog>> ended =
+            RankLog::OpenEnded(Gang::LogPath(home_.jobs_directory, job, attempt, rank));
+        if (!ended.ok()) return ended.status();
+        return std::shared_ptr<const RankLog>(*std::move(ended));
+      },
+      {});
+}
+
+v1::ConnectRequest Daemon::Report(int64_t number) {
+  v1::ConnectRequest request;
+  *request.mutable_identity() = options_.identity;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    request.set_cluster(cluster_);
+    request.set_desired_number(desired_.has_value() ? desired_->number() : 0);
+    for (const std::unique_ptr<Gang>& gang : gangs_) *request.add_gangs() = gang->Report();
+  }
+  // After the gangs: the shards of a gang that says it has stopped are in the same report.
+  for (v1::ShardReport& shard : desk_->Report(number)) *request.add_shards() = std::move(shard);
+  request.set_all_shards(true);
+  for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
+  return request;
+}
+
+void Daemon::Take(const v1::ConnectResponse& response) {
+  desk_->Answered(response);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (cluster_.empty() && !response.cluster().empty()) {
+      cluster_ = response.cluster();
+      const absl::Status noted =
+          WriteDurably(options_.data_directory + "/cluster", cluster_ + "\n");
+      if (!noted.ok()) Say(std::string(noted.message()));
+    }
+    desired_ = response;
+  }
+  replicas_->Want({response.replicas().begin(), response.replicas().end()});
+  tasks_->Want({response.tasks().begin(), response.tasks().end()});
+  Wake();
+}
+
+void Daemon::Lost(const absl::Status& status, std::chrono::milliseconds wait) {
+  metrics_->StreamLost(status);
+  Say(absl::StrCat("the stream to the coordinator has ended: ", std::string(status.message()),
+                   "; trying again in ", wait.count(), " ms"));
+  if (!absl::IsAborted(status)) return;
+  {
+    const std::lock_guard<std::mutex> lock(wake_mutex_);
+    superseded_ = status;
+  }
+  woken_.notify_all();
+}
+
+const v1::DesiredGang* Daemon::FindDesired(const std::string& job, int64_t attempt) const {
+  for (const v1::DesiredGang& gang : desired_->gangs()) {
+    if (gang.job() == job && gang.attempt() == attempt) return &gang;
+  }
+  return nullptr;
+}
+
+Gang* Daemon::FindGang(const std::string& job, int64_t attempt) {
+  for (const std::unique_ptr<Gang>& gang : gangs_) {
+    if (gang->job() == job && gang->attempt() == attempt) return gang.get();
+  }
+  return nullptr;
+}
+
+void Daemon::Tend() {
+  std::string phases;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<WantedGang> wanted;
+    if (desired_.has_value()) {
+      for (const v1::DesiredGang& gang : desired_->gangs()) wanted.push_back(WantedOf(gang));
+    }
+    std::vector<PresentGang> present;
+    for (const std::unique_ptr<Gang>& gang : gangs_) {
+      gang->Advance(desired_.has_value() ? FindDesired(gang->job(), gang->attempt()) : nullptr);
+      present.push_back(gang->Look());
+    }
+    const std::vector<AgentAction> actions = Reconcile(desired_.has_value() ? &wanted : nullptr,
+                                                       present, absl::ToUnixMillis(absl::Now()));
+    for (const AgentAction& action : actions) CarryOut(action);
+    std::vector<GangFigures> figures;
+    for (const std::unique_ptr<Gang>& gang : gangs_) {
+      const PresentGang now = gang->Look();
+      absl::StrAppend(&phases, gang->job(), "/", gang->attempt(), "=",
+                      static_cast<int>(StateOfGang(now)), " ");
+      figures.push_back(gang->Figures(now));
+    }
+    metrics_->Publish(std::move(figures));
+    const bool shards = shards_changed_.exchange(false);
+    const bool tasks = tasks_changed_.exchange(false);
+    if (phases == last_phases_ && !shards && !tasks) return;
+    last_phases_ = phases;
+  }
+  // What is news does not wait for the beat.
+  link_->Nudge();
+}
+
+void Daemon::CarryOut(const AgentAction& action) {
+  using Kind = AgentAction::Kind;
+  const std::string name = absl::StrCat(action.job, " attempt ", action.attempt);
+  if (action.kind == Kind::kStart) {
+    Say(absl::StrCat("starts ", name));
+    gangs_.push_back(Gang::Launch(*FindDesired(action.job, action.attempt), home_));
+    return;
+  }
+  Gang* const gang = FindGang(action.job, action.attempt);
+  if (gang == nullptr) return;
+  switch (action.kind) {
+    case Kind::kStart:
+      break;
+    case Kind::kTell:
+      gang->Tell(*FindDesired(action.job, action.attempt));
+      break;
+    case Kind::kDumpStacks:
+      Say(absl::StrCat(name, ", rank ", action.rank, ": ", action.reason));
+      gang->DumpStacks(action.rank, action.reason);
+      break;
+    case Kind::kKill:
+      Say(absl::StrCat(name, ", rank ", action.rank, " is killed: ", action.reason));
+      gang->Kill(action.rank, action.reason);
+      break;
+    case Kind::kForget:
+      std::erase_if(gangs_, [gang](const auto& one) { return one.get() == gang; });
+      break;
+  }
+}
+
+}  // namespace nibble

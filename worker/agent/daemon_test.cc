@@ -1,0 +1,429 @@
+// A whole daemon against a coordinator that says what the test wants: real processes, real streams,
+// real checkpoints.
+#include "worker/agent/daemon.h"
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/metrics/exposition_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "worker/metrics/worker_table.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience(120);
+
+constexpr char kSpec[] = R"(
+name: run
+model: tiny-hybrid
+recipe: nvfp4
+data: {train: [/usr/share/common-licenses/GPL-3], sequence: 32,
+       validation: [{name: mpl, path: /usr/share/common-licenses/MPL-2.0}]}
+training: {steps: 8, batch: 4}
+optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}
+resources: {threads: 1}
+)";
+
+// Answers every report with the same wish, under a new number.
+class Coordinator final : public v1::WorkerLink::Service {
+ public:
+  grpc::Status Connect(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::ConnectResponse, v1::ConnectRequest>* stream) override {
+    v1::ConnectRequest request;
+    int64_t number = 0;
+    while (stream->Read(&request)) {
+      v1::ConnectResponse response;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        last_ = request;
+        if (!refusal_.ok()) return refusal_;
+        response = wish_;
+      }
+      changed_.notify_all();
+      response.set_number(++number);
+      response.set_answered(request.number());
+      response.set_cluster("test");
+      if (!stream->Write(response)) break;
+    }
+    return grpc::Status::OK;
+  }
+  void Wish(const std::function<void(v1::ConnectResponse&)>& change) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    change(wish_);
+  }
+  void Refuse(const grpc::Status& status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refusal_ = status;
+  }
+  // The first report for which `done` holds.
+  v1::ConnectRequest Await(const std::function<bool(const v1::ConnectRequest&)>& done) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return done(last_); }))
+        << last_.ShortDebugString();
+    return last_;
+  }
+  v1::GangReport AwaitPhase(v1::RankPhase phase) {
+    // A failure is final: nothing else is worth waiting for.
+    const v1::ConnectRequest report = Await([phase](const v1::ConnectRequest& request) {
+      return request.gangs_size() == 1 && (request.gangs(0).phase() == phase ||
+                                           request.gangs(0).phase() == v1::RANK_PHASE_FAILED);
+    });
+    EXPECT_EQ(report.gangs(0).phase(), phase) << report.gangs(0).detail();
+    return report.gangs_size() == 1 ? report.gangs(0) : v1::GangReport();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  v1::ConnectResponse wish_;
+  v1::ConnectRequest last_;
+  grpc::Status refusal_;
+};
+
+class DaemonTest : public testing::Test {
+ protected:
+  DaemonTest() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+    StartServer();
+  }
+  ~DaemonTest() override {
+    StopDaemon();
+    server_->Shutdown(std::chrono::system_clock::now());
+    fs::remove_all(directory_);
+  }
+  void StartServer() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&coordinator_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+  void StopServer() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+  // A program that stands in for the trainer.
+  std::string Script(const std::string& text) {
+    const std::string path = directory_ + "/trainer.sh";
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    fs::permissions(path, fs::perms::owner_all);
+    return path;
+  }
+  // Of the programs that the test depends on; the variable is for those who build by hand.
+  static std::string ProgramAt(const char* variable, const char* path) {
+    const char* const given = getenv(variable);
+    if (given != nullptr) return given;
+    return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/", path);
+  }
+  static std::string RealTrainer() {
+    return ProgramAt("NIBBLE_TRAINER", "worker/trainer/loop/nibble-trainer");
+  }
+  static std::string LinkTrainer() {
+    return ProgramAt("NIBBLE_LINK_TRAINER", "worker/agent/link_trainer");
+  }
+  void StartDaemon(const std::string& trainer) {
+    Daemon::Options options;
+    options.identity.set_name("w1");
+    options.identity.set_address("127.0.0.1:0");
+    options.identity.set_slots(2);
+    options.http.listen = "127.0.0.1:0";
+    options.coordinator = absl::StrCat("127.0.0.1:", port_);
+    options.data_directory = directory_ + "/data";
+    options.run_directory = directory_ + "/run";
+    options.trainer = trainer;
+    options.beat = std::chrono::milliseconds(20);
+    options.watchdog = {.median_steps = 20, .least_ms = hang_ms_};
+    options.backoff = {.first = std::chrono::milliseconds(10),
+                       .most = std::chrono::milliseconds(50)};
+    auto daemon = Daemon::Start(std::move(options));
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    stop_ = false;
+    runner_ = std::thread([this] { ended_with_ = daemon_->Run(stop_); });
+  }
+  void StopDaemon() {
+    stop_ = true;
+    if (runner_.joinable()) runner_.join();
+    daemon_.reset();
+  }
+  void WishGang(int64_t attempt, int32_t ranks, const v1::CheckpointRef* resume = nullptr) {
+    coordinator_.Wish([&](v1::ConnectResponse& wish) {
+      wish.clear_gangs();
+      v1::DesiredGang& gang = *wish.add_gangs();
+      gang.set_job("run-1");
+      gang.set_attempt(attempt);
+      gang.set_world(ranks);
+      for (int32_t slot = 0; slot < ranks; ++slot) gang.add_slots(slot);
+      gang.set_spec_yaml(spec_);
+      gang.set_command(v1::GANG_COMMAND_RUN);
+      if (resume != nullptr) *gang.mutable_resume() = *resume;
+    });
+  }
+  std::string LogOf(int64_t attempt, int32_t rank) {
+    std::ifstream file(
+        absl::StrCat(directory_, "/data/jobs/run-1/attempt-", attempt, "/rank-", rank, ".log"));
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  std::string directory_ = testing::TempDir() + "/daemon-XXXXXX";
+  std::string spec_ = kSpec;
+  int64_t hang_ms_ = 120'000;
+  int port_ = 0;
+  Coordinator coordinator_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Daemon> daemon_;
+  std::atomic<bool> stop_ = false;
+  std::thread runner_;
+  absl::Status ended_with_;
+};
+
+constexpr char kUntilTold[] = "trap 'exit 101' TERM; echo up $*; while :; do sleep 0.01; done";
+
+TEST_F(DaemonTest, ItSaysWhoItIsAndThatItHasNothing) {
+  StartDaemon(Script("exit 0"));
+  const auto report = coordinator_.Await([](const auto& r) { return r.cluster() == "test"; });
+  EXPECT_EQ(report.identity().name(), "w1");
+  EXPECT_EQ(report.identity().incarnation(), daemon_->incarnation());
+  EXPECT_TRUE(report.all_shards());
+  EXPECT_EQ(report.gangs_size(), 0);
+}
+
+TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
+  StartDaemon(Script(kUntilTold));
+  WishGang(1, 2);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  while (LogOf(1, 0).empty() || LogOf(1, 1).empty()) std::this_thread::yield();
+  EXPECT_THAT(LogOf(1, 1), HasSubstr("--rank 1 --world 2"));
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
+  coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
+}
+
+TEST_F(DaemonTest, AFailureIsToldWithTheRanksLastWordsAndEndsTheGang) {
+  StartDaemon(Script("case \"$*\" in *'--rank 1'*) echo no such corpus; exit 1;; esac\n" +
+                     std::string(kUntilTold)));
+  WishGang(1, 2);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  EXPECT_THAT(gang.detail(), HasSubstr("rank 1 ended with exit code 1"));
+  EXPECT_THAT(gang.detail(), HasSubstr("no such corpus"));
+}
+
+TEST_F(DaemonTest, AGangThatCannotStartHasFailedAndSaysWhy) {
+  StartDaemon("/no/such/trainer");
+  WishGang(1, 1);
+  EXPECT_THAT(coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail(),
+              HasSubstr("/no/such/trainer"));
+}
+
+TEST_F(DaemonTest, RanksGoOnWhileTheCoordinatorIsAway) {
+  StartDaemon(Script(kUntilTold));
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  StopServer();
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_checkpoint_request(1); });
+  StartServer();
+  // A rank that was started anew would have failed: an attempt starts once.
+  coordinator_.Await([](const auto& r) { return r.desired_number() > 3; });
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+}
+
+TEST_F(DaemonTest, AnAttemptThatIsNoLongerWantedIsKilledBeforeTheNextStarts) {
+  StartDaemon(Script("trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  WishGang(1, 2);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  WishGang(2, 2);
+  coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).attempt() == 2 &&
+           r.gangs(0).phase() == v1::RANK_PHASE_RUNNING;
+  });
+}
+
+TEST_F(DaemonTest, ANewLifeHasAGreaterIncarnationAndNoRanks) {
+  StartDaemon(Script(kUntilTold));
+  const int64_t first = daemon_->incarnation();
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  StopDaemon();
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  StartDaemon(Script(kUntilTold));
+  EXPECT_GT(daemon_->incarnation(), first);
+  coordinator_.Await([&](const auto& r) {
+    return r.identity().incarnation() == daemon_->incarnation() && r.gangs_size() == 0;
+  });
+}
+
+TEST_F(DaemonTest, TwoDaemonsDoNotShareADirectory) {
+  StartDaemon(Script(kUntilTold));
+  Daemon::Options options;
+  options.data_directory = directory_ + "/data";
+  options.run_directory = directory_ + "/run2";
+  EXPECT_EQ(Daemon::Start(std::move(options)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DaemonTest, ADaemonWhoseNameANewerOneHasEnds) {
+  coordinator_.Refuse({grpc::StatusCode::ABORTED, "incarnation 9 of w1 is known"});
+  StartDaemon(Script(kUntilTold));
+  runner_.join();
+  EXPECT_EQ(ended_with_.code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(DaemonTest, ALinkedGangIsPausedResumedAndStoppedAtItsStepBoundary) {
+  StartDaemon(LinkTrainer());
+  WishGang(1, 1);
+  const auto running = coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).next_step() > 3 && r.gangs(0).samples_size() > 0;
+  });
+  EXPECT_EQ(running.gangs(0).revisions_size(), 1);
+  coordinator_.Wish([](auto& wish) {
+    wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_PAUSE);
+    wish.mutable_gangs(0)->set_checkpoint_request(7);
+  });
+  const int64_t stands = coordinator_.AwaitPhase(v1::RANK_PHASE_PAUSED).next_step();
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_RUN); });
+  coordinator_.Await([stands](const auto& r) {
+    return r.gangs(0).phase() == v1::RANK_PHASE_RUNNING && r.gangs(0).next_step() > stands &&
+           r.gangs(0).checkpoint_request() == 7;
+  });
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
+  coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+}
+
+TEST_F(DaemonTest, ARankThatHangsIsNamedItsStacksWrittenAndItsGangFails) {
+  hang_ms_ = 300;
+  ASSERT_EQ(setenv("NIBBLE_TEST_HANG_AT", "12", 1), 0);
+  StartDaemon(LinkTrainer());
+  WishGang(1, 1);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  ASSERT_EQ(unsetenv("NIBBLE_TEST_HANG_AT"), 0);
+  EXPECT_THAT(gang.detail(), HasSubstr("rank 0 has made no step for"));
+  EXPECT_THAT(gang.detail(), HasSubstr("before step 12"));
+  EXPECT_GT(fs::file_size(directory_ + "/data/jobs/run-1/attempt-1/rank-0.stacks"), 0u);
+}
+
+TEST_F(DaemonTest, ARankThatIsStoppedInItsTracksIsFoundDumpedAndKilled) {
+  hang_ms_ = 300;
+  StartDaemon(LinkTrainer());
+  WishGang(1, 2);
+  coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).ranks_size() == 2 &&
+           r.gangs(0).ranks(0).median_step_ms() > 0 && r.gangs(0).ranks(1).median_step_ms() > 0;
+  });
+  const int pid = std::stoi(LogOf(1, 1));
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  EXPECT_THAT(gang.detail(), HasSubstr("rank 1 has made no step for"));
+  const std::string stacks = directory_ + "/data/jobs/run-1/attempt-1/rank-1.stacks";
+  EXPECT_GT(fs::file_size(stacks), 0u);
+  std::ifstream file(stacks);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_THAT(text, HasSubstr(absl::StrCat(pid)));
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
+  EXPECT_NE(kill(pid, 0), 0);
+}
+
+TEST_F(DaemonTest, AGangWhoseCheckpointIsNowhereSaysWhatItWaitsForAndIsStoppedUnstarted) {
+  StartDaemon(Script(kUntilTold));
+  v1::CheckpointRef resume;
+  resume.set_job("run-1");
+  resume.set_step(4);
+  resume.set_attempt(1);
+  WishGang(2, 1, &resume);
+  coordinator_.Wish([&](auto& wish) {
+    v1::DesiredReplica& shard = *wish.mutable_gangs(0)->add_resume_shards();
+    *shard.mutable_ref() = resume;
+    shard.set_manifest_crc32c(7);
+    shard.add_sources("127.0.0.1:1");
+  });
+  coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).phase() == v1::RANK_PHASE_ASSIGNED &&
+           r.gangs(0).detail().find("127.0.0.1:1") != std::string::npos;
+  });
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
+  coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+  EXPECT_EQ(LogOf(2, 0), "");
+}
+
+TEST_F(DaemonTest, AScrapeShowsAGangWhileItIsHereAndNotAfterwards) {
+  StartDaemon(LinkTrainer());
+  const auto scrape = [this] {
+    const std::string address = daemon_->http_address();
+    const auto text = HttpGet(std::stoi(address.substr(address.rfind(':') + 1)), "/metrics");
+    EXPECT_TRUE(text.ok()) << text.status();
+    auto exposed = Exposition::Parse(text.ok() ? *text : "");
+    EXPECT_TRUE(exposed.ok()) << exposed.status();
+    return exposed.ok() ? *std::move(exposed) : Exposition();
+  };
+  const auto await = [&](const std::function<bool(const Exposition&)>& so) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    Exposition exposed = scrape();
+    while (!so(exposed) && std::chrono::steady_clock::now() < deadline) exposed = scrape();
+    EXPECT_TRUE(so(exposed));
+    return exposed;
+  };
+  const auto first = coordinator_.Await([](const auto& r) { return r.cluster() == "test"; });
+  EXPECT_EQ(first.identity().http_address(), daemon_->http_address());
+  WishGang(1, 2);
+  const Exposition trains = await([](const Exposition& exposed) {
+    return exposed.Value("nibble_job_next_step{job=\"run-1\"}") > 3 &&
+           exposed.SeriesOf("nibble_rank_memory_bytes") == 2;
+  });
+  EXPECT_THAT(trains.MissingOf(WorkerRows()), testing::IsEmpty());
+  EXPECT_GT(trains.Value("nibble_job_loss{job=\"run-1\"}"), 0);
+  EXPECT_EQ(trains.Value("nibble_job_ranks{job=\"run-1\",phase=\"running\"}"), 2);
+  EXPECT_EQ(trains.Value("nibble_job_planned_steps{job=\"run-1\"}"), 8);
+  EXPECT_GT(trains.Value("nibble_rank_log_bytes_total{job=\"run-1\",rank=\"0\"}"), 0);
+  EXPECT_EQ(trains.Value("nibble_worker_slots_used"), 2);
+  EXPECT_EQ(trains.Value("nibble_coordinator_connected"), 1);
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  await([](const Exposition& exposed) {
+    return exposed.SeriesOf("nibble_job_attempt") == 0 &&
+           exposed.SeriesOf("nibble_rank_memory_bytes") == 0;
+  });
+}
+
+TEST_F(DaemonTest, TheRealTrainerRunsStoresAndResumes) {
+  spec_ += "checkpoints: {every: 4, at_end: true}\n";
+  StartDaemon(RealTrainer());
+  WishGang(1, 2);
+  const v1::ConnectRequest report = coordinator_.Await([](const v1::ConnectRequest& r) {
+    return r.gangs_size() == 1 && r.gangs(0).phase() >= v1::RANK_PHASE_STOPPED;
+  });
+  ASSERT_EQ(report.gangs(0).phase(), v1::RANK_PHASE_SUCCEEDED) << report.gangs(0).detail();
+  // Two ranks, the checkpoints of steps 4 and 8.
+  ASSERT_EQ(report.shards_size(), 4) << report.ShortDebugString();
+  const v1::CheckpointRef resume = report.shards(0).ref();
+  EXPECT_EQ(resume.step(), 4);
+  WishGang(2, 2, &resume);
+  const v1::ConnectRequest resumed = coordinator_.Await([](const v1::ConnectRequest& r) {
+    return r.gangs_size() == 1 && r.gangs(0).attempt() == 2 &&
+           r.gangs(0).phase() >= v1::RANK_PHASE_STOPPED;
+  });
+  EXPECT_EQ(resumed.gangs(0).phase(), v1::RANK_PHASE_SUCCEEDED) << resumed.gangs(0).detail();
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,449 @@
+#include "worker/agent/gang.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
+#include "worker/agent/durable_file.h"
+#include "worker/agent/timeline_json.h"
+#include "worker/trainer/link/daemon_link.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kStoppedCode = 101;  // of nibble-trainer, before the last step
+constexpr size_t kMaxDetailBytes = 1900;
+constexpr size_t kMaxTailBytes = 1200;
+constexpr size_t kMaxJobIdBytes = 80;
+constexpr char kDumpSeconds[] = "30";
+
+// What a program has written may be anything; a message is UTF-8.
+std::string Printable(std::string text, size_t most) {
+  if (text.size() > most) text = text.substr(text.size() - most);
+  for (char& c : text) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\n') c = '?';
+  }
+  return text;
+}
+
+GangWish WishOf(v1::GangCommand command) {
+  switch (command) {
+    case v1::GANG_COMMAND_PAUSE:
+      return GangWish::kPause;
+    case v1::GANG_COMMAND_STOP:
+      return GangWish::kStop;
+    default:
+      return GangWish::kRun;
+  }
+}
+
+ControlWord::Command CommandOf(GangWish wish) {
+  switch (wish) {
+    case GangWish::kPause:
+      return ControlWord::Command::kPause;
+    case GangWish::kStop:
+      return ControlWord::Command::kStop;
+    case GangWish::kRun:
+      break;
+  }
+  return ControlWord::Command::kRun;
+}
+
+v1::RankPhase PhaseOf(RankState state) {
+  switch (state) {
+    case RankState::kPrepares:
+      return v1::RANK_PHASE_ASSIGNED;
+    case RankState::kRuns:
+      return v1::RANK_PHASE_RUNNING;
+    case RankState::kStands:
+      return v1::RANK_PHASE_PAUSED;
+    case RankState::kStopped:
+      return v1::RANK_PHASE_STOPPED;
+    case RankState::kSucceeded:
+      return v1::RANK_PHASE_SUCCEEDED;
+    case RankState::kFailed:
+      break;
+  }
+  return v1::RANK_PHASE_FAILED;
+}
+
+v1::StepSample SampleOf(const RankNews& news) {
+  v1::StepSample sample;
+  sample.set_step(news.step);
+  sample.set_tokens(news.tokens);
+  sample.set_loss(news.loss);
+  sample.set_gradient_norm(news.gradient_norm);
+  sample.set_learning_rate(news.learning_rate);
+  sample.set_tokens_per_second(news.tokens_per_second);
+  sample.set_step_seconds(news.step_seconds);
+  sample.set_revision(news.revision);
+  sample.set_updated(news.updated);
+  return sample;
+}
+
+// The debuggers that write the stacks of a live process, best first.
+std::vector<std::string> StackDumper(pid_t pid) {
+  const std::string number = absl::StrCat(pid);
+  if (access("/usr/bin/eu-stack", X_OK) == 0) {
+    return {"/usr/bin/timeout", kDumpSeconds, "/usr/bin/eu-stack", "-p", number};
+  }
+  if (access("/usr/bin/gdb", X_OK) == 0) {
+    return {"/usr/bin/timeout", kDumpSeconds, "/usr/bin/gdb",       "-p", number,
+            "-batch",           "-ex",        "thread apply all bt"};
+  }
+  // Without one, the kernel's view: in which call each thread waits.
+  return {"/bin/sh", "-c",
+          absl::StrCat("echo 'neither eu-stack nor gdb is installed; threads and what they wait "
+                       "in:'; for t in /proc/",
+                       number,
+                       "/task/*; do echo \"${t##*/} $(cat $t/comm) $(cat $t/wchan) $(cat "
+                       "$t/syscall)\"; done")};
+}
+
+}  // namespace
+
+absl::Status CheckJobId(const std::string& job) {
+  const bool good = !job.empty() && job.size() <= kMaxJobIdBytes && job[0] != '.' &&
+                    std::all_of(job.begin(), job.end(), [](char c) {
+                      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' ||
+                             c == '_' || c == '.';
+                    });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("job: '", job, "' is not 1 to ", kMaxJobIdBytes,
+                                                 " of [A-Za-z0-9._-] with no dot first"));
+}
+
+WantedGang WantedOf(const v1::DesiredGang& desired) {
+  const int64_t revision = desired.revisions().empty() ? 0 : desired.revisions().rbegin()->number();
+  return {.job = desired.job(),
+          .attempt = desired.attempt(),
+          .first_rank = desired.first_rank(),
+          .slots = {desired.slots().begin(), desired.slots().end()},
+          .order = {.wish = WishOf(desired.command()),
+                    .checkpoint_request = desired.checkpoint_request(),
+                    .timeline_revision = revision},
+          .stop_by_ms = desired.stop_by_unix_ms()};
+}
+
+Gang::Gang(const v1::DesiredGang& desired, const GangHome& home)
+    : home_(home),
+      desired_(desired),
+      job_(desired.job()),
+      attempt_(desired.attempt()),
+      slots_(desired.slots().begin(), desired.slots().end()),
+      first_step_(desired.has_resume() ? desired.resume().step() : 0) {
+  for (int i = 0; i < desired.slots_size(); ++i) {
+    ranks_.push_back({.rank = desired.first_rank() + i});
+  }
+}
+
+std::string Gang::ProcessName(const std::string& job, int64_t attempt, int32_t rank) {
+  return absl::StrCat(job, ".", attempt, ".", rank);
+}
+
+std::string Gang::LogPath(const std::string& jobs_directory, const std::string& job,
+                          int64_t attempt, int32_t rank) {
+  return absl::StrCat(jobs_directory, "/", job, "/attempt-", attempt, "/rank-", rank, ".log");
+}
+
+Gang::~Gang() {
+  if (abandoned_) return;
+  home_.meetings->Close(job_, attempt_);
+  home_.desk->CloseAttempt(job_, attempt_);
+  for (const Rank& rank : ranks_) {
+    if (rank.process.empty()) continue;
+    // What runs is the supervisor's to end; see the class.
+    (void)home_.supervisor->Forget(rank.process);
+    (void)home_.supervisor->Forget(rank.process + ".stacks");
+  }
+}
+
+std::unique_ptr<Gang> Gang::Launch(const v1::DesiredGang& desired, const GangHome& home) {
+  std::unique_ptr<Gang> gang(new Gang(desired, home));
+  const absl::Status begun = gang->Start(desired);
+  if (!begun.ok()) gang->FailToStart(begun);
+  return gang;
+}
+
+void Gang::FailToStart(const absl::Status& why) {
+  failed_to_start_ = true;
+  Fail(absl::StrCat("cannot start: ", std::string(why.message())));
+  for (Rank& rank : ranks_) {
+    if (!rank.process.empty()) (void)home_.supervisor->Kill(rank.process);
+  }
+}
+
+absl::Status Gang::Start(const v1::DesiredGang& desired) {
+  if (absl::Status status = CheckJobId(job_); !status.ok()) return status;
+  if (desired.slots().empty() || desired.first_rank() < 0 ||
+      desired.first_rank() + desired.slots_size() > desired.world()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slots: ", desired.slots_size(), " from rank ", desired.first_rank(),
+                     " on are not in a world of ", desired.world()));
+  }
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(desired.spec_yaml());
+  if (!spec.ok()) return spec.status();
+  NoteModel(*spec);
+  const std::string job_directory = absl::StrCat(home_.jobs_directory, "/", job_);
+  directory_ = absl::StrCat(job_directory, "/attempt-", attempt_);
+  std::error_code error;
+  std::filesystem::create_directories(directory_ + "/rendezvous", error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("making ", directory_, ": ", error.message()));
+  }
+  spec->output.directory = job_directory;
+  spec->resources.ranks = desired.world();
+  absl::Status status = WriteDurably(directory_ + "/spec.yaml", ToYaml(*spec));
+  // The trainer reads and writes under the name of its spec.
+  if (status.ok()) {
+    status = home_.desk->OpenJob(job_, job_directory, {.cluster = "", .job = spec->name});
+  }
+  if (!status.ok()) return status;
+  absl::StatusOr<std::string> checkpoint_host =
+      home_.desk->OpenAttempt(job_, attempt_, desired.first_rank(), desired.slots_size());
+  if (!checkpoint_host.ok()) return checkpoint_host.status();
+  checkpoint_host_ = *std::move(checkpoint_host);
+  // The number of a gang is short; its job's name may be longer than a socket's path.
+  static int64_t links = 0;
+  absl::StatusOr<std::unique_ptr<LinkHost>> link =
+      LinkHost::Start({.address = absl::StrCat(home_.run_directory, "/", ++links, ".link"),
+                       .attempt = attempt_,
+                       .first_rank = desired.first_rank(),
+                       .ranks = desired.slots_size(),
+                       .clock = home_.clock,
+                       .changed = home_.changed});
+  if (!link.ok()) return link.status();
+  link_ = *std::move(link);
+  Tell(desired);
+  if (ended_before_start_.has_value()) return absl::OkStatus();
+  const bool whole = desired.slots_size() == desired.world();
+  const std::string rendezvous = whole ? absl::StrCat("file:", directory_, "/rendezvous") : "";
+  if (whole && !desired.has_resume()) return StartRanks(rendezvous);
+  preparation_ = std::make_unique<GangPreparation>(desired, spec->name, rendezvous,
+                                                   GangPreparation::Means{
+                                                       .desk = home_.desk,
+                                                       .fetcher = home_.fetcher,
+                                                       .meetings = home_.meetings,
+                                                       .security = home_.security,
+                                                       .changed = home_.changed,
+                                                       .log = home_.log});
+  return absl::OkStatus();
+}
+
+void Gang::Advance(const v1::DesiredGang* desired) {
+  if (preparation_ == nullptr || !prepares()) return;
+  if (desired != nullptr) preparation_->Update(*desired);
+  const auto result = preparation_->result();
+  if (!result.has_value()) return;
+  absl::Status status = result->status();
+  if (status.ok()) status = StartRanks(**result);
+  if (!status.ok()) FailToStart(status);
+}
+
+absl::Status Gang::StartRanks(const std::string& rendezvous) {
+  started_ = true;
+  for (Rank& rank : ranks_) {
+    if (absl::Status status = StartRank(rank, rendezvous); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
+  const int32_t local_rank = rank.rank - desired_.first_rank();
+  ProcessSupervisor::Program program = {
+      .name = ProcessName(job_, attempt_, rank.rank),
+      .arguments = {home_.trainer, "--spec", directory_ + "/spec.yaml", "--rank",
+                    absl::StrCat(rank.rank), "--world", absl::StrCat(desired_.world()),
+                    "--local-rank", absl::StrCat(local_rank), "--bind", home_.host,
+                    "--rendezvous", rendezvous, "--attempt", absl::StrCat(attempt_),
+                    "--checkpoint-host", checkpoint_host_, "--quiet"},
+      .environment = {{kDaemonLinkVariable, link_->address()}},
+      .log_path = LogPath(home_.jobs_directory, job_, attempt_, rank.rank),
+      .log_limits = home_.logs};
+  if (desired_.has_resume()) {
+    program.arguments.insert(program.arguments.end(),
+                             {"--resume-step", absl::StrCat(desired_.resume().step())});
+  }
+  if (home_.cuda) {
+    program.environment["CUDA_VISIBLE_DEVICES"] = absl::StrCat(desired_.slots(local_rank));
+  }
+  absl::Status status = home_.supervisor->Start(program);
+  if (status.ok()) rank.process = program.name;
+  return status;
+}
+
+void Gang::Fail(const std::string& detail) {
+  if (detail_.empty()) detail_ = Printable(detail, kMaxDetailBytes);
+}
+
+void Gang::LookAtDump(Rank& rank) {
+  if (!rank.dumping || rank.dumped) return;
+  const auto ended = home_.supervisor->ExitOf(rank.process + ".stacks");
+  rank.dumped = !ended.ok() || ended->has_value();
+}
+
+PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
+                         const std::vector<HungRank>& hung) {
+  PresentRank present = {.rank = rank.rank, .killed = rank.killed};
+  if (rank.process.empty()) {
+    present.state = prepares() ? RankState::kPrepares
+                               : ended_before_start_.value_or(RankState::kFailed);
+    return present;
+  }
+  const auto exit = home_.supervisor->ExitOf(rank.process);
+  if (exit.ok() && exit->has_value()) {
+    const ProcessExit& end = **exit;
+    // A rank that is told to stop before it can listen is ended by the signal: nothing is lost.
+    const bool told = told_.has_value() && told_->wish == GangWish::kStop;
+    const bool stopped =
+        (end.signal == 0 && end.exit_code == kStoppedCode) || (told && end.signal == SIGTERM);
+    present.state = end.ok()  ? RankState::kSucceeded
+                    : stopped ? RankState::kStopped
+                              : RankState::kFailed;
+    if (present.state == RankState::kFailed) {
+      Fail(absl::StrCat("rank ", rank.rank, " ", Describe(end),
+                        "; last words: ", Printable(end.log_tail, kMaxTailBytes)));
+    }
+    return present;
+  }
+  const auto at = linked.find(rank.rank);
+  if (at != linked.end() && at->second.news.doing == RankNews::Doing::kStanding &&
+      told_.has_value() && told_->wish == GangWish::kPause) {
+    present.state = RankState::kStands;
+  }
+  for (const HungRank& one : hung) {
+    if (one.rank != rank.rank) continue;
+    present.hangs = true;
+    Fail(one.detail);
+  }
+  present.hangs |= rank.dumping;
+  LookAtDump(rank);
+  present.dumped = rank.dumped;
+  return present;
+}
+
+PresentGang Gang::Look() {
+  PresentGang present = {.job = job_, .attempt = attempt_, .slots = slots_, .told = told_};
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->Ranks();
+  if (const auto zero = linked.find(0); zero != linked.end()) {
+    for (const RankNews& sample : zero->second.samples) {
+      if (sample.revision > 0) revisions_.emplace(sample.revision, sample.revision_first_step);
+    }
+  }
+  const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
+  // The rank that holds up the others is to be the one that is named.
+  if (!hung.empty()) Fail(hung.front().detail);
+  for (Rank& rank : ranks_) present.ranks.push_back(LookAt(rank, linked, hung));
+  return present;
+}
+
+void Gang::Tell(const v1::DesiredGang& desired) {
+  const GangOrder order = WantedOf(desired).order;
+  ControlWord word = {.command = CommandOf(order.wish),
+                      .checkpoint_request = order.checkpoint_request,
+                      .timeline_revision = order.timeline_revision};
+  if (!desired.revisions().empty()) {
+    absl::StatusOr<std::string> timeline = TimelineJson(desired.revisions());
+    // The coordinator has checked it; ranks go on under the one they have.
+    if (timeline.ok()) {
+      word.timeline = *std::move(timeline);
+    } else {
+      word.timeline_revision = 0;
+    }
+  }
+  told_ = order;
+  if (prepares() && order.wish == GangWish::kStop) {  // nothing is lost
+    ended_before_start_ = RankState::kStopped;
+    if (preparation_ != nullptr) preparation_->Cancel();
+  }
+  if (link_ == nullptr) return;
+  link_->Ask(word);
+  if (order.wish != GangWish::kStop) return;
+  const std::map<int32_t, LinkHost::Rank> linked = link_->Ranks();
+  for (const Rank& rank : ranks_) {
+    const auto at = linked.find(rank.rank);
+    const bool hears = at != linked.end() && at->second.connected;
+    if (!hears && !rank.process.empty()) (void)home_.supervisor->Signal(rank.process, SIGTERM);
+  }
+}
+
+void Gang::DumpStacks(int32_t number, const std::string& reason) {
+  for (Rank& rank : ranks_) {
+    if (rank.rank != number || rank.dumping || rank.process.empty()) continue;
+    Fail(absl::StrCat("rank ", number, " ", reason));
+    rank.dumping = true;
+    const auto pid = home_.supervisor->PidOf(rank.process);
+    absl::Status started = pid.status();
+    if (pid.ok()) {
+      started = home_.supervisor->Start(
+          {.name = rank.process + ".stacks",
+           .arguments = StackDumper(*pid),
+           .log_path = absl::StrCat(home_.jobs_directory, "/", job_, "/attempt-", attempt_,
+                                    "/rank-", number, ".stacks"),
+           .log_limits = home_.logs});
+    }
+    // Without stacks the gang is to end no later.
+    if (!started.ok()) rank.dumped = true;
+  }
+}
+
+void Gang::Kill(int32_t number, const std::string& reason) {
+  if (prepares()) {
+    ended_before_start_ = RankState::kFailed;
+    if (preparation_ != nullptr) preparation_->Cancel();
+    Fail(absl::StrCat("killed before it started: ", reason));
+  }
+  for (Rank& rank : ranks_) {
+    if (rank.rank != number || rank.process.empty()) continue;
+    Fail(absl::StrCat("killed: ", reason));
+    rank.killed = true;
+    (void)home_.supervisor->Kill(rank.process);
+  }
+}
+
+v1::GangReport Gang::Report() {
+  const RankState state = StateOfGang(Look());
+  v1::GangReport report;
+  report.set_job(job_);
+  report.set_attempt(attempt_);
+  report.set_phase(PhaseOf(failed_to_start_ ? RankState::kFailed : state));
+  report.set_next_step(first_step_);
+  if (report.phase() == v1::RANK_PHASE_FAILED) report.set_detail(detail_);
+  if (report.phase() == v1::RANK_PHASE_ASSIGNED && preparation_ != nullptr) {
+    report.set_detail(Printable(preparation_->progress(), kMaxDetailBytes));
+  }
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->TakeRanks();
+  const int64_t now = home_.clock();
+  for (const auto& [number, rank] : linked) {
+    const RankNews& news = rank.news;
+    v1::RankHealth& health = *report.add_ranks();
+    health.set_rank(number);
+    health.set_next_step(news.next_step);
+    health.set_since_step_ms(std::max<int64_t>(0, now - rank.step_at_ms));
+    health.set_median_step_ms(rank.median_step_ms);
+    health.set_waiting_in(Printable(news.waiting_in, kMaxJobIdBytes));
+    health.set_memory_bytes(news.memory_bytes);
+    if (number != 0) continue;
+    report.set_next_step(std::max(first_step_, news.next_step));
+    report.set_checkpoint_request(news.checkpoint_request);
+    for (const RankNews& sample : rank.samples) *report.add_samples() = SampleOf(sample);
+  }
+  for (const auto& [revision, step] : revisions_) {
+    v1::RevisionStart& start = *report.add_revisions();
+    start.set_revision(revision);
+    start.set_first_step(step);
+  }
+  return report;
+}
+
+}  // namespace nibble

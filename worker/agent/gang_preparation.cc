@@ -1,0 +1,153 @@
+#include "worker/agent/gang_preparation.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/agent/backoff.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kTellBytes = int64_t{16} << 20;
+
+}  // namespace
+
+GangPreparation::GangPreparation(v1::DesiredGang gang, std::string store_job,
+                                 std::string rendezvous, Means means)
+    : gang_(std::move(gang)),
+      store_job_(std::move(store_job)),
+      rendezvous_(std::move(rendezvous)),
+      means_(std::move(means)),
+      here_(gang_.resume()) {
+  if (gang_.has_resume()) {
+    Update(gang_);
+    here_.set_job(gang_.job());
+    lease_ = means_.desk->Keep(here_);
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+GangPreparation::~GangPreparation() {
+  cancellation_.Cancel();
+  thread_.join();
+}
+
+void GangPreparation::Update(const v1::DesiredGang& gang) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const v1::DesiredReplica& shard : gang.resume_shards()) shards_[shard.rank()] = shard;
+}
+
+std::optional<absl::StatusOr<std::string>> GangPreparation::result() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return result_;
+}
+
+std::string GangPreparation::progress() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return progress_;
+}
+
+void GangPreparation::Tell(const std::string& progress) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  progress_ = progress;
+}
+
+void GangPreparation::Run() {
+  absl::StatusOr<std::string> result = rendezvous_;
+  if (gang_.has_resume()) {
+    if (absl::Status brought = BringCheckpoint(); !brought.ok()) result = brought;
+  }
+  if (result.ok() && rendezvous_.empty()) {
+    Tell("waits for the other workers of its gang");
+    result = gang_.first_rank() == 0
+                 ? means_.meetings->Open(gang_.job(), gang_.attempt())
+                 : AskForMeeting(gang_, means_.security, cancellation_);
+    if (result.ok()) {
+      const absl::Status met = AwaitMembers(*result, gang_, cancellation_);
+      if (!met.ok()) result = met;
+    }
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    result_ = std::move(result);
+  }
+  if (means_.changed) means_.changed();
+}
+
+absl::Status GangPreparation::CheckHeld() {
+  for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
+    if (cancellation_.cancelled()) return absl::CancelledError("called off");
+    const absl::StatusOr<uint32_t> crc = means_.desk->CrcOf(here_, shard.rank());
+    if (!crc.ok()) continue;
+    Tell(absl::StrCat("checks its copy of the shard of rank ", shard.rank()));
+    absl::Status good;
+    if (*crc != shard.manifest_crc32c()) {
+      good = absl::DataLossError("it is not the one that the coordinator knows");
+    } else {
+      const auto reader = means_.desk->OpenShard(here_, shard.rank());
+      int64_t chunks = 0;
+      good = reader.ok() ? (*reader)->Verify(chunks) : reader.status();
+    }
+    if (good.ok()) continue;
+    if (means_.log) {
+      means_.log(absl::StrCat("the copy of the shard of rank ", shard.rank(), " of ", here_.job(),
+                              ", step ", here_.step(), ", that is here is damaged and given up: ",
+                              std::string(good.message())));
+    }
+    absl::Status removed = means_.desk->RemoveDamaged(here_, shard.rank());
+    if (!removed.ok()) return removed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GangPreparation::BringShard(int32_t rank) {
+  const ShardFetcher::Target target = {.job = gang_.job(),
+                                       .input = gang_.resume().job() != gang_.job(),
+                                       .store_job = store_job_};
+  Backoff backoff({.first = std::chrono::milliseconds(200),
+                   .most = std::chrono::milliseconds(5000),
+                   .seed = static_cast<uint64_t>(rank)});
+  while (true) {
+    v1::DesiredReplica shard;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      shard = shards_.at(rank);
+    }
+    int64_t come = 0;
+    int64_t told = 0;
+    const auto tell = [&] {
+      Tell(absl::StrCat("fetches the shard of rank ", shard.rank(), ", one of ",
+                        gang_.resume_shards_size(), ": ", come, " bytes so far"));
+    };
+    tell();
+    const absl::Status status =
+        means_.fetcher->Fetch(shard, target, cancellation_, [&](int64_t bytes) {
+          come += bytes;
+          if (come - told < kTellBytes) return;
+          told = come;
+          tell();
+        });
+    // A disk that is full, or bytes that are nowhere right, get no better by themselves.
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) &&
+        !absl::IsFailedPrecondition(status)) {
+      return status;
+    }
+    Tell(absl::StrCat("cannot fetch yet: ", std::string(status.message())));
+    if (means_.log) means_.log(absl::StrCat(gang_.job(), ": ", progress()));
+    if (!cancellation_.Sleep(backoff.Next())) return absl::CancelledError("called off");
+  }
+}
+
+absl::Status GangPreparation::BringCheckpoint() {
+  // Whoever says what to resume from has taken it.
+  means_.desk->Accept(here_);
+  if (absl::Status status = CheckHeld(); !status.ok()) return status;
+  for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
+    if (means_.desk->CrcOf(here_, shard.rank()).ok()) continue;
+    if (absl::Status status = BringShard(shard.rank()); !status.ok()) return status;
+  }
+  return means_.desk->MakeLoadable(here_);
+}
+
+}  // namespace nibble

@@ -1,0 +1,236 @@
+#include "worker/agent/process_supervisor.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/agent/process_record.h"
+
+namespace nibble {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr milliseconds kLong = std::chrono::minutes(5);
+
+class ProcessSupervisorTest : public testing::Test {
+ protected:
+  ProcessSupervisorTest() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+    supervisor_ = std::make_unique<ProcessSupervisor>(
+        ProcessSupervisor::Options{.record_directory = directory_,
+                                   .oom_kills = [this] { return oom_kills_.load(); },
+                                   .ended =
+                                       [this](const std::string& name) {
+                                         {
+                                           const std::lock_guard<std::mutex> lock(mutex_);
+                                           ended_.insert(name);
+                                         }
+                                         changed_.notify_all();
+                                       }});
+  }
+  ~ProcessSupervisorTest() override {
+    supervisor_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  absl::Status Start(const std::string& name, const std::string& script) {
+    return supervisor_->Start({.name = name,
+                               .arguments = {"/bin/sh", "-c", script},
+                               .environment = {{"WORD", "a word"}},
+                               .log_path = LogPath(name)});
+  }
+  std::string LogPath(const std::string& name) {
+    return absl::StrCat(directory_, "/", name, ".log");
+  }
+  ProcessExit AwaitEnd(const std::string& name) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return ended_.contains(name); }));
+    lock.unlock();
+    const auto exit = supervisor_->ExitOf(name);
+    EXPECT_TRUE(exit.ok() && exit->has_value()) << name;
+    return exit.ok() && exit->has_value() ? **exit : ProcessExit();
+  }
+  // Until the program has written a line: what came before it is done.
+  void AwaitWords(const std::string& name) {
+    const auto log = supervisor_->LogOf(name);
+    ASSERT_NE(log, nullptr);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (log->end() == 0 && std::chrono::steady_clock::now() < until) usleep(1000);
+    ASSERT_GT(log->end(), 0);
+  }
+
+  std::string directory_ = testing::TempDir() + "/supervisor-XXXXXX";
+  std::atomic<int64_t> oom_kills_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> ended_;
+  std::unique_ptr<ProcessSupervisor> supervisor_;
+};
+
+TEST_F(ProcessSupervisorTest, AnEndIsToldWithItsCodeAndLastWords) {
+  ASSERT_TRUE(Start("r", "echo out $WORD; echo err >&2; exit 3").ok());
+  const ProcessExit exit = AwaitEnd("r");
+  EXPECT_EQ(exit.exit_code, 3);
+  EXPECT_FALSE(exit.ok());
+  EXPECT_FALSE(exit.terminated);
+  EXPECT_EQ(exit.log_tail, "out a word\nerr\n");
+  EXPECT_EQ(Describe(exit), "ended with exit code 3");
+}
+
+TEST_F(ProcessSupervisorTest, ASignalIsToldByItsName) {
+  ASSERT_TRUE(Start("r", "kill -SEGV $$").ok());
+  EXPECT_THAT(Describe(AwaitEnd("r")), HasSubstr("killed by signal 11 (Segmentation fault)"));
+}
+
+TEST_F(ProcessSupervisorTest, WhatTheKernelKillsForWantOfMemoryIsSaidToBe) {
+  ASSERT_TRUE(Start("r", "echo up; read line < /dev/zero; exit 1").ok());
+  AwaitWords("r");
+  oom_kills_ = 1;
+  ASSERT_TRUE(supervisor_->Signal("r", SIGKILL).ok());
+  const ProcessExit exit = AwaitEnd("r");
+  EXPECT_TRUE(exit.out_of_memory);
+  EXPECT_FALSE(exit.killed);
+  EXPECT_THAT(Describe(exit), HasSubstr("out of memory"));
+}
+
+TEST_F(ProcessSupervisorTest, WithinTheGraceAProgramEndsByItself) {
+  ASSERT_TRUE(Start("r", "trap 'exit 101' TERM; echo up; while :; do sleep 0.01; done").ok());
+  AwaitWords("r");
+  ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
+  const ProcessExit exit = AwaitEnd("r");
+  EXPECT_EQ(exit.exit_code, 101);
+  EXPECT_TRUE(exit.terminated);
+  EXPECT_FALSE(exit.killed);
+}
+
+TEST_F(ProcessSupervisorTest, AfterTheGraceAProgramIsKilled) {
+  ASSERT_TRUE(Start("r", "trap '' TERM; echo up; while :; do sleep 0.01; done").ok());
+  AwaitWords("r");
+  ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
+  ASSERT_TRUE(supervisor_->Terminate("r", milliseconds(1)).ok());
+  const ProcessExit exit = AwaitEnd("r");
+  EXPECT_EQ(exit.signal, SIGKILL);
+  EXPECT_TRUE(exit.killed);
+}
+
+TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramGoWithIt) {
+  ASSERT_TRUE(Start("r", "sleep 600 & echo $!; exit 0").ok());
+  const ProcessExit exit = AwaitEnd("r");
+  const pid_t child = static_cast<pid_t>(std::stoi(exit.log_tail));
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  // Whoever adopts it may leave it unreaped for a while: state Z is gone enough.
+  auto runs = [child] {
+    std::string state = "Z";
+    FILE* file = fopen(absl::StrCat("/proc/", child, "/stat").c_str(), "r");
+    if (file == nullptr) return false;
+    char letter = 'Z';
+    if (fscanf(file, "%*d (%*[^)]) %c", &letter) != 1) letter = 'Z';
+    fclose(file);
+    return letter != 'Z';
+  };
+  while (runs() && std::chrono::steady_clock::now() < until) usleep(1000);
+  EXPECT_FALSE(runs());
+}
+
+TEST_F(ProcessSupervisorTest, AProgramThatIsNotThereIsAnErrorAndLeavesNothing) {
+  const absl::Status status = supervisor_->Start(
+      {.name = "r", .arguments = {"/no/such/program"}, .log_path = LogPath("r")});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/program"));
+  EXPECT_TRUE(supervisor_->Names().empty());
+  EXPECT_TRUE(KillLeftovers(directory_, kLong)->empty());
+}
+
+TEST_F(ProcessSupervisorTest, ANameIsFreeAgainOnceItIsForgotten) {
+  ASSERT_TRUE(Start("r", "exit 0").ok());
+  AwaitEnd("r");
+  EXPECT_EQ(Start("r", "exit 0").code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(supervisor_->Forget("r").ok());
+  EXPECT_TRUE(Start("r", "exit 0").ok());
+}
+
+TEST_F(ProcessSupervisorTest, NoProcessOutlivesTheSupervisor) {
+  ASSERT_TRUE(Start("r", "trap '' TERM; echo up; while :; do sleep 0.01; done").ok());
+  AwaitWords("r");
+  const pid_t pid = *supervisor_->PidOf("r");
+  supervisor_.reset();
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST_F(ProcessSupervisorTest, NoProcessOutlivesADaemonThatIsKilled) {
+  int words[2];
+  ASSERT_EQ(pipe(words), 0);
+  const pid_t daemon = fork();
+  if (daemon == 0) {
+    ProcessSupervisor supervisor({.record_directory = directory_});
+    const absl::Status started = supervisor.Start(
+        {.name = "orphan", .arguments = {"/bin/sleep", "600"}, .log_path = LogPath("orphan")});
+    const pid_t pid = started.ok() ? *supervisor.PidOf("orphan") : 0;
+    (void)!write(words[1], &pid, sizeof pid);
+    pause();
+  }
+  pid_t rank = 0;
+  ASSERT_EQ(read(words[0], &rank, sizeof rank), static_cast<ssize_t>(sizeof rank));
+  ASSERT_GT(rank, 0);
+  (void)kill(daemon, SIGKILL);
+  (void)waitpid(daemon, nullptr, 0);
+  // What the record says is either gone by the kernel's hand or goes now.
+  const auto leftovers = KillLeftovers(directory_, std::chrono::seconds(30));
+  ASSERT_TRUE(leftovers.ok()) << leftovers.status();
+  ASSERT_EQ(leftovers->size(), 1u);
+  EXPECT_EQ((*leftovers)[0].name, "orphan");
+  EXPECT_EQ((*leftovers)[0].identity.pid, rank);
+  const auto still = IdentifyProcess(rank);
+  if (still.ok()) {
+    int status;
+    (void)waitpid(rank, &status, WNOHANG);
+  }
+  EXPECT_TRUE(KillLeftovers(directory_, kLong)->empty());
+  close(words[0]);
+  close(words[1]);
+}
+
+TEST_F(ProcessSupervisorTest, ALeftoverIsKilledAndAStrangerWithItsPidIsNot) {
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)setpgid(0, 0);
+    pause();
+    _exit(0);
+  }
+  (void)setpgid(child, child);
+  ProcessIdentity identity = *IdentifyProcess(child);
+  ProcessIdentity stranger = identity;
+  stranger.start_ticks -= 1;
+  ASSERT_TRUE(WriteProcessRecord(directory_, "stranger", stranger).ok());
+  auto leftovers = KillLeftovers(directory_, kLong);
+  ASSERT_TRUE(leftovers.ok()) << leftovers.status();
+  ASSERT_EQ(leftovers->size(), 1u);
+  EXPECT_FALSE((*leftovers)[0].killed);
+  EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0);  // it lives
+
+  ASSERT_TRUE(WriteProcessRecord(directory_, "leftover", identity).ok());
+  leftovers = KillLeftovers(directory_, std::chrono::seconds(30));
+  ASSERT_TRUE(leftovers.ok()) << leftovers.status();
+  EXPECT_TRUE((*leftovers)[0].killed);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,183 @@
+#include "worker/agent/rank_log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+int OpenNew(const std::string& path) {
+  return open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+}
+
+absl::Status DiskError(const char* doing, const std::string& path, int error) {
+  return absl::UnavailableError(
+      absl::StrCat("log: ", doing, " ", path, ": ", std::strerror(error)));
+}
+
+absl::Status ReadAt(int file, int64_t at, std::string& out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got =
+        pread(file, out.data() + done, out.size() - done, at + static_cast<int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::UnavailableError(absl::StrCat("log: ", std::strerror(errno)));
+    if (got == 0) return absl::DataLossError("log: shorter than what was written to it");
+    done += static_cast<size_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankLog>> RankLog::Create(const std::string& path,
+                                                         const Limits& limits) {
+  if (limits.file_bytes < 1 || limits.tail_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("limits: file_bytes ", limits.file_bytes,
+                                                   " is below 1 or tail_bytes ", limits.tail_bytes,
+                                                   " below 0"));
+  }
+  (void)unlink((path + ".1").c_str());
+  (void)unlink((path + ".begin").c_str());
+  const int file = OpenNew(path);
+  if (file < 0) return DiskError("making", path, errno);
+  return std::unique_ptr<RankLog>(new RankLog(path, limits, file));
+}
+
+absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
+    return DiskError("opening", path, errno);
+  }
+  std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, file));
+  struct stat newest = {};
+  if (fstat(file, &newest) != 0) return DiskError("reading", path, errno);
+  struct stat before = {};
+  if (stat((path + ".1").c_str(), &before) == 0) {
+    std::ifstream offset(path + ".begin");
+    if (!(offset >> log->before_begin_)) log->before_begin_ = 0;
+    log->begin_ = log->before_begin_ + before.st_size;
+  }
+  log->end_ = log->begin_ + newest.st_size;
+  log->ended_ = true;
+  return log;
+}
+
+RankLog::~RankLog() {
+  if (file_ >= 0) close(file_);
+}
+
+absl::Status RankLog::Turn() {
+  if (rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
+    return DiskError("turning", path_, errno);
+  }
+  close(file_);
+  file_ = OpenNew(path_);
+  before_begin_ = begin_;
+  begin_ = end_;
+  // Lost in a crash, or on a full disk, a reader later takes what is there for all.
+  std::ofstream(path_ + ".begin", std::ios::trunc) << before_begin_ << "\n";
+  return file_ < 0 ? DiskError("making", path_, errno) : absl::OkStatus();
+}
+
+absl::Status RankLog::Write(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    if (end_ - begin_ >= limits_.file_bytes) {
+      if (absl::Status turned = Turn(); !turned.ok()) return turned;
+    }
+    const auto room = static_cast<size_t>(limits_.file_bytes - (end_ - begin_));
+    const ssize_t written =
+        pwrite(file_, bytes.data(), std::min(room, bytes.size()), end_ - begin_);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return DiskError("writing", path_, errno);
+    end_ += written;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+void RankLog::Append(absl::string_view bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  tail_.append(bytes.data(), bytes.size());
+  const auto most = static_cast<size_t>(limits_.tail_bytes);
+  if (tail_.size() > most) tail_.erase(0, tail_.size() - most);
+  if (status_.ok()) status_ = Write(bytes);
+  grown_.notify_all();
+}
+
+void RankLog::End() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ended_ = true;
+  grown_.notify_all();
+}
+
+bool RankLog::ended() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ended_;
+}
+
+int64_t RankLog::begin() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return before_begin_;
+}
+
+bool RankLog::AwaitBeyond(int64_t offset, std::chrono::milliseconds patience) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return grown_.wait_for(lock, patience, [&] { return ended_ || end_ > offset; });
+}
+
+std::string RankLog::Tail() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Where nothing was cut off, the first line is whole.
+  if (static_cast<int64_t>(tail_.size()) < limits_.tail_bytes) return tail_;
+  const size_t line = tail_.find('\n');
+  return line == std::string::npos || line + 1 == tail_.size() ? tail_ : tail_.substr(line + 1);
+}
+
+int64_t RankLog::end() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return end_;
+}
+
+absl::Status RankLog::status() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
+}
+
+absl::StatusOr<RankLog::Piece> RankLog::Read(int64_t offset, int64_t most) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (offset < 0 || offset > end_ || most < 0) {
+    return absl::OutOfRangeError(absl::StrCat("offset: ", offset, " is not in [0, ", end_,
+                                              "], or most: ", most, " is below 0"));
+  }
+  Piece piece = {.offset = std::max(offset, before_begin_)};
+  const bool older = piece.offset < begin_;
+  const int64_t begin = older ? before_begin_ : begin_;
+  const int64_t end = older ? begin_ : end_;
+  piece.bytes.resize(static_cast<size_t>(std::min(most, end - piece.offset)));
+  if (!older) {
+    absl::Status read = ReadAt(file_, piece.offset - begin, piece.bytes);
+    if (!read.ok()) return read;
+    return piece;
+  }
+  const std::string path = path_ + ".1";
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return DiskError("opening", path, errno);
+  absl::Status read = ReadAt(file, piece.offset - begin, piece.bytes);
+  close(file);
+  if (!read.ok()) return read;
+  return piece;
+}
+
+}  // namespace nibble

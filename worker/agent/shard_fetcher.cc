@@ -1,0 +1,329 @@
+#include "worker/agent/shard_fetcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "common/crc32c.h"
+#include "worker/agent/peer_server.h"
+#include "worker/agent/shard_report.h"
+#include "worker/checkpoint/manifest_codec.h"
+#include "worker/checkpoint/tensor_slice.h"
+
+namespace nibble {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kDescribeTime(20);
+// A transfer that is slower counts as one that has failed.
+constexpr int64_t kLeastBytesPerSecond = int64_t{1} << 20;
+constexpr std::chrono::seconds kReadTime(60);
+constexpr int kMaxDescriptionBytes = 1 << 30;  // of one shard's manifest
+constexpr milliseconds kLook(100);
+
+absl::Span<const std::byte> BytesOf(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+v1::ShardRef RefOf(const v1::DesiredReplica& shard) {
+  v1::ShardRef ref;
+  *ref.mutable_checkpoint() = shard.ref();
+  ref.set_rank(shard.rank());
+  return ref;
+}
+
+std::string NameOf(const v1::DesiredReplica& shard) {
+  return absl::StrCat("shard of rank ", shard.rank(), " of ", shard.ref().job(), ", step ",
+                      shard.ref().step(), ", attempt ", shard.ref().attempt());
+}
+
+absl::Status CalledOff() { return absl::CancelledError("called off"); }
+
+// This side, and not the source, is in the way: another source would not help.
+bool IsOurs(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsCancelled(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsInternal(status);
+}
+
+// The call belongs to the cancellation while this lives.
+class Attached {
+ public:
+  Attached(Cancellation& cancellation, grpc::ClientContext& context) : cancellation_(cancellation) {
+    cancellation_.Attach(&context);
+  }
+  ~Attached() { cancellation_.Attach(nullptr); }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
+
+ private:
+  Cancellation& cancellation_;
+};
+
+// Hands the bytes of a shard to a writer, slice after slice.
+class CopyFeed {
+ public:
+  CopyFeed(ShardWriter& writer, const ShardManifest& manifest)
+      : writer_(writer), manifest_(manifest) {}
+
+  absl::Status Take(absl::Span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      if (absl::Status status = NextSlice(); !status.ok()) return status;
+      if (left_ == 0) return absl::DataLossError("more bytes came than the shard has");
+      const auto count = std::min(bytes.size(), static_cast<size_t>(left_));
+      if (absl::Status status = writer_.Append(bytes.first(count)); !status.ok()) return status;
+      left_ -= static_cast<int64_t>(count);
+      bytes.remove_prefix(count);
+    }
+    return absl::OkStatus();
+  }
+  // Begins the slices that follow and have no bytes, too.
+  absl::Status NextSlice() {
+    while (left_ == 0 && next_ < manifest_.slices.size()) {
+      const TensorSlice& slice = manifest_.slices[next_++].slice;
+      if (absl::Status status = writer_.BeginSlice(slice); !status.ok()) return status;
+      left_ = SliceBytes(slice);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  ShardWriter& writer_;
+  const ShardManifest& manifest_;
+  size_t next_ = 0;
+  int64_t left_ = 0;  // of the slice
+};
+
+}  // namespace
+
+void Cancellation::Cancel() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  changed_.notify_all();
+}
+
+bool Cancellation::cancelled() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return cancelled_;
+}
+
+bool Cancellation::Sleep(std::chrono::milliseconds time) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return !changed_.wait_for(lock, time, [this] { return cancelled_; });
+}
+
+void Cancellation::Attach(grpc::ClientContext* call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  call_ = call;
+  if (call_ != nullptr && cancelled_) call_->TryCancel();
+}
+
+// The turn of one transfer at a source.
+class ShardFetcher::SourceTurn {
+ public:
+  // Waits for it; taken() is false where the work was called off before.
+  SourceTurn(ShardFetcher& fetcher, const std::string& source, const Cancellation& cancellation)
+      : fetcher_(fetcher), source_(source) {
+    std::unique_lock<std::mutex> lock(fetcher.mutex_);
+    while (fetcher.busy_.contains(source) && !cancellation.cancelled()) {
+      fetcher.free_.wait_for(lock, kLook);
+    }
+    taken_ = !cancellation.cancelled() && fetcher.busy_.insert(source).second;
+  }
+  ~SourceTurn() {
+    if (!taken_) return;
+    {
+      const std::lock_guard<std::mutex> lock(fetcher_.mutex_);
+      fetcher_.busy_.erase(source_);
+    }
+    fetcher_.free_.notify_all();
+  }
+  SourceTurn(const SourceTurn&) = delete;
+  SourceTurn& operator=(const SourceTurn&) = delete;
+  bool taken() const { return taken_; }
+
+ private:
+  ShardFetcher& fetcher_;
+  const std::string source_;
+  bool taken_ = false;
+};
+
+struct ShardFetcher::Described {
+  ShardManifest manifest;
+  CheckpointHeader header;
+};
+
+ShardFetcher::ShardFetcher(Options options) : options_(std::move(options)) {}
+
+absl::Status ShardFetcher::TrySources(
+    const v1::DesiredReplica& shard, Cancellation& cancellation, std::vector<std::string>& notes,
+    absl::FunctionRef<absl::Status(v1::ShardStore::Stub& stub)> attempt) {
+  bool damaged = false;
+  bool silent = false;
+  std::vector<std::string> reasons;
+  for (const std::string& source : shard.sources()) {
+    const SourceTurn turn(*this, source, cancellation);
+    if (!turn.taken()) return CalledOff();
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxDescriptionBytes);
+    const std::unique_ptr<v1::ShardStore::Stub> stub = v1::ShardStore::NewStub(
+        grpc::CreateCustomChannel(source, ChannelCredentialsOf(options_.security), arguments));
+    const absl::Status status = attempt(*stub);
+    if (status.ok()) {
+      notes.insert(notes.end(), reasons.begin(), reasons.end());
+      return status;
+    }
+    if (cancellation.cancelled()) return CalledOff();
+    if (IsOurs(status)) return status;
+    damaged |= absl::IsDataLoss(status);
+    silent |= !absl::IsDataLoss(status) && !absl::IsNotFound(status);
+    reasons.push_back(absl::StrCat(source, ": ", std::string(status.message())));
+    if (absl::IsDataLoss(status) && options_.log) {
+      options_.log(absl::StrCat(NameOf(shard), " is damaged at ", reasons.back()));
+    }
+  }
+  const std::string text =
+      absl::StrCat(NameOf(shard), ": ",
+                   reasons.empty() ? std::string("no worker that is present has it")
+                                   : absl::StrJoin(reasons, "; "));
+  return damaged && !silent ? absl::DataLossError(text) : absl::UnavailableError(text);
+}
+
+absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(v1::ShardStore::Stub& stub,
+                                                               const v1::DesiredReplica& shard,
+                                                               Cancellation& cancellation) {
+  v1::DescribeShardRequest request;
+  *request.mutable_shard() = RefOf(shard);
+  v1::DescribeShardResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDescribeTime);
+  {
+    const Attached attached(cancellation, context);
+    const grpc::Status status = stub.DescribeShard(&context, request, &response);
+    if (!status.ok()) return FromGrpc(status);
+  }
+  const uint32_t crc = Crc32c(BytesOf(response.manifest()));
+  if (crc != shard.manifest_crc32c()) {
+    return absl::DataLossError(absl::StrCat("manifest: its checksum is 0x", absl::Hex(crc),
+                                            ", the coordinator knows 0x",
+                                            absl::Hex(shard.manifest_crc32c())));
+  }
+  if (Crc32c(BytesOf(response.header())) != response.header_crc32c()) {
+    return absl::DataLossError("header: does not have its checksum");
+  }
+  Described described;
+  absl::StatusOr<ShardManifest> manifest = ShardManifestFrom(response.manifest());
+  if (!manifest.ok()) return manifest.status();
+  described.manifest = *std::move(manifest);
+  absl::StatusOr<CheckpointHeader> header = DecodeHeader(response.header());
+  if (!header.ok()) return header.status();
+  described.header = *std::move(header);
+  if (described.manifest.step != shard.ref().step() ||
+      described.manifest.attempt != shard.ref().attempt() ||
+      described.manifest.rank != shard.rank()) {
+    return absl::DataLossError("manifest: is of another shard");
+  }
+  return described;
+}
+
+absl::Status ShardFetcher::Read(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
+                                int64_t bytes, Cancellation& cancellation, TakeBytes take) {
+  v1::ReadShardRequest request;
+  *request.mutable_shard() = RefOf(shard);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kReadTime +
+                       std::chrono::seconds(bytes / kLeastBytesPerSecond));
+  const Attached attached(cancellation, context);
+  const auto reader = stub.ReadShard(&context, request);
+  v1::ReadShardResponse piece;
+  int64_t at = 0;
+  absl::Status taken;
+  while (taken.ok() && reader->Read(&piece)) {
+    if (piece.offset_bytes() != at || Crc32c(BytesOf(piece.data())) != piece.crc32c()) {
+      taken = absl::DataLossError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
+                                               at, " bytes, is not as it was sent"));
+      break;
+    }
+    at += static_cast<int64_t>(piece.data().size());
+    taken = take(piece.data());
+  }
+  if (!taken.ok()) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!taken.ok()) return taken;
+  if (!status.ok()) return FromGrpc(status);
+  if (at == bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(at, " bytes came, ", bytes, " are in the manifest"));
+}
+
+absl::Status ShardFetcher::Copy(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
+                                const Target& target, Cancellation& cancellation,
+                                absl::FunctionRef<void(int64_t bytes)> progress) {
+  absl::StatusOr<Described> described = Describe(stub, shard, cancellation);
+  if (!described.ok()) return described.status();
+  CheckpointHeader header = described->header;
+  if (!target.store_job.empty()) header.identity.job = target.store_job;
+  if (absl::Status opened = options_.open_job(target.job, header.identity); !opened.ok()) {
+    return opened;
+  }
+  absl::StatusOr<std::unique_ptr<ShardWriter>> writer =
+      options_.desk->BeginCopy(target.job, described->manifest);
+  if (!writer.ok()) return writer.status();
+  CopyFeed feed(**writer, described->manifest);
+  absl::Status status = Read(stub, shard, described->manifest.bytes(), cancellation,
+                             [&](const std::string& bytes) -> absl::Status {
+                               progress(static_cast<int64_t>(bytes.size()));
+                               return feed.Take(BytesOf(bytes));
+                             });
+  if (status.ok()) status = feed.NextSlice();
+  if (!status.ok()) return status;
+  const absl::StatusOr<ShardManifest> sealed = (*writer)->Seal();
+  if (!sealed.ok()) return sealed.status();
+  return options_.desk->TakeCopy(target.job, header, *sealed, target.input);
+}
+
+absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, const Target& target,
+                                 Cancellation& cancellation,
+                                 absl::FunctionRef<void(int64_t bytes)> progress) {
+  v1::CheckpointRef here = shard.ref();
+  here.set_job(target.job);
+  const auto is_here = [&] {
+    const absl::StatusOr<uint32_t> crc = options_.desk->CrcOf(here, shard.rank());
+    return crc.ok() && *crc == shard.manifest_crc32c();
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  int64_t came = 0;
+  const auto count = [&](int64_t bytes) {
+    came += bytes;
+    progress(bytes);
+  };
+  std::vector<std::string> notes;
+  const absl::Status status =
+      TrySources(shard, cancellation, notes, [&](v1::ShardStore::Stub& stub) -> absl::Status {
+        if (is_here()) return absl::OkStatus();  // somebody else has brought it meanwhile
+        return Copy(stub, shard, target, cancellation, count);
+      });
+  if (options_.fetched) {
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    options_.fetched(took.count(), came, status);
+  }
+  return status;
+}
+
+absl::Status ShardFetcher::Verify(const v1::DesiredReplica& shard, Cancellation& cancellation,
+                                  std::vector<std::string>& notes) {
+  return TrySources(shard, cancellation, notes, [&](v1::ShardStore::Stub& stub) -> absl::Status {
+    const absl::StatusOr<Described> described = Describe(stub, shard, cancellation);
+    if (!described.ok()) return described.status();
+    return Read(stub, shard, described->manifest.bytes(), cancellation,
+                [](const std::string&) { return absl::OkStatus(); });
+  });
+}
+
+}  // namespace nibble

@@ -1,0 +1,226 @@
+// Two workers' desks, one of which has a checkpoint.
+#include "worker/agent/shard_fetcher.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/agent/peer_server.h"
+#include "worker/agent/replica_keeper.h"
+#include "worker/agent/shard_report.h"
+#include "worker/agent/shard_service.h"
+#include "worker/checkpoint/store_testing.h"
+
+namespace nibble {
+namespace {
+
+using checkpoint_testing::LoadsExactly;
+using checkpoint_testing::RandomState;
+using checkpoint_testing::State;
+using checkpoint_testing::TempDirectory;
+using checkpoint_testing::TestIdentity;
+using testing::HasSubstr;
+
+constexpr char kJob[] = "gpt-1";
+constexpr int32_t kWorld = 2;
+constexpr std::chrono::seconds kPatience(60);
+
+// A worker as other workers see it.
+struct Holder {
+  explicit Holder(const State& state) {
+    std::filesystem::create_directories(directory.path() + "/checkpoints");
+    {
+      auto store = CheckpointStore::Open(directory.path() + "/checkpoints",
+                                         {.identity = TestIdentity()});
+      EXPECT_TRUE(store.ok()) << store.status();
+      EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, kWorld, state).ok());
+    }
+    EXPECT_TRUE(desk.OpenJob(kJob, directory.path(), TestIdentity()).ok());
+    std::vector<std::unique_ptr<grpc::Service>> services;
+    services.push_back(MakeShardService(desk));
+    auto started = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+    EXPECT_TRUE(started.ok()) << started.status();
+    server = *std::move(started);
+  }
+  void Damage(int32_t rank) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path())) {
+      if (entry.path().extension() != ".sst" ||
+          entry.path().string().find("shard-0000" + std::to_string(rank)) == std::string::npos) {
+        continue;
+      }
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
+      file.write("damage", 6);
+    }
+  }
+
+  TempDirectory directory;
+  CheckpointDesk desk{{.clock = [] { return 0.0; }}};
+  std::unique_ptr<PeerServer> server;
+};
+
+class ShardFetcherTest : public testing::Test {
+ protected:
+  ShardFetcherTest()
+      : desk_({.clock = [] { return 0.0; },
+               .changed =
+                   [this] {
+                     { const std::lock_guard<std::mutex> lock(mutex_); }
+                     changed_.notify_all();
+                   }}),
+        fetcher_({.desk = &desk_,
+                  .open_job = [this](const std::string& job, const StoreIdentity& identity) {
+                    return desk_.OpenJob(job, directory_.path() + "/" + job, identity);
+                  }}) {}
+
+  v1::DesiredReplica Replica(int32_t rank, const std::vector<const Holder*>& holders) const {
+    v1::DesiredReplica replica;
+    *replica.mutable_ref() = Ref();
+    replica.set_rank(rank);
+    const auto crc = first_.desk.CrcOf(Ref(), rank);
+    EXPECT_TRUE(crc.ok()) << crc.status();
+    replica.set_manifest_crc32c(*crc);
+    for (const Holder* holder : holders) replica.add_sources(holder->server->address());
+    return replica;
+  }
+  static v1::CheckpointRef Ref() {
+    v1::CheckpointRef ref;
+    ref.set_job(kJob);
+    ref.set_step(10);
+    ref.set_attempt(1);
+    return ref;
+  }
+  absl::Status Fetch(const v1::DesiredReplica& replica, const ShardFetcher::Target& target) {
+    return fetcher_.Fetch(replica, target, cancellation_, [this](int64_t bytes) { come_ += bytes; });
+  }
+
+  const State state_ = RandomState(5, 6, 700'000);
+  Holder first_{state_};
+  TempDirectory directory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  CheckpointDesk desk_;
+  ShardFetcher fetcher_;
+  Cancellation cancellation_;
+  int64_t come_ = 0;
+};
+
+TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
+  int64_t all = 0;
+  for (int32_t rank = 0; rank < kWorld; ++rank) {
+    const absl::Status fetched = Fetch(Replica(rank, {&first_}), {.job = kJob});
+    ASSERT_TRUE(fetched.ok()) << fetched;
+    all += first_.desk.Report(1)[static_cast<size_t>(rank)].bytes();
+  }
+  EXPECT_EQ(come_, all);
+  const auto mine = desk_.Report(1);
+  const auto theirs = first_.desk.Report(1);
+  ASSERT_EQ(mine.size(), theirs.size());
+  EXPECT_NE(mine[0].manifest_crc32c(), mine[1].manifest_crc32c());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_EQ(mine[i].SerializeAsString(), theirs[i].SerializeAsString());
+  }
+  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
+  const auto reader = desk_.Open(Ref());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(LoadsExactly(**reader, state_).ok());
+}
+
+TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
+  Holder second(state_);
+  first_.Damage(0);
+  const absl::Status fetched = Fetch(Replica(0, {&first_, &second}), {.job = kJob});
+  EXPECT_TRUE(fetched.ok()) << fetched;
+  int64_t chunks = 0;
+  EXPECT_TRUE((*desk_.OpenShard(Ref(), 0))->Verify(chunks).ok());
+}
+
+TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
+  first_.Damage(1);
+  const absl::Status fetched = Fetch(Replica(1, {&first_}), {.job = kJob});
+  EXPECT_EQ(fetched.code(), absl::StatusCode::kDataLoss) << fetched;
+  EXPECT_THAT(std::string(fetched.message()), HasSubstr("shard of rank 1 of gpt-1, step 10"));
+  EXPECT_THAT(std::string(fetched.message()), HasSubstr(first_.server->address()));
+  EXPECT_TRUE(desk_.Report(1).empty());
+}
+
+TEST_F(ShardFetcherTest, AShardOfAnotherManifestIsNotTaken) {
+  v1::DesiredReplica replica = Replica(0, {&first_});
+  replica.set_manifest_crc32c(replica.manifest_crc32c() + 1);
+  EXPECT_EQ(Fetch(replica, {.job = kJob}).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ShardFetcherTest, NobodyToAskIsNoDamage) {
+  EXPECT_EQ(Fetch(Replica(0, {}), {.job = kJob}).code(), absl::StatusCode::kUnavailable);
+  v1::DesiredReplica replica = Replica(0, {});
+  replica.add_sources("127.0.0.1:1");
+  EXPECT_EQ(Fetch(replica, {.job = kJob}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ShardFetcherTest, WhatIsCalledOffEnds) {
+  cancellation_.Cancel();
+  EXPECT_EQ(Fetch(Replica(0, {&first_}), {.job = kJob}).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ShardFetcherTest, InputOfAForkIsThereForItsJobAndNobodyElse) {
+  v1::CheckpointRef fork = Ref();
+  fork.set_job("fork-2");
+  CheckpointDesk::Lease lease = desk_.Keep(fork);
+  for (int32_t rank = 0; rank < kWorld; ++rank) {
+    const absl::Status fetched = Fetch(
+        Replica(rank, {&first_}), {.job = "fork-2", .input = true, .store_job = "fork"});
+    ASSERT_TRUE(fetched.ok()) << fetched;
+  }
+  ASSERT_TRUE(desk_.MakeLoadable(fork).ok());
+  const auto reader = desk_.Open(fork);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->manifest().header.identity.job, "fork");
+  EXPECT_TRUE(desk_.Report(1).empty());
+  lease.reset();
+  desk_.AwaitSettled();
+  EXPECT_EQ(desk_.Open(fork).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
+  Holder second(state_);
+  std::vector<std::string> notes;
+  EXPECT_TRUE(fetcher_.Verify(Replica(0, {&first_}), cancellation_, notes).ok());
+  EXPECT_TRUE(notes.empty());
+  first_.Damage(0);
+  EXPECT_TRUE(fetcher_.Verify(Replica(0, {&first_, &second}), cancellation_, notes).ok());
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_THAT(notes[0], HasSubstr(first_.server->address()));
+  EXPECT_EQ(fetcher_.Verify(Replica(0, {&first_}), cancellation_, notes).code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(desk_.Report(1).empty());
+}
+
+TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
+  ReplicaKeeper keeper({.desk = &desk_,
+                        .fetcher = &fetcher_,
+                        .backoff = {.first = std::chrono::milliseconds(5),
+                                    .most = std::chrono::milliseconds(20)}});
+  v1::DesiredReplica nowhere = Replica(0, {});
+  nowhere.add_sources("127.0.0.1:1");
+  keeper.Want({nowhere, Replica(1, {&first_})});
+  const auto await = [this](int32_t rank) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return desk_.CrcOf(Ref(), rank).ok(); });
+  };
+  ASSERT_TRUE(await(1));
+  EXPECT_FALSE(desk_.CrcOf(Ref(), 0).ok());
+  keeper.Want({Replica(0, {&first_})});
+  ASSERT_TRUE(await(0));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,228 @@
+// nibble-worker: the daemon of one node.
+//
+//   nibble-worker --coordinator HOST:PORT --data DIRECTORY --name NAME --slots N
+//
+// Exit codes: 0 stopped by a signal, 1 error, 2 usage, 3 superseded by a newer daemon of this name.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "worker/agent/daemon.h"
+
+namespace {
+
+constexpr int kError = 1;
+constexpr int kUsage = 2;
+constexpr int kSuperseded = 3;
+constexpr char kVersion[] = "0.1";
+
+std::atomic<bool> stop_asked = false;
+void AskToStop(int) { stop_asked.store(true, std::memory_order_relaxed); }
+
+struct Arguments {
+  std::string coordinator;
+  std::string data;
+  std::string name;
+  std::string address = "127.0.0.1:0";
+  std::string trainer;
+  std::string exporter;
+  std::string device = "cpu";
+  int32_t slots = 1;
+  std::vector<std::string> labels;
+  std::string root_certificates, certificate, private_key;
+  int64_t beat_ms = 1000;
+  double hang_steps = 20;
+  double hang_seconds = 120;
+  int64_t log_mib = 16;
+  std::string http = nibble::kWorkerHttp;
+  bool http_given = false;
+  bool insecure = false;
+  std::string precision_series = "sample";
+  double peak_flops = 0;
+};
+
+void Chat(const std::string& line) {
+  std::fprintf(stderr, "%s nibble-worker: %s\n",
+               absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()).c_str(),
+               line.c_str());
+}
+
+absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
+  nibble::Daemon::Options options;
+  nibble::v1::WorkerIdentity& identity = options.identity;
+  identity.set_name(arguments.name);
+  identity.set_address(arguments.address);
+  identity.set_slots(arguments.slots);
+  identity.set_version(kVersion);
+  identity.mutable_hardware()->set_device(arguments.device == "cuda" ? nibble::v1::DEVICE_CUDA
+                                                                     : nibble::v1::DEVICE_CPU);
+  for (const std::string& label : arguments.labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--label: '", label, "' is not KEY=VALUE"));
+    }
+    nibble::v1::Label& one = *identity.add_labels();
+    one.set_key(label.substr(0, equals));
+    one.set_value(label.substr(equals + 1));
+  }
+  std::error_code error;
+  options.data_directory = std::filesystem::absolute(arguments.data, error);
+  const std::filesystem::space_info space =
+      std::filesystem::space(std::filesystem::absolute(arguments.data).parent_path(), error);
+  if (!error) identity.mutable_hardware()->set_store_bytes(static_cast<int64_t>(space.available));
+  options.coordinator = arguments.coordinator;
+  for (const auto& [path, text] :
+       {std::pair{&arguments.root_certificates, &options.security.root_certificates},
+        std::pair{&arguments.certificate, &options.security.certificate},
+        std::pair{&arguments.private_key, &options.security.private_key}}) {
+    absl::StatusOr<std::string> secret = ReadSecret(*path);
+    if (!secret.ok()) return secret.status();
+    *text = *std::move(secret);
+  }
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  options.trainer = arguments.trainer;
+  if (options.trainer.empty()) options.trainer = self.parent_path() / "nibble-trainer";
+  options.exporter = arguments.exporter;
+  if (options.exporter.empty()) options.exporter = self.parent_path() / "nibble-export";
+  options.beat = std::chrono::milliseconds(arguments.beat_ms);
+  // Daemons that lost the coordinator together do not come back together.
+  options.backoff.seed = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^
+                         std::hash<std::string>()(arguments.name);
+  options.watchdog = {.median_steps = arguments.hang_steps,
+                      .least_ms = static_cast<int64_t>(arguments.hang_seconds * 1000)};
+  options.logs.file_bytes = arguments.log_mib << 20;
+  options.http = {.listen = arguments.http,
+                  .insecure = arguments.insecure,
+                  .or_free_port = !arguments.http_given};
+  if (arguments.precision_series == "all") options.figures.precision_layers = 0;
+  options.figures.peak_flops = arguments.peak_flops;
+  options.log = Chat;
+  return options;
+}
+
+int RunDaemon(const Arguments& arguments) {
+  absl::StatusOr<nibble::Daemon::Options> options = OptionsOf(arguments);
+  if (!options.ok()) {
+    Chat(std::string(options.status().message()));
+    return kUsage;
+  }
+  // Short, since a socket's path has 107 bytes at most, and this user's alone.
+  std::string run = std::filesystem::temp_directory_path() / "nibble-worker-XXXXXX";
+  if (mkdtemp(run.data()) == nullptr) {
+    Chat(absl::StrCat("cannot make ", run));
+    return kError;
+  }
+  options->run_directory = run;
+  absl::Status status;
+  {
+    absl::StatusOr<std::unique_ptr<nibble::Daemon>> daemon =
+        nibble::Daemon::Start(*std::move(options));
+    status = daemon.status();
+    if (daemon.ok()) {
+      Chat(absl::StrCat(arguments.name, ", incarnation ", (*daemon)->incarnation(), ", ",
+                        arguments.slots, " slots, ",
+                        (*daemon)->http_address().empty()
+                            ? "no HTTP"
+                            : "metrics at http://" + (*daemon)->http_address()));
+      if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
+        Chat(absl::StrCat(arguments.http, " is taken"));
+      }
+      status = (*daemon)->Run(stop_asked);
+    }
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(run, ignored);
+  if (status.ok()) return 0;
+  Chat(std::string(status.message()));
+  return absl::IsAborted(status) ? kSuperseded : kError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("The daemon of one node: runs ranks and keeps checkpoints", "nibble-worker");
+  app.add_option("--coordinator", arguments.coordinator, "HOST:PORT")->required();
+  app.add_option("--data", arguments.data, "Directory for checkpoints, logs and records")
+      ->required();
+  app.add_option("--name", arguments.name, "Unique in the cluster")->required();
+  app.add_option("--address", arguments.address, "HOST:PORT where other workers reach this one")
+      ->capture_default_str();
+  app.add_option("--slots", arguments.slots, "GPUs or CPU slots")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--device", arguments.device, "What a slot is")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--label", arguments.labels, "KEY=VALUE, for placement; any number of times");
+  app.add_option("--trainer", arguments.trainer, "nibble-trainer; beside this program if not said");
+  app.add_option("--exporter", arguments.exporter,
+                 "nibble-export; beside this program if not said");
+  app.add_option("--tls-root", arguments.root_certificates,
+                 "PEM file of who signs the coordinator's certificate; without it no TLS");
+  app.add_option("--tls-certificate", arguments.certificate, "PEM file of this worker's");
+  app.add_option("--tls-key", arguments.private_key, "PEM file of its key");
+  app.add_option("--beat-ms", arguments.beat_ms, "Between two reports, milliseconds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 60'000));
+  app.add_option("--hang-steps", arguments.hang_steps,
+                 "A rank hangs after so many times its median step time")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_option("--hang-seconds", arguments.hang_seconds, "And never sooner than this")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6));
+  app.add_option("--log-mib", arguments.log_mib, "Of each rank's newest log, twice")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--http", arguments.http,
+                 "HOST:PORT of plain HTTP for metrics and probes; port 0 takes a free one, as does "
+                 "the default where it is taken; '' turns it off")
+      ->capture_default_str();
+  app.add_flag("--insecure", arguments.insecure,
+               "Serve HTTP off loopback although callers are not authenticated");
+  app.add_option("--precision-series", arguments.precision_series,
+                 "Layers whose precision is among the metrics: a sample, or all")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sample", "all"}));
+  app.add_option("--peak-flops", arguments.peak_flops,
+                 "FLOP/s of a slot, for the utilisation among the metrics; 0: not known")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e20));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  arguments.http_given = app.count("--http") > 0;
+  (void)signal(SIGINT, AskToStop);
+  (void)signal(SIGTERM, AskToStop);
+  (void)signal(SIGPIPE, SIG_IGN);
+  return RunDaemon(arguments);
+}
