@@ -16,6 +16,7 @@
 #include "client/remote/find_job.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
+#include "client/remote/step_wait.h"
 #include "client/remote/text.h"
 #include "client/remote/verb.h"
 
@@ -38,7 +39,9 @@ struct JobFlags {
   bool with_spec = false;
   int64_t after = 0;
   int limit = 0;
-  std::vector<std::string> states;  // of wait
+  // Of wait.
+  std::vector<std::string> states;
+  int64_t step = 0;
 };
 
 struct CompareFlags {
@@ -128,9 +131,18 @@ absl::StatusOr<int> Events(Session& session, const JobFlags& flags) {
   return kExitDone;
 }
 
+absl::StatusOr<int> WaitStep(Session& session, const std::string& id, int64_t step) {
+  const absl::StatusOr<v1::Job> job = WaitForStep(session, id, step);
+  if (!job.ok()) return job.status();
+  const absl::Status status = session.Print(*job, JobLine(*job));
+  if (!status.ok()) return status;
+  return job->next_step() >= step ? kExitDone : ExitCodeOfJob(job->state());
+}
+
 absl::StatusOr<int> Wait(Session& session, const JobFlags& flags) {
   const absl::StatusOr<v1::Job> found = FindJob(session, flags.job);
   if (!found.ok()) return found.status();
+  if (flags.step > 0) return WaitStep(session, found->id(), flags.step);
   std::vector<v1::JobState> states;
   for (const std::string& word : flags.states) states.push_back(StateOf(word));
   const absl::StatusOr<v1::Job> job = WaitForJob(session, found->id(), states);
@@ -205,6 +217,10 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
       ->add_option("--for", wait->states, "until it is in this state; may be repeated")
       ->allow_extra_args(false)
       ->check(CLI::IsMember(StateWords()));
+  wait.app()
+      ->add_option("--step", wait->step, "until so many steps are made")
+      ->check(CLI::PositiveNumber)
+      ->excludes("--for");
   wait.Runs(exit_code, Wait);
 
   RemoteVerb<CompareFlags> compare(job, "compare", "The losses of jobs at the steps all have");

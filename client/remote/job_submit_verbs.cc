@@ -1,6 +1,7 @@
 #include "client/remote/job_submit_verbs.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "client/remote/scheduling_flags.h"
 #include "client/remote/verb.h"
 #include "job/job_spec.h"
+#include "job/spec_paths.h"
 
 namespace nibble {
 namespace {
@@ -68,12 +70,15 @@ absl::StatusOr<int> Submit(Session& session, const Flags& flags) {
   }
   v1::SubmitJobRequest request;
   request.set_spec_yaml(*text);
+  // The ranks run elsewhere; what is relative means files as they are here.
+  bool rewritten = MakePathsAbsolute(std::filesystem::current_path().string(), *spec);
   if (!flags.name.empty()) {
     spec->name = flags.name;
     const absl::Status valid = Validate(*spec);
     if (!valid.ok()) return valid;
-    request.set_spec_yaml(ToYaml(*spec));
+    rewritten = true;
   }
+  if (rewritten) request.set_spec_yaml(ToYaml(*spec));
   if (flags.scheduling.given()) {
     const absl::StatusOr<v1::JobScheduling> scheduling =
         flags.scheduling.Over({}, spec->training.batch, spec->training.micro_batch);

@@ -174,6 +174,19 @@ TEST_F(JobFollowTest, AWaitIsLetGoOfAndOutlivesTheCoordinatorToo) {
   EXPECT_EQ(wait.Wait(), 101);
 }
 
+TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheRanksHaveMadeIt) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  auto waiting = RemoteCluster::Later({"job", "wait", job, "--step", "3", "--timeout", "60s"});
+  worker.Tell(0, {5.0, 4.5, 4.0});
+  const Outcome waited = waiting.get();
+  EXPECT_EQ(waited.exit_code, 0) << waited.err;
+  EXPECT_THAT(waited.out, HasSubstr("train-1 is running"));
+  Kill(job);
+  EXPECT_EQ(RemoteCluster::Nibble({"job", "wait", job, "--step", "900"}).exit_code, 103);
+}
+
 // A daemon's logs, which never change.
 class Daemon : public v1::RankLogs::Service {
  public:

@@ -1,4 +1,6 @@
 // `nibble job …` against a coordinator.
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -46,8 +48,20 @@ TEST_F(JobVerbsTest, ASubmittedJobIsPrintedByItsIdListedAndDescribed) {
   EXPECT_EQ(json["job"]["id"], "train-1");
   EXPECT_EQ(json["job"]["state"], "JOB_STATE_QUEUED");
   EXPECT_EQ(json["job"]["shape"]["steps"], 1000);
-  EXPECT_EQ(json["spec_yaml"], TestCoordinator::Spec("train", 2));
+  // Relative paths are those of who submits, wherever ranks will run.
+  EXPECT_THAT(json["spec_yaml"].get<std::string>(),
+              HasSubstr("- path: " + std::filesystem::current_path().string() + "/corpus.txt\n"));
   EXPECT_THAT(Nibble({"job", "list", "-o", "yaml"}).out, HasSubstr("jobs:\n  - id: train-1\n"));
+}
+
+TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedToTheLetter) {
+  std::string text = TestCoordinator::Spec("train", 2);
+  text.replace(text.find("corpus.txt"), 10, "/corpus.txt");
+  text += "# as it was written\n";
+  const std::string path = testing::TempDir() + "letter.yaml";
+  std::ofstream(path, std::ios::binary) << text;
+  ASSERT_EQ(Nibble({"job", "submit", path}).exit_code, 0);
+  EXPECT_EQ(Json({"job", "describe", "train-1", "--spec"})["spec_yaml"], text);
 }
 
 TEST_F(JobVerbsTest, WhereAndWhenAJobMayRunIsSaidByOptions) {

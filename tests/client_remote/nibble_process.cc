@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +72,9 @@ void NibbleProcess::Start(const std::vector<std::string>& arguments, bool termin
     posix_spawn_file_actions_adddup2(&actions, pair[1], static_cast<int>(i) + 1);
   }
   if (terminal) Resize(80, 24);
-  EXPECT_EQ(posix_spawn(&child_, kProgram, &actions, nullptr, argv.data(), environ), 0);
+  const int failed = posix_spawn(&child_, kProgram, &actions, nullptr, argv.data(), environ);
+  EXPECT_EQ(failed, 0) << kProgram << ": " << strerror(failed);
+  if (failed != 0) child_ = -1;
   posix_spawn_file_actions_destroy(&actions);
   for (const int end : ends) close(end);
 }
@@ -116,11 +119,15 @@ void NibbleProcess::Resize(int columns, int rows) {
   EXPECT_EQ(ioctl(pipes_[0], TIOCSWINSZ, &size), 0);
 }
 
-void NibbleProcess::Signal(int signal) { kill(child_, signal); }
+void NibbleProcess::Signal(int signal) {
+  // A signal to -1 would be one to everybody.
+  ASSERT_GT(child_, 0) << "it never began, or has ended";
+  kill(child_, signal);
+}
 
 int NibbleProcess::Wait() {
   int status = 0;
-  if (waitpid(child_, &status, 0) != child_) return -1;
+  if (child_ <= 0 || waitpid(child_, &status, 0) != child_) return -1;
   child_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

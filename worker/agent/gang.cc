@@ -185,9 +185,9 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
   if (absl::Status status = CheckJobId(job_); !status.ok()) return status;
   if (desired.slots().empty() || desired.first_rank() < 0 ||
       desired.first_rank() + desired.slots_size() > desired.world()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slots: ", desired.slots_size(), " from rank ", desired.first_rank(),
-                     " on are not in a world of ", desired.world()));
+    return absl::InvalidArgumentError(absl::StrCat("slots: ", desired.slots_size(), " from rank ",
+                                                   desired.first_rank(),
+                                                   " on are not in a world of ", desired.world()));
   }
   absl::StatusOr<JobSpec> spec = ParseJobSpec(desired.spec_yaml());
   if (!spec.ok()) return spec.status();
@@ -227,14 +227,14 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
   const bool whole = desired.slots_size() == desired.world();
   const std::string rendezvous = whole ? absl::StrCat("file:", directory_, "/rendezvous") : "";
   if (whole && !desired.has_resume()) return StartRanks(rendezvous);
-  preparation_ = std::make_unique<GangPreparation>(desired, spec->name, rendezvous,
-                                                   GangPreparation::Means{
-                                                       .desk = home_.desk,
-                                                       .fetcher = home_.fetcher,
-                                                       .meetings = home_.meetings,
-                                                       .security = home_.security,
-                                                       .changed = home_.changed,
-                                                       .log = home_.log});
+  preparation_ =
+      std::make_unique<GangPreparation>(desired, spec->name, rendezvous,
+                                        GangPreparation::Means{.desk = home_.desk,
+                                                               .fetcher = home_.fetcher,
+                                                               .meetings = home_.meetings,
+                                                               .security = home_.security,
+                                                               .changed = home_.changed,
+                                                               .log = home_.log});
   return absl::OkStatus();
 }
 
@@ -262,9 +262,9 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
       .name = ProcessName(job_, attempt_, rank.rank),
       .arguments = {home_.trainer, "--spec", directory_ + "/spec.yaml", "--rank",
                     absl::StrCat(rank.rank), "--world", absl::StrCat(desired_.world()),
-                    "--local-rank", absl::StrCat(local_rank), "--bind", home_.host,
-                    "--rendezvous", rendezvous, "--attempt", absl::StrCat(attempt_),
-                    "--checkpoint-host", checkpoint_host_, "--quiet"},
+                    "--local-rank", absl::StrCat(local_rank), "--bind", home_.host, "--rendezvous",
+                    rendezvous, "--attempt", absl::StrCat(attempt_), "--checkpoint-host",
+                    checkpoint_host_},
       .environment = {{kDaemonLinkVariable, link_->address()}},
       .log_path = LogPath(home_.jobs_directory, job_, attempt_, rank.rank),
       .log_limits = home_.logs};
@@ -294,8 +294,8 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
                          const std::vector<HungRank>& hung) {
   PresentRank present = {.rank = rank.rank, .killed = rank.killed};
   if (rank.process.empty()) {
-    present.state = prepares() ? RankState::kPrepares
-                               : ended_before_start_.value_or(RankState::kFailed);
+    present.state =
+        prepares() ? RankState::kPrepares : ended_before_start_.value_or(RankState::kFailed);
     return present;
   }
   const auto exit = home_.supervisor->ExitOf(rank.process);
