@@ -6,6 +6,7 @@
 #   ./quickstart.sh --down   ends it at the end
 set -euo pipefail
 cd "$(dirname "$0")"
+root="$PWD"
 source third_party/debian/install.sh
 
 down=0
@@ -31,10 +32,10 @@ bazel build "$(bazel_flags)" //client:nibble //server:nibble-coordinator //worke
   //worker/trainer/loop:nibble-trainer
 
 began=$SECONDS
-export NIBBLE_HOME="$PWD/quickstart"
+export NIBBLE_HOME="$root/quickstart"
 unset NIBBLE_SERVER
 mkdir -p "$NIBBLE_HOME"
-export PATH="$PWD/bazel-bin/client:$PATH"
+export PATH="$root/bazel-bin/client:$PATH"
 
 say "a cluster of real processes on this machine"
 show nibble cluster up --workers 2 --slots 1
@@ -42,10 +43,10 @@ show nibble cluster status
 
 say "a real corpus: 11 MB of English, held-out pages apart"
 cd "$NIBBLE_HOME"
-show ../examples/prepare_corpus.sh corpus
+show "$root/examples/prepare_corpus.sh" corpus
 
 say "a tiny Mamba-Transformer hybrid, trained in NVFP4"
-job="$(nibble job submit ../examples/quickstart.yaml)"
+job="$(nibble job submit "$root/examples/quickstart.yaml")"
 echo "\$ nibble job submit examples/quickstart.yaml"
 echo "$job"
 
@@ -80,7 +81,7 @@ show nibble generate --from model --prompt "The people " --temperature 0.7 --max
 say "done in $((SECONDS - began)) s after the build"
 cat <<END
 Where to look next, with
-  export NIBBLE_HOME=$NIBBLE_HOME PATH=$PWD/../bazel-bin/client:\$PATH
+  export NIBBLE_HOME=$NIBBLE_HOME PATH=$root/bazel-bin/client:\$PATH
 
   nibble job describe $job                     everything about it; job events, job logs, job compare
   nibble job fork $job --at-step 200 --set wgrad=bf16 --name ablation --watch

@@ -2,6 +2,7 @@
 # Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
 #   ./test.sh                    all tests
 #   ./test.sh --sanitizers       numbers, checkpoints and readers again under address and undefined-behaviour sanitizers
+#   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, live, in a Python environment of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 set -uo pipefail
@@ -10,11 +11,13 @@ source third_party/debian/install.sh
 
 sanitizers=0
 interop=0
+quickstart=0
 flags=()
 for argument in "$@"; do
   case $argument in
     --sanitizers) sanitizers=1 ;;
     --interop) interop=1 ;;
+    --quickstart) quickstart=1 ;;
     *) flags+=("$argument") ;;
   esac
 done
@@ -52,6 +55,20 @@ if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep -vE '^(Loading
 fi
 echo "test: everything"
 run_tests "${flags[@]}" //...
+if ((quickstart)); then
+  echo "test: quickstart.sh"
+  log="$(mktemp)"
+  # The change of the recipe is there, and a step that ranks have run under it.
+  if ./quickstart.sh --down >"$log" 2>&1 && grep -qE '^ +2 +[0-9]+ +ran .*fprop=bf16' "$log" &&
+    grep -qE '^ *300 .*committed' "$log"; then
+    grep '^== done' "$log"
+    passed=$((passed + 1))
+  else
+    tail -n 40 "$log"
+    failed=$((failed + 1))
+  fi
+  rm -f "$log"
+fi
 if ((interop)); then
   echo "test: models to and from transformers"
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
