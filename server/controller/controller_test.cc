@@ -68,6 +68,21 @@ TEST(ControllerTest, AGangIsLaunchedWholeAndItsAttemptsAreNumbered) {
   EXPECT_EQ(coordinator.Job(job).attempt().number(), 2);
 }
 
+TEST(ControllerTest, AnAnswerNamesTheNewestReportThatItFollowsFrom) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 2);
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  EXPECT_EQ(worker.desired.answered(), 0);
+  worker.report.set_number(7);
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  EXPECT_EQ(worker.desired.answered(), 7);
+  // A stream counts for itself.
+  worker.Reconnect();
+  worker.report.set_number(1);
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  EXPECT_EQ(worker.desired.answered(), 1);
+}
+
 TEST(ControllerTest, AReportOfAnOldAttemptChangesNothing) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);

@@ -30,8 +30,8 @@ absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointDesk::Open(
   return reader;
 }
 
-absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointDesk::OpenShard(
-    const v1::CheckpointRef& ref, int32_t rank) const {
+absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointDesk::OpenShard(const v1::CheckpointRef& ref,
+                                                                       int32_t rank) const {
   CheckpointStore* const store = FindStore(ref.job(), nullptr);
   if (store == nullptr) return NothingOf(ref.job());
   return store->OpenShard(ref.step(), ref.attempt(), rank);
@@ -115,10 +115,10 @@ absl::Status CheckpointDesk::TakeCopy(const std::string& job, const CheckpointHe
     const Key key = {job, sealed.step, sealed.attempt};
     if (header.step != sealed.step || header.attempt != sealed.attempt ||
         sealed.rank >= header.world) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "header: of step ", header.step, ", attempt ", header.attempt, ", world ", header.world,
-          "; the shard of rank ", sealed.rank, " is of step ", sealed.step, ", attempt ",
-          sealed.attempt));
+      return absl::InvalidArgumentError(
+          absl::StrCat("header: of step ", header.step, ", attempt ", header.attempt, ", world ",
+                       header.world, "; the shard of rank ", sealed.rank, " is of step ",
+                       sealed.step, ", attempt ", sealed.attempt));
     }
     bool known = false;
     {
@@ -177,10 +177,10 @@ absl::Status CheckpointDesk::MakeLoadable(const v1::CheckpointRef& ref) {
       if (!entry.shards.contains(rank) && missing.size() < 3) missing.push_back(rank);
     }
     if (!missing.empty()) {
-      return absl::NotFoundError(absl::StrCat(
-          "checkpoint of step ", ref.step(), ", attempt ", ref.attempt(), ": of ",
-          entry.header.world, " shards ", entry.header.world - entry.shards.size(),
-          " are not here, rank ", absl::StrJoin(missing, ", "), " first"));
+      return absl::NotFoundError(
+          absl::StrCat("checkpoint of step ", ref.step(), ", attempt ", ref.attempt(), ": of ",
+                       entry.header.world, " shards ", entry.header.world - entry.shards.size(),
+                       " are not here, rank ", absl::StrJoin(missing, ", "), " first"));
     }
     committed = entry.committed;
     for (const auto& [other, its] : shelf_) {

@@ -238,8 +238,7 @@ void CheckpointDesk::Answered(const v1::ConnectResponse& response) {
       const auto drops = to_drop_.find(key);
       bool news = false;
       for (auto& [rank, shard] : entry.shards) {
-        if (shard.accepted || shard.first_report == 0 ||
-            shard.first_report > response.answered() ||
+        if (shard.accepted || shard.first_report == 0 || shard.first_report > response.answered() ||
             (drops != to_drop_.end() && drops->second.contains(rank))) {
           continue;
         }
@@ -253,9 +252,8 @@ void CheckpointDesk::Answered(const v1::ConnectResponse& response) {
 
 void CheckpointDesk::AwaitSettled() {
   std::unique_lock<std::mutex> lock(mutex_);
-  settled_changed_.wait(lock, [this] {
-    return closing_ || (to_settle_.empty() && to_drop_.empty() && !settling_);
-  });
+  settled_changed_.wait(
+      lock, [this] { return closing_ || (to_settle_.empty() && to_drop_.empty() && !settling_); });
 }
 
 CheckpointStore* CheckpointDesk::FindStore(const std::string& job, std::string* directory) const {
@@ -281,8 +279,8 @@ void CheckpointDesk::SettleAll() {
       std::unique_lock<std::mutex> lock(mutex_);
       settling_ = false;
       settled_changed_.notify_all();
-      todo_changed_.wait(
-          lock, [this] { return closing_ || !to_settle_.empty() || !to_drop_.empty(); });
+      todo_changed_.wait(lock,
+                         [this] { return closing_ || !to_settle_.empty() || !to_drop_.empty(); });
       if (closing_) return;
       to_settle.swap(to_settle_);
       to_drop.swap(to_drop_);
@@ -351,8 +349,7 @@ void CheckpointDesk::Drop(const Key& key, const std::set<int32_t>& ranks) {
     if (status.ok()) shelf_[key].shards.erase(rank);
   }
   if (!status.ok()) {  // said again with the next answer
-    Say(absl::StrCat(NameOf(job, step, attempt),
-                     " is not freed: ", std::string(status.message())));
+    Say(absl::StrCat(NameOf(job, step, attempt), " is not freed: ", std::string(status.message())));
   } else if (all) {
     Forget(key);
   }

@@ -35,7 +35,7 @@ class CheckpointTasks {
   struct Options {
     CheckpointDesk* desk = nullptr;
     ShardFetcher* fetcher = nullptr;
-    std::string own_address;        // not to be asked
+    std::string own_address;  // not to be asked
     ProcessSupervisor* supervisor = nullptr;
     std::string exporter;           // path of nibble-export
     std::string jobs_directory;     // absolute

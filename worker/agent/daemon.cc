@@ -71,11 +71,11 @@ absl::Status Daemon::Prepare() {
       ProcessSupervisor::Options{.record_directory = data + "/processes",
                                  .oom_kills = OomKills,
                                  .ended = [this](const std::string&) { Wake(); }});
-  metrics_ = std::make_unique<WorkerMetrics>(
-      WorkerMetrics::Options{.figures = options_.figures,
-                             .slots = options_.identity.slots(),
-                             .version = options_.identity.version(),
-                             .clock = SteadySeconds});
+  metrics_ =
+      std::make_unique<WorkerMetrics>(WorkerMetrics::Options{.figures = options_.figures,
+                                                             .slots = options_.identity.slots(),
+                                                             .version = options_.identity.version(),
+                                                             .clock = SteadySeconds});
   const auto say = [this](const std::string& line) { Say(line); };
   desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{.clock = SteadySeconds,
                                                                    .changed =
@@ -90,10 +90,9 @@ absl::Status Daemon::Prepare() {
       .open_job = [this](const std::string& job,
                          const StoreIdentity& identity) { return OpenJobFor(job, identity); },
       .log = say,
-      .fetched =
-          [this](double seconds, int64_t bytes, const absl::Status& status) {
-            metrics_->Fetched(seconds, bytes, status);
-          }});
+      .fetched = [this](
+                     double seconds, int64_t bytes,
+                     const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
   meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
   home_ = {.supervisor = supervisor_.get(),
            .desk = desk_.get(),
@@ -128,17 +127,17 @@ absl::Status Daemon::Prepare() {
   }
   replicas_ = std::make_unique<ReplicaKeeper>(ReplicaKeeper::Options{
       .desk = desk_.get(), .fetcher = fetcher_.get(), .backoff = options_.backoff, .log = say});
-  tasks_ = std::make_unique<CheckpointTasks>(CheckpointTasks::Options{
-      .desk = desk_.get(),
-      .fetcher = fetcher_.get(),
-      .own_address = peers_->address(),
-      .supervisor = supervisor_.get(),
-      .exporter = options_.exporter,
-      .jobs_directory = home_.jobs_directory,
-      .changed = [this] {
-        tasks_changed_ = true;
-        Wake();
-      }});
+  tasks_ = std::make_unique<CheckpointTasks>(
+      CheckpointTasks::Options{.desk = desk_.get(),
+                               .fetcher = fetcher_.get(),
+                               .own_address = peers_->address(),
+                               .supervisor = supervisor_.get(),
+                               .exporter = options_.exporter,
+                               .jobs_directory = home_.jobs_directory,
+                               .changed = [this] {
+                                 tasks_changed_ = true;
+                                 Wake();
+                               }});
   link_ = std::make_unique<CoordinatorLink>(CoordinatorLink::Options{
       .target = options_.coordinator,
       .security = options_.security,

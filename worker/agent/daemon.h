@@ -34,10 +34,10 @@
 #include "worker/agent/meeting_points.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
-#include "worker/metrics/worker_http.h"
-#include "worker/metrics/worker_metrics.h"
 #include "worker/agent/replica_keeper.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/metrics/worker_http.h"
+#include "worker/metrics/worker_metrics.h"
 
 namespace nibble {
 

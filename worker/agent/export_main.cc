@@ -37,9 +37,8 @@ absl::StatusOr<std::string> Export(const std::string& run, int64_t step,
                         .context = (*weights)->spec().data.sequence,
                         .tokenizer_directory = (*weights)->run_directory()});
   if (!report.ok()) return report.status();
-  return absl::StrCat(destination, ": ", report->tensors, " tensors, ", report->bytes,
-                      " bytes in ", report->shards, " files",
-                      report->tokenizer ? ", with the tokenizer" : "");
+  return absl::StrCat(destination, ": ", report->tensors, " tensors, ", report->bytes, " bytes in ",
+                      report->shards, " files", report->tokenizer ? ", with the tokenizer" : "");
 }
 
 }  // namespace
@@ -57,8 +56,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   const absl::StatusOr<std::string> exported = Export(run, step, destination);
-  const std::string text =
-      exported.ok() ? *exported : std::string(exported.status().message());
+  const std::string text = exported.ok() ? *exported : std::string(exported.status().message());
   std::printf("%s\n", text.c_str());
   if (exported.ok()) return 0;
   return absl::IsDataLoss(exported.status()) ? kDamaged : kError;

@@ -47,14 +47,14 @@ struct GangHome {
   ShardFetcher* fetcher = nullptr;
   MeetingPoints* meetings = nullptr;
   LinkSecurity security;
-  std::string host;  // where ranks of other workers reach those of this one
+  std::string host;               // where ranks of other workers reach those of this one
   LinkHost::Clock clock;          // milliseconds, monotonic
   std::function<void()> changed;  // a rank said something
   std::function<void(const std::string&)> log;  // a line for people; may be null
-  std::string jobs_directory;     // absolute
-  std::string run_directory;      // absolute and short: sockets are in it
-  std::string trainer;            // path of nibble-trainer
-  bool cuda = false;              // slots are GPUs
+  std::string jobs_directory;                   // absolute
+  std::string run_directory;                    // absolute and short: sockets are in it
+  std::string trainer;                          // path of nibble-trainer
+  bool cuda = false;                            // slots are GPUs
   WatchdogLimits watchdog;
   RankLog::Limits logs;
 };
@@ -129,8 +129,8 @@ class Gang {
   std::vector<Rank> ranks_;
   std::unique_ptr<LinkHost> link_;  // null where it could not be made
   std::optional<GangOrder> told_;
-  int64_t first_step_ = 0;  // that it began with
-  int64_t planned_steps_ = 0;    // 0: not known
+  int64_t first_step_ = 0;      // that it began with
+  int64_t planned_steps_ = 0;   // 0: not known
   double flops_per_token_ = 0;  // of training; 0: not known
   bool failed_to_start_ = false;
   bool abandoned_ = false;

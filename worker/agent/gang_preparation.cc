@@ -60,9 +60,8 @@ void GangPreparation::Run() {
   }
   if (result.ok() && rendezvous_.empty()) {
     Tell("waits for the other workers of its gang");
-    result = gang_.first_rank() == 0
-                 ? means_.meetings->Open(gang_.job(), gang_.attempt())
-                 : AskForMeeting(gang_, means_.security, cancellation_);
+    result = gang_.first_rank() == 0 ? means_.meetings->Open(gang_.job(), gang_.attempt())
+                                     : AskForMeeting(gang_, means_.security, cancellation_);
     if (result.ok()) {
       const absl::Status met = AwaitMembers(*result, gang_, cancellation_);
       if (!met.ok()) result = met;
@@ -91,9 +90,9 @@ absl::Status GangPreparation::CheckHeld() {
     }
     if (good.ok()) continue;
     if (means_.log) {
-      means_.log(absl::StrCat("the copy of the shard of rank ", shard.rank(), " of ", here_.job(),
-                              ", step ", here_.step(), ", that is here is damaged and given up: ",
-                              std::string(good.message())));
+      means_.log(absl::StrCat(
+          "the copy of the shard of rank ", shard.rank(), " of ", here_.job(), ", step ",
+          here_.step(), ", that is here is damaged and given up: ", std::string(good.message())));
     }
     absl::Status removed = means_.desk->RemoveDamaged(here_, shard.rank());
     if (!removed.ok()) return removed;
@@ -102,9 +101,8 @@ absl::Status GangPreparation::CheckHeld() {
 }
 
 absl::Status GangPreparation::BringShard(int32_t rank) {
-  const ShardFetcher::Target target = {.job = gang_.job(),
-                                       .input = gang_.resume().job() != gang_.job(),
-                                       .store_job = store_job_};
+  const ShardFetcher::Target target = {
+      .job = gang_.job(), .input = gang_.resume().job() != gang_.job(), .store_job = store_job_};
   Backoff backoff({.first = std::chrono::milliseconds(200),
                    .most = std::chrono::milliseconds(5000),
                    .seed = static_cast<uint64_t>(rank)});

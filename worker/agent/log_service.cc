@@ -155,9 +155,9 @@ class LogService final : public v1::RankLogs::Service {
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
     if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0) {
-      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
-          "rank ", request->rank(), " is below 0, attempt ", request->attempt(),
-          " below 1, or tail_lines ", request->tail_lines(), " below 0")));
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("rank ", request->rank(), " is below 0, attempt ", request->attempt(),
+                       " below 1, or tail_lines ", request->tail_lines(), " below 0")));
     }
     if (++readers_ > limits_.readers) {
       --readers_;

@@ -1,6 +1,6 @@
 // Serves what ranks have written (nibble.v1.RankLogs), of gangs that run and of those whose logs
-// are still on disk. A reader has a place of its own in the log: however slow it is, the rank writes
-// on, and what has left the log meanwhile is skipped with a line that says so.
+// are still on disk. A reader has a place of its own in the log: however slow it is, the rank
+// writes on, and what has left the log meanwhile is skipped with a line that says so.
 //
 // Lines are cut at kMaxLineBytes and made UTF-8. Readers that follow are bounded in number.
 //

@@ -93,9 +93,8 @@ std::unique_ptr<grpc::Service> MakeMeetingService(const MeetingPoints& points) {
 absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const LinkSecurity& security,
                                           Cancellation& cancellation) {
   if (gang.members().empty() || gang.members(0).first_rank() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("members: none of attempt ", gang.attempt(), " of ", gang.job(),
-                     " has rank 0"));
+    return absl::InvalidArgumentError(absl::StrCat("members: none of attempt ", gang.attempt(),
+                                                   " of ", gang.job(), " has rank 0"));
   }
   const std::unique_ptr<v1::GangMeeting::Stub> stub = v1::GangMeeting::NewStub(
       grpc::CreateChannel(gang.members(0).address(), ChannelCredentialsOf(security)));

@@ -141,8 +141,7 @@ TEST(ReconcileTest, AGangIsAsFarAsItsLastRank) {
 }
 
 TEST(ReconcileTest, AGangThatPreparesHoldsItsSlotsAndIsKilledLikeOneThatRuns) {
-  const PresentGang prepares =
-      Present("a", 1, {RankState::kPrepares, RankState::kPrepares});
+  const PresentGang prepares = Present("a", 1, {RankState::kPrepares, RankState::kPrepares});
   EXPECT_EQ(StateOfGang(prepares), RankState::kPrepares);
   EXPECT_THAT(Do({Wanted("a", 1), Wanted("b", 1)}, {prepares}), IsEmpty());
   EXPECT_THAT(Do({}, {prepares}), ElementsAre("kill a/1 0", "kill a/1 1"));

@@ -39,8 +39,8 @@ struct Holder {
   explicit Holder(const State& state) {
     std::filesystem::create_directories(directory.path() + "/checkpoints");
     {
-      auto store = CheckpointStore::Open(directory.path() + "/checkpoints",
-                                         {.identity = TestIdentity()});
+      auto store =
+          CheckpointStore::Open(directory.path() + "/checkpoints", {.identity = TestIdentity()});
       EXPECT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, kWorld, state).ok());
     }
@@ -100,7 +100,8 @@ class ShardFetcherTest : public testing::Test {
     return ref;
   }
   absl::Status Fetch(const v1::DesiredReplica& replica, const ShardFetcher::Target& target) {
-    return fetcher_.Fetch(replica, target, cancellation_, [this](int64_t bytes) { come_ += bytes; });
+    return fetcher_.Fetch(replica, target, cancellation_,
+                          [this](int64_t bytes) { come_ += bytes; });
   }
 
   const State state_ = RandomState(5, 6, 700'000);
@@ -176,8 +177,8 @@ TEST_F(ShardFetcherTest, InputOfAForkIsThereForItsJobAndNobodyElse) {
   fork.set_job("fork-2");
   CheckpointDesk::Lease lease = desk_.Keep(fork);
   for (int32_t rank = 0; rank < kWorld; ++rank) {
-    const absl::Status fetched = Fetch(
-        Replica(rank, {&first_}), {.job = "fork-2", .input = true, .store_job = "fork"});
+    const absl::Status fetched =
+        Fetch(Replica(rank, {&first_}), {.job = "fork-2", .input = true, .store_job = "fork"});
     ASSERT_TRUE(fetched.ok()) << fetched;
   }
   ASSERT_TRUE(desk_.MakeLoadable(fork).ok());
@@ -205,10 +206,10 @@ TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
 }
 
 TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
-  ReplicaKeeper keeper({.desk = &desk_,
-                        .fetcher = &fetcher_,
-                        .backoff = {.first = std::chrono::milliseconds(5),
-                                    .most = std::chrono::milliseconds(20)}});
+  ReplicaKeeper keeper(
+      {.desk = &desk_,
+       .fetcher = &fetcher_,
+       .backoff = {.first = std::chrono::milliseconds(5), .most = std::chrono::milliseconds(20)}});
   v1::DesiredReplica nowhere = Replica(0, {});
   nowhere.add_sources("127.0.0.1:1");
   keeper.Want({nowhere, Replica(1, {&first_})});

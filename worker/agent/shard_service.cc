@@ -70,8 +70,8 @@ class ShardService final : public v1::ShardStore::Service {
     for (int64_t at = from; at < until;) {
       const int64_t next = std::min(until, at + kPieceBytes);
       std::string bytes(static_cast<size_t>(next - at), '\0');
-      const absl::Status read = shard.Read(
-          at, absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
+      const absl::Status read =
+          shard.Read(at, absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
       if (!read.ok()) return read;
       v1::ReadShardResponse piece;
       piece.set_offset_bytes(at);

@@ -79,9 +79,9 @@ absl::Status ShardReader::Read(int64_t from, absl::Span<std::byte> out) const {
       const int64_t chunk = (at - slice_begin) / manifest_.chunk_bytes;
       const int64_t chunk_begin = slice_begin + chunk * manifest_.chunk_bytes;
       const int64_t end = std::min({until, slice_end, chunk_begin + manifest_.chunk_bytes});
-      const absl::Status status = ReadChunk(
-          slice, chunk, at - chunk_begin,
-          out.subspan(static_cast<size_t>(at - from), static_cast<size_t>(end - at)));
+      const absl::Status status =
+          ReadChunk(slice, chunk, at - chunk_begin,
+                    out.subspan(static_cast<size_t>(at - from), static_cast<size_t>(end - at)));
       if (!status.ok()) return status;
       at = end;
     }

@@ -164,9 +164,7 @@ absl::Status Run::Resume() {
   const RunCheckpoints& from = options_.checkpoints;
   const double begin = SteadySeconds();
   const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
-      from.store,
-      {.identity = {.cluster = "", .job = from.store_job.empty() ? spec_.name : from.store_job},
-       .read_only = true});
+      from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
   if (!store.ok()) return store.status();
   const auto reader = (*store)->OpenCheckpoint(from.resume_step);
   if (!reader.ok()) return reader.status();

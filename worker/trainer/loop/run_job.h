@@ -23,7 +23,6 @@ struct RunCheckpoints {
   std::string host;          // CheckpointHost::address(); empty: none are taken
   int64_t attempt = 1;       // this launch's number
   std::string store;         // where `resume_step` is read
-  std::string store_job;     // whose store that is; empty: this spec's
   int64_t resume_step = -1;  // the checkpoint to begin from; -1: the first step
   // What whoever opened the store has to say, for the event log.
   std::vector<std::string> notices;

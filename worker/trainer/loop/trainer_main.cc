@@ -54,8 +54,6 @@ struct Arguments {
   int64_t attempt = 0;
   std::string checkpoint_host;
   int64_t resume_step = -1;
-  std::string resume_store;
-  std::string resume_job;
   int local_rank = -1;
   bool fresh = false;
   std::optional<int64_t> from_step;
@@ -136,10 +134,7 @@ int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
 int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
                                         .attempt = arguments.attempt,
-                                        .store = arguments.resume_store.empty()
-                                                     ? nibble::CheckpointDirectory(spec)
-                                                     : arguments.resume_store,
-                                        .store_job = arguments.resume_job,
+                                        .store = nibble::CheckpointDirectory(spec),
                                         .resume_step = arguments.resume_step,
                                         .notices = arguments.notices};
   // A run of one rank stores its own; otherwise whoever started the ranks does.
@@ -217,10 +212,6 @@ int main(int argc, char** argv) {
                  "Where checkpoints are handed over, in a group started by others");
   app.add_option("--resume-step", arguments.resume_step,
                  "The checkpoint that such a group begins from");
-  app.add_option("--resume-store", arguments.resume_store,
-                 "Where that checkpoint is; the job's own store if not said");
-  app.add_option("--resume-job", arguments.resume_job,
-                 "Name of the job whose store that is; this one's if not said");
   app.add_option("--local-rank", arguments.local_rank,
                  "This process's number on its node, in a group started by others");
   app.add_option("--notice", arguments.notices, "For the event log of such a group");

@@ -1,0 +1,195 @@
+// Gangs that run on several workers, and workers that are lost.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "tests/agent/test_cluster.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class SeveralWorkers : public TestClusterProcesses {
+ protected:
+  // Of the newest checkpoint every shard is with at least so many workers.
+  bool IsReplicated(const std::string& job, int copies) {
+    const v1::DescribeCheckpointResponse newest = Newest(job);
+    if (newest.shards().empty()) return false;
+    for (const v1::CheckpointShard& shard : newest.shards()) {
+      if (shard.holders_size() < copies) return false;
+    }
+    return true;
+  }
+  static std::string WorkerOf(const v1::Job& job, int32_t rank) {
+    for (const v1::Placement& placement : job.attempt().placements()) {
+      if (placement.first_rank() <= rank &&
+          rank < placement.first_rank() + placement.slots_size()) {
+        return placement.worker();
+      }
+    }
+    return "";
+  }
+  // Returns the task's number.
+  int64_t Verify(const v1::CheckpointRef& ref) {
+    v1::VerifyCheckpointRequest request;
+    request.set_request_id("request-verify");
+    *request.mutable_ref() = ref;
+    v1::VerifyCheckpointResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = stub_->VerifyCheckpoint(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.task();
+  }
+  int64_t Export(const v1::CheckpointRef& ref, const fs::path& destination) {
+    v1::ExportCheckpointRequest request;
+    request.set_request_id("request-export");
+    *request.mutable_ref() = ref;
+    request.set_destination(destination.string());
+    v1::ExportCheckpointResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = stub_->ExportCheckpoint(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.task();
+  }
+  // The end of a task, as its checkpoint tells it.
+  v1::CheckpointTask AwaitTask(const v1::CheckpointRef& ref, int64_t number) {
+    v1::CheckpointTask task;
+    EXPECT_TRUE(Eventually([&] {
+      v1::DescribeCheckpointRequest request;
+      *request.mutable_ref() = ref;
+      v1::DescribeCheckpointResponse response;
+      grpc::ClientContext context;
+      if (!stub_->DescribeCheckpoint(&context, request, &response).ok()) return false;
+      for (const v1::CheckpointTask& one : response.checkpoint().tasks()) {
+        if (one.number() == number) task = one;
+      }
+      return task.state() == v1::CHECKPOINT_TASK_STATE_DONE ||
+             task.state() == v1::CHECKPOINT_TASK_STATE_FAILED;
+    }));
+    return task;
+  }
+};
+
+TEST_F(SeveralWorkers, AGangThatLosesAWorkerGoesOnFromReplicasBitwiseAsIfNothingHadHappened) {
+  const std::string spec = Spec(2, 120, "checkpoints: {every: 5, keep_last: 2}\n");
+  const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
+  ASSERT_EQ(alone.size(), 120u);
+
+  StartCoordinator({"--lease-ms", "2000", "--copies", "2"});
+  for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
+  const std::string job = Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return IsReplicated(job, 2); })) << Describe(job).DebugString();
+  const v1::Job before = Describe(job);
+  ASSERT_EQ(before.state(), v1::JOB_STATE_RUNNING) << before.DebugString();
+  ASSERT_EQ(before.attempt().placements_size(), 2);
+  KillWorker(WorkerOf(before, 1));
+
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  EXPECT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  EXPECT_GE(after.attempts(), 2);
+  EXPECT_TRUE(after.recent_attempts().rbegin()->has_resume()) << after.DebugString();
+  EXPECT_EQ(Losses(job), alone);
+}
+
+TEST_F(SeveralWorkers, TheRanksThatAreLeftGoOnFromTheShardsOfThoseThatAreLost) {
+  StartCoordinator({"--lease-ms", "2000", "--copies", "2"});
+  for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
+  const std::string job = Submit(Spec(2, 120, "checkpoints: {every: 5, keep_last: 2}\n"), {1, 2});
+  ASSERT_TRUE(Eventually([&] { return IsReplicated(job, 2); })) << Describe(job).DebugString();
+  const v1::Job before = Describe(job);
+  ASSERT_EQ(before.attempt().world(), 2) << before.DebugString();
+  KillWorker(WorkerOf(before, 0));
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  EXPECT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  const v1::Attempt& last = *after.recent_attempts().rbegin();
+  EXPECT_EQ(last.world(), 1);
+  EXPECT_GE(last.resume().step(), 5) << after.DebugString();
+}
+
+TEST_F(SeveralWorkers, AForkBeginsWithItsParentsShardsWhereverTheyAre) {
+  StartCoordinator({"--copies", "1"});
+  for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
+  const std::string parent =
+      Submit(Spec(2, 12, "checkpoints: {every: 4, keep_last: 8, at_end: true}\n"));
+  ASSERT_EQ(Await(parent, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED}).state(),
+            v1::JOB_STATE_SUCCEEDED);
+  v1::ForkJobRequest request;
+  request.set_request_id("request-fork");
+  request.mutable_checkpoint()->set_job(parent);
+  request.mutable_checkpoint()->set_step(4);
+  request.set_name("fork");
+  v1::ForkJobResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status = stub_->ForkJob(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const std::string fork = response.job().id();
+  const v1::Job after = Await(fork, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  EXPECT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  // With the same recipe it goes the way that its parent went.
+  const std::map<int64_t, double> parents = Losses(parent);
+  for (const auto& [step, loss] : Losses(fork)) EXPECT_EQ(loss, parents.at(step)) << step;
+  EXPECT_EQ(Losses(fork).size(), 8u);
+}
+
+TEST_F(SeveralWorkers, ACheckpointInPartsIsVerifiedAndExportedWhole) {
+  StartCoordinator({"--copies", "1"});
+  for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
+  const std::string job = Submit(Spec(2, 6, "checkpoints: {at_end: true}\n"));
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  ASSERT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  const v1::DescribeCheckpointResponse newest = Newest(job);
+  ASSERT_EQ(newest.shards_size(), 2);
+  // Each worker has one shard.
+  ASSERT_EQ(newest.shards(0).holders_size(), 1);
+  EXPECT_NE(newest.shards(0).holders(0), newest.shards(1).holders(0));
+
+  const v1::CheckpointRef ref = newest.checkpoint().ref();
+  const v1::CheckpointTask verified = AwaitTask(ref, Verify(ref));
+  EXPECT_EQ(verified.state(), v1::CHECKPOINT_TASK_STATE_DONE) << verified.detail();
+  EXPECT_THAT(verified.detail(), HasSubstr("every byte of 2 shards is right"));
+
+  const v1::CheckpointTask done = AwaitTask(ref, Export(ref, root_ / "model"));
+  EXPECT_EQ(done.state(), v1::CHECKPOINT_TASK_STATE_DONE) << done.detail();
+  EXPECT_TRUE(fs::exists(root_ / "model" / "config.json"));
+  EXPECT_TRUE(fs::exists(root_ / "model" / "model.safetensors"));
+}
+
+TEST_F(SeveralWorkers, DamageThatNoCopyHealsIsNamedAndTheCheckpointNotLoadedAgain) {
+  StartCoordinator({"--copies", "1"});
+  for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
+  const std::string job = Submit(Spec(2, 6, "checkpoints: {at_end: true}\n"));
+  ASSERT_EQ(Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED}).state(),
+            v1::JOB_STATE_SUCCEEDED);
+  const v1::DescribeCheckpointResponse newest = Newest(job);
+  ASSERT_EQ(newest.shards_size(), 2);
+  const std::string holder = newest.shards(1).holders(0);
+  for (const auto& entry :
+       fs::recursive_directory_iterator(root_ / holder / "jobs" / job / "checkpoints")) {
+    if (entry.path().extension() != ".sst") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
+    file.write("damage", 6);
+  }
+  const v1::CheckpointRef ref = newest.checkpoint().ref();
+  const v1::CheckpointTask verified = AwaitTask(ref, Verify(ref));
+  EXPECT_EQ(verified.state(), v1::CHECKPOINT_TASK_STATE_FAILED);
+  EXPECT_THAT(verified.detail(), HasSubstr("rank 1"));
+  EXPECT_THAT(verified.detail(), HasSubstr("chunk"));
+  v1::DescribeCheckpointRequest request;
+  *request.mutable_ref() = ref;
+  v1::DescribeCheckpointResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->DescribeCheckpoint(&context, request, &response).ok());
+  EXPECT_EQ(response.checkpoint().state(), v1::CHECKPOINT_STATE_DAMAGED);
+}
+
+}  // namespace
+}  // namespace nibble
