@@ -1,4 +1,4 @@
-// What any world has saved, any world loads, from one store or from many.
+// What any world has saved, any world loads.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,12 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/checkpoint_set.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/store_testing.h"
 
@@ -30,8 +28,6 @@ using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestOptions;
 using checkpoint_testing::WriteShard;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 // Every rank of a world of `world` loads its own part of every tensor.
 void ExpectWorldLoads(const CheckpointReader& reader, const State& state, int32_t world) {
@@ -82,118 +78,6 @@ TEST(ReshardTest, AnyWorldLoadsWhatAnyWorldSaved) {
       }
     }
   }
-}
-
-class ManyStoresTest : public ::testing::Test {
- protected:
-  static constexpr int32_t kWorld = 4;
-
-  CheckpointStore::Options OptionsOf(int32_t rank) {
-    CheckpointStore::Options options = TestOptions();
-    options.decides = rank == 0;
-    return options;
-  }
-  void OpenAll() {
-    stores_.clear();
-    for (int32_t rank = 0; rank < kWorld; ++rank) {
-      auto store =
-          CheckpointStore::Open(absl::StrCat(directory_.path(), "/rank-", rank), OptionsOf(rank));
-      ASSERT_TRUE(store.ok()) << store.status();
-      stores_.push_back(*std::move(store));
-    }
-  }
-  Manifest SealAll(int64_t step, const State& state) {
-    std::vector<ShardManifest> shards;
-    for (int32_t rank = 0; rank < kWorld; ++rank) {
-      auto shard =
-          WriteShard(*stores_[rank], step, 1, rank, state, EvenSlices(state, rank, kWorld));
-      EXPECT_TRUE(shard.ok()) << shard.status();
-      shards.push_back(*std::move(shard));
-    }
-    return *MakeManifest(TestHeader(step, 1, kWorld), std::move(shards));
-  }
-  CheckpointSet Set() const {
-    std::vector<const CheckpointStore*> stores;
-    for (const auto& store : stores_) stores.push_back(store.get());
-    return *CheckpointSet::Create(stores);
-  }
-
-  const TempDirectory directory_;
-  const State state_ = RandomState(3, 5, 3000);
-  std::vector<std::unique_ptr<CheckpointStore>> stores_;
-};
-
-TEST_F(ManyStoresTest, ShardsOfAllStoresAreOneCheckpoint) {
-  OpenAll();
-  const Manifest manifest = SealAll(40, state_);
-  EXPECT_TRUE(absl::IsNotFound(Set().LatestGood().status()));
-  for (const auto& store : stores_) ASSERT_TRUE(store->Commit(manifest).ok());
-  const auto good = Set().LatestGood();
-  ASSERT_TRUE(good.ok()) << good.status();
-  EXPECT_EQ(LoadsExactly(*good->reader, state_), absl::OkStatus());
-  for (const int32_t loading : {1, 2, 4}) ExpectWorldLoads(*good->reader, state_, loading);
-}
-
-TEST_F(ManyStoresTest, CheckpointExistsOnceTheDecidingStoreHasCommittedIt) {
-  OpenAll();
-  const Manifest manifest = SealAll(40, state_);
-  ASSERT_TRUE(stores_[0]->Commit(manifest).ok());
-  // Everybody dies before the other stores hear of it.
-  OpenAll();
-  for (int32_t rank = 1; rank < kWorld; ++rank) {
-    ASSERT_THAT(stores_[rank]->InDoubt(), SizeIs(1));
-  }
-  const auto good = Set().LatestGood();
-  ASSERT_TRUE(good.ok()) << good.status();
-  EXPECT_EQ(LoadsExactly(*good->reader, state_), absl::OkStatus());
-  for (int32_t rank = 1; rank < kWorld; ++rank) {
-    ASSERT_TRUE(stores_[rank]->Commit(good->reader->manifest()).ok());
-  }
-  OpenAll();
-  EXPECT_EQ(LoadsExactly(*Set().LatestGood()->reader, state_), absl::OkStatus());
-}
-
-TEST_F(ManyStoresTest, LostStoreCostsTheCheckpointAndIsNamed) {
-  OpenAll();
-  const Manifest manifest = SealAll(40, state_);
-  for (const auto& store : stores_) ASSERT_TRUE(store->Commit(manifest).ok());
-  stores_.pop_back();
-  const absl::Status status = Set().LatestGood().status();
-  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("shard of rank 3: it is not in"));
-  // What does not lie in it still loads.
-  const auto reader = Set().OpenCheckpoint(40);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const TensorSlice& slice = manifest.shards[0].slices[0].slice;
-  std::vector<std::byte> loaded(SliceBytes(slice));
-  EXPECT_EQ((*reader)->Load(slice.name, slice.first, slice.count, absl::MakeSpan(loaded)),
-            absl::OkStatus());
-}
-
-TEST_F(ManyStoresTest, ManifestOfAnyStoreServesWhereTheFirstIsDamaged) {
-  OpenAll();
-  const Manifest manifest = SealAll(40, state_);
-  for (const auto& store : stores_) ASSERT_TRUE(store->Commit(manifest).ok());
-  const StoredDirectory first = stores_[0]->Committed()->front();
-  ASSERT_EQ(RemoveTree(absl::StrCat(stores_[0]->path(), "/", DirectoryName(first), "/",
-                                    ShardDirectoryName(0))),
-            absl::OkStatus());
-  const auto reader = Set().OpenCheckpoint(40);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->manifest(), manifest);
-  EXPECT_FALSE((*reader)->Verify().ok());
-}
-
-TEST_F(ManyStoresTest, StoresOfTwoJobsAreNoSet) {
-  OpenAll();
-  CheckpointStore::Options other = TestOptions();
-  other.identity.job = "job-8";
-  auto store = CheckpointStore::Open(directory_.path() + "/other", other);
-  ASSERT_TRUE(store.ok()) << store.status();
-  const absl::Status refused =
-      CheckpointSet::Create({stores_[0].get(), store->get()}).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckpointSet::Create({}).status()));
 }
 
 TEST(CheckpointReaderTest, RangesThatAreNotThereAreRefused) {
