@@ -151,6 +151,15 @@ std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
                       count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "");
 }
 
+// The newest that is damaged; null where none is.
+const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) {
+  const v1::Checkpoint* newest = nullptr;
+  for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+    if (checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) newest = checkpoint;
+  }
+  return newest;
+}
+
 }  // namespace
 
 scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
@@ -211,7 +220,15 @@ absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job
   if (newest == nullptr && job.has_origin())
     newest = state.FindCheckpoint(job.origin().checkpoint());
   Resume resume;
-  if (newest == nullptr) return resume;
+  if (newest == nullptr) {
+    // All that was paid for is not done again without a word.
+    if (const v1::Checkpoint* const damaged = NewestDamaged(state, job.id()); damaged != nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("every checkpoint of it is damaged, the newest is the ",
+                       CheckpointText(damaged->ref()), "; submit it anew to begin at step 0"));
+    }
+    return resume;
+  }
   if (loadable.empty()) {
     return absl::UnavailableError(absl::StrCat("waits for workers that are away: the ",
                                                CheckpointText(newest->ref()), " is with ",

@@ -114,5 +114,25 @@ TEST(SchedulingTest, TheNewestCheckpointThatCanBeLoadedIsResumedFromAndAnOlderOn
   EXPECT_TRUE(FillSnapshot(cluster.state(), {}, HeldBack(cluster.state())).jobs.empty());
 }
 
+TEST(SchedulingTest, AJobWhoseCheckpointsAreAllDamagedIsHeldAndSaysSo) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 1);
+  const std::string job = cluster.Submit(1);
+  ASSERT_EQ(cluster.Start(job), absl::OkStatus());
+  ASSERT_EQ(cluster.Checkpoint(job, 10), absl::OkStatus());
+  ASSERT_EQ(cluster.Checkpoint(job, 20), absl::OkStatus());
+  v1::ShardReport older;
+  older.mutable_ref()->set_job(job);
+  older.mutable_ref()->set_step(10);
+  older.mutable_ref()->set_attempt(1);
+  ASSERT_EQ(cluster.Run(DecideShardInventory(cluster.state(), "w1", {older}, cluster.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(ChooseResume(cluster.state(), cluster.Job(job))->from->step(), 10);
+  ASSERT_EQ(cluster.Run(DecideShardInventory(cluster.state(), "w1", {}, cluster.caller())),
+            absl::OkStatus());
+  EXPECT_THAT(std::string(ChooseResume(cluster.state(), cluster.Job(job)).status().message()),
+              HasSubstr("every checkpoint of it is damaged, the newest is the checkpoint of"));
+}
+
 }  // namespace
 }  // namespace nibble

@@ -214,6 +214,7 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
   if (state.index().ShardsOn(worker) == 0) return std::nullopt;
   for (const auto& [key, checkpoint] : state.tables().checkpoints) {
     if (checkpoint->state() == v1::CHECKPOINT_STATE_WRITING) continue;
+    bool loadable = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
     for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
       const bool listed = std::find(shard->holders().begin(), shard->holders().end(), worker) !=
                           shard->holders().end();
@@ -222,7 +223,15 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
       *holder.mutable_ref() = checkpoint->ref();
       holder.set_rank(shard->rank());
       holder.set_worker(worker);
-      if (update.facts_size() == kMaxFacts) return decide::Checked(state, std::move(update));
+      // Nobody else has it, here or away: it is not to be begun from again.
+      if (loadable && shard->holders_size() == 1) {
+        loadable = false;
+        v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
+        *damaged.mutable_ref() = checkpoint->ref();
+        damaged.set_detail(absl::StrCat("the shard of rank ", shard->rank(), " is gone: ", worker,
+                                        " alone had it, and no longer does"));
+      }
+      if (update.facts_size() + 2 > kMaxFacts) return decide::Checked(state, std::move(update));
     }
   }
   return decide::Checked(state, std::move(update));

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -58,6 +59,15 @@ class SeveralWorkers : public TestClusterProcesses {
     const grpc::Status status = stub_->ExportCheckpoint(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.task();
+  }
+  // Some bytes of every file that holds chunks, here and below.
+  static void Damage(const fs::path& directory) {
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      if (entry.path().extension() != ".sst") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
+      file.write("damage", 6);
+    }
   }
   // The end of a task, as its checkpoint tells it.
   v1::CheckpointTask AwaitTask(const v1::CheckpointRef& ref, int64_t number) {
@@ -171,13 +181,7 @@ TEST_F(SeveralWorkers, DamageThatNoCopyHealsIsNamedAndTheCheckpointNotLoadedAgai
   const v1::DescribeCheckpointResponse newest = Newest(job);
   ASSERT_EQ(newest.shards_size(), 2);
   const std::string holder = newest.shards(1).holders(0);
-  for (const auto& entry :
-       fs::recursive_directory_iterator(root_ / holder / "jobs" / job / "checkpoints")) {
-    if (entry.path().extension() != ".sst") continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
-    file.write("damage", 6);
-  }
+  Damage(root_ / holder / "jobs" / job / "checkpoints");
   const v1::CheckpointRef ref = newest.checkpoint().ref();
   const v1::CheckpointTask verified = AwaitTask(ref, Verify(ref));
   EXPECT_EQ(verified.state(), v1::CHECKPOINT_TASK_STATE_FAILED);
@@ -189,6 +193,37 @@ TEST_F(SeveralWorkers, DamageThatNoCopyHealsIsNamedAndTheCheckpointNotLoadedAgai
   grpc::ClientContext context;
   ASSERT_TRUE(stub_->DescribeCheckpoint(&context, request, &response).ok());
   EXPECT_EQ(response.checkpoint().state(), v1::CHECKPOINT_STATE_DAMAGED);
+}
+
+TEST_F(SeveralWorkers, WhereTheNewestCheckpointIsDamagedTheOneBeforeIsGoneOnFrom) {
+  const std::string spec = Spec(1, 120, "checkpoints: {every: 5, keep_last: 2}\n");
+  const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
+  StartCoordinator();
+  StartWorker("w1", 1);
+  const std::string job = Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
+  KillWorker("w1");
+  ASSERT_EQ(Describe(job).state(), v1::JOB_STATE_RUNNING);
+  // All but the oldest, also what was on its way to become one: step-000000000010-attempt-…
+  std::map<std::string, fs::path> stored;
+  for (const auto& entry : fs::directory_iterator(root_ / "w1" / "jobs" / job / "checkpoints")) {
+    if (entry.is_directory()) stored[entry.path().filename().string()] = entry.path();
+  }
+  const auto oldest = std::find_if(stored.begin(), stored.end(), [](const auto& directory) {
+    return directory.first.starts_with("step-");
+  });
+  ASSERT_NE(oldest, stored.end());
+  for (const auto& [name, directory] : stored) {
+    if (name != oldest->first) Damage(directory);
+  }
+  StartWorker("w1", 1);
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  ASSERT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  EXPECT_EQ(Losses(job), alone);
+  const auto& attempts = after.recent_attempts();
+  ASSERT_GE(attempts.size(), 3) << after.DebugString();
+  EXPECT_THAT(attempts[1].reason(), HasSubstr("was damaged here"));
+  EXPECT_EQ(attempts.rbegin()->resume().step(), std::stoll(oldest->first.substr(5)));
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ absl::Status GangPreparation::CheckHeld() {
           "the copy of the shard of rank ", shard.rank(), " of ", here_.job(), ", step ",
           here_.step(), ", that is here is damaged and given up: ", std::string(good.message())));
     }
+    given_up_.insert(shard.rank());
     absl::Status removed = means_.desk->RemoveDamaged(here_, shard.rank());
     if (!removed.ok()) return removed;
   }
@@ -111,6 +112,12 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       shard = shards_.at(rank);
+    }
+    if (shard.sources().empty() && given_up_.contains(rank)) {
+      return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", here_.job(),
+                                              ", step ", here_.step(),
+                                              ", was damaged here, and no worker that is present "
+                                              "has another copy"));
     }
     int64_t come = 0;
     int64_t told = 0;

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -71,6 +72,7 @@ class GangPreparation {
   v1::CheckpointRef here_;  // the checkpoint as it is kept here
   CheckpointDesk::Lease lease_;
   Cancellation cancellation_;
+  std::set<int32_t> given_up_;  // ranks whose shards here were damaged; the thread's
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
