@@ -45,7 +45,8 @@ bool TakeProcess(const json& from, ClusterProcess& process) {
   return from.is_object() && Take(from, "pid", process.identity.pid) &&
          Take(from, "start_ticks", process.identity.start_ticks) &&
          Take(from, "boot_id", process.identity.boot_id) &&
-         Take(from, "started_unix_ms", process.started_unix_ms) && process.identity.pid > 1;
+         Take(from, "started_unix_ms", process.started_unix_ms) &&
+         Take(from, "earlier_incarnation", process.earlier_incarnation) && process.identity.pid > 1;
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& 
     processes[role] = {{"pid", process.identity.pid},
                        {"start_ticks", process.identity.start_ticks},
                        {"boot_id", process.identity.boot_id},
-                       {"started_unix_ms", process.started_unix_ms}};
+                       {"started_unix_ms", process.started_unix_ms},
+                       {"earlier_incarnation", process.earlier_incarnation}};
   }
   const json whole = {{"workers", record.shape.workers},
                       {"slots", record.shape.slots},

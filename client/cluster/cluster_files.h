@@ -54,6 +54,7 @@ struct ClusterShape {
 struct ClusterProcess {
   ProcessIdentity identity;
   int64_t started_unix_ms = 0;
+  int64_t earlier_incarnation = 0;  // of a worker: that of the life before this one; 0: none
 };
 
 struct ClusterRecord {

@@ -33,7 +33,8 @@ TEST_F(ClusterFilesTest, ARecordIsReadAsItWasWritten) {
   ClusterRecord record;
   record.shape = {.workers = 3, .slots = 4, .device = "cpu", .port = 7701};
   record.processes["worker-2"] = {.identity = {.pid = 4242, .start_ticks = 99, .boot_id = "boot"},
-                                  .started_unix_ms = 5};
+                                  .started_unix_ms = 5,
+                                  .earlier_incarnation = 6};
   ASSERT_TRUE(WriteClusterRecord(paths_, record).ok());
   const auto read = ReadClusterRecord(paths_);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -41,6 +42,7 @@ TEST_F(ClusterFilesTest, ARecordIsReadAsItWasWritten) {
   ASSERT_EQ(read->processes.size(), 1u);
   EXPECT_EQ(read->processes.at("worker-2").identity, record.processes.at("worker-2").identity);
   EXPECT_EQ(read->processes.at("worker-2").started_unix_ms, 5);
+  EXPECT_EQ(read->processes.at("worker-2").earlier_incarnation, 6);
   EXPECT_THAT(read->Roles(), ElementsAre("coordinator", "worker-1", "worker-2", "worker-3"));
 }
 

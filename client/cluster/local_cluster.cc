@@ -126,25 +126,29 @@ absl::Status LocalCluster::StartLocked(const std::string& role, ClusterRecord& r
     return absl::UnavailableError(
         absl::StrCat("making ", paths_.Data(role), ": ", error.message()));
   }
+  const int64_t earlier_incarnation = IsWorker(role) ? IncarnationOf(paths_.Data(role)) : 0;
   const absl::StatusOr<ProcessIdentity> started =
       StartDetached({.arguments = Arguments(role, record.shape),
                      .environment = options_.environment,
                      .log_path = paths_.Log(role)});
   if (!started.ok()) return started.status();
   record.processes[role] = {.identity = *started,
-                            .started_unix_ms = absl::ToUnixMillis(absl::Now())};
+                            .started_unix_ms = absl::ToUnixMillis(absl::Now()),
+                            .earlier_incarnation = earlier_incarnation};
   absl::Status status = WriteClusterRecord(paths_, record);
   // One that nobody would find again is not to run.
   if (!status.ok()) (void)EndProcess(*started, milliseconds(0));
   return status;
 }
 
-bool LocalCluster::IsReady(const std::string& role, const std::string& address) const {
-  ClusterClient client(address);
+bool LocalCluster::IsReady(const std::string& role, const ClusterRecord& record) const {
+  ClusterClient client(absl::StrCat("127.0.0.1:", record.shape.port));
   if (!IsWorker(role)) return client.Serves(kServesPatience);
+  // To a coordinator that has just begun the life before this one may still be present.
   const int64_t incarnation = IncarnationOf(paths_.Data(role));
+  if (incarnation <= record.processes.at(role).earlier_incarnation) return false;
   const absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
-  if (!workers.ok() || incarnation == 0) return false;
+  if (!workers.ok()) return false;
   return std::any_of(workers->begin(), workers->end(), [&](const v1::Worker& worker) {
     return worker.identity().name() == role && worker.present() &&
            worker.identity().incarnation() == incarnation;
@@ -158,7 +162,6 @@ absl::Status LocalCluster::NotReady(const std::string& role, const std::string& 
 }
 
 absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterRecord& record) const {
-  const std::string address = absl::StrCat("127.0.0.1:", record.shape.port);
   const auto deadline = SteadyClock::now() + options_.patience;
   // Without the coordinator no worker is ever present.
   std::vector<ProcessIdentity> needed;
@@ -167,7 +170,7 @@ absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterReco
     if (at == record.processes.end()) return NotReady(one, "does not run");
     needed.push_back(at->second.identity);
   }
-  while (!IsReady(role, address)) {
+  while (!IsReady(role, record)) {
     if (AwaitAnyEnd(needed, kPollPause)) {
       const bool own = record.Alive(role) == nullptr;
       return NotReady(own ? role : kCoordinatorRole, "has ended");

@@ -102,7 +102,7 @@ class LocalCluster {
   absl::Status StartLocked(const std::string& role, ClusterRecord& record);
   std::vector<std::string> Arguments(const std::string& role, const ClusterShape& shape) const;
   absl::Status AwaitReady(const std::string& role, const ClusterRecord& record) const;
-  bool IsReady(const std::string& role, const std::string& address) const;
+  bool IsReady(const std::string& role, const ClusterRecord& record) const;
   // The role's process has ended or is not ready in time: with the end of its log.
   absl::Status NotReady(const std::string& role, const std::string& what) const;
   absl::Status OpenWorkers(const std::string& address) const;

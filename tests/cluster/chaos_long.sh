@@ -1,0 +1,15 @@
+#!/bin/bash
+# Chaos for as long as it takes: a hundred faults of each of three seeds, or what is said:
+#   tests/cluster/chaos_long.sh [FAULTS [SEED…]]
+# The same seed gives the same faults in the same order.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+faults=${1:-100}
+shift || true
+[ $# -gt 0 ] || set -- 1 2 3
+bazel build --disk_cache="$HOME/.cache/nibble/bazel" //tests/cluster:chaos_test
+program=$PWD/bazel-bin/tests/cluster/chaos_test
+export TEST_SRCDIR=$program.runfiles TEST_WORKSPACE=main
+for seed in "$@"; do
+  "$program" --faults="$faults" --seed="$seed"
+done

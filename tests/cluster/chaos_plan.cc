@@ -1,0 +1,57 @@
+#include "tests/cluster/chaos_plan.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr uint32_t kLongestPauseMs = 900;
+
+const char* NameOf(Fault fault) {
+  switch (fault) {
+    case Fault::kKillRank:
+      return "kill a rank";
+    case Fault::kKillWorker:
+      return "kill a worker";
+    case Fault::kKillCoordinator:
+      return "kill the coordinator";
+    case Fault::kStopWorker:
+      return "stop a worker past its lease";
+    case Fault::kStopRank:
+      return "stop a rank for a while";
+    case Fault::kCutWire:
+      return "cut a worker's wire past its lease";
+    case Fault::kStallWire:
+      return "stall a worker's wire past its lease";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<PlannedFault> PlanFaults(uint64_t seed, int count) {
+  // Of the generator alone, whose numbers are the same everywhere.
+  std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
+  const auto draw = [&random](uint32_t below) { return static_cast<uint32_t>(random() % below); };
+  std::vector<PlannedFault> plan;
+  for (int i = 0; i < count; ++i) {
+    plan.push_back({.fault = static_cast<Fault>(i % kFaults),
+                    .pause = std::chrono::milliseconds(draw(kLongestPauseMs)),
+                    .victim = static_cast<uint32_t>(random()),
+                    .job = static_cast<uint32_t>(random())});
+  }
+  for (size_t i = plan.size(); i > 1; --i) {
+    std::swap(plan[i - 1].fault, plan[draw(static_cast<uint32_t>(i))].fault);
+  }
+  return plan;
+}
+
+std::string Describe(const PlannedFault& planned) {
+  return absl::StrCat(NameOf(planned.fault), " (", planned.victim % 100, ") after ",
+                      planned.pause.count(), " ms");
+}
+
+}  // namespace nibble

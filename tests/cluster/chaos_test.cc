@@ -1,0 +1,341 @@
+// Faults of every kind at random moments, while jobs run, recipes change and checkpoints are asked
+// for: in the end every job has the losses of one that nobody has touched, bit for bit, and nothing
+// that was acknowledged is missing.
+//
+//   chaos_test --faults=100 --seed=7      (chaos_long.sh)
+#include <signal.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "client/cluster/detached_process.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/chaos_plan.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+using Stub = v1::Coordinator::Stub;
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+int fault_count = 10;
+uint64_t chaos_seed = 20;
+
+constexpr int kWorkers = 2;
+constexpr int kAtOnce = 3;  // jobs under way
+constexpr int64_t kSwitchStep = 250;
+constexpr milliseconds kPastLease = ClusterBed::kLease + milliseconds(400);
+constexpr milliseconds kRankStands(700);
+
+// What was acknowledged of one job.
+struct Accepted {
+  std::string job;
+  TinyJob spec;
+  bool changes_now = false;              // its recipe changed at steps that nobody chose
+  int64_t checkpoints = 0;               // asked for
+  std::map<int64_t, int64_t> revisions;  // first step, asked for, by number
+};
+
+class Chaos : public testing::Test {
+ protected:
+  Chaos() : bed_({.workers = kWorkers, .slots = 2, .proxies = true}) {}
+
+  static v1::SetRecipeRequest Change(const std::string& job, const std::string& at,
+                                     const std::string& value) {
+    v1::SetRecipeRequest request;
+    request.set_job(job);
+    request.set_expected_revision(-1);
+    request.set_at(at);
+    request.set_reason("chaos");
+    v1::FieldSetting& setting = *request.mutable_change()->add_set();
+    setting.set_field("fprop");
+    setting.set_value(value);
+    return request;
+  }
+
+  // Three kinds in turn: one rank as it is, two ranks whose recipe changes at a step, one rank
+  // whose recipe changes whenever it is asked to.
+  void SubmitNext() {
+    Accepted accepted;
+    const size_t kind = jobs_.size() % 3;
+    accepted.spec = {
+        .name = absl::StrCat("kind", kind), .ranks = kind == 1 ? 2 : 1, .steps = 400, .every = 20};
+    accepted.changes_now = kind == 2;
+    v1::JobScheduling scheduling;
+    v1::Label& node = *scheduling.add_preferred_labels();
+    node.set_key("node");
+    node.set_value(WorkerRole(1 + static_cast<int>(jobs_.size()) % kWorkers));
+    accepted.job = bed_.Submit(accepted.spec, scheduling);
+    if (kind == 1) {
+      v1::SetRecipeResponse changed;
+      const grpc::Status status =
+          bed_.Call(&Stub::SetRecipe,
+                    Change(accepted.job, absl::StrCat("step:", kSwitchStep), "bf16"), &changed);
+      if (status.ok()) {
+        EXPECT_EQ(changed.first_step(), kSwitchStep);
+        accepted.revisions[changed.revision()] = kSwitchStep;
+      } else {
+        // It has passed the step already: then nothing may have changed.
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+            << status.error_message();
+      }
+    }
+    jobs_.push_back(std::move(accepted));
+  }
+  bool IsUnderWay(const Accepted& accepted) {
+    const v1::JobState state = bed_.watch().Of(accepted.job).job.state();
+    return state != v1::JOB_STATE_SUCCEEDED && state != v1::JOB_STATE_FAILED;
+  }
+  std::vector<Accepted*> UnderWay() {
+    std::vector<Accepted*> under_way;
+    for (Accepted& accepted : jobs_) {
+      if (IsUnderWay(accepted)) under_way.push_back(&accepted);
+    }
+    return under_way;
+  }
+  // Requests of people, which come whatever else happens.
+  void Ask(const PlannedFault& planned) {
+    const std::vector<Accepted*> under_way = UnderWay();
+    Accepted& accepted = *under_way[planned.job % under_way.size()];
+    v1::CheckpointJobRequest request;
+    request.set_job(accepted.job);
+    request.set_reason("chaos");
+    v1::CheckpointJobResponse response;
+    const grpc::Status status = bed_.Call(&Stub::CheckpointJob, request, &response);
+    if (status.ok()) ++accepted.checkpoints;
+    EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
+        << status.error_message();
+    for (Accepted* const one : under_way) {
+      if (!one->changes_now || one->revisions.size() >= 6) continue;
+      // The last one is in force: nobody changes his mind about what is about to be.
+      const v1::Job job = bed_.Describe(one->job);
+      if (job.latest_revision() > std::max<int64_t>(1, job.revision_in_force())) continue;
+      v1::SetRecipeResponse changed;
+      const grpc::Status set = bed_.Call(
+          &Stub::SetRecipe, Change(one->job, "now", one->revisions.size() % 2 ? "nvfp4" : "bf16"),
+          &changed);
+      if (set.ok()) one->revisions[changed.revision()] = changed.first_step();
+      EXPECT_TRUE(set.ok() || set.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+                  set.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
+          << set.error_message();
+    }
+  }
+  // Nothing of the cluster is to end meanwhile.
+  void LetPass(milliseconds time) {
+    const auto record = ReadClusterRecord(bed_.cluster().paths());
+    ASSERT_TRUE(record.ok());
+    std::vector<ProcessIdentity> processes;
+    for (const auto& [role, process] : record->processes) processes.push_back(process.identity);
+    EXPECT_FALSE(AwaitAnyEnd(processes, time)) << "a process of the cluster has ended by itself";
+  }
+  // A rank that runs: of jobs under way there is one sooner or later.
+  ClusterBed::Rank SomeRank(uint32_t number) {
+    for (int tries = 0; tries < 1000; ++tries) {
+      const auto ranks = bed_.LiveRanks();
+      if (!ranks.empty()) return ranks[number % ranks.size()];
+      LetPass(milliseconds(20));
+    }
+    ADD_FAILURE() << "no rank runs";
+    return {};
+  }
+  void Inject(const PlannedFault& planned) {
+    const std::string worker = WorkerRole(1 + static_cast<int>(planned.victim % kWorkers));
+    LocalCluster& cluster = bed_.cluster();
+    switch (planned.fault) {
+      case Fault::kKillRank:
+        SignalProcess(SomeRank(planned.victim).process, SIGKILL);
+        break;
+      case Fault::kStopRank: {
+        const ProcessIdentity rank = SomeRank(planned.victim).process;
+        SignalProcess(rank, SIGSTOP);
+        LetPass(kRankStands);
+        SignalProcess(rank, SIGCONT);
+        break;
+      }
+      case Fault::kKillWorker:
+        bed_.Kill(worker);
+        bed_.Restart(worker);
+        break;
+      case Fault::kKillCoordinator:
+        bed_.Kill(kCoordinatorRole);
+        bed_.Restart(kCoordinatorRole);
+        break;
+      case Fault::kStopWorker:
+        EXPECT_TRUE(cluster.Signal(worker, SIGSTOP).ok());
+        LetPass(kPastLease);
+        EXPECT_TRUE(cluster.Signal(worker, SIGCONT).ok());
+        break;
+      case Fault::kCutWire:
+      case Fault::kStallWire:
+        bed_.proxy(worker).Set(planned.fault == Fault::kCutWire ? TcpProxy::Mode::kCut
+                                                                : TcpProxy::Mode::kStall);
+        LetPass(kPastLease);
+        bed_.proxy(worker).Set(TcpProxy::Mode::kPass);
+        break;
+    }
+    for (const char* const role : {"worker-1", "worker-2"}) {
+      const absl::Status ready = cluster.AwaitReady(role);
+      ASSERT_TRUE(ready.ok()) << ready;
+      // An operator who knows that it was not the worker's fault.
+      v1::UncordonWorkerRequest request;
+      request.set_worker(role);
+      request.set_reason("chaos");
+      request.set_clear_flags(true);
+      v1::UncordonWorkerResponse response;
+      const grpc::Status cleared = bed_.Call(&Stub::UncordonWorker, request, &response);
+      EXPECT_TRUE(cleared.ok()) << cleared.error_message();
+    }
+  }
+
+  void Check(const Accepted& accepted) {
+    SCOPED_TRACE(accepted.job);
+    bed_.ExpectState(accepted.job, v1::JOB_STATE_SUCCEEDED);
+    CheckLosses(accepted);
+    CheckRevisions(accepted);
+    CheckCheckpoints(accepted);
+  }
+  // What was asked for, with the changes at the steps at which they came to hold.
+  static TinyJob AsItCameToBe(const Accepted& accepted,
+                              const std::vector<v1::RecipeRevision>& timeline) {
+    std::map<int64_t, std::string> fprop;  // by first step
+    for (const v1::RecipeRevision& revision : timeline) {
+      std::string& value = fprop[revision.first_step()];
+      value.clear();
+      for (const v1::FieldSetting& setting : revision.recipe().set()) {
+        if (setting.field() == "fprop") value = setting.value();
+      }
+    }
+    TinyJob job = accepted.spec;
+    if (!fprop.at(0).empty()) {
+      job.recipe = absl::StrCat("{preset: nvfp4, set: {fprop: ", fprop.at(0), "}}");
+    }
+    fprop.erase(0);
+    if (!fprop.empty()) job.more = "changes:\n";
+    for (const auto& [step, value] : fprop) {
+      absl::StrAppend(&job.more, "  - {at: step:", step, ", set: {fprop: ", value, "}}\n");
+    }
+    return job;
+  }
+  static int64_t RevisionAt(const std::vector<v1::RecipeRevision>& timeline, int64_t step) {
+    int64_t number = 0;
+    for (const v1::RecipeRevision& revision : timeline) {
+      if (revision.first_step() <= step) number = revision.number();
+    }
+    return number;
+  }
+  void CheckLosses(const Accepted& accepted) {
+    const std::vector<json> log = bed_.EventLog(accepted.job);
+    const std::vector<v1::RecipeRevision> timeline = bed_.Revisions(accepted.job);
+    const auto losses = LossBits(log);
+    ASSERT_EQ(losses.size(), static_cast<size_t>(accepted.spec.steps));
+    const TinyJob came_to_be = AsItCameToBe(accepted, timeline);
+    EXPECT_EQ(FirstDifference(losses, bed_.UndisturbedLosses(came_to_be)), "")
+        << came_to_be.Yaml("corpus.txt") << bed_.Story(accepted.job);
+    std::map<int64_t, int64_t> revisions;
+    for (const json& step : EventsOf(log, "step")) {
+      const int64_t number = step.at("step");
+      revisions[number] = step.at("revision");
+      if (accepted.changes_now) continue;
+      // Of every attempt, not only of the last that made the step: nothing was to change it.
+      EXPECT_EQ(std::bit_cast<uint64_t>(step.at("loss").get<double>()), losses.at(number))
+          << "step " << number << " had two losses\n"
+          << bed_.Story(accepted.job);
+    }
+    for (const auto& [step, revision] : revisions) {
+      EXPECT_EQ(revision, RevisionAt(timeline, step)) << "step " << step << "\n"
+                                                      << bed_.Story(accepted.job);
+    }
+  }
+  void CheckRevisions(const Accepted& accepted) {
+    const auto kept = bed_.Revisions(accepted.job);
+    for (const auto& [number, first_step] : accepted.revisions) {
+      bool there = false;
+      for (const v1::RecipeRevision& revision : kept) there |= revision.number() == number;
+      // One that was to hold for no step makes way for the next.
+      for (const auto& [later, step] : accepted.revisions) there |= later > number;
+      EXPECT_TRUE(there) << "revision " << number << " from step " << first_step << " is gone";
+    }
+  }
+  void CheckCheckpoints(const Accepted& accepted) {
+    const JobWatch::Seen seen = bed_.watch().Of(accepted.job);
+    std::map<int64_t, std::set<int64_t>> attempts_of_step;
+    int64_t asked = 0;
+    // The first attempt that went back before the newest checkpoint, because nobody had it.
+    int64_t went_back = INT64_MAX;
+    for (const auto& [number, event] : seen.events) {
+      if (event.kind() == v1::JOB_EVENT_KIND_ATTEMPT &&
+          absl::StrContains(event.text(), "because the checkpoint")) {
+        went_back = std::min(went_back, event.attempt());
+      }
+      if (event.kind() != v1::JOB_EVENT_KIND_CHECKPOINT) continue;
+      if (absl::StartsWith(event.text(), "committed")) {
+        attempts_of_step[event.step()].insert(event.attempt());
+      }
+      asked += absl::StartsWith(event.text(), "asked for");
+    }
+    EXPECT_EQ(asked, accepted.checkpoints) << bed_.Story(accepted.job);
+    EXPECT_FALSE(attempts_of_step.empty());
+    for (const auto& [step, attempts] : attempts_of_step) {
+      EXPECT_TRUE(attempts.size() == 1 || *attempts.rbegin() >= went_back)
+          << "step " << step << " was committed by several attempts\n"
+          << bed_.Story(accepted.job);
+    }
+    // The last one is there, whole.
+    const auto kept = bed_.Checkpoints(accepted.job);
+    ASSERT_FALSE(kept.empty());
+    EXPECT_EQ(kept[0].ref().step(), accepted.spec.steps);
+    EXPECT_EQ(kept[0].state(), v1::CHECKPOINT_STATE_COMMITTED);
+  }
+
+  ClusterBed bed_;
+  std::vector<Accepted> jobs_;
+};
+
+TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
+  std::printf("seed %llu, %d faults (--seed, --faults)\n",
+              static_cast<unsigned long long>(chaos_seed), fault_count);
+  int number = 0;
+  for (const PlannedFault& planned : PlanFaults(chaos_seed, fault_count)) {
+    std::printf("fault %d: %s\n", ++number, Describe(planned).c_str());
+    std::fflush(stdout);
+    while (UnderWay().size() < kAtOnce) SubmitNext();
+    Ask(planned);
+    LetPass(planned.pause);
+    Inject(planned);
+    if (HasFatalFailure()) break;
+  }
+  for (const Accepted& accepted : jobs_) Check(accepted);
+  std::printf("%zu jobs\n", jobs_.size());
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    const bool known = (absl::ConsumePrefix(&argument, "--faults=") &&
+                        absl::SimpleAtoi(argument, &nibble::fault_count)) ||
+                       (absl::ConsumePrefix(&argument, "--seed=") &&
+                        absl::SimpleAtoi(argument, &nibble::chaos_seed));
+    if (known) continue;
+    std::fprintf(stderr, "chaos_test: '%s' is neither --faults=N nor --seed=N\n", argv[i]);
+    return 2;
+  }
+  return RUN_ALL_TESTS();
+}

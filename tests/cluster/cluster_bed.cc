@@ -1,0 +1,249 @@
+#include "tests/cluster/cluster_bed.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/cluster/free_port.h"
+#include "client/cluster/log_tail.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string ProgramAt(const std::string& path) {
+  const char* const root = getenv("TEST_SRCDIR");
+  const char* const workspace = getenv("TEST_WORKSPACE");
+  return absl::StrCat(root == nullptr ? "." : root, "/", workspace == nullptr ? "" : workspace, "/",
+                      path);
+}
+
+// Short, since sockets are made below it.
+std::string MakeRoot() {
+  std::string root = "/tmp/nibble-bed-XXXXXX";
+  EXPECT_NE(mkdtemp(root.data()), nullptr);
+  fs::create_directories(root + "/tmp");
+  return root;
+}
+
+void AddDefault(std::vector<std::string>& flags, const std::string& name,
+                const std::string& value) {
+  if (std::find(flags.begin(), flags.end(), name) != flags.end()) return;
+  flags.insert(flags.end(), {name, value});
+}
+
+}  // namespace
+
+ClusterPrograms TestPrograms() {
+  return {.coordinator = ProgramAt("server/nibble-coordinator"),
+          .worker = ProgramAt("worker/agent/nibble-worker"),
+          .trainer = ProgramAt("worker/trainer/loop/nibble-trainer")};
+}
+
+std::string NibbleProgram() { return ProgramAt("client/nibble"); }
+
+ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
+  WriteCorpus(corpus());
+  LocalCluster::Options cluster = {.directory = root_ + "/cluster",
+                                   .programs = TestPrograms(),
+                                   .coordinator_flags = options.coordinator_flags,
+                                   .worker_flags = options.worker_flags,
+                                   // Of a daemon that is killed nothing is left outside.
+                                   .environment = {{"TMPDIR", root_ + "/tmp"}},
+                                   .patience = kPatience};
+  AddDefault(cluster.coordinator_flags, "--lease-ms", absl::StrCat(kLease.count()));
+  AddDefault(cluster.coordinator_flags, "--tick-ms", "20");
+  AddDefault(cluster.worker_flags, "--beat-ms", "100");
+  const int port = ChooseFreePort().value();
+  if (options.proxies) {
+    for (int number = 1; number <= options.workers; ++number) {
+      proxies_[WorkerRole(number)] = std::make_unique<TcpProxy>(port);
+    }
+    cluster.reach = [this](const std::string& role, const std::string&) {
+      return proxies_.at(role)->address();
+    };
+  }
+  cluster_ = std::make_unique<LocalCluster>(std::move(cluster));
+  const auto up = cluster_->Up({.workers = options.workers, .slots = options.slots, .port = port});
+  EXPECT_TRUE(up.ok()) << up.status();
+  address_ = absl::StrCat("127.0.0.1:", port);
+  stub_ = v1::Coordinator::NewStub(QuickChannel(address_));
+  watch_ = std::make_unique<JobWatch>(address_);
+}
+
+ClusterBed::~ClusterBed() {
+  watch_.reset();
+  const auto record = ReadClusterRecord(cluster_->paths());
+  if (record.ok()) {
+    for (const auto& [role, process] : record->processes) {
+      (void)cluster_->Signal(role, SIGKILL);
+      (void)cluster_->AwaitEnd(role, kPatience);
+    }
+  }
+  const absl::Status down = cluster_->Down(std::chrono::milliseconds(0));
+  EXPECT_TRUE(down.ok()) << down;
+  if (getenv("NIBBLE_TEST_KEEP") == nullptr) fs::remove_all(root_);
+}
+
+std::string ClusterBed::Submit(const TinyJob& job, const v1::JobScheduling& scheduling) {
+  v1::SubmitJobRequest request;
+  request.set_spec_yaml(job.Yaml(corpus()));
+  *request.mutable_scheduling() = scheduling;
+  request.mutable_restart_policy()->set_max_without_progress(1000);
+  request.mutable_restart_policy()->set_initial_backoff_ms(20);
+  request.mutable_restart_policy()->set_max_backoff_ms(200);
+  v1::SubmitJobResponse response;
+  const grpc::Status status = Call(&v1::Coordinator::Stub::SubmitJob, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.job().id();
+}
+
+v1::Job ClusterBed::Describe(const std::string& job) {
+  v1::DescribeJobRequest request;
+  request.set_job(job);
+  v1::DescribeJobResponse response;
+  const grpc::Status status = Call(&v1::Coordinator::Stub::DescribeJob, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  return response.job();
+}
+
+std::vector<v1::JobEvent> ClusterBed::Events(const std::string& job) {
+  v1::ListJobEventsRequest request;
+  request.set_job(job);
+  v1::ListJobEventsResponse response;
+  const grpc::Status status = Call(&v1::Coordinator::Stub::ListJobEvents, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  return {response.events().begin(), response.events().end()};
+}
+
+std::vector<v1::RecipeRevision> ClusterBed::Revisions(const std::string& job) {
+  v1::ListRecipeRevisionsRequest request;
+  request.set_job(job);
+  v1::ListRecipeRevisionsResponse response;
+  const grpc::Status status = Call(&v1::Coordinator::Stub::ListRecipeRevisions, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  return {response.revisions().begin(), response.revisions().end()};
+}
+
+std::vector<v1::Checkpoint> ClusterBed::Checkpoints(const std::string& job) {
+  v1::ListCheckpointsRequest request;
+  request.set_job(job);
+  request.mutable_page()->set_size(1000);
+  v1::ListCheckpointsResponse response;
+  const grpc::Status status = Call(&v1::Coordinator::Stub::ListCheckpoints, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  return {response.checkpoints().begin(), response.checkpoints().end()};
+}
+
+void ClusterBed::ExpectState(const std::string& job, v1::JobState state) {
+  EXPECT_TRUE(watch_->AwaitState(job, state, kPatience))
+      << "waits for " << v1::JobState_Name(state) << "\n"
+      << Story(job);
+}
+
+void ClusterBed::ExpectStep(const std::string& job, int64_t step) {
+  EXPECT_TRUE(watch_->AwaitStep(job, step, kPatience)) << "waits for step " << step << "\n"
+                                                       << Story(job);
+}
+
+std::string ClusterBed::Story(const std::string& job) {
+  std::string story = Describe(job).ShortDebugString();
+  for (const v1::JobEvent& event : Events(job)) {
+    absl::StrAppend(&story, "\n  ", event.number(), " ", event.text());
+  }
+  for (const auto& entry : fs::directory_iterator(cluster_->paths().Logs())) {
+    absl::StrAppend(&story, "\n", entry.path().filename().string(), ":\n",
+                    LogTail(entry.path().string()));
+  }
+  return story;
+}
+
+std::vector<json> ClusterBed::EventLog(const std::string& job) const {
+  // By when it began. Ranks of an attempt that is over, and have not heard of it, may still write
+  // while those of the next one do, in another worker's log.
+  std::multimap<std::string, std::vector<json>> attempts;
+  for (const auto& entry : fs::directory_iterator(cluster_->paths().directory)) {
+    auto attempt = attempts.end();
+    for (json& event : ReadEvents(entry.path() / "jobs" / job / "events.jsonl")) {
+      if (event.at("event") == "start" || attempt == attempts.end()) {
+        attempt = attempts.emplace(event.at("time"), std::vector<json>());
+      }
+      attempt->second.push_back(std::move(event));
+    }
+  }
+  std::vector<json> events;
+  for (const auto& [began, attempt] : attempts) {
+    events.insert(events.end(), attempt.begin(), attempt.end());
+  }
+  return events;
+}
+
+const std::map<int64_t, uint64_t>& ClusterBed::UndisturbedLosses(const TinyJob& job) {
+  const std::string spec = job.Yaml(corpus());
+  const auto [at, added] = undisturbed_.try_emplace(spec);
+  if (added) {
+    at->second = LossBits(RunUndisturbed(TestPrograms().trainer, spec,
+                                         absl::StrCat(root_, "/alone-", undisturbed_.size())));
+  }
+  return at->second;
+}
+
+std::vector<ClusterBed::Rank> ClusterBed::LiveRanks() const {
+  std::vector<Rank> ranks;
+  for (const auto& worker : fs::directory_iterator(cluster_->paths().directory)) {
+    const fs::path records = worker.path() / "processes";
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(records, none)) {
+      // JOB.ATTEMPT.RANK.process
+      const std::string name = entry.path().stem();
+      const size_t second = name.rfind('.');
+      if (entry.path().extension() != ".process" || second == std::string::npos) continue;
+      const size_t first = name.rfind('.', second - 1);
+      std::ifstream file(entry.path());
+      const json record = json::parse(
+          std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()},
+          nullptr, false);
+      Rank rank = {.worker = worker.path().filename(), .job = name.substr(0, first)};
+      // One that ends at this moment has taken its record with it.
+      if (first == std::string::npos || !record.is_object() ||
+          !absl::SimpleAtoi(name.substr(first + 1, second - first - 1), &rank.attempt) ||
+          !absl::SimpleAtoi(name.substr(second + 1), &rank.rank)) {
+        continue;
+      }
+      rank.process = {.pid = record.at("pid"),
+                      .start_ticks = record.at("start_ticks"),
+                      .boot_id = record.at("boot_id")};
+      ranks.push_back(std::move(rank));
+    }
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
+    return std::tie(a.job, a.attempt, a.rank) < std::tie(b.job, b.attempt, b.rank);
+  });
+  return ranks;
+}
+
+void ClusterBed::Kill(const std::string& role) {
+  const absl::Status killed = cluster_->Signal(role, SIGKILL);
+  EXPECT_TRUE(killed.ok()) << killed;
+  const absl::Status ended = cluster_->AwaitEnd(role, kPatience);
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
+void ClusterBed::Restart(const std::string& role) {
+  const absl::Status started = cluster_->Start(role);
+  EXPECT_TRUE(started.ok()) << started;
+  const absl::Status ready = cluster_->AwaitReady(role);
+  EXPECT_TRUE(ready.ok()) << ready;
+}
+
+}  // namespace nibble

@@ -1,0 +1,164 @@
+// nibble cluster up, down, status, as they are typed.
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/cluster/cluster_files.h"
+#include "client/cluster/detached_process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kNotFound = 102;
+
+class ClusterCommand : public testing::Test {
+ protected:
+  ClusterCommand() {
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    fs::create_directories(root_ + "/tmp");
+    WriteCorpus(root_ + "/corpus.txt");
+  }
+  ~ClusterCommand() override {
+    EXPECT_EQ(Cluster("down --grace 1").code, 0);
+    fs::remove_all(root_);
+  }
+  // Standard error goes along.
+  Said Cluster(const std::string& arguments) const {
+    const ClusterPrograms programs = TestPrograms();
+    const std::string flags =
+        !arguments.starts_with("up")
+            ? ""
+            : absl::StrCat(" --coordinator-program ", programs.coordinator, " --worker-program ",
+                           programs.worker, " --trainer-program ", programs.trainer);
+    return Shell(absl::StrCat("TMPDIR=", root_, "/tmp NIBBLE_HOME=", root_, " ", NibbleProgram(),
+                              " cluster ", arguments, flags, " 2>&1"));
+  }
+  ClusterRecord Record() const {
+    const auto record = ReadClusterRecord({root_ + "/cluster"});
+    EXPECT_TRUE(record.ok()) << record.status();
+    return record.ok() ? *record : ClusterRecord();
+  }
+  std::string Address() const {
+    const auto address = ReadClusterAddress(root_ + "/cluster");
+    EXPECT_TRUE(address.ok()) << address.status();
+    return address.ok() ? *address : "";
+  }
+
+  std::string root_ = "/tmp/nibble-up-XXXXXX";
+};
+
+TEST_F(ClusterCommand, UpTellsWhereItIsAndASecondTimeThatItWasUpAlready) {
+  const Said up = Cluster("up --workers 2 --slots 2");
+  ASSERT_EQ(up.code, 0) << up.text;
+  EXPECT_THAT(up.text, HasSubstr(Address()));
+  EXPECT_THAT(up.text, HasSubstr("nibble cluster down"));
+  const ClusterRecord before = Record();
+  const Said again = Cluster("up");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.text, HasSubstr("was up already"));
+  for (const auto& [role, process] : before.processes) {
+    EXPECT_EQ(Record().processes.at(role).identity, process.identity) << role;
+  }
+  const json status = Cluster("status -o json").json();
+  ASSERT_TRUE(status.is_object());
+  EXPECT_EQ(status.at("address"), Address());
+  ASSERT_EQ(status.at("processes").size(), 3u);
+  EXPECT_EQ(status["processes"][2].at("present"), true);
+  EXPECT_EQ(status["processes"][2].at("slots"), 2);
+  EXPECT_THAT(Cluster("status").text, HasSubstr("jobs         none"));
+  // More workers join; what runs stays as it is.
+  EXPECT_EQ(Cluster("up --workers 3").code, 0);
+  EXPECT_EQ(Record().processes.size(), 4u);
+  const Said other = Cluster("up --slots 1");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.text, HasSubstr("bring it down first"));
+}
+
+TEST_F(ClusterCommand, WhatIsMissingIsStartedAndTheRestIsLeft) {
+  ASSERT_EQ(Cluster("up").code, 0);
+  const ClusterRecord before = Record();
+  for (const char* const role : {"worker-2", "coordinator"}) {
+    SignalProcess(before.processes.at(role).identity, SIGKILL);
+    ASSERT_TRUE(AwaitAnyEnd({before.processes.at(role).identity}, kPatience));
+  }
+  EXPECT_THAT(Cluster("status").text, HasSubstr("does not run"));
+  const Said up = Cluster("up");
+  ASSERT_EQ(up.code, 0) << up.text;
+  EXPECT_THAT(up.text, HasSubstr("starts coordinator"));
+  EXPECT_THAT(up.text, HasSubstr("starts worker-2"));
+  EXPECT_THAT(up.text, Not(HasSubstr("starts worker-1")));
+  EXPECT_EQ(Record().processes.at("worker-1").identity, before.processes.at("worker-1").identity);
+  EXPECT_EQ(Cluster("status -o json").json()["processes"][1].at("present"), true);
+}
+
+TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
+  ASSERT_EQ(Cluster("up --workers 1").code, 0);
+  const auto stub = v1::Coordinator::NewStub(QuickChannel(Address()));
+  v1::SubmitJobRequest request;
+  request.set_request_id("request-1");
+  request.set_spec_yaml(TinyJob{.steps = 2000, .every = 100'000}.Yaml(root_ + "/corpus.txt"));
+  v1::SubmitJobResponse submitted;
+  grpc::ClientContext submitting;
+  ASSERT_TRUE(stub->SubmitJob(&submitting, request, &submitted).ok());
+  const std::string job = submitted.job().id();
+  int64_t rank = 0;
+  {
+    JobWatch watch(Address());
+    ASSERT_TRUE(watch.AwaitStep(job, 20, kPatience));
+    for (const auto& entry : fs::directory_iterator(root_ + "/cluster/worker-1/processes")) {
+      std::ifstream file(entry.path());
+      rank = json::parse(file).at("pid");
+    }
+  }
+  const auto process = IdentifyProcess(static_cast<pid_t>(rank));
+  ASSERT_TRUE(process.ok()) << process.status();
+  const Said down = Cluster("down");
+  ASSERT_EQ(down.code, 0) << down.text;
+  EXPECT_FALSE(IsAlive(*process));
+  EXPECT_FALSE(Record().AnyAlive());
+  EXPECT_FALSE(fs::exists(root_ + "/cluster/address"));
+  EXPECT_EQ(Cluster("down").code, 0);
+  EXPECT_THAT(Cluster("status").text, HasSubstr("not up"));
+
+  ASSERT_EQ(Cluster("up").code, 0);
+  JobWatch watch(Address());
+  EXPECT_TRUE(watch.AwaitState(job, v1::JOB_STATE_SUCCEEDED, kPatience));
+  // It went through a checkpoint: no failure, and no step was made twice.
+  const v1::Job finished = watch.Of(job).job;
+  EXPECT_EQ(finished.attempts(), 2) << finished.DebugString();
+  EXPECT_EQ(finished.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
+  const auto log = ReadEvents(absl::StrCat(root_, "/cluster/worker-1/jobs/", job, "/events.jsonl"));
+  EXPECT_EQ(EventsOf(log, "step").size(), 2000u);
+  EXPECT_EQ(Cluster("down --purge").code, 0);
+  EXPECT_FALSE(fs::exists(root_ + "/cluster"));
+}
+
+TEST_F(ClusterCommand, AProcessThatDiesIsNamedWithItsLastWords) {
+  const Said up = Cluster("up --coordinator-flag=--no-such-flag");
+  EXPECT_EQ(up.code, 1);
+  EXPECT_THAT(up.text, HasSubstr("coordinator has ended"));
+  EXPECT_THAT(up.text, HasSubstr("--no-such-flag"));
+  EXPECT_EQ(Cluster("up --device cuda --workers 2").code, 2);
+}
+
+TEST_F(ClusterCommand, WhatIsNotThereIsSaidSo) {
+  EXPECT_EQ(Cluster("status").code, kNotFound);
+  EXPECT_EQ(Cluster("down").code, 0);
+  EXPECT_FALSE(fs::exists(root_ + "/cluster"));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,60 @@
+// Training does not notice that the coordinator is away, however long.
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "client/cluster/detached_process.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+using std::chrono::seconds;
+
+class CoordinatorAway : public testing::TestWithParam<int> {};
+
+TEST_P(CoordinatorAway, NoStepIsRepeatedAndTheSameAttemptGoesOn) {
+  ClusterBed bed({.workers = 1, .slots = 2});
+  // Longer than anybody is away.
+  const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 500});
+  bed.ExpectStep(job, 20);
+  const auto ranks = bed.LiveRanks();
+  ASSERT_EQ(ranks.size(), 2u) << bed.Story(job);
+
+  const size_t before = bed.EventLog(job).size();
+  bed.Kill("coordinator");
+  // The ranks' end is what would come too soon.
+  EXPECT_FALSE(AwaitAnyEnd({ranks[0].process, ranks[1].process}, seconds(GetParam())));
+  bed.Restart("coordinator");
+  const int64_t made = EventsOf(bed.EventLog(job), "step").back().at("step");
+  if (GetParam() > 0) {
+    EXPECT_GT(bed.EventLog(job).size(), before);
+  }
+  bed.ExpectStep(job, made + 20);
+  EXPECT_TRUE(IsAlive(ranks[0].process) && IsAlive(ranks[1].process));
+
+  const v1::Job described = bed.Describe(job);
+  EXPECT_EQ(described.state(), v1::JOB_STATE_RUNNING) << bed.Story(job);
+  EXPECT_EQ(described.attempt().number(), 1);
+  EXPECT_EQ(described.attempts(), 1);
+  v1::KillJobRequest kill;
+  kill.set_job(job);
+  v1::KillJobResponse killed;
+  ASSERT_TRUE(bed.Call(&v1::Coordinator::Stub::KillJob, kill, &killed).ok());
+  const std::vector<nlohmann::json> log = bed.EventLog(job);
+  EXPECT_EQ(EventsOf(log, "start").size(), 1u);
+  std::map<int64_t, int> times;
+  for (const nlohmann::json& step : EventsOf(log, "step")) ++times[step.at("step")];
+  EXPECT_GT(static_cast<int64_t>(times.size()), made);
+  int64_t next = 0;
+  for (const auto& [step, count] : times) {
+    ASSERT_EQ(step, next++);
+    ASSERT_EQ(count, 1) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ForSeconds, CoordinatorAway, testing::Values(0, 5, 20));
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,117 @@
+#include "tests/cluster/job_watch.h"
+
+#include <utility>
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kReconnectMs = 50;
+
+bool IsFinished(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> QuickChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+JobWatch::JobWatch(const std::string& address)
+    : stub_(v1::Coordinator::NewStub(QuickChannel(address))), thread_([this] { Follow(); }) {}
+
+JobWatch::~JobWatch() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  thread_.join();
+}
+
+void JobWatch::Follow() {
+  v1::WatchJobsRequest request;
+  request.set_with_samples(true);
+  while (true) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (end_) return;
+      call_ = &context;
+    }
+    const auto stream = stub_->WatchJobs(&context, request);
+    v1::WatchJobsResponse told;
+    while (stream->Read(&told)) {
+      request.set_resume_token(told.resume_token());
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (told.has_job()) seen_[told.job().id()].job = told.job();
+      if (told.has_event()) {
+        seen_[told.event().job()].events[told.event().number()] = told.event();
+      }
+      if (told.has_sample()) {
+        Seen& seen = seen_[told.sample().job()];
+        seen.samples[told.sample().sample().step()] = told.sample().sample();
+        ++seen.times_sampled[told.sample().sample().step()];
+      }
+      changed_.notify_all();
+    }
+    const grpc::Status status = stream->Finish();
+    // Where history is gone, what is now comes again from the start.
+    if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) request.clear_resume_token();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    call_ = nullptr;
+  }
+}
+
+bool JobWatch::Await(const std::string& job, const std::function<bool(const Seen&)>& holds,
+                     std::chrono::milliseconds patience) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, patience, [&] {
+    const auto at = seen_.find(job);
+    return at != seen_.end() && holds(at->second);
+  });
+}
+
+bool JobWatch::AwaitState(const std::string& job, v1::JobState state,
+                          std::chrono::milliseconds patience) {
+  bool there = false;
+  // What is finished goes nowhere any more.
+  (void)Await(
+      job,
+      [&](const Seen& seen) {
+        there = seen.job.state() == state;
+        return there || IsFinished(seen.job.state());
+      },
+      patience);
+  return there;
+}
+
+bool JobWatch::AwaitStep(const std::string& job, int64_t step, std::chrono::milliseconds patience) {
+  bool made = false;
+  (void)Await(
+      job,
+      [&](const Seen& seen) {
+        made = !seen.samples.empty() && seen.samples.rbegin()->first >= step;
+        return made || IsFinished(seen.job.state());
+      },
+      patience);
+  return made;
+}
+
+JobWatch::Seen JobWatch::Of(const std::string& job) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = seen_.find(job);
+  return at == seen_.end() ? Seen() : at->second;
+}
+
+}  // namespace nibble

@@ -1,0 +1,62 @@
+// For tests: jobs of milliseconds per step, and what becomes of them when nobody disturbs them.
+//
+// Ownership: values. Thread-safety: functions of the disk; one run per directory.
+#ifndef NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
+#define NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace nibble {
+
+struct TinyJob {
+  std::string name = "run";
+  int ranks = 1;
+  int64_t steps = 200;
+  int64_t every = 10;     // steps between checkpoints
+  int64_t keep_last = 3;  // of them
+  int sequence = 16;
+  int batch = 4;
+  int seed = 3;
+  std::string recipe = "nvfp4";
+  std::string more;  // further lines of YAML
+
+  // `corpus` is the path of a text.
+  std::string Yaml(const std::string& corpus) const;
+};
+
+// A text with something to learn.
+void WriteCorpus(const std::filesystem::path& path);
+
+// The whole lines of an event log so far; none where it is not there.
+std::vector<nlohmann::json> ReadEvents(const std::filesystem::path& path);
+std::vector<nlohmann::json> EventsOf(const std::vector<nlohmann::json>& events,
+                                     const std::string& kind);
+// Of each step, as it was logged last. Bits, so that a loss is compared as it is.
+std::map<int64_t, uint64_t> LossBits(const std::vector<nlohmann::json>& events);
+
+// The first step at which they differ, and how, for people; empty where they do not.
+std::string FirstDifference(const std::map<int64_t, uint64_t>& a,
+                            const std::map<int64_t, uint64_t>& b);
+
+// Runs nibble-trainer with the spec in the directory, to its end. The event log; a test failure
+// where it does not complete.
+std::vector<nlohmann::json> RunUndisturbed(const std::string& trainer, const std::string& spec_yaml,
+                                           const std::filesystem::path& directory);
+
+// What a command of the shell says on standard output, and its exit code.
+struct Said {
+  int code = -1;
+  std::string text;
+
+  nlohmann::json json() const;  // discarded where it is none
+};
+Said Shell(const std::string& command);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
