@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -63,7 +64,7 @@ void Controller::EndLeases(int64_t now_ms) {
 }
 
 void Controller::EndStops(int64_t now_ms) {
-  const std::vector<std::string> over = ledger_->ReadDecided([now_ms](const State& state) {
+  const std::vector<std::string> over = ledger_->Read([now_ms](const State& state) {
     std::vector<std::string> jobs;
     for (const auto& [number, id] : state.index().unfinished()) {
       const v1::Attempt& attempt = state.FindJob(id)->attempt();
@@ -73,7 +74,12 @@ void Controller::EndStops(int64_t now_ms) {
   });
   for (const std::string& job : over) {
     ChangeAlone(
-        [&](const State& state) { return DecideStopDeadline(state, job, CoordinatorNow()); },
+        [&](const State& state) -> MaybeUpdate {
+          // It may have stopped by itself meanwhile.
+          const v1::JobRecord* const record = state.FindJob(job);
+          if (record == nullptr || !record->attempt().stopping()) return std::nullopt;
+          return DecideStopDeadline(state, job, CoordinatorNow());
+        },
         absl::StrCat("stop of ", job));
   }
 }
@@ -128,11 +134,17 @@ void Controller::PlanSlots(int64_t now_ms) {
       ledger_->ReadDecided([](const State& state) { return state.sequence(); });
   if (sequence == planned_sequence_ && now_ms - planned_ms_ < kPlanEveryMs) return;
   std::map<std::string, std::string> held_back;
-  const scheduler::Snapshot snapshot = ledger_->ReadDecided([&](const State& state) {
+  const auto fill = [&](const State& state) -> std::optional<scheduler::Snapshot> {
+    if (state.sequence() < sequence) return std::nullopt;
     held_back = HeldBack(state);
     DropBroken(state, promises_);
     return FillSnapshot(state, promises_, held_back);
-  });
+  };
+  // Of a large cluster it takes many milliseconds, in which reports wait for whoever holds the lock
+  // of what is decided, and not for who reads what is shown. Mostly that is as far.
+  std::optional<scheduler::Snapshot> filled = ledger_->Read(fill);
+  if (!filled) filled = ledger_->ReadDecided(fill);
+  const scheduler::Snapshot& snapshot = *filled;
   // The plan is made without a lock: each of its steps is decided on what is by then, and one that
   // no longer fits is dropped for the next plan.
   const Stopwatch planning;

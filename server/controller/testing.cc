@@ -113,6 +113,14 @@ void TestWorker::Obey(int64_t step) {
   ASSERT_EQ(Report(), absl::OkStatus());
 }
 
+std::string TestWorker::RunJob(int ranks, int64_t step) {
+  Obey();
+  std::string job = coordinator_.Submit(ranks);
+  coordinator_.Tick();
+  Obey(step);
+  return job;
+}
+
 void TestWorker::Store(int64_t step) {
   ASSERT_GT(desired.gangs_size(), 0);
   const v1::DesiredGang& gang = desired.gangs(0);

@@ -70,6 +70,8 @@ class TestWorker {
   absl::Status Report();
   // Reports, then takes what is desired: ranks that are to run do, others are gone.
   void Obey(int64_t step = 0);
+  // Reports, then runs a job of so many ranks up to a step; its id.
+  std::string RunJob(int ranks, int64_t step = 0);
   // Reconnects, as after a restart of the coordinator.
   void Reconnect();
   // A durable shard of its first gang, of each rank here.

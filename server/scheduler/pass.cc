@@ -43,17 +43,35 @@ std::vector<Entry> InOrder(std::vector<std::pair<int, Entry>> entries) {
 
 }  // namespace
 
-Pass::Pass(World& world, const Victims& victims)
+Pass::Pass(World& world, const Victims& victims, Reservations& reservations)
     : world_(world),
       victims_(victims),
-      reservations_((world.BeginPass(), world)),
+      reservations_(reservations),
       standing_(FindStanding(world)),
       started_(world.ledger().size(), 0),
       least_deferred_(world.ledger().size(), 0),
-      started_now_(world.jobs().size(), false) {}
+      started_now_(world.jobs().size(), false) {
+  world.BeginPass();
+  reservations.BeginPass();
+}
 
-std::vector<Waiting> Pass::TakeWaiting() { return InOrder(std::move(waiting_)); }
-std::vector<Remark> Pass::TakeRemarks() { return InOrder(std::move(remarks_)); }
+std::vector<Waiting> Pass::TakeWaiting() {
+  for (auto& [job, waiting] : waiting_) {
+    if (waiting.kind == WaitKind::kBackOff) waiting.reason = BackOffWords(world_, job);
+  }
+  return InOrder(std::move(waiting_));
+}
+
+std::vector<Remark> Pass::TakeRemarks() {
+  std::vector<std::pair<int, Remark>> remarks;
+  for (const auto& [job, kept] : few_spares_) {
+    remarks.emplace_back(job,
+                         Remark{world_.name(job),
+                                absl::StrCat("has ", kept, " of ", world_.job(job).job->spare_slots,
+                                             " spare slots: no more are free")});
+  }
+  return InOrder(std::move(remarks));
+}
 
 std::vector<Pass::Turn> Pass::Line() const {
   const std::vector<JobState>& jobs = world_.jobs();
@@ -113,20 +131,18 @@ void Pass::Leave(int job, const NodePlacement& leaves) {
 void Pass::KeepSpares(int job) {
   const JobState& state = world_.job(job);
   if (!IsActive(state.phase)) return;
-  const Withheld withheld(world_, job);
   int64_t kept = 0;
-  {
-    // Best on other workers: a spare on its own is lost together with what it stands in for.
-    ChangedForNow own(world_.open());
-    for (const NodeSlots& on : state.active) own.Set(on.node, 0);
-    kept = reservations_.KeepFree(job, state.job->spare_slots);
+  if (FreeOn(world_.open(), world_.kinds(job)) > 0) {
+    const Withheld withheld(world_, job);
+    {
+      // Best on other workers: a spare on its own is lost together with what it stands in for.
+      ChangedForNow own(world_.open());
+      for (const NodeSlots& on : state.active) own.Set(on.node, 0);
+      kept = reservations_.KeepFree(job, state.job->spare_slots);
+    }
+    kept += reservations_.KeepFree(job, state.job->spare_slots - kept);
   }
-  kept += reservations_.KeepFree(job, state.job->spare_slots - kept);
-  if (kept < state.job->spare_slots) {
-    remarks_.emplace_back(
-        job, Remark{state.job->name, absl::StrCat("has ", kept, " of ", state.job->spare_slots,
-                                                  " spare slots: no more are free")});
-  }
+  if (kept < state.job->spare_slots) few_spares_.emplace_back(job, kept);
 }
 
 void Pass::Wait(int job, WaitKind kind, int behind, std::string reason) {
@@ -144,7 +160,7 @@ void Pass::FirstRound(int job) {
   std::string never = NeverWords(world_, job);
   if (!never.empty()) return Wait(job, WaitKind::kNever, -1, std::move(never));
   if (state.phase == JobPhase::kQueued && state.job->not_before_ms > world_.now_ms()) {
-    return Wait(job, WaitKind::kBackOff, -1, BackOffWords(world_, job));
+    return Wait(job, WaitKind::kBackOff, -1, "");
   }
   const int size = SmallestSize(*state.job);
   if (world_.ledger().Owns(state.queue, OwnedAhead(job), size)) {
@@ -294,7 +310,7 @@ void Pass::WaitForSlots(int job, int size) {
   const bool fits = FreeOn(world_.open(), kinds) >= size;
   const Reservation reservation = reservations_.Reserve(job, size, not_before_ms);
   if (early && fits) {
-    Wait(job, WaitKind::kBackOff, -1, BackOffWords(world_, job));
+    Wait(job, WaitKind::kBackOff, -1, "");
   } else {
     Wait(job, WaitKind::kSlots, behind, SlotsWords(world_, job, behind, reservation.due_ms));
     world_.WaitFor(kinds, job);

@@ -28,7 +28,7 @@ namespace nibble::scheduler {
 
 class Pass {
  public:
-  Pass(World& world, const Victims& victims);
+  Pass(World& world, const Victims& victims, Reservations& reservations);
 
   // Whether it changed anything.
   bool Run();
@@ -61,11 +61,12 @@ class Pass {
   void WaitForQuota(int job, int size);
   void WaitForSlots(int job, int size);
   void Start(int job, const NodePlacement& placement);
+  // The reason of kBackOff is put in when the waiting ones are taken: passes are many.
   void Wait(int job, WaitKind kind, int behind, std::string reason);
 
   World& world_;
   const Victims& victims_;
-  Reservations reservations_;
+  Reservations& reservations_;
   const Standing standing_;          // when the pass began
   std::vector<int64_t> started_;     // by queue: slots of owners that this pass started
   std::vector<int> least_deferred_;  // by queue: the smallest size of its deferred jobs
@@ -76,7 +77,7 @@ class Pass {
   bool stale_ = false;
   std::vector<Turn> deferred_;
   std::vector<std::pair<int, Waiting>> waiting_;
-  std::vector<std::pair<int, Remark>> remarks_;
+  std::vector<std::pair<int, int64_t>> few_spares_;  // (job, how many it has)
 };
 
 }  // namespace nibble::scheduler

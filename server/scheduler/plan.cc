@@ -10,6 +10,7 @@
 #include "server/scheduler/drain.h"
 #include "server/scheduler/grow.h"
 #include "server/scheduler/pass.h"
+#include "server/scheduler/reservations.h"
 #include "server/scheduler/victims.h"
 #include "server/scheduler/words.h"
 #include "server/scheduler/world.h"
@@ -41,9 +42,10 @@ absl::StatusOr<Decisions> Plan(const Snapshot& snapshot, int64_t now_ms, const P
   World world(snapshot, now_ms, policy);
   std::vector<Remark> stay = Drain(world);
   const Victims victims(world);
+  Reservations reservations(world);
   std::optional<Pass> pass;
   do {
-    pass.emplace(world, victims);
+    pass.emplace(world, victims, reservations);
   } while (pass->Run());
 
   Decisions decisions;

@@ -6,6 +6,11 @@
 #include "server/scheduler/place.h"
 
 namespace nibble::scheduler {
+namespace {
+
+bool IsBefore(const NodeSlots& a, const NodeSlots& b) { return a.node < b.node; }
+
+}  // namespace
 
 class Reservations::Usable {
  public:
@@ -14,17 +19,33 @@ class Reservations::Usable {
     for (const EligibleKind& kind : world.kinds(job)) kinds_[kind.kind] = true;
   }
 
-  bool Kind(int node) const { return kinds_[world_.cluster().nodes()[node].kind]; }
-  bool Node(int node) const { return Kind(node) && !world_.Excludes(job_, node); }
-  int64_t Of(const NodePlacement& release) const {
+  bool Node(int node) const {
+    return kinds_[world_.cluster().nodes()[node].kind] && !world_.Excludes(job_, node);
+  }
+  int64_t Of(const Release& release) const {
     int64_t usable = 0;
-    for (const NodeSlots& on : release) usable += Node(on.node) ? on.count : 0;
+    for (const auto& [kind, slots] : release.by_kind) usable += kinds_[kind] ? slots : 0;
+    if (usable == 0) return 0;
+    for (int node : world_.job(job_).excluded) {
+      if (!kinds_[world_.cluster().nodes()[node].kind]) continue;
+      const auto at = std::lower_bound(release.slots.begin(), release.slots.end(),
+                                       NodeSlots{node, 0}, IsBefore);
+      if (at != release.slots.end() && at->node == node) usable -= at->count;
+    }
     return usable;
   }
+  int64_t SoonOpen() const {
+    int64_t soon = world_.SoonOpenOn(world_.kinds(job_));
+    if (soon == 0) return 0;
+    for (int node : world_.job(job_).excluded) {
+      if (kinds_[world_.cluster().nodes()[node].kind]) soon -= world_.SoonOpen(node);
+    }
+    return soon;
+  }
   // Whether somebody with the same labels, who excludes nothing, could claim of it.
-  bool ForAny(const NodePlacement& release) const {
-    return std::any_of(release.begin(), release.end(),
-                       [this](const NodeSlots& on) { return on.count > 0 && Kind(on.node); });
+  bool ForAny(const Release& release) const {
+    return std::any_of(release.by_kind.begin(), release.by_kind.end(),
+                       [this](const auto& of) { return of.second > 0 && kinds_[of.first]; });
   }
 
  private:
@@ -33,21 +54,71 @@ class Reservations::Usable {
   std::vector<bool> kinds_;
 };
 
+void Reservations::Release::Set(const World& world, const NodePlacement& active) {
+  slots.clear();
+  by_kind.clear();
+  for (const NodeSlots& on : active) {
+    const Cluster::Node& node = world.cluster().nodes()[on.node];
+    if (node.capacity == 0) continue;
+    slots.push_back(on);
+    const auto of = std::find_if(by_kind.begin(), by_kind.end(),
+                                 [&node](const auto& entry) { return entry.first == node.kind; });
+    if (of == by_kind.end()) {
+      by_kind.emplace_back(node.kind, on.count);
+    } else {
+      of->second += on.count;
+    }
+  }
+}
+
+void Reservations::Release::Take(const World& world, NodeSlots& on, int count) {
+  const int kind = world.cluster().nodes()[on.node].kind;
+  on.count -= count;
+  for (auto& [of, left] : by_kind) left -= of == kind ? count : 0;
+}
+
+bool Reservations::Release::empty() const {
+  return std::all_of(by_kind.begin(), by_kind.end(), [](const auto& of) { return of.second == 0; });
+}
+
 Reservations::Reservations(World& world)
-    : world_(world), first_release_(world.label_sets(), Key{0, -1}) {
+    : world_(world),
+      release_of_(world.jobs().size(), -1),
+      first_release_(world.label_sets(), Key{0, -1}) {
   for (size_t j = 0; j < world.jobs().size(); ++j) {
     if (IsActive(world.jobs()[j].phase)) Expect(static_cast<int>(j));
   }
+}
+
+void Reservations::BeginPass() {
+  for (int release : touched_) unclaimed_[release] = all_[release];
+  touched_.clear();
+  std::erase_if(by_end_, [this](int release) { return all_[release].empty(); });
+  unclaimed_by_end_ = by_end_;
+  std::fill(first_release_.begin(), first_release_.end(), Key{0, -1});
+}
+
+Reservations::Release& Reservations::Touch(int release) {
+  touched_.push_back(release);
+  return unclaimed_[release];
+}
+
+void Reservations::Insert(std::vector<int>& order, int release) {
+  const auto before = [this](int a, int b) { return all_[a].key < all_[b].key; };
+  order.insert(std::lower_bound(order.begin(), order.end(), release, before), release);
 }
 
 void Reservations::Expect(int job) {
   const JobState& state = world_.job(job);
   if (state.end_ms <= world_.now_ms()) return;
   const Key key{state.end_ms, job};
-  NodePlacement& release = releases_[key];
-  for (const NodeSlots& on : state.active) {
-    if (world_.cluster().nodes()[on.node].capacity > 0) release.push_back(on);
-  }
+  const int release = static_cast<int>(all_.size());
+  release_of_[job] = release;
+  all_.push_back({.key = key});
+  all_.back().Set(world_, state.active);
+  unclaimed_.push_back(all_.back());
+  Insert(by_end_, release);
+  Insert(unclaimed_by_end_, release);
   for (Key& first : first_release_) first = std::min(first, key);
 }
 
@@ -80,33 +151,40 @@ void Reservations::ClaimAllOpen(int job, NodePlacement& claimed) {
 Reservation Reservations::Reserve(int job, int count, int64_t not_before_ms) {
   const EligibleKinds& kinds = world_.kinds(job);
   const Usable usable(world_, job);
+  const auto key_of = [this](int release) -> const Key& { return all_[release].key; };
+  std::vector<int>& order = unclaimed_by_end_;
   Key& first_key = first_release_[world_.job(job).labels];
-  const auto first = std::find_if(releases_.lower_bound(first_key), releases_.end(),
-                                  [&usable](const auto& r) { return usable.ForAny(r.second); });
-  first_key = first == releases_.end() ? Key{kNever, 0} : first->first;
+  const auto from =
+      std::lower_bound(order.begin(), order.end(), first_key,
+                       [&key_of](int release, const Key& key) { return key_of(release) < key; });
+  const auto first = std::find_if(from, order.end(),
+                                  [&](int release) { return usable.ForAny(unclaimed_[release]); });
+  first_key = first == order.end() ? Key{kNever, 0} : key_of(*first);
 
   int64_t free = FreeOn(world_.open(), kinds);
-  int64_t soon = 0;
-  if (world_.SoonOpenOn(kinds) > 0) {
-    for (int node : world_.soon_nodes()) soon += usable.Node(node) ? world_.SoonOpen(node) : 0;
-  }
+  const int64_t soon = usable.SoonOpen();
   int64_t known = 0;
   auto end = first;
-  for (; end != releases_.end() && free + soon + known < count; ++end) {
-    known += usable.Of(end->second);
+  for (; end != order.end() && free + soon + known < count; ++end) {
+    known += usable.Of(unclaimed_[*end]);
   }
   const bool timed = free + soon + known >= count;
+  const int64_t due_ms = end == first ? world_.now_ms() : key_of(*std::prev(end)).first;
 
   int64_t left = timed ? count : kNever;
-  left -= ClaimSoon(job, usable, left);
+  left -= ClaimSoon(job, usable, std::min(left, soon));
   for (auto after = end; after != first && left > 0; --after) {
-    for (NodeSlots& on : std::prev(after)->second) {
+    const int last = *std::prev(after);
+    if (usable.Of(unclaimed_[last]) == 0) continue;
+    Release& release = Touch(last);
+    for (NodeSlots& on : release.slots) {
       if (!usable.Node(on.node)) continue;
       const int taken = static_cast<int>(std::min<int64_t>(on.count, left));
-      on.count -= taken;
+      release.Take(world_, on, taken);
       left -= taken;
     }
   }
+  order.erase(std::remove_if(first, end, [this](int r) { return unclaimed_[r].empty(); }), end);
   Reservation reservation;
   if (!timed) {
     ClaimAllOpen(job, reservation.slots);
@@ -114,8 +192,7 @@ Reservation Reservations::Reserve(int job, int count, int64_t not_before_ms) {
               [](const NodeSlots& a, const NodeSlots& b) { return a.node < b.node; });
     return reservation;
   }
-  reservation.due_ms =
-      std::max(end == first ? world_.now_ms() : std::prev(end)->first.first, not_before_ms);
+  reservation.due_ms = std::max(due_ms, not_before_ms);
   if (left > 0) {
     reservation.slots = Place(world_.open(), kinds, static_cast<int>(left));
     world_.ClaimOpen(job, reservation.slots, reservation.due_ms);
@@ -132,13 +209,15 @@ int64_t Reservations::KeepFree(int job, int64_t count) {
 }
 
 void Reservations::Forget(int job, const NodePlacement& leaves) {
-  const auto release = releases_.find({world_.job(job).end_ms, job});
-  if (release == releases_.end()) return;
-  for (NodeSlots& on : release->second) {
+  const int number = release_of_[job];
+  if (number < 0) return;
+  Release& release = Touch(number);
+  for (NodeSlots& on : release.slots) {
     for (const NodeSlots& gone : leaves) {
-      if (gone.node == on.node) on.count = std::max(0, on.count - gone.count);
+      if (gone.node == on.node) release.Take(world_, on, std::min(on.count, gone.count));
     }
   }
+  all_[number].Set(world_, world_.job(job).active);
 }
 
 }  // namespace nibble::scheduler

@@ -7,12 +7,14 @@
 //            freed; none that wait behind it can delay it, whichever job ends first.
 // A later job takes open slots, or borrows claimed ones if it is known to end before they are due.
 //
-// Ownership: refers to the world of the plan. Thread-safety: none; one pass owns it.
+// What jobs with a known end leave is kept from pass to pass; only what a pass has claimed of it is
+// taken back when the next begins.
+//
+// Ownership: refers to the world of the plan. Thread-safety: none; one plan owns it.
 #ifndef NIBBLE_SERVER_SCHEDULER_RESERVATIONS_H_
 #define NIBBLE_SERVER_SCHEDULER_RESERVATIONS_H_
 
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,9 @@ class Reservations {
  public:
   explicit Reservations(World& world);
 
+  // Forgets all claims.
+  void BeginPass();
+
   // Claims `count` slots for a job that cannot start yet, for `not_before_ms` or later. Workers
   // that it excludes are to be withheld from world.open() meanwhile.
   Reservation Reserve(int job, int count, int64_t not_before_ms);
@@ -36,22 +41,37 @@ class Reservations {
   int64_t KeepFree(int job, int64_t count);
   // An active job, or one that this pass started, whose end may be known.
   void Expect(int job);
-  // An active job leaves slots before its end: nobody can wait for them until then.
+  // An active job has left slots before its end: nobody can wait for them until then.
   void Forget(int job, const NodePlacement& leaves);
 
  private:
-  // (expected end, job), and what the job leaves then that nobody has claimed.
+  // (expected end, job).
   using Key = std::pair<int64_t, int>;
-  using Releases = std::map<Key, NodePlacement>;
+  // What one job leaves at its end, ascending by node.
+  struct Release {
+    Key key;
+    NodePlacement slots;
+    std::vector<std::pair<int, int64_t>> by_kind;  // (kind, slots of it); the sum of `slots`
+
+    void Set(const World& world, const NodePlacement& active);
+    void Take(const World& world, NodeSlots& on, int count);
+    bool empty() const;
+  };
   // Of a pool of slots, those that a job can use.
   class Usable;
 
   int64_t ClaimSoon(int job, const Usable& usable, int64_t most);
   void ClaimAllOpen(int job, NodePlacement& claimed);
+  Release& Touch(int release);
+  void Insert(std::vector<int>& order, int release);
 
   World& world_;
-  Releases releases_;
-  std::vector<Key> first_release_;  // by set of labels: none before has anything for it
+  std::vector<int> release_of_;  // by job; -1: none
+  // What will be left, and of that what nobody has claimed in this pass.
+  std::vector<Release> all_, unclaimed_;
+  std::vector<int> by_end_, unclaimed_by_end_;  // releases that are not empty, ascending by key
+  std::vector<int> touched_;                    // where the two differ; some more than once
+  std::vector<Key> first_release_;              // by set of labels: none before has anything for it
 };
 
 }  // namespace nibble::scheduler

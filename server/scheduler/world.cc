@@ -55,6 +55,7 @@ World::World(const Snapshot& snapshot, int64_t now_ms, const Policy& policy)
     soon_[n] = std::max(0, capacity - promised_[n]) - idle;
     idle_.Set(static_cast<int>(n), idle);
     if (soon_[n] > 0) soon_nodes_.push_back(static_cast<int>(n));
+    touched_.push_back(static_cast<int>(n));
   }
 }
 
@@ -137,14 +138,13 @@ void World::WaitFor(const EligibleKinds& kinds, int job) {
 
 void World::BeginPass() {
   ledger_.BeginPass();
-  open_ = idle_;
-  ample_ = idle_;
-  soon_open_ = soon_;
-  std::fill(soon_open_by_kind_.begin(), soon_open_by_kind_.end(), 0);
-  for (int node : soon_nodes_) {
-    soon_open_by_kind_[cluster_.nodes()[node].kind] += soon_open_[node];
-    ample_.Set(node, open_.free(node) + soon_open_[node]);
+  for (int node : touched_) {
+    soon_open_by_kind_[cluster_.nodes()[node].kind] += soon_[node] - soon_open_[node];
+    soon_open_[node] = soon_[node];
+    open_.Set(node, idle_.free(node));
+    ample_.Set(node, idle_.free(node) + soon_[node]);
   }
+  touched_.clear();
   std::fill(lend_until_.begin(), lend_until_.end(), kNever);
   std::fill(waiting_for_.begin(), waiting_for_.end(), -1);
   std::fill(claimed_by_.begin(), claimed_by_.end(), -1);
@@ -166,11 +166,13 @@ void World::ClaimSoon(int job, int node, int slots) {
 }
 
 void World::SetOpen(int node, int slots) {
+  touched_.push_back(node);
   open_.Set(node, slots);
   ample_.Set(node, slots + soon_open_[node]);
 }
 
 void World::TakeSoon(int node, int slots) {
+  touched_.push_back(node);
   soon_open_[node] -= slots;
   ample_.Set(node, open_.free(node) + soon_open_[node]);
   soon_open_by_kind_[cluster_.nodes()[node].kind] -= slots;
@@ -179,6 +181,7 @@ void World::TakeSoon(int node, int slots) {
 void World::Promise(int job, const NodePlacement& slots) {
   JobState& state = jobs_[job];
   for (const NodeSlots& on : slots) {
+    touched_.push_back(on.node);
     const int now = std::min(on.count, idle_.free(on.node));
     const int later = on.count - now;
     const int from_open = std::min(on.count, open_.free(on.node));
@@ -214,6 +217,7 @@ void World::Leave(int job, const NodePlacement& slots) {
     if (at->count == 0) state.active.erase(at);
     state.size -= on.count;
     if (state.queue >= 0) ledger_.Use(state.queue, -on.count);
+    touched_.push_back(on.node);
     InsertOnce(leaving_[on.node], job);
     promised_[on.node] -= on.count;
     // A worker may have fewer slots than its jobs hold; then some are not there to be freed.

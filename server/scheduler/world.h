@@ -117,6 +117,7 @@ class World {
   FreeIndex idle_, open_, ample_;
   std::vector<int> promised_, soon_, soon_open_;  // by node
   std::vector<int> soon_nodes_;
+  std::vector<int> touched_;  // nodes that are not as a pass begins with them; some more than once
   std::vector<int64_t> soon_open_by_kind_;
   absl::flat_hash_map<int, std::vector<int>> leaving_;  // node: jobs that leave it
   std::vector<int64_t> lend_until_;

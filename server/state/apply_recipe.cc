@@ -95,18 +95,14 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   }
   timeline->set_in_force(fact.revision());
   if (revision->confirmed()) return absl::OkStatus();
-  const int64_t resume = (*job)->attempt().resume().step();
   const int64_t asked = revision->first_step();
-  if (fact.first_step() > asked) {
-    // Made later than asked for. Revisions before it that no rank has run never held, and those
-    // after it cannot hold earlier.
-    for (auto other = revisions.begin(); other != revisions.end(); ++other) {
-      const bool never_held =
-          other < revision && !other->confirmed() && other->first_step() >= resume;
-      if (never_held || other >= revision) {
-        other->set_first_step(std::max(other->first_step(), fact.first_step()));
-      }
-    }
+  // Revisions before it that no rank has run never held: ranks tell what they run under before the
+  // checkpoint of a later step. Those before a confirmed one, and the first, stay as they are;
+  // those after it cannot hold earlier.
+  auto moved = revision;
+  while (moved - revisions.begin() > 1 && !(moved - 1)->confirmed()) --moved;
+  for (; moved != revisions.end(); ++moved) {
+    moved->set_first_step(std::max(moved->first_step(), fact.first_step()));
   }
   revision->set_confirmed(true);
   status = CheckRevisions(revisions);

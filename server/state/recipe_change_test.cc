@@ -350,5 +350,31 @@ TEST_F(RecipeChangeTest, WhileNobodyKnowsHowFarRanksAreNothingIsChangedUnderThem
   EXPECT_EQ(Set("now")->first_step(), 40);
 }
 
+TEST_F(RecipeChangeTest, WhatIsMadeLateMovesNothingThatRanksHaveRun) {
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{2, 0}}), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 243};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{2, 0}, {3, 247}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@0 3@247");
+}
+
+TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenAnotherTookItsPlaceNeverHeld) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 40};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  // They were faster than the word, and end before they could say that they have it.
+  ASSERT_EQ(cluster_.Checkpoint(job_, 50), absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 52), absl::OkStatus());
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@40 3@50");
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{3, 50}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@50 3@50");
+}
+
 }  // namespace
 }  // namespace nibble

@@ -1,0 +1,139 @@
+#include "server/controller/controller.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/controller/testing.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+std::vector<std::string> Drain(Watch& watch) {
+  std::vector<std::string> told;
+  while (auto message = watch.Next()) {
+    told.push_back(message->has_job()      ? absl::StrCat("job ", message->job().id())
+                   : message->has_event()  ? absl::StrCat("event ", message->event().number())
+                   : message->has_sample() ? "sample"
+                                           : "caught up");
+    told.push_back(message->resume_token());
+  }
+  return told;
+}
+
+TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
+  TestCoordinator coordinator;
+  const std::string job = coordinator.Submit(1);
+  v1::WatchJobsRequest request;
+  request.add_jobs(job);
+  auto watch = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(watch.status(), absl::OkStatus());
+  std::vector<std::string> told = Drain(**watch);
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_EQ(told[0], absl::StrCat("job ", job));
+  EXPECT_EQ(told[2], "caught up");
+  const std::string token = told.back();
+  coordinator.controller().CloseWatch(*watch);
+
+  v1::PauseJobRequest pause;
+  pause.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
+  request.set_resume_token(token);
+  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(resumed.status(), absl::OkStatus());
+  told = Drain(**resumed);
+  EXPECT_THAT(told, testing::Contains("event 2"));
+  EXPECT_THAT(told, testing::Not(testing::Contains("event 1")));
+  v1::ResumeJobRequest resume;
+  resume.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::ResumeJobResponse>(resume).status(), absl::OkStatus());
+  EXPECT_THAT(Drain(**resumed), testing::Contains(absl::StrCat("job ", job)));
+
+  request.set_resume_token("s999999");
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(coordinator.controller().OpenWatch(request, nullptr).status()));
+}
+
+TEST(ControllerWatchTest, AWatchOfAllBeginsWithUnfinishedJobsAndOneOfSomeWithThose) {
+  TestCoordinator coordinator;
+  const std::string over = coordinator.Submit(1);
+  const std::string waits = coordinator.Submit(1);
+  v1::KillJobRequest kill;
+  kill.set_job(over);
+  ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  v1::WatchJobsRequest request;
+  auto all = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(all.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**all).front(), absl::StrCat("job ", waits));
+  request.add_jobs(over);
+  auto some = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(some.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**some).front(), absl::StrCat("job ", over));
+  request.add_jobs("train-9");
+  EXPECT_TRUE(absl::IsNotFound(coordinator.controller().OpenWatch(request, nullptr).status()));
+}
+
+TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange) {
+  TestCoordinator coordinator;
+  const std::string job = coordinator.Submit(1);
+  for (int i = 1; i <= kMaxEventsPerJob; ++i) {
+    v1::SetJobPriorityRequest request;
+    request.set_job(job);
+    request.set_priority(i);
+    ASSERT_EQ(coordinator.Do<v1::SetJobPriorityResponse>(request).status(), absl::OkStatus());
+  }
+  v1::WatchJobsRequest request;
+  request.set_resume_token("s1");
+  EXPECT_TRUE(absl::IsOutOfRange(coordinator.controller().OpenWatch(request, nullptr).status()));
+  request.set_resume_token("s3");
+  EXPECT_EQ(coordinator.controller().OpenWatch(request, nullptr).status(), absl::OkStatus());
+}
+
+TEST(ControllerWatchTest, AWatchThatNeverReadsIsCut) {
+  ControllerOptions options;
+  options.watches.buffered = 3;
+  TestCoordinator coordinator(options);
+  auto watch = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(watch.status(), absl::OkStatus());
+  for (int i = 0; i < 3; ++i) coordinator.Submit(1);
+  EXPECT_TRUE(absl::IsResourceExhausted((*watch)->status()));
+  EXPECT_FALSE((*watch)->Next().has_value());
+}
+
+TEST(ControllerWatchTest, NoMoreWatchesAreOpenThanAllowed) {
+  ControllerOptions options;
+  options.watches.watches = 1;
+  TestCoordinator coordinator(options);
+  auto first = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_TRUE(absl::IsResourceExhausted(coordinator.controller().OpenWatch({}, nullptr).status()));
+  coordinator.controller().CloseWatch(*first);
+  EXPECT_EQ(coordinator.controller().OpenWatch({}, nullptr).status(), absl::OkStatus());
+}
+
+TEST(ControllerWatchTest, AWaitEndsWithTheStateOrWithWhatRulesItOut) {
+  TestCoordinator coordinator;
+  const std::string job = coordinator.Submit(1);
+  std::vector<absl::Status> ends;
+  const auto end = [&ends](const absl::Status& status) { ends.push_back(status); };
+  v1::WaitJobRequest finished;
+  finished.set_job(job);
+  v1::WaitJobRequest running = finished;
+  running.add_states(v1::JOB_STATE_RUNNING);
+  EXPECT_GT(coordinator.controller().Wait(finished, end), 0);
+  EXPECT_GT(coordinator.controller().Wait(running, end), 0);
+  EXPECT_TRUE(ends.empty());
+  v1::KillJobRequest kill;
+  kill.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  coordinator.controller().Settle();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0], absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ends[1]));
+}
+
+}  // namespace
+}  // namespace nibble
