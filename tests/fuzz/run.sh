@@ -17,6 +17,12 @@ target=${1:?usage: tests/fuzz/run.sh TARGET [RUNS=1000000]}
 runs=${2:-1000000}
 cd "$(dirname "$0")/../.."
 
+# What reads a job's spec.
+spec_sources="$(ls job/*.cc model/*.cc recipe/*.cc common/near_name.cc |
+  grep -v -e '_test\.cc$' -e '_main\.cc$' -e '/write_reference')"
+# Messages of nibble.v1 that are compiled in, by file.
+protos=
+
 case $target in
   safetensors)
     sources="common/safetensors/dtype.cc common/safetensors/header.cc
@@ -45,9 +51,27 @@ case $target in
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
     max_len=2048
     ;;
+  spec)
+    sources="$spec_sources"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span
+              absl_flat_hash_map yaml-cpp"
+    max_len=4096
+    ;;
+  update)
+    sources="$spec_sources server/state/apply_*.cc server/state/bounds.cc
+             server/state/decide*.cc server/state/draft.cc server/state/find_checkpoint.cc
+             server/state/index.cc server/state/job_machine.cc server/state/keys.cc
+             server/state/limits.cc server/state/state.cc server/state/state_loader.cc
+             server/state/timeline_record.cc server/state/views.cc common/crc32c.cc"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_time
+              absl_flat_hash_map yaml-cpp protobuf"
+    protos="checkpoint common entities job job_requests metrics queue recipe update worker
+            worker_link"
+    max_len=4096
+    ;;
   *)
     echo "tests/fuzz/run.sh: no target '$target' in its table (known: safetensors shard" \
-      "raw_tokens megatron)" >&2
+      "raw_tokens megatron spec update)" >&2
     exit 2
     ;;
 esac
@@ -62,8 +86,14 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
   exit 2
 fi
 
+for proto in $protos; do
+  protoc -I. --cpp_out="$build" "proto/nibble/v1/$proto.proto"
+  sources="$sources $build/proto/nibble/v1/$proto.pb.cc"
+done
+
 # shellcheck disable=SC2046,SC2086  # lists of words
-clang++ -std=c++20 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -I. \
+clang++ -std=c++20 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -Wno-missing-field-initializers \
+  -I. -I"$build" \
   -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
   "tests/fuzz/${target}_fuzz.cc" $sources $(pkg-config --cflags --libs $packages) \
   -o "$build/${target}_fuzz"

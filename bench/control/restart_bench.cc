@@ -1,0 +1,173 @@
+// How long a restart takes, and what jobs cost in memory: a store with finished and live jobs is
+// filled through the controller, then nibble-coordinator is started on it, from its first
+// instruction to its first answer.
+//
+// Goal: with 100,000 finished and 1,000 live jobs, under five seconds.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "bench/control/measure.h"
+#include "bench/limits.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "server/controller/clock.h"
+#include "server/controller/controller.h"
+#include "server/service/testing/coordinator_process.h"
+#include "server/store/rocks_store.h"
+
+namespace nibble::bench {
+namespace {
+
+// Changes on their way, bounded, so that they share synced writes.
+class Flow {
+ public:
+  void Begin() {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return under_way_ < kMost; });
+    ++under_way_;
+  }
+  void End(const absl::Status& status) {
+    std::lock_guard lock(mutex_);
+    --under_way_;
+    failed_.Update(status);
+    room_.notify_all();
+  }
+  absl::Status Finish() {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return under_way_ == 0; });
+    return failed_;
+  }
+
+ private:
+  static constexpr int kMost = 256;
+  std::mutex mutex_;
+  std::condition_variable room_;
+  // Guarded by mutex_.
+  int under_way_ = 0;
+  absl::Status failed_;
+};
+
+absl::Status Fill(const std::string& path, int64_t finished, int64_t live) {
+  RocksStoreOptions store_options;
+  store_options.cluster = "test";
+  auto store = RocksStore::Open(path, store_options);
+  if (!store.ok()) return store.status();
+  const SystemClock clock;
+  ControllerOptions options;
+  options.cluster = "test";
+  auto controller = Controller::Start(**store, clock, options, nullptr);
+  if (!controller.ok()) return controller.status();
+  Flow flow;
+  for (int64_t job = 1; job <= finished + live; ++job) {
+    v1::SubmitJobRequest submit;
+    submit.set_request_id(absl::StrCat("request-submit-", job));
+    submit.set_spec_yaml(JobSpecText("bench", 1));
+    flow.Begin();
+    (*controller)->Change<v1::SubmitJobResponse>(submit, "bench", [&flow](const auto& answer) {
+      flow.End(answer.status());
+    });
+    if (job > finished) continue;
+    v1::KillJobRequest kill;
+    kill.set_request_id(absl::StrCat("request-kill-", job));
+    kill.set_job(absl::StrCat("bench-", job));
+    flow.Begin();
+    (*controller)->Change<v1::KillJobResponse>(kill, "bench", [&flow](const auto& answer) {
+      flow.End(answer.status());
+    });
+  }
+  return flow.Finish();
+}
+
+// From its first instruction to its first answer, seconds.
+absl::StatusOr<double> Restart(const std::string& program, const std::string& path, int64_t jobs,
+                               int64_t& rss_bytes) {
+  absl::StatusOr<std::unique_ptr<CoordinatorProcess>> coordinator = absl::UnknownError("not begun");
+  grpc::Status status;
+  v1::ListJobsResponse listed;
+  const double seconds = Seconds([&] {
+    coordinator = CoordinatorProcess::Start({.program = program, .store = path});
+    if (!coordinator.ok()) return;
+    grpc::ClientContext context;
+    status = v1::Coordinator::NewStub((*coordinator)->Connect())->ListJobs(&context, {}, &listed);
+  });
+  if (!coordinator.ok()) return coordinator.status();
+  if (!status.ok()) return absl::UnavailableError(status.error_message());
+  if (listed.jobs_size() == 0 && jobs > 0) return absl::DataLossError("no jobs are there");
+  rss_bytes = (*coordinator)->RssBytes();
+  (*coordinator)->End();
+  return seconds;
+}
+
+int64_t TreeBytes(const std::string& path) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  }
+  return bytes;
+}
+
+absl::Status Run(const std::string& program, const std::string& directory, int64_t finished,
+                 int64_t live, int runs) {
+  const ScratchDirectory scratch(directory);
+  int64_t empty_bytes = 0;
+  const auto empty = Restart(program, scratch.path() + "/empty", 0, empty_bytes);
+  if (!empty.ok()) return empty.status();
+  const std::string path = scratch.path() + "/store";
+  absl::Status status;
+  const double filling = Seconds([&] { status = Fill(path, finished, live); });
+  if (!status.ok()) return status;
+  const int64_t jobs = finished + live;
+  std::printf("filled in %.1f s: %.0f changes/s; %.0f bytes per job on disk\n", filling,
+              static_cast<double>(jobs + finished) / filling,
+              static_cast<double>(TreeBytes(path)) / static_cast<double>(jobs));
+  std::vector<double> seconds;
+  int64_t bytes = 0;
+  for (int run = 0; run < runs; ++run) {
+    const auto restart = Restart(program, path, jobs, bytes);
+    if (!restart.ok()) return restart.status();
+    seconds.push_back(*restart);
+  }
+  const double median = Percentile(seconds, 50);
+  std::printf(
+      "restart with %lld finished and %lld live jobs: %.2f s (%.2f to %.2f in %d runs; empty %.2f "
+      "s)   goal 5 s: %s\n",
+      static_cast<long long>(finished), static_cast<long long>(live), median,
+      Percentile(seconds, 0), Percentile(seconds, 100), runs, *empty, Verdict(median < 5));
+  std::printf("memory: %.0f MiB, empty %.0f MiB: %.1f KiB per job\n",
+              static_cast<double>(bytes) / (1 << 20), static_cast<double>(empty_bytes) / (1 << 20),
+              static_cast<double>(bytes - empty_bytes) / 1024 / static_cast<double>(jobs));
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("A restart with many jobs, and what they cost in memory");
+  std::string directory = std::filesystem::temp_directory_path().string();
+  std::string program = CoordinatorProgram();
+  int64_t finished = 100'000, live = 1'000;
+  int runs = 3;
+  app.add_option("--directory", directory, "on the disk to measure")->capture_default_str();
+  app.add_option("--coordinator", program, "the program")->capture_default_str();
+  app.add_option("--finished", finished, "finished jobs")->capture_default_str();
+  app.add_option("--live", live, "live jobs")->capture_default_str();
+  app.add_option("--runs", runs, "restarts")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = Run(program, directory, finished, live, runs);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) { return nibble::bench::Main(argc, argv); }

@@ -1,0 +1,42 @@
+// Feeds arbitrary text to ParseJobSpec, which reads what people submit to a coordinator, and checks
+// what it promises: a refusal that says why and where, or a spec that can be written, read again
+// and turned into a timeline.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "job/job_spec.h"
+
+namespace {
+
+void Check(bool holds, const char* claim, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "broken: %s\n%s\n", claim, what.c_str());
+  std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const absl::StatusOr<nibble::JobSpec> spec = nibble::ParseJobSpec(text);
+  if (!spec.ok()) {
+    const std::string words = spec.status().ToString();
+    Check(absl::IsInvalidArgument(spec.status()) || absl::IsOutOfRange(spec.status()),
+          "a refusal is InvalidArgument or OutOfRange", words);
+    Check(!spec.status().message().empty(), "a refusal says why", words);
+    return 0;
+  }
+  Check(nibble::Validate(*spec).ok(), "what is read is valid", std::string(text));
+  const std::string written = nibble::ToYaml(*spec);
+  const absl::StatusOr<nibble::JobSpec> again = nibble::ParseJobSpec(written);
+  Check(again.ok(), "what is written can be read", written + again.status().ToString());
+  Check(*again == *spec, "what is read again is the same", written);
+  Check(!nibble::MakeTimeline(*spec).revisions().empty(), "a valid spec has a timeline", written);
+  return 0;
+}

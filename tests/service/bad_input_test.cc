@@ -1,0 +1,262 @@
+// Every field of every request of every call, wrong in every way: each is answered with a status
+// that the contract names, in time, and what is refused has changed nothing.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/stubs/logging.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "server/controller/testing.h"
+#include "server/service/coordinator_server.h"
+#include "tests/service/bad_values.h"
+#include "tests/service/contract.h"
+#include "tests/service/generic_call.h"
+
+namespace nibble {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::ServiceDescriptor;
+
+// Of one call. A stream that is accepted goes on, so it is left after this.
+constexpr std::chrono::seconds kDeadline(20);
+constexpr std::chrono::milliseconds kStreamDeadline(50);
+
+std::string ProtoText() {
+  std::ifstream in("proto/nibble/v1/coordinator.proto");
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class BadInputTest : public testing::Test {
+ protected:
+  BadInputTest() : worker_(coordinator_, "w1", 2) {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.rate.per_second = 0;
+    auto server = CoordinatorServer::Start(coordinator_.controller(), options);
+    EXPECT_EQ(server.status(), absl::OkStatus());
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxSendMessageSize(64 << 20);
+    channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
+    // A cluster in the middle of its life: one job runs and has a checkpoint, one waits.
+    worker_.Obey();
+    job_ = coordinator_.Submit(2);
+    coordinator_.Tick();
+    worker_.Obey(1);
+    worker_.Store(10);
+    coordinator_.Submit(2);
+    coordinator_.Tick();
+  }
+
+  uint64_t Sequence() {
+    coordinator_.controller().Settle();
+    return coordinator_.store().Info().last_sequence;
+  }
+
+  // What it speaks of is there.
+  void FillPlausibly(Message& request, bool mutation) {
+    const auto& reflection = *request.GetReflection();
+    for (int f = 0; f < request.GetDescriptor()->field_count(); ++f) {
+      const FieldDescriptor& field = *request.GetDescriptor()->field(f);
+      if (field.name() == "request_id" && mutation) {
+        reflection.SetString(&request, &field, absl::StrCat("request-bad-", ++requests_));
+      } else if (field.name() == "job") {
+        reflection.SetString(&request, &field, job_);
+      } else if (field.name() == "worker") {
+        reflection.SetString(&request, &field, "w1");
+      } else if (field.name() == "spec_yaml") {
+        reflection.SetString(&request, &field, TestCoordinator::Spec("train", 1));
+      } else if (field.name() == "expected_revision") {
+        reflection.SetInt64(&request, &field, -1);
+      } else if (field.name() == "dry_run") {
+        reflection.SetBool(&request, &field, true);
+      } else if (field.name() == "ref" || field.name() == "checkpoint") {
+        auto& ref = dynamic_cast<v1::CheckpointRef&>(*reflection.MutableMessage(&request, &field));
+        ref.set_job(job_);
+        ref.set_step(10);
+      }
+    }
+  }
+
+  // So that it is not taken for a repetition of one that was accepted.
+  std::string WithIdOfItsOwn(const std::string& what, const Message& bad) {
+    const FieldDescriptor* const field = bad.GetDescriptor()->FindFieldByName("request_id");
+    if (field == nullptr || absl::StartsWith(what, "request_id")) return bad.SerializeAsString();
+    const std::unique_ptr<Message> copy(bad.New());
+    copy->CopyFrom(bad);
+    copy->GetReflection()->SetString(copy.get(), field, absl::StrCat("request-bad-", ++requests_));
+    return copy->SerializeAsString();
+  }
+
+  GenericAnswer Call(const MethodDescriptor& method, const std::string& bytes) {
+    const bool stream = method.server_streaming();
+    const bool waits = method.name() == "WaitJob";
+    return CallWithBytes(channel_,
+                         absl::StrCat("/", method.service()->full_name(), "/", method.name()),
+                         {bytes}, stream || waits ? kStreamDeadline : kDeadline, stream);
+  }
+
+  // Within the contract, in time; and refused is unchanged.
+  void Check(const MethodDescriptor& method, const std::string& what, const std::string& bytes) {
+    const uint64_t before = Sequence();
+    const GenericAnswer answer = Call(method, bytes);
+    const std::string code = CodeName(answer.status.error_code());
+    const std::string context = absl::StrCat(method.name(), ", ", what, ": ", code, " ",
+                                             answer.status.error_message().substr(0, 200));
+    ++calls_;
+    codes_[code]++;
+    const bool stream = method.server_streaming() || method.name() == "WaitJob";
+    if (stream && answer.status.error_code() == grpc::StatusCode::CANCELLED) return;
+    // Of every call, what is out of the bounds of server/state/limits.h is refused unread.
+    ASSERT_TRUE(promised_.at(method.name()).contains(code) || code == "INVALID_ARGUMENT")
+        << context;
+    if (!stream) {
+      ASSERT_NE(code, "DEADLINE_EXCEEDED") << context;
+    }
+    if (answer.status.ok()) return;
+    if (!stream) {
+      ASSERT_FALSE(answer.status.error_message().empty()) << context;
+    }
+    ASSERT_EQ(Sequence(), before) << context << " has changed the state";
+  }
+
+  TestCoordinator coordinator_;
+  TestWorker worker_;
+  std::unique_ptr<CoordinatorServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::string job_;
+  int64_t requests_ = 0, calls_ = 0;
+  std::map<std::string, int64_t> codes_;
+  const std::map<std::string, std::set<std::string>> promised_ = PromisedCodes(ProtoText());
+};
+
+const ServiceDescriptor& Coordinator() {
+  // Linked in, so that it can be found.
+  (void)v1::WatchJobsRequest::descriptor();
+  (void)v1::SetQueueRequest::descriptor();
+  return *google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+      "nibble.v1.Coordinator");
+}
+
+TEST_F(BadInputTest, TheContractNamesTheCodesOfEveryCall) {
+  for (int m = 0; m < Coordinator().method_count(); ++m) {
+    const std::string& name = Coordinator().method(m)->name();
+    ASSERT_TRUE(promised_.contains(name)) << name;
+    EXPECT_GE(promised_.at(name).size(), 6u) << name;
+  }
+}
+
+TEST_F(BadInputTest, EveryFieldWithEveryWrongValueIsAnsweredAsPromised) {
+  for (int m = 0; m < Coordinator().method_count(); ++m) {
+    const MethodDescriptor& method = *Coordinator().method(m);
+    const std::unique_ptr<Message> request(google::protobuf::MessageFactory::generated_factory()
+                                               ->GetPrototype(method.input_type())
+                                               ->New());
+    ASSERT_NO_FATAL_FAILURE(Check(method, "nothing set", ""));
+    FillPlausibly(*request, true);
+    ForEachBadValue(*request, [&](const std::string& what, const Message& bad) {
+      if (HasFatalFailure()) return;
+      Check(method, what, WithIdOfItsOwn(what, bad));
+    });
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  std::vector<std::string> counts;
+  for (const auto& [code, count] : codes_) counts.push_back(absl::StrCat(code, " ", count));
+  std::printf("%lld calls: %s\n", static_cast<long long>(calls_),
+              absl::StrJoin(counts, ", ").c_str());
+  EXPECT_GT(calls_, 1000);
+  EXPECT_GT(codes_["INVALID_ARGUMENT"], 500);
+  // It lives, and knows what it knew.
+  EXPECT_EQ(coordinator_.Job(job_).id(), job_);
+}
+
+// Of the wire itself: texts that are no UTF-8, and messages that are none.
+TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
+  google::protobuf::LogSilencer silence;
+  std::mt19937_64 random(7);
+  const uint64_t before = Sequence();
+  for (int m = 0; m < Coordinator().method_count(); ++m) {
+    const MethodDescriptor& method = *Coordinator().method(m);
+    const bool reads_job =
+        method.input_type()->FindFieldByName("job") != nullptr && !method.server_streaming();
+    std::vector<std::string> garbage = {std::string(1, '\x0a'), "\x0a\x04\xff\xfe\xfd\xfc",
+                                        "\x0a\xff\xff\xff\xff\x0f", std::string(100, '\xff')};
+    for (int i = 0; i < 5; ++i) {
+      std::string bytes(1 + random() % 200, '\0');
+      for (char& c : bytes) c = static_cast<char>(random());
+      garbage.push_back(bytes);
+    }
+    for (const std::string& bytes : garbage) {
+      const GenericAnswer answer = Call(method, bytes);
+      if (reads_job) {
+        EXPECT_FALSE(answer.status.ok()) << method.name();
+      }
+      EXPECT_NE(answer.status.error_code(), grpc::StatusCode::UNKNOWN) << method.name();
+    }
+  }
+  EXPECT_EQ(Sequence(), before);
+  EXPECT_EQ(coordinator_.Job(job_).id(), job_);
+}
+
+TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedWithoutBeingRead) {
+  const MethodDescriptor& submit = *Coordinator().FindMethodByName("SubmitJob");
+  v1::SubmitJobRequest request;
+  request.set_spec_yaml(std::string(32 << 20, 'x'));
+  const uint64_t before = Sequence();
+  EXPECT_EQ(Call(submit, request.SerializeAsString()).status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Sequence(), before);
+}
+
+// A report that is wrong anywhere ends its stream with a status, or says nothing new.
+TEST_F(BadInputTest, EveryFieldOfAReportWithEveryWrongValueIsAnswered) {
+  v1::ConnectRequest report = worker_.report;
+  report.mutable_identity()->set_name("w9");
+  v1::GangReport& gang = report.gangs_size() > 0 ? *report.mutable_gangs(0) : *report.add_gangs();
+  gang.set_job(job_);
+  gang.set_attempt(1);
+  gang.set_phase(v1::RANK_PHASE_RUNNING);
+  int64_t refused = 0, calls = 0;
+  ForEachBadValue(report, [&](const std::string& what, const Message& bad) {
+    const GenericAnswer answer = CallWithBytes(channel_, "/nibble.v1.WorkerLink/Connect",
+                                               {bad.SerializeAsString()}, kDeadline, true);
+    ++calls;
+    const grpc::StatusCode code = answer.status.error_code();
+    const bool named = code == grpc::StatusCode::OK || code == grpc::StatusCode::CANCELLED ||
+                       code == grpc::StatusCode::INVALID_ARGUMENT ||
+                       code == grpc::StatusCode::ABORTED ||
+                       code == grpc::StatusCode::FAILED_PRECONDITION ||
+                       code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    EXPECT_TRUE(named) << what << ": " << CodeName(code) << " " << answer.status.error_message();
+    refused += code == grpc::StatusCode::INVALID_ARGUMENT;
+  });
+  EXPECT_GT(calls, 200);
+  EXPECT_GT(refused, 50);
+  EXPECT_EQ(coordinator_.Job(job_).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_.Job(job_).attempts(), 1);
+}
+
+}  // namespace
+}  // namespace nibble
