@@ -14,9 +14,9 @@ std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpo
   TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
     table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
-               Word(checkpoint->state()), BytesText(checkpoint->bytes()),
-               absl::StrCat(checkpoint->world()), TimeText(checkpoint->committed_unix_ms()),
-               absl::StrJoin(checkpoint->pins(), ", ")});
+               checkpoint->left() ? "left" : Word(checkpoint->state()),
+               BytesText(checkpoint->bytes()), absl::StrCat(checkpoint->world()),
+               TimeText(checkpoint->committed_unix_ms()), absl::StrJoin(checkpoint->pins(), ", ")});
   }
   return table.Text();
 }
@@ -26,7 +26,8 @@ std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
   TextList list;
   list.Add("checkpoint",
            absl::StrCat(NameOf(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
-  list.Add("state", checkpoint.damage().empty()
+  list.Add("state", checkpoint.left() ? "left: a later attempt began before it and took its own way"
+                    : checkpoint.damage().empty()
                         ? Word(checkpoint.state())
                         : absl::StrCat(Word(checkpoint.state()), ": ", checkpoint.damage()));
   list.Add("shards", absl::StrCat(checkpoint.durable_shards(), " of ", checkpoint.world(),

@@ -126,9 +126,10 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
     // Damaged ones are there for people to look at; unfinished ones go with their attempt.
     if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) continue;
     const bool keep =
-        kept < spec->checkpoints.keep_last ||
-        (spec->checkpoints.keep_every > 0 && step % spec->checkpoints.keep_every == 0);
-    ++kept;
+        !checkpoint->left() &&
+        (kept < spec->checkpoints.keep_last ||
+         (spec->checkpoints.keep_every > 0 && step % spec->checkpoints.keep_every == 0));
+    kept += checkpoint->left() ? 0 : 1;
     if (!keep && !InUse(state, *job, *checkpoint)) beyond.push_back(checkpoint->ref());
   }
   return beyond;

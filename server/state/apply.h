@@ -55,6 +55,11 @@ absl::Status Apply(const v1::QueueDeleted& fact, const Stamp& stamp, Draft& draf
 // The mutation that an update carries out is remembered; what is too old or too much is forgotten.
 absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draft& draft);
 
+// An attempt begins at `step`: what earlier ones have committed beyond it is of a way that is not
+// gone on. The recipe may have been changed on the new one.
+void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
+                            Draft& draft);
+
 // What must hold of every job when all facts of an update are applied: an attempt lives exactly
 // where the state says so, one without is where its goal wants it, and its queue exists.
 // FailedPrecondition names the job.

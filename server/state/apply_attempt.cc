@@ -172,6 +172,7 @@ absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& d
        .attempt = attempt.number(),
        .step = attempt.has_resume() ? attempt.resume().step() : 0},
       stamp, **job, draft);
+  LeaveCheckpointsBeyond(attempt.has_resume() ? attempt.resume().step() : 0, stamp, **job, draft);
   return absl::OkStatus();
 }
 

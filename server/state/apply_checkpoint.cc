@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/state/apply.h"
@@ -74,6 +75,23 @@ absl::Status CheckShard(const v1::ShardStored& fact, const v1::JobRecord& job, c
 }
 
 }  // namespace
+
+void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
+                            Draft& draft) {
+  std::vector<v1::CheckpointRef> beyond;
+  for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job.id()))) {
+    if (checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED && !checkpoint->left() &&
+        checkpoint->ref().step() > step) {
+      beyond.push_back(checkpoint->ref());
+    }
+  }
+  for (const v1::CheckpointRef& ref : beyond) {
+    draft.checkpoints.Edit(CheckpointKey(ref))->set_left(true);
+    AddCheckpointEvent(
+        ref, absl::StrCat("left: attempt ", job.last_attempt(), " goes on from step ", step), stamp,
+        draft);
+  }
+}
 
 absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft) {
   absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.ref().job());

@@ -98,6 +98,34 @@ TEST_F(AttemptTest, ANewCheckpointSetsTheCountBack) {
   EXPECT_EQ(Job().restarts_without_progress(), 0);
 }
 
+TEST_F(AttemptTest, CheckpointsBeyondWhereAnAttemptBeginsAreLeftAndNotGoneOnFrom) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 35), absl::OkStatus());
+  v1::CheckpointRef ref;
+  ref.set_job(job_);
+  ref.set_step(10);
+  ref.set_attempt(1);
+  // Those of later steps are with a worker that is away, say.
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Run(DecideLaunch(cluster_.state(), job_, {{"w1", {0, 1}}, {"w2", {0, 1}}}, ref,
+                                      "", cluster_.caller())),
+            absl::OkStatus());
+  for (const int64_t step : {20, 30}) {
+    ref.set_step(step);
+    EXPECT_TRUE(cluster_.state().FindCheckpoint(ref)->left());
+  }
+  EXPECT_EQ(cluster_.state().NewestGood(job_)->ref().step(), 10);
+  EXPECT_EQ(LoadableCheckpoints(cluster_.state(), Job()).size(), 1u);
+  // The new way comes past them, and it is the one that is gone on from.
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_RUNNING, 10), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  EXPECT_EQ(cluster_.state().NewestGood(job_)->ref().step(), 20);
+  EXPECT_EQ(cluster_.state().NewestGood(job_)->ref().attempt(), 2);
+}
+
 TEST_F(AttemptTest, BackOffDoublesUpToItsBoundAndIsVisible) {
   v1::RestartPolicy policy;
   policy.set_initial_backoff_ms(100);

@@ -66,6 +66,7 @@ std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
                                                        const v1::JobRecord& job) {
   std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job.id());
   std::reverse(all.begin(), all.end());
+  std::erase_if(all, [](const v1::Checkpoint* checkpoint) { return checkpoint->left(); });
   if (job.has_origin()) {
     const v1::Checkpoint* const origin = state.FindCheckpoint(job.origin().checkpoint());
     if (origin != nullptr) all.push_back(origin);

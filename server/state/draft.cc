@@ -71,7 +71,10 @@ bool Draft::AnyForkOf(absl::string_view checkpoint_key) const {
 const v1::Checkpoint* Draft::NewestGood(absl::string_view job) const {
   const auto all = checkpoints.WithPrefix(JobPrefix(job));
   for (auto entry = all.rbegin(); entry != all.rend(); ++entry) {
-    if (entry->second->state() == v1::CHECKPOINT_STATE_COMMITTED) return entry->second;
+    const v1::Checkpoint& checkpoint = *entry->second;
+    if (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && !checkpoint.left()) {
+      return &checkpoint;
+    }
   }
   return nullptr;
 }
