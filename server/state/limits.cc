@@ -57,6 +57,7 @@ constexpr FieldLimit kLimits[] = {
     {"table_json", kMaxUpdateBytes},
     {"manifest_json", kMaxUpdateBytes},
     {"manifest", kMaxUpdateBytes},
+    {"header", kMaxUpdateBytes},
     {"data", int64_t{1} << 20},
     {"response", kMaxResponseBytes},
     // Lists.

@@ -187,7 +187,7 @@ class DaemonTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
-  std::string directory_ = testing::TempDir() + "/daemon-XXXXXX";
+  std::string directory_ = "/tmp/nibble-daemon-XXXXXX";  // sockets have short names
   std::string spec_ = kSpec;
   int64_t hang_ms_ = 120'000;
   int port_ = 0;
@@ -214,7 +214,11 @@ TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
   StartDaemon(Script(kUntilTold));
   WishGang(1, 2);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
-  while (LogOf(1, 0).empty() || LogOf(1, 1).empty()) std::this_thread::yield();
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while ((LogOf(1, 0).empty() || LogOf(1, 1).empty()) &&
+         std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
   EXPECT_THAT(LogOf(1, 1), HasSubstr("--rank 1 --world 2"));
   coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
   coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);

@@ -72,7 +72,7 @@ class DaemonLinkTest : public testing::Test {
     }));
   }
 
-  std::string directory_ = testing::TempDir() + "/link-XXXXXX";
+  std::string directory_ = "/tmp/nibble-link-XXXXXX";  // sockets have short names
   std::atomic<int64_t> now_ = 1000;
   std::mutex mutex_;
   std::condition_variable heard_;
