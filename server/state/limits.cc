@@ -68,6 +68,8 @@ constexpr FieldLimit kLimits[] = {
     {"slots", kMaxSlots},
     {"placements", kMaxRanks},
     {"members", kMaxRanks},
+    {"resume_shards", kMaxRanks},
+    {"DesiredTask.shards", kMaxRanks},
     {"allowed_ranks", kMaxAllowedRanks},
     {"Recipe.set", kMaxSettings},
     {"RecipeChange.set", kMaxSettings},

@@ -99,8 +99,7 @@ void ApplyOrRefuse(const State& before, const v1::Update& update) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const State* const kCluster = new State(MakeCluster());
-  static const auto* const kSilence = new google::protobuf::LogSilencer;
-  (void)kSilence;
+  static const google::protobuf::LogSilencer silence;
   if (size == 0) return 0;
   const bool is_update = data[0] % 2 == 0;
   const std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);

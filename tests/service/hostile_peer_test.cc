@@ -163,7 +163,7 @@ TEST_F(HostilePeerTest, ConnectionsOnWhichNothingIsSaidKeepNobodyOut) {
 }
 
 TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
-  Serve({"--lease-ms", "1000", "--max-workers", "50", "--tick-ms", "20"});
+  Serve({"--lease-ms", "3000", "--max-workers", "50", "--tick-ms", "20"});
   const auto link = v1::WorkerLink::NewStub(coordinator_->Connect());
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>>>
@@ -181,8 +181,10 @@ TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
                  status.error_message().find("no report") != std::string::npos;
     over_number += status.error_code() == StatusCode::RESOURCE_EXHAUSTED;
   }
-  EXPECT_EQ(over_time, 50);
-  EXPECT_EQ(over_number, 30);
+  // Where opening them takes longer than a lease, the first make room for the last.
+  EXPECT_EQ(over_time + over_number, 80);
+  EXPECT_GE(over_time, 50);
+  EXPECT_GT(over_number, 0);
   // Their places are free again, as soon as the last of them has been let go of.
   v1::ConnectRequest report;
   v1::WorkerIdentity& identity = *report.mutable_identity();
