@@ -41,7 +41,6 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
                                                  const v1::GetJobMetricsRequest& request);
 absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
                                                    const v1::ListCheckpointsRequest& request);
-// The manifest is with the workers and is left empty.
 absl::StatusOr<v1::DescribeCheckpointResponse> Answer(const ReadContext& context,
                                                       const v1::DescribeCheckpointRequest& request);
 absl::StatusOr<v1::ListWorkersResponse> Answer(const ReadContext& context,

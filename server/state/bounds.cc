@@ -28,8 +28,8 @@ const absl::flat_hash_map<absl::string_view, FieldLimit>& LimitsByName() {
 
 bool IsDocument(const FieldDescriptor& field) {
   return field.name() == "spec_yaml" || field.name() == "table" || field.name() == "table_json" ||
-         field.name() == "manifest_json" || field.name() == "lines" || field.name() == "text" ||
-         field.name() == "detail" || field.name() == "damage";
+         field.name() == "lines" || field.name() == "text" || field.name() == "detail" ||
+         field.name() == "damage";
 }
 
 std::string Shown(absl::string_view text) {

@@ -55,7 +55,6 @@ constexpr FieldLimit kLimits[] = {
     {"spec_yaml", kMaxSpecBytes},
     {"table", kMaxUpdateBytes},
     {"table_json", kMaxUpdateBytes},
-    {"manifest_json", kMaxUpdateBytes},
     {"manifest", kMaxUpdateBytes},
     {"header", kMaxUpdateBytes},
     {"data", int64_t{1} << 20},
