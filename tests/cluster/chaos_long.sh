@@ -9,7 +9,7 @@ shift || true
 [ $# -gt 0 ] || set -- 1 2 3
 bazel build --disk_cache="$HOME/.cache/nibble/bazel" //tests/cluster:chaos_test
 program=$PWD/bazel-bin/tests/cluster/chaos_test
-export TEST_SRCDIR=$program.runfiles TEST_WORKSPACE=main
+export TEST_SRCDIR=$program.runfiles TEST_WORKSPACE=nibble
 for seed in "$@"; do
   "$program" --faults="$faults" --seed="$seed"
 done
