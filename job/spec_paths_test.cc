@@ -13,11 +13,11 @@ TEST(MakePathsAbsoluteTest, RelativePathsOfTheDataGoBelowTheDirectory) {
   spec.data.validation = {{.name = "v", .path = "../v.tokens"}};
   spec.data.tokenizer_model = "./pieces.model";
   spec.output.directory = "runs";
-  EXPECT_TRUE(MakePathsAbsolute("/home/ann/work", spec));
-  EXPECT_EQ(spec.data.train[0].path, "/home/ann/work/corpus/a.tokens");
+  EXPECT_TRUE(MakePathsAbsolute("/home/ann/here", spec));
+  EXPECT_EQ(spec.data.train[0].path, "/home/ann/here/corpus/a.tokens");
   EXPECT_EQ(spec.data.train[1].path, "/usr/share/b.txt");
   EXPECT_EQ(spec.data.validation[0].path, "/home/ann/v.tokens");
-  EXPECT_EQ(spec.data.tokenizer_model, "/home/ann/work/pieces.model");
+  EXPECT_EQ(spec.data.tokenizer_model, "/home/ann/here/pieces.model");
   EXPECT_EQ(spec.output.directory, "runs");
 }
 
@@ -25,7 +25,7 @@ TEST(MakePathsAbsoluteTest, ASpecWithoutRelativePathsStaysAsItIs) {
   JobSpec spec;
   spec.data.train = {{.path = "/usr/share/b.txt"}};
   const JobSpec before = spec;
-  EXPECT_FALSE(MakePathsAbsolute("/home/ann/work", spec));
+  EXPECT_FALSE(MakePathsAbsolute("/home/ann/here", spec));
   EXPECT_EQ(spec, before);
 }
 
