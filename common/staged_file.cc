@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -123,6 +124,13 @@ absl::Status StagedFile::Publish() {
     return absl::ErrnoToStatus(errno, absl::StrCat("syncing directory ", directory));
   }
   return absl::OkStatus();
+}
+
+absl::Status WriteStaged(const std::string& path, absl::string_view bytes) {
+  const absl::StatusOr<std::unique_ptr<StagedFile>> file = StagedFile::Create(path);
+  if (!file.ok()) return file.status();
+  absl::Status status = (*file)->Append(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  return status.ok() ? (*file)->Publish() : status;
 }
 
 }  // namespace nibble

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace nibble {
@@ -58,6 +59,9 @@ class StagedFile {
   int fd_;                 // -1 once closed
   std::vector<std::byte> buffer_;
 };
+
+// A small file at once: created, filled and published. Durable on return.
+absl::Status WriteStaged(const std::string& path, absl::string_view bytes);
 
 }  // namespace nibble
 

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cluster/detached_process.h"
-#include "worker/agent/durable_file.h"
+#include "common/staged_file.h"
 
 namespace nibble {
 namespace {
@@ -112,7 +112,7 @@ absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& 
                       {"device", record.shape.device},
                       {"port", record.shape.port},
                       {"processes", std::move(processes)}};
-  return WriteDurably(paths.Record(), whole.dump(2) + "\n");
+  return WriteStaged(paths.Record(), whole.dump(2) + "\n");
 }
 
 absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory) {

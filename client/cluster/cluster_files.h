@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/agent/process_record.h"
+#include "common/process/process_record.h"
 
 namespace nibble {
 

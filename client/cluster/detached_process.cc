@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/spawn_arguments.h"
 
 namespace nibble {
 namespace {
@@ -63,23 +64,6 @@ void Reap(const ProcessIdentity& identity) {
   (void)waitpid(static_cast<pid_t>(identity.pid), nullptr, WNOHANG);
 }
 
-std::vector<std::string> Environment(const std::map<std::string, std::string>& over) {
-  std::vector<std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry = *at;
-    if (!over.contains(entry.substr(0, entry.find('=')))) all.push_back(entry);
-  }
-  for (const auto& [name, value] : over) all.push_back(absl::StrCat(name, "=", value));
-  return all;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // What the new process begins with.
 class SpawnSettings {
  public:
@@ -119,12 +103,12 @@ class SpawnSettings {
 absl::StatusOr<ProcessIdentity> StartDetached(const DetachedProgram& program) {
   if (program.arguments.empty()) return absl::InvalidArgumentError("program: has no arguments");
   std::vector<std::string> argument_texts = program.arguments;
-  std::vector<std::string> environment_texts = Environment(program.environment);
+  std::vector<std::string> environment_texts = EnvironmentWith(program.environment);
   const SpawnSettings settings(program.log_path);
   pid_t pid = 0;
   const int error =
       posix_spawn(&pid, program.arguments[0].c_str(), settings.files(), settings.attributes(),
-                  Pointers(argument_texts).data(), Pointers(environment_texts).data());
+                  PointersTo(argument_texts).data(), PointersTo(environment_texts).data());
   if (error != 0) {
     const std::string text =
         absl::StrCat("program: cannot execute '", program.arguments[0], "' with its log at ",

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/agent/process_record.h"
+#include "common/process/process_record.h"
 
 namespace nibble {
 

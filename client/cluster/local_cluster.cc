@@ -16,7 +16,7 @@
 #include "client/cluster/detached_process.h"
 #include "client/cluster/free_port.h"
 #include "client/cluster/log_tail.h"
-#include "worker/agent/durable_file.h"
+#include "common/staged_file.h"
 
 namespace nibble {
 namespace {
@@ -229,7 +229,7 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
     // Workers come up together, once there is somebody to report to.
     if (IsWorker(role)) continue;
     if (absl::Status status = AwaitReady(role, *record); !status.ok()) return status;
-    absl::Status status = WriteDurably(paths_.Address(), address + "\n");
+    absl::Status status = WriteStaged(paths_.Address(), address + "\n");
     if (!status.ok()) return status;
   }
   for (const std::string& role : roles) {

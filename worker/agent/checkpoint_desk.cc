@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/agent/durable_file.h"
+#include "common/staged_file.h"
 #include "worker/agent/shard_report.h"
 #include "worker/checkpoint/manifest_codec.h"
 
@@ -268,7 +268,7 @@ absl::Status CheckpointDesk::WriteHeader(const std::string& job,
                                          const CheckpointHeader& header) const {
   std::string directory;
   (void)FindStore(job, &directory);
-  return WriteDurably(HeaderPath(directory, header.step, header.attempt), EncodeHeader(header));
+  return WriteStaged(HeaderPath(directory, header.step, header.attempt), EncodeHeader(header));
 }
 
 void CheckpointDesk::SettleAll() {

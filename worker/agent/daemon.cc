@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "worker/agent/durable_file.h"
+#include "common/process/process_record.h"
+#include "common/staged_file.h"
 #include "worker/agent/log_service.h"
-#include "worker/agent/process_record.h"
 #include "worker/agent/reconcile.h"
 #include "worker/agent/shard_service.h"
 
@@ -176,7 +176,7 @@ absl::Status Daemon::ChooseIncarnation() {
   // The time, so that a worker whose disk was replaced is later than its old self, too.
   const int64_t incarnation = std::max(last + 1, absl::ToUnixMillis(absl::Now()));
   options_.identity.set_incarnation(incarnation);
-  return WriteDurably(path, absl::StrCat(incarnation, "\n"));
+  return WriteStaged(path, absl::StrCat(incarnation, "\n"));
 }
 
 void Daemon::OpenStoredJobs() {
@@ -273,8 +273,7 @@ void Daemon::Take(const v1::ConnectResponse& response) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (cluster_.empty() && !response.cluster().empty()) {
       cluster_ = response.cluster();
-      const absl::Status noted =
-          WriteDurably(options_.data_directory + "/cluster", cluster_ + "\n");
+      const absl::Status noted = WriteStaged(options_.data_directory + "/cluster", cluster_ + "\n");
       if (!noted.ok()) Say(std::string(noted.message()));
     }
     desired_ = response;

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/staged_file.h"
 #include "job/job_spec.h"
-#include "worker/agent/durable_file.h"
 #include "worker/agent/timeline_json.h"
 #include "worker/trainer/link/daemon_link.h"
 
@@ -201,7 +201,7 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
   }
   spec->output.directory = job_directory;
   spec->resources.ranks = desired.world();
-  absl::Status status = WriteDurably(directory_ + "/spec.yaml", ToYaml(*spec));
+  absl::Status status = WriteStaged(directory_ + "/spec.yaml", ToYaml(*spec));
   // The trainer reads and writes under the name of its spec.
   if (status.ok()) {
     status = home_.desk->OpenJob(job_, job_directory, {.cluster = "", .job = spec->name});

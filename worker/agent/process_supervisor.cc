@@ -20,7 +20,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "worker/agent/process_record.h"
+#include "common/process/process_record.h"
+#include "common/process/spawn_arguments.h"
 
 namespace nibble {
 namespace {
@@ -60,23 +61,6 @@ absl::Status ExecError(const std::string& path, int error) {
   const int error = errno;
   (void)!write(report, &error, sizeof error);
   _exit(127);
-}
-
-std::vector<std::string> Environment(const std::map<std::string, std::string>& over) {
-  std::vector<std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry = *at;
-    if (!over.contains(entry.substr(0, entry.find('=')))) all.push_back(entry);
-  }
-  for (const auto& [name, value] : over) all.push_back(absl::StrCat(name, "=", value));
-  return all;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 }  // namespace
@@ -180,9 +164,9 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
 void ProcessSupervisor::Run(const std::shared_ptr<Process>& process) {
   const Program& program = process->program;
   std::vector<std::string> argument_texts = program.arguments;
-  std::vector<std::string> environment_texts = Environment(program.environment);
-  const std::vector<char*> arguments = Pointers(argument_texts);
-  const std::vector<char*> environment = Pointers(environment_texts);
+  std::vector<std::string> environment_texts = EnvironmentWith(program.environment);
+  const std::vector<char*> arguments = PointersTo(argument_texts);
+  const std::vector<char*> environment = PointersTo(environment_texts);
   int output[2], go[2], report[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) {
     process->started.set_value(

@@ -14,9 +14,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/process_record.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/agent/process_record.h"
 
 namespace nibble {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/agent/process_record.h"
+#include "common/process/process_record.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "worker/agent/durable_file.h"
+#include "common/staged_file.h"
 
 namespace nibble {
 namespace {
@@ -99,7 +99,7 @@ absl::Status WriteProcessRecord(const std::string& directory, const std::string&
                                            {"start_ticks", identity.start_ticks},
                                            {"boot_id", identity.boot_id}})
                                .dump();
-  return WriteDurably(absl::StrCat(directory, "/", name, kSuffix), text);
+  return WriteStaged(absl::StrCat(directory, "/", name, kSuffix), text);
 }
 
 void RemoveProcessRecord(const std::string& directory, const std::string& name) {

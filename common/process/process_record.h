@@ -3,8 +3,8 @@
 // began, and the boot in which that was, it is not.
 //
 // Ownership: values. Thread-safety: functions of the disk and of /proc.
-#ifndef NIBBLE_WORKER_AGENT_PROCESS_RECORD_H_
-#define NIBBLE_WORKER_AGENT_PROCESS_RECORD_H_
+#ifndef NIBBLE_COMMON_PROCESS_PROCESS_RECORD_H_
+#define NIBBLE_COMMON_PROCESS_PROCESS_RECORD_H_
 
 #include <sys/types.h>
 
@@ -47,4 +47,4 @@ absl::StatusOr<std::vector<Leftover>> KillLeftovers(const std::string& directory
 
 }  // namespace nibble
 
-#endif  // NIBBLE_WORKER_AGENT_PROCESS_RECORD_H_
+#endif  // NIBBLE_COMMON_PROCESS_PROCESS_RECORD_H_
