@@ -128,10 +128,11 @@ class Daemon : public v1::RankLogs::Service {
 
 class LogReactorTest : public testing::Test {
  protected:
-  LogReactorTest() : w1_(coordinator_, "w1", 1), w2_(coordinator_, "w2", 1) {
+  explicit LogReactorTest(int streams = 64)
+      : w1_(coordinator_, "w1", 1), w2_(coordinator_, "w2", 1) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    options.service.logs = {.streams = 2, .silence_ms = 300, .look_ms = 10};
+    options.service.logs = {.streams = streams, .silence_ms = 300, .look_ms = 10};
     auto server = CoordinatorServer::Start(coordinator_.controller(), options);
     EXPECT_EQ(server.status(), absl::OkStatus());
     server_ = *std::move(server);
@@ -291,7 +292,12 @@ TEST_F(LogReactorTest, WhatThereIsNotIsRefusedByName) {
   EXPECT_EQ(refusal(queued, 0, 0, 0).error_code(), StatusCode::NOT_FOUND);
 }
 
-TEST_F(LogReactorTest, NoMoreStreamsAreOpenThanAllowedAndEndedOnesMakeRoom) {
+class TwoLogStreamsTest : public LogReactorTest {
+ protected:
+  TwoLogStreamsTest() : LogReactorTest(2) {}
+};
+
+TEST_F(TwoLogStreamsTest, NoMoreStreamsAreOpenThanAllowedAndEndedOnesMakeRoom) {
   const std::string job = Run(1);
   d1_.Say(1, 0, "a");
   auto first = Open(job, 0, true);

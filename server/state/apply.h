@@ -60,6 +60,10 @@ absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draf
 void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
                             Draft& draft);
 
+// Nothing more is heard of the ranks of an attempt: what made way and was not said to have been run
+// was not. Where they have made every step, neither was what they had not heard of yet.
+void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft);
+
 // What must hold of every job when all facts of an update are applied: an attempt lives exactly
 // where the state says so, one without is where its goal wants it, and its queue exists.
 // FailedPrecondition names the job.

@@ -223,6 +223,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   }
   (*job)->set_not_before_unix_ms(fact.not_before_unix_ms());
   DropUncommitted(fact.job(), fact.attempt(), draft);
+  SettleTimeline(fact.outcome() == v1::ATTEMPT_OUTCOME_SUCCEEDED, **job, draft);
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_ATTEMPT,
        .text = absl::StrCat("attempt ", fact.attempt(), " ended, ", OutcomeName(fact.outcome()),

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/state/apply.h"
@@ -46,6 +47,60 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
   return absl::OkStatus();
 }
 
+// Moves the revisions from `kept` on to those that ranks may yet say they have run.
+void Retire(int kept, v1::TimelineRecord& timeline) {
+  RevisionMessages& revisions = *timeline.mutable_revisions();
+  for (int i = kept; i < revisions.size(); ++i) {
+    *timeline.add_retired() = std::move(revisions[i]);
+    timeline.mutable_retired()->rbegin()->set_confirmed(false);
+  }
+  revisions.DeleteSubrange(kept, revisions.size() - kept);
+}
+
+absl::Status CheckRoom(const v1::TimelineRecord& timeline) {
+  const int count = timeline.revisions_size() + timeline.retired_size();
+  if (count > kMaxRevisions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("revisions: ", count, ", with those that made way in this attempt; at most ",
+                     kMaxRevisions));
+  }
+  if (const auto bytes = static_cast<int64_t>(timeline.ByteSizeLong()); bytes > kMaxTimelineBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("revisions: ", bytes,
+                     " bytes, with those that made way in this attempt; at "
+                     "most ",
+                     kMaxTimelineBytes));
+  }
+  return CheckRevisions(timeline.revisions());
+}
+
+RevisionMessages::iterator Find(RevisionMessages& revisions, int64_t number) {
+  return std::find_if(revisions.begin(), revisions.end(),
+                      [number](const v1::RecipeRevision& r) { return r.number() == number; });
+}
+
+// A retired revision that ranks have run after all is one of the timeline's again, in the place of
+// its number. Whether there is such a one.
+bool Reinstate(int64_t number, v1::TimelineRecord& timeline) {
+  const auto retired = Find(*timeline.mutable_retired(), number);
+  if (retired == timeline.mutable_retired()->end()) return false;
+  RevisionMessages& revisions = *timeline.mutable_revisions();
+  *revisions.Add() = std::move(*retired);
+  timeline.mutable_retired()->erase(retired);
+  for (int i = revisions.size() - 1; i > 0 && revisions[i - 1].number() > number; --i) {
+    revisions.SwapElements(i - 1, i);
+  }
+  return true;
+}
+
+// What comes before `number` and was not said to have been run will not be any more.
+void ForgetRetiredBefore(int64_t number, v1::TimelineRecord& timeline) {
+  RevisionMessages& retired = *timeline.mutable_retired();
+  retired.erase(std::remove_if(retired.begin(), retired.end(),
+                               [number](const auto& r) { return r.number() < number; }),
+                retired.end());
+}
+
 }  // namespace
 
 absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft) {
@@ -54,11 +109,10 @@ absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& dra
   v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
   absl::Status status = CheckRevised(fact, **job, *timeline, draft);
   if (!status.ok()) return status;
-  RevisionMessages& revisions = *timeline->mutable_revisions();
-  const int kept = static_cast<int>(fact.kept());
-  revisions.DeleteSubrange(kept, revisions.size() - kept);
-  revisions.MergeFrom(fact.revisions());
-  status = CheckRevisions(revisions);
+  Retire(static_cast<int>(fact.kept()), *timeline);
+  if (!(*job)->has_attempt()) timeline->clear_retired();
+  timeline->mutable_revisions()->MergeFrom(fact.revisions());
+  status = CheckRoom(*timeline);
   if (!status.ok()) return status;
   const v1::RecipeRevision& first = fact.revisions(0);
   AddEvent({.kind = v1::JOB_EVENT_KIND_RECIPE,
@@ -80,10 +134,9 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   status = CheckRange("first_step", fact.first_step(), 0, (*job)->shape().steps());
   if (!status.ok()) return status;
   v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
+  const bool reinstated = Reinstate(fact.revision(), *timeline);
   RevisionMessages& revisions = *timeline->mutable_revisions();
-  const auto revision =
-      std::find_if(revisions.begin(), revisions.end(),
-                   [&fact](const v1::RecipeRevision& r) { return r.number() == fact.revision(); });
+  const auto revision = Find(revisions, fact.revision());
   if (revision == revisions.end()) {
     return absl::NotFoundError(
         absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
@@ -94,6 +147,7 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
                                                    ", ", revision->first_step()));
   }
   timeline->set_in_force(fact.revision());
+  ForgetRetiredBefore(fact.revision(), *timeline);
   if (revision->confirmed()) return absl::OkStatus();
   const int64_t asked = revision->first_step();
   // Revisions before it that no rank has run never held: ranks tell what they run under before the
@@ -111,12 +165,28 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
       {.kind = v1::JOB_EVENT_KIND_RECIPE,
        .text = absl::StrCat(
            "revision ", fact.revision(), " in force from step ", revision->first_step(),
-           asked == revision->first_step() ? "" : absl::StrCat(", asked for from step ", asked)),
+           asked == revision->first_step() ? "" : absl::StrCat(", asked for from step ", asked),
+           reinstated ? ": ranks had switched before they heard that it made way" : ""),
        .attempt = fact.attempt(),
        .step = revision->first_step(),
        .revision = fact.revision()},
       stamp, **job, draft);
   return absl::OkStatus();
+}
+
+void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft) {
+  const v1::TimelineRecord& known = *draft.timelines.Find(job.id());
+  const int64_t steps = job.shape().steps();
+  int run = known.revisions_size();  // behind the last that ranks have run
+  while (every_step_made && run > 1 && !known.revisions(run - 1).confirmed()) --run;
+  const bool unheard = run < known.revisions_size() && known.revisions(run).first_step() < steps;
+  if (!unheard && known.retired().empty()) return;
+  v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
+  timeline.clear_retired();
+  for (int i = run; i < timeline.revisions_size(); ++i) {
+    timeline.mutable_revisions(i)->set_first_step(
+        std::max(timeline.revisions(i).first_step(), steps));
+  }
 }
 
 }  // namespace nibble::apply

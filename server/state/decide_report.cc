@@ -83,11 +83,14 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
   for (const v1::RecipeRevision& revision : timeline.revisions()) {
     confirmed[revision.number()] = revision.confirmed();
   }
+  // Made way while ranks switched to them: they held all the same.
+  for (const v1::RecipeRevision& revision : timeline.retired())
+    confirmed[revision.number()] = false;
   const int last = report.revisions_size() - 1;
   for (int i = 0; i <= last; ++i) {
     const v1::RevisionStart& start = report.revisions(i);
     const auto known = confirmed.find(start.revision());
-    // A revision that made way while ranks switched to it: those that took its place follow.
+    // Of an earlier attempt, for a timeline that is not gone on with.
     if (known == confirmed.end()) continue;
     const bool news = !known->second || (i == last && start.revision() != timeline.in_force());
     if (!news) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -151,7 +152,13 @@ class Chaos {
     report.set_attempt(record->last_attempt());
     report.set_phase(record->attempt().placements(0).phase());
     int64_t step = 0;
-    for (const v1::RecipeRevision& r : cluster_.state().FindTimeline(job)->revisions()) {
+    const v1::TimelineRecord& timeline = *cluster_.state().FindTimeline(job);
+    // Ranks may have run what made way meanwhile.
+    std::map<int64_t, const v1::RecipeRevision*> revisions;
+    for (const v1::RecipeRevision& r : timeline.revisions()) revisions[r.number()] = &r;
+    for (const v1::RecipeRevision& r : timeline.retired()) revisions[r.number()] = &r;
+    for (const auto& [number, revision] : revisions) {
+      const v1::RecipeRevision& r = *revision;
       step = std::max(step, r.first_step()) + (Below(3) == 0 ? Below(5) : 0);
       if (Below(3) == 0) continue;
       report.add_revisions()->set_revision(r.number());

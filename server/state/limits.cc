@@ -77,6 +77,7 @@ constexpr FieldLimit kLimits[] = {
     {"RecipeChange.layers", kMaxSettings},
     {"RecipeDifference.layers", kMaxUpdateBytes, kMaxPathBytes},
     {"revisions", kMaxRevisions},
+    {"retired", kMaxRevisions},
     {"differences", kMaxUpdateBytes},
     {"presets", kMaxSettings},
     {"flags", kMaxFlags, kMaxReasonBytes},

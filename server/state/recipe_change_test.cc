@@ -210,6 +210,81 @@ TEST_F(RecipeChangeTest, ARevisionThatNoRankRanNeverHeld) {
   EXPECT_EQ(Steps(job_), "1@0 2@105 3@105 4@105");
 }
 
+TEST_F(RecipeChangeTest, WhatMadeWayWhileRanksSwitchedToItHeldAllTheSame) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 95};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 3@95 4@100");
+  // They were at step 102 when they heard of it.
+  ASSERT_EQ(Say({{1, 0}, {2, 100}, {4, 102}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100 3@102 4@102");
+  EXPECT_TRUE(Timeline().revisions(1).confirmed());
+  EXPECT_EQ(Timeline().in_force(), 4);
+  EXPECT_TRUE(Timeline().retired().empty());
+  const int64_t before = cluster_.state().sequence();
+  ASSERT_EQ(Say({{1, 0}, {2, 100}, {4, 102}}), absl::OkStatus());
+  EXPECT_EQ(cluster_.state().sequence(), before);
+}
+
+TEST_F(RecipeChangeTest, WhatARollbackTookBackWhileRanksSwitchedToItHeldAllTheSame) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 95};
+  v1::RollbackRecipeRequest request;
+  request.set_request_id(cluster_.Id());
+  request.set_job(job_);
+  request.set_expected_revision(-1);
+  request.set_revision(1);
+  ASSERT_EQ(cluster_.Do<v1::RollbackRecipeResponse>(request).status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 3@95");
+  ASSERT_EQ(Say({{1, 0}, {2, 100}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100 3@100");
+  ASSERT_EQ(Say({{1, 0}, {2, 100}, {3, 103}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@100 3@103");
+}
+
+TEST_F(RecipeChangeTest, WhatMadeWayAndWasNotRunIsForgotten) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 95};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Timeline().retired_size(), 1);
+  // They heard of it in time.
+  ASSERT_EQ(Say({{1, 0}, {3, 96}}), absl::OkStatus());
+  EXPECT_TRUE(Timeline().retired().empty());
+  EXPECT_EQ(Steps(job_), "1@0 3@96 4@100");
+  ASSERT_EQ(Set("step:97").status(), absl::OkStatus());
+  ASSERT_EQ(Timeline().retired_size(), 1);
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 98), absl::OkStatus());
+  EXPECT_TRUE(Timeline().retired().empty());
+  // No rank is there that could have switched.
+  ASSERT_EQ(Set("step:90").status(), absl::OkStatus());
+  EXPECT_TRUE(Timeline().retired().empty());
+}
+
+TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenTheyMadeTheLastStepNeverHeld) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  ASSERT_EQ(Set("step:980").status(), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 970};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}, {2, 980}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@980 3@980 4@980");
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@980 3@1000 4@1000");
+}
+
+TEST_F(RecipeChangeTest, WhatMadeWayCountsAmongTheRevisionsOfATimeline) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:999").status(), absl::OkStatus());
+  absl::Status status;
+  for (int i = 0; i < 2 * kMaxRevisions && status.ok(); ++i) status = Set("now").status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status;
+  EXPECT_LE(Timeline().revisions_size() + Timeline().retired_size(), kMaxRevisions);
+}
+
 TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());

@@ -119,6 +119,14 @@ void TestClusterProcesses::StartWorker(const std::string& name, int slots,
                                     "100"};
   words.insert(words.end(), flags.begin(), flags.end());
   processes_[name] = Spawn(name, words);
+  // Before it is known, a job would be placed without it.
+  ASSERT_TRUE(Eventually([&] {
+    v1::DescribeWorkerRequest request;
+    request.set_worker(name);
+    v1::DescribeWorkerResponse response;
+    grpc::ClientContext context;
+    return stub_->DescribeWorker(&context, request, &response).ok() && response.worker().present();
+  })) << Chatter();
 }
 
 void TestClusterProcesses::KillWorker(const std::string& name) {

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/cluster/detached_process.h"
@@ -38,6 +39,9 @@ uint64_t chaos_seed = 20;
 constexpr int kWorkers = 2;
 constexpr int kAtOnce = 3;  // jobs under way
 constexpr int64_t kSwitchStep = 250;
+constexpr int64_t kSoon = 40;  // steps
+constexpr milliseconds kHeard(100);
+constexpr milliseconds kUnheard = ClusterBed::kLease / 4;
 constexpr milliseconds kPastLease = ClusterBed::kLease + milliseconds(400);
 constexpr milliseconds kRankStands(700);
 
@@ -55,14 +59,14 @@ class Chaos : public testing::Test {
   Chaos() : bed_({.workers = kWorkers, .slots = 2, .proxies = true}) {}
 
   static v1::SetRecipeRequest Change(const std::string& job, const std::string& at,
-                                     const std::string& value) {
+                                     const std::string& field, const std::string& value) {
     v1::SetRecipeRequest request;
     request.set_job(job);
     request.set_expected_revision(-1);
     request.set_at(at);
     request.set_reason("chaos");
     v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field("fprop");
+    setting.set_field(field);
     setting.set_value(value);
     return request;
   }
@@ -81,18 +85,7 @@ class Chaos : public testing::Test {
     node.set_value(WorkerRole(1 + static_cast<int>(jobs_.size()) % kWorkers));
     accepted.job = bed_.Submit(accepted.spec, scheduling);
     if (kind == 1) {
-      v1::SetRecipeResponse changed;
-      const grpc::Status status =
-          bed_.Call(&Stub::SetRecipe,
-                    Change(accepted.job, absl::StrCat("step:", kSwitchStep), "bf16"), &changed);
-      if (status.ok()) {
-        EXPECT_EQ(changed.first_step(), kSwitchStep);
-        accepted.revisions[changed.revision()] = kSwitchStep;
-      } else {
-        // It has passed the step already: then nothing may have changed.
-        EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
-            << status.error_message();
-      }
+      ChangeRecipe(absl::StrCat("step:", kSwitchStep), "fprop", accepted);
     }
     jobs_.push_back(std::move(accepted));
   }
@@ -120,18 +113,40 @@ class Chaos : public testing::Test {
     EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
         << status.error_message();
     for (Accepted* const one : under_way) {
-      if (!one->changes_now || one->revisions.size() >= 6) continue;
-      // The last one is in force: nobody changes his mind about what is about to be.
-      const v1::Job job = bed_.Describe(one->job);
-      if (job.latest_revision() > std::max<int64_t>(1, job.revision_in_force())) continue;
-      v1::SetRecipeResponse changed;
-      const grpc::Status set = bed_.Call(
-          &Stub::SetRecipe, Change(one->job, "now", one->revisions.size() % 2 ? "nvfp4" : "bf16"),
-          &changed);
-      if (set.ok()) one->revisions[changed.revision()] = changed.first_step();
-      EXPECT_TRUE(set.ok() || set.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
-                  set.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
-          << set.error_message();
+      if (!one->changes_now || one->revisions.size() >= 8) continue;
+      ChangeBehindTheirBack(*one);
+      break;
+    }
+  }
+  // A change for a step that ranks make while nothing is heard of them, and then one for the step
+  // that they are thought to be before: the first holds although it has made way.
+  void ChangeBehindTheirBack(Accepted& accepted) {
+    const int64_t soon = bed_.Describe(accepted.job).next_step() + kSoon;
+    ChangeRecipe(absl::StrCat("step:", soon), "wgrad", accepted);
+    LetPass(kHeard);
+    SetWires(TcpProxy::Mode::kStall);
+    LetPass(kUnheard);
+    ChangeRecipe("now", "fprop", accepted);
+    SetWires(TcpProxy::Mode::kPass);
+  }
+  void SetWires(TcpProxy::Mode mode) {
+    for (int worker = 1; worker <= kWorkers; ++worker) bed_.proxy(WorkerRole(worker)).Set(mode);
+  }
+  static void CheckRefusal(const grpc::Status& status) {
+    // It is over, or has passed the step: then nothing may have changed.
+    EXPECT_TRUE(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+                status.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
+        << status.error_message();
+  }
+  void ChangeRecipe(const std::string& at, const std::string& field, Accepted& accepted) {
+    const std::string value = accepted.revisions.size() / 2 % 2 == 0 ? "bf16" : "nvfp4";
+    v1::SetRecipeResponse changed;
+    const grpc::Status status =
+        bed_.Call(&Stub::SetRecipe, Change(accepted.job, at, field, value), &changed);
+    if (status.ok()) {
+      accepted.revisions[changed.revision()] = changed.first_step();
+    } else {
+      CheckRefusal(status);
     }
   }
   // Nothing of the cluster is to end meanwhile.
@@ -211,22 +226,25 @@ class Chaos : public testing::Test {
   // What was asked for, with the changes at the steps at which they came to hold.
   static TinyJob AsItCameToBe(const Accepted& accepted,
                               const std::vector<v1::RecipeRevision>& timeline) {
-    std::map<int64_t, std::string> fprop;  // by first step
+    std::map<int64_t, std::map<std::string, std::string>> by_step;
     for (const v1::RecipeRevision& revision : timeline) {
-      std::string& value = fprop[revision.first_step()];
-      value.clear();
+      auto& fields = by_step[revision.first_step()];
+      fields.clear();
       for (const v1::FieldSetting& setting : revision.recipe().set()) {
-        if (setting.field() == "fprop") value = setting.value();
+        fields[setting.field()] = setting.value();
       }
     }
+    const auto words = [](const std::map<std::string, std::string>& fields) {
+      return absl::StrCat("{", absl::StrJoin(fields, ", ", absl::PairFormatter(": ")), "}");
+    };
     TinyJob job = accepted.spec;
-    if (!fprop.at(0).empty()) {
-      job.recipe = absl::StrCat("{preset: nvfp4, set: {fprop: ", fprop.at(0), "}}");
+    if (!by_step.at(0).empty()) {
+      job.recipe = absl::StrCat("{preset: nvfp4, set: ", words(by_step.at(0)), "}");
     }
-    fprop.erase(0);
-    if (!fprop.empty()) job.more = "changes:\n";
-    for (const auto& [step, value] : fprop) {
-      absl::StrAppend(&job.more, "  - {at: step:", step, ", set: {fprop: ", value, "}}\n");
+    by_step.erase(0);
+    if (!by_step.empty()) job.more = "changes:\n";
+    for (const auto& [step, fields] : by_step) {
+      absl::StrAppend(&job.more, "  - {at: step:", step, ", set: ", words(fields), "}\n");
     }
     return job;
   }
@@ -265,8 +283,10 @@ class Chaos : public testing::Test {
     for (const auto& [number, first_step] : accepted.revisions) {
       bool there = false;
       for (const v1::RecipeRevision& revision : kept) there |= revision.number() == number;
-      // One that was to hold for no step makes way for the next.
-      for (const auto& [later, step] : accepted.revisions) there |= later > number;
+      // One that is planned makes way, under a new number, for one that is to hold before it.
+      for (const auto& [later, step] : accepted.revisions) {
+        there |= later > number && step <= first_step;
+      }
       EXPECT_TRUE(there) << "revision " << number << " from step " << first_step << " is gone";
     }
   }
@@ -287,6 +307,9 @@ class Chaos : public testing::Test {
       }
       asked += absl::StartsWith(event.text(), "asked for");
     }
+    for (const auto& [number, event] : seen.events) {
+      held_after_all_ += absl::StrContains(event.text(), "ranks had switched before");
+    }
     EXPECT_EQ(asked, accepted.checkpoints) << bed_.Story(accepted.job);
     EXPECT_FALSE(attempts_of_step.empty());
     for (const auto& [step, attempts] : attempts_of_step) {
@@ -303,6 +326,7 @@ class Chaos : public testing::Test {
 
   ClusterBed bed_;
   std::vector<Accepted> jobs_;
+  int held_after_all_ = 0;  // changes that had made way
 };
 
 TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
@@ -319,7 +343,8 @@ TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
     if (HasFatalFailure()) break;
   }
   for (const Accepted& accepted : jobs_) Check(accepted);
-  std::printf("%zu jobs\n", jobs_.size());
+  std::printf("%zu jobs; %d changes that had made way were made before that was heard\n",
+              jobs_.size(), held_after_all_);
 }
 
 }  // namespace

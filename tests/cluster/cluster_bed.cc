@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -75,7 +76,11 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
   }
   cluster_ = std::make_unique<LocalCluster>(std::move(cluster));
   const auto up = cluster_->Up({.workers = options.workers, .slots = options.slots, .port = port});
-  EXPECT_TRUE(up.ok()) << up.status();
+  if (!up.ok()) {
+    TakeDown();
+    // GoogleTest tells it as the failure of the test, which then does not begin.
+    throw std::runtime_error(absl::StrCat("the cluster is not up: ", up.status().ToString()));
+  }
   address_ = absl::StrCat("127.0.0.1:", port);
   stub_ = v1::Coordinator::NewStub(QuickChannel(address_));
   watch_ = std::make_unique<JobWatch>(address_);
@@ -83,6 +88,10 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
 
 ClusterBed::~ClusterBed() {
   watch_.reset();
+  TakeDown();
+}
+
+void ClusterBed::TakeDown() {
   const auto record = ReadClusterRecord(cluster_->paths());
   if (record.ok()) {
     for (const auto& [role, process] : record->processes) {

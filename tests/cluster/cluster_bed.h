@@ -106,6 +106,8 @@ class ClusterBed {
   void Restart(const std::string& role);
 
  private:
+  void TakeDown();
+
   std::string root_;
   std::map<std::string, std::unique_ptr<TcpProxy>> proxies_;
   std::unique_ptr<LocalCluster> cluster_;
