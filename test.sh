@@ -60,7 +60,7 @@ if ((quickstart)); then
   echo "test: quickstart.sh"
   log="$(mktemp)"
   # The change of the recipe is there, and a step that ranks have run under it.
-  if ./quickstart.sh --down >"$log" 2>&1 && grep -qE '^ +2 +[0-9]+ +ran .*fprop=bf16' "$log" &&
+  if ./quickstart.sh --down >"$log" 2>&1 && grep -qE '^ +2 +[0-9]+ +yes .*fprop=bf16' "$log" &&
     grep -qE '^ *300 .*committed' "$log"; then
     grep '^== done' "$log"
     passed=$((passed + 1))

@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
   CLI::App app("Nibble: pretrain language models in 4-bit floating point", "nibble");
   app.set_version_flag("--version", "nibble 0.1.0");
   app.require_subcommand(1);
+  app.footer(
+      "nibble NOUN VERB --help tells every option. To begin:\n"
+      "  nibble cluster up\n"
+      "  nibble job submit examples/quickstart.yaml --watch");
   int exit_code = nibble::kExitDone;
   const nibble::CheckpointVerbs checkpoints;
   nibble::AddCheckpointCommandWith(app, exit_code, checkpoints.take_over());

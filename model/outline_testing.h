@@ -1,4 +1,6 @@
 // A model small enough to count by hand, for tests.
+//
+// Ownership: values. Thread-safety: pure functions.
 #ifndef NIBBLE_MODEL_OUTLINE_TESTING_H_
 #define NIBBLE_MODEL_OUTLINE_TESTING_H_
 

@@ -17,6 +17,8 @@
 #include "client/cluster/find_programs.h"
 #include "client/cluster/local_cluster.h"
 #include "client/local/exit_code.h"
+#include "client/local/finish.h"
+#include "client/local/output_format.h"
 
 namespace nibble {
 namespace {
@@ -49,10 +51,13 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// What to type next, for a cluster that is not where it is looked for by itself.
-std::string ServerHint(const std::string& directory, const std::string& address) {
-  if (directory == DefaultClusterDirectory()) return "";
-  return absl::StrCat("  export NIBBLE_SERVER=", address, "\n");
+// What to type next; a cluster that is not where it is looked for by itself has to be named.
+std::string Hints(const std::string& directory, const std::string& address) {
+  const bool usual = directory == DefaultClusterDirectory();
+  const std::string state = usual ? "" : absl::StrCat(" --state ", directory);
+  return absl::StrCat(usual ? "" : absl::StrCat("  export NIBBLE_SERVER=", address, "\n"),
+                      "  nibble job submit examples/quickstart.yaml --watch\n",
+                      "  nibble cluster status", state, "\n  nibble cluster down", state);
 }
 
 int Up(const Flags& flags) {
@@ -75,10 +80,7 @@ int Up(const Flags& flags) {
     return kExitDone;
   }
   Chat(absl::StrCat("the cluster is up; what it stores is in ", directory, "\n",
-                    ServerHint(directory, *address),
-                    "  nibble job submit examples/quickstart.yaml --watch\n"
-                    "  nibble cluster status\n"
-                    "  nibble cluster down"));
+                    Hints(directory, *address)));
   return kExitDone;
 }
 
@@ -106,34 +108,39 @@ int ShowStatus(const Flags& flags) {
   const absl::StatusOr<LocalCluster::Status> status = cluster.Look();
   if (!status.ok()) return Fail("status", status.status());
   const int64_t now = absl::ToUnixMillis(absl::Now());
-  std::fputs(
-      (flags.print == "json" ? ClusterJson(*status, now) : ClusterTable(*status, now)).c_str(),
-      stdout);
-  return kExitDone;
+  return Finish("cluster status", ForPrograms(flags.print)
+                                      ? InFormat(flags.print, ClusterJson(*status, now))
+                                      : ClusterTable(*status, now));
 }
 
 void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_code) {
   CLI::App* up =
       cluster.add_subcommand("up", "Start what does not run, and wait until it is ready");
-  up->add_option("--workers", flags->wish.workers, "worker daemons (2)")->check(CLI::Range(1, 64));
-  up->add_option("--slots", flags->wish.slots, "ranks that each worker runs at a time (1)")
+  up->add_option("--workers", flags->wish.workers,
+                 "worker daemons; where not given those it had, 2 at first")
+      ->check(CLI::Range(1, 64));
+  up->add_option("--slots", flags->wish.slots,
+                 "ranks that each worker runs at a time; likewise, 1 at first")
       ->check(CLI::Range(1, 1024));
-  up->add_option("--device", flags->wish.device, "what a slot is (cpu)")
+  up->add_option("--device", flags->wish.device, "what a slot is; likewise, cpu at first")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   up->add_option("--port", flags->wish.port,
                  "of the coordinator on 127.0.0.1; 0: the one it had, or a free one")
       ->check(CLI::Range(0, 65535));
-  up->add_option("--coordinator-program", flags->programs.coordinator, "nibble-coordinator");
-  up->add_option("--worker-program", flags->programs.worker, "nibble-worker");
-  up->add_option("--trainer-program", flags->programs.trainer, "nibble-trainer");
+  up->add_option("--coordinator-program", flags->programs.coordinator,
+                 "path of nibble-coordinator, where it is not beside this program");
+  up->add_option("--worker-program", flags->programs.worker, "likewise, of nibble-worker");
+  up->add_option("--trainer-program", flags->programs.trainer, "likewise, of nibble-trainer");
   up->add_option("--coordinator-flag", flags->coordinator_flags,
                  "passed on, such as --coordinator-flag=--lease-ms=5000; any number of times")
       ->allow_extra_args(false);
   up->add_option("--worker-flag", flags->worker_flags, "likewise, to every worker")
       ->allow_extra_args(false);
-  up->add_option("--patience", flags->patience_seconds, "until a process is ready, seconds")
+  up->add_option("--patience", flags->patience_seconds,
+                 "seconds until a process is ready, after which it is given up")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
+  up->footer("Example: nibble cluster up --workers 2 --slots 1");
   up->callback([flags, &exit_code] { exit_code = Up(*flags); });
 }
 
@@ -150,15 +157,14 @@ void AddClusterCommand(CLI::App& app, int& exit_code) {
   CLI::Option* const keep =
       down->add_flag("--keep", flags->keep, "Keep jobs, checkpoints and logs (the default)");
   down->add_flag("--purge", flags->purge, "Remove them")->excludes(keep);
-  down->add_option("--grace", flags->grace_seconds, "until processes are killed, seconds")
+  down->add_option("--grace", flags->grace_seconds,
+                   "seconds for jobs to store where they are, after which processes are killed")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   down->callback([flags, &exit_code] { exit_code = Down(*flags); });
 
   CLI::App* status = cluster->add_subcommand("status", "Processes, workers, and jobs by state");
-  status->add_option("-o,--output", flags->print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
+  AddOutputOption(status, flags->print);
   status->callback([flags, &exit_code] { exit_code = ShowStatus(*flags); });
 
   for (CLI::App* verb : cluster->get_subcommands({})) {

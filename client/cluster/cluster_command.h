@@ -1,5 +1,6 @@
 // `nibble cluster up | down | status`: a whole cluster on this machine.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_
 #define NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_

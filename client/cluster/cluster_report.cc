@@ -3,28 +3,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
-#include "absl/time/time.h"
+#include "client/local/json_text.h"
+#include "client/remote/text.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 
 namespace nibble {
 namespace {
-
-std::string StateName(v1::JobState state) {
-  const std::string& name = v1::JobState_Name(state);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
-}
-
-std::string ModeName(v1::WorkerMode mode) {
-  const std::string& name = v1::WorkerMode_Name(mode);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "WORKER_MODE_"));
-}
 
 int64_t UptimeMs(const LocalCluster::ProcessStatus& process, int64_t now_unix_ms) {
   return process.alive ? std::max<int64_t>(0, now_unix_ms - process.process.started_unix_ms) : 0;
@@ -44,8 +32,8 @@ std::string Remark(const LocalCluster::Status& status, const std::string& role) 
   if (worker == nullptr) return status.serves ? "not known" : "-";
   return absl::StrCat(
       worker->present() ? "present" : "absent",
-      worker->mode() == v1::WORKER_MODE_OPEN ? "" : absl::StrCat(", ", ModeName(worker->mode())),
-      ", ", worker->used_slots(), " of ", worker->identity().slots(), " slots used",
+      worker->mode() == v1::WORKER_MODE_OPEN ? "" : absl::StrCat(", ", Word(worker->mode())), ", ",
+      worker->used_slots(), " of ", worker->identity().slots(), " slots used",
       worker->flags().empty() ? "" : ", flagged");
 }
 
@@ -56,17 +44,16 @@ std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms
       absl::StrCat("address      ", status.address.empty() ? "not up" : status.address, "\n\n");
   absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", "PROCESS", "PID", "UP FOR", "STATE");
   for (const LocalCluster::ProcessStatus& process : status.processes) {
-    const absl::Duration uptime =
-        absl::Floor(absl::Milliseconds(UptimeMs(process, now_unix_ms)), absl::Seconds(1));
+    const double uptime = static_cast<double>(UptimeMs(process, now_unix_ms)) / 1000;
     absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", process.role,
                           process.alive ? absl::StrCat(process.process.identity.pid) : "-",
-                          process.alive ? absl::FormatDuration(uptime) : "-",
+                          process.alive ? DurationText(uptime) : "-",
                           process.alive ? Remark(status, process.role) : "does not run");
   }
   if (!status.serves) return text;
   std::vector<std::string> counts;
   for (const auto& [state, count] : status.jobs) {
-    counts.push_back(absl::StrCat(count, " ", StateName(state)));
+    counts.push_back(absl::StrCat(count, " ", Word(state)));
   }
   absl::StrAppend(&text, "\njobs         ", counts.empty() ? "none" : absl::StrJoin(counts, ", "),
                   "\n");
@@ -83,19 +70,19 @@ std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms)
     }
     if (const v1::Worker* const worker = FindWorker(status, process.role); worker != nullptr) {
       one["present"] = worker->present();
-      one["mode"] = ModeName(worker->mode());
+      one["mode"] = Word(worker->mode());
       one["slots"] = worker->identity().slots();
       one["used_slots"] = worker->used_slots();
     }
     processes.push_back(std::move(one));
   }
   nlohmann::ordered_json jobs = nlohmann::ordered_json::object();
-  for (const auto& [state, count] : status.jobs) jobs[StateName(state)] = count;
+  for (const auto& [state, count] : status.jobs) jobs[Word(state)] = count;
   const nlohmann::ordered_json whole = {{"address", status.address},
                                         {"serves", status.serves},
                                         {"processes", std::move(processes)},
                                         {"jobs", std::move(jobs)}};
-  return whole.dump(2) + "\n";
+  return JsonText(whole);
 }
 
 }  // namespace nibble

@@ -1,7 +1,7 @@
 // Where the programs of a cluster are: beside this one, as they are installed, or where Bazel
 // builds them.
 //
-// Thread-safety: pure functions of the disk.
+// Ownership: none kept. Thread-safety: pure functions of the disk.
 #ifndef NIBBLE_CLIENT_CLUSTER_FIND_PROGRAMS_H_
 #define NIBBLE_CLIENT_CLUSTER_FIND_PROGRAMS_H_
 

@@ -1,6 +1,7 @@
 // A port of loopback that nobody listens on.
 //
-// Thread-safety: a function of the machine; what is free may be taken by the time it is used.
+// Ownership: none kept. Thread-safety: a function of the machine; what is free may be taken by the
+// time it is used.
 #ifndef NIBBLE_CLIENT_CLUSTER_FREE_PORT_H_
 #define NIBBLE_CLIENT_CLUSTER_FREE_PORT_H_
 

@@ -1,6 +1,6 @@
 // The last lines of a log, for people who are told that its program has ended.
 //
-// Thread-safety: a function of the disk.
+// Ownership: none kept. Thread-safety: a function of the disk.
 #ifndef NIBBLE_CLIENT_CLUSTER_LOG_TAIL_H_
 #define NIBBLE_CLIENT_CLUSTER_LOG_TAIL_H_
 

@@ -1,9 +1,9 @@
 #include "client/local/checkpoint_command.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,10 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/local/checkpoint_report.h"
 #include "client/local/checkpoint_transfer.h"
 #include "client/local/exit_code.h"
+#include "client/local/finish.h"
+#include "client/local/json_text.h"
 #include "client/local/noun.h"
 #include "client/local/output_format.h"
 
@@ -28,21 +29,12 @@ struct Flags {
   ImportRequest in;
 };
 
-int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
-  if (text.ok()) {
-    std::fputs(text->c_str(), stdout);
-  } else {
-    absl::FPrintF(stderr, "nibble checkpoint %s: %s\n", verb, std::string(text.status().message()));
-  }
-  return ExitCodeOf(text.status());
-}
-
 int Verify(const Flags& flags) {
   const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
-  if (!name.ok()) return Finish("verify", name.status());
+  if (!name.ok()) return Finish("checkpoint verify", name.status());
   const absl::StatusOr<VerifyReport> report = VerifyCheckpoints(*name, ForPrograms(flags.print));
-  if (!report.ok()) return Finish("verify", report.status());
-  const int code = Finish("verify", InFormat(flags.print, report->text));
+  if (!report.ok()) return Finish("checkpoint verify", report.status());
+  const int code = Finish("checkpoint verify", InFormat(flags.print, report->text));
   return code == kExitDone ? ExitCodeOf(report->status) : code;
 }
 
@@ -65,44 +57,40 @@ absl::StatusOr<std::string> Apply(Change change, const Flags& flags) {
       OpenStore(name->directory, /*read_only=*/false);
   if (!store.ok()) return store.status();
   const int64_t step = *name->step;
+  nlohmann::ordered_json json = {{"directory", name->directory}, {"step", step}};
   absl::Status status;
   const char* done = "";
   switch (change) {
     case Change::kPin:
       status = (*store)->Pin(step);
       done = "is pinned";
+      json["pinned"] = true;
       break;
     case Change::kUnpin:
       status = (*store)->Unpin(step);
       done = "is no longer pinned";
+      json["pinned"] = false;
       break;
     case Change::kDelete:
       status = (*store)->Delete(step);
       done = "is deleted";
+      json["deleted"] = true;
       break;
   }
   if (!status.ok()) return status;
+  if (ForPrograms(flags.print)) return InFormat(flags.print, JsonText(json));
   return absl::StrCat("the checkpoint of step ", step, " ", done, "\n");
 }
 
-void Chat(const char* verb, const std::vector<std::string>& notices) {
-  for (const std::string& notice : notices) {
-    absl::FPrintF(stderr, "nibble checkpoint %s: %s\n", verb, notice);
-  }
-}
-
-int Export(const Flags& flags) {
+// `transfer` is ExportCheckpoint or ImportWeights.
+template <class Request>
+int Transfer(const char* command, const std::string& print, Request request,
+             absl::StatusOr<std::string> (*transfer)(const Request&, std::vector<std::string>&)) {
+  request.json = ForPrograms(print);
   std::vector<std::string> notices;
-  const absl::StatusOr<std::string> text = ExportCheckpoint(flags.out, notices);
-  Chat("export", notices);
-  return Finish("export", text);
-}
-
-int Import(const Flags& flags) {
-  std::vector<std::string> notices;
-  const absl::StatusOr<std::string> text = ImportWeights(flags.in, notices);
-  Chat("import", notices);
-  return Finish("import", text);
+  const absl::StatusOr<std::string> text = transfer(request, notices);
+  for (const std::string& notice : notices) Tell(command, notice);
+  return Finish(command, InFormat(print, text));
 }
 
 }  // namespace
@@ -130,7 +118,7 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
   list->add_option("DIRECTORY", flags->name, kRun)->required();
   AddOutputOption(list, flags->print);
   run(list, flags->name, [flags] {
-    return Finish("list",
+    return Finish("checkpoint list",
                   InFormat(flags->print, ListCheckpoints(flags->name, ForPrograms(flags->print))));
   });
 
@@ -138,7 +126,7 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
       checkpoint->add_subcommand("describe", "One at length: recipe timeline, tensors, slices");
   describe->add_option("CHECKPOINT", flags->name, kOne)->required();
   AddOutputOption(describe, flags->print);
-  run(describe, flags->name, [flags] { return Finish("describe", Describe(*flags)); });
+  run(describe, flags->name, [flags] { return Finish("checkpoint describe", Describe(*flags)); });
 
   CLI::App* verify = checkpoint->add_subcommand("verify", "Read every byte and check it");
   verify->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP; DIRECTORY alone: all of them")
@@ -158,8 +146,10 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
   for (const auto& [verb, help, change] : changes) {
     CLI::App* command = checkpoint->add_subcommand(verb, help);
     command->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP")->required();
-    run(command, flags->name,
-        [flags, verb = verb, change = change] { return Finish(verb, Apply(change, *flags)); });
+    AddOutputOption(command, flags->print);
+    run(command, flags->name, [flags, verb = verb, change = change] {
+      return Finish(absl::StrCat("checkpoint ", verb), Apply(change, *flags));
+    });
   }
 
   CLI::App* out = checkpoint->add_subcommand(
@@ -173,10 +163,14 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
   out->add_flag("--quantised,--quantized", flags->out.quantised,
-                "Pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
-  out->add_option("--recipe", flags->out.recipe, "Pack by this preset instead");
-  out->add_flag("--overwrite", flags->out.overwrite, "Replace a model that is there");
-  run(out, flags->out.source, [flags] { return Export(*flags); });
+                "pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
+  out->add_option("--recipe", flags->out.recipe, "pack by this preset instead, such as nvfp4");
+  out->add_flag("--overwrite", flags->out.overwrite, "replace a model that is there");
+  AddOutputOption(out, flags->print);
+  out->footer("Example: nibble checkpoint export runs/quickstart@300 exported");
+  run(out, flags->out.source, [flags] {
+    return Transfer("checkpoint export", flags->print, flags->out, ExportCheckpoint);
+  });
 
   CLI::App* in = checkpoint->add_subcommand(
       "import", "Begin a job from weights: they become its checkpoint of step 0");
@@ -184,7 +178,10 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
                  "a Hugging Face directory, or a run's checkpoint: DIRECTORY@STEP")
       ->required();
   in->add_option("--spec", flags->in.spec, "the job, as YAML")->required();
-  in->callback([flags, &exit_code] { exit_code = Import(*flags); });
+  AddOutputOption(in, flags->print);
+  in->callback([flags, &exit_code] {
+    exit_code = Transfer("checkpoint import", flags->print, flags->in, ImportWeights);
+  });
 }
 
 }  // namespace nibble

@@ -1,6 +1,7 @@
 // `nibble checkpoint list | describe | verify | pin | unpin | delete | export | import`: what can
 // be done with the checkpoints of a run on this machine.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_CHECKPOINT_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_CHECKPOINT_COMMAND_H_

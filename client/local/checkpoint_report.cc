@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "client/local/json_text.h"
 #include "recipe/recipe_json.h"
 #include "recipe/timeline.h"
 #include "worker/weights/checkpoint_weights.h"
@@ -49,10 +50,6 @@ json SummaryJson(const CheckpointSummary& summary) {
   return entry;
 }
 
-std::string Line(const json& value) {
-  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-}
-
 json TimelineJson(const CheckpointHeader& header) {
   json parsed = json::parse(header.recipe_timeline, nullptr, false);
   return parsed.is_discarded() ? json() : parsed;
@@ -77,9 +74,9 @@ absl::StatusOr<std::string> ListCheckpoints(const std::string& directory, bool a
   if (as_json) {
     json entries = json::array();
     for (const CheckpointSummary& summary : *list) entries.push_back(SummaryJson(summary));
-    return Line({{"store", (*store)->path()},
-                 {"job", (*store)->identity().job},
-                 {"checkpoints", std::move(entries)}});
+    return JsonText({{"store", (*store)->path()},
+                     {"job", (*store)->identity().job},
+                     {"checkpoints", std::move(entries)}});
   }
   std::string text = absl::StrFormat("%10s %8s %12s %6s %9s  %-19s  %s\n", "STEP", "ATTEMPT",
                                      "SIZE", "RANKS", "REVISION", "TAKEN (UTC)", "");
@@ -135,7 +132,7 @@ absl::StatusOr<std::string> DescribeCheckpoint(const CheckpointName& name, bool 
                                       {"shape", entry.shape},
                                       {"slices", entry.pieces.size()}});
     }
-    return Line(described);
+    return JsonText(described);
   }
   std::string text = absl::StrFormat(
       "checkpoint      step %d of job %s%s\ntaken           %s UTC, attempt %d, by %d ranks\n"
@@ -190,7 +187,7 @@ absl::StatusOr<VerifyReport> VerifyCheckpoints(const CheckpointName& name, bool 
     return absl::NotFoundError(
         absl::StrCat((*store)->path(), " has no checkpoint of step ", *name.step));
   }
-  if (as_json) report.text = Line({{"store", (*store)->path()}, {"checkpoints", entries}});
+  if (as_json) report.text = JsonText({{"store", (*store)->path()}, {"checkpoints", entries}});
   return report;
 }
 

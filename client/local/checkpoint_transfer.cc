@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/local/json_text.h"
 #include "client/local/read_spec.h"
 #include "recipe/presets.h"
 #include "recipe/recipe.h"
@@ -61,6 +62,15 @@ absl::StatusOr<std::string> ExportCheckpoint(const ExportRequest& request,
   }
   const absl::StatusOr<HfExportReport> report = ExportHf(**weights, request.directory, options);
   if (!report.ok()) return report.status();
+  if (request.json) {
+    return JsonText({{"directory", request.directory},
+                     {"source", (*weights)->description()},
+                     {"tensors", report->tensors},
+                     {"files", report->shards},
+                     {"bytes", report->bytes},
+                     {"quantised_layers", report->quantised_linears},
+                     {"tokenizer", report->tokenizer}});
+  }
   return absl::StrFormat("%s of %s: %d tensors in %d files, %.1f MB%s%s\n", request.directory,
                          (*weights)->description(), report->tensors, report->shards,
                          static_cast<double>(report->bytes) / 1e6,
@@ -84,6 +94,12 @@ absl::StatusOr<std::string> ImportWeights(const ImportRequest& request,
   const absl::Status status =
       WriteInitialCheckpoint(**store, *spec, **source, absl::ToUnixNanos(absl::Now()));
   if (!status.ok()) return status;
+  if (request.json) {
+    return JsonText({{"job", spec->name},
+                     {"source", (*source)->description()},
+                     {"directory", directory},
+                     {"step", 0}});
+  }
   return absl::StrCat("job ", spec->name, " begins from ", (*source)->description(), ": step 0 in ",
                       directory, "\n");
 }

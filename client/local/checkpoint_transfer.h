@@ -20,15 +20,18 @@ struct ExportRequest {
   bool quantised = false;      // by the recipe in force at the checkpoint
   std::string recipe;          // by this preset instead
   bool overwrite = false;
+  bool json = false;
 };
-// What was done, in words; `notices` says what was passed over.
+// What was done, in words or as JSON; `notices` says what was passed over.
 absl::StatusOr<std::string> ExportCheckpoint(const ExportRequest& request,
                                              std::vector<std::string>& notices);
 
 struct ImportRequest {
   std::string source;  // an exported model, or another run's checkpoint
   std::string spec;    // the job that begins from it
+  bool json = false;
 };
+// As ExportCheckpoint.
 absl::StatusOr<std::string> ImportWeights(const ImportRequest& request,
                                           std::vector<std::string>& notices);
 

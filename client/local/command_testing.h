@@ -1,6 +1,6 @@
 // For tests: runs one of the command line's verbs as main() does, and keeps what it said.
 //
-// Thread-safety: none; stdout and stderr are the process's.
+// Ownership: none kept. Thread-safety: none; stdout and stderr are the process's.
 #ifndef NIBBLE_CLIENT_LOCAL_COMMAND_TESTING_H_
 #define NIBBLE_CLIENT_LOCAL_COMMAND_TESTING_H_
 

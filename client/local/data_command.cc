@@ -2,18 +2,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "client/local/data_inspect.h"
 #include "client/local/data_tokenize.h"
 #include "client/local/exit_code.h"
+#include "client/local/finish.h"
+#include "client/local/output_format.h"
 #include "worker/trainer/data/document_split.h"
 #include "worker/trainer/data/sentencepiece_training.h"
 #include "worker/trainer/data/token_hints.h"
@@ -58,25 +57,6 @@ struct VerifyFlags {
   HintFlags hints;
   std::string print = "table";
 };
-
-void Complain(const char* verb, std::string_view message) {
-  absl::FPrintF(stderr, "nibble data %s: %s\n", verb, message);
-}
-
-int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
-  if (text.ok()) {
-    std::fputs(text->c_str(), stdout);
-  } else {
-    Complain(verb, std::string(text.status().message()));
-  }
-  return ExitCodeOf(text.status());
-}
-
-void AddPrint(CLI::App* command, std::string& print) {
-  command->add_option("-o,--output", print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
-}
 
 void AddHints(CLI::App* command, HintFlags& flags) {
   const char* const kGroup = "Files of other trainers, which do not say";
@@ -159,13 +139,14 @@ void AddTokenize(CLI::App* data, int& exit_code) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--overwrite", request.text.overwrite, "replace shards that are there");
-  AddPrint(command, flags->print);
+  command->footer("Example: nibble data tokenize texts --output-dir tokens --train-tokenizer 4096");
+  AddOutputOption(command, flags->print);
   command->callback([flags, &exit_code] {
     flags->request.text.split.rule = kSplitRules.at(flags->split);
     flags->request.training.type = kTokenizerTypes.at(flags->type);
-    flags->request.json = flags->print == "json";
-    const auto say = [](std::string_view line) { Complain("tokenize", line); };
-    exit_code = Finish("tokenize", RunTokenize(flags->request, say));
+    flags->request.json = ForPrograms(flags->print);
+    const auto say = [](std::string_view line) { Tell("data tokenize", line); };
+    exit_code = Finish("data tokenize", InFormat(flags->print, RunTokenize(flags->request, say)));
   });
 }
 
@@ -175,6 +156,7 @@ void AddInspect(CLI::App* data, int& exit_code) {
   CLI::App* command = data->add_subcommand(
       "inspect", "What a token file holds: a shard, a GPT-2 trainer's .bin, a Megatron .idx");
   command->add_option("FILE", request.file, "the token file")->required();
+  command->footer("Example: nibble data inspect tokens/train.tokens --documents 2 --text");
   CLI::Option* documents =
       command->add_option("--documents", request.documents, "show so many documents")
           ->check(CLI::NonNegativeNumber);
@@ -193,11 +175,11 @@ void AddInspect(CLI::App* data, int& exit_code) {
                    "the .model file for that; without it the one beside FILE that FILE names")
       ->needs(text);
   AddHints(command, flags->hints);
-  AddPrint(command, flags->print);
+  AddOutputOption(command, flags->print);
   command->callback([flags, &exit_code] {
     flags->request.hints = flags->hints.Hints();
-    flags->request.json = flags->print == "json";
-    exit_code = Finish("inspect", RunInspect(flags->request));
+    flags->request.json = ForPrograms(flags->print);
+    exit_code = Finish("data inspect", InFormat(flags->print, RunInspect(flags->request)));
   });
 }
 
@@ -207,17 +189,15 @@ void AddVerify(CLI::App* data, int& exit_code) {
       data->add_subcommand("verify", "Check every byte of token files that can be checked");
   command->add_option("FILE", flags->request.files, "token files")->required();
   AddHints(command, flags->hints);
-  AddPrint(command, flags->print);
+  AddOutputOption(command, flags->print);
   command->callback([flags, &exit_code] {
     flags->request.hints = flags->hints.Hints();
-    flags->request.json = flags->print == "json";
-    const Verified verified =
-        RunVerify(flags->request, [](std::string_view line) { Complain("verify", line); });
-    std::fputs(verified.output.c_str(), stdout);
-    for (const absl::Status& error : verified.errors) {
-      Complain("verify", std::string(error.message()));
-    }
-    exit_code = verified.errors.empty() ? kExitDone : ExitCodeOf(verified.errors.front());
+    flags->request.json = ForPrograms(flags->print);
+    const auto say = [](std::string_view line) { Tell("data verify", line); };
+    const Verified verified = RunVerify(flags->request, say);
+    exit_code = Finish("data verify", InFormat(flags->print, verified.output));
+    for (const absl::Status& error : verified.errors) say(std::string(error.message()));
+    if (!verified.errors.empty()) exit_code = ExitCodeOf(verified.errors.front());
   });
 }
 

@@ -1,5 +1,6 @@
 // `nibble data tokenize | inspect | verify`: text to token shards, and a look into token files.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_DATA_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_DATA_COMMAND_H_

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/local/command_testing.h"
+#include "client/local/yaml_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
@@ -195,7 +196,7 @@ TEST_F(DataCommandTest, MisuseIsAUsageError) {
   EXPECT_EQ(Tokenize("out", {"--train-tokenizer", "100"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--tokenizer", "m", "--train-tokenizer", "400"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--tokenizer-type", "bpe"}).exit_code, 2);
-  EXPECT_EQ(Tokenize("out", {"-o", "yaml"}).exit_code, 2);
+  EXPECT_EQ(Tokenize("out", {"-o", "xml"}).exit_code, 2);
   EXPECT_EQ(Nibble({"inspect"}).exit_code, 2);
   EXPECT_EQ(Nibble({"inspect", "f", "--text"}).exit_code, 2);
   EXPECT_EQ(Nibble({"inspect", "f", "--token-width", "3"}).exit_code, 2);
@@ -313,6 +314,20 @@ TEST_F(DataCommandTest, FilesOfOtherTrainersAreInspectedAndVerifiedWithWhatTheyD
   const Outcome small = Nibble({"verify", bare, "--token-width", "2", "--vocabulary", "7"});
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_THAT(small.err, HasSubstr("token 7 at position 2"));
+}
+
+TEST_F(DataCommandTest, YamlSaysWhatJsonSays) {
+  const auto same = [](const std::vector<std::string>& arguments) {
+    const Outcome json = Nibble(arguments + std::vector<std::string>{"-o", "json"});
+    const Outcome yaml = Nibble(arguments + std::vector<std::string>{"-o", "yaml"});
+    EXPECT_EQ(json.exit_code, 0) << json.err;
+    EXPECT_EQ(yaml.exit_code, 0) << yaml.err;
+    EXPECT_NE(yaml.out, json.out);
+    EXPECT_EQ(JsonOfYaml(yaml.out), nlohmann::ordered_json::parse(json.out));
+  };
+  same({"tokenize", Path("in"), "--extension", ".txt", "--output-dir", Path("out"), "--overwrite"});
+  same({"inspect", Path("out/train.tokens"), "--documents", "2", "--text"});
+  same({"verify", Path("out/train.tokens"), Path("out/validation.tokens")});
 }
 
 TEST_F(DataCommandTest, VerifyFindsOneDamagedByteAmongSoundFiles) {

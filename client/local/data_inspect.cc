@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/local/json_text.h"
 #include "worker/trainer/data/open_tokens.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/token_hints.h"
@@ -30,10 +31,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnknownTokenizer = "unknown";
-
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 struct Opened {
   std::unique_ptr<TokenSource> source;
@@ -200,7 +197,7 @@ std::string InspectJson(const Opened& opened, const std::vector<ShownDocument>& 
     if (request.text) one["text"] = document.text;
     json["shown"].push_back(std::move(one));
   }
-  return Dump(json);
+  return JsonText(json);
 }
 
 }  // namespace
@@ -244,7 +241,7 @@ Verified RunVerify(const VerifyRequest& request,
     }
     json.push_back(std::move(one));
   }
-  if (request.json) verified.output = Dump(json);
+  if (request.json) verified.output = JsonText(json);
   return verified;
 }
 

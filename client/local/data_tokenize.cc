@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "client/local/json_text.h"
 #include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/hold_out.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
@@ -123,7 +124,7 @@ Json ShardJson(const TextShard& shard) {
           {"bytes", shard.bytes}};
 }
 
-std::string JsonText(const PreparedText& prepared, const ChosenTokenizer& chosen) {
+std::string ReportJson(const PreparedText& prepared, const ChosenTokenizer& chosen) {
   Json json = {
       {"tokenizer", chosen.tokenizer->label()},
       {"vocabulary", chosen.tokenizer->vocabulary()},
@@ -131,7 +132,7 @@ std::string JsonText(const PreparedText& prepared, const ChosenTokenizer& chosen
       {"files", prepared.files},
       {"train", ShardJson(prepared.train)},
       {"validation", prepared.validation.has_value() ? ShardJson(*prepared.validation) : Json()}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace
@@ -144,7 +145,7 @@ absl::StatusOr<std::string> RunTokenize(const TokenizeRequest& request, const Sa
   options.progress = ProgressLines(say);
   const absl::StatusOr<PreparedText> prepared = PrepareText(options, *chosen->tokenizer);
   if (!prepared.ok()) return prepared.status();
-  return request.json ? JsonText(*prepared, *chosen) : Table(*prepared, *chosen);
+  return request.json ? ReportJson(*prepared, *chosen) : Table(*prepared, *chosen);
 }
 
 }  // namespace nibble

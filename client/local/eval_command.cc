@@ -1,16 +1,15 @@
 #include "client/local/eval_command.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "client/local/eval_run.h"
-#include "client/local/exit_code.h"
+#include "client/local/finish.h"
+#include "client/local/model_options.h"
+#include "client/local/output_format.h"
 
 namespace nibble {
 namespace {
@@ -20,10 +19,6 @@ struct Flags {
   bool run_together = false;
   std::string print = "table";
 };
-
-void Complain(std::string_view line) {
-  absl::FPrintF(stderr, "nibble eval: %s\n", std::string(line));
-}
 
 void AddDataOptions(CLI::App* command, EvalRequest& request, Flags& flags) {
   const char* const kGroup = "Token data";
@@ -65,7 +60,9 @@ void AddChoiceOptions(CLI::App* command, EvalRequest& request) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(kGroup);
-  command->add_flag("--answers", request.answers, "in JSON also every question's log-likelihoods")
+  command
+      ->add_flag("--answers", request.answers,
+                 "with -o json or yaml: every question's log-likelihoods too")
       ->group(kGroup);
 }
 
@@ -76,8 +73,7 @@ void AddEvalCommand(CLI::App& app, int& exit_code, WeightOpener open) {
   EvalRequest& request = flags->request;
   CLI::App* command = app.add_subcommand(
       "eval", "A trained model's loss on token data, or its accuracy on multiple-choice questions");
-  command->add_option("--from", request.from, "a checkpoint, or an exported model's directory")
-      ->required();
+  AddModelOptions(command, request);
   CLI::Option_group* what = command->add_option_group("What to evaluate");
   what->add_option("--data", request.data, "token files, separated by commas")->delimiter(',');
   what->add_option("--choices", request.choices,
@@ -85,27 +81,13 @@ void AddEvalCommand(CLI::App& app, int& exit_code, WeightOpener open) {
   what->require_option(1);
   AddDataOptions(command, request, *flags);
   AddChoiceOptions(command, request);
-  command->add_option("--precision", request.precision, "of weights and activations")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
-  command->add_option("--threads", request.threads, "0: every processor")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command->add_option("--tokenizer", request.tokenizer,
-                      "of a model that does not know its own: bytes, or a SentencePiece .model");
-  command->add_option("-o,--output", flags->print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
+  AddOutputOption(command, flags->print);
+  command->footer("Example: nibble eval --from runs/quickstart --data tokens/validation.tokens");
   command->callback([flags, open = std::move(open), &exit_code] {
     flags->request.reset_at_documents = !flags->run_together;
-    flags->request.json = flags->print == "json";
-    const absl::StatusOr<std::string> text = RunEval(flags->request, open, Complain);
-    if (text.ok()) {
-      std::fputs(text->c_str(), stdout);
-    } else {
-      Complain(std::string(text.status().message()));
-    }
-    exit_code = ExitCodeOf(text.status());
+    flags->request.json = ForPrograms(flags->print);
+    const auto say = [](std::string_view line) { Tell("eval", line); };
+    exit_code = Finish("eval", InFormat(flags->print, RunEval(flags->request, open, say)));
   });
 }
 

@@ -1,5 +1,6 @@
 // `nibble eval`: how good a trained model is, on token data or on multiple-choice questions.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_EVAL_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_EVAL_COMMAND_H_

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/local/command_testing.h"
+#include "client/local/yaml_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/infer/infer_testing.h"
@@ -67,6 +68,9 @@ TEST_F(EvalCommand, LossOfEveryFileIsPrinted) {
   EXPECT_EQ(object["data"][1]["tokens"], 80);
   EXPECT_NEAR(object["data"][0]["perplexity"].get<double>(),
               std::exp(object["data"][0]["loss"].get<double>()), 1e-6);
+  const Outcome yaml = Nibble({"--from", "tiny-hybrid", "--data", both, "--sequence", "40",
+                               "--max-windows", "2", "-o", "yaml"});
+  EXPECT_EQ(JsonOfYaml(yaml.out), nlohmann::ordered_json::parse(json.out));
 }
 
 TEST_F(EvalCommand, DocumentsMayRunTogether) {

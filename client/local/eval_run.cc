@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/local/json_text.h"
 #include "worker/infer/decoder.h"
 #include "worker/infer/eval/token_loss.h"
 #include "worker/infer/model_choice.h"
@@ -21,9 +22,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultSequence = 2048;
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 // Files of other trainers are taken to be in the model's own tokens: they do not say.
@@ -116,7 +114,7 @@ absl::StatusOr<std::string> EvalData(const EvalRequest& request, const WeightSou
                             {"loss", loss.loss},
                             {"perplexity", loss.perplexity}});
   }
-  return Dump(json);
+  return JsonText(json);
 }
 
 std::string ChoiceTable(const ChoiceScore& score) {
@@ -154,7 +152,7 @@ absl::StatusOr<std::string> EvalChoices(const EvalRequest& request, const Weight
                                  {"chosen_norm", answer.chosen_norm}});
     }
   }
-  return Dump(json);
+  return JsonText(json);
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "client/local/exit_code.h"
+#include "client/local/finish.h"
 #include "client/local/generate_run.h"
+#include "client/local/model_options.h"
+#include "client/local/output_format.h"
 
 namespace nibble {
 namespace {
@@ -36,11 +38,15 @@ absl::Status Run(Flags& flags, bool has_prompt, const WeightOpener& open) {
     if (!prompt.ok()) return prompt.status();
     flags.request.prompt = *std::move(prompt);
   }
-  flags.request.json = flags.print == "json";
-  return RunGenerate(flags.request, open, {.write = WriteOut, .say = [](std::string_view line) {
-                                             absl::FPrintF(stderr, "nibble generate: %s\n",
-                                                           std::string(line));
-                                           }});
+  flags.request.json = ForPrograms(flags.print);
+  // JSON comes in one piece, which as a whole may become YAML; text comes as it is made.
+  const auto write = [&flags](std::string_view text) -> absl::Status {
+    if (!flags.request.json) return WriteOut(text);
+    const absl::StatusOr<std::string> whole = InFormat(flags.print, std::string(text));
+    return whole.ok() ? WriteOut(*whole) : whole.status();
+  };
+  const auto say = [](std::string_view line) { Tell("generate", line); };
+  return RunGenerate(flags.request, open, {.write = write, .say = say});
 }
 
 }  // namespace
@@ -49,8 +55,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open) {
   auto flags = std::make_shared<Flags>();
   GenerateRequest& request = flags->request;
   CLI::App* command = app.add_subcommand("generate", "Text from a trained model");
-  command->add_option("--from", request.from, "a checkpoint, or an exported model's directory")
-      ->required();
+  AddModelOptions(command, request);
   CLI::Option* prompt = command->add_option("--prompt", request.prompt, "text to go on from");
   command
       ->add_option("--prompt-file", flags->prompt_file,
@@ -76,22 +81,12 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open) {
   command->add_option("--samples", request.samples, "continuations of the prompt")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--precision", request.precision, "of weights and activations")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
-  command->add_option("--threads", request.threads, "0: every processor")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command->add_option("--tokenizer", request.tokenizer,
-                      "of a model that does not know its own: bytes, or a SentencePiece .model");
-  command->add_option("-o,--output", flags->print, "what to print: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddOutputOption(command, flags->print);
+  command->footer(
+      "Example: nibble generate --from runs/quickstart --prompt 'You may' --temperature 0.8");
   command->callback([flags, prompt, open = std::move(open), &exit_code] {
     const absl::Status status = Run(*flags, prompt->count() > 0, open);
-    if (!status.ok()) {
-      absl::FPrintF(stderr, "nibble generate: %s\n", std::string(status.message()));
-    }
+    if (!status.ok()) Tell("generate", std::string(status.message()));
     exit_code = ExitCodeOf(status);
   });
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/local/command_testing.h"
+#include "client/local/yaml_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/infer/infer_testing.h"
@@ -67,6 +68,10 @@ TEST(GenerateCommand, JsonHoldsEverySampleAndAgreesWithTheText) {
     EXPECT_TRUE(sample["stop"] == "max-tokens" || sample["stop"] == "end-of-document");
   }
   EXPECT_EQ(text.out, expected);
+  std::vector<std::string> with_yaml = flags;
+  with_yaml.insert(with_yaml.end(), {"-o", "yaml"});
+  EXPECT_EQ(JsonOfYaml(Nibble(with_yaml).out)["samples"],
+            nlohmann::ordered_json::parse(json.out)["samples"]);
 }
 
 TEST(GenerateCommand, ThePromptMayComeFromAFile) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/local/json_text.h"
 #include "worker/infer/decoder.h"
 #include "worker/infer/generator.h"
 #include "worker/infer/memory_speed.h"
@@ -83,9 +84,9 @@ class SampleText {
   std::vector<std::string> texts_;
 };
 
-std::string JsonText(const GenerateRequest& request, const std::string& description,
-                     const Decoder& decoder, const Generated& generated,
-                     const std::vector<std::string>& texts, double copy_speed) {
+std::string ReportJson(const GenerateRequest& request, const std::string& description,
+                       const Decoder& decoder, const Generated& generated,
+                       const std::vector<std::string>& texts, double copy_speed) {
   Json samples = Json::array();
   for (size_t i = 0; i < texts.size(); ++i) {
     samples.push_back({{"text", texts[i]},
@@ -110,7 +111,7 @@ std::string JsonText(const GenerateRequest& request, const std::string& descript
         {"weight_bytes_per_token", bytes},
         {"copy_bytes_per_second", copy_speed},
         {"limit_tokens_per_second", copy_speed / static_cast<double>(bytes)}}}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json);
 }
 
 void SaySpeed(const Decoder& decoder, const Generated& generated, double copy_speed,
@@ -184,8 +185,8 @@ absl::Status RunGenerate(const GenerateRequest& request, const WeightOpener& ope
       MeasureCopySpeed((*decoder)->pool(), (*decoder)->weight_bytes_per_token());
   SaySpeed(**decoder, *generated, copy_speed, output);
   if (!request.json) return absl::OkStatus();
-  return output.write(
-      JsonText(request, (*source)->description(), **decoder, *generated, text.texts(), copy_speed));
+  return output.write(ReportJson(request, (*source)->description(), **decoder, *generated,
+                                 text.texts(), copy_speed));
 }
 
 }  // namespace nibble

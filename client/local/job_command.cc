@@ -1,13 +1,11 @@
 #include "client/local/job_command.h"
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
-#include "client/local/exit_code.h"
+#include "client/local/finish.h"
 #include "client/local/job_report.h"
 #include "client/local/noun.h"
 #include "client/local/output_format.h"
@@ -31,15 +29,6 @@ absl::StatusOr<std::string> ValidateFile(const Flags& flags) {
   return InFormat(flags.print, JobReportJson(*report));
 }
 
-int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
-  if (text.ok()) {
-    std::fputs(text->c_str(), stdout);
-  } else {
-    absl::FPrintF(stderr, "nibble job %s: %s\n", verb, std::string(text.status().message()));
-  }
-  return ExitCodeOf(text.status());
-}
-
 }  // namespace
 
 void AddJobCommand(CLI::App& app, int& exit_code) {
@@ -48,13 +37,14 @@ void AddJobCommand(CLI::App& app, int& exit_code) {
 
   CLI::App* defaults = job->add_subcommand(
       "show-defaults", "Print a spec with every field, its default and what it means");
-  defaults->callback([&exit_code] { exit_code = Finish("show-defaults", DefaultsYaml()); });
+  defaults->callback([&exit_code] { exit_code = Finish("job show-defaults", DefaultsYaml()); });
 
   CLI::App* validate = job->add_subcommand(
       "validate", "Check a spec: every problem with its line, or what the job amounts to");
   validate->add_option("FILE", flags->file, "a spec in YAML; - reads stdin")->required();
   AddOutputOption(validate, flags->print);
-  validate->callback([flags, &exit_code] { exit_code = Finish("validate", ValidateFile(*flags)); });
+  validate->callback(
+      [flags, &exit_code] { exit_code = Finish("job validate", ValidateFile(*flags)); });
 }
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 // `nibble job show-defaults | validate`: what needs no cluster of what can be done with job specs.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_JOB_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_JOB_COMMAND_H_

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "client/local/json_text.h"
 #include "job/schedule.h"
 #include "model/outline.h"
 #include "recipe/diff.h"
@@ -142,7 +143,7 @@ std::string JobReportJson(const JobReport& report) {
                                 {"reason", revision.reason},
                                 {"changes", revision.changes}});
   }
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace nibble

@@ -2,34 +2,14 @@
 
 #include <string>
 
+#include "client/local/yaml_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "yaml-cpp/yaml.h"
 
 namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Every scalar as its text: YAML itself does not say what is a number.
-Json Read(const YAML::Node& node) {
-  Json value;
-  if (node.IsNull()) {
-    value = nullptr;
-  } else if (node.IsMap()) {
-    value = Json::object();
-    for (const auto& entry : node) value[entry.first.as<std::string>()] = Read(entry.second);
-  } else if (node.IsSequence()) {
-    value = Json::array();
-    for (const auto& entry : node) value.push_back(Read(entry));
-  } else if (node.Tag() == "!") {  // in quotes: a text
-    value = node.Scalar();
-  } else {
-    value = Json::parse(node.Scalar(), nullptr, false);
-    if (value.is_discarded()) value = node.Scalar();
-  }
-  return value;
-}
 
 TEST(JsonYamlTest, WhatIsReadBackIsWhatWasWritten) {
   const Json value = Json::parse(R"({
@@ -40,7 +20,7 @@ TEST(JsonYamlTest, WhatIsReadBackIsWhatWasWritten) {
     "empty": [], "none": {}, "nested": {"list": [{"a": 1, "b": [1, 2]}, [3, [4]], {}], "k 2": {"x": {}}},
     "spec": "name: x\n  deeper: 1\n\nlast: 2\n", "no_end": "a\nb", "two_ends": "a\n\n",
     "begins": "\n a", "carriage": "a\r\nb"})");
-  EXPECT_EQ(Read(YAML::Load(YamlOf(value))), value) << YamlOf(value);
+  EXPECT_EQ(JsonOfYaml(YamlOf(value)), value) << YamlOf(value);
 }
 
 TEST(JsonYamlTest, TheTextIsAsPeopleWriteIt) {

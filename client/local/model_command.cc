@@ -1,15 +1,13 @@
 #include "client/local/model_command.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
-#include "client/local/exit_code.h"
+#include "client/local/finish.h"
 #include "client/local/model_report.h"
 #include "client/local/output_format.h"
 #include "model/model_spec.h"
@@ -48,15 +46,6 @@ absl::StatusOr<std::string> Show(const Flags& flags) {
   return InFormat(flags.print, ModelReportJson(*report));
 }
 
-int Finish(const char* verb, const absl::StatusOr<std::string>& text) {
-  if (text.ok()) {
-    std::fputs(text->c_str(), stdout);
-  } else {
-    absl::FPrintF(stderr, "nibble model %s: %s\n", verb, std::string(text.status().message()));
-  }
-  return ExitCodeOf(text.status());
-}
-
 }  // namespace
 
 void AddModelCommand(CLI::App& app, int& exit_code) {
@@ -66,11 +55,11 @@ void AddModelCommand(CLI::App& app, int& exit_code) {
 
   CLI::App* presets = model->add_subcommand("presets", "List the models that have a name");
   AddOutputOption(presets, flags->print);
-  presets->callback([flags, &exit_code] { exit_code = Finish("presets", Presets(*flags)); });
+  presets->callback([flags, &exit_code] { exit_code = Finish("model presets", Presets(*flags)); });
 
   CLI::App* show = model->add_subcommand(
       "show", "Pattern, sizes, parameters, operations per token and memory per rank");
-  show->add_option("MODEL", flags->model, "a preset")->required();
+  show->add_option("MODEL", flags->model, "a preset; see `nibble model presets`")->required();
   show->add_option("--sequence", flags->sequence,
                    "tokens of a sequence; 2048 by default, or what learned positions allow")
       ->check(CLI::PositiveNumber);
@@ -78,7 +67,7 @@ void AddModelCommand(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   AddOutputOption(show, flags->print);
-  show->callback([flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });
+  show->callback([flags, &exit_code] { exit_code = Finish("model show", Show(*flags)); });
 }
 
 }  // namespace nibble

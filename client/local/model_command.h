@@ -1,5 +1,6 @@
 // `nibble model presets | show MODEL`: what models there are, and what one is and takes.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_MODEL_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_MODEL_COMMAND_H_

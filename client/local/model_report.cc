@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/local/json_text.h"
 #include "model/mixers.h"
 
 namespace nibble {
@@ -161,10 +162,6 @@ Json SpecJson(const ModelSpec& spec) {
           {"scale_output_init", spec.scale_output_init}};
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 }  // namespace
 
 int64_t DefaultSequence(const ModelSpec& spec) {
@@ -208,32 +205,32 @@ std::string ModelReportJson(const ModelReport& report) {
   const FlopsPerToken& flops = report.flops;
   const MemoryPerRank& memory = report.memory;
   const auto whole = [](double value) { return static_cast<int64_t>(value + 0.5); };
-  return Dump({{"spec", SpecJson(report.spec)},
-               {"blocks", report.spec.blocks()},
-               {"linears", report.linears},
-               {"parameters", report.parameters},
-               {"parameters_by_part", parts},
-               {"sequence", report.sequence},
-               {"ranks", report.ranks},
-               {"flops_per_token",
-                {{"linears", whole(flops.linears)},
-                 {"attention", whole(flops.attention)},
-                 {"scan", whole(flops.scan)},
-                 {"head", whole(flops.head)},
-                 {"forward", whole(flops.forward())},
-                 {"training", whole(flops.training())}}},
-               {"bytes_per_rank",
-                {{"master", memory.master},
-                 {"moments", memory.moments},
-                 {"gradients", memory.gradients},
-                 {"working_bf16", memory.working_bf16},
-                 {"working_nvfp4", memory.working_nvfp4},
-                 {"activations_saved", memory.activations_saved},
-                 {"activations_recomputed", memory.activations_recomputed},
-                 {"total_bf16_saved", memory.Total(false, false)},
-                 {"total_bf16_recomputed", memory.Total(false, true)},
-                 {"total_nvfp4_saved", memory.Total(true, false)},
-                 {"total_nvfp4_recomputed", memory.Total(true, true)}}}});
+  return JsonText({{"spec", SpecJson(report.spec)},
+                   {"blocks", report.spec.blocks()},
+                   {"linears", report.linears},
+                   {"parameters", report.parameters},
+                   {"parameters_by_part", parts},
+                   {"sequence", report.sequence},
+                   {"ranks", report.ranks},
+                   {"flops_per_token",
+                    {{"linears", whole(flops.linears)},
+                     {"attention", whole(flops.attention)},
+                     {"scan", whole(flops.scan)},
+                     {"head", whole(flops.head)},
+                     {"forward", whole(flops.forward())},
+                     {"training", whole(flops.training())}}},
+                   {"bytes_per_rank",
+                    {{"master", memory.master},
+                     {"moments", memory.moments},
+                     {"gradients", memory.gradients},
+                     {"working_bf16", memory.working_bf16},
+                     {"working_nvfp4", memory.working_nvfp4},
+                     {"activations_saved", memory.activations_saved},
+                     {"activations_recomputed", memory.activations_recomputed},
+                     {"total_bf16_saved", memory.Total(false, false)},
+                     {"total_bf16_recomputed", memory.Total(false, true)},
+                     {"total_nvfp4_saved", memory.Total(true, false)},
+                     {"total_nvfp4_recomputed", memory.Total(true, true)}}}});
 }
 
 std::string ModelListText(const std::vector<ModelReport>& reports) {
@@ -257,7 +254,7 @@ std::string ModelListJson(const std::vector<ModelReport>& reports) {
                       {"blocks", report.spec.blocks()},
                       {"pattern", report.spec.pattern}});
   }
-  return Dump(models);
+  return JsonText(models);
 }
 
 }  // namespace nibble

@@ -3,13 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/local/json_yaml.h"
 
 namespace nibble {
 
 void AddOutputOption(CLI::App* verb, std::string& print) {
-  verb->add_option("-o,--output", print, "what to print: table, json or yaml")
-      ->check(CLI::IsMember({"table", "json", "yaml"}))
+  verb->add_option("-o,--output", print, absl::StrCat("what to print: ", print, ", json or yaml"))
+      ->check(CLI::IsMember({print, std::string("json"), std::string("yaml")}))
       ->capture_default_str();
 }
 

@@ -11,11 +11,12 @@
 
 namespace nibble {
 
-// `print` is "table", "json" or "yaml"; it outlives the verb.
+// `print` becomes "json", "yaml", or stays what it is now: what people read, such as "table". It
+// outlives the verb.
 void AddOutputOption(CLI::App* verb, std::string& print);
 
 // Whether JSON is to be made.
-inline bool ForPrograms(const std::string& print) { return print != "table"; }
+inline bool ForPrograms(const std::string& print) { return print == "json" || print == "yaml"; }
 // What was made for `print`: of "yaml" `text` is JSON and becomes YAML, else it is left alone.
 absl::StatusOr<std::string> InFormat(const std::string& print, absl::StatusOr<std::string> text);
 

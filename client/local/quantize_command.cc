@@ -1,7 +1,6 @@
 #include "client/local/quantize_command.h"
 
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/local/finish.h"
+#include "client/local/json_text.h"
+#include "client/local/output_format.h"
 #include "client/local/quantize_file.h"
 
 namespace nibble {
@@ -110,24 +112,28 @@ std::string ShapeName(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-void PrintTable(const Flags& flags, const QuantizeFileOptions& options,
-                const QuantizeFileReport& report) {
+std::string Table(const Flags& flags, const QuantizeFileOptions& options,
+                  const QuantizeFileReport& report) {
   size_t width = 6;
   size_t shape_width = 5;
   for (const QuantizedTensorReport& tensor : report.tensors) {
     width = std::max(width, tensor.name.size());
     shape_width = std::max(shape_width, ShapeName(tensor.shape).size());
   }
-  absl::PrintF("%s%s -> %s (%s)\n", options.spec.Name(), options.transpose ? " transposed" : "",
-               flags.output, report.backend);
-  absl::PrintF("%-*s  %-*s  %11s  %9s  %8s  %10s  %9s  %10s\n", width, "tensor", shape_width,
-               "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped", "non-finite");
+  std::string table =
+      absl::StrFormat("%s%s -> %s (%s)\n", options.spec.Name(),
+                      options.transpose ? " transposed" : "", flags.output, report.backend);
+  absl::StrAppendFormat(&table, "%-*s  %-*s  %11s  %9s  %8s  %10s  %9s  %10s\n", width, "tensor",
+                        shape_width, "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped",
+                        "non-finite");
   for (const QuantizedTensorReport& tensor : report.tensors) {
     const QuantStats& stats = tensor.stats;
-    absl::PrintF("%-*s  %-*s  %11.5g  %9.5f  %8.2f  %9.4f%%  %8.4f%%  %10d\n", width, tensor.name,
-                 shape_width, ShapeName(tensor.shape), stats.amax, stats.relative_error,
-                 stats.snr_db, 100 * stats.underflow, 100 * stats.clipped, stats.non_finite);
+    absl::StrAppendFormat(&table, "%-*s  %-*s  %11.5g  %9.5f  %8.2f  %9.4f%%  %8.4f%%  %10d\n",
+                          width, tensor.name, shape_width, ShapeName(tensor.shape), stats.amax,
+                          stats.relative_error, stats.snr_db, 100 * stats.underflow,
+                          100 * stats.clipped, stats.non_finite);
   }
+  return table;
 }
 
 // JSON has no infinity and no NaN: null stands for both, and non_finite and amax say why.
@@ -135,8 +141,8 @@ nlohmann::json Number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-void PrintJson(const Flags& flags, const QuantizeFileOptions& options,
-               const QuantizeFileReport& report) {
+std::string ReportJson(const Flags& flags, const QuantizeFileOptions& options,
+                       const QuantizeFileReport& report) {
   nlohmann::ordered_json out;
   out["format"] = flags.format;
   out["block"] = BlockShapeName(options.spec.block);
@@ -160,34 +166,30 @@ void PrintJson(const Flags& flags, const QuantizeFileOptions& options,
                               {"scale_spread_octaves", Number(stats.scale_spread_octaves)}});
   }
   out["left_out"] = report.left_out;
-  std::puts(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return JsonText(out);
 }
 
-int Run(const Flags& flags) {
-  const absl::StatusOr<QuantizeFileOptions> options = ToOptions(flags);
-  absl::Status status = options.status();
-  if (status.ok()) {
-    const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(*options);
-    status = report.status();
-    if (status.ok()) {
-      (flags.print == "json" ? PrintJson : PrintTable)(flags, *options, *report);
-      uint64_t non_finite = 0;
-      for (const QuantizedTensorReport& tensor : report->tensors) {
-        non_finite += tensor.stats.non_finite;
-      }
-      if (non_finite > 0) {
-        absl::FPrintF(stderr, "nibble quantize: warning: %d values are NaN or infinite\n",
-                      non_finite);
-      }
-      if (!report->left_out.empty()) {
-        absl::FPrintF(stderr, "nibble quantize: left out %d tensors that are not 2-D F32 or BF16\n",
-                      report->left_out.size());
-      }
-      return 0;
-    }
+// What has to be said of a file beside the table.
+void Warn(const QuantizeFileReport& report) {
+  uint64_t non_finite = 0;
+  for (const QuantizedTensorReport& tensor : report.tensors) non_finite += tensor.stats.non_finite;
+  if (non_finite > 0) {
+    Tell("quantize", absl::StrCat("warning: ", non_finite, " values are NaN or infinite"));
   }
-  absl::FPrintF(stderr, "nibble quantize: %s\n", std::string(status.message()));
-  return 1;
+  if (!report.left_out.empty()) {
+    Tell("quantize", absl::StrCat("left out ", report.left_out.size(),
+                                  " tensors that are not 2-D F32 or BF16"));
+  }
+}
+
+absl::StatusOr<std::string> Run(const Flags& flags) {
+  const absl::StatusOr<QuantizeFileOptions> options = ToOptions(flags);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(*options);
+  if (!report.ok()) return report.status();
+  Warn(*report);
+  if (!ForPrograms(flags.print)) return Table(flags, *options, *report);
+  return InFormat(flags.print, ReportJson(flags, *options, *report));
 }
 
 }  // namespace
@@ -198,7 +200,7 @@ void AddQuantizeCommand(CLI::App& app, int& exit_code) {
       app.add_subcommand("quantize", "Quantise every 2-D F32 or BF16 tensor of a safetensors file");
   command->add_option("IN", flags->input, "safetensors file to read")->required();
   command->add_option("OUT", flags->output, "safetensors file to write")->required();
-  command->add_option("--format", flags->format, FormatNames())->required();
+  command->add_option("--format", flags->format, "one of " + FormatNames())->required();
   command->add_option("--block", flags->block,
                       "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; the "
                       "format's first by default");
@@ -222,17 +224,17 @@ void AddQuantizeCommand(CLI::App& app, int& exit_code) {
   command->add_option("--step", flags->step, "of stochastic rounding: the training step")
       ->capture_default_str();
   command->add_option("--amax", flags->amax,
-                      "largest magnitude to scale for, instead of the tensor's");
+                      "largest magnitude to scale for, such as 6.5; else the tensor's own");
   command->add_option("--formula", flags->formula, "version of the nvfp4 scale formula")
       ->check(CLI::IsMember({"te-2.14", "te-pre-2.14"}))
       ->capture_default_str();
-  command->add_option("-o,--output", flags->print, "what to print: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
+  AddOutputOption(command, flags->print);
+  command->footer("Example: nibble quantize in.safetensors out.safetensors --format nvfp4");
+  command->add_option("--threads", flags->threads, "that quantise; 0: one per processor")
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "0: one per processor")->capture_default_str();
   command->add_option("--isa", flags->isa, "force an instruction set (same bits, other speed)")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512"}));
-  command->callback([flags, &exit_code] { exit_code = Run(*flags); });
+  command->callback([flags, &exit_code] { exit_code = Finish("quantize", Run(*flags)); });
 }
 
 }  // namespace nibble

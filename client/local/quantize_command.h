@@ -1,5 +1,6 @@
 // `nibble quantize`: flags in, table or JSON out.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_QUANTIZE_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_QUANTIZE_COMMAND_H_

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/safetensors/reader.h"
@@ -207,7 +208,10 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
                                                    file->tensors().size(),
                                                    " tensors is 2-D and F32 or BF16"));
   }
-  if (absl::Status status = writer.Write(options.output); !status.ok()) return status;
+  const absl::Status status = writer.Write(options.output);
+  // NotFound is the input's: the folder of an output is a condition.
+  if (absl::IsNotFound(status)) return absl::FailedPreconditionError(status.message());
+  if (!status.ok()) return status;
   return report;
 }
 

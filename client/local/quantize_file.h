@@ -43,7 +43,7 @@ struct QuantizeFileReport {
 
 // Writes, for each tensor T: T.codes, T.scales, T.amax, T.dequantized, and T.emulated where code ·
 // scale is exact in BF16. Either the whole output is there at the end, or none of it; errors name
-// the tensor and the number.
+// the tensor and the number. NotFound where the input is not there.
 absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options);
 
 }  // namespace nibble

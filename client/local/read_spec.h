@@ -1,6 +1,6 @@
 // A job spec from a file or stdin.
 //
-// Thread-safety: functions of the file system.
+// Ownership: none kept. Thread-safety: functions of the file system.
 #ifndef NIBBLE_CLIENT_LOCAL_READ_SPEC_H_
 #define NIBBLE_CLIENT_LOCAL_READ_SPEC_H_
 

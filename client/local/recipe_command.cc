@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/local/exit_code.h"
+#include "client/local/finish.h"
+#include "client/local/json_text.h"
 #include "client/local/model_report.h"
 #include "client/local/noun.h"
 #include "client/local/output_format.h"
@@ -67,10 +67,6 @@ absl::StatusOr<Outline> OutlineOf(const Flags& flags) {
   return MakeOutline(*spec);
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 // ---- the verbs: what each prints ------------------------------------------------------------
 
 absl::StatusOr<std::string> Presets(const Flags& flags) {
@@ -80,7 +76,7 @@ absl::StatusOr<std::string> Presets(const Flags& flags) {
     json.push_back({{"name", preset.name}, {"summary", preset.summary}});
     width = std::max(width, preset.name.size());
   }
-  if (flags.json()) return Dump(json);
+  if (flags.json()) return JsonText(json);
   std::string table;
   for (const Preset& preset : AllPresets()) {
     absl::StrAppendFormat(&table, "%-*s  %s\n", static_cast<int>(width), preset.name,
@@ -95,7 +91,7 @@ absl::StatusOr<std::string> Fields(const Flags& flags) {
   for (const FieldInfo& field : AllFields()) {
     json.push_back({{"name", field.name}, {"values", field.values}, {"meaning", field.meaning}});
   }
-  return Dump(json);
+  return JsonText(json);
 }
 
 absl::StatusOr<std::string> Show(const Flags& flags) {
@@ -155,7 +151,7 @@ absl::StatusOr<std::string> Cost(const Flags& flags) {
     Json json = {{"preset", flags.preset}, {"model", flags.model}, {"sequence", sequence}};
     for (const Row& row : rows) json["cost"][row.name] = row.share;
     for (const Row& row : rows) json["cost_16bit"][row.name] = row.of;
-    return Dump(json);
+    return JsonText(json);
   }
   std::string table = absl::StrFormat("%-9s  %7s  %7s\n", "product", "cost", "16 bit");
   for (const Row& row : rows) {
@@ -168,16 +164,6 @@ absl::StatusOr<std::string> Cost(const Flags& flags) {
 // ---- the command line -----------------------------------------------------------------------
 
 using Verb = absl::StatusOr<std::string> (*)(const Flags&);
-
-int Run(const char* name, Verb verb, const Flags& flags) {
-  const absl::StatusOr<std::string> output = InFormat(flags.print, verb(flags));
-  if (output.ok()) {
-    std::fputs(output->c_str(), stdout);
-  } else {
-    absl::FPrintF(stderr, "nibble recipe %s: %s\n", name, std::string(output.status().message()));
-  }
-  return ExitCodeOf(output.status());
-}
 
 class RecipeCommand {
  public:
@@ -192,13 +178,18 @@ class RecipeCommand {
     sub->callback(
         [flags = flags_, name, verb, sub, take_over = take_over_, &exit_code = exit_code_] {
           const auto taken = TakenOver(take_over, {sub, flags->preset, flags->print});
-          exit_code = taken ? *taken : Run(name, verb, *flags);
+          if (taken) {
+            exit_code = *taken;
+            return;
+          }
+          exit_code = Finish(absl::StrCat("recipe ", name), InFormat(flags->print, verb(*flags)));
         });
     return sub;
   }
 
   void AddModel(CLI::App* sub) {
-    sub->add_option("--model", flags_->model, "preset of the model")->required();
+    sub->add_option("--model", flags_->model, "preset of the model; see `nibble model presets`")
+        ->required();
   }
 
   // The fields that go over `preset`.
@@ -234,6 +225,7 @@ void AddRecipeCommandWith(CLI::App& app, int& exit_code, TakeOver take_over) {
 
   CLI::App* show = command.Add("show", "The format of every operand of every linear layer", Show);
   show->add_option("PRESET", command.flags().preset, "see `nibble recipe presets`")->required();
+  show->footer("Example: nibble recipe show nvfp4 --model tiny-hybrid --set fprop=bf16");
   command.AddModel(show);
   command.AddChanges(show, "PRESET");
   show->add_option("--tokens", command.flags().tokens,

@@ -1,6 +1,7 @@
 // `nibble recipe presets | fields | show | diff | cost`: recipes against models, before anything
 // runs.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none; the command line is parsed once.
 #ifndef NIBBLE_CLIENT_LOCAL_RECIPE_COMMAND_H_
 #define NIBBLE_CLIENT_LOCAL_RECIPE_COMMAND_H_

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/local/exit_code.h"
+#include "client/local/finish.h"
 #include "client/local/noun.h"
 #include "client/remote/checkpoint_text.h"
 #include "client/remote/find_job.h"
@@ -69,18 +71,10 @@ absl::StatusOr<int> List(Session& session, const std::string& text, const Checkp
   v1::ListCheckpointsRequest request;
   request.set_job(job->id());
   request.set_with_uncommitted(flags.uncommitted);
-  request.mutable_page()->set_size(1000);
-  v1::ListCheckpointsResponse all;
-  do {
-    const absl::StatusOr<v1::ListCheckpointsResponse> page =
-        session.Call(&Stub::ListCheckpoints, request);
-    if (!page.ok()) return page.status();
-    request.mutable_page()->set_token(page->next_token());
-    all.mutable_checkpoints()->MergeFrom(page->checkpoints());
-  } while (!request.page().token().empty());
-  const absl::Status status = session.Print(all, CheckpointTable(all.checkpoints()));
-  if (!status.ok()) return status;
-  return kExitDone;
+  const absl::StatusOr<v1::ListCheckpointsResponse> all =
+      session.CallAllPages(&Stub::ListCheckpoints, request);
+  if (!all.ok()) return all.status();
+  return session.Finish(*all, CheckpointTable(all->checkpoints()));
 }
 
 absl::StatusOr<v1::DescribeCheckpointResponse> Described(Session& session,
@@ -96,9 +90,7 @@ absl::StatusOr<int> Describe(Session& session, const std::string& text,
   if (!ref.ok()) return ref.status();
   const absl::StatusOr<v1::DescribeCheckpointResponse> described = Described(session, *ref);
   if (!described.ok()) return described.status();
-  const absl::Status status = session.Print(*described, CheckpointText(*described));
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*described, CheckpointText(*described));
 }
 
 // The task as it is when it has ended, or nobody waits any longer.
@@ -118,7 +110,8 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
       const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
       if (ended || no_wait || interrupt.happened() || absl::Now() >= deadline) return task;
       if (!std::exchange(told, true)) {
-        session.Say(absl::StrCat("waiting for ", TaskText(ref, task), "; Ctrl-C lets go of it"));
+        session.Say(
+            absl::StrCat(TaskText(ref, task), "; waiting for its end, Ctrl-C lets go of it"));
       }
     }
     interrupt.SleepFor(std::min(pauses.Next(), deadline - absl::Now()));
@@ -154,13 +147,31 @@ absl::StatusOr<int> Verify(Session& session, const std::string& text,
   return FinishTask(session, response->ref(), response->task(), flags);
 }
 
-absl::StatusOr<int> Export(Session& session, const std::string& text,
-                           const std::string& destination, const CheckpointFlags& flags) {
+// What is relative is taken from here, as for a directory; the worker that writes there may be
+// another machine.
+absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& target) {
+  std::filesystem::path path(target);
+  if (target.empty() || path.is_absolute()) return target;
+  std::error_code error;
+  path = std::filesystem::current_path(error) / path;
+  if (error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "destination: '", target, "' is relative to a directory that is gone: ", error.message()));
+  }
+  const std::string absolute = path.lexically_normal().string();
+  session.Say(absl::StrCat("'", target, "' is ", absolute, ", on the worker that writes it"));
+  return absolute;
+}
+
+absl::StatusOr<int> Export(Session& session, const std::string& text, const std::string& target,
+                           const CheckpointFlags& flags) {
+  const absl::StatusOr<std::string> destination = AbsoluteTarget(session, target);
+  if (!destination.ok()) return destination.status();
   const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
   if (!ref.ok()) return ref.status();
   v1::ExportCheckpointRequest request;
   *request.mutable_ref() = *ref;
-  request.set_destination(destination);
+  request.set_destination(*destination);
   const absl::StatusOr<v1::ExportCheckpointResponse> response =
       session.Call(&Stub::ExportCheckpoint, request);
   if (!response.ok()) return response.status();
@@ -184,18 +195,18 @@ absl::StatusOr<Response> ChangeOf(Session& session, const std::string& text,
 absl::StatusOr<int> Pin(Session& session, const std::string& text, const CheckpointFlags& flags) {
   const auto response = ChangeOf(session, text, flags, &Stub::PinCheckpoint);
   if (!response.ok()) return response.status();
-  session.Out(absl::StrCat(NameOf(response->checkpoint().ref()), " is pinned\n"));
-  return kExitDone;
+  return session.Finish(response->checkpoint(),
+                        absl::StrCat(NameOf(response->checkpoint().ref()), " is pinned\n"));
 }
 
 absl::StatusOr<int> Unpin(Session& session, const std::string& text, const CheckpointFlags& flags) {
   const auto response = ChangeOf(session, text, flags, &Stub::UnpinCheckpoint);
   if (!response.ok()) return response.status();
   const v1::Checkpoint& checkpoint = response->checkpoint();
-  session.Out(absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
-                                                         ? " is no longer pinned\n"
-                                                         : " is pinned by others still\n"));
-  return kExitDone;
+  return session.Finish(
+      checkpoint, absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
+                                                             ? " is no longer pinned\n"
+                                                             : " is pinned by others still\n"));
 }
 
 absl::StatusOr<int> Delete(Session& session, const std::string& text,
@@ -204,8 +215,7 @@ absl::StatusOr<int> Delete(Session& session, const std::string& text,
   request.set_reason(flags.reason);
   const auto response = ChangeOf(session, text, flags, &Stub::DeleteCheckpoint, request);
   if (!response.ok()) return response.status();
-  session.Out(absl::StrCat(NameOf(response->ref()), " is deleted\n"));
-  return kExitDone;
+  return session.Finish(*response, absl::StrCat(NameOf(response->ref()), " is deleted\n"));
 }
 
 // A name with a slash is a path; one without is a directory where there is one.
@@ -217,8 +227,27 @@ bool IsHere(const std::string& name) {
          (at != std::string::npos && std::filesystem::is_directory(name.substr(0, at), ignored));
 }
 
+// Refuses an option that means nothing for what the name is: 2 where one of them is given.
+std::optional<int> Refuse(const GivenVerb& given, std::initializer_list<const char*> options,
+                          const char* only) {
+  for (const char* name : options) {
+    const CLI::Option* const option = given.verb->get_option_no_throw(name);
+    if (option == nullptr || option->count() == 0) continue;
+    Tell("checkpoint " + given.verb->get_name(),
+         absl::StrCat(name, " goes with ", only, "; '", given.name, "' is none"));
+    return kExitUsage;
+  }
+  return std::nullopt;
+}
+
 std::optional<int> Run(const GivenVerb& given, CheckpointFlags flags) {
-  if (flags.remote.server.empty() && IsHere(given.name)) return std::nullopt;
+  if (flags.remote.server.empty() && IsHere(given.name)) {
+    return Refuse(given, {"--attempt", "--uncommitted", "--no-wait", "--reason"},
+                  "a job of the cluster");
+  }
+  const std::optional<int> refused =
+      Refuse(given, {"--dtype", "--quantised", "--recipe", "--overwrite"}, "a run's directory");
+  if (refused) return refused;
   flags.remote.print = given.print;
   const std::string verb = given.verb->get_name();
   return RunRemote("checkpoint " + verb, flags.remote,
@@ -264,12 +293,22 @@ void CheckpointVerbs::AddOptions(CLI::App& app) const {
   for (const char* verb : {"pin", "unpin", "delete"}) {
     describe(verb, "CHECKPOINT", "DIRECTORY@STEP or JOB@STEP");
   }
-  describe("export", "TARGET", "directory to make; of a job: absolute, on the worker that does it");
+  describe("export", "TARGET",
+           "directory to make; of a job it is made by a worker, on that worker's machine");
+  CLI::App* const out = checkpoint->get_subcommand("export");
+  out->footer(
+      "Examples: nibble checkpoint export runs/quickstart@300 exported\n"
+      "          nibble checkpoint export train-1@100 exported");
+  for (const char* name : {"--dtype", "--quantised", "--recipe", "--overwrite"}) {
+    CLI::Option* const option = out->get_option(name);
+    option->description("of a directory: " + option->get_description());
+  }
   checkpoint->get_subcommand("list")->add_flag("--uncommitted", flags_->uncommitted,
-                                               "Of a job: also those still being written");
+                                               "of a job: also those still being written");
   for (const char* verb : {"verify", "export"}) {
     checkpoint->get_subcommand(verb)->add_flag("--no-wait", flags_->no_wait,
-                                               "Of a job: ask for it and go");
+                                               "of a job: ask for it and go");
+    TimeoutEndsWait(checkpoint->get_subcommand(verb));
   }
   checkpoint->get_subcommand("delete")->add_option("--reason", flags_->reason,
                                                    "of a job: why, for its events");

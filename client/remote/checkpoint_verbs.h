@@ -3,7 +3,8 @@
 // The verbs are those of client/local/checkpoint_command.h; a name that is no directory here is a
 // job of the cluster, and with --server it always is.
 //
-// Thread-safety: none, as CLI::App.
+// Ownership: the flags are shared with what take_over() gives and with the app's options, which may
+// outlive this. Thread-safety: none, as CLI::App.
 #ifndef NIBBLE_CLIENT_REMOTE_CHECKPOINT_VERBS_H_
 #define NIBBLE_CLIENT_REMOTE_CHECKPOINT_VERBS_H_
 

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/local/json_text.h"
 #include "client/local/output_format.h"
-#include "client/remote/message_json.h"
 #include "client/remote/text.h"
 
 namespace nibble {
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> ComparisonText(const Comparison& comparison, const s
   for (const ComparedStep& step : comparison.steps) {
     json["steps"].push_back({{"step", step.step}, {"losses", step.losses}});
   }
-  return InFormat(print, JsonText(json) + "\n");
+  return InFormat(print, JsonText(json));
 }
 
 }  // namespace nibble

@@ -13,8 +13,6 @@
 namespace nibble {
 namespace {
 
-constexpr int kPage = 1000;
-
 absl::Status Ambiguous(const std::string& given, const std::vector<const v1::Job*>& found) {
   constexpr size_t kNamed = 3;
   std::string names;
@@ -47,17 +45,15 @@ absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1
 }
 
 absl::StatusOr<std::vector<v1::Job>> ListAllJobs(Session& session, v1::ListJobsRequest request) {
-  std::vector<v1::Job> jobs;
-  request.mutable_page()->set_size(kPage);
-  request.mutable_page()->clear_token();
-  while (true) {
-    absl::StatusOr<v1::ListJobsResponse> page =
-        session.Call(&CoordinatorClient::Stub::ListJobs, request);
-    if (!page.ok()) return page.status();
-    for (v1::Job& job : *page->mutable_jobs()) jobs.push_back(std::move(job));
-    if (page->next_token().empty()) return jobs;
-    request.mutable_page()->set_token(page->next_token());
-  }
+  const absl::StatusOr<v1::ListJobsResponse> all =
+      session.CallAllPages(&CoordinatorClient::Stub::ListJobs, std::move(request));
+  if (!all.ok()) return all.status();
+  return std::vector<v1::Job>(all->jobs().begin(), all->jobs().end());
+}
+
+void AddJobOption(CLI::App* verb, std::string& job) {
+  verb->add_option("JOB", job, "id, such as train-7, or a name or beginning that only one has")
+      ->required();
 }
 
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given) {

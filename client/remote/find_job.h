@@ -1,6 +1,6 @@
 // Jobs as people name them: by id, or by what only one id or name begins with.
 //
-// Thread-safety: as Session.
+// Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_FIND_JOB_H_
 #define NIBBLE_CLIENT_REMOTE_FIND_JOB_H_
 
@@ -22,6 +22,9 @@ absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given);
 // Every job that the request asks for, page after page; its page is not read.
 absl::StatusOr<std::vector<v1::Job>> ListAllJobs(Session& session, v1::ListJobsRequest request);
+
+// The JOB of a verb, for FindJob.
+void AddJobOption(CLI::App* verb, std::string& job);
 
 }  // namespace nibble
 

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/local/exit_code.h"
 #include "client/remote/find_job.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
@@ -27,74 +27,79 @@ struct Flags {
   RestartFlags restarts;
 };
 
-// The request's job and reason are of the flags; the job as it is then is printed.
+// The request's reason is of the flags; the job as it is then.
+template <class Request, class Response>
+absl::StatusOr<v1::Job> Ask(Session& session, const Flags& flags, const v1::Job& job,
+                            CoordinatorClient::Method<Request, Response> method, Request request) {
+  request.set_job(job.id());
+  request.set_reason(flags.reason);
+  absl::StatusOr<Response> response = session.Call(method, std::move(request));
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
 template <class Request, class Response>
 absl::StatusOr<v1::Job> Change(Session& session, const Flags& flags,
                                CoordinatorClient::Method<Request, Response> method,
                                Request request) {
   const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
   if (!job.ok()) return job.status();
-  request.set_job(job->id());
-  request.set_reason(flags.reason);
-  const absl::StatusOr<Response> response = session.Call(method, request);
-  if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(response->job(), JobLine(response->job()));
-  if (!status.ok()) return status;
-  return response->job();
+  return Ask(session, flags, *job, method, std::move(request));
 }
 
-template <class Request, class Response>
-absl::StatusOr<int> ChangeAlone(Session& session, const Flags& flags,
-                                CoordinatorClient::Method<Request, Response> method,
-                                Request request) {
-  const absl::StatusOr<v1::Job> job = Change(session, flags, method, request);
+// For people also `remark`, a line that tells what the job's state does not.
+absl::StatusOr<int> Told(Session& session, const absl::StatusOr<v1::Job>& job,
+                         std::string (*remark)(const v1::Job&) = nullptr) {
   if (!job.ok()) return job.status();
-  return kExitDone;
+  return session.Finish(*job,
+                        absl::StrCat(JobLine(*job), remark == nullptr ? "" : remark(*job) + "\n"));
 }
 
 absl::StatusOr<int> Pause(Session& session, const Flags& flags) {
-  return ChangeAlone(session, flags, &Stub::PauseJob, v1::PauseJobRequest());
+  return Told(session, Change(session, flags, &Stub::PauseJob, v1::PauseJobRequest()));
 }
 
 absl::StatusOr<int> Resume(Session& session, const Flags& flags) {
-  return ChangeAlone(session, flags, &Stub::ResumeJob, v1::ResumeJobRequest());
+  return Told(session, Change(session, flags, &Stub::ResumeJob, v1::ResumeJobRequest()));
 }
 
 absl::StatusOr<int> Checkpoint(Session& session, const Flags& flags) {
-  const absl::StatusOr<int> code =
-      ChangeAlone(session, flags, &Stub::CheckpointJob, v1::CheckpointJobRequest());
-  if (code.ok()) {
-    session.Say(
-        "asked for at the next step boundary; `nibble checkpoint list` shows it when it "
-        "is whole");
-  }
-  return code;
+  return Told(session, Change(session, flags, &Stub::CheckpointJob, v1::CheckpointJobRequest()),
+              [](const v1::Job& job) {
+                return absl::StrCat(
+                    "a checkpoint is asked for at the next step boundary; `nibble "
+                    "checkpoint list ",
+                    job.id(), "` shows it when it is whole");
+              });
 }
 
 absl::StatusOr<int> Cancel(Session& session, const Flags& flags) {
   v1::CancelJobRequest request;
   if (!flags.grace.empty()) {
-    const absl::StatusOr<absl::Duration> grace = ParseSeconds("--grace", flags.grace);
+    const absl::StatusOr<absl::Duration> grace = ParseSeconds(flags.grace);
     if (!grace.ok()) return grace.status();
     request.set_grace_ms(absl::ToInt64Milliseconds(*grace));
   }
   const absl::StatusOr<v1::Job> job = Change(session, flags, &Stub::CancelJob, request);
-  if (!job.ok()) return job.status();
-  if (!flags.wait) return kExitDone;
+  if (!flags.wait || !job.ok() || IsOver(job->state())) return Told(session, job);
   const absl::StatusOr<v1::Job> over = WaitForJob(session, job->id(), {});
-  if (!over.ok()) return over.status();
-  session.Say(JobLine(*over).substr(0, JobLine(*over).size() - 1));
-  return over->state() == v1::JOB_STATE_CANCELLED ? kExitDone : ExitCodeOfJob(over->state());
+  const absl::StatusOr<int> told = Told(session, over);
+  if (!told.ok() || over->state() == v1::JOB_STATE_CANCELLED) return told;
+  return ExitCodeOfJob(over->state());
 }
 
 absl::StatusOr<int> Kill(Session& session, const Flags& flags) {
-  return ChangeAlone(session, flags, &Stub::KillJob, v1::KillJobRequest());
+  return Told(session, Change(session, flags, &Stub::KillJob, v1::KillJobRequest()));
 }
 
 absl::StatusOr<int> Priority(Session& session, const Flags& flags) {
   v1::SetJobPriorityRequest request;
   request.set_priority(flags.priority);
-  return ChangeAlone(session, flags, &Stub::SetJobPriority, request);
+  return Told(session, Change(session, flags, &Stub::SetJobPriority, request),
+              [](const v1::Job& job) {
+                return absl::StrCat("priority ", job.scheduling().priority(), " in queue ",
+                                    job.scheduling().queue());
+              });
 }
 
 // What is not given stays.
@@ -109,7 +114,8 @@ absl::StatusOr<int> Restarts(Session& session, const Flags& flags) {
   if (!policy.ok()) return policy.status();
   v1::SetJobRestartPolicyRequest request;
   *request.mutable_restart_policy() = *policy;
-  return ChangeAlone(session, flags, &Stub::SetJobRestartPolicy, request);
+  return Told(session, Ask(session, flags, *job, &Stub::SetJobRestartPolicy, request),
+              [](const v1::Job& job) { return absl::StrCat("restarts ", RestartsText(job)); });
 }
 
 class Verbs {
@@ -119,7 +125,7 @@ class Verbs {
   RemoteVerb<Flags> Add(const char* name, const char* help,
                         absl::StatusOr<int> (*run)(Session&, const Flags&)) {
     RemoteVerb<Flags> verb(job_, name, help);
-    verb.app()->add_option("JOB", verb->job, "id, or the beginning of one")->required();
+    AddJobOption(verb.app(), verb->job);
     verb.app()->add_option("--reason", verb->reason, "why, for the job's events");
     verb.Runs(exit_code_, run);
     return verb;
@@ -134,20 +140,23 @@ class Verbs {
 
 void AddJobChangeVerbs(CLI::App* job, int& exit_code) {
   Verbs verbs(job, exit_code);
-  verbs.Add("pause", "Stand still at the next step boundary", Pause);
-  verbs.Add("resume", "Take a pause back", Resume);
+  verbs.Add("pause", "Stand still at the next step boundary; the job keeps its slots", Pause);
+  verbs.Add("resume", "Go on after a pause, or take back one that is asked for", Resume);
   verbs.Add("checkpoint", "Take a checkpoint at the next step boundary", Checkpoint);
   RemoteVerb<Flags> cancel = verbs.Add("cancel", "End a job with a last checkpoint", Cancel);
-  cancel.app()->add_option("--grace", cancel->grace,
-                           "after this it is killed, such as 30s; 5m where not given");
-  cancel.app()->add_flag("--wait", cancel->wait, "Until it has ended");
+  AddSecondsOption(cancel.app(), "--grace", cancel->grace,
+                   "after this it is killed, such as 30s; 5m where not given");
+  cancel.app()->add_flag("--wait", cancel->wait, "Until it has ended; 0 where it is cancelled");
+  TimeoutEndsWait(cancel.app());
   verbs.Add("kill", "End a job at once, without a checkpoint", Kill);
-  RemoteVerb<Flags> priority = verbs.Add("priority", "Which of waiting jobs goes first", Priority);
+  RemoteVerb<Flags> priority =
+      verbs.Add("priority", "Say which of waiting jobs goes first", Priority);
   priority.app()
       ->add_option("PRIORITY", priority->priority, "higher goes first; -1000 to 1000")
       ->required();
-  RemoteVerb<Flags> restarts =
-      verbs.Add("restart-policy", "When a failed attempt is followed by another", Restarts);
+  RemoteVerb<Flags> restarts = verbs.Add(
+      "restart-policy", "Say when a failed attempt is followed by another; what is not given stays",
+      Restarts);
   AddRestartOptions(restarts.app(), restarts->restarts);
 }
 

@@ -12,7 +12,6 @@
 #include "client/remote/find_job.h"
 #include "client/remote/interrupt.h"
 #include "client/remote/job_watch.h"
-#include "client/remote/message_json.h"
 #include "client/remote/verb.h"
 
 namespace nibble {
@@ -36,7 +35,7 @@ absl::StatusOr<int> Watch(Session& session, const Flags& flags) {
 // For people each line begins with its rank where there is more than one.
 void Print(const Session& session, const v1::StreamLogsResponse& lines, bool with_rank) {
   if (session.flags().for_programs()) {
-    session.Out(JsonLine(JsonOf(lines)) + "\n");
+    session.PrintElement(lines);
     return;
   }
   const std::string head = with_rank ? absl::StrCat("[", lines.rank(), "] ") : "";
@@ -95,11 +94,11 @@ absl::StatusOr<int> Logs(Session& session, const Flags& flags) {
 void AddJobFollowVerbs(CLI::App* job, int& exit_code) {
   RemoteVerb<Flags> watch(job, "watch",
                           "Progress, losses and events as they come, until the job is finished");
-  watch.app()->add_option("JOB", watch->job, "id, or the beginning of one")->required();
+  AddJobOption(watch.app(), watch->job);
   watch.Runs(exit_code, Watch);
 
   RemoteVerb<Flags> logs(job, "logs", "Lines that ranks wrote");
-  logs.app()->add_option("JOB", logs->job, "id, or the beginning of one")->required();
+  AddJobOption(logs.app(), logs->job);
   logs.app()->add_flag("-f,--follow", logs->follow, "Go on until the job is finished");
   logs.app()
       ->add_option("--tail", logs->tail, "only the last so many lines; 0: all")

@@ -107,9 +107,7 @@ absl::StatusOr<int> Describe(Session& session, const JobFlags& flags) {
   if (!described.ok()) return described.status();
   std::string text = JobText(described->job(), absl::ToUnixMillis(absl::Now()));
   if (flags.with_spec) absl::StrAppend(&text, "\n", described->spec_yaml());
-  const absl::Status status = session.Print(*described, text);
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*described, text);
 }
 
 absl::StatusOr<int> Events(Session& session, const JobFlags& flags) {
@@ -194,15 +192,16 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
       ->capture_default_str();
   list.Runs(exit_code, List);
 
-  RemoteVerb<JobFlags> describe(job, "describe", "Everything about a job; why it is pending");
-  describe.app()->add_option("JOB", describe->job, "id, or the beginning of one")->required();
+  RemoteVerb<JobFlags> describe(
+      job, "describe", "Everything about a job: why it waits, its attempts, where it runs");
+  AddJobOption(describe.app(), describe->job);
   describe.app()->add_flag("--spec", describe->with_spec, "Also the spec as it was submitted");
   describe.Runs(exit_code, Describe);
 
   RemoteVerb<JobFlags> events(job, "events", "What happened to a job, oldest first");
-  events.app()->add_option("JOB", events->job, "id, or the beginning of one")->required();
+  AddJobOption(events.app(), events->job);
   events.app()
-      ->add_option("--after", events->after, "only those after this number")
+      ->add_option("--after", events->after, "only those after this number (`-o json` tells it)")
       ->check(CLI::NonNegativeNumber);
   events.app()
       ->add_option("--limit", events->limit, "so many at most; 0: all that are kept")
@@ -211,8 +210,9 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
 
   RemoteVerb<JobFlags> wait(
       job, "wait",
-      "Until a job is finished: 0, 100 it failed, 103 it was cancelled, 101 --timeout");
-  wait.app()->add_option("JOB", wait->job, "id, or the beginning of one")->required();
+      "Until a job is finished: 0 done, 100 it failed, 103 it was cancelled, 101 not yet");
+  AddJobOption(wait.app(), wait->job);
+  TimeoutEndsWait(wait.app());
   wait.app()
       ->add_option("--for", wait->states, "until it is in this state; may be repeated")
       ->allow_extra_args(false)
@@ -222,9 +222,13 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
       ->check(CLI::PositiveNumber)
       ->excludes("--for");
   wait.Runs(exit_code, Wait);
+  wait.app()->footer("Example: nibble job wait train-1 --step 100 --timeout 1h");
 
   RemoteVerb<CompareFlags> compare(job, "compare", "The losses of jobs at the steps all have");
-  compare.app()->add_option("JOB", compare->jobs, "two or more")->required()->expected(2, 16);
+  compare.app()
+      ->add_option("JOB", compare->jobs, "two to sixteen, each as in `nibble job describe`")
+      ->required()
+      ->expected(2, 16);
   compare.app()
       ->add_option("--rows", compare->rows, "of the table; 0: every common step")
       ->check(CLI::NonNegativeNumber)

@@ -155,10 +155,12 @@ void AddJobSubmitVerbs(CLI::App* job, int& exit_code) {
   submit.app()->add_option("--name", submit->name, "instead of the spec's");
   AddCommonOptions(submit);
   submit.Runs(exit_code, Submit);
+  submit.app()->footer(
+      "Example: nibble job submit examples/quickstart.yaml --name wide --priority 5 --watch");
 
   RemoteVerb<Flags> fork(
       job, "fork", "A new job that goes on from a checkpoint of another, under a changed recipe");
-  fork.app()->add_option("JOB", fork->job, "id, or the beginning of one")->required();
+  AddJobOption(fork.app(), fork->job);
   fork.app()
       ->add_option("--at-step", fork->at_step, "checkpoint to begin with; else the newest")
       ->check(CLI::NonNegativeNumber);
@@ -175,6 +177,8 @@ void AddJobSubmitVerbs(CLI::App* job, int& exit_code) {
   fork.app()->add_option("--reason", fork->reason, "why, for the job's events");
   AddCommonOptions(fork);
   fork.Runs(exit_code, Fork);
+  fork.app()->footer(
+      "Example: nibble job fork train-1 --at-step 200 --set wgrad=bf16 --name branch");
 }
 
 }  // namespace nibble

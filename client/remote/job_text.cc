@@ -79,6 +79,14 @@ std::string StepsText(const v1::Job& job) {
                       steps > 0 ? job.next_step() * 100 / steps : 0, "%)");
 }
 
+std::string RestartsText(const v1::Job& job) {
+  const v1::RestartPolicy& policy = job.restart_policy();
+  return absl::StrCat(job.restarts_without_progress(), " of ", policy.max_without_progress(),
+                      " without a new checkpoint; pauses of ",
+                      DurationText(static_cast<double>(policy.initial_backoff_ms()) / 1000), " to ",
+                      DurationText(static_cast<double>(policy.max_backoff_ms()) / 1000));
+}
+
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
   TextTable table(
       {"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "SUBMITTED", "WHY"});
@@ -117,12 +125,7 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
                              ? "none"
                              : absl::StrCat("of step ", job.checkpoint_step(), " is the newest"));
   list.Add("scheduling", SchedulingText(job.scheduling()));
-  const v1::RestartPolicy& policy = job.restart_policy();
-  list.Add("restarts",
-           absl::StrCat(job.restarts_without_progress(), " of ", policy.max_without_progress(),
-                        " without a new checkpoint; pauses of ",
-                        DurationText(static_cast<double>(policy.initial_backoff_ms()) / 1000),
-                        " to ", DurationText(static_cast<double>(policy.max_backoff_ms()) / 1000)));
+  list.Add("restarts", RestartsText(job));
   if (job.not_before_unix_ms() > now_unix_ms) {
     list.Add("", absl::StrCat("the next not before ", TimeText(job.not_before_unix_ms())));
   }
@@ -149,10 +152,14 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
 }
 
 std::string JobLine(const v1::Job& job) {
-  std::string line = absl::StrCat(job.id(), " is ", Word(job.state()));
-  const bool asked_to_pause =
-      job.goal() == v1::JOB_GOAL_PAUSE && job.state() != v1::JOB_STATE_PAUSED;
-  if (asked_to_pause) absl::StrAppend(&line, ", to be paused at a step boundary");
+  const bool has = job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED;
+  std::string line =
+      absl::StrCat(job.id(), has ? " has " : " is ", Word(job.state()), " at ", StepsText(job));
+  const bool paused = job.state() == v1::JOB_STATE_PAUSED;
+  if (job.goal() == v1::JOB_GOAL_PAUSE && !paused) {
+    absl::StrAppend(&line, ", to be paused at a step boundary");
+  }
+  if (job.goal() == v1::JOB_GOAL_RUN && paused) absl::StrAppend(&line, ", to go on");
   if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) {
     absl::StrAppend(&line, ", to be cancelled after a last checkpoint");
   }

@@ -20,8 +20,10 @@ int ExitCodeOfJob(v1::JobState state);
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms);
 // Everything about one.
 std::string JobText(const v1::Job& job, int64_t now_unix_ms);
-// "train-7 is paused: ann: lunch": what a change has come to.
+// "train-7 is paused at 120/1000 (12%): ann: lunch": what a change has come to.
 std::string JobLine(const v1::Job& job);
+// "0 of 3 without a new checkpoint; pauses of 1s to 5m00s"
+std::string RestartsText(const v1::Job& job);
 // "120/1000 (12%)"
 std::string StepsText(const v1::Job& job);
 

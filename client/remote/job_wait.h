@@ -1,6 +1,6 @@
 // Waiting for a job without looking again and again.
 //
-// Thread-safety: as Session.
+// Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WAIT_H_
 #define NIBBLE_CLIENT_REMOTE_JOB_WAIT_H_
 

@@ -12,7 +12,6 @@
 #include "client/local/exit_code.h"
 #include "client/remote/interrupt.h"
 #include "client/remote/job_text.h"
-#include "client/remote/message_json.h"
 #include "client/remote/screen.h"
 #include "client/remote/text.h"
 #include "client/remote/watch_stream.h"
@@ -45,7 +44,7 @@ class Show {
   }
 
   void Message(const v1::WatchJobsResponse& message) {
-    if (json()) session_.Out(JsonLine(JsonOf(message)) + "\n");
+    if (json()) session_.PrintElement(message);
   }
 
   void Event(const v1::JobEvent& event) {

@@ -4,7 +4,7 @@
 // The coordinator may go away and come back: the watch says so once and goes on where it was, by
 // its resume token. Ctrl-C lets go of the job, which goes on.
 //
-// Thread-safety: as Session.
+// Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
 #define NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
 

@@ -83,12 +83,4 @@ Json JsonOf(const Message& message) {
   return json;
 }
 
-std::string JsonText(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string JsonLine(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace nibble

@@ -7,16 +7,12 @@
 #define NIBBLE_CLIENT_REMOTE_MESSAGE_JSON_H_
 
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "google/protobuf/message.h"
 
 namespace nibble {
 
 nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
-// With an indent of two, or on one line; without a newline at the end.
-std::string JsonText(const nlohmann::ordered_json& json);
-std::string JsonLine(const nlohmann::ordered_json& json);
 
 }  // namespace nibble
 

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "client/local/json_text.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
@@ -30,7 +31,7 @@ TEST(MessageJsonTest, EveryFieldIsThereUnderItsNameAndNumbersAreNumbers) {
 TEST(MessageJsonTest, OfAOneofOnlyWhatIsSetIsThere) {
   v1::WatchJobsResponse told;
   told.set_caught_up(true);
-  EXPECT_EQ(JsonLine(JsonOf(told)), R"({"resume_token":"","caught_up":true})");
+  EXPECT_EQ(JsonLine(JsonOf(told)), "{\"resume_token\":\"\",\"caught_up\":true}\n");
 }
 
 TEST(MessageJsonTest, WhatJsonHasNoNumberForIsAText) {

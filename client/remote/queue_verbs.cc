@@ -1,6 +1,7 @@
 #include "client/remote/queue_verbs.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -8,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/local/exit_code.h"
 #include "client/local/noun.h"
 #include "client/remote/text.h"
 #include "client/remote/verb.h"
@@ -27,29 +27,21 @@ struct Flags {
 
 std::string SlotsText(int32_t slots) { return slots < 0 ? "unbounded" : absl::StrCat(slots); }
 
-absl::StatusOr<int32_t> SlotsOf(const char* name, const std::string& text) {
+// Unset where the text is neither 0 and more nor "unbounded".
+std::optional<int32_t> SlotsOf(const std::string& text) {
   int32_t slots = 0;
   if (text == "unbounded") return -1;
   if (absl::SimpleAtoi(text, &slots) && slots >= 0) return slots;
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": '", text, "'; allowed: 0 and more, or unbounded"));
+  return std::nullopt;
 }
 
-absl::StatusOr<v1::ListQueuesResponse> ListAll(Session& session) {
-  v1::ListQueuesRequest request;
-  request.mutable_page()->set_size(1000);
-  v1::ListQueuesResponse all;
-  do {
-    const absl::StatusOr<v1::ListQueuesResponse> page = session.Call(&Stub::ListQueues, request);
-    if (!page.ok()) return page.status();
-    request.mutable_page()->set_token(page->next_token());
-    all.mutable_queues()->MergeFrom(page->queues());
-  } while (!request.page().token().empty());
-  return all;
+// A check of the command line.
+std::string IsSlots(const std::string& text) {
+  return SlotsOf(text) ? "" : absl::StrCat("'", text, "'; allowed: 0 and more, or unbounded");
 }
 
 absl::StatusOr<int> List(Session& session, const Flags&) {
-  const absl::StatusOr<v1::ListQueuesResponse> all = ListAll(session);
+  const absl::StatusOr<v1::ListQueuesResponse> all = session.CallAllPages(&Stub::ListQueues);
   if (!all.ok()) return all.status();
   TextTable table(
       {"QUEUE", "QUOTA", "BORROWS", "COHORT", "USED", "RUNNING", "WAITING", "REVISION"});
@@ -60,15 +52,13 @@ absl::StatusOr<int> List(Session& session, const Flags&) {
                queue.cohort(), absl::StrCat(usage.used_slots()), absl::StrCat(usage.running_jobs()),
                absl::StrCat(usage.waiting_jobs()), absl::StrCat(queue.revision())});
   }
-  const absl::Status status = session.Print(*all, table.Text());
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*all, table.Text());
 }
 
 // What is not given stays; of a new queue: no bound, nothing borrowed, no cohort. Between the look
 // and the change nobody else may have changed it.
 absl::StatusOr<int> Set(Session& session, const Flags& flags) {
-  const absl::StatusOr<v1::ListQueuesResponse> all = ListAll(session);
+  const absl::StatusOr<v1::ListQueuesResponse> all = session.CallAllPages(&Stub::ListQueues);
   if (!all.ok()) return all.status();
   v1::SetQueueRequest request;
   v1::Queue& queue = *request.mutable_queue();
@@ -78,27 +68,18 @@ absl::StatusOr<int> Set(Session& session, const Flags& flags) {
     if (status.queue().name() == flags.queue) queue = status.queue();
   }
   request.set_expected_revision(flags.expected_revision.value_or(queue.revision()));
-  if (flags.quota) {
-    const absl::StatusOr<int32_t> slots = SlotsOf("--quota", *flags.quota);
-    if (!slots.ok()) return slots.status();
-    queue.set_quota_slots(*slots);
-  }
-  if (flags.borrow) {
-    const absl::StatusOr<int32_t> slots = SlotsOf("--borrow", *flags.borrow);
-    if (!slots.ok()) return slots.status();
-    queue.set_borrow_slots(*slots);
-  }
+  // IsSlots has looked at them.
+  if (flags.quota) queue.set_quota_slots(SlotsOf(*flags.quota).value_or(0));
+  if (flags.borrow) queue.set_borrow_slots(SlotsOf(*flags.borrow).value_or(0));
   if (flags.cohort) queue.set_cohort(*flags.cohort);
   const absl::StatusOr<v1::SetQueueResponse> response = session.Call(&Stub::SetQueue, request);
   if (!response.ok()) return response.status();
   const v1::Queue& set = response->queue();
-  const absl::Status status = session.Print(
+  return session.Finish(
       set, absl::StrCat(set.name(), ": quota ", SlotsText(set.quota_slots()), ", borrows ",
                         SlotsText(set.borrow_slots()),
                         set.cohort().empty() ? "" : absl::StrCat(", cohort ", set.cohort()),
                         ", revision ", set.revision(), "\n"));
-  if (!status.ok()) return status;
-  return kExitDone;
 }
 
 absl::StatusOr<int> Delete(Session& session, const Flags& flags) {
@@ -108,34 +89,44 @@ absl::StatusOr<int> Delete(Session& session, const Flags& flags) {
   const absl::StatusOr<v1::DeleteQueueResponse> response =
       session.Call(&Stub::DeleteQueue, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(*response, absl::StrCat(flags.queue, " is deleted\n"));
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*response, absl::StrCat(flags.queue, " is deleted\n"));
 }
 
 }  // namespace
 
 void AddQueueNoun(CLI::App& app, int& exit_code) {
   CLI::App* const queue = NounOf(app, "queue", "Shares of the cluster");
+  const CLI::Validator kRevision =
+      CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max(), "REVISION");
   RemoteVerb<Flags> list(queue, "list", "Queues and their use");
   list.Runs(exit_code, List);
 
   RemoteVerb<Flags> set(queue, "set", "Make or change a queue; what is not given stays");
   set.app()->add_option("QUEUE", set->queue, "name")->required();
-  set.app()->add_option("--quota", set->quota, "slots its jobs can always have, or unbounded");
-  set.app()->add_option("--borrow", set->borrow, "slots beyond the quota, or unbounded");
-  set.app()->add_option("--cohort", set->cohort, "queues that lend each other what is idle");
+  set.app()
+      ->add_option("--quota", set->quota,
+                   "slots its jobs can always have, or unbounded, as a new queue is")
+      ->check(IsSlots);
+  set.app()
+      ->add_option("--borrow", set->borrow,
+                   "slots beyond the quota while others of the cohort leave them idle, or "
+                   "unbounded; a new queue borrows none")
+      ->check(IsSlots);
+  set.app()->add_option("--cohort", set->cohort,
+                        "name that queues share which lend each other what is idle");
   set.app()
       ->add_option("--expected-revision", set->expected_revision,
-                   "only if this is its revision; 0: only if it does not exist; -1: in any case")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 60));
+                   "only if this is its revision; 0: only if it does not exist; -1: in any case; "
+                   "where not given, if nobody changes it meanwhile")
+      ->check(kRevision);
   set.Runs(exit_code, Set);
+  set.app()->footer("Example: nibble queue set nights --quota 4 --borrow 2 --cohort lab");
 
   RemoteVerb<Flags> drop(queue, "delete", "Remove a queue that no unfinished job is in");
   drop.app()->add_option("QUEUE", drop->queue, "name; not default")->required();
   drop.app()
       ->add_option("--expected-revision", drop->expected_revision, "only if this is its revision")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 60));
+      ->check(kRevision);
   drop.Runs(exit_code, Delete);
 }
 

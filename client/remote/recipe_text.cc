@@ -26,10 +26,10 @@ std::string RevisionText(const v1::GetRecipeResponse& response) {
 }
 
 std::string HistoryTable(const google::protobuf::RepeatedPtrField<v1::RecipeRevision>& revisions) {
-  TextTable table({"REVISION", "FROM STEP", "", "BY", "WHEN (UTC)", "RECIPE", "REASON"});
+  TextTable table({"REVISION", "FROM STEP", "RUN", "BY", "WHEN (UTC)", "RECIPE", "REASON"});
   for (const v1::RecipeRevision& revision : revisions) {
     table.Add({absl::StrCat(revision.number()), absl::StrCat(revision.first_step()),
-               revision.confirmed() ? "ran" : "", revision.author(),
+               revision.confirmed() ? "yes" : "no", revision.author(),
                TimeText(revision.time_unix_ms()), Fit(RecipeText(revision.recipe()), 80),
                revision.reason()});
   }
@@ -62,7 +62,7 @@ std::string CostTable(const v1::RecipeCost& cost) {
               {"wgrad", cost.wgrad_ratio()},
               {"attention", cost.attention_ratio()},
               {"total", cost.total_ratio()}};
-  TextTable table({"PRODUCT", "OF 16 BIT"});
+  TextTable table({"PRODUCT", "SHARE OF ALL TIME IN 16 BIT"});
   for (const auto& [name, ratio] : rows) {
     table.Add({name, absl::StrFormat("%.1f%%", 100 * ratio)});
   }

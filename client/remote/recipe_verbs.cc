@@ -17,6 +17,7 @@
 #include "client/local/recipe_command.h"
 #include "client/local/recipe_flags.h"
 #include "client/remote/find_job.h"
+#include "client/remote/job_text.h"
 #include "client/remote/recipe_message.h"
 #include "client/remote/recipe_text.h"
 #include "client/remote/verb.h"
@@ -65,8 +66,21 @@ absl::StatusOr<int> Get(Session& session, const Flags& flags) {
   request.set_resolved(flags.table);
   const absl::StatusOr<v1::GetRecipeResponse> response = session.Call(&Stub::GetRecipe, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(*response, RevisionText(*response));
+  return session.Finish(*response, RevisionText(*response));
+}
+
+template <class Response>
+std::string RevisionLine(const v1::Job& job, const Response& response, const std::string& whose) {
+  return absl::StrCat("revision ", response.revision(), " of ", job.id(), " from step ",
+                      response.first_step(), whose, "\n", DifferencesText(response.differences()));
+}
+
+// What a change has come to, and where the job was by then.
+absl::StatusOr<int> Told(Session& session, const Flags& flags, const v1::Job& job,
+                         const google::protobuf::Message& response, const std::string& text) {
+  const absl::Status status = session.Print(response, absl::StrCat(text, JobLine(job)));
   if (!status.ok()) return status;
+  if (flags.dry_run) session.Say("a dry run: nothing is changed");
   return kExitDone;
 }
 
@@ -88,17 +102,12 @@ absl::StatusOr<int> Set(Session& session, const Flags& flags) {
   request.set_dry_run(flags.dry_run);
   const absl::StatusOr<v1::SetRecipeResponse> response = session.Call(&Stub::SetRecipe, request);
   if (!response.ok()) return response.status();
-  std::string text =
-      absl::StrCat("revision ", response->revision(), " of ", job->id(), " from step ",
-                   response->first_step(), "\n", DifferencesText(response->differences()));
+  std::string text = RevisionLine(*job, *response, "");
   if (response->latest_revision() > response->revision()) {
     absl::StrAppend(&text, "what was pending later is made anew over it: the latest revision is ",
                     response->latest_revision(), "\n");
   }
-  const absl::Status status = session.Print(*response, text);
-  if (!status.ok()) return status;
-  if (flags.dry_run) session.Say("a dry run: nothing is changed");
-  return kExitDone;
+  return Told(session, flags, *job, *response, text);
 }
 
 absl::StatusOr<int> Rollback(Session& session, const Flags& flags) {
@@ -114,13 +123,9 @@ absl::StatusOr<int> Rollback(Session& session, const Flags& flags) {
   const absl::StatusOr<v1::RollbackRecipeResponse> response =
       session.Call(&Stub::RollbackRecipe, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(
-      *response, absl::StrCat("revision ", response->revision(), " of ", job->id(), " from step ",
-                              response->first_step(), ", the recipe of revision ", flags.revision,
-                              "\n", DifferencesText(response->differences())));
-  if (!status.ok()) return status;
-  if (flags.dry_run) session.Say("a dry run: nothing is changed");
-  return kExitDone;
+  return Told(
+      session, flags, *job, *response,
+      RevisionLine(*job, *response, absl::StrCat(", the recipe of revision ", flags.revision)));
 }
 
 absl::StatusOr<int> History(Session& session, const Flags& flags) {
@@ -131,9 +136,7 @@ absl::StatusOr<int> History(Session& session, const Flags& flags) {
   const absl::StatusOr<v1::ListRecipeRevisionsResponse> response =
       session.Call(&Stub::ListRecipeRevisions, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(*response, HistoryTable(response->revisions()));
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*response, HistoryTable(response->revisions()));
 }
 
 absl::StatusOr<int> Presets(Session& session) {
@@ -144,9 +147,7 @@ absl::StatusOr<int> Presets(Session& session) {
   for (const v1::RecipePreset& preset : response->presets()) {
     absl::StrAppendFormat(&table, "%-16s  %s\n", preset.name(), preset.summary());
   }
-  const absl::Status status = session.Print(*response, table);
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*response, table);
 }
 
 absl::StatusOr<int> Differences(Session& session, const std::string& given, const std::string& from,
@@ -163,9 +164,7 @@ absl::StatusOr<int> Differences(Session& session, const std::string& given, cons
   request.set_to_revision(*last);
   const absl::StatusOr<v1::DiffRecipeResponse> response = session.Call(&Stub::DiffRecipe, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(*response, response->text());
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*response, response->text());
 }
 
 absl::StatusOr<int> Cost(Session& session, const std::string& given, int64_t revision,
@@ -182,9 +181,7 @@ absl::StatusOr<int> Cost(Session& session, const std::string& given, int64_t rev
   const absl::StatusOr<v1::GetRecipeCostResponse> response =
       session.Call(&Stub::GetRecipeCost, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(*response, CostTable(response->cost()));
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(*response, CostTable(response->cost()));
 }
 
 std::vector<std::string> Words(const CLI::App* verb, const char* option) {
@@ -221,19 +218,20 @@ std::optional<int> RunShared(const GivenVerb& given, SharedFlags flags) {
 }
 
 void AddChange(RemoteVerb<Flags>& verb) {
-  verb.app()->add_option("--at", verb->at,
-                         "now, lr-decay, step:N, tokens:N or fraction:F; now where not given");
+  verb.app()->add_option(
+      "--at", verb->at,
+      "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; now where not given");
   verb.app()->add_option("--reason", verb->reason, "why, for the history");
   verb.app()
       ->add_option("--expected-revision", verb->expected_revision,
-                   "only if this is still the latest")
+                   "only if this is still the latest, as `nibble recipe get` tells it")
       ->check(CLI::PositiveNumber);
   verb.app()->add_flag("--dry-run", verb->dry_run, "Check and tell; change nothing");
 }
 
 RemoteVerb<Flags> AddVerb(CLI::App* recipe, const char* name, const char* help) {
   RemoteVerb<Flags> verb(recipe, name, help);
-  verb.app()->add_option("JOB", verb->job, "id, or the beginning of one")->required();
+  AddJobOption(verb.app(), verb->job);
   return verb;
 }
 
@@ -281,6 +279,8 @@ void AddRecipeNoun(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   AddChange(set);
   set.Runs(exit_code, Set);
+  set.app()->footer(
+      "Example: nibble recipe set train-1 fprop=bf16 --at step:300 --reason 'to recover'");
 
   RemoteVerb<Flags> history = AddVerb(recipe, "history", "Every revision, with author and reason");
   history.Runs(exit_code, History);

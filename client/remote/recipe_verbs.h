@@ -1,6 +1,7 @@
 // `nibble recipe get | set | history | rollback` of a job, and what of `presets | diff | cost` is
 // about a cluster.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none, as CLI::App.
 #ifndef NIBBLE_CLIENT_REMOTE_RECIPE_VERBS_H_
 #define NIBBLE_CLIENT_REMOTE_RECIPE_VERBS_H_

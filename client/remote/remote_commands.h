@@ -1,6 +1,7 @@
 // Every verb of the command line that speaks to a coordinator but those of checkpoints, which
 // client/remote/checkpoint_verbs.h adds to local ones.
 //
+// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
 // Thread-safety: none, as CLI::App.
 #ifndef NIBBLE_CLIENT_REMOTE_REMOTE_COMMANDS_H_
 #define NIBBLE_CLIENT_REMOTE_REMOTE_COMMANDS_H_

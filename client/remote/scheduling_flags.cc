@@ -29,11 +29,16 @@ absl::Status AddLabels(const char* option, const std::vector<std::string>& texts
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Milliseconds(const char* option, const std::string& text) {
+absl::StatusOr<int64_t> Milliseconds(const std::string& text) {
   if (text == "0") return 0;
-  const absl::StatusOr<absl::Duration> duration = ParseSeconds(option, text);
+  const absl::StatusOr<absl::Duration> duration = ParseSeconds(text);
   if (!duration.ok()) return duration.status();
   return absl::ToInt64Milliseconds(*duration);
+}
+
+// A check of the command line.
+std::string IsPause(const std::string& text) {
+  return std::string(Milliseconds(text).status().message());
 }
 
 }  // namespace
@@ -76,17 +81,18 @@ absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, 
 }
 
 void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
-  verb->add_option("--queue", flags.queue, "that it waits in; default where not given");
+  verb->add_option("--queue", flags.queue, "that the job waits in; `default` where not given");
   verb->add_option("--priority", flags.priority, "higher goes first; -1000 to 1000");
   CLI::Option* const ranks =
       verb->add_option("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
           ->delimiter(',')
           ->allow_extra_args(false)
           ->check(CLI::Range(1, kMaxRanks));
-  verb->add_option("--min-slots", flags.min_slots, "it may run with so few slots")
+  verb->add_option("--min-slots", flags.min_slots,
+                   "it may run with as few slots as this, which divide the batch")
       ->check(CLI::Range(1, kMaxRanks))
       ->excludes(ranks);
-  verb->add_option("--max-slots", flags.max_slots, "and with so many")
+  verb->add_option("--max-slots", flags.max_slots, "and with as many as this")
       ->check(CLI::Range(1, kMaxRanks))
       ->excludes(ranks);
   verb->add_option("--require", flags.required, "KEY=VALUE that a worker must have")
@@ -99,13 +105,13 @@ void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
 absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) const {
   if (max_restarts) base.set_max_without_progress(*max_restarts);
   if (backoff) {
-    const absl::StatusOr<int64_t> ms = Milliseconds("--backoff", *backoff);
+    const absl::StatusOr<int64_t> ms = Milliseconds(*backoff);
     if (!ms.ok()) return ms.status();
     base.set_initial_backoff_ms(*ms);
     if (!max_backoff) base.set_max_backoff_ms(std::max(base.max_backoff_ms(), *ms));
   }
   if (max_backoff) {
-    const absl::StatusOr<int64_t> ms = Milliseconds("--max-backoff", *max_backoff);
+    const absl::StatusOr<int64_t> ms = Milliseconds(*max_backoff);
     if (!ms.ok()) return ms.status();
     base.set_max_backoff_ms(*ms);
   }
@@ -116,8 +122,11 @@ void AddRestartOptions(CLI::App* verb, RestartFlags& flags) {
   verb->add_option("--max-restarts", flags.max_restarts,
                    "failures in a row without a new checkpoint until it is given up; 0: none")
       ->check(CLI::NonNegativeNumber);
-  verb->add_option("--backoff", flags.backoff, "before the first restart, such as 5s; doubles");
-  verb->add_option("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m");
+  verb->add_option("--backoff", flags.backoff,
+                   "pause before the first restart, such as 5s or 0; it doubles with each")
+      ->check(IsPause);
+  verb->add_option("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m")
+      ->check(IsPause);
 }
 
 }  // namespace nibble

@@ -60,7 +60,7 @@ TEST(RestartFlagsTest, APauseAboveTheLongestMakesThatLonger) {
   EXPECT_EQ(policy->max_backoff_ms(), 1'200'000);
   EXPECT_EQ(policy->max_without_progress(), 0);
   flags.backoff = "soon";
-  EXPECT_THAT(flags.Over({}).status().message(), HasSubstr("--backoff: 'soon'"));
+  EXPECT_THAT(flags.Over({}).status().message(), HasSubstr("'soon'; allowed: "));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Lines that are drawn anew in place on a terminal, whatever size it has by then.
 //
-// Thread-safety: none.
+// Ownership: values. Thread-safety: none.
 #ifndef NIBBLE_CLIENT_REMOTE_SCREEN_H_
 #define NIBBLE_CLIENT_REMOTE_SCREEN_H_
 

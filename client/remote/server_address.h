@@ -1,6 +1,6 @@
 // Which coordinator a command speaks to.
 //
-// Thread-safety: reads the environment and a file; as getenv.
+// Ownership: none kept. Thread-safety: reads the environment and a file; as getenv.
 #ifndef NIBBLE_CLIENT_REMOTE_SERVER_ADDRESS_H_
 #define NIBBLE_CLIENT_REMOTE_SERVER_ADDRESS_H_
 

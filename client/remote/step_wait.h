@@ -1,6 +1,6 @@
 // Waiting until a job has come to a step.
 //
-// Thread-safety: as Session.
+// Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_STEP_WAIT_H_
 #define NIBBLE_CLIENT_REMOTE_STEP_WAIT_H_
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/local/output_format.h"
 #include "client/remote/coordinator_client.h"
 #include "google/protobuf/message.h"
 
@@ -24,11 +25,11 @@ struct RemoteFlags {
   std::string timeout;  // empty: not given
   std::string print = "table";
 
-  bool for_programs() const { return print != "table"; }
+  bool for_programs() const { return ForPrograms(print); }
 };
 
-// "30s", "5m", "1h30m", or seconds as a number. InvalidArgument begins with `name`.
-absl::StatusOr<absl::Duration> ParseSeconds(const std::string& name, const std::string& text);
+// "30s", "5m", "1h30m", or seconds as a number. InvalidArgument says what is allowed.
+absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text);
 
 // One command under way. What it prints on stdout is data, on stderr chatter.
 class Session {
@@ -45,12 +46,34 @@ class Session {
     return client_.Call(method, std::move(request));
   }
 
+  // Every page of a listing in one, which has no next_token.
+  template <class Request, class Response>
+  absl::StatusOr<Response> CallAllPages(CoordinatorClient::Method<Request, Response> method,
+                                        Request request = {}) {
+    request.mutable_page()->set_size(1000);
+    request.mutable_page()->clear_token();
+    Response all;
+    do {
+      const absl::StatusOr<Response> page = Call(method, request);
+      if (!page.ok()) return page.status();
+      request.mutable_page()->set_token(page->next_token());
+      all.MergeFrom(*page);
+    } while (!request.page().token().empty());
+    all.clear_next_token();
+    return all;
+  }
+
   // "nibble job submit: text", on stderr.
   void Say(const std::string& text) const;
   // On stdout, as it is.
   void Out(const std::string& text) const;
   // `table` for people, else the message's fields.
   absl::Status Print(const google::protobuf::Message& message, const std::string& table) const;
+  // The same as the end of a verb: done.
+  absl::StatusOr<int> Finish(const google::protobuf::Message& message,
+                             const std::string& table) const;
+  // Of a stream, for programs: a line of JSON, or a document of YAML, which begins with "---".
+  void PrintElement(const google::protobuf::Message& message) const;
 
  private:
   const std::string command_;
@@ -61,9 +84,14 @@ class Session {
 // What a verb does: the exit code.
 using RemoteRun = std::function<absl::StatusOr<int>(Session&)>;
 
-// The three options; those of --output only where the verb prints something for programs.
+// The three options; --output only where the verb has none yet.
 enum class Output { kFormats, kNone };
 void AddRemoteOptions(CLI::App* verb, RemoteFlags& flags, Output output = Output::kFormats);
+// An option that ParseSeconds takes. Where it does not, the command is used wrongly.
+CLI::Option* AddSecondsOption(CLI::App* verb, const std::string& name, std::string& text,
+                              const std::string& help);
+// What --timeout means to a verb that waits.
+void TimeoutEndsWait(CLI::App* verb);
 // Finds the coordinator, runs, and tells errors as "nibble job submit: …". `command` is
 // "job submit".
 int RunRemote(const std::string& command, const RemoteFlags& flags, const RemoteRun& run);

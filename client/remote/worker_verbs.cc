@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/local/exit_code.h"
 #include "client/local/noun.h"
 #include "client/remote/text.h"
 #include "client/remote/verb.h"
@@ -79,18 +78,9 @@ std::string WorkerText(const v1::Worker& worker) {
 }
 
 absl::StatusOr<int> List(Session& session, const Flags&) {
-  v1::ListWorkersRequest request;
-  request.mutable_page()->set_size(1000);
-  v1::ListWorkersResponse all;
-  do {
-    const absl::StatusOr<v1::ListWorkersResponse> page = session.Call(&Stub::ListWorkers, request);
-    if (!page.ok()) return page.status();
-    request.mutable_page()->set_token(page->next_token());
-    all.mutable_workers()->MergeFrom(page->workers());
-  } while (!request.page().token().empty());
-  const absl::Status status = session.Print(all, WorkerTable(all));
-  if (!status.ok()) return status;
-  return kExitDone;
+  const absl::StatusOr<v1::ListWorkersResponse> all = session.CallAllPages(&Stub::ListWorkers);
+  if (!all.ok()) return all.status();
+  return session.Finish(*all, WorkerTable(*all));
 }
 
 absl::StatusOr<int> Describe(Session& session, const Flags& flags) {
@@ -99,9 +89,7 @@ absl::StatusOr<int> Describe(Session& session, const Flags& flags) {
   const absl::StatusOr<v1::DescribeWorkerResponse> response =
       session.Call(&Stub::DescribeWorker, request);
   if (!response.ok()) return response.status();
-  const absl::Status status = session.Print(response->worker(), WorkerText(response->worker()));
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(response->worker(), WorkerText(response->worker()));
 }
 
 absl::StatusOr<int> Told(Session& session, const v1::Worker& worker) {
@@ -109,9 +97,7 @@ absl::StatusOr<int> Told(Session& session, const v1::Worker& worker) {
   if (worker.mode() != v1::WORKER_MODE_OPEN && !worker.jobs().empty()) {
     absl::StrAppend(&line, "; on it still: ", absl::StrJoin(worker.jobs(), ", "));
   }
-  const absl::Status status = session.Print(worker, line + "\n");
-  if (!status.ok()) return status;
-  return kExitDone;
+  return session.Finish(worker, line + "\n");
 }
 
 absl::StatusOr<int> Drain(Session& session, const Flags& flags) {
@@ -136,6 +122,12 @@ absl::StatusOr<int> Uncordon(Session& session, const Flags& flags) {
   return Told(session, response->worker());
 }
 
+void AddWorkerOption(RemoteVerb<Flags>& verb) {
+  verb.app()
+      ->add_option("WORKER", verb->worker, "name, as `nibble worker list` has it")
+      ->required();
+}
+
 }  // namespace
 
 void AddWorkerNoun(CLI::App& app, int& exit_code) {
@@ -144,18 +136,21 @@ void AddWorkerNoun(CLI::App& app, int& exit_code) {
   list.Runs(exit_code, List);
 
   RemoteVerb<Flags> describe(worker, "describe", "Everything about a worker");
-  describe.app()->add_option("WORKER", describe->worker, "name")->required();
+  AddWorkerOption(describe);
   describe.Runs(exit_code, Describe);
 
   RemoteVerb<Flags> drain(worker, "drain",
                           "Give it no new work; what runs there moves off through a checkpoint");
-  drain.app()->add_option("WORKER", drain->worker, "name")->required();
-  drain.app()->add_flag("--cordon", drain->cordon, "What runs there goes on");
+  AddWorkerOption(drain);
+  drain.app()->add_flag("--cordon", drain->cordon,
+                        "Only give it no new work; what runs there goes on");
   drain.app()->add_option("--reason", drain->reason, "why, for people");
   drain.Runs(exit_code, Drain);
+  drain.app()->footer(
+      "Example: nibble worker drain worker-1 --reason 'new fan'; `uncordon` takes it back");
 
   RemoteVerb<Flags> uncordon(worker, "uncordon", "Give it work again");
-  uncordon.app()->add_option("WORKER", uncordon->worker, "name")->required();
+  AddWorkerOption(uncordon);
   uncordon.app()->add_flag("--clear-flags", uncordon->clear_flags,
                            "Also forget what it was flagged for");
   uncordon.app()->add_option("--reason", uncordon->reason, "why, for people");

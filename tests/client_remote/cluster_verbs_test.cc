@@ -15,29 +15,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class ClusterVerbsTest : public testing::Test {
- protected:
-  static Outcome Nibble(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Nibble(arguments);
-  }
-  static nlohmann::json Json(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Json(arguments);
-  }
-
-  RemoteCluster cluster_;
-};
+class ClusterVerbsTest : public RemoteClusterTest {};
 
 // The program itself, whose verbs are also those of directories.
-class CheckpointVerbsTest : public ClusterVerbsTest {
+class CheckpointVerbsTest : public RemoteClusterTest {
  protected:
   static Outcome Nibble(const std::vector<std::string>& arguments) {
     return NibbleProcess::Run(arguments);
   }
-  static nlohmann::json Json(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"-o", "json"});
-    const Outcome outcome = Nibble(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out, nullptr, false);
+  static nlohmann::json Json(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Json(arguments, NibbleProcess::Run);
   }
 
   CheckpointVerbsTest() {
@@ -94,6 +81,8 @@ TEST_F(CheckpointVerbsTest, PinsKeepACheckpointFromBeingDeleted) {
   EXPECT_EQ(Nibble({"checkpoint", "unpin", "train-1@100"}).out,
             "train-1@100 is no longer pinned\n");
   EXPECT_EQ(Nibble({"checkpoint", "unpin", "train-1@100"}).exit_code, 102);
+  EXPECT_EQ(Json({"checkpoint", "pin", "train-1@100"})["pins"].size(), 1u);
+  EXPECT_EQ(Nibble({"checkpoint", "unpin", "train-1@100"}).exit_code, 0);
   EXPECT_EQ(Nibble({"checkpoint", "delete", "train-1@100", "--reason", "old"}).out,
             "train-1@100 is deleted\n");
   EXPECT_EQ(Json({"checkpoint", "list", job_})["checkpoints"].size(), 1u);
@@ -114,17 +103,35 @@ TEST_F(CheckpointVerbsTest, AVerificationIsWaitedForAndItsEndIsTheExitCode) {
 }
 
 TEST_F(CheckpointVerbsTest, AnExportNamesItsDestinationAndFailsAsTheWorkerDoes) {
-  const Outcome relative = Nibble({"checkpoint", "export", job_, "out"});
-  EXPECT_EQ(relative.exit_code, 1);
-  EXPECT_THAT(relative.err, HasSubstr("destination: 'out'"));
   const Outcome asked = Nibble({"checkpoint", "export", job_, "/srv/out", "--no-wait"});
   EXPECT_THAT(asked.out, HasSubstr("export 1 of train-1@200 is requested"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_DONE, "");
   NibbleProcess exporting({"checkpoint", "export", "train-1@100", "/srv/out2"});
-  EXPECT_THAT(exporting.ErrLine(), HasSubstr("waiting for export 1 of train-1@100"));
+  EXPECT_THAT(exporting.ErrLine(), HasSubstr("export 1 of train-1@100 is requested to /srv/out2; "
+                                             "waiting for its end"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_FAILED, "the disk is full");
   EXPECT_THAT(exporting.OutLine(), HasSubstr("is failed on w1 to /srv/out2: the disk is full"));
   EXPECT_EQ(exporting.Wait(), 1);
+}
+
+TEST_F(CheckpointVerbsTest, ARelativeDestinationIsTakenFromHereAndToldInWhole) {
+  const std::string whole = (std::filesystem::current_path() / "kept/out").string();
+  const Outcome asked = Nibble({"checkpoint", "export", job_, "./kept/out", "--no-wait"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("export 1 of train-1@200 is requested to " + whole + "\n"));
+  EXPECT_THAT(asked.err, HasSubstr("'./kept/out' is " + whole + ", on the worker"));
+  EXPECT_EQ(Json({"checkpoint", "describe", job_})["checkpoint"]["tasks"][0]["destination"], whole);
+  EXPECT_THAT(Nibble({"checkpoint", "export", "--help"}).out,
+              HasSubstr("on that worker's machine"));
+}
+
+TEST_F(CheckpointVerbsTest, WhatMeansNothingForAJobOrADirectoryIsRefused) {
+  const Outcome job = Nibble({"checkpoint", "export", job_, "/srv/out", "--dtype", "fp32"});
+  EXPECT_EQ(job.exit_code, 2);
+  EXPECT_THAT(job.err, HasSubstr("--dtype goes with a run's directory; 'train-1' is none"));
+  const Outcome directory = Nibble({"checkpoint", "verify", "./runs", "--no-wait"});
+  EXPECT_EQ(directory.exit_code, 2);
+  EXPECT_THAT(directory.err, HasSubstr("--no-wait goes with a job of the cluster; './runs'"));
 }
 
 TEST_F(CheckpointVerbsTest, ADirectoryHereIsADirectoryUnlessAServerIsNamed) {
@@ -174,8 +181,9 @@ TEST_F(ClusterVerbsTest, QueuesAreMadeChangedListedAndDeleted) {
   EXPECT_THAT(Nibble({"queue", "list"}).out,
               AllOf(HasSubstr("QUOTA"), HasSubstr("nights"), HasSubstr("default")));
   EXPECT_EQ(Json({"queue", "list"})["queues"].size(), 2u);
-  EXPECT_THAT(Nibble({"queue", "set", "nights", "--quota", "many"}).err,
-              HasSubstr("--quota: 'many'"));
+  const Outcome many = Nibble({"queue", "set", "nights", "--quota", "many"});
+  EXPECT_EQ(many.exit_code, 2);
+  EXPECT_THAT(many.err, HasSubstr("--quota: 'many'"));
   EXPECT_THAT(Nibble({"queue", "set", "nights", "--expected-revision", "1"}).err,
               HasSubstr("expected_revision"));
   EXPECT_EQ(Nibble({"queue", "delete", "nights"}).out, "nights is deleted\n");

@@ -64,9 +64,9 @@ TEST_F(JobFollowTest, OnAPipeAWatchTellsPlainLinesAndEndsAsTheJobDoes) {
   worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
   const Outcome watched = watching.get();
   EXPECT_EQ(watched.exit_code, 0) << watched.err;
-  EXPECT_THAT(watched.out, StartsWith("train-1 is "));
+  EXPECT_THAT(watched.out, StartsWith("train-1 "));
   EXPECT_THAT(watched.out, HasSubstr("\nstep 2/1000 (0%)  loss 4.5000"));
-  EXPECT_THAT(watched.out, HasSubstr("\ntrain-1 is succeeded"));
+  EXPECT_THAT(watched.out, HasSubstr("\ntrain-1 has succeeded"));
   EXPECT_THAT(watched.out, Not(HasSubstr("\x1b")));
 }
 
@@ -75,7 +75,10 @@ TEST_F(JobFollowTest, AJobThatIsOverIsShownAndEndsTheWatchAtOnce) {
   Kill(job);
   const Outcome watched = RemoteCluster::Nibble({"job", "watch", job});
   EXPECT_EQ(watched.exit_code, 103);
-  EXPECT_THAT(watched.out, EndsWith("train-1 is cancelled: killed\n"));
+  EXPECT_THAT(watched.out, EndsWith("train-1 is cancelled at 0/1000 (0%): killed\n"));
+  const Outcome yaml = RemoteCluster::Nibble({"job", "watch", job, "-o", "yaml"});
+  EXPECT_EQ(yaml.exit_code, 103);
+  EXPECT_THAT(yaml.out, AllOf(StartsWith("---\n"), HasSubstr("\n  state: JOB_STATE_CANCELLED\n")));
   EXPECT_EQ(RemoteCluster::Nibble({"job", "watch", "none"}).exit_code, 102);
 }
 

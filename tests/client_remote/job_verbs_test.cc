@@ -17,17 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class JobVerbsTest : public testing::Test {
- protected:
-  static Outcome Nibble(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Nibble(arguments);
-  }
-  static nlohmann::json Json(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Json(arguments);
-  }
-
-  RemoteCluster cluster_;
-};
+class JobVerbsTest : public RemoteClusterTest {};
 
 TEST_F(JobVerbsTest, ASubmittedJobIsPrintedByItsIdListedAndDescribed) {
   const Outcome submitted = Nibble({"job", "submit", RemoteCluster::SpecFile()});
@@ -187,11 +177,15 @@ TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   worker.Run();
   const Outcome asked = Nibble({"job", "checkpoint", job, "--reason", "before lunch"});
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
-  EXPECT_THAT(asked.out, HasSubstr("train-1 is running"));
+  EXPECT_THAT(asked.out, AllOf(HasSubstr("train-1 is running at 0/1000 (0%)"),
+                               HasSubstr("\na checkpoint is asked for at the next step boundary")));
   const Outcome paused = Nibble({"job", "pause", job, "--reason", "lunch"});
   EXPECT_EQ(paused.exit_code, 0) << paused.err;
   EXPECT_THAT(paused.out, HasSubstr("to be paused at a step boundary"));
-  EXPECT_EQ(Json({"job", "resume", job})["goal"], "JOB_GOAL_RUN");
+  worker.Move(v1::RANK_PHASE_PAUSED, 7);
+  EXPECT_THAT(Nibble({"job", "resume", job}).out,
+              HasSubstr("train-1 is paused at 7/1000 (0%), to go on: "));
+  EXPECT_EQ(Json({"job", "describe", job})["job"]["goal"], "JOB_GOAL_RUN");
   const Outcome again = Nibble({"job", "resume", job});
   EXPECT_EQ(again.exit_code, 1);
   EXPECT_THAT(again.err, HasSubstr("nibble job resume: "));
@@ -208,11 +202,18 @@ TEST_F(JobVerbsTest, PriorityAndRestartLimitsChangeAndWhatIsNotGivenStays) {
   const std::string job = cluster_.Submit();
   EXPECT_EQ(Json({"job", "priority", job, "9"})["scheduling"]["priority"], 9);
   EXPECT_EQ(Json({"job", "priority", job, "-9"})["scheduling"]["priority"], -9);
+  EXPECT_THAT(Nibble({"job", "priority", job, "4"}).out,
+              HasSubstr("priority 4 in queue default\n"));
   EXPECT_THAT(Nibble({"job", "priority", job, "1001"}).err, HasSubstr("priority: 1001"));
   nlohmann::json policy = Json({"job", "describe", job})["job"]["restart_policy"];
   policy["max_without_progress"] = 0;
   EXPECT_EQ(Json({"job", "restart-policy", job, "--max-restarts", "0"})["restart_policy"], policy);
+  EXPECT_THAT(Nibble({"job", "restart-policy", job, "--max-restarts", "5"}).out,
+              HasSubstr("restarts 0 of 5 without a new checkpoint"));
   EXPECT_THAT(Nibble({"job", "restart-policy", job}).err, HasSubstr("restart_policy: nothing"));
+  const Outcome soon = Nibble({"job", "restart-policy", job, "--backoff", "soon"});
+  EXPECT_EQ(soon.exit_code, 2);
+  EXPECT_THAT(soon.err, HasSubstr("--backoff: 'soon'"));
 }
 
 TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
@@ -234,7 +235,7 @@ TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
   worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
   const Outcome succeeded = Nibble({"job", "wait", done});
   EXPECT_EQ(succeeded.exit_code, 0) << succeeded.out;
-  EXPECT_THAT(succeeded.out, HasSubstr("done-2 is succeeded"));
+  EXPECT_THAT(succeeded.out, HasSubstr("done-2 has succeeded at "));
   const Outcome over = Nibble({"job", "wait", killed, "--for", "running"});
   EXPECT_EQ(over.exit_code, 103);
   EXPECT_THAT(over.err, HasSubstr("nibble job wait: "));
@@ -249,7 +250,7 @@ TEST_F(JobVerbsTest, AJobThatFailsIsTheExitCodeOfWhoWaits) {
   cluster_.coordinator().Tick();
   const Outcome failed = Nibble({"job", "wait", "bad-1", "--timeout", "30s"});
   EXPECT_EQ(failed.exit_code, 100) << failed.out;
-  EXPECT_THAT(failed.out, HasSubstr("bad-1 is failed"));
+  EXPECT_THAT(failed.out, HasSubstr("bad-1 has failed at "));
   EXPECT_THAT(Nibble({"job", "describe", "bad-1"}).out, HasSubstr("out of memory"));
 }
 

@@ -13,16 +13,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class RecipeVerbsTest : public testing::Test {
+class RecipeVerbsTest : public RemoteClusterTest {
  protected:
-  static Outcome Nibble(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Nibble(arguments);
-  }
-  static nlohmann::json Json(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Json(arguments);
-  }
-
-  RemoteCluster cluster_;
   const std::string job_ = cluster_.Submit();
 };
 
@@ -31,7 +23,8 @@ TEST_F(RecipeVerbsTest, ARecipeIsSetReadAndItsHistoryListed) {
       Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "lr-decay", "--reason", "to recover"});
   EXPECT_EQ(set.exit_code, 0) << set.err;
   EXPECT_THAT(set.out, AllOf(HasSubstr("revision 2 of train-1 from step 800\n"),
-                             HasSubstr("  fprop: nvfp4 → bf16 in ")));
+                             HasSubstr("  fprop: nvfp4 → bf16 in "),
+                             HasSubstr("\ntrain-1 is queued at 0/1000 (0%)")));
   const nlohmann::json first = Json({"recipe", "get", job_});
   EXPECT_EQ(first["revision"]["number"], 1);
   EXPECT_EQ(first["latest_revision"], 2);
@@ -114,7 +107,7 @@ TEST_F(RecipeVerbsTest, DiffIsOfAJobsRevisionsOrOfPresetsForAModel) {
 TEST_F(RecipeVerbsTest, CostIsOfAJobOrOfAPresetForAModel) {
   const Outcome cost = Nibble({"recipe", "cost", job_});
   EXPECT_EQ(cost.exit_code, 0) << cost.err;
-  EXPECT_THAT(cost.out, AllOf(HasSubstr("OF 16 BIT"), HasSubstr("total")));
+  EXPECT_THAT(cost.out, AllOf(HasSubstr("IN 16 BIT"), HasSubstr("total")));
   const double now = Json({"recipe", "cost", job_})["cost"]["total_ratio"];
   const double changed =
       Json({"recipe", "cost", job_, "--revision", "1", "--set", "all=bf16"})["cost"]["total_ratio"];

@@ -8,7 +8,6 @@
 #include "client/local/job_command.h"
 #include "client/remote/completion.h"
 #include "client/remote/remote_commands.h"
-#include "gtest/gtest.h"
 
 namespace nibble {
 namespace {
@@ -54,9 +53,10 @@ std::future<Outcome> RemoteCluster::Later(std::vector<std::string> arguments) {
                     [arguments = std::move(arguments)] { return Nibble(arguments); });
 }
 
-nlohmann::json RemoteCluster::Json(std::vector<std::string> arguments) {
+nlohmann::json RemoteCluster::Json(std::vector<std::string> arguments,
+                                   Outcome (*nibble)(const std::vector<std::string>&)) {
   arguments.insert(arguments.end(), {"-o", "json"});
-  const Outcome outcome = Nibble(arguments);
+  const Outcome outcome = nibble(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   nlohmann::json json = nlohmann::json::parse(outcome.out, nullptr, false);
   EXPECT_FALSE(json.is_discarded()) << outcome.out;

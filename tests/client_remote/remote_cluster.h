@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/local/command_testing.h"
+#include "gtest/gtest.h"
 #include "server/controller/testing.h"
 #include "server/service/coordinator_server.h"
 
@@ -32,8 +33,10 @@ class RemoteCluster {
   // NibbleProcess has it.
   static Outcome Nibble(const std::vector<std::string>& arguments);
   static std::future<Outcome> Later(std::vector<std::string> arguments);
-  // Its output with -o json; fails the test where it is none, or the exit code is not 0.
-  static nlohmann::json Json(std::vector<std::string> arguments);
+  // The output of `nibble` with -o json; fails the test where it is none, or the exit code is not
+  // 0.
+  static nlohmann::json Json(std::vector<std::string> arguments,
+                             Outcome (*nibble)(const std::vector<std::string>&) = Nibble);
 
   // The file with a spec of TestCoordinator::Spec.
   static std::string SpecFile(const std::string& name = "train", int ranks = 2,
@@ -66,6 +69,19 @@ class RunningWorker : public TestWorker {
 
  private:
   RemoteCluster& cluster_;
+};
+
+// A cluster for each test, and its command line in short.
+class RemoteClusterTest : public testing::Test {
+ protected:
+  static Outcome Nibble(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Nibble(arguments);
+  }
+  static nlohmann::json Json(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Json(arguments);
+  }
+
+  RemoteCluster cluster_;
 };
 
 }  // namespace nibble
