@@ -61,6 +61,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "a job that is preempted has so long for its checkpoint")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}))
       ->capture_default_str();
+  app.add_option("--grow-interval-ms", flags.controller.policy.grow_interval_ms,
+                 "an elastic job grows when its start or last change of size is so long ago")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}))
+      ->capture_default_str();
   app.add_option("--hang-factor", flags.controller.hang_factor,
                  "a rank without a step for so many of its median steps is hung")
       ->check(CLI::Range(2.0, 1e6))

@@ -145,6 +145,26 @@ TEST(ElasticJob, ShrinksForAMoreUrgentOneAndGoesOn) {
   EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(spec.steps));
 }
 
+TEST(ElasticJob, GrowsThroughACheckpointOnceThereIsRoomAndGoesOn) {
+  ClusterBed bed({.workers = 1, .slots = 2, .coordinator_flags = {"--grow-interval-ms", "200"}});
+  const std::string first = bed.Submit({.name = "first", .steps = 300});
+  bed.ExpectStep(first, 5);
+  v1::JobScheduling elastic;
+  elastic.add_allowed_ranks(1);
+  elastic.add_allowed_ranks(2);
+  const TinyJob spec = {.name = "elastic", .ranks = 2, .steps = 900, .every = 100'000};
+  const std::string job = bed.Submit(spec, elastic);
+  bed.ExpectState(first, v1::JOB_STATE_SUCCEEDED);
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  const v1::Job described = bed.Describe(job);
+  ASSERT_EQ(described.recent_attempts_size(), 2) << bed.Story(job);
+  EXPECT_EQ(described.recent_attempts(0).world(), 1);
+  EXPECT_EQ(described.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
+  EXPECT_EQ(described.recent_attempts(1).world(), 2);
+  // No step was made twice.
+  EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(spec.steps));
+}
+
 TEST(DrainedWorker, LosesItsJobToAnotherThroughACheckpoint) {
   ClusterBed bed({.workers = 2});
   const TinyJob spec = {.steps = 900, .every = 100'000};
