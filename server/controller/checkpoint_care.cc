@@ -1,78 +1,52 @@
 #include "server/controller/checkpoint_care.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
-#include "common/crc32c.h"
 #include "job/job_spec.h"
+#include "server/controller/checkpoint_care_holders.h"
 #include "server/state/keys.h"
+#include "server/state/limits.h"
 
 namespace nibble {
 namespace {
 
-bool Present(const State& state, const std::string& name) {
-  const v1::WorkerRecord* const worker = state.FindWorker(name);
-  return worker != nullptr && worker->present();
-}
+using Shards = std::vector<const v1::CheckpointShard*>;
 
-// Where a worker stands among those that could take a copy: each shard orders the workers in its
-// own way, and one that comes or goes moves no shard between others.
-uint32_t RankFor(const std::string& shard_key, const std::string& worker) {
-  const std::string text = absl::StrCat(shard_key, "@", worker);
-  return Crc32c(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
-}
+// Workers that are ranked among others cost less to look at than records.
+constexpr int64_t kTakersPerLook = 16;
 
-void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, int copies,
-                 const std::vector<std::string>& takers,
-                 std::map<std::string, CheckpointWork>& work) {
-  for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint.ref())) {
-    std::vector<std::string> sources;
-    for (const std::string& holder : shard->holders()) {
-      if (Present(state, holder)) {
-        sources.push_back(state.FindWorker(holder)->identity().address());
-      }
+void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
+                 int copies, const std::vector<std::string>& takers, JobCare& care) {
+  for (const v1::CheckpointShard* shard : shards) {
+    const std::vector<std::string> next =
+        NextHolders(state, checkpoint.ref(), *shard, copies, takers);
+    if (next.empty()) continue;
+    care.looks += static_cast<int64_t>(takers.size()) / kTakersPerLook;
+    v1::DesiredReplica replica;
+    *replica.mutable_ref() = checkpoint.ref();
+    replica.set_rank(shard->rank());
+    replica.set_manifest_crc32c(shard->manifest_crc32c());
+    for (const std::string& source : PresentHolders(state, *shard)) {
+      replica.add_sources(state.FindWorker(source)->identity().address());
     }
-    const int missing = copies - static_cast<int>(sources.size());
-    if (sources.empty() || missing <= 0) continue;
-    const std::string key = ShardKey(checkpoint.ref(), shard->rank());
-    std::vector<std::pair<uint32_t, std::string>> ranked;
-    for (const std::string& taker : takers) {
-      if (std::find(shard->holders().begin(), shard->holders().end(), taker) ==
-          shard->holders().end()) {
-        ranked.emplace_back(RankFor(key, taker), taker);
-      }
-    }
-    std::sort(ranked.begin(), ranked.end());
-    for (int i = 0; i < missing && i < static_cast<int>(ranked.size()); ++i) {
-      v1::DesiredReplica& replica =
-          work[ranked[static_cast<size_t>(i)].second].replicas.emplace_back();
-      *replica.mutable_ref() = checkpoint.ref();
-      replica.set_rank(shard->rank());
-      replica.set_manifest_crc32c(shard->manifest_crc32c());
-      for (const std::string& source : sources) replica.add_sources(source);
-    }
+    for (const std::string& taker : next) care.work[taker].replicas.push_back(replica);
   }
 }
 
-void AddTasks(const State& state, const v1::Checkpoint& checkpoint,
-              std::map<std::string, CheckpointWork>& work) {
-  std::map<std::string, int> shards;
-  for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint.ref())) {
-    for (const std::string& holder : shard->holders()) {
-      if (Present(state, holder)) ++shards[holder];
-    }
+void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
+              JobCare& care) {
+  std::map<std::string, int> held;
+  for (const v1::CheckpointShard* shard : shards) {
+    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
   }
-  const auto most =
-      std::max_element(shards.begin(), shards.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == shards.end()) return;
+  const auto most = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == held.end()) return;
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) continue;
-    v1::DesiredTask& desired = work[most->first].tasks.emplace_back();
+    v1::DesiredTask& desired = care.work[most->first].tasks.emplace_back();
     *desired.mutable_ref() = checkpoint.ref();
     desired.set_task(task.number());
     desired.set_kind(task.kind());
@@ -80,10 +54,12 @@ void AddTasks(const State& state, const v1::Checkpoint& checkpoint,
   }
 }
 
-bool HasOpenTask(const v1::Checkpoint& checkpoint) {
-  return std::any_of(checkpoint.tasks().begin(), checkpoint.tasks().end(), [](const auto& task) {
-    return task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED;
-  });
+v1::Update NextUpdate(const State& state, const Caller& caller) {
+  v1::Update update;
+  update.set_sequence(state.sequence() + 1);
+  update.set_time_unix_ms(std::max(caller.now_unix_ms, state.time_unix_ms()));
+  update.set_author(caller.author);
+  return update;
 }
 
 bool InUse(const State& state, const v1::JobRecord& job, const v1::Checkpoint& checkpoint) {
@@ -96,20 +72,46 @@ bool InUse(const State& state, const v1::JobRecord& job, const v1::Checkpoint& c
 
 }  // namespace
 
-std::map<std::string, CheckpointWork> PlanCheckpointWork(const State& state, int copies) {
-  std::map<std::string, CheckpointWork> work;
-  std::vector<std::string> takers;
-  for (const auto& [name, worker] : state.tables().workers) {
-    if (worker->present() && worker->mode() == v1::WORKER_MODE_OPEN) takers.push_back(name);
+JobCare CareFor(const State& state, const std::string& job, int copies,
+                const std::vector<std::string>& takers) {
+  JobCare care = {.work = {}, .looks = 1};
+  const std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job);
+  const v1::Checkpoint* const newest = all.empty() ? nullptr : state.NewestGood(job);
+  for (const v1::Checkpoint* checkpoint : all) {
+    const Shards shards = state.ShardsOf(checkpoint->ref());
+    care.looks += 1 + static_cast<int64_t>(shards.size());
+    const bool good = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
+    if (checkpoint == newest || (good && checkpoint->pins_size() > 0)) {
+      AddReplicas(state, *checkpoint, shards, copies, takers, care);
+    }
+    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, shards, care);
+    care.surplus =
+        care.surplus || std::any_of(shards.begin(), shards.end(), [&](const auto* shard) {
+          return !SurplusHolders(state, *checkpoint, *shard, copies).empty();
+        });
   }
-  for (const auto& [number, id] : state.index().unfinished()) {
-    const v1::Checkpoint* const newest = state.NewestGood(id);
-    if (newest != nullptr) AddReplicas(state, *newest, copies, takers, work);
+  return care;
+}
+
+MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies,
+                          const Caller& caller) {
+  v1::Update update = NextUpdate(state, caller);
+  for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+    for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
+      for (std::string& worker : SurplusHolders(state, *checkpoint, *shard, copies)) {
+        // The rest with the next update.
+        if (update.facts_size() == kMaxFacts) break;
+        v1::ShardHolderSet& fact = *update.add_facts()->mutable_shard_holder_set();
+        *fact.mutable_ref() = checkpoint->ref();
+        fact.set_rank(shard->rank());
+        fact.set_worker(std::move(worker));
+        fact.set_held(false);
+      }
+    }
   }
-  for (const auto& [key, checkpoint] : state.tables().checkpoints) {
-    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, work);
-  }
-  return work;
+  if (update.facts().empty()) return std::nullopt;
+  if (absl::Status status = state.Validate(update); !status.ok()) return status;
+  return update;
 }
 
 std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& id) {
@@ -139,10 +141,7 @@ MaybeUpdate DecideRetention(const State& state, const v1::CheckpointRef& ref,
                             const Caller& caller) {
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(ref);
   if (checkpoint == nullptr) return std::nullopt;
-  v1::Update update;
-  update.set_sequence(state.sequence() + 1);
-  update.set_time_unix_ms(std::max(caller.now_unix_ms, state.time_unix_ms()));
-  update.set_author(caller.author);
+  v1::Update update = NextUpdate(state, caller);
   v1::CheckpointDeleted& deleted = *update.add_facts()->mutable_checkpoint_deleted();
   *deleted.mutable_ref() = ref;
   deleted.set_reason("beyond what the job's spec keeps");

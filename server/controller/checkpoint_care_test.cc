@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/controller/checkpoint_care_holders.h"
 #include "server/state/testing.h"
 
 namespace nibble {
@@ -35,6 +36,10 @@ class CheckpointCareTest : public testing::Test {
     ref.set_step(step);
     ref.set_attempt(1);
     return ref;
+  }
+
+  JobCare Care(int copies) {
+    return CareFor(cluster_.state(), job_, copies, TakersOf(cluster_.state()));
   }
 
   TestCluster cluster_;
@@ -83,9 +88,9 @@ TEST_F(CheckpointCareTest, ADamagedCheckpointCountsForNothingAndStays) {
 TEST_F(CheckpointCareTest, EachShardOfTheNewestCheckpointIsCopiedOnce) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
-  EXPECT_TRUE(PlanCheckpointWork(cluster_.state(), 1).empty());
+  EXPECT_TRUE(Care(1).work.empty());
   std::vector<int32_t> ranks;
-  for (const auto& [worker, work] : PlanCheckpointWork(cluster_.state(), 2)) {
+  for (const auto& [worker, work] : Care(2).work) {
     EXPECT_NE(worker, "w1");  // it has them
     for (const v1::DesiredReplica& replica : work.replicas) {
       EXPECT_EQ(replica.ref().step(), 20);
@@ -96,13 +101,28 @@ TEST_F(CheckpointCareTest, EachShardOfTheNewestCheckpointIsCopiedOnce) {
   EXPECT_THAT(ranks, testing::UnorderedElementsAre(0, 1));
 }
 
+TEST_F(CheckpointCareTest, APinnedCheckpointIsCopiedTooAndAnOlderOneIsNot) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  v1::PinCheckpointRequest pin;
+  pin.set_request_id(cluster_.Id());
+  *pin.mutable_ref() = Ref(10);
+  ASSERT_EQ(cluster_.Do<v1::PinCheckpointResponse>(pin).status(), absl::OkStatus());
+  std::vector<int64_t> steps;
+  for (const auto& [worker, work] : Care(2).work) {
+    for (const v1::DesiredReplica& replica : work.replicas) steps.push_back(replica.ref().step());
+  }
+  EXPECT_THAT(steps, testing::UnorderedElementsAre(10, 10, 30, 30));
+}
+
 TEST_F(CheckpointCareTest, ATaskIsForAWorkerThatHasTheShards) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   v1::VerifyCheckpointRequest verify;
   verify.set_request_id(cluster_.Id());
   *verify.mutable_ref() = Ref(10);
   ASSERT_EQ(cluster_.Do<v1::VerifyCheckpointResponse>(verify).status(), absl::OkStatus());
-  auto work = PlanCheckpointWork(cluster_.state(), 1);
+  auto work = Care(1).work;
   ASSERT_EQ(work.size(), 1u);
   ASSERT_EQ(work["w1"].tasks.size(), 1u);
   EXPECT_EQ(work["w1"].tasks[0].kind(), v1::CHECKPOINT_TASK_KIND_VERIFY);

@@ -15,12 +15,19 @@ std::string JobOf(const std::string& key) { return key.substr(0, key.find('/'));
 struct Changed {
   std::set<std::string> jobs;
   std::set<std::string> checkpoints_of;
+  std::set<std::string> care_for;  // jobs of which it, a checkpoint or a shard has changed
+  bool workers = false;
   std::vector<std::string> events;  // keys
 };
 
 Changed Sort(const std::vector<std::pair<v1::EntityKind, std::string>>& changed) {
   Changed sorted;
   for (const auto& [kind, key] : changed) {
+    if (kind == v1::ENTITY_KIND_JOB || kind == v1::ENTITY_KIND_CHECKPOINT ||
+        kind == v1::ENTITY_KIND_SHARD) {
+      sorted.care_for.insert(JobOf(key));
+    }
+    sorted.workers |= kind == v1::ENTITY_KIND_WORKER;
     if (kind == v1::ENTITY_KIND_JOB || kind == v1::ENTITY_KIND_TIMELINE) {
       sorted.jobs.insert(key);
     } else if (kind == v1::ENTITY_KIND_EVENT) {
@@ -43,7 +50,8 @@ Controller::Controller(const Clock& clock, ControllerOptions options)
     : clock_(clock),
       options_(std::move(options)),
       live_(options_.lease_ms),
-      hub_(options_.watches) {}
+      hub_(options_.watches),
+      care_(options_.copies) {}
 
 Controller::~Controller() {
   if (ledger_ != nullptr) ledger_->Close();
@@ -120,6 +128,8 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
   {
     std::lock_guard lock(mutex_);
     to_trim_.insert(changed.checkpoints_of.begin(), changed.checkpoints_of.end());
+    to_care_for_.insert(changed.care_for.begin(), changed.care_for.end());
+    workers_changed_ |= changed.workers;
     for (const std::string& worker : affected) AddNotify(worker, notify);
   }
   return [this, notify = std::move(notify), moved = std::move(moved)] {

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/checkpoint_care.h"
+#include "server/controller/checkpoint_care_rounds.h"
 #include "server/controller/clock.h"
 #include "server/controller/ledger.h"
 #include "server/controller/live_facts.h"
@@ -67,6 +68,9 @@ class WorkerSession {
   std::map<std::string, v1::ShardReport> held_;  // by key of the shard
   int64_t number_ = 0;
   int64_t answered_ = 0;  // number of the newest report whose consequences are durable
+  // Surplus copies that it was told to drop, by key of the shard: number of the latest answer that
+  // said so. Until that is carried out, what it says of them is of before.
+  std::map<std::string, int64_t> told_;
 };
 
 class Controller {
@@ -156,6 +160,9 @@ class Controller {
   void TakeGang(const std::string& worker, int64_t incarnation, const v1::GangReport& gang);
   void CheckHang(const std::string& worker, const v1::GangReport& gang);
   void TakeShards(const std::shared_ptr<WorkerSession>& session, const v1::ConnectRequest& report);
+  // Adds the surplus copies among those of the session, and remembers that it is told.
+  void AddSurplus(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
+                  const std::vector<v1::ShardReport>& held, v1::ConnectResponse& desired);
 
   // Adds what tells the worker that its desired state may be another. With mutex_ held.
   void AddNotify(const std::string& worker, std::vector<std::function<void()>>& notify) const;
@@ -167,6 +174,8 @@ class Controller {
   bool Launch(const std::string& job, const scheduler::Placement& placement,
               const std::string& reason);
   void CareForCheckpoints();
+  void TrimCheckpoints();
+  void GiveUpSurplus(const std::string& job);
   void TrimHistory();
 
   const Clock& clock_;
@@ -181,7 +190,7 @@ class Controller {
   Promises promises_;
   int64_t planned_sequence_ = -1;
   int64_t planned_ms_ = 0;
-  int64_t cared_sequence_ = -1;
+  CheckpointCareRounds care_;
 
   mutable std::mutex mutex_;  // never held while the ledger is called
   // Guarded by mutex_.
@@ -190,6 +199,8 @@ class Controller {
   std::multimap<std::string, std::shared_ptr<WorkerSession>> session_of_;
   std::map<std::string, CheckpointWork> work_;  // by worker
   std::set<std::string> to_trim_;               // jobs whose checkpoints have changed
+  std::set<std::string> to_care_for_;           // jobs of which anything has
+  bool workers_changed_ = false;
 
   std::unique_ptr<Ledger> ledger_;  // last: its callbacks use the above
 };

@@ -168,6 +168,28 @@ void Controller::PlanSlots(int64_t now_ms) {
 }
 
 void Controller::CareForCheckpoints() {
+  TrimCheckpoints();
+  {
+    std::lock_guard lock(mutex_);
+    for (const std::string& job : std::exchange(to_care_for_, {})) care_.JobChanged(job);
+    if (std::exchange(workers_changed_, false)) care_.WorkersChanged();
+  }
+  if (!care_.behind()) return;
+  // Only what is durable is worked on.
+  const bool other_work = ledger_->Read([this](const State& state) { return care_.Step(state); });
+  for (const std::string& job : care_.TakeSurplus()) GiveUpSurplus(job);
+  if (!other_work) return;
+  std::map<std::string, CheckpointWork> work = care_.Work();
+  std::vector<std::function<void()>> notify;
+  {
+    std::lock_guard lock(mutex_);
+    work_ = std::move(work);
+    for (const auto& [worker, its_work] : work_) AddNotify(worker, notify);
+  }
+  for (const auto& call : notify) call();
+}
+
+void Controller::TrimCheckpoints() {
   std::set<std::string> jobs;
   {
     std::lock_guard lock(mutex_);
@@ -181,19 +203,19 @@ void Controller::CareForCheckpoints() {
                   absl::StrCat("retention of ", job));
     }
   }
-  // Only what is durable is worked on.
-  const int64_t sequence = ledger_->Read([](const State& state) { return state.sequence(); });
-  if (sequence == cared_sequence_) return;
-  cared_sequence_ = sequence;
-  std::map<std::string, CheckpointWork> work = ledger_->Read(
-      [this](const State& state) { return PlanCheckpointWork(state, options_.copies); });
-  std::vector<std::function<void()>> notify;
-  {
-    std::lock_guard lock(mutex_);
-    work_ = std::move(work);
-    for (const auto& [worker, its_work] : work_) AddNotify(worker, notify);
-  }
-  for (const auto& call : notify) call();
+}
+
+void Controller::GiveUpSurplus(const std::string& job) {
+  ledger_->Change(
+      [&](const State& state) {
+        return DecideSurplus(state, job, options_.copies, CoordinatorNow());
+      },
+      [this, job](const absl::Status& status) {
+        if (status.ok()) return;
+        Log(LogLevel::kWarning, absl::StrCat("surplus of ", job, ": ", status.ToString()));
+        std::lock_guard lock(mutex_);
+        to_care_for_.insert(job);
+      });
 }
 
 void Controller::TrimHistory() {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/controller/checkpoint_care_holders.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
 #include "server/state/bounds.h"
@@ -30,6 +31,12 @@ v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
     if (placement.worker() == worker) revisions.set_phase(placement.phase());
   }
   return revisions;
+}
+
+void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
+  v1::DroppedShard& dropped = *desired.add_dropped();
+  *dropped.mutable_ref() = shard.ref();
+  dropped.set_rank(shard.rank());
 }
 
 // What a worker may be told about again and again: it learns from the desired state.
@@ -159,6 +166,15 @@ void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
     ledger_->Change(
         [&](const State& state) -> MaybeUpdate {
           if (IsOutlived(state, shard)) return std::nullopt;
+          // It goes: as it is too many, or since the worker was told so before it said this.
+          if (IsUnwanted(state, worker, shard, options_.copies)) return std::nullopt;
+          {
+            std::lock_guard lock(mutex_);
+            const auto told = session->told_.find(ShardKey(shard.ref(), shard.rank()));
+            if (told != session->told_.end() && report.desired_number() < told->second) {
+              return std::nullopt;
+            }
+          }
           return DecideShardReport(state, worker, shard, CoordinatorNow());
         },
         log);
@@ -172,6 +188,8 @@ void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
         log);
   }
   std::lock_guard lock(mutex_);
+  std::erase_if(session->told_,
+                [&](const auto& told) { return told.second <= report.desired_number(); });
   if (report.all_shards()) session->held_.clear();
   for (const v1::ShardReport& shard : report.shards()) {
     session->held_[ShardKey(shard.ref(), shard.rank())] = shard;
@@ -256,6 +274,30 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
                   });
 }
 
+void Controller::AddSurplus(const std::shared_ptr<WorkerSession>& session,
+                            const std::string& worker, const std::vector<v1::ShardReport>& held,
+                            v1::ConnectResponse& desired) {
+  const auto unwanted = [&](const State& state, const std::vector<v1::ShardReport>& shards) {
+    std::vector<v1::ShardReport> found;
+    for (const v1::ShardReport& shard : shards) {
+      if (IsUnwanted(state, worker, shard, options_.copies)) found.push_back(shard);
+    }
+    return found;
+  };
+  const std::vector<v1::ShardReport> durably =
+      ledger_->Read([&](const State& state) { return unwanted(state, held); });
+  if (durably.empty()) return;
+  // What is decided may know of a worker that is lost, and need this one's copy again. With the
+  // lock that reports are decided under: one that comes later finds that the worker was told.
+  ledger_->ReadDecided([&](const State& state) {
+    std::lock_guard lock(mutex_);
+    for (const v1::ShardReport& shard : unwanted(state, durably)) {
+      session->told_[ShardKey(shard.ref(), shard.rank())] = desired.number();
+      AddDropped(shard, desired);
+    }
+  });
+}
+
 v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& session) {
   v1::ConnectResponse desired;
   desired.set_cluster(options_.cluster);
@@ -295,12 +337,10 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
       const v1::JobRecord* const job = state.FindJob(shard.ref().job());
       const bool lives =
           job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt();
-      if (!lives || !IsOutlived(state, shard)) continue;
-      v1::DroppedShard& dropped = *desired.add_dropped();
-      *dropped.mutable_ref() = shard.ref();
-      dropped.set_rank(shard.rank());
+      if (lives && IsOutlived(state, shard)) AddDropped(shard, desired);
     }
   });
+  AddSurplus(session, worker, held, desired);
   return desired;
 }
 

@@ -91,9 +91,11 @@ absl::Status TestWorker::Report() {
   coordinator_.controller().Report(
       session_, report, [answer](const absl::Status& status) { answer->set_value(status); });
   absl::Status status = answer->get_future().get();
-  if (status.ok()) desired = coordinator_.controller().Desired(session_);
+  if (status.ok()) Ask();
   return status;
 }
+
+void TestWorker::Ask() { desired = coordinator_.controller().Desired(session_); }
 
 void TestWorker::Obey(int64_t step) {
   ASSERT_EQ(Report(), absl::OkStatus());

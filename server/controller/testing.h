@@ -68,6 +68,8 @@ class TestWorker {
 
   // Says what it has; the stream's status.
   absl::Status Report();
+  // What it would be told now, without a report.
+  void Ask();
   // Reports, then takes what is desired: ranks that are to run do, others are gone.
   void Obey(int64_t step = 0);
   // Reports, then runs a job of so many ranks up to a step; its id.

@@ -21,6 +21,7 @@ absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointDesk::Open(
     const v1::CheckpointRef& ref) const {
   CheckpointStore* const store = FindStore(ref.job(), nullptr);
   if (store == nullptr) return NothingOf(ref.job());
+  const std::lock_guard<std::mutex> surgery(surgery_mutex_);
   auto reader = store->OpenCheckpoint(ref.step());
   if (reader.ok() && (*reader)->manifest().header.attempt != ref.attempt()) {
     return absl::NotFoundError(absl::StrCat("checkpoint: of step ", ref.step(), " attempt ",
@@ -34,6 +35,8 @@ absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointDesk::OpenShard(const v1:
                                                                        int32_t rank) const {
   CheckpointStore* const store = FindStore(ref.job(), nullptr);
   if (store == nullptr) return NothingOf(ref.job());
+  // A commit moves its files, and while they are looked for that would pass for damage.
+  const std::lock_guard<std::mutex> surgery(surgery_mutex_);
   return store->OpenShard(ref.step(), ref.attempt(), rank);
 }
 

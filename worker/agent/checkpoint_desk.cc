@@ -212,12 +212,21 @@ CheckpointDesk::CommitResult CheckpointDesk::Commit(const std::string& job,
   return CheckpointStore::CommitReport();
 }
 
+bool CheckpointDesk::IsBeingDropped(const Key& key, int32_t rank) const {
+  for (const auto* drops : {&to_drop_, &dropping_}) {
+    const auto at = drops->find(key);
+    if (at != drops->end() && at->second.contains(rank)) return true;
+  }
+  return false;
+}
+
 std::vector<v1::ShardReport> CheckpointDesk::Report(int64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<v1::ShardReport> all;
   for (auto& [key, entry] : shelf_) {
     if (entry.input) continue;
     for (auto& [rank, shard] : entry.shards) {
+      if (IsBeingDropped(key, rank)) continue;
       if (shard.first_report == 0 || number == 1) shard.first_report = number;
       all.push_back(shard.report);
     }
@@ -235,11 +244,10 @@ void CheckpointDesk::Answered(const v1::ConnectResponse& response) {
       to_drop_[key].insert(dropped.rank());
     }
     for (auto& [key, entry] : shelf_) {
-      const auto drops = to_drop_.find(key);
       bool news = false;
       for (auto& [rank, shard] : entry.shards) {
         if (shard.accepted || shard.first_report == 0 || shard.first_report > response.answered() ||
-            (drops != to_drop_.end() && drops->second.contains(rank))) {
+            IsBeingDropped(key, rank)) {
           continue;
         }
         shard.accepted = news = true;
@@ -278,12 +286,14 @@ void CheckpointDesk::SettleAll() {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       settling_ = false;
+      dropping_.clear();
       settled_changed_.notify_all();
       todo_changed_.wait(lock,
                          [this] { return closing_ || !to_settle_.empty() || !to_drop_.empty(); });
       if (closing_) return;
       to_settle.swap(to_settle_);
       to_drop.swap(to_drop_);
+      dropping_ = to_drop;
       settling_ = true;
     }
     for (const auto& [key, ranks] : to_drop) Drop(key, ranks);

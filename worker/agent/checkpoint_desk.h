@@ -73,14 +73,16 @@ class CheckpointDesk {
   void CloseAttempt(const std::string& job, int64_t attempt);
 
   // Every shard here that waits for an answer or is held, for report `number` of a stream; 1 begins
-  // a stream.
+  // a stream. One that an answer has dropped is not among them, unless it could not be: then it is
+  // again, once that is known.
   std::vector<v1::ShardReport> Report(int64_t number);
   // An answer has come, of the stream that was last reported to. Does not wait for the disk.
   void Answered(const v1::ConnectResponse& response);
   // Until all that answers have asked for is done.
   void AwaitSettled();
 
-  // --- Reading. NotFound for what is not here, DataLoss for what is damaged.
+  // --- Reading. NotFound for what is not here, DataLoss for what is damaged. What is open stays
+  // readable where its files are moved or removed.
 
   // A checkpoint of which every shard is here.
   absl::StatusOr<std::shared_ptr<const CheckpointReader>> Open(const v1::CheckpointRef& ref) const;
@@ -153,11 +155,14 @@ class CheckpointDesk {
   void Release(const Key& key);
   void Say(const std::string& line) const;
   CheckpointStore* FindStore(const std::string& job, std::string* directory) const;
+  // With mutex_ held.
+  bool IsBeingDropped(const Key& key, int32_t rank) const;
   static Key KeyOf(const v1::CheckpointRef& ref);
 
   const Options options_;
   std::mutex closing_mutex_;  // one CloseAttempt at a time; before all others
-  std::mutex surgery_mutex_;  // one change of what a store has at a time; before mutex_
+  // One change of what a store has at a time, and nothing is opened meanwhile; before mutex_.
+  mutable std::mutex surgery_mutex_;
   mutable std::mutex mutex_;
   std::condition_variable settled_changed_;
   std::condition_variable todo_changed_;
@@ -171,6 +176,7 @@ class CheckpointDesk {
   // For the thread.
   std::set<Key> to_settle_;
   std::map<Key, std::set<int32_t>> to_drop_;
+  std::map<Key, std::set<int32_t>> dropping_;  // taken from to_drop_
   bool settling_ = false;
   std::thread thread_;
 };

@@ -1,12 +1,15 @@
 #include "worker/agent/checkpoint_desk.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -55,6 +58,7 @@ class CheckpointDeskTest : public testing::Test {
     return *std::move(guest);
   }
   void Snapshot(CheckpointGuest& guest, int64_t step, int64_t attempt) {
+    const size_t before = desk_->Report(number_).size();
     const absl::Status taken = guest.Snapshot(
         TestHeader(step, attempt, world_), [](absl::Span<const absl::Span<std::byte>> buffers) {
           std::memset(buffers[0].data(), 7, buffers[0].size());
@@ -62,10 +66,8 @@ class CheckpointDeskTest : public testing::Test {
         });
     ASSERT_TRUE(taken.ok()) << taken;
     std::unique_lock<std::mutex> lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
-      const auto shards = desk_->Report(number_);
-      return !shards.empty() && shards.back().ref().step() == step;
-    }));
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience,
+                                  [&] { return desk_->Report(number_).size() == before + 1; }));
   }
   std::vector<v1::ShardReport> Report() { return desk_->Report(++number_); }
   // To all reports so far, unless said otherwise.
@@ -206,9 +208,89 @@ TEST_F(CheckpointDeskTest, WhatIsKeptIsDroppedOnlyAfterwards) {
   CheckpointDesk::Lease lease = desk_->Keep(shards[0].ref());
   Answer(shards);
   EXPECT_TRUE(IsThere(shards[0].ref()));
+  EXPECT_EQ(Report().size(), 1u);
   lease.reset();
   Answer(shards);
   EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointDeskTest, WhatAnAnswerDropsIsNotInTheNextReport) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  v1::ConnectResponse response;
+  response.set_answered(number_);
+  *response.add_dropped()->mutable_ref() = shards[0].ref();
+  desk_->Answered(response);
+  // Whether it is gone by now or not.
+  EXPECT_TRUE(Report().empty());
+  desk_->AwaitSettled();
+  EXPECT_TRUE(Report().empty());
+}
+
+TEST_F(CheckpointDeskTest, ACopyOfSomeRanksThatIsDroppedLeavesTheOthersAlsoInTheNextLife) {
+  Open();
+  auto first = Connect(1, 0, 2);
+  Snapshot(*first, 10, 1);
+  first.reset();
+  desk_->CloseAttempt(kJob, 1);
+  auto second = Connect(1, 1, 2);
+  Snapshot(*second, 10, 1);
+  const auto shards = Report();
+  ASSERT_EQ(shards.size(), 2u);
+  Answer();
+  ASSERT_TRUE(IsThere(shards[0].ref()));
+  Answer({shards[0]});
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+  second.reset();
+  for (int life = 0; life < 2; ++life) {
+    const auto left = Report();
+    ASSERT_EQ(left.size(), 1u);
+    EXPECT_EQ(left[0].SerializeAsString(), shards[1].SerializeAsString());
+    EXPECT_EQ(desk_->OpenShard(shards[0].ref(), 0).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_TRUE(desk_->OpenShard(shards[1].ref(), 1).ok());
+    desk_.reset();
+    Open();
+    number_ = 0;
+  }
+}
+
+// Two attempts' checkpoints of one step take the name of that step from each other: each commit
+// moves the files of both.
+TEST_F(CheckpointDeskTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
+  constexpr int kMoves = 60;
+  Open();
+  auto first = Connect(1);
+  Snapshot(*first, 10, 1);
+  const v1::CheckpointRef one = Report().at(0).ref();
+  Answer();
+  first.reset();
+  desk_->CloseAttempt(kJob, 1);
+  auto second = Connect(2);
+  Snapshot(*second, 10, 2);
+  v1::CheckpointRef two = one;
+  two.set_attempt(2);
+  std::atomic<bool> done = false;
+  std::thread mover([&] {
+    for (int i = 0; i < kMoves; ++i) {
+      const absl::Status moved = desk_->MakeLoadable(i % 2 == 0 ? two : one);
+      EXPECT_TRUE(moved.ok()) << moved;
+    }
+    done = true;
+  });
+  while (!done) {
+    const auto reader = desk_->OpenShard(one, 0);
+    if (!reader.ok()) {
+      ADD_FAILURE() << reader.status();
+      break;
+    }
+    int64_t chunks = 0;
+    const absl::Status read = (*reader)->Verify(chunks);
+    EXPECT_TRUE(read.ok()) << read;
+  }
+  mover.join();
 }
 
 TEST_F(CheckpointDeskTest, ARankOfALargerWorldIsDoneWhenItsShardIsTaken) {

@@ -257,7 +257,8 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     request.set_cluster(cluster_);
-    request.set_desired_number(desired_.has_value() ? desired_->number() : 0);
+    if (number == 1) carried_out_ = 0;  // a stream begins
+    request.set_desired_number(carried_out_);
     for (const std::unique_ptr<Gang>& gang : gangs_) *request.add_gangs() = gang->Report();
   }
   // After the gangs: the shards of a gang that says it has stopped are in the same report.
@@ -277,6 +278,7 @@ void Daemon::Take(const v1::ConnectResponse& response) {
       if (!noted.ok()) Say(std::string(noted.message()));
     }
     desired_ = response;
+    carried_out_ = response.number();
   }
   replicas_->Want({response.replicas().begin(), response.replicas().end()});
   tasks_->Want({response.tasks().begin(), response.tasks().end()});

@@ -124,6 +124,7 @@ class Daemon {
   // Guarded by mutex_.
   std::string cluster_;
   std::optional<v1::ConnectResponse> desired_;
+  int64_t carried_out_ = 0;  // number of the latest desired state of this stream; 0: none yet
   std::vector<std::unique_ptr<Gang>> gangs_;
   std::string last_phases_;  // of the latest round, to tell news
 };

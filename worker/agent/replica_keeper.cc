@@ -34,12 +34,14 @@ void ReplicaKeeper::Want(const std::vector<v1::DesiredReplica>& replicas) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::set<std::string> asked;
+    size_t place = 0;
     for (const v1::DesiredReplica& replica : replicas) {
       const std::string key = KeyOf(replica);
       asked.insert(key);
       const auto [at, is_new] = wishes_.try_emplace(
           key, Wish{.replica = replica, .not_before = {}, .backoff = Backoff(options_.backoff)});
       if (!is_new) at->second.replica = replica;
+      at->second.place = place++;
     }
     std::erase_if(wishes_, [&](const auto& wish) { return !asked.contains(wish.first); });
     if (cancellation_ != nullptr && !asked.contains(under_way_)) cancellation_->Cancel();
@@ -48,9 +50,12 @@ void ReplicaKeeper::Want(const std::vector<v1::DesiredReplica>& replicas) {
 }
 
 ReplicaKeeper::Wish* ReplicaKeeper::Next() {
-  const auto first = std::min_element(wishes_.begin(), wishes_.end(), [](const auto& a, auto& b) {
-    return a.second.not_before < b.second.not_before;
-  });
+  const auto due = [now = Clock::now()](const Wish& wish) {
+    return std::pair(std::max(wish.not_before, now), wish.place);
+  };
+  const auto first =
+      std::min_element(wishes_.begin(), wishes_.end(),
+                       [&](const auto& a, const auto& b) { return due(a.second) < due(b.second); });
   return first == wishes_.end() ? nullptr : &first->second;
 }
 

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,19 +37,21 @@ class ReplicaKeeper {
   ReplicaKeeper(const ReplicaKeeper&) = delete;
   ReplicaKeeper& operator=(const ReplicaKeeper&) = delete;
 
-  // Every copy that is asked for.
+  // Every copy that is asked for, the more urgent first.
   void Want(const std::vector<v1::DesiredReplica>& replicas);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Wish {
     v1::DesiredReplica replica;
+    size_t place = 0;  // among those that are asked for
     Clock::time_point not_before;
     Backoff backoff;
   };
 
   void Run();
-  // The one that is due first; null: none is asked for.
+  // Of those that are due the most urgent, else the one that will be first; null: none is asked
+  // for.
   Wish* Next();
 
   const Options options_;
