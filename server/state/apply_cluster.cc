@@ -171,7 +171,7 @@ absl::Status Apply(const v1::WorkerFlagsCleared& fact, const Stamp& stamp, Draft
 absl::Status Apply(const v1::WorkerForgotten& fact, const Stamp&, Draft& draft) {
   absl::StatusOr<v1::WorkerRecord*> worker = EditWorker(draft, fact.worker());
   if (!worker.ok()) return worker.status();
-  if ((*worker)->present() || draft.before().ShardsOn(fact.worker()) > 0) {
+  if ((*worker)->present() || !draft.before().ShardsOn(fact.worker()).empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker: ", fact.worker(), (*worker)->present() ? " is present" : " holds shards"));
   }

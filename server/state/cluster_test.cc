@@ -108,7 +108,7 @@ TEST(ClusterState, AForgottenJobLeavesNothingButItsNumber) {
   const Tables& tables = cluster.state().tables();
   EXPECT_TRUE(tables.jobs.empty() && tables.specs.empty() && tables.timelines.empty() &&
               tables.events.empty() && tables.checkpoints.empty() && tables.shards.empty());
-  EXPECT_EQ(cluster.state().index().ShardsOn("w1"), 0);
+  EXPECT_TRUE(cluster.state().index().ShardsOn("w1").empty());
   EXPECT_EQ(cluster.Submit(), "train-2");
 }
 

@@ -214,28 +214,26 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
   std::set<std::string> there;
   for (const v1::ShardReport& shard : shards) there.insert(ShardKey(shard.ref(), shard.rank()));
   v1::Update update = decide::NextUpdate(state, caller);
-  if (state.index().ShardsOn(worker) == 0) return std::nullopt;
-  for (const auto& [key, checkpoint] : state.tables().checkpoints) {
-    if (checkpoint->state() == v1::CHECKPOINT_STATE_WRITING) continue;
-    bool loadable = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
-    for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
-      const bool listed = std::find(shard->holders().begin(), shard->holders().end(), worker) !=
-                          shard->holders().end();
-      if (!listed || there.contains(ShardKey(checkpoint->ref(), shard->rank()))) continue;
-      v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
-      *holder.mutable_ref() = checkpoint->ref();
-      holder.set_rank(shard->rank());
-      holder.set_worker(worker);
-      // Nobody else has it, here or away: it is not to be begun from again.
-      if (loadable && shard->holders_size() == 1) {
-        loadable = false;
-        v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
-        *damaged.mutable_ref() = checkpoint->ref();
-        damaged.set_detail(absl::StrCat("the shard of rank ", shard->rank(), " is gone: ", worker,
-                                        " alone had it, and no longer does"));
-      }
-      if (update.facts_size() + 2 > kMaxFacts) return decide::Checked(state, std::move(update));
+  const v1::Checkpoint* given_up = nullptr;  // in this update, as not loadable
+  for (const std::string& key : state.index().ShardsOn(worker)) {
+    if (there.contains(key)) continue;
+    const v1::CheckpointShard& shard = *FindIn(state.tables().shards, key);
+    const v1::Checkpoint& checkpoint = *FindIn(state.tables().checkpoints, CheckpointOfShard(key));
+    if (checkpoint.state() == v1::CHECKPOINT_STATE_WRITING) continue;
+    v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
+    *holder.mutable_ref() = checkpoint.ref();
+    holder.set_rank(shard.rank());
+    holder.set_worker(worker);
+    // Nobody else has it, here or away: it is not to be begun from again.
+    if (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && &checkpoint != given_up &&
+        shard.holders_size() == 1) {
+      given_up = &checkpoint;
+      v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
+      *damaged.mutable_ref() = checkpoint.ref();
+      damaged.set_detail(absl::StrCat("the shard of rank ", shard.rank(), " is gone: ", worker,
+                                      " alone had it, and no longer does"));
     }
+    if (update.facts_size() + 2 > kMaxFacts) break;
   }
   return decide::Checked(state, std::move(update));
 }

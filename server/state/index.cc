@@ -23,7 +23,7 @@ const std::set<std::string>& FindSet(const Sets& sets, absl::string_view key) {
 
 }  // namespace
 
-void Index::Add(const v1::JobRecord& job) {
+void Index::Add(const std::string&, const v1::JobRecord& job) {
   if (IsFinished(job.state())) {
     finished_.emplace(std::pair(job.finished_unix_ms(), job.number()), job.id());
     return;
@@ -35,7 +35,7 @@ void Index::Add(const v1::JobRecord& job) {
   if (job.has_origin()) forks_[CheckpointKey(job.origin().checkpoint())].insert(job.id());
 }
 
-void Index::Remove(const v1::JobRecord& job) {
+void Index::Remove(const std::string&, const v1::JobRecord& job) {
   if (IsFinished(job.state())) {
     finished_.erase(std::pair(job.finished_unix_ms(), job.number()));
     return;
@@ -47,21 +47,21 @@ void Index::Remove(const v1::JobRecord& job) {
   if (job.has_origin()) Erase(forks_, CheckpointKey(job.origin().checkpoint()), job.id());
 }
 
-void Index::Add(const v1::CheckpointShard& shard) {
-  for (const std::string& holder : shard.holders()) ++shards_[holder];
+void Index::Add(const std::string& key, const v1::CheckpointShard& shard) {
+  for (const std::string& holder : shard.holders()) shards_[holder].insert(key);
 }
 
-void Index::Remove(const v1::CheckpointShard& shard) {
-  for (const std::string& holder : shard.holders()) {
-    if (--shards_[holder] == 0) shards_.erase(holder);
-  }
+void Index::Remove(const std::string& key, const v1::CheckpointShard& shard) {
+  for (const std::string& holder : shard.holders()) Erase(shards_, holder, key);
 }
 
-void Index::Add(const v1::RequestRecord& request) {
+void Index::Add(const std::string&, const v1::RequestRecord& request) {
   requests_.emplace(request.sequence(), RequestKey(request.author(), request.request_id()));
 }
 
-void Index::Remove(const v1::RequestRecord& request) { requests_.erase(request.sequence()); }
+void Index::Remove(const std::string&, const v1::RequestRecord& request) {
+  requests_.erase(request.sequence());
+}
 
 const std::set<std::string>& Index::GangsOn(absl::string_view worker) const {
   return FindSet(gangs_, worker);
@@ -71,9 +71,8 @@ const std::set<std::string>& Index::ForksOf(absl::string_view checkpoint_key) co
   return FindSet(forks_, checkpoint_key);
 }
 
-int64_t Index::ShardsOn(absl::string_view worker) const {
-  const auto found = shards_.find(worker);
-  return found == shards_.end() ? 0 : found->second;
+const std::set<std::string>& Index::ShardsOn(absl::string_view worker) const {
+  return FindSet(shards_, worker);
 }
 
 }  // namespace nibble

@@ -23,15 +23,15 @@ class Index {
  public:
   // What is not looked up needs nothing.
   template <class Record>
-  void Add(const Record&) {}
+  void Add(const std::string& /*key*/, const Record&) {}
   template <class Record>
-  void Remove(const Record&) {}
-  void Add(const v1::JobRecord& job);
-  void Remove(const v1::JobRecord& job);
-  void Add(const v1::CheckpointShard& shard);
-  void Remove(const v1::CheckpointShard& shard);
-  void Add(const v1::RequestRecord& request);
-  void Remove(const v1::RequestRecord& request);
+  void Remove(const std::string& /*key*/, const Record&) {}
+  void Add(const std::string& key, const v1::JobRecord& job);
+  void Remove(const std::string& key, const v1::JobRecord& job);
+  void Add(const std::string& key, const v1::CheckpointShard& shard);
+  void Remove(const std::string& key, const v1::CheckpointShard& shard);
+  void Add(const std::string& key, const v1::RequestRecord& request);
+  void Remove(const std::string& key, const v1::RequestRecord& request);
 
   // Ids by number: in order of submission.
   const std::map<int64_t, std::string>& unfinished() const { return unfinished_; }
@@ -41,7 +41,8 @@ class Index {
   const std::set<std::string>& GangsOn(absl::string_view worker) const;
   // Unfinished jobs that were forked from the checkpoint with this key.
   const std::set<std::string>& ForksOf(absl::string_view checkpoint_key) const;
-  int64_t ShardsOn(absl::string_view worker) const;
+  // Keys of the shards that the worker holds, by checkpoint, then rank.
+  const std::set<std::string>& ShardsOn(absl::string_view worker) const;
   // Keys by the sequence of the update that carried them out.
   const std::map<int64_t, std::string>& requests() const { return requests_; }
 
@@ -52,7 +53,7 @@ class Index {
   std::map<std::pair<int64_t, int64_t>, std::string> finished_;
   Sets gangs_;
   Sets forks_;
-  std::map<std::string, int64_t, std::less<>> shards_;
+  Sets shards_;
   std::map<int64_t, std::string> requests_;
 };
 

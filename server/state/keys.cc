@@ -23,6 +23,10 @@ std::string ShardKey(const v1::CheckpointRef& ref, int32_t rank) {
   return absl::StrCat(ShardPrefix(ref), absl::Dec(rank, absl::kZeroPad5));
 }
 
+absl::string_view CheckpointOfShard(absl::string_view shard_key) {
+  return shard_key.substr(0, shard_key.rfind('/'));
+}
+
 std::string RequestKey(absl::string_view author, absl::string_view request_id) {
   return absl::StrCat(author, "/", request_id);
 }

@@ -24,6 +24,8 @@ std::string CheckpointKey(const v1::CheckpointRef& ref);
 // "…/00005": of a shard. What is before the rank begins the keys of all shards of the checkpoint.
 std::string ShardKey(const v1::CheckpointRef& ref, int32_t rank);
 std::string ShardPrefix(const v1::CheckpointRef& ref);
+// The key of the checkpoint that the shard with this key is of; part of it.
+absl::string_view CheckpointOfShard(absl::string_view shard_key);
 // Unambiguous because request ids have no '/'.
 std::string RequestKey(absl::string_view author, absl::string_view request_id);
 

@@ -149,12 +149,12 @@ void State::Commit(const Draft& draft) {
   VisitTables(draft, tables_, [this](v1::EntityKind, const auto& changed, auto& table) {
     for (const auto& [key, record] : changed.changes()) {
       const auto old = table.find(key);
-      if (old != table.end()) index_.Remove(*old->second);
+      if (old != table.end()) index_.Remove(old->first, *old->second);
       if (record == nullptr) {
         if (old != table.end()) table.erase(old);
         continue;
       }
-      index_.Add(*record);
+      index_.Add(key, *record);
       if (old != table.end()) {
         old->second = record;
       } else {

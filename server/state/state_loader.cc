@@ -114,7 +114,7 @@ absl::StatusOr<State> StateLoader::Finish() {
   if (!status.ok()) return status;
   VisitTables(state.tables_, state.tables_,
               [&state](v1::EntityKind, const auto& table, const auto&) {
-                for (const auto& [key, record] : table) state.index_.Add(*record);
+                for (const auto& [key, record] : table) state.index_.Add(key, *record);
               });
   return state;
 }

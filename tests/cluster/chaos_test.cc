@@ -279,15 +279,23 @@ class Chaos : public testing::Test {
     }
   }
   void CheckRevisions(const Accepted& accepted) {
+    const JobWatch::Seen seen = bed_.watch().Of(accepted.job);
     const auto kept = bed_.Revisions(accepted.job);
     for (const auto& [number, first_step] : accepted.revisions) {
+      const std::string text =
+          absl::StrCat("revision ", number, " accepted, to hold from step ", first_step, ":");
+      EXPECT_TRUE(std::any_of(
+          seen.events.begin(), seen.events.end(),
+          [&](const auto& event) { return absl::StartsWith(event.second.text(), text); }))
+          << text << " is not in the history\n"
+          << bed_.Story(accepted.job);
       bool there = false;
       for (const v1::RecipeRevision& revision : kept) there |= revision.number() == number;
-      // One that is planned makes way, under a new number, for one that is to hold before it.
-      for (const auto& [later, step] : accepted.revisions) {
-        there |= later > number && step <= first_step;
-      }
-      EXPECT_TRUE(there) << "revision " << number << " from step " << first_step << " is gone";
+      // One that is pending makes way, under a new number, for a later one that is to hold before
+      // it.
+      there |= accepted.revisions.rbegin()->first > number;
+      EXPECT_TRUE(there) << "revision " << number << " from step " << first_step << " is gone\n"
+                         << bed_.Story(accepted.job);
     }
   }
   void CheckCheckpoints(const Accepted& accepted) {

@@ -262,8 +262,12 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
     for (const std::unique_ptr<Gang>& gang : gangs_) *request.add_gangs() = gang->Report();
   }
   // After the gangs: the shards of a gang that says it has stopped are in the same report.
-  for (v1::ShardReport& shard : desk_->Report(number)) *request.add_shards() = std::move(shard);
-  request.set_all_shards(true);
+  std::vector<v1::ShardReport> shards = desk_->Report(number);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (shard_news_.AreToBeNamed(number, shards)) {
+    for (v1::ShardReport& shard : shards) *request.add_shards() = std::move(shard);
+    request.set_all_shards(true);
+  }
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
   return request;
 }
@@ -279,6 +283,7 @@ void Daemon::Take(const v1::ConnectResponse& response) {
     }
     desired_ = response;
     carried_out_ = response.number();
+    if (!response.dropped().empty()) shard_news_.Dropped();
   }
   replicas_->Want({response.replicas().begin(), response.replicas().end()});
   tasks_->Want({response.tasks().begin(), response.tasks().end()});

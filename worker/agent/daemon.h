@@ -36,6 +36,7 @@
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/replica_keeper.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/shard_news.h"
 #include "worker/metrics/worker_http.h"
 #include "worker/metrics/worker_metrics.h"
 
@@ -125,6 +126,7 @@ class Daemon {
   std::string cluster_;
   std::optional<v1::ConnectResponse> desired_;
   int64_t carried_out_ = 0;  // number of the latest desired state of this stream; 0: none yet
+  ShardNews shard_news_;
   std::vector<std::unique_ptr<Gang>> gangs_;
   std::string last_phases_;  // of the latest round, to tell news
 };

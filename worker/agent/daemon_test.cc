@@ -56,6 +56,9 @@ class Coordinator final : public v1::WorkerLink::Service {
       v1::ConnectResponse response;
       {
         const std::lock_guard<std::mutex> lock(mutex_);
+        EXPECT_TRUE(request.all_shards() || request.number() > 1) << "a stream begins with all";
+        // What is not said anew is as it was.
+        if (!request.all_shards()) *request.mutable_shards() = last_.shards();
         last_ = request;
         if (!refusal_.ok()) return refusal_;
         response = wish_;
@@ -76,7 +79,7 @@ class Coordinator final : public v1::WorkerLink::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     refusal_ = status;
   }
-  // The first report for which `done` holds.
+  // The first report for which `done` holds; with the shards that were named last.
   v1::ConnectRequest Await(const std::function<bool(const v1::ConnectRequest&)>& done) {
     std::unique_lock<std::mutex> lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return done(last_); }))
@@ -206,7 +209,7 @@ TEST_F(DaemonTest, ItSaysWhoItIsAndThatItHasNothing) {
   const auto report = coordinator_.Await([](const auto& r) { return r.cluster() == "test"; });
   EXPECT_EQ(report.identity().name(), "w1");
   EXPECT_EQ(report.identity().incarnation(), daemon_->incarnation());
-  EXPECT_TRUE(report.all_shards());
+  EXPECT_EQ(report.shards_size(), 0);
   EXPECT_EQ(report.gangs_size(), 0);
 }
 
