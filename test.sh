@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
 #   ./test.sh                    all tests
-#   ./test.sh --sanitizers       numbers, checkpoints and readers again under address and undefined-behaviour sanitizers
+#   ./test.sh --sanitizers       numbers, checkpoints, readers, coordinator and daemon again under address and undefined-behaviour sanitizers
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, live, in a Python environment of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
@@ -75,9 +75,10 @@ if ((interop)); then
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 fi
 if ((sanitizers)); then
-  echo "test: numbers, checkpoints and readers under address and undefined-behaviour sanitizers"
+  echo "test: numbers, checkpoints, readers, coordinator and daemon under address and undefined-behaviour sanitizers"
   # Without the layer kernels: four instrumented instruction sets of them take longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
-    //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... -//kernels/cpu/layers/...
+    //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... \
+    //server/... //worker/agent/... //worker/metrics/... //client/remote/... //client/cluster/... -//kernels/cpu/layers/...
 fi
 finish

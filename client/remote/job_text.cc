@@ -5,13 +5,10 @@
 #include "absl/strings/str_join.h"
 #include "client/local/exit_code.h"
 #include "client/remote/text.h"
+#include "common/counted.h"
 
 namespace nibble {
 namespace {
-
-std::string RanksText(int32_t ranks) {
-  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
-}
 
 std::string LabelsText(const google::protobuf::RepeatedPtrField<v1::Label>& labels) {
   return absl::StrJoin(labels, ", ", [](std::string* out, const v1::Label& label) {
@@ -36,7 +33,7 @@ std::string SchedulingText(const v1::JobScheduling& scheduling) {
 }
 
 std::string AttemptText(const v1::Attempt& attempt, int64_t now_unix_ms) {
-  std::string text = absl::StrCat(attempt.number(), " with ", RanksText(attempt.world()),
+  std::string text = absl::StrCat(attempt.number(), " with ", Counted(attempt.world(), "rank"),
                                   ", launched ", AgoText(attempt.launched_unix_ms(), now_unix_ms));
   if (attempt.has_resume()) {
     absl::StrAppend(&text, ", from the checkpoint of step ", attempt.resume().step());
@@ -115,7 +112,7 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
            absl::StrCat(job.shape().model(), ", ",
                         CountText(static_cast<double>(job.shape().parameters())), " parameters, ",
                         job.shape().tokens_per_step(), " tokens a step on ",
-                        RanksText(job.shape().ranks()), " of ", Word(job.shape().device())));
+                        Counted(job.shape().ranks(), "rank"), " of ", Word(job.shape().device())));
   list.Add("recipe",
            job.revision_in_force() == 0
                ? absl::StrCat("revision 1 to begin with; the latest is ", job.latest_revision())

@@ -10,6 +10,7 @@
 #include "client/remote/job_text.h"
 #include "client/remote/recipe_message.h"
 #include "client/remote/text.h"
+#include "common/counted.h"
 
 namespace nibble {
 namespace {
@@ -112,8 +113,8 @@ void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
   const v1::Job& job = state.job();
   if (!job.has_attempt()) return;
   const v1::Attempt& attempt = job.attempt();
-  std::string line = absl::StrCat("attempt   ", attempt.number(), "  ", attempt.world(),
-                                  attempt.world() == 1 ? " rank" : " ranks");
+  std::string line =
+      absl::StrCat("attempt   ", attempt.number(), "  ", Counted(attempt.world(), "rank"));
   if (job.restarts_without_progress() > 0) {
     absl::StrAppend(&line, "  ", job.restarts_without_progress(), " of ",
                     job.restart_policy().max_without_progress(),

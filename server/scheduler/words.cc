@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/counted.h"
 #include "server/scheduler/sizes.h"
 
 namespace nibble::scheduler {
@@ -10,10 +11,6 @@ namespace {
 
 // A reason names this many workers or jobs at most.
 constexpr size_t kMostNamed = 3;
-
-std::string Count(int64_t count, const char* what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
-}
 
 std::string WithLabels(const std::vector<std::string>& labels) {
   if (labels.empty()) return "";
@@ -83,7 +80,7 @@ std::string JobWords(const World& world, int job) {
 std::string NeedWords(const World& world, int job) {
   const Job& needs = *world.job(job).job;
   const bool elastic = SmallestSize(needs) < LargestSize(needs);
-  return absl::StrCat("needs ", elastic ? "at least " : "", Count(SmallestSize(needs), "slot"),
+  return absl::StrCat("needs ", elastic ? "at least " : "", Counted(SmallestSize(needs), "slot"),
                       WithLabels(needs.required));
 }
 
@@ -121,7 +118,7 @@ std::string SlotsWords(const World& world, int job, int behind, int64_t due_ms) 
   }
   std::string words = absl::StrCat(
       NeedWords(world, job), "; ",
-      free == 0 ? "none free" : absl::StrCat(free, " free on ", Count(workers, "worker")),
+      free == 0 ? "none free" : absl::StrCat(free, " free on ", Counted(workers, "worker")),
       Excluding(world, job));
   if (behind >= 0) {
     const bool spares = IsActive(world.job(behind).phase);
@@ -166,9 +163,9 @@ std::string StartWords(const World& world, int job) {
   for (const NodeSlots& on : state.active) workers.push_back(world.cluster().name(on.node));
   for (int other : state.waits_for) leaving.push_back(world.name(other));
   const bool more = LargestSize(*state.job) > state.size;
-  const std::string count = Count(workers.size(), "worker");
+  const std::string count = Counted(workers.size(), "worker");
   return absl::StrCat(
-      "starts with ", Count(state.size, "slot"),
+      "starts with ", Counted(state.size, "slot"),
       more ? absl::StrCat(" of up to ", LargestSize(*state.job)) : "",
       WithLabels(state.job->required), " on ", count, ": ", Named(std::move(workers)),
       leaving.empty() ? "" : absl::StrCat("; once left by ", Named(std::move(leaving))));
@@ -176,10 +173,10 @@ std::string StartWords(const World& world, int job) {
 
 std::string VictimWords(const World& world, int job, int helps, bool shrinks) {
   const JobState& state = world.job(job);
-  return absl::StrCat(
-      shrinks ? absl::StrCat("shrinks to ", Count(state.size, "slot"), " for ") : "makes way for ",
-      JobWords(world, helps), ", which ", NeedWords(world, helps),
-      shrinks ? "" : "; keeps its place in the queue");
+  return absl::StrCat(shrinks ? absl::StrCat("shrinks to ", Counted(state.size, "slot"), " for ")
+                              : "makes way for ",
+                      JobWords(world, helps), ", which ", NeedWords(world, helps),
+                      shrinks ? "" : "; keeps its place in the queue");
 }
 
 std::string DrainWords(const World& world, int job, bool moves) {

@@ -32,7 +32,6 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 
  private:
   friend class GatedStream;
-  friend class ReactorGate<LogReactor>;
 
   // Of one rank, while it is being read.
   struct Reading {

@@ -15,16 +15,17 @@
 
 namespace nibble {
 
-template <class Reactor>
+// `Part`: the base of a reactor that has made the gate while the rest of it was not there yet.
+template <class Reactor, class Part = Reactor>
 class ReactorGate {
  public:
-  explicit ReactorGate(Reactor* reactor) : reactor_(reactor) {}
+  explicit ReactorGate(Part* reactor) : reactor_(reactor) {}
 
   // f(reactor) with the lock held, unless it is gone.
   template <class F>
   void Reach(F f) {
     std::lock_guard lock(mutex_);
-    if (reactor_ != nullptr) f(*reactor_);
+    if (reactor_ != nullptr) f(static_cast<Reactor&>(*reactor_));
   }
   void Close() {
     std::lock_guard lock(mutex_);
@@ -33,7 +34,7 @@ class ReactorGate {
 
  private:
   std::mutex mutex_;
-  Reactor* reactor_;  // guarded by mutex_; null: it is gone
+  Part* reactor_;  // guarded by mutex_; null: it is gone
 };
 
 // A stream of the server that writes one message at a time and ends once. `Derived` has
@@ -42,9 +43,9 @@ class ReactorGate {
 template <class Derived, class Base, class Message>
 class GatedStream : public Base {
  public:
-  using Gate = ReactorGate<Derived>;
+  using Gate = ReactorGate<Derived, GatedStream>;
 
-  GatedStream() : gate_(std::make_shared<Gate>(static_cast<Derived*>(this))) {}
+  GatedStream() : gate_(std::make_shared<Gate>(this)) {}
 
   void OnWriteDone(bool ok) override {
     gate_->Reach([ok](Derived& self) {

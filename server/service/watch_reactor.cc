@@ -36,7 +36,6 @@ class WatchReactor
 
  private:
   friend class GatedStream;
-  friend class ReactorGate<WatchReactor>;
 
   void Pump() {
     if (ended() || watch_ == nullptr) return;

@@ -49,7 +49,6 @@ class LinkReactor
 
  private:
   friend class GatedStream;
-  friend class ReactorGate<LinkReactor>;
 
   // The rest with the gate's lock held.
 

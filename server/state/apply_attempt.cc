@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/counted.h"
 #include "server/state/apply.h"
 #include "server/state/bounds.h"
 #include "server/state/job_machine.h"
@@ -164,14 +165,14 @@ absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& d
   attempt.set_launched_unix_ms(stamp.time_unix_ms);
   (*job)->set_last_attempt(attempt.number());
   (*job)->set_not_before_unix_ms(0);
-  AddEvent(
-      {.kind = v1::JOB_EVENT_KIND_ATTEMPT,
-       .text = absl::StrCat("attempt ", attempt.number(), " launched with ", attempt.world(),
-                            " ranks on ", attempt.placements_size(), " workers",
-                            fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
-       .attempt = attempt.number(),
-       .step = attempt.has_resume() ? attempt.resume().step() : 0},
-      stamp, **job, draft);
+  AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
+            .text = absl::StrCat(
+                "attempt ", attempt.number(), " launched with ", Counted(attempt.world(), "rank"),
+                " on ", Counted(attempt.placements_size(), "worker"),
+                fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
+            .attempt = attempt.number(),
+            .step = attempt.has_resume() ? attempt.resume().step() : 0},
+           stamp, **job, draft);
   LeaveCheckpointsBeyond(attempt.has_resume() ? attempt.resume().step() : 0, stamp, **job, draft);
   return absl::OkStatus();
 }

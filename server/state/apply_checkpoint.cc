@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/counted.h"
 #include "server/state/apply.h"
 #include "server/state/bounds.h"
 #include "server/state/job_machine.h"
@@ -179,8 +180,8 @@ absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draf
   v1::Attempt& attempt = *(*job)->mutable_attempt();
   attempt.set_checkpoints(attempt.checkpoints() + 1);
   AddCheckpointEvent(fact.ref(),
-                     absl::StrCat("committed: ", (*checkpoint)->world(), " shards, ",
-                                  (*checkpoint)->bytes(), " bytes"),
+                     absl::StrCat("committed: ", Counted((*checkpoint)->world(), "shard"), ", ",
+                                  Counted((*checkpoint)->bytes(), "byte")),
                      stamp, draft);
   return absl::OkStatus();
 }

@@ -152,6 +152,7 @@ absl::StatusOr<std::string> CheckpointDesk::OpenAttempt(const std::string& job, 
        .attempt = attempt,
        .first_rank = first_rank,
        .ranks = ranks,
+       .run_directory = options_.run_directory,
        .clock = options_.clock,
        .commit = [this, job](const CheckpointHeader& header, std::vector<ShardManifest> shards) {
          return Commit(job, header, std::move(shards));

@@ -51,7 +51,8 @@ class CheckpointDesk {
  public:
   struct Options {
     CheckpointHost::Clock clock;
-    std::function<void()> changed;                // there is something to report; may be null
+    std::string run_directory;      // of the hosts' sockets; empty: the system's temporary one
+    std::function<void()> changed;  // there is something to report; may be null
     std::function<void(const std::string&)> log;  // a line for people; may be null
   };
   explicit CheckpointDesk(Options options);

@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
 
 absl::Status Daemon::Prepare() {
   const std::string& data = options_.data_directory;
-  for (const std::string& path : {data + "/jobs", data + "/processes", options_.run_directory}) {
+  for (const std::string& path : {data + "/jobs", data + "/processes"}) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
@@ -66,6 +66,10 @@ absl::Status Daemon::Prepare() {
   for (const Leftover& leftover : *leftovers) {
     if (leftover.killed) Say(absl::StrCat("killed what an earlier life left: ", leftover.name));
   }
+  // After those who may still have sockets in the last one.
+  absl::StatusOr<std::unique_ptr<RunDirectory>> run = RunDirectory::Claim(data);
+  if (!run.ok()) return run.status();
+  run_ = *std::move(run);
   cluster_ = ReadLine(data + "/cluster");
   supervisor_ = std::make_unique<ProcessSupervisor>(
       ProcessSupervisor::Options{.record_directory = data + "/processes",
@@ -78,6 +82,7 @@ absl::Status Daemon::Prepare() {
                                                              .clock = SteadySeconds});
   const auto say = [this](const std::string& line) { Say(line); };
   desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{.clock = SteadySeconds,
+                                                                   .run_directory = run_->path(),
                                                                    .changed =
                                                                        [this] {
                                                                          shards_changed_ = true;
@@ -104,7 +109,7 @@ absl::Status Daemon::Prepare() {
            .changed = [this] { Wake(); },
            .log = say,
            .jobs_directory = data + "/jobs",
-           .run_directory = options_.run_directory,
+           .run_directory = run_->path(),
            .trainer = options_.trainer,
            .cuda = options_.identity.hardware().device() == v1::DEVICE_CUDA,
            .watchdog = options_.watchdog,

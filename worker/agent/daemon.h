@@ -35,6 +35,7 @@
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/replica_keeper.h"
+#include "worker/agent/run_directory.h"
 #include "worker/agent/shard_fetcher.h"
 #include "worker/agent/shard_news.h"
 #include "worker/metrics/worker_http.h"
@@ -50,7 +51,6 @@ class Daemon {
     std::string coordinator;  // host:port
     LinkSecurity security;
     std::string data_directory;  // absolute; made where it is not
-    std::string run_directory;   // absolute, short, only this user's: sockets
     std::string trainer;         // path of nibble-trainer
     std::string exporter;        // path of nibble-export
     std::chrono::milliseconds beat{1000};
@@ -101,6 +101,7 @@ class Daemon {
 
   Options options_;
   int lock_ = -1;
+  std::unique_ptr<RunDirectory> run_;
   GangHome home_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<HttpExposer> http_;  // null: turned off

@@ -154,7 +154,6 @@ class DaemonTest : public testing::Test {
     options.http.listen = "127.0.0.1:0";
     options.coordinator = absl::StrCat("127.0.0.1:", port_);
     options.data_directory = directory_ + "/data";
-    options.run_directory = directory_ + "/run";
     options.trainer = trainer;
     options.beat = std::chrono::milliseconds(20);
     options.watchdog = {.median_steps = 20, .least_ms = hang_ms_};
@@ -218,8 +217,7 @@ TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
   WishGang(1, 2);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  while ((LogOf(1, 0).empty() || LogOf(1, 1).empty()) &&
-         std::chrono::steady_clock::now() < until) {
+  while ((LogOf(1, 0).empty() || LogOf(1, 1).empty()) && std::chrono::steady_clock::now() < until) {
     std::this_thread::yield();
   }
   EXPECT_THAT(LogOf(1, 1), HasSubstr("--rank 1 --world 2"));
@@ -286,7 +284,6 @@ TEST_F(DaemonTest, TwoDaemonsDoNotShareADirectory) {
   StartDaemon(Script(kUntilTold));
   Daemon::Options options;
   options.data_directory = directory_ + "/data";
-  options.run_directory = directory_ + "/run2";
   EXPECT_EQ(Daemon::Start(std::move(options)).status().code(), absl::StatusCode::kUnavailable);
 }
 

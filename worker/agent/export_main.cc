@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/counted.h"
 #include "worker/interop/hf_export.h"
 #include "worker/weights/checkpoint_weights.h"
 
@@ -37,8 +38,10 @@ absl::StatusOr<std::string> Export(const std::string& run, int64_t step,
                         .context = (*weights)->spec().data.sequence,
                         .tokenizer_directory = (*weights)->run_directory()});
   if (!report.ok()) return report.status();
-  return absl::StrCat(destination, ": ", report->tensors, " tensors, ", report->bytes, " bytes in ",
-                      report->shards, " files", report->tokenizer ? ", with the tokenizer" : "");
+  return absl::StrCat(nibble::Counted(report->tensors, "tensor"), ", ",
+                      nibble::Counted(report->bytes, "byte"), " in ",
+                      nibble::Counted(report->shards, "file"),
+                      report->tokenizer ? ", with the tokenizer" : "");
 }
 
 }  // namespace

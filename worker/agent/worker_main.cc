@@ -132,13 +132,6 @@ int RunDaemon(const Arguments& arguments) {
     Chat(std::string(options.status().message()));
     return kUsage;
   }
-  // Short, since a socket's path has 107 bytes at most, and this user's alone.
-  std::string run = std::filesystem::temp_directory_path() / "nibble-worker-XXXXXX";
-  if (mkdtemp(run.data()) == nullptr) {
-    Chat(absl::StrCat("cannot make ", run));
-    return kError;
-  }
-  options->run_directory = run;
   absl::Status status;
   {
     absl::StatusOr<std::unique_ptr<nibble::Daemon>> daemon =
@@ -156,8 +149,6 @@ int RunDaemon(const Arguments& arguments) {
       status = (*daemon)->Run(stop_asked);
     }
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(run, ignored);
   if (status.ok()) return 0;
   Chat(std::string(status.message()));
   return absl::IsAborted(status) ? kSuperseded : kError;

@@ -48,8 +48,11 @@ absl::StatusOr<std::unique_ptr<CheckpointHost>> CheckpointHost::Start(Options op
 
 absl::Status CheckpointHost::Listen() {
   std::error_code error;
-  // Not in the run's directory: a socket's path has 107 characters at most.
-  std::string directory = std::filesystem::temp_directory_path(error) / "nibble-host-XXXXXX";
+  // Not in the job's directory: a socket's path has 107 characters at most.
+  const std::filesystem::path run = options_.run_directory.empty()
+                                        ? std::filesystem::temp_directory_path(error)
+                                        : std::filesystem::path(options_.run_directory);
+  std::string directory = run / "nibble-host-XXXXXX";
   if (error || mkdtemp(directory.data()) == nullptr) {
     return ErrnoStatus(error ? error.value() : errno, absl::StrCat("making ", directory));
   }
@@ -58,8 +61,8 @@ absl::Status CheckpointHost::Listen() {
   sockaddr_un name = {};
   name.sun_family = AF_UNIX;
   if (address_.size() >= sizeof name.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat("TMPDIR: ", address_, " is longer than the ",
-                                                   sizeof name.sun_path - 1,
+    return absl::InvalidArgumentError(absl::StrCat("TMPDIR, or run_directory: ", address_,
+                                                   " is longer than the ", sizeof name.sun_path - 1,
                                                    " characters of a socket's path"));
   }
   std::memcpy(name.sun_path, address_.data(), address_.size());
@@ -122,8 +125,8 @@ absl::Status CheckpointHost::Greet(int socket, Rank& rank) {
   }
   const int32_t end = options_.first_rank + options_.ranks;
   if (message.rank < options_.first_rank || message.rank >= end) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank: ", message.rank, " is not in [", options_.first_rank, ", ", end, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank: ", message.rank, " is not in [", options_.first_rank, ", ", end, ")"));
   }
   rank = {.rank = message.rank, .socket = socket, .area = *std::move(area)};
   const std::lock_guard<std::mutex> lock(mutex_);

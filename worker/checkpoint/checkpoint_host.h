@@ -45,9 +45,11 @@ class CheckpointHost {
 
   struct Options {
     CheckpointStore* store = nullptr;
-    int64_t attempt = 1;  // of the ranks; others are refused
+    int64_t attempt = 1;     // of the ranks; others are refused
     int32_t first_rank = 0;  // of those that run here
     int32_t ranks = 1;       // that run here
+    // A directory of the socket's own is made in it; empty: in the system's temporary one.
+    std::string run_directory;
     Clock clock;
     // Makes a checkpoint of the sealed shards of all ranks; null: CheckpointStore::Commit, which
     // wants every rank of the world to be here. Its error is the checkpoint's, and drops what was
