@@ -76,9 +76,11 @@ if ((interop)); then
 fi
 if ((sanitizers)); then
   echo "test: numbers, checkpoints, readers, coordinator and daemon under address and undefined-behaviour sanitizers"
-  # Without the layer kernels: four instrumented instruction sets of them take longer than all the rest.
+  # Without the layer kernels, and the daemon's test that runs the trainer: four instrumented instruction sets of them take
+  # longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
     //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... \
-    //server/... //worker/agent/... //worker/metrics/... //client/remote/... //client/cluster/... -//kernels/cpu/layers/...
+    //server/... //worker/agent/... //worker/metrics/... //client/remote/... //client/cluster/... \
+    -//kernels/cpu/layers/... -//worker/agent:daemon_test
 fi
 finish

@@ -107,15 +107,19 @@ std::vector<std::string> PresentHolders(const State& state, const v1::Checkpoint
 std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
                                      const v1::CheckpointShard& shard, int copies,
                                      const std::vector<std::string>& takers) {
-  const auto present = static_cast<int>(PresentHolders(state, shard).size());
+  const std::vector<std::string> present = PresentHolders(state, shard);
+  // What drains is about to go: others have its copies before it does.
+  const auto staying = std::count_if(present.begin(), present.end(), [&](const auto& holder) {
+    return state.FindWorker(holder)->mode() != v1::WORKER_MODE_DRAINING;
+  });
   std::vector<std::string> next;
-  if (present == 0 || present >= copies) return next;
+  if (present.empty() || staying >= copies) return next;
   const Order order(ref, shard.rank());
   std::vector<std::pair<uint32_t, std::string>> ranked;
   for (const std::string& taker : takers) {
     if (!IsHolder(shard, taker)) ranked.push_back(order.of(taker));
   }
-  const auto missing = std::min(ranked.size(), static_cast<size_t>(copies - present));
+  const auto missing = std::min(ranked.size(), static_cast<size_t>(copies - staying));
   std::partial_sort(ranked.begin(), ranked.begin() + static_cast<ptrdiff_t>(missing), ranked.end());
   for (size_t i = 0; i < missing; ++i) next.push_back(std::move(ranked[i].second));
   return next;

@@ -115,6 +115,20 @@ TEST_F(CheckpointCareHoldersTest, ADrainingWorkersCopyGoesFirstAndDoesNotCount) 
   EXPECT_THAT(Surplus(), IsEmpty());
 }
 
+TEST_F(CheckpointCareHoldersTest, WhatDrainsHasItsCopiesMadeElsewhereBeforeItGivesThemUp) {
+  Finish();
+  Hold({"w2"});
+  EXPECT_THAT(Next(), IsEmpty());
+  SetMode("w2", v1::WORKER_MODE_DRAINING);
+  ASSERT_THAT(Next(), SizeIs(1));
+  EXPECT_THAT(Surplus(), IsEmpty());
+  SetMode("w1", v1::WORKER_MODE_DRAINING);
+  ASSERT_THAT(Next(), SizeIs(2));
+  Hold(Next());
+  EXPECT_THAT(Next(), IsEmpty());
+  EXPECT_THAT(Surplus(), testing::UnorderedElementsAre("w1", "w2"));
+}
+
 TEST_F(CheckpointCareHoldersTest, AnOpenWorkersCopyStaysBeforeACordonedOnes) {
   Finish();
   Hold({"w2", "w3"});

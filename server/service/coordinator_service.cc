@@ -122,7 +122,9 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
     const auto call = std::make_shared<ChangeCall>();
     const int64_t most_ms = limits_.change_ms;
     call->alarm.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(most_ms),
-                    [call, reactor, most_ms](bool is_time) {
+                    // The alarm keeps what it has called: the call, which owns it, is let go of.
+                    [held = call, reactor, most_ms](bool is_time) mutable {
+                      const auto call = std::move(held);
                       if (!is_time || call->answered.exchange(true)) return;
                       reactor->Finish(ToGrpc(absl::DeadlineExceededError(absl::StrCat(
                           "not durable within ", most_ms,

@@ -119,6 +119,25 @@ TEST_F(Copies, TheResultOfAFinishedJobIsCopiedAgainWhereAHolderIsLostAndThinnedW
   EXPECT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
 }
 
+TEST_F(Copies, AWorkerThatDrainsGivesUpWhatItHoldsOnceOthersHaveIt) {
+  StartCoordinator({"--lease-ms", "1000", "--copies", "2"});
+  for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
+  const std::string job = Submit(Spec(1, 4, "checkpoints: {at_end: true}\n"));
+  Finish(job);
+  ASSERT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
+  v1::DrainWorkerRequest drain;
+  drain.set_request_id("request-drain");
+  drain.set_worker(Newest(job).shards(0).holders(0));
+  v1::DrainWorkerResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->DrainWorker(&context, drain, &response).ok());
+  EXPECT_TRUE(Eventually([&] {
+    const auto& holders = Newest(job).shards(0).holders();
+    return std::find(holders.begin(), holders.end(), drain.worker()) == holders.end() &&
+           IsInOrder(job);
+  })) << Text(job);
+}
+
 TEST_F(Copies, AfterAThirdWorkerTookOverAndTheFirstCameBackEachShardHasAsManyAsAreWanted) {
   StartCoordinator({"--lease-ms", "1000", "--copies", "2"});
   for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
