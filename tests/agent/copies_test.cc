@@ -132,7 +132,9 @@ TEST_F(Copies, AWorkerThatDrainsGivesUpWhatItHoldsOnceOthersHaveIt) {
   grpc::ClientContext context;
   ASSERT_TRUE(stub_->DrainWorker(&context, drain, &response).ok());
   EXPECT_TRUE(Eventually([&] {
-    const auto& holders = Newest(job).shards(0).holders();
+    const v1::DescribeCheckpointResponse newest = Newest(job);
+    if (newest.shards().empty()) return false;
+    const auto& holders = newest.shards(0).holders();
     return std::find(holders.begin(), holders.end(), drain.worker()) == holders.end() &&
            IsInOrder(job);
   })) << Text(job);
