@@ -1,6 +1,7 @@
 #include "worker/agent/run_directory.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -40,11 +41,18 @@ TEST_F(RunDirectoryTest, ItIsShortAndThisUsersAloneAndGoesWithItsOwner) {
 }
 
 TEST_F(RunDirectoryTest, WhatAKilledLifeHasLeftIsRemovedByTheNext) {
-  auto killed = RunDirectory::Claim(data_);
-  ASSERT_TRUE(killed.ok()) << killed.status();
-  const std::string left = (*killed)->path();
-  std::ofstream(left + "/socket") << "x";
-  (void)killed->release();  // as a process that is killed lets go of nothing
+  const pid_t killed = fork();
+  if (killed == 0) {
+    const auto claimed = RunDirectory::Claim(data_);
+    if (claimed.ok()) std::ofstream((*claimed)->path() + "/socket") << "x";
+    _exit(claimed.ok() ? 0 : 1);  // lets go of nothing
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(killed, &status, 0), killed);
+  ASSERT_EQ(status, 0);
+  std::string left;
+  std::getline(std::ifstream(data_ + "/run-directory") >> std::ws, left);
+  ASSERT_TRUE(fs::exists(left + "/socket")) << left;
   auto next = RunDirectory::Claim(data_);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_FALSE(fs::exists(left));
