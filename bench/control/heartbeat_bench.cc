@@ -1,31 +1,32 @@
 // Heartbeats of simulated workers, each reporting once a second:
 //   controller  in this process, without a network: what taking a report and answering it costs
 //   streams     over gRPC to a real nibble-coordinator, one stream per worker, many per connection:
-//               from the moment a report is sent to the answer, at the pace of the workers
+//               from the moment a report is sent to the answer, at the pace of the workers, who
+//               are spread over several processes
 // A tenth of the workers of the first kind runs ranks and reports a sampled step each time.
 //
 // Goals for 10,000 workers: p99 of handling under 10 ms, and less than one core for all of them.
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "bench/control/heartbeat_load.h"
 #include "bench/control/measure.h"
-#include "grpcpp/grpcpp.h"
-#include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/service/testing/coordinator_process.h"
@@ -36,21 +37,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 constexpr double kGoalMs = 10;
-
-v1::ConnectRequest ReportOf(int worker) {
-  v1::ConnectRequest report;
-  v1::WorkerIdentity& identity = *report.mutable_identity();
-  identity.set_name(absl::StrCat("worker-", worker));
-  identity.set_incarnation(1);
-  identity.set_address(absl::StrCat("10.0.", worker / 256, ".", worker % 256, ":7000"));
-  identity.set_slots(8);
-  identity.set_version("bench");
-  v1::Label& rack = *identity.add_labels();
-  rack.set_key("rack");
-  rack.set_value(absl::StrCat("r", worker / 32));
-  identity.mutable_hardware()->set_device(v1::DEVICE_CPU);
-  return report;
-}
+constexpr std::chrono::seconds kRegistering(5);  // which is a change of its own
 
 void Print(const char* what, int workers, const std::vector<double>& seconds, double cores) {
   const double p99 = 1e3 * Percentile(seconds, 99);
@@ -92,7 +79,7 @@ absl::Status InProcess(int workers, int rounds) {
     auto session = (*controller)->OpenSession(nullptr);
     if (!session.ok()) return session.status();
     sessions.push_back(*session);
-    reports.push_back(ReportOf(w));
+    reports.push_back(HeartbeatOf(w));
     if (const absl::Status status = report(w); !status.ok()) return status;
   }
   for (int j = 0; j < workers / 10; ++j) {
@@ -147,141 +134,55 @@ absl::Status InProcess(int workers, int rounds) {
   return absl::OkStatus();
 }
 
-// One worker's stream. Deletes nothing: the bench owns it until it is done.
-class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectResponse> {
- public:
-  Worker(v1::WorkerLink::Stub& stub, int number) : report_(ReportOf(number)) {
-    stub.async()->Connect(&context_, this);
-    StartRead(&desired_);
-    StartCall();
+// This program again, once for every share of the workers.
+absl::StatusOr<HeartbeatAnswers> LoadInProcesses(const HeartbeatLoad& load, int processes) {
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::vector<FILE*> pipes;
+  for (int share = 0; share < processes; ++share) {
+    const std::string command = absl::StrCat(
+        "exec '", self, "' load --target ", load.target, " --workers ", load.workers, " --share ",
+        share, " --of ", processes, " --connections ", std::max(1, load.connections / processes),
+        " --begin-unix-ms ", load.begin_unix_ms, " --seconds ", load.seconds);
+    pipes.push_back(popen(command.c_str(), "r"));
   }
-  // Not while the report before is on its way: a worker that is late leaves one out.
-  void Beat() {
-    {
-      std::lock_guard lock(mutex_);
-      if (writing_ || sent_) {
-        ++late_;
-        return;
-      }
-      writing_ = true;
-      sent_ = SteadyClock::now();
-      report_.set_number(report_.number() + 1);
-    }
-    StartWrite(&report_);
+  HeartbeatAnswers all;
+  bool whole = true;
+  for (FILE* const pipe : pipes) {
+    whole = pipe != nullptr && ReadAnswers(pipe, all) && pclose(pipe) == 0 && whole;
   }
-  void Finish() {
-    context_.TryCancel();
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return done_; });
-  }
-  std::vector<double> TakeSeconds() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(seconds_, {});
-  }
-  int64_t late() {
-    std::lock_guard lock(mutex_);
-    return late_;
-  }
-  // Why it ended before it was told to; empty: it did not.
-  std::string ended_with() {
-    std::lock_guard lock(mutex_);
-    return ended_with_;
-  }
-  bool answered() {
-    std::lock_guard lock(mutex_);
-    return answers_ > 0;
-  }
+  if (!whole) return absl::UnavailableError("load: a process of it did not end well");
+  return all;
+}
 
- private:
-  void OnWriteDone(bool) override {
-    std::lock_guard lock(mutex_);
-    writing_ = false;
-  }
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    {
-      std::lock_guard lock(mutex_);
-      ++answers_;
-      if (sent_) {
-        seconds_.push_back(std::chrono::duration<double>(SteadyClock::now() - *sent_).count());
-        sent_.reset();
-      }
-    }
-    StartRead(&desired_);
-  }
-  void OnDone(const grpc::Status& status) override {
-    std::lock_guard lock(mutex_);
-    if (status.error_code() != grpc::StatusCode::CANCELLED) {
-      ended_with_ = status.error_message();
-    }
-    done_ = true;
-    ended_.notify_all();
-  }
-
-  grpc::ClientContext context_;
-  v1::ConnectRequest report_;
-  v1::ConnectResponse desired_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  // Guarded by mutex_.
-  bool writing_ = false, done_ = false;
-  std::optional<SteadyClock::time_point> sent_;
-  std::vector<double> seconds_;
-  int64_t late_ = 0, answers_ = 0;
-  std::string ended_with_;
-};
-
-absl::Status OverStreams(const std::string& program, const std::string& directory, int workers,
-                         int connections, double seconds) {
+absl::Status OverStreams(const std::string& program, const std::string& directory,
+                         HeartbeatLoad load, int processes) {
   const ScratchDirectory scratch(directory);
   auto coordinator = CoordinatorProcess::Start({.program = program,
                                                 .store = scratch.path() + "/store",
                                                 .flags = {"--requests-per-second", "0"}});
   if (!coordinator.ok()) return coordinator.status();
   const int64_t rss_before = (*coordinator)->RssBytes();
-  std::vector<std::unique_ptr<v1::WorkerLink::Stub>> stubs;
-  for (int c = 0; c < connections; ++c) {
-    stubs.push_back(v1::WorkerLink::NewStub((*coordinator)->Connect()));
-  }
-  std::vector<std::unique_ptr<Worker>> all;
-  for (int w = 0; w < workers; ++w)
-    all.push_back(std::make_unique<Worker>(*stubs[w % connections], w));
-  // Every worker beats once a second, evenly over it.
-  const auto pace = [&](double for_seconds) {
-    const auto start = SteadyClock::now();
-    const auto beats = static_cast<int64_t>(for_seconds * workers);
-    for (int64_t beat = 0; beat < beats; ++beat) {
-      std::this_thread::sleep_until(start +
-                                    std::chrono::nanoseconds(beat * 1'000'000'000 / workers));
-      all[static_cast<size_t>(beat % workers)]->Beat();
-    }
-  };
-  pace(4);  // to register, which is a change of its own
-  for (const auto& worker : all) worker->TakeSeconds();
+  const auto begin = std::chrono::system_clock::now() + kRegistering;
+  load.target = (*coordinator)->address();
+  load.begin_unix_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(begin.time_since_epoch()).count();
+  auto answers = std::async(std::launch::async, LoadInProcesses, load, processes);
+  std::this_thread::sleep_until(begin);
   const double cpu_before = (*coordinator)->CpuSeconds();
-  const auto start = SteadyClock::now();
-  pace(seconds);
-  const double took = std::chrono::duration<double>(SteadyClock::now() - start).count();
-  const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / took;
-  std::vector<double> latencies;
-  int64_t late = 0, answered = 0, ended = 0;
-  std::string why;
-  for (const auto& worker : all) {
-    const std::vector<double> own = worker->TakeSeconds();
-    latencies.insert(latencies.end(), own.begin(), own.end());
-    late += worker->late();
-    answered += worker->answered();
-    if (worker->ended_with().empty()) continue;
-    ++ended;
-    why = worker->ended_with();
-  }
-  Print("streams", workers, latencies, cores);
+  std::this_thread::sleep_until(begin + std::chrono::duration<double>(load.seconds));
+  const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / load.seconds;
+  const int64_t rss = (*coordinator)->RssBytes();
+  const absl::StatusOr<HeartbeatAnswers> heard = answers.get();
+  if (!heard.ok()) return heard.status();
+  Print("streams", load.workers, heard->seconds, cores);
   std::printf("%lld of %d registered, %lld reports left out; %.1f KiB of memory per worker\n",
-              static_cast<long long>(answered), workers, static_cast<long long>(late),
-              static_cast<double>((*coordinator)->RssBytes() - rss_before) / 1024 / workers);
-  for (const auto& worker : all) worker->Finish();
-  if (ended > 0) {
-    return absl::UnavailableError(absl::StrCat(ended, " streams ended, such as: ", why));
+              static_cast<long long>(heard->answered), load.workers,
+              static_cast<long long>(heard->late),
+              static_cast<double>(rss - rss_before) / 1024 / load.workers);
+  if (heard->ended > 0) {
+    return absl::UnavailableError(
+        absl::StrCat(heard->ended, " streams ended, such as: ", heard->why));
   }
   return absl::OkStatus();
 }
@@ -290,17 +191,33 @@ int Main(int argc, char** argv) {
   CLI::App app("Heartbeats of many workers");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::string program = CoordinatorProgram();
-  int workers = 10'000, connections = 16, rounds = 10;
-  double seconds = 10;
+  HeartbeatLoad load = {.workers = 10'000, .connections = 16, .seconds = 10};
+  int rounds = 10, processes = 8;
   app.add_option("--directory", directory, "of the coordinator's store")->capture_default_str();
   app.add_option("--coordinator", program, "the program")->capture_default_str();
-  app.add_option("--workers", workers, "count")->capture_default_str();
-  app.add_option("--connections", connections, "that the streams share")->capture_default_str();
+  app.add_option("--workers", load.workers, "count")->capture_default_str();
+  app.add_option("--connections", load.connections, "that the streams share")
+      ->capture_default_str();
+  app.add_option("--processes", processes, "that the workers of streams are in")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--rounds", rounds, "of reports without a network")->capture_default_str();
-  app.add_option("--seconds", seconds, "of reports over streams")->capture_default_str();
+  app.add_option("--seconds", load.seconds, "of reports over streams")->capture_default_str();
+  CLI::App* const share = app.add_subcommand("load", "One process of the load, for this program");
+  share->add_option("--target", load.target, "host:port")->required();
+  share->add_option("--workers", load.workers, "of all processes")->required();
+  share->add_option("--share", load.share, "which, from 0")->required();
+  share->add_option("--of", load.of, "count")->required();
+  share->add_option("--connections", load.connections, "of this process")->required();
+  share->add_option("--begin-unix-ms", load.begin_unix_ms, "of what counts")->required();
+  share->add_option("--seconds", load.seconds, "from then on")->required();
   CLI11_PARSE(app, argc, argv);
-  absl::Status status = InProcess(workers, rounds);
-  if (status.ok()) status = OverStreams(program, directory, workers, connections, seconds);
+  if (share->parsed()) {
+    WriteAnswers(GenerateHeartbeats(load), stdout);
+    return 0;
+  }
+  absl::Status status = InProcess(load.workers, rounds);
+  if (status.ok()) status = OverStreams(program, directory, load, processes);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -195,6 +195,7 @@ class Controller {
   mutable std::mutex mutex_;  // never held while the ledger is called
   // Guarded by mutex_.
   std::set<std::shared_ptr<WorkerSession>> sessions_;
+  int64_t none_silent_before_ms_ = 0;
   // Those that have reported, by worker: of one more than one while an old stream is ending.
   std::multimap<std::string, std::shared_ptr<WorkerSession>> session_of_;
   std::map<std::string, CheckpointWork> work_;  // by worker

@@ -84,8 +84,13 @@ void Controller::EndSilentSessions(int64_t now_ms) {
   std::vector<std::pair<std::shared_ptr<WorkerSession>, absl::Status>> silent;
   {
     std::lock_guard lock(mutex_);
+    // Sessions are heard from later and later, and new ones are: as with leases.
+    if (now_ms < none_silent_before_ms_) return;
+    none_silent_before_ms_ = now_ms + options_.lease_ms;
     for (const auto& session : sessions_) {
       const int64_t silent_ms = now_ms - session->heard_ms_;
+      none_silent_before_ms_ =
+          std::min(none_silent_before_ms_, session->heard_ms_ + options_.lease_ms + 1);
       if (silent_ms <= options_.lease_ms || !session->end_) continue;
       silent.emplace_back(
           session,

@@ -8,6 +8,7 @@ namespace nibble {
 void LiveFacts::Restart(const State& state, int64_t now_ms) {
   std::lock_guard lock(mutex_);
   leases_.Restart(state, now_ms);
+  none_expires_before_ms_ = 0;
   for (const auto& [number, id] : state.index().unfinished()) {
     const v1::JobRecord& job = *state.FindJob(id);
     if (job.has_attempt()) unheard_[id] = job.attempt().number();
@@ -21,8 +22,12 @@ void LiveFacts::Hear(const std::string& worker, int64_t incarnation, int64_t now
 
 std::vector<Leases::Lease> LiveFacts::TakeExpired(int64_t now_ms) {
   std::lock_guard lock(mutex_);
+  if (now_ms < none_expires_before_ms_) return {};
   std::vector<Leases::Lease> expired = leases_.Expired(now_ms);
   for (const Leases::Lease& lease : expired) leases_.Drop(lease.worker);
+  // Heartbeats only put it off, and a new worker's is later: with many of them a look at each of
+  // them is worth its time once in a lease.
+  none_expires_before_ms_ = leases_.NextExpiry().value_or(now_ms);
   return expired;
 }
 

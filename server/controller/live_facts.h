@@ -62,6 +62,7 @@ class LiveFacts {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   Leases leases_;
+  int64_t none_expires_before_ms_ = 0;
   std::map<std::string, Progress> progress_;
   std::map<std::string, int64_t> unheard_;  // attempts since Restart, by job
   std::map<std::string, std::string> pending_;
