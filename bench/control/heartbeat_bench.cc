@@ -192,7 +192,7 @@ int Main(int argc, char** argv) {
   std::string directory = std::filesystem::temp_directory_path().string();
   std::string program = CoordinatorProgram();
   HeartbeatLoad load = {.workers = 10'000, .connections = 16, .seconds = 10};
-  int rounds = 10, processes = 8;
+  int rounds = 10, processes = 1;
   app.add_option("--directory", directory, "of the coordinator's store")->capture_default_str();
   app.add_option("--coordinator", program, "the program")->capture_default_str();
   app.add_option("--workers", load.workers, "count")->capture_default_str();
