@@ -157,11 +157,13 @@ class Chaos : public testing::Test {
     for (const auto& [role, process] : record->processes) processes.push_back(process.identity);
     EXPECT_FALSE(AwaitAnyEnd(processes, time)) << "a process of the cluster has ended by itself";
   }
-  // A rank that runs: of jobs under way there is one sooner or later.
+  // A rank that runs: of jobs under way there is one sooner or later. They may all have ended since
+  // the fault was begun.
   ClusterBed::Rank SomeRank(uint32_t number) {
     for (int tries = 0; tries < 1000; ++tries) {
       const auto ranks = bed_.LiveRanks();
       if (!ranks.empty()) return ranks[number % ranks.size()];
+      if (UnderWay().empty()) SubmitNext();
       LetPass(milliseconds(20));
     }
     ADD_FAILURE() << "no rank runs";
