@@ -6,6 +6,7 @@
 
 #include "job/job_spec.h"
 #include "server/controller/checkpoint_care_holders.h"
+#include "server/state/decide_tools.h"
 #include "server/state/keys.h"
 #include "server/state/limits.h"
 
@@ -54,14 +55,6 @@ void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards
   }
 }
 
-v1::Update NextUpdate(const State& state, const Caller& caller) {
-  v1::Update update;
-  update.set_sequence(state.sequence() + 1);
-  update.set_time_unix_ms(std::max(caller.now_unix_ms, state.time_unix_ms()));
-  update.set_author(caller.author);
-  return update;
-}
-
 bool InUse(const State& state, const v1::JobRecord& job, const v1::Checkpoint& checkpoint) {
   if (checkpoint.pins_size() > 0 || HasOpenTask(checkpoint)) return true;
   const std::string key = CheckpointKey(checkpoint.ref());
@@ -95,7 +88,7 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
 
 MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies,
                           const Caller& caller) {
-  v1::Update update = NextUpdate(state, caller);
+  v1::Update update = decide::NextUpdate(state, caller);
   for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
     for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
       for (std::string& worker : SurplusHolders(state, *checkpoint, *shard, copies)) {
@@ -109,9 +102,7 @@ MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies
       }
     }
   }
-  if (update.facts().empty()) return std::nullopt;
-  if (absl::Status status = state.Validate(update); !status.ok()) return status;
-  return update;
+  return decide::Checked(state, std::move(update));
 }
 
 std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& id) {
@@ -141,7 +132,7 @@ MaybeUpdate DecideRetention(const State& state, const v1::CheckpointRef& ref,
                             const Caller& caller) {
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(ref);
   if (checkpoint == nullptr) return std::nullopt;
-  v1::Update update = NextUpdate(state, caller);
+  v1::Update update = decide::NextUpdate(state, caller);
   v1::CheckpointDeleted& deleted = *update.add_facts()->mutable_checkpoint_deleted();
   *deleted.mutable_ref() = ref;
   deleted.set_reason("beyond what the job's spec keeps");
