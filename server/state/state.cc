@@ -88,6 +88,13 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.queue_set(), stamp, draft);
     case F::kQueueDeleted:
       return apply::Apply(fact.queue_deleted(), stamp, draft);
+    case F::kStoreRestored:
+    case F::kJobAdopted:
+    case F::kAttemptAdopted:
+    case F::kCheckpointAdopted:
+    case F::kOrphanRemovalSet:
+    case F::kRevisionRefused:
+    case F::kRevisionsArchived:
     case F::FACT_NOT_SET:
       break;
   }
