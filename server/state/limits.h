@@ -41,6 +41,7 @@ inline constexpr int64_t kMaxBlames = 256;
 inline constexpr int64_t kMaxRecentAttempts = 8;
 inline constexpr int64_t kMaxEventsPerJob = 200;
 inline constexpr int64_t kMaxCheckpointsPerJob = 4096;
+inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that its store does not know
 
 // Of the whole cluster, entries.
 inline constexpr int64_t kMaxUnfinishedJobs = 20'000;
