@@ -3,7 +3,8 @@
 //
 // Vocabularies are the released tokenizers': 131072 (Nemotron-H), 50257 (GPT-2), 32000 (LLaMA).
 // They need not suit a quantisation block: embedding and head are never quantised. The 1.2B
-// transformer's is not published; 65536 is what its measurements here are made with. The tiny and
+// transformer's is not published; 65536 is what its measurements here are made with, and gives it
+// 1.02 B parameters (131072 would give 1.29 B). It keeps the paper's name, layers and widths. The tiny and
 // small models read bytes: 0 to 255, 256 ends a document, and 272 is the next multiple of 16.
 //
 // Every dimension of a linear of the tiny and small models is a multiple of 128, so that every

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kAll = BlockShape::kWhole;
 constexpr BlockShape kNvfp4Shapes[] = {{1, 16}, {16, 16}};
-constexpr BlockShape kMxShapes[] = {{1, 32}};
+constexpr BlockShape kMxfp4Shapes[] = {{1, 32}, {32, 32}};
+constexpr BlockShape kMxfp8Shapes[] = {{1, 32}};
 constexpr BlockShape kFp8BlockShapes[] = {{1, 128}, {128, 128}};
 constexpr BlockShape kBlock128Shapes[] = {{1, 128}};
 constexpr BlockShape kTensorShapes[] = {{kAll, kAll}};
@@ -17,8 +18,8 @@ constexpr BlockShape kRowShapes[] = {{1, kAll}};
 // In the order of the enumeration.
 constexpr FormatInfo kFormats[] = {
     {Format::kNvfp4, "nvfp4", Element::kE2M1, ScaleKind::kE4M3, true, true, kNvfp4Shapes},
-    {Format::kMxfp4, "mxfp4", Element::kE2M1, ScaleKind::kE8M0, false, true, kMxShapes},
-    {Format::kMxfp8, "mxfp8", Element::kE4M3, ScaleKind::kE8M0, false, true, kMxShapes},
+    {Format::kMxfp4, "mxfp4", Element::kE2M1, ScaleKind::kE8M0, false, true, kMxfp4Shapes},
+    {Format::kMxfp8, "mxfp8", Element::kE4M3, ScaleKind::kE8M0, false, true, kMxfp8Shapes},
     {Format::kFp8Block, "fp8-block", Element::kE4M3, ScaleKind::kF32, false, false,
      kFp8BlockShapes},
     {Format::kFp8Tensor, "fp8-tensor", Element::kE4M3, ScaleKind::kF32, false, false,

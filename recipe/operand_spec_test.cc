@@ -31,7 +31,7 @@ struct Row {
 std::vector<Row> Table() {
   return {
       {Format::kNvfp4, "nvfp4", Element::kE2M1, ScaleKind::kE4M3, true, true, {{1, 16}, {16, 16}}},
-      {Format::kMxfp4, "mxfp4", Element::kE2M1, ScaleKind::kE8M0, false, true, {{1, 32}}},
+      {Format::kMxfp4, "mxfp4", Element::kE2M1, ScaleKind::kE8M0, false, true, {{1, 32}, {32, 32}}},
       {Format::kMxfp8, "mxfp8", Element::kE4M3, ScaleKind::kE8M0, false, true, {{1, 32}}},
       {Format::kFp8Block,
        "fp8-block",
@@ -157,7 +157,7 @@ TEST(OperandSpec, NameSaysWhatDiffersFromPlain) {
 }
 
 TEST(OperandSpec, EveryBlockOfEveryOtherFormatIsRefusedByName) {
-  const std::vector<BlockShape> shapes = {{1, 16},    {16, 16},     {1, 32},   {1, 128},
+  const std::vector<BlockShape> shapes = {{1, 16},    {16, 16},     {1, 32},   {32, 32}, {1, 128},
                                           {128, 128}, {kAll, kAll}, {1, kAll}, {2, 16}};
   for (const Row& row : Table()) {
     for (const BlockShape& shape : shapes) {
@@ -197,6 +197,7 @@ TEST(OperandSpec, HadamardSizesArePowersOfTwoFrom2To128) {
 TEST(OperandSpec, HadamardWithABlockOfSeveralRowsIsRefused) {
   for (const auto& [format, shape, name] :
        {std::tuple{Format::kNvfp4, BlockShape{16, 16}, "16x16"},
+        std::tuple{Format::kMxfp4, BlockShape{32, 32}, "32x32"},
         std::tuple{Format::kFp8Block, BlockShape{128, 128}, "128x128"}}) {
     OperandSpec spec = OperandSpec::Of(format);
     spec.block = shape;

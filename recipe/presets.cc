@@ -8,15 +8,17 @@
 namespace nibble {
 namespace {
 
-// The papers' models keep their full number of blocks from here on: they have 52 and 62.
-constexpr int64_t kLargeModel = 50;
+// What the NVFP4 paper keeps in its three models, and how many blocks those have: 12B (62), 8B (52)
+// and 1.2B (40). Its comparison with MXFP4 is made on the 8B, with the same blocks kept.
+const KeepRule kNvfp4Keep = {{60, {2, 8}}, {50, {0, 8}}, {40, {0, 4}}};
+const KeepRule kMxfp4Keep = {{50, {0, 8}}, {40, {0, 4}}};
 
 constexpr FormatOptions kNvfp4Options = {.format = Format::kNvfp4,
                                          .weight_block = {16, 16},
                                          .gradient_rounding = Rounding::kStochastic,
                                          .wgrad_hadamard = 16};
 constexpr FormatOptions kMxfp4Options = {.format = Format::kMxfp4,
-                                         .weight_block = {1, 32},
+                                         .weight_block = {32, 32},
                                          .gradient_rounding = Rounding::kStochastic,
                                          .wgrad_hadamard = 32};
 constexpr FormatOptions kFp8BlockOptions = {.format = Format::kFp8Block,
@@ -32,21 +34,23 @@ std::vector<Preset> MakePresets() {
   return {
       {.name = "bf16", .summary = "every linear layer in bf16: the reference"},
       {.name = "nvfp4",
-       .summary = "NVFP4: weights 16x16, Hadamard 16 on Wgrad, stochastic gradients, first 2 and "
-                  "last 8 blocks bf16 (small models 15 %)",
+       .summary = "NVFP4: weights 16x16, Hadamard 16 on Wgrad, stochastic gradients; in bf16 the "
+                  "first 2 and last 8 blocks (8B: last 8, 1.2B: last 4, fewer than 40 blocks: last "
+                  "15 %)",
        .set = {{"all", "nvfp4"}},
        .options = {kNvfp4Options},
-       .keep = {2, 8, kLargeModel}},
+       .keep = kNvfp4Keep},
       {.name = "nvfp4-base",
        .summary = "NVFP4 in every linear layer: 1x16 blocks, nearest rounding, no Hadamard; "
                   "ablations start here",
        .set = {{"all", "nvfp4"}}},
       {.name = "mxfp4",
-       .summary = "MXFP4: 1x32 blocks, Hadamard 32 on Wgrad, stochastic gradients, last 8 blocks "
-                  "bf16 (small models 15 %)",
+       .summary =
+           "MXFP4: weights 32x32, others 1x32, Hadamard 32 on Wgrad, stochastic gradients; in "
+           "bf16 the last 8 blocks (1.2B: last 4, fewer than 40 blocks: last 15 %)",
        .set = {{"all", "mxfp4"}},
        .options = {kMxfp4Options},
-       .keep = {0, 8, kLargeModel}},
+       .keep = kMxfp4Keep},
       {.name = "mxfp8",
        .summary = "MXFP8 in every linear layer: E4M3, 1x32 blocks, nearest rounding",
        .set = {{"all", "mxfp8"}}},
@@ -54,7 +58,7 @@ std::vector<Preset> MakePresets() {
        .summary = "FP8: E4M3, weights 128x128, others 1x128, first 1 and last 2 blocks bf16",
        .set = {{"all", "fp8-block"}},
        .options = {kFp8BlockOptions},
-       .keep = {1, 2, 0}},
+       .keep = {{0, {1, 2}}}},
       {.name = "fp4-zhou",
        .summary = "Zhou et al.: MLP FP4 forward in 1x128 blocks, other linears FP8, Wgrad FP8, "
                   "Dgrad bf16; all=bf16 for the last 5-10 % of steps",
@@ -68,12 +72,12 @@ std::vector<Preset> MakePresets() {
 }  // namespace
 
 KeepBlocks KeepFor(const KeepRule& rule, int64_t blocks) {
-  KeepBlocks keep = {rule.first, rule.last};
-  if (blocks < rule.full_from) {
-    const int64_t kept = std::max<int64_t>(1, (15 * blocks + 50) / 100);
-    keep.first = rule.first == 0 ? 0 : kept / 5;
-    keep.last = kept - keep.first;
-  }
+  if (rule.empty()) return {};
+  const auto band = std::find_if(rule.begin(), rule.end(), [blocks](const KeepBand& candidate) {
+    return blocks >= candidate.from_blocks;
+  });
+  KeepBlocks keep = {0, std::max<int64_t>(1, (15 * blocks + 50) / 100)};
+  if (band != rule.end()) keep = band->keep;
   keep.last = std::min(keep.last, blocks);
   keep.first = std::min(keep.first, blocks - keep.last);
   return keep;

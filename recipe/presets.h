@@ -25,14 +25,14 @@ struct FormatOptions {
   int wgrad_hadamard = 0;  // where both operands of Wgrad are of this format
 };
 
-// Blocks at the ends that stay in bf16. A model of fewer than `full_from` blocks keeps about 15 %
-// of them instead, at least one: a fifth of those at the start (rounded down; none where `first` is
-// 0), the rest at the end.
-struct KeepRule {
-  int64_t first = 0;
-  int64_t last = 0;
-  int64_t full_from = 0;
+// Blocks at the ends that stay in bf16, by the size of the model: the first band whose
+// `from_blocks` the model reaches. A smaller model than any band's keeps about 15 % of its blocks,
+// at least one, all at the end. No band at all keeps none.
+struct KeepBand {
+  int64_t from_blocks = 0;
+  KeepBlocks keep;
 };
+using KeepRule = std::vector<KeepBand>;  // largest models first
 // Never more blocks than there are.
 KeepBlocks KeepFor(const KeepRule& rule, int64_t blocks);
 

@@ -112,7 +112,7 @@ TEST(Presets, Mxfp4TransformsBy32AndKeepsTheLastEight) {
   const ResolvedRecipe recipe = Resolved("mxfp4", outline);
   EXPECT_THAT(Bf16Blocks(recipe, outline), ElementsAre(54, 55, 56, 57, 58, 59, 60, 61));
   EXPECT_THAT(Names(recipe.layers[0]),
-              ElementsAre("mxfp4 1x32", "mxfp4 1x32", "mxfp4 1x32 stochastic", "mxfp4 1x32",
+              ElementsAre("mxfp4 1x32", "mxfp4 32x32", "mxfp4 1x32 stochastic", "mxfp4 32x32",
                           "mxfp4 1x32 stochastic hadamard32", "mxfp4 1x32 hadamard32"));
 }
 
@@ -150,25 +150,31 @@ TEST(Presets, ZhouTreatsAttentionAndMambaAlikeAndKeepsDgradInBf16) {
   }
 }
 
-TEST(Presets, SmallModelsKeepAbout15PercentMostAtTheEnd) {
+TEST(Presets, ThePapersModelsKeepThePapersBlocks) {
   const KeepRule nvfp4 = FindPreset("nvfp4").value()->keep;
   const KeepRule mxfp4 = FindPreset("mxfp4").value()->keep;
-  EXPECT_EQ(KeepFor(nvfp4, 62), (KeepBlocks{2, 8}));
-  EXPECT_EQ(KeepFor(nvfp4, 52), (KeepBlocks{2, 8}));
-  EXPECT_EQ(KeepFor(nvfp4, 50), (KeepBlocks{2, 8}));
-  EXPECT_EQ(KeepFor(nvfp4, 49), (KeepBlocks{1, 6}));
-  EXPECT_EQ(KeepFor(nvfp4, 40), (KeepBlocks{1, 5}));
+  EXPECT_EQ(KeepFor(nvfp4, 62), (KeepBlocks{2, 8}));  // 12B
+  EXPECT_EQ(KeepFor(nvfp4, 52), (KeepBlocks{0, 8}));  // 8B
+  EXPECT_EQ(KeepFor(nvfp4, 40), (KeepBlocks{0, 4}));  // 1.2B
+  EXPECT_EQ(KeepFor(mxfp4, 62), (KeepBlocks{0, 8}));
+  EXPECT_EQ(KeepFor(mxfp4, 52), (KeepBlocks{0, 8}));
+  EXPECT_EQ(KeepFor(mxfp4, 40), (KeepBlocks{0, 4}));
+}
+
+TEST(Presets, SmallModelsKeepAbout15PercentAtTheEnd) {
+  const KeepRule nvfp4 = FindPreset("nvfp4").value()->keep;
+  const KeepRule mxfp4 = FindPreset("mxfp4").value()->keep;
+  EXPECT_EQ(KeepFor(nvfp4, 39), (KeepBlocks{0, 6}));
   EXPECT_EQ(KeepFor(nvfp4, 24), (KeepBlocks{0, 4}));
   EXPECT_EQ(KeepFor(nvfp4, 7), (KeepBlocks{0, 1}));
   EXPECT_EQ(KeepFor(nvfp4, 1), (KeepBlocks{0, 1}));
-  EXPECT_EQ(KeepFor(mxfp4, 52), (KeepBlocks{0, 8}));
-  EXPECT_EQ(KeepFor(mxfp4, 40), (KeepBlocks{0, 6}));
+  EXPECT_EQ(KeepFor(mxfp4, 39), (KeepBlocks{0, 6}));
   EXPECT_EQ(KeepFor(mxfp4, 2), (KeepBlocks{0, 1}));
-  for (int64_t blocks = 1; blocks < 50; ++blocks) {
+  for (int64_t blocks = 1; blocks < 40; ++blocks) {
     const KeepBlocks keep = KeepFor(nvfp4, blocks);
     const double share = static_cast<double>(keep.first + keep.last) / static_cast<double>(blocks);
     EXPECT_GE(keep.last, 1);
-    EXPECT_GE(keep.last, 4 * keep.first);
+    EXPECT_EQ(keep.first, 0);
     if (blocks >= 10) {
       EXPECT_NEAR(share, 0.15, 0.051) << blocks;
     }

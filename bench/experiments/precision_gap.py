@@ -126,7 +126,9 @@ def main():
             recovery = ""
             if recipe == "nvfp4+switch" and gaps.get("nvfp4", 0) > 0:
                 recovery = f"{100 * (1 - gap / gaps['nvfp4']):.0f} %"
-            print(f"{recipe:14} {mean_and_error(losses)[0]:16.4f} {gap:13.4f} +- {error:7.4f}"
+            # One seed has no spread to show.
+            spread = "" if math.isnan(error) else f"+- {error:7.4f}"
+            print(f"{recipe:14} {mean_and_error(losses)[0]:16.4f} {gap:13.4f} {spread:10}"
                   f" {100 * gap / mean_and_error(base)[0]:8.2f} % {recovery:>9}"
                   f" {sum(speed) / len(speed):8.0f}")
         print("single seeds: " + "; ".join(

@@ -165,7 +165,10 @@ std::string ReportJson(const Flags& flags, const QuantizeFileOptions& options,
                               {"non_finite", stats.non_finite},
                               {"scale_spread_octaves", Number(stats.scale_spread_octaves)}});
   }
-  out["left_out"] = report.left_out;
+  out["copied"] = nlohmann::ordered_json::array();
+  for (const CopiedTensorReport& tensor : report.copied) {
+    out["copied"].push_back({{"name", tensor.name}, {"reason", tensor.reason}});
+  }
   return JsonText(out);
 }
 
@@ -176,9 +179,8 @@ void Warn(const QuantizeFileReport& report) {
   if (non_finite > 0) {
     Tell("quantize", absl::StrCat("warning: ", non_finite, " values are NaN or infinite"));
   }
-  if (!report.left_out.empty()) {
-    Tell("quantize", absl::StrCat("left out ", report.left_out.size(),
-                                  " tensors that are not 2-D F32 or BF16"));
+  for (const CopiedTensorReport& tensor : report.copied) {
+    Tell("quantize", absl::StrCat("tensor '", tensor.name, "' is copied: ", tensor.reason));
   }
 }
 
@@ -196,8 +198,9 @@ absl::StatusOr<std::string> Run(const Flags& flags) {
 
 void AddQuantizeCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("quantize", "Quantise every 2-D F32 or BF16 tensor of a safetensors file");
+  CLI::App* command = app.add_subcommand(
+      "quantize",
+      "Quantise every 2-D F32, BF16 or F16 tensor of a safetensors file, and copy the others");
   command->add_option("IN", flags->input, "safetensors file to read")->required();
   command->add_option("OUT", flags->output, "safetensors file to write")->required();
   command->add_option("--format", flags->format, "one of " + FormatNames())->required();

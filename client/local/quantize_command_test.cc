@@ -44,13 +44,15 @@ TEST_F(QuantizeCommandTest, TheReportIsATableJsonOrYaml) {
   const Outcome table = Quantize({"--format", "nvfp4"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("rel.error"));
-  EXPECT_THAT(table.err, HasSubstr("left out 1 tensors"));
+  EXPECT_THAT(table.err, HasSubstr("tensor 'bias' is copied: has 1 dimensions, not 2"));
   const Outcome json = Quantize({"--format", "nvfp4", "-o", "json"});
   ASSERT_EQ(json.exit_code, 0) << json.err;
   const Json report = Json::parse(json.out);
   EXPECT_EQ(report["tensors"][0]["name"], "w");
   EXPECT_EQ(report["tensors"][0]["amax"], 1.5);
-  EXPECT_EQ(report["left_out"], Json::array({"bias"}));
+  ASSERT_EQ(report["copied"].size(), 1u);
+  EXPECT_EQ(report["copied"][0]["name"], "bias");
+  EXPECT_EQ(report["copied"][0]["reason"], "has 1 dimensions, not 2");
   const Outcome yaml = Quantize({"--format", "nvfp4", "-o", "yaml"});
   ASSERT_EQ(yaml.exit_code, 0) << yaml.err;
   EXPECT_EQ(JsonOfYaml(yaml.out), report);

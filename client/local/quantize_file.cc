@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/formats/minifloat.h"
 #include "kernels/gemm/expand.h"
+#include "worker/interop/element_codec.h"
 
 namespace nibble {
 namespace {
@@ -54,26 +55,51 @@ absl::Status CheckScales(const TensorInfo& tensor) {
   return absl::OkStatus();
 }
 
-// The input's elements at the alignment that the kernels want: in place where the file has it.
+// The input's elements as the kernels take them: in place where the file has them aligned, F16 as
+// the same numbers in F32.
 class AlignedSource {
  public:
   explicit AlignedSource(const TensorInfo& tensor) {
     const size_t size = static_cast<size_t>(FileDTypeSize(tensor.dtype));
-    data_ = tensor.data.data();
-    if (reinterpret_cast<uintptr_t>(data_) % size != 0) {
+    const std::byte* data = tensor.data.data();
+    if (tensor.dtype == FileDType::kF16) {
+      widened_.resize(tensor.data.size() / size);
+      for (size_t i = 0; i < widened_.size(); ++i) {
+        widened_[i] = DecodeElement(tensor.dtype, data, i);
+      }
+      data = reinterpret_cast<const std::byte*>(widened_.data());
+    } else if (reinterpret_cast<uintptr_t>(data) % size != 0) {
       copy_.assign(tensor.data.begin(), tensor.data.end());
-      data_ = copy_.data();
+      data = copy_.data();
     }
-    matrix_ = {data_, tensor.dtype == FileDType::kF32 ? DType::kF32 : DType::kBf16, tensor.shape[0],
+    matrix_ = {data, tensor.dtype == FileDType::kBF16 ? DType::kBf16 : DType::kF32, tensor.shape[0],
                tensor.shape[1], tensor.shape[1]};
   }
   const ConstMatrix& matrix() const { return matrix_; }
 
  private:
-  const std::byte* data_;
   std::vector<std::byte> copy_;
+  std::vector<float> widened_;
   ConstMatrix matrix_;
 };
+
+// InvalidArgument where the tensor is none that can be quantised.
+absl::StatusOr<QuantizedTensor> MakeOutput(Memory& memory, const TensorInfo& tensor,
+                                           const QuantizeFileOptions& options) {
+  if (tensor.shape.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", tensor.shape.size(), " dimensions, not 2"));
+  }
+  if (!IsWeightType(tensor.dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", std::string(FileDTypeName(tensor.dtype)), ", not F32, BF16 or F16"));
+  }
+  return QuantizedTensor::Create(
+      memory, {.spec = options.spec,
+               .orientation = options.transpose ? Orientation::kColumn : Orientation::kRow,
+               .rows = tensor.shape[0],
+               .cols = tensor.shape[1]});
+}
 
 FileDType ScaleDType(ScaleKind kind) {
   switch (kind) {
@@ -180,20 +206,15 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
   std::deque<QuantizedTensor> quantized;  // the writer borrows their buffers
   for (const TensorInfo& tensor : file->tensors()) {
     if (absl::Status status = CheckScales(tensor); !status.ok()) return status;
-    const bool wanted = tensor.shape.size() == 2 &&
-                        (tensor.dtype == FileDType::kF32 || tensor.dtype == FileDType::kBF16);
-    if (!wanted) {
-      report.left_out.push_back(tensor.name);
+    absl::StatusOr<QuantizedTensor> out = MakeOutput((*backend)->memory(), tensor, options);
+    if (absl::IsInvalidArgument(out.status())) {
+      absl::Status status = writer.AddTensor(tensor.name, tensor.dtype, tensor.shape, tensor.data);
+      if (!status.ok()) return InTensor(tensor.name, status);
+      report.copied.push_back({tensor.name, std::string(out.status().message())});
       continue;
     }
-    const AlignedSource source(tensor);
-    absl::StatusOr<QuantizedTensor> out = QuantizedTensor::Create(
-        (*backend)->memory(),
-        {.spec = options.spec,
-         .orientation = options.transpose ? Orientation::kColumn : Orientation::kRow,
-         .rows = tensor.shape[0],
-         .cols = tensor.shape[1]});
     if (!out.ok()) return InTensor(tensor.name, out.status());
+    const AlignedSource source(tensor);
     quantized.push_back(*std::move(out));
     const absl::StatusOr<QuantHead> head =
         QuantizeOne(**backend, source.matrix(), options, quantized.back());
@@ -204,9 +225,12 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
     if (!status.ok()) return InTensor(tensor.name, status);
   }
   if (report.tensors.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(options.input, ": none of its ",
-                                                   file->tensors().size(),
-                                                   " tensors is 2-D and F32 or BF16"));
+    std::string message = absl::StrCat(options.input, ": none of its ", file->tensors().size(),
+                                       " tensors can be quantised");
+    if (!report.copied.empty()) {
+      absl::StrAppend(&message, "; '", report.copied[0].name, "': ", report.copied[0].reason);
+    }
+    return absl::InvalidArgumentError(message);
   }
   const absl::Status status = writer.Write(options.output);
   // NotFound is the input's: the folder of an output is a condition.

@@ -1,5 +1,5 @@
-// `nibble quantize` without its flags: every 2-D F32 or BF16 tensor of one safetensors file
-// quantised into another.
+// `nibble quantize` without its flags: every 2-D F32, BF16 or F16 tensor of one safetensors file
+// quantised into another, the other tensors copied.
 //
 // Ownership: values. Thread-safety: reentrant; uses threads of its own.
 #ifndef NIBBLE_CLIENT_LOCAL_QUANTIZE_FILE_H_
@@ -35,15 +35,22 @@ struct QuantizedTensorReport {
   QuantStats stats;
 };
 
+struct CopiedTensorReport {
+  std::string name;
+  std::string reason;  // why it was not quantised, naming its shape or dtype
+};
+
 struct QuantizeFileReport {
   std::string backend;
   std::vector<QuantizedTensorReport> tensors;
-  std::vector<std::string> left_out;  // other shapes and dtypes
+  std::vector<CopiedTensorReport> copied;
 };
 
-// Writes, for each tensor T: T.codes, T.scales, T.amax, T.dequantized, and T.emulated where code ·
-// scale is exact in BF16. Either the whole output is there at the end, or none of it; errors name
-// the tensor and the number. NotFound where the input is not there.
+// Writes, for each tensor T that can be quantised: T.codes, T.scales, T.amax, T.dequantized, and
+// T.emulated where code · scale is exact in BF16. A tensor of another rank or dtype, or whose sizes
+// are no multiples of the block, is copied under its own name, byte for byte. The output is atomic;
+// errors name the tensor and the number. InvalidArgument where nothing can be quantised. NotFound
+// where the input does not exist.
 absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options);
 
 }  // namespace nibble

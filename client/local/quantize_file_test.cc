@@ -166,7 +166,8 @@ struct Refusal {
 TEST(QuantizeFile, BadOptionsAreRefusedByNameAndLeaveNoOutput) {
   const std::string in = WriteInput("in6", Normal(32 * 40, 6), 32, 40);
   const Refusal refusals[] = {
-      {"shape", [](auto&) {}, "tensor 'w': columns = 40 is not a multiple of the block 16"},
+      {"shape", [](auto&) {},
+       "none of its 1 tensors can be quantised; 'w': columns = 40 is not a multiple of the block"},
       {"block",
        [](auto& o) {
          o.spec.block = {128, 128};
@@ -187,6 +188,53 @@ TEST(QuantizeFile, BadOptionsAreRefusedByNameAndLeaveNoOutput) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says)) << refusal.name;
     EXPECT_FALSE(std::filesystem::exists(options.output)) << refusal.name;
   }
+}
+
+TEST(QuantizeFile, HalfPrecisionIsQuantisedAsTheSameNumbersInF32) {
+  std::vector<_Float16> halves;
+  std::vector<float> floats;
+  for (const float x : Normal(32 * 48, 9)) {
+    halves.push_back(static_cast<_Float16>(x));
+    floats.push_back(static_cast<float>(halves.back()));
+  }
+  SafetensorsWriter writer;
+  ASSERT_TRUE(writer.AddTensor("w", FileDType::kF16, {32, 48}, BytesOf(halves)).ok());
+  ASSERT_TRUE(writer.Write(TempPath("in9")).ok());
+  const auto options = Options(TempPath("in9"), "out9", Format::kNvfp4);
+  const auto wide = Options(WriteInput("in9f", floats, 32, 48), "out9f", Format::kNvfp4);
+  ASSERT_TRUE(QuantizeFile(options).ok());
+  ASSERT_TRUE(QuantizeFile(wide).ok());
+  const SafetensorsFile a = *SafetensorsFile::Open(options.output);
+  const SafetensorsFile b = *SafetensorsFile::Open(wide.output);
+  for (const char* name : {"w.codes", "w.scales", "w.amax", "w.dequantized", "w.emulated"}) {
+    EXPECT_EQ(Read<uint8_t>(a, name), Read<uint8_t>(b, name)) << name;
+  }
+}
+
+TEST(QuantizeFile, WhatCannotBeQuantisedIsCopiedWithTheReason) {
+  const std::vector<float> x = Normal(32 * 48, 10);
+  const std::vector<int64_t> ids = {3, 1, 4, 1, 5, 9};
+  SafetensorsWriter writer;
+  ASSERT_TRUE(writer.AddTensor("bias", FileDType::kF32, {32 * 48}, BytesOf(x)).ok());
+  ASSERT_TRUE(writer.AddTensor("ids", FileDType::kI64, {2, 3}, BytesOf(ids)).ok());
+  ASSERT_TRUE(writer.AddTensor("odd", FileDType::kF32, {48 * 4, 8}, BytesOf(x)).ok());
+  ASSERT_TRUE(writer.AddTensor("w", FileDType::kF32, {32, 48}, BytesOf(x)).ok());
+  ASSERT_TRUE(writer.Write(TempPath("in10")).ok());
+  const auto options = Options(TempPath("in10"), "out10", Format::kNvfp4);
+  const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->tensors.size(), 1u);
+  ASSERT_EQ(report->copied.size(), 3u);
+  EXPECT_EQ(report->copied[0].reason, "has 1 dimensions, not 2");
+  EXPECT_EQ(report->copied[1].reason, "is I64, not F32, BF16 or F16");
+  EXPECT_THAT(report->copied[2].reason, HasSubstr("columns = 8 is not a multiple of the block 16"));
+  const SafetensorsFile file = *SafetensorsFile::Open(options.output);
+  EXPECT_EQ(Read<float>(file, "bias"), x);
+  EXPECT_EQ(Read<int64_t>(file, "ids"), ids);
+  EXPECT_EQ(Read<float>(file, "odd"), x);
+  EXPECT_EQ(file.Find("odd")->shape, (std::vector<int64_t>{48 * 4, 8}));
+  EXPECT_NE(file.Find("w.codes"), nullptr);
+  EXPECT_EQ(file.Find("w"), nullptr);
 }
 
 TEST(QuantizeFile, ANaNAmongEarlierScalesIsRefused) {

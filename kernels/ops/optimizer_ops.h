@@ -28,9 +28,13 @@ struct ClipScale {
 };
 
 // AdamW with decoupled decay, all FP32, this order of operations:
-//   g = grad · scale;  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
+//   g = saturate(grad · scale);  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
 //   param −= lr · decay · param;  param −= lr · (m / c1) / (sqrt(v / c2) + eps)
-// with c1 = 1 − β1^t, c2 = 1 − β2^t given.
+// with c1 = 1 − β1^t, c2 = 1 − β2^t given. saturate keeps finite gradients within
+// ±kLargestGradient, so that v stays finite: an infinite v would never decay, and its element would
+// never be updated again. NaN and infinity become NaN.
+inline constexpr float kLargestGradient = 1e19f;
+
 struct AdamW {
   int64_t n = 0;
   float* param = nullptr;

@@ -148,6 +148,29 @@ TEST_P(OptimizerTest, AdamWCarriesBadGradientsIntoParametersAndTouchesNothingEls
   }
 }
 
+TEST_P(OptimizerTest, AdamWUpdatesAnElementAgainAfterAGradientWhoseSquareOverflows) {
+  for (const float huge : {1.9e19f, -1e30f, std::numeric_limits<float>::max()}) {
+    State state(50);
+    state.grad[37] = huge;
+    AdamW request = state.Request();
+    request.decay = 0;
+    for (int step = 1; step <= 2000; ++step) {
+      request.correction1 = 1 - static_cast<float>(std::pow(request.beta1, step));
+      request.correction2 = 1 - static_cast<float>(std::pow(request.beta2, step));
+      const float before = state.param[37];
+      ASSERT_TRUE(ops_.Run(request).ok());
+      ASSERT_TRUE(std::isfinite(state.v[37])) << huge << " at step " << step;
+      // Adam's own bound on a step, 1/√(1 − β2) of the rate.
+      ASSERT_LE(std::abs(state.param[37] - before), 5 * request.lr) << huge << " at step " << step;
+      state.grad[37] = 1;
+    }
+    // The huge gradient has decayed away: the rate is what an update is worth again.
+    const float before = state.param[37];
+    ASSERT_TRUE(ops_.Run(request).ok());
+    EXPECT_NEAR(before - state.param[37], request.lr, 0.01f * request.lr) << huge;
+  }
+}
+
 TEST_P(OptimizerTest, AdamWWithoutRateChangesStateOnly) {
   const State before(100);
   State after = before;

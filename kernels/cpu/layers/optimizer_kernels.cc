@@ -39,6 +39,12 @@ double SumOfSquaresOf(const float* x, int64_t n) {
   return lanes[0];
 }
 
+// kernels/ops/optimizer_ops.h. x − x is 0 for a finite x, and NaN otherwise.
+NIBBLE_INLINE Vec Saturate(Vec x) {
+  const Vec most = Splat(kLargestGradient);
+  return Select(x > most, most, Select(x < -most, -most, x)) + (x - x);
+}
+
 void AdamWOf(const AdamW& request, float scale, int64_t begin, int64_t end) {
   float* param = request.param + begin;
   float* m = request.m + begin;
@@ -49,7 +55,7 @@ void AdamWOf(const AdamW& request, float scale, int64_t begin, int64_t end) {
   const float beta2 = request.beta2, rest2 = 1 - request.beta2;
   const float correction1 = request.correction1, correction2 = request.correction2;
   ForVecs(end - begin, [&](int64_t i, auto lanes) NIBBLE_INLINE_LAMBDA {
-    const Vec g = Load(grad + i, lanes) * scale;
+    const Vec g = Saturate(Load(grad + i, lanes) * scale);
     const Vec new_m = beta1 * Load(m + i, lanes) + rest1 * g;
     const Vec new_v = beta2 * Load(v + i, lanes) + rest2 * (g * g);
     const Vec old = Load(param + i, lanes);
