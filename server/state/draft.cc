@@ -22,7 +22,8 @@ Draft::Draft(const Tables& tables, const Index& index)
       before_(index) {}
 
 std::set<std::string> Draft::GangsOn(absl::string_view worker) const {
-  std::set<std::string> gangs = before_.GangsOn(worker);
+  const Index::Names& before = before_.GangsOn(worker);
+  std::set<std::string> gangs(before.begin(), before.end());
   for (const auto& [id, job] : jobs.changes()) {
     gangs.erase(id);
     if (job == nullptr) continue;

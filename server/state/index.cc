@@ -1,46 +1,60 @@
 #include "server/state/index.h"
 
+#include <utility>
+
 #include "server/state/job_machine.h"
 #include "server/state/keys.h"
 
 namespace nibble {
 namespace {
 
-using Sets = std::map<std::string, std::set<std::string>, std::less<>>;
+using Names = Index::Names;
+using Sets = PersistentMap<std::string, Names>;
 
-void Erase(Sets& sets, const std::string& key, const std::string& value) {
-  const auto found = sets.find(key);
-  if (found == sets.end()) return;
-  found->second.erase(value);
-  if (found->second.empty()) sets.erase(found);
+const Names& FindNames(const Sets& sets, absl::string_view key) {
+  static const auto* const kNone = new Names;
+  const auto* const found = sets.Find(key);
+  return found == nullptr ? *kNone : found->second;
 }
 
-const std::set<std::string>& FindSet(const Sets& sets, absl::string_view key) {
-  static const auto* const kNone = new std::set<std::string>;
-  const auto found = sets.find(key);
-  return found == sets.end() ? *kNone : found->second;
+void Insert(Sets& sets, const std::string& key, const std::string& name) {
+  Names names = FindNames(sets, key);
+  names.Insert(name);
+  sets.Put(key, std::move(names));
+}
+
+void Erase(Sets& sets, const std::string& key, const std::string& name) {
+  Names names = FindNames(sets, key);
+  names.Erase(name);
+  if (names.empty()) {
+    sets.Erase(key);
+  } else {
+    sets.Put(key, std::move(names));
+  }
 }
 
 }  // namespace
 
 void Index::Add(const std::string&, const v1::JobRecord& job) {
+  jobs_.Put(job.number(), job.id());
   if (IsFinished(job.state())) {
-    finished_.emplace(std::pair(job.finished_unix_ms(), job.number()), job.id());
+    finished_.Put(std::pair(job.finished_unix_ms(), job.number()), job.id());
     return;
   }
-  unfinished_.emplace(job.number(), job.id());
+  unfinished_.Put(job.number(), job.id());
   for (const v1::Placement& placement : job.attempt().placements()) {
-    gangs_[placement.worker()].insert(job.id());
+    Insert(gangs_, placement.worker(), job.id());
   }
-  if (job.has_origin()) forks_[CheckpointKey(job.origin().checkpoint())].insert(job.id());
+  if (job.has_origin()) Insert(forks_, CheckpointKey(job.origin().checkpoint()), job.id());
 }
 
 void Index::Remove(const std::string&, const v1::JobRecord& job) {
+  jobs_.Erase(job.number());
   if (IsFinished(job.state())) {
-    finished_.erase(std::pair(job.finished_unix_ms(), job.number()));
+    finished_.Erase(std::pair(job.finished_unix_ms(), job.number()));
     return;
   }
-  unfinished_.erase(job.number());
+  unfinished_.Erase(job.number());
   for (const v1::Placement& placement : job.attempt().placements()) {
     Erase(gangs_, placement.worker(), job.id());
   }
@@ -48,7 +62,7 @@ void Index::Remove(const std::string&, const v1::JobRecord& job) {
 }
 
 void Index::Add(const std::string& key, const v1::CheckpointShard& shard) {
-  for (const std::string& holder : shard.holders()) shards_[holder].insert(key);
+  for (const std::string& holder : shard.holders()) Insert(shards_, holder, key);
 }
 
 void Index::Remove(const std::string& key, const v1::CheckpointShard& shard) {
@@ -56,23 +70,23 @@ void Index::Remove(const std::string& key, const v1::CheckpointShard& shard) {
 }
 
 void Index::Add(const std::string&, const v1::RequestRecord& request) {
-  requests_.emplace(request.sequence(), RequestKey(request.author(), request.request_id()));
+  requests_.Put(request.sequence(), RequestKey(request.author(), request.request_id()));
 }
 
 void Index::Remove(const std::string&, const v1::RequestRecord& request) {
-  requests_.erase(request.sequence());
+  requests_.Erase(request.sequence());
 }
 
-const std::set<std::string>& Index::GangsOn(absl::string_view worker) const {
-  return FindSet(gangs_, worker);
+const Names& Index::GangsOn(absl::string_view worker) const {
+  return FindNames(gangs_, worker);
 }
 
-const std::set<std::string>& Index::ForksOf(absl::string_view checkpoint_key) const {
-  return FindSet(forks_, checkpoint_key);
+const Names& Index::ForksOf(absl::string_view checkpoint_key) const {
+  return FindNames(forks_, checkpoint_key);
 }
 
-const std::set<std::string>& Index::ShardsOn(absl::string_view worker) const {
-  return FindSet(shards_, worker);
+const Names& Index::ShardsOn(absl::string_view worker) const {
+  return FindNames(shards_, worker);
 }
 
 }  // namespace nibble

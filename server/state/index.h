@@ -1,14 +1,12 @@
 // What can be looked up of the entities otherwise than by their keys. Made of them alone, so that
 // it is never stored.
 //
-// Ownership: values. Thread-safety: none of its own.
+// Ownership: values, which share what they have in common as tables do. Thread-safety: none of its own.
 #ifndef NIBBLE_SERVER_STATE_INDEX_H_
 #define NIBBLE_SERVER_STATE_INDEX_H_
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "proto/nibble/v1/checkpoint.pb.h"
 #include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/job.pb.h"
+#include "server/state/persistent.h"
 
 namespace nibble {
 
@@ -33,28 +32,35 @@ class Index {
   void Add(const std::string& key, const v1::RequestRecord& request);
   void Remove(const std::string& key, const v1::RequestRecord& request);
 
+  using Names = PersistentSet<std::string>;
+
+  // Ids by number, the last submitted first.
+  const PersistentMap<int64_t, std::string, std::greater<>>& jobs() const { return jobs_; }
   // Ids by number: in order of submission.
-  const std::map<int64_t, std::string>& unfinished() const { return unfinished_; }
+  const PersistentMap<int64_t, std::string>& unfinished() const { return unfinished_; }
   // Ids by time of finishing, then number.
-  const std::map<std::pair<int64_t, int64_t>, std::string>& finished() const { return finished_; }
+  const PersistentMap<std::pair<int64_t, int64_t>, std::string>& finished() const {
+    return finished_;
+  }
   // Jobs with a live attempt that has ranks on the worker.
-  const std::set<std::string>& GangsOn(absl::string_view worker) const;
+  const Names& GangsOn(absl::string_view worker) const;
   // Unfinished jobs that were forked from the checkpoint with this key.
-  const std::set<std::string>& ForksOf(absl::string_view checkpoint_key) const;
+  const Names& ForksOf(absl::string_view checkpoint_key) const;
   // Keys of the shards that the worker holds, by checkpoint, then rank.
-  const std::set<std::string>& ShardsOn(absl::string_view worker) const;
+  const Names& ShardsOn(absl::string_view worker) const;
   // Keys by the sequence of the update that carried them out.
-  const std::map<int64_t, std::string>& requests() const { return requests_; }
+  const PersistentMap<int64_t, std::string>& requests() const { return requests_; }
 
  private:
-  using Sets = std::map<std::string, std::set<std::string>, std::less<>>;
+  using Sets = PersistentMap<std::string, Names>;
 
-  std::map<int64_t, std::string> unfinished_;
-  std::map<std::pair<int64_t, int64_t>, std::string> finished_;
+  PersistentMap<int64_t, std::string, std::greater<>> jobs_;
+  PersistentMap<int64_t, std::string> unfinished_;
+  PersistentMap<std::pair<int64_t, int64_t>, std::string> finished_;
   Sets gangs_;
   Sets forks_;
   Sets shards_;
-  std::map<int64_t, std::string> requests_;
+  PersistentMap<int64_t, std::string> requests_;
 };
 
 }  // namespace nibble

@@ -155,18 +155,13 @@ absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
 void State::Commit(const Draft& draft) {
   VisitTables(draft, tables_, [this](v1::EntityKind, const auto& changed, auto& table) {
     for (const auto& [key, record] : changed.changes()) {
-      const auto old = table.find(key);
-      if (old != table.end()) index_.Remove(old->first, *old->second);
+      if (const auto* const old = table.Find(key)) index_.Remove(key, *old->second);
       if (record == nullptr) {
-        if (old != table.end()) table.erase(old);
+        table.Erase(key);
         continue;
       }
       index_.Add(key, *record);
-      if (old != table.end()) {
-        old->second = record;
-      } else {
-        table.emplace(key, record);
-      }
+      table.Put(key, record);
     }
   });
 }

@@ -52,9 +52,10 @@ absl::Status Load(v1::EntityKind kind, absl::string_view key, absl::string_view 
   if (own && *own != key) {
     return absl::DataLossError(absl::StrCat(Named(kind, key), ": says that it is '", *own, "'"));
   }
-  if (!table.emplace(std::string(key), std::move(record)).second) {
+  if (table.contains(key)) {
     return absl::DataLossError(absl::StrCat(Named(kind, key), ": is there twice"));
   }
+  table.Put(std::string(key), std::move(record));
   return absl::OkStatus();
 }
 

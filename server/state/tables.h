@@ -1,5 +1,6 @@
 // Entities in tables, and a table under change: what an update would make of it, over what it is.
-// Entities are shared and never changed in place, so a draft costs what it touches.
+// Entities are shared and never changed in place, so a draft costs what it touches, and so does a
+// copy of the tables.
 //
 // Ownership: tables share their entities; a DraftTable borrows its base. Pointers that it hands out
 // live until the same key is erased, or the draft ends. Thread-safety: none of its own.
@@ -20,11 +21,12 @@
 #include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/queue.pb.h"
+#include "server/state/persistent.h"
 
 namespace nibble {
 
 template <class Record>
-using Table = std::map<std::string, std::shared_ptr<const Record>, std::less<>>;
+using Table = PersistentMap<std::string, std::shared_ptr<const Record>>;
 
 struct Tables {
   Table<v1::HeadRecord> head;
@@ -60,8 +62,8 @@ void VisitTables(A& a, B& b, F f) {
 // Null where there is none.
 template <class Record>
 const Record* FindIn(const Table<Record>& table, absl::string_view key) {
-  const auto found = table.find(key);
-  return found == table.end() ? nullptr : found->second.get();
+  const auto* const found = table.Find(key);
+  return found == nullptr ? nullptr : found->second.get();
 }
 
 template <class Record>
