@@ -115,8 +115,8 @@ void AddLimitFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--max-watch-buffer-bytes", controller.watches.buffered_bytes,
-                 "of one watch that were not read")
+  app.add_option("--max-watch-buffer-bytes", controller.watches.kept_bytes,
+                 "of changes that are kept for watches that are behind, all of them together")
       ->check(CLI::Range(size_t{1} << 10, size_t{1} << 30))
       ->capture_default_str()
       ->group(group);

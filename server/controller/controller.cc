@@ -76,6 +76,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
   controller->ledger_->Read([&](const State& state) {
     self->live_.Restart(state, clock.NowUnixMs());
     self->metrics_.Begin(state);
+    self->hub_.Publish(state.sequence(), {});
     std::lock_guard lock(self->mutex_);
     for (const auto& [number, id] : state.index().unfinished()) self->to_trim_.insert(id);
   });
@@ -97,10 +98,10 @@ void Controller::ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide
 }
 
 std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
-  const State& state = applied.state;
+  const State& state = *applied.state;
   metrics_.Applied(state, applied.update, applied.changed);
   const Changed changed = Sort(applied.changed);
-  std::vector<WatchHub::News> news;
+  std::vector<WatchLog::Entry> news;
   for (const std::string& key : changed.events) {
     const v1::JobEvent* const event = FindIn(state.tables().events, key);
     if (event == nullptr || !hub_.IsWatched(event->job())) continue;
@@ -123,7 +124,7 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
     *news.back().message.mutable_job() = JobNow({state, live_, clock_.NowUnixMs()}, *job);
   }
   const int64_t sequence = applied.update.sequence();
-  if (!news.empty()) hub_.Publish(std::move(news), sequence - 1, sequence);
+  hub_.Publish(sequence, std::move(news));
   std::vector<std::function<void()>> notify;
   {
     std::lock_guard lock(mutex_);

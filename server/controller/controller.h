@@ -105,6 +105,8 @@ class Controller {
   absl::StatusOr<std::shared_ptr<Watch>> OpenWatch(const v1::WatchJobsRequest& request,
                                                    std::function<void()> notify);
   void CloseWatch(const std::shared_ptr<Watch>& watch) { hub_.Close(watch); }
+  // `notify` of the watch is called once, as soon as it has something to read or is over.
+  void AskWatch(const std::shared_ptr<Watch>& watch) { hub_.Ask(watch); }
   // `done` is called once, perhaps before this returns. A number above 0 is for EndWait, after
   // which `done` may still be under way.
   int64_t Wait(const v1::WaitJobRequest& request, std::function<void(absl::Status)> done);
@@ -125,8 +127,11 @@ class Controller {
 
   // controller_tick.cc
   void Tick();
-  // Waits until what Tick and reports have begun is durable.
-  void Settle() { ledger_->Settle(); }
+  // Waits until what Tick and reports have begun is durable, and whoever waited for it was told.
+  void Settle() {
+    ledger_->Settle();
+    hub_.Settle();
+  }
 
   absl::Status Health() const { return ledger_->Health(); }
   const Clock& clock() const { return clock_; }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,31 +8,21 @@
 #include "absl/strings/str_cat.h"
 #include "server/controller/controller.h"
 #include "server/state/job_machine.h"
+#include "server/state/keys.h"
 
 namespace nibble {
 namespace {
-
-// The jobs that a watch is of; NotFound for one that there is not.
-absl::StatusOr<std::vector<const v1::JobRecord*>> WatchedJobs(const State& state,
-                                                              const v1::WatchJobsRequest& request) {
-  std::vector<const v1::JobRecord*> jobs;
-  if (request.jobs().empty()) {
-    for (const auto& [id, job] : state.tables().jobs) jobs.push_back(job.get());
-    return jobs;
-  }
-  for (const std::string& id : request.jobs()) {
-    const v1::JobRecord* const job = state.FindJob(id);
-    if (job == nullptr) return absl::NotFoundError(absl::StrCat("jobs: there is no '", id, "'"));
-    jobs.push_back(job);
-  }
-  return jobs;
-}
 
 // The events of a job after an update; OutOfRange where some are no longer kept.
 absl::StatusOr<std::vector<const v1::JobEvent*>> EventsAfter(const State& state,
                                                              const v1::JobRecord& job,
                                                              int64_t sequence) {
-  std::vector<const v1::JobEvent*> events = state.EventsOf(job.id());
+  // Most jobs have been quiet for long.
+  const v1::JobEvent* const newest =
+      FindIn(state.tables().events, EventKey(job.id(), job.next_event() - 1));
+  std::vector<const v1::JobEvent*> events;
+  if (newest == nullptr || newest->sequence() <= sequence) return events;
+  events = state.EventsOf(job.id());
   if (job.first_event() > 1 && !events.empty() && events.front()->sequence() > sequence + 1) {
     return absl::OutOfRangeError(absl::StrCat("resume_token: events of ", job.id(),
                                               " before number ", job.first_event(),
@@ -43,79 +32,134 @@ absl::StatusOr<std::vector<const v1::JobEvent*>> EventsAfter(const State& state,
   return events;
 }
 
+// What a watch begins with: the events that were missed, the jobs, and that this is all.
+class Beginning {
+ public:
+  // `from`: of the resume token.
+  Beginning(std::shared_ptr<const State> state, const LiveFacts& live, const Clock& clock,
+            const v1::WatchJobsRequest& request, std::optional<int64_t> from)
+      : state_(std::move(state)), live_(live), clock_(clock), request_(request), from_(from) {
+    if (request_.jobs().empty()) unfinished_ = state_->index().unfinished().begin();
+  }
+
+  absl::StatusOr<v1::WatchJobsResponse> Next() {
+    if (from_ && !std::exchange(looked_, true)) {
+      if (absl::Status status = FindMissed(); !status.ok()) return status;
+    }
+    v1::WatchJobsResponse message;
+    if (event_ < missed_.size()) {
+      const v1::JobEvent& event = *missed_[event_++];
+      *message.mutable_event() = event;
+      message.set_resume_token(ResumeToken(event.sequence() - 1));
+    } else if (const v1::JobRecord* const job = NextJob()) {
+      *message.mutable_job() = JobNow({*state_, live_, clock_.NowUnixMs()}, *job);
+      if (from_) message.set_resume_token(request_.resume_token());
+    } else {
+      message.set_caught_up(true);
+      message.set_resume_token(ResumeToken(state_->sequence()));
+    }
+    return message;
+  }
+
+ private:
+  absl::Status Miss(const v1::JobRecord& job) {
+    const auto missed = EventsAfter(*state_, job, *from_);
+    if (!missed.ok()) return missed.status();
+    missed_.insert(missed_.end(), missed->begin(), missed->end());
+    if (!missed->empty() && IsFinished(job.state())) ended_.push_back(&job);
+    return absl::OkStatus();
+  }
+  absl::Status FindMissed() {
+    absl::Status status;
+    if (request_.jobs().empty()) {
+      for (const auto& [id, job] : state_->tables().jobs) {
+        if (status.ok()) status = Miss(*job);
+      }
+    }
+    for (const std::string& id : request_.jobs()) {
+      const v1::JobRecord* const job = state_->FindJob(id);
+      if (status.ok() && job != nullptr) status = Miss(*job);
+    }
+    std::stable_sort(missed_.begin(), missed_.end(),
+                     [](const auto* a, const auto* b) { return a->sequence() < b->sequence(); });
+    return status;
+  }
+  // Of all jobs there may be a hundred thousand that are over; ListJobs has them, in pages.
+  const v1::JobRecord* NextJob() {
+    while (named_ < request_.jobs_size()) {
+      const v1::JobRecord* const job = state_->FindJob(request_.jobs(named_++));
+      if (job != nullptr && (!from_ || !IsFinished(job->state()))) return job;
+    }
+    if (unfinished_ != state_->index().unfinished().end()) {
+      return state_->FindJob((unfinished_++)->second);
+    }
+    return end_ < ended_.size() ? ended_[end_++] : nullptr;
+  }
+
+  const std::shared_ptr<const State> state_;
+  const LiveFacts& live_;
+  const Clock& clock_;
+  const v1::WatchJobsRequest request_;
+  const std::optional<int64_t> from_;
+  bool looked_ = false;
+  std::vector<const v1::JobEvent*> missed_;  // by update
+  std::vector<const v1::JobRecord*> ended_;  // finished, and missed
+  // Where it is in each of these.
+  size_t event_ = 0;
+  int named_ = 0;
+  PersistentMap<int64_t, std::string>::const_iterator unfinished_;
+  size_t end_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Watch>> Controller::OpenWatch(const v1::WatchJobsRequest& request,
                                                              std::function<void()> notify) {
   std::optional<int64_t> from;
+  const std::shared_ptr<const State> now = ledger_->Shown();
   if (!request.resume_token().empty()) {
     const absl::StatusOr<int64_t> parsed = ParseResumeToken(request.resume_token());
     if (!parsed.ok()) return parsed.status();
     from = *parsed;
-  }
-  // While `shown` is locked nothing is published: the beginning and what follows fit together.
-  return ledger_->Read([&](const State& state) -> absl::StatusOr<std::shared_ptr<Watch>> {
-    if (from && *from > state.sequence()) {
+    if (*from > now->sequence()) {
       return absl::InvalidArgumentError(absl::StrCat("resume_token: '", request.resume_token(),
                                                      "' is not one of ours: the last update is ",
-                                                     state.sequence()));
+                                                     now->sequence()));
     }
-    const auto jobs = WatchedJobs(state, request);
-    if (!jobs.ok()) return jobs.status();
-    std::vector<const v1::JobEvent*> events;
-    std::deque<v1::WatchJobsResponse> beginning;
-    const ReadContext context{state, live_, clock_.NowUnixMs()};
-    std::vector<const v1::JobRecord*> shown;
-    for (const v1::JobRecord* job : *jobs) {
-      // Of all jobs there may be a hundred thousand that are over; ListJobs has them, in pages.
-      bool show = (!from && !request.jobs().empty()) || !IsFinished(job->state());
-      if (from) {
-        const auto missed = EventsAfter(state, *job, *from);
-        if (!missed.ok()) return missed.status();
-        show = show || !missed->empty();
-        events.insert(events.end(), missed->begin(), missed->end());
-      }
-      if (show) shown.push_back(job);
+  }
+  for (const std::string& id : request.jobs()) {
+    if (now->FindJob(id) == nullptr) {
+      return absl::NotFoundError(absl::StrCat("jobs: there is no '", id, "'"));
     }
-    std::stable_sort(events.begin(), events.end(),
-                     [](const auto* a, const auto* b) { return a->sequence() < b->sequence(); });
-    for (const v1::JobEvent* event : events) {
-      *beginning.emplace_back().mutable_event() = *event;
-      beginning.back().set_resume_token(ResumeToken(event->sequence() - 1));
-    }
-    for (const v1::JobRecord* job : shown) {
-      *beginning.emplace_back().mutable_job() = JobNow(context, *job);
-      if (from) beginning.back().set_resume_token(request.resume_token());
-    }
-    beginning.emplace_back().set_caught_up(true);
-    beginning.back().set_resume_token(ResumeToken(state.sequence()));
-    return hub_.Open(request, std::move(beginning), std::move(notify));
-  });
+  }
+  return hub_.Open(
+      request,
+      [this, request, from] {
+        const std::shared_ptr<const State> state = ledger_->Shown();
+        const auto beginning = std::make_shared<Beginning>(state, live_, clock_, request, from);
+        return WatchBeginning{state->sequence(), [beginning] { return beginning->Next(); }};
+      },
+      std::move(notify));
 }
 
 int64_t Controller::Wait(const v1::WaitJobRequest& request,
                          std::function<void(absl::Status)> done) {
   std::set<v1::JobState> states;
   for (const int state : request.states()) states.insert(static_cast<v1::JobState>(state));
-  std::optional<absl::Status> over;
-  int64_t number = 0;
-  ledger_->Read([&](const State& state) {
-    const v1::JobRecord* const job = state.FindJob(request.job());
-    if (job == nullptr) {
-      over = absl::NotFoundError(absl::StrCat("job: there is no '", request.job(), "'"));
-      return;
-    }
-    over = WaitOver(request.job(), states, job->state());
-    if (over) return;
-    const absl::StatusOr<int64_t> waiting = hub_.Wait(request.job(), states, done);
-    if (waiting.ok()) {
-      number = *waiting;
-    } else {
-      over = waiting.status();
-    }
-  });
-  if (over) done(*over);
-  return number;
+  // First it waits, then it looks: what is shown after the look is told to those who wait.
+  const absl::StatusOr<int64_t> waiting = hub_.Wait(request.job(), states, done);
+  if (!waiting.ok()) {
+    done(waiting.status());
+    return 0;
+  }
+  const std::shared_ptr<const State> shown = ledger_->Shown();
+  const v1::JobRecord* const job = shown->FindJob(request.job());
+  const std::optional<absl::Status> over =
+      job == nullptr ? absl::NotFoundError(absl::StrCat("job: there is no '", request.job(), "'"))
+                     : WaitOver(request.job(), states, job->state());
+  if (!over) return *waiting;
+  if (hub_.EndWait(*waiting)) done(*over);
+  return 0;
 }
 
 }  // namespace nibble

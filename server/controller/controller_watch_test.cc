@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::string> Drain(Watch& watch) {
   std::vector<std::string> told;
-  while (auto message = watch.Next()) {
+  while (const Watch::Message message = watch.Next()) {
     told.push_back(message->has_job()      ? absl::StrCat("job ", message->job().id())
                    : message->has_event()  ? absl::StrCat("event ", message->event().number())
                    : message->has_sample() ? "sample"
@@ -87,20 +87,67 @@ TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange
   }
   v1::WatchJobsRequest request;
   request.set_resume_token("s1");
-  EXPECT_TRUE(absl::IsOutOfRange(coordinator.controller().OpenWatch(request, nullptr).status()));
+  auto late = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(late.status(), absl::OkStatus());
+  EXPECT_TRUE(Drain(**late).empty());
+  EXPECT_TRUE(absl::IsOutOfRange((*late)->status()));
   request.set_resume_token("s3");
-  EXPECT_EQ(coordinator.controller().OpenWatch(request, nullptr).status(), absl::OkStatus());
+  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(resumed.status(), absl::OkStatus());
+  EXPECT_FALSE(Drain(**resumed).empty());
+  EXPECT_EQ((*resumed)->status(), absl::OkStatus());
 }
 
 TEST(ControllerWatchTest, AWatchThatNeverReadsIsCut) {
   ControllerOptions options;
-  options.watches.buffered = 3;
+  options.watches.kept = 3;
   TestCoordinator coordinator(options);
   auto watch = coordinator.controller().OpenWatch({}, nullptr);
   ASSERT_EQ(watch.status(), absl::OkStatus());
+  Drain(**watch);
   for (int i = 0; i < 3; ++i) coordinator.Submit(1);
+  EXPECT_EQ((*watch)->Next(), nullptr);
   EXPECT_TRUE(absl::IsResourceExhausted((*watch)->status()));
-  EXPECT_FALSE((*watch)->Next().has_value());
+}
+
+TEST(ControllerWatchTest, JobsAreSubmittedListedAndWatchedWhileABeginningIsHalfRead) {
+  TestCoordinator coordinator;
+  for (int i = 0; i < 20; ++i) coordinator.Submit(1);
+  auto half = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(half.status(), absl::OkStatus());
+  for (int i = 0; i < 10; ++i) EXPECT_NE((*half)->Next(), nullptr);
+  // Its snapshot is nobody else's business: all of this would wait for a lock that it held.
+  for (int i = 0; i < 20; ++i) coordinator.Submit(1);
+  TestWorker worker(coordinator, "w", 1);
+  EXPECT_EQ(worker.Report(), absl::OkStatus());
+  coordinator.Tick();
+  auto other = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(other.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**other).size(), 2u * 41);
+  // What it had not read is as it was when it began; what came since follows.
+  std::vector<std::string> rest = Drain(**half);
+  ASSERT_GT(rest.size(), 22u);
+  EXPECT_EQ(rest[18], "job train-20");
+  EXPECT_EQ(rest[20], "caught up");
+  EXPECT_THAT(rest, testing::Contains("job train-40"));
+}
+
+TEST(ControllerWatchTest, PagesOfJobsNewestFirstHaveEachJobOnceWhateverComesInBetween) {
+  TestCoordinator coordinator;
+  for (int i = 0; i < 7; ++i) coordinator.Submit(1);
+  v1::ListJobsRequest request;
+  request.mutable_page()->set_size(3);
+  std::vector<int64_t> numbers;
+  do {
+    const auto page = coordinator.controller().Read(request);
+    ASSERT_EQ(page.status(), absl::OkStatus());
+    for (const v1::Job& job : page->jobs()) {
+      numbers.push_back(std::stoll(job.id().substr(job.id().rfind('-') + 1)));
+    }
+    request.mutable_page()->set_token(page->next_token());
+    coordinator.Submit(1);
+  } while (!request.page().token().empty());
+  EXPECT_THAT(numbers, testing::ElementsAre(7, 6, 5, 4, 3, 2, 1));
 }
 
 TEST(ControllerWatchTest, NoMoreWatchesAreOpenThanAllowed) {

@@ -118,7 +118,7 @@ void Controller::TakeGang(const std::string& worker, int64_t incarnation,
       });
   if (!taken.ok()) return;
   std::vector<v1::StepSample> samples(gang.samples().begin(), gang.samples().end());
-  std::vector<WatchHub::News> news;
+  std::vector<WatchLog::Entry> news;
   for (v1::StepSample& sample :
        live_.Report(gang.job(), gang.attempt(), gang.next_step(), samples)) {
     news.emplace_back().job = gang.job();
@@ -126,11 +126,7 @@ void Controller::TakeGang(const std::string& worker, int64_t incarnation,
     told.set_job(gang.job());
     *told.mutable_sample() = std::move(sample);
   }
-  if (!news.empty() && hub_.IsWatched(gang.job())) {
-    ledger_->Read([&](const State& state) {
-      hub_.Publish(std::move(news), state.sequence(), state.sequence());
-    });
-  }
+  if (!news.empty() && hub_.IsWatched(gang.job())) hub_.PublishSamples(std::move(news));
   for (const v1::RankHealth& rank : gang.ranks()) {
     if (rank.rank() == 0) live_.HearRank0(gang.job(), gang.attempt());
   }
@@ -294,7 +290,7 @@ void Controller::AddSurplus(const std::shared_ptr<WorkerSession>& session,
   if (durably.empty()) return;
   // What is decided may know of a worker that is lost, and need this one's copy again. With the
   // lock that reports are decided under: one that comes later finds that the worker was told.
-  ledger_->ReadDecided([&](const State& state) {
+  ledger_->BetweenDecisions([&](const State& state) {
     std::lock_guard lock(mutex_);
     for (const v1::ShardReport& shard : unwanted(state, durably)) {
       session->told_[ShardKey(shard.ref(), shard.rank())] = desired.number();

@@ -54,29 +54,28 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(Store& store, Hooks hooks) 
 Ledger::Ledger(Store& store, Hooks hooks, State state)
     : store_(store),
       hooks_(std::move(hooks)),
-      decided_(state),
-      durable_(state.sequence()),
-      shown_(std::move(state)) {}
+      decided_(std::make_shared<const State>(std::move(state))),
+      durable_(decided_->sequence()),
+      shown_(decided_) {}
 
 Ledger::~Ledger() { Close(); }
 
-absl::StatusOr<StoreBatch> Ledger::BatchOf(const v1::Update& update) const {
-  const auto changes = decided_.Preview(update);
+absl::Status Ledger::Append(v1::Update update) {
+  auto after = std::make_shared<State>(*decided_);
+  auto changes = after->Apply(update);
   if (!changes.ok()) return changes.status();
+  const int64_t sequence = update.sequence();
   StoreBatch batch;
   batch.record = update.SerializeAsString();
-  for (const auto& change : *changes) {
-    batch.changes.push_back({StoreKind(change.kind), kKeyMark + change.key, change.value});
+  const auto under_way = std::make_shared<UnderWay>(UnderWay{std::move(update), {}, after});
+  for (EntityChange& change : *changes) {
+    under_way->changed.emplace_back(change.kind, change.key);
+    batch.changes.push_back(
+        {StoreKind(change.kind), kKeyMark + change.key, std::move(change.value)});
   }
-  return batch;
-}
-
-absl::Status Ledger::Append(v1::Update update) {
-  absl::StatusOr<StoreBatch> batch = BatchOf(update);
-  if (!batch.ok()) return batch.status();
-  const int64_t sequence = update.sequence();
-  const absl::StatusOr<uint64_t> appended = store_.Append(
-      *std::move(batch), [this, update](const absl::Status& status) { Durable(update, status); });
+  const absl::StatusOr<uint64_t> appended =
+      store_.Append(std::move(batch),
+                    [this, under_way](const absl::Status& status) { Durable(*under_way, status); });
   if (!appended.ok()) {
     if (appended.status().code() == absl::StatusCode::kInvalidArgument) return appended.status();
     return absl::UnavailableError(appended.status().message());
@@ -87,9 +86,8 @@ absl::Status Ledger::Append(v1::Update update) {
         absl::StrCat("update ", sequence, " became the store's batch ", *appended));
     return health_;
   }
-  const auto applied = decided_.Apply(update);
-  if (!applied.ok()) health_ = applied.status();
-  return applied.status();
+  decided_ = std::move(after);
+  return absl::OkStatus();
 }
 
 void Ledger::Change(Deciding decide, Then then) {
@@ -102,12 +100,12 @@ void Ledger::Change(Deciding decide, Then then) {
     } else if (closed_) {
       status = absl::UnavailableError("the coordinator is stopping");
     } else {
-      MaybeUpdate update = decide(decided_);
+      MaybeUpdate update = decide(*decided_);
       status = update.status();
       if (update.ok() && update->has_value()) status = Append(**std::move(update));
       if (health_.ok() && store_.Health().ok()) {
-        if (decided_.sequence() > durable_) {
-          waiting_[decided_.sequence()].emplace_back(status, std::move(then));
+        if (decided_->sequence() > durable_) {
+          waiting_[decided_->sequence()].emplace_back(status, std::move(then));
           return;
         }
       } else {
@@ -127,32 +125,30 @@ absl::Status Ledger::ChangeAndWait(Deciding decide) {
   return answered.get();
 }
 
-void Ledger::Durable(const v1::Update& update, const absl::Status& status) {
-  absl::Status problem = status;
+void Ledger::Durable(const UnderWay& under_way, const absl::Status& status) {
   std::function<void()> effects;
-  if (problem.ok()) {
-    std::lock_guard lock(shown_mutex_);
-    const auto changes = shown_.Apply(update);
-    problem = changes.status();
-    if (changes.ok() && hooks_.applied) {
-      std::vector<std::pair<v1::EntityKind, std::string>> changed;
-      changed.reserve(changes->size());
-      for (const auto& change : *changes) changed.emplace_back(change.kind, change.key);
-      effects = hooks_.applied(Applied{shown_, update, changed});
+  if (status.ok()) {
+    {
+      std::shared_ptr<const State> after = under_way.after;
+      std::lock_guard lock(shown_mutex_);
+      shown_.swap(after);
+    }
+    if (hooks_.applied) {
+      effects = hooks_.applied(Applied{under_way.after, under_way.update, under_way.changed});
     }
   }
   if (effects) effects();
   std::vector<std::pair<absl::Status, Then>> answers;
-  if (problem.ok()) {
+  if (status.ok()) {
     std::lock_guard lock(mutex_);
-    durable_ = update.sequence();
+    durable_ = under_way.update.sequence();
     while (!waiting_.empty() && waiting_.begin()->first <= durable_) {
       auto& ready = waiting_.begin()->second;
       std::move(ready.begin(), ready.end(), std::back_inserter(answers));
       waiting_.erase(waiting_.begin());
     }
   } else {
-    Stop(problem);
+    Stop(status);
   }
   for (auto& [answer, then] : answers) std::move(then)(answer);
   std::lock_guard lock(mutex_);

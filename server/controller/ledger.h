@@ -3,14 +3,16 @@
 //   decide (pure) → Validate → Store::Append → Apply → acknowledge and tell others
 //
 // Two states. A decision must see every decision before it, also those whose write is still on its
-// way; a reader must see none that a crash could take back. So there are two: `decided`, to which
-// an update is applied when it is appended, and `shown`, to which it is applied when it is durable.
-// Both get the same updates in the order of the journal, so they are equal whenever nothing is
-// under way. They share what neither has changed since the start.
+// way; a reader must see none that a crash could take back. So there are two: `decided`, which has
+// an update as soon as it is appended, and `shown`, which is what `decided` was after the newest
+// update that is durable. Both are snapshots that nothing changes and that share what they have in
+// common (server/state/persistent.h).
 //
-// One lock is held from the decision to Append, which never waits for the disk: so the order of
-// `decided`, of the journal and of `shown` is one order, and update N is the store's batch N. No
-// lock is held while the disk works; callers that decide meanwhile share the next synced write.
+// Two orders of waiting. One lock is held from the decision to Append, which never waits for the
+// disk: so the order of `decided`, of the journal and of `shown` is one order, and update N is the
+// store's batch N. No lock is held while the disk works; callers that decide meanwhile share the
+// next synced write. And none is held while somebody reads: whatever is asked of a snapshot, for
+// however long, delays no change.
 //
 // An answer waits until all that it was decided on is durable: also one that changes nothing, is a
 // refusal, or repeats an earlier answer. So nobody is told of what a crash takes back. By the time
@@ -24,8 +26,8 @@
 // Ownership: borrows the store, which outlives it and whose callbacks are over when it is destroyed
 // (the destructor waits for them). Thread-safety: all methods. `decide` runs under the lock and
 // calls nothing of the ledger; `then` and Hooks::stopped run without a lock, in the caller's thread
-// or the store's, and may call Change and Read but must not wait for an answer; Hooks::applied runs
-// while `shown` is locked, in the order of the journal.
+// or the store's, and may call Change and Shown but must not wait for an answer; Hooks::applied
+// runs when `shown` has the update, in the order of the journal, and delays the updates after it.
 #ifndef NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 #define NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 
@@ -35,8 +37,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,13 +58,13 @@ class Ledger {
   using Then = absl::AnyInvocable<void(absl::Status)>;
   // What one update changed, by kind and key, and the state after it.
   struct Applied {
-    const State& state;
+    const std::shared_ptr<const State>& state;
     const v1::Update& update;
     // (kind, key) of each entity that it wrote or erased.
     const std::vector<std::pair<v1::EntityKind, std::string>>& changed;
   };
   struct Hooks {
-    // What it returns runs after `shown` is unlocked; it may be empty.
+    // What it returns runs afterwards, without a lock; it may be empty.
     std::function<std::function<void()>(const Applied&)> applied;
     std::function<void(const absl::Status&)> stopped;
   };
@@ -81,17 +81,30 @@ class Ledger {
   // Change, and waits. Not from `then`, Hooks::applied or a callback of the store.
   absl::Status ChangeAndWait(Deciding decide);
 
-  // f(shown): only what is durable.
+  // A snapshot of what is durable.
+  std::shared_ptr<const State> Shown() const {
+    std::lock_guard lock(shown_mutex_);
+    return shown_;
+  }
+  // A snapshot of what is decided: for plans, whose every step is decided again.
+  std::shared_ptr<const State> Decided() const {
+    std::lock_guard lock(mutex_);
+    return decided_;
+  }
+  // f(snapshot), which may return nothing that the snapshot owns.
   template <class F>
   auto Read(F f) const {
-    std::shared_lock lock(shown_mutex_);
-    return f(shown_);
+    return f(*Shown());
   }
-  // f(decided): for plans, whose every step is decided again.
   template <class F>
   auto ReadDecided(F f) const {
+    return f(*Decided());
+  }
+  // f(decided) while nothing is decided: for what decisions are to find said.
+  template <class F>
+  auto BetweenDecisions(F f) const {
     std::lock_guard lock(mutex_);
-    return f(decided_);
+    return f(*decided_);
   }
 
   // OK, or why it has stopped.
@@ -104,10 +117,15 @@ class Ledger {
  private:
   Ledger(Store& store, Hooks hooks, State state);
 
-  // The update's batch; its sequence as the store counts.
-  absl::StatusOr<StoreBatch> BatchOf(const v1::Update& update) const;
+  // An update on its way to the disk.
+  struct UnderWay {
+    v1::Update update;
+    std::vector<std::pair<v1::EntityKind, std::string>> changed;
+    std::shared_ptr<const State> after;
+  };
+
   absl::Status Append(v1::Update update);  // with mutex_ held
-  void Durable(const v1::Update& update, const absl::Status& status);
+  void Durable(const UnderWay& under_way, const absl::Status& status);
   void Stop(const absl::Status& status);
 
   Store& store_;
@@ -116,15 +134,15 @@ class Ledger {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   // Guarded by mutex_.
-  State decided_;
+  std::shared_ptr<const State> decided_;
   int64_t durable_;        // sequence
   int64_t under_way_ = 0;  // callbacks of the store that are still to come
   std::map<int64_t, std::vector<std::pair<absl::Status, Then>>> waiting_;  // by sequence
   absl::Status health_;
   bool closed_ = false;
 
-  mutable std::shared_mutex shown_mutex_;
-  State shown_;  // guarded by shown_mutex_
+  mutable std::mutex shown_mutex_;      // held to copy or to set the pointer, and for nothing else
+  std::shared_ptr<const State> shown_;  // guarded by shown_mutex_
 
   std::once_flag
       stopped_;  // Hooks::stopped was called, before anybody is told that the store failed

@@ -60,9 +60,7 @@ class LedgerTest : public testing::Test {
                     [answer](const absl::Status& status) { answer->set_value(status); });
     return future;
   }
-  bool Shown(const std::string& name) {
-    return ledger_->Read([&](const State& state) { return state.FindQueue(name) != nullptr; });
-  }
+  bool Shown(const std::string& name) { return ledger_->Shown()->FindQueue(name) != nullptr; }
   static bool IsReady(std::future<absl::Status>& future) {
     return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
@@ -93,15 +91,27 @@ TEST_F(LedgerTest, NothingIsAnsweredNorShownBeforeItIsDurable) {
 TEST_F(LedgerTest, ALaterDecisionSeesAnEarlierOneThatIsNotDurableYet) {
   store_->Hold();
   auto first = Begin("a");
-  auto decided =
-      ledger_->ReadDecided([](const State& state) { return state.FindQueue("a") != nullptr; });
-  EXPECT_TRUE(decided);
+  EXPECT_NE(ledger_->Decided()->FindQueue("a"), nullptr);
   // A repetition of the request and a refusal are both told no sooner than what they rest on.
   auto again = Begin("a");
   EXPECT_FALSE(IsReady(again));
   store_->Release();
   EXPECT_EQ(first.get(), absl::OkStatus());
   EXPECT_EQ(again.get(), absl::OkStatus());
+}
+
+TEST_F(LedgerTest, AReaderKeepsWhatItReadsWhileChangesAreDecidedStoredAndShown) {
+  EXPECT_EQ(Begin("a").get(), absl::OkStatus());
+  const std::shared_ptr<const State> read = ledger_->Shown();
+  const v1::Queue* const queue = read->FindQueue("a");
+  // As many changes as one likes are made while it reads: nothing of theirs waits for it.
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(Begin(absl::StrCat("b", i)).get(), absl::OkStatus());
+  }
+  EXPECT_TRUE(Shown("b99"));
+  EXPECT_EQ(read->FindQueue("a"), queue);
+  EXPECT_EQ(read->FindQueue("b0"), nullptr);
+  EXPECT_EQ(ledger_->Shown()->FindQueue("a"), queue) << "what has not changed is shared";
 }
 
 TEST_F(LedgerTest, AFailedWriteAcknowledgesNothingAndStopsTheLedger) {

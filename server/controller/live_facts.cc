@@ -48,18 +48,18 @@ std::vector<v1::StepSample> LiveFacts::Report(const std::string& job, int64_t at
   progress.live.next_step = std::max(progress.live.next_step, next_step);
   std::vector<v1::StepSample> news;
   for (const v1::StepSample& sample : samples) {
-    std::deque<v1::StepSample>& kept = progress.samples;
+    std::deque<Sample>& kept = progress.samples;
     if (std::exchange(progress.rewinds, false)) {
-      while (!kept.empty() && kept.back().step() >= sample.step()) kept.pop_back();
+      while (!kept.empty() && kept.back()->step() >= sample.step()) kept.pop_back();
       progress.last_is_extra = false;
     }
-    if (!kept.empty() && sample.step() <= kept.back().step()) continue;
+    if (!kept.empty() && sample.step() <= kept.back()->step()) continue;
     if (progress.last_is_extra) kept.pop_back();
-    kept.push_back(sample);
+    kept.push_back(std::make_shared<const v1::StepSample>(sample));
     progress.last_is_extra = progress.seen++ % progress.stride != 0;
     news.push_back(sample);
     if (kept.size() <= kMaxSamples) continue;
-    std::deque<v1::StepSample> half;
+    std::deque<Sample> half;
     for (size_t i = 0; i < kept.size(); i += 2) half.push_back(std::move(kept[i]));
     kept = std::move(half);
     progress.stride *= 2;
@@ -85,13 +85,14 @@ void LiveFacts::HearRank0(const std::string& job, int64_t attempt) {
   if (unheard != unheard_.end() && attempt >= unheard->second) unheard_.erase(unheard);
 }
 
-std::vector<v1::StepSample> LiveFacts::SamplesOf(const std::string& job, int64_t from_step) const {
+std::vector<LiveFacts::Sample> LiveFacts::SamplesOf(const std::string& job,
+                                                    int64_t from_step) const {
   std::lock_guard lock(mutex_);
-  std::vector<v1::StepSample> samples;
+  std::vector<Sample> samples;
   const auto found = progress_.find(job);
   if (found == progress_.end()) return samples;
-  for (const v1::StepSample& sample : found->second.samples) {
-    if (sample.step() >= from_step) samples.push_back(sample);
+  for (const Sample& sample : found->second.samples) {
+    if (sample->step() >= from_step) samples.push_back(sample);
   }
   return samples;
 }
@@ -104,7 +105,7 @@ void LiveFacts::Forget(const std::string& job) {
 
 void LiveFacts::SetPending(std::map<std::string, std::string> reasons) {
   std::lock_guard lock(mutex_);
-  pending_ = std::move(reasons);
+  pending_.swap(reasons);  // the old ones are freed without the lock
 }
 
 std::string LiveFacts::PendingOf(const std::string& job) const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,8 +42,9 @@ class LiveFacts {
   // Rank 0 of the attempt has said how far it is: since Restart nobody knew.
   void HearRank0(const std::string& job, int64_t attempt);
   LiveProgress ProgressOf(const std::string& job) const;
-  // By step, from `from_step` on.
-  std::vector<v1::StepSample> SamplesOf(const std::string& job, int64_t from_step) const;
+  // By step, from `from_step` on. Shared: nobody who reports waits while they are copied.
+  using Sample = std::shared_ptr<const v1::StepSample>;
+  std::vector<Sample> SamplesOf(const std::string& job, int64_t from_step) const;
   void Forget(const std::string& job);
 
   // Why each of them waits, in the scheduler's words; of others nothing is known.
@@ -52,11 +54,11 @@ class LiveFacts {
  private:
   struct Progress {
     LiveProgress live;
-    int64_t seen = 0;                    // samples that came in, count
-    int64_t stride = 1;                  // of them one is kept
-    std::deque<v1::StepSample> samples;  // the newest is always last, kept or not
-    bool rewinds = false;                // the next sample is the first of its attempt
-    bool last_is_extra = false;          // the last is there only because it is the newest
+    int64_t seen = 0;            // samples that came in, count
+    int64_t stride = 1;          // of them one is kept
+    std::deque<Sample> samples;  // the newest is always last, kept or not
+    bool rewinds = false;        // the next sample is the first of its attempt
+    bool last_is_extra = false;  // the last is there only because it is the newest
   };
 
   mutable std::mutex mutex_;

@@ -15,9 +15,13 @@ std::vector<v1::StepSample> Samples(int64_t first, int64_t last) {
   return samples;
 }
 
-std::vector<int64_t> Steps(const std::vector<v1::StepSample>& samples) {
+const v1::StepSample& Of(const v1::StepSample& sample) { return sample; }
+const v1::StepSample& Of(const LiveFacts::Sample& sample) { return *sample; }
+
+template <class Samples>
+std::vector<int64_t> Steps(const Samples& samples) {
   std::vector<int64_t> steps;
-  for (const v1::StepSample& sample : samples) steps.push_back(sample.step());
+  for (const auto& sample : samples) steps.push_back(Of(sample).step());
   return steps;
 }
 

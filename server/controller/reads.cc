@@ -61,21 +61,22 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
   const absl::StatusOr<int64_t> below = Below(*page);
   if (!below.ok()) return below.status();
   const std::set<int> states(request.states().begin(), request.states().end());
-  std::vector<const v1::JobRecord*> found;
-  for (const auto& [id, job] : context.state.tables().jobs) {
-    if (job->number() < *below && (states.empty() || states.contains(job->state())) &&
-        (request.owner().empty() || job->owner() == request.owner()) &&
-        (request.queue().empty() || job->scheduling().queue() == request.queue())) {
-      found.push_back(job.get());
-    }
-  }
-  const size_t size = std::min(found.size(), static_cast<size_t>(page->size));
-  std::partial_sort(found.begin(), found.begin() + static_cast<ptrdiff_t>(size), found.end(),
-                    [](const auto* a, const auto* b) { return a->number() > b->number(); });
+  const auto& jobs = context.state.index().jobs();
   v1::ListJobsResponse response;
-  for (size_t i = 0; i < size; ++i) *response.add_jobs() = JobNow(context, *found[i]);
-  if (size < found.size()) {
-    response.set_next_token(PageToken("jobs", absl::StrCat(found[size - 1]->number())));
+  int64_t last = 0;
+  for (auto at = jobs.upper_bound(*below); at != jobs.end(); ++at) {
+    const v1::JobRecord& job = *context.state.FindJob(at->second);
+    if ((!states.empty() && !states.contains(job.state())) ||
+        (!request.owner().empty() && job.owner() != request.owner()) ||
+        (!request.queue().empty() && job.scheduling().queue() != request.queue())) {
+      continue;
+    }
+    if (response.jobs_size() == page->size) {
+      response.set_next_token(PageToken("jobs", absl::StrCat(last)));
+      break;
+    }
+    *response.add_jobs() = JobNow(context, job);
+    last = job.number();
   }
   return response;
 }
@@ -117,12 +118,12 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
   const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
   if (!job.ok()) return job.status();
   v1::GetJobMetricsResponse response;
-  const std::vector<v1::StepSample> all = context.live.SamplesOf(request.job(), 0);
+  const std::vector<LiveFacts::Sample> all = context.live.SamplesOf(request.job(), 0);
   if (all.empty()) return response;
-  *response.mutable_latest() = all.back();
+  *response.mutable_latest() = *all.back();
   std::vector<const v1::StepSample*> asked;
-  for (const v1::StepSample& sample : all) {
-    if (sample.step() >= request.from_step()) asked.push_back(&sample);
+  for (const LiveFacts::Sample& sample : all) {
+    if (sample->step() >= request.from_step()) asked.push_back(sample.get());
   }
   const size_t most =
       static_cast<size_t>(request.max_samples() == 0 ? kDefaultSeries : request.max_samples());
@@ -134,10 +135,10 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
   double pace = 0;
   int counted = 0;
   for (auto sample = all.rbegin(); sample != all.rend() && counted < kPaceSamples; ++sample) {
-    pace += sample->step_seconds();
+    pace += (*sample)->step_seconds();
     ++counted;
   }
-  const int64_t left = (*job)->shape().steps() - all.back().step() - 1;
+  const int64_t left = (*job)->shape().steps() - all.back()->step() - 1;
   if ((*job)->has_attempt() && left > 0) {
     response.set_eta_seconds(pace / counted * static_cast<double>(left));
   }

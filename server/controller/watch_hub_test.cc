@@ -1,7 +1,9 @@
 #include "server/controller/watch_hub.h"
 
-#include <deque>
+#include <condition_variable>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +14,8 @@
 namespace nibble {
 namespace {
 
-std::vector<WatchHub::News> OneEach(const std::vector<std::string>& jobs) {
-  std::vector<WatchHub::News> news;
+std::vector<WatchLog::Entry> OneEach(const std::vector<std::string>& jobs) {
+  std::vector<WatchLog::Entry> news;
   for (const std::string& job : jobs) {
     news.emplace_back().job = job;
     news.back().message.mutable_job()->set_id(job);
@@ -21,19 +23,95 @@ std::vector<WatchHub::News> OneEach(const std::vector<std::string>& jobs) {
   return news;
 }
 
-std::shared_ptr<Watch> Open(WatchHub& hub, const v1::WatchJobsRequest& request) {
-  auto watch = hub.Open(request, {}, nullptr);
+std::shared_ptr<Watch> Open(WatchHub& hub, const v1::WatchJobsRequest& request,
+                            Watch::Begin begin = nullptr) {
+  auto watch = hub.Open(request, std::move(begin), nullptr);
   EXPECT_EQ(watch.status(), absl::OkStatus());
   return *watch;
 }
 
+// Begins with jobs "0", "1", … of a snapshot of this update.
+Watch::Begin BeginWith(int jobs, int64_t sequence, std::shared_ptr<const void> snapshot = nullptr) {
+  return [=] {
+    return WatchBeginning{
+        sequence, [=, next = 0]() mutable -> absl::StatusOr<v1::WatchJobsResponse> {
+          v1::WatchJobsResponse message;
+          if (next == jobs) {
+            message.set_caught_up(snapshot == nullptr || snapshot.use_count() > 0);
+          } else {
+            message.mutable_job()->set_id(std::to_string(next++));
+          }
+          return message;
+        }};
+  };
+}
+
+// A reader in another thread, as a stream is: takes a message at a turn, and asks for the next.
+class Reader {
+ public:
+  Reader(WatchHub& hub, Watch::Begin begin) : hub_(hub) {
+    auto opened = hub.Open({}, std::move(begin), [this] { Take(); });
+    EXPECT_EQ(opened.status(), absl::OkStatus());
+    watch_ = *std::move(opened);
+    hub.Ask(watch_);
+  }
+  ~Reader() {
+    hub_.Close(watch_);
+    hub_.Settle();
+  }
+
+  // Waits until so many were taken.
+  std::vector<std::string> Wait(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return taken_.size() >= count; });
+    return taken_;
+  }
+
+ private:
+  void Take() {
+    const Watch::Message message = watch_->Next();
+    if (message != nullptr) {
+      std::lock_guard lock(mutex_);
+      taken_.push_back(message->has_job() ? message->job().id() : "caught up");
+      changed_.notify_all();
+    }
+    hub_.Ask(watch_);
+  }
+
+  WatchHub& hub_;
+  std::shared_ptr<Watch> watch_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> taken_;  // guarded by mutex_
+};
+
 TEST(WatchHubTest, OnlyTheLastMessageOfAnUpdateHasItsToken) {
   WatchHub hub({});
   const auto watch = Open(hub, {});
-  hub.Publish(OneEach({"a", "b"}), 4, 5);
+  hub.Publish(5, OneEach({"a", "b"}));
   EXPECT_EQ(watch->Next()->resume_token(), "s4");
   EXPECT_EQ(watch->Next()->resume_token(), "s5");
-  EXPECT_FALSE(watch->Next().has_value());
+  EXPECT_EQ(watch->Next(), nullptr);
+}
+
+TEST(WatchHubTest, ASampleNeverHasTheTokenOfAnUpdateThatIsYetToBeTold) {
+  WatchHub hub({});
+  v1::WatchJobsRequest request;
+  request.set_with_samples(true);
+  const auto watch = Open(hub, request);
+  const auto sample = [&hub] {
+    std::vector<WatchLog::Entry> news(1);
+    news[0].job = "a";
+    news[0].message.mutable_sample()->set_job("a");
+    hub.PublishSamples(std::move(news));
+  };
+  hub.Publish(5, {});
+  sample();
+  hub.Publish(6, OneEach({"a"}));
+  sample();
+  EXPECT_EQ(watch->Next()->resume_token(), "s5");
+  EXPECT_EQ(watch->Next()->resume_token(), "s6");
+  EXPECT_EQ(watch->Next()->resume_token(), "s6");
 }
 
 TEST(WatchHubTest, AWatchOfSomeJobsHearsOfNoOthers) {
@@ -43,9 +121,11 @@ TEST(WatchHubTest, AWatchOfSomeJobsHearsOfNoOthers) {
   const auto watch = Open(hub, request);
   EXPECT_FALSE(hub.IsWatched("a"));
   EXPECT_TRUE(hub.IsWatched("b"));
-  hub.Publish(OneEach({"a", "b", "c"}), 0, 1);
+  hub.Publish(1, OneEach({"a", "b", "c"}));
   EXPECT_EQ(watch->Next()->job().id(), "b");
-  EXPECT_FALSE(watch->Next().has_value());
+  EXPECT_EQ(watch->Next(), nullptr);
+  hub.Close(watch);
+  EXPECT_FALSE(hub.IsWatched("b"));
 }
 
 TEST(WatchHubTest, SamplesAreForThoseWhoAskedForThem) {
@@ -54,82 +134,157 @@ TEST(WatchHubTest, SamplesAreForThoseWhoAskedForThem) {
   const auto without = Open(hub, request);
   request.set_with_samples(true);
   const auto with = Open(hub, request);
-  std::vector<WatchHub::News> news(1);
+  std::vector<WatchLog::Entry> news(1);
   news[0].job = "a";
   news[0].message.mutable_sample()->set_job("a");
-  hub.Publish(std::move(news), 1, 1);
-  EXPECT_FALSE(without->Next().has_value());
+  hub.PublishSamples(std::move(news));
+  EXPECT_EQ(without->Next(), nullptr);
   EXPECT_TRUE(with->Next()->has_sample());
 }
 
+TEST(WatchHubTest, WhatHappensAfterTheSnapshotOfABeginningFollowsItAndWhatIsInItDoesNot) {
+  WatchHub hub({});
+  const auto watch = Open(hub, {}, BeginWith(2, 7));
+  EXPECT_EQ(watch->Next()->job().id(), "0");
+  // Published while it reads: 7 is in its snapshot.
+  hub.Publish(7, OneEach({"seven"}));
+  hub.Publish(8, OneEach({"eight"}));
+  EXPECT_EQ(watch->Next()->job().id(), "1");
+  EXPECT_TRUE(watch->Next()->caught_up());
+  EXPECT_EQ(watch->Next()->job().id(), "eight");
+  EXPECT_EQ(watch->Next(), nullptr);
+}
+
+TEST(WatchHubTest, AWatchThatNobodyReadsHasNoSnapshotAndOneThatHasCaughtUpKeepsNone) {
+  WatchHub hub({});
+  int begun = 0;
+  const auto snapshot = std::make_shared<int>(1);
+  const auto watch = Open(hub, {}, [&begun, &snapshot] {
+    ++begun;
+    return BeginWith(1, 1, snapshot)();
+  });
+  EXPECT_EQ(begun, 0);
+  EXPECT_NE(watch->Next(), nullptr);
+  EXPECT_EQ(begun, 1);
+  EXPECT_GT(snapshot.use_count(), 1);
+  EXPECT_TRUE(watch->Next()->caught_up());
+  EXPECT_EQ(snapshot.use_count(), 1);
+}
+
 TEST(WatchHubTest, ASlowWatchIsCutAndKeepsUpNobodyElse) {
-  WatchHub hub({.buffered = 2});
+  WatchHub hub({.kept = 2});
   const auto slow = Open(hub, {});
   const auto quick = Open(hub, {});
   for (int64_t i = 0; i < 3; ++i) {
-    hub.Publish(OneEach({"a"}), i, i + 1);
-    EXPECT_TRUE(quick->Next().has_value());
+    hub.Publish(i + 1, OneEach({"a"}));
+    EXPECT_NE(quick->Next(), nullptr);
   }
+  EXPECT_EQ(slow->Next(), nullptr);
   EXPECT_TRUE(absl::IsResourceExhausted(slow->status()));
-  EXPECT_FALSE(slow->Next().has_value());
   EXPECT_EQ(quick->status(), absl::OkStatus());
 }
 
-TEST(WatchHubTest, AWatchIsCutByTheBytesThatItDoesNotRead) {
-  const size_t each = [] {
-    auto news = OneEach({"a"});
-    news[0].message.set_resume_token("s0");
-    return news[0].message.ByteSizeLong();
-  }();
-  WatchHub hub({.buffered_bytes = 2 * each});
-  const auto slow = Open(hub, {});
-  hub.Publish(OneEach({"a"}), 0, 1);
-  hub.Publish(OneEach({"a"}), 1, 2);
-  EXPECT_EQ(slow->status(), absl::OkStatus());
-  hub.Publish(OneEach({"a"}), 2, 3);
+TEST(WatchHubTest, ABeginningThatIsReadTooSlowlyIsCutAndItsSnapshotGoes) {
+  WatchHub hub({.kept = 2});
+  const auto snapshot = std::make_shared<int>(1);
+  const auto slow = Open(hub, {}, BeginWith(5, 0, snapshot));
+  EXPECT_NE(slow->Next(), nullptr);
+  for (int64_t i = 1; i <= 3; ++i) hub.Publish(i, OneEach({"a"}));
+  hub.CutStalled(1000);
   EXPECT_TRUE(absl::IsResourceExhausted(slow->status()));
+  EXPECT_EQ(snapshot.use_count(), 1);
 }
 
-TEST(WatchHubTest, BeginningsThatNobodyReadsLeaveNoRoomForFurtherOnes) {
-  std::deque<v1::WatchJobsResponse> beginning(1);
-  beginning[0].mutable_job()->set_id("a");
-  WatchHub hub({.beginning_bytes = 2 * beginning[0].ByteSizeLong()});
-  auto first = hub.Open({}, beginning, nullptr);
-  auto second = hub.Open({}, beginning, nullptr);
-  ASSERT_EQ(second.status(), absl::OkStatus());
-  EXPECT_TRUE(absl::IsResourceExhausted(hub.Open({}, beginning, nullptr).status()));
-  EXPECT_TRUE((*first)->Next().has_value());
-  EXPECT_EQ(hub.Open({}, beginning, nullptr).status(), absl::OkStatus());
+TEST(WatchHubTest, HoweverManyDoNotReadWhatHappensIsKeptOnceAndWithinItsBytes) {
+  WatchLog log(1000, 10'000);
+  for (int64_t i = 1; i <= 5000; ++i) {
+    auto news = OneEach({"a"});
+    news[0].message.mutable_job()->set_state_reason(std::string(100, 'x'));
+    log.Append(i, std::move(news));
+  }
+  EXPECT_EQ(log.end(), 5000);
+  EXPECT_TRUE(absl::IsResourceExhausted(log.From(0, 1).status()));
+  const auto last = log.From(4999, 10);
+  ASSERT_EQ(last.status(), absl::OkStatus());
+  const size_t each = last->at(0)->message.ByteSizeLong();
+  const auto first = static_cast<int64_t>(5000 - 10'000 / each);
+  EXPECT_EQ(log.From(first, 1).status(), absl::OkStatus());
+  EXPECT_FALSE(log.From(first - 1, 1).ok());
+  std::weak_ptr<const WatchLog::Entry> entry = last->at(0);
+  log.TakeAll();
+  EXPECT_EQ(entry.use_count(), 1) << "of the test alone";
 }
 
 TEST(WatchHubTest, OneThatReadsNothingForTooLongIsCutAndOneThatHasReadAllIsNot) {
   WatchHub hub({.stall_ms = 100});
-  int notified = 0;
-  auto stalled = hub.Open({}, {}, [&notified] { ++notified; });
-  ASSERT_EQ(stalled.status(), absl::OkStatus());
+  const auto stalled = Open(hub, {});
   const auto reads = Open(hub, {});
-  hub.Publish(OneEach({"a"}), 0, 1);
-  EXPECT_TRUE(reads->Next().has_value());
+  const auto begins = Open(hub, {}, BeginWith(1, 0));
+  hub.Publish(1, OneEach({"a"}));
+  EXPECT_NE(reads->Next(), nullptr);
   hub.CutStalled(1000);
   hub.CutStalled(1100);
-  EXPECT_EQ((*stalled)->status(), absl::OkStatus());
-  notified = 0;
+  EXPECT_EQ(stalled->status(), absl::OkStatus());
   hub.CutStalled(1101);
-  EXPECT_TRUE(absl::IsResourceExhausted((*stalled)->status()));
-  EXPECT_EQ(notified, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(stalled->status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(begins->status()));
   EXPECT_EQ(reads->status(), absl::OkStatus());
 }
 
-TEST(WatchHubTest, AClosedWatchIsToldNothing) {
+TEST(WatchHubTest, AWatchThatIsCutIsNotified) {
+  WatchHub hub({.stall_ms = 100});
+  std::promise<void> notified;
+  auto stalled = hub.Open({}, nullptr, [&notified] { notified.set_value(); });
+  ASSERT_EQ(stalled.status(), absl::OkStatus());
+  hub.Publish(1, OneEach({"a"}));
+  hub.CutStalled(1000);
+  hub.CutStalled(1101);
+  notified.get_future().wait();
+  EXPECT_TRUE(absl::IsResourceExhausted((*stalled)->status()));
+  hub.Close(*stalled);
+}
+
+TEST(WatchHubTest, EveryReaderGetsItsBeginningThenTheNewsAndHearsNoMoreWhenItHasClosed) {
   WatchHub hub({});
-  int notified = 0;
-  auto watch = hub.Open({}, {}, [&notified] { ++notified; });
-  ASSERT_EQ(watch.status(), absl::OkStatus());
-  hub.Publish(OneEach({"a"}), 0, 1);
-  EXPECT_EQ(notified, 1);
-  hub.Close(*watch);
-  hub.Publish(OneEach({"a"}), 1, 2);
-  EXPECT_EQ(notified, 1);
+  Reader first(hub, BeginWith(3, 0));
+  Reader second(hub, BeginWith(2, 0));
+  EXPECT_EQ(first.Wait(4), (std::vector<std::string>{"0", "1", "2", "caught up"}));
+  EXPECT_EQ(second.Wait(3), (std::vector<std::string>{"0", "1", "caught up"}));
+  hub.Publish(1, OneEach({"a"}));
+  EXPECT_EQ(first.Wait(5).back(), "a");
+  {
+    Reader third(hub, nullptr);
+    hub.Publish(2, OneEach({"b"}));
+    EXPECT_EQ(third.Wait(1), std::vector<std::string>{"b"});
+  }
+  hub.Publish(3, OneEach({"c"}));
+  EXPECT_EQ(second.Wait(6).back(), "c");
+  EXPECT_EQ(hub.Count().watches, 2u);
+}
+
+TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
+  WatchHub hub({});
+  std::promise<void> takes;
+  std::promise<void> done;
+  auto slow = hub.Open({}, nullptr, [&] {
+    takes.set_value();
+    done.get_future().wait();
+  });
+  ASSERT_EQ(slow.status(), absl::OkStatus());
+  hub.Ask(*slow);
+  hub.Publish(1, OneEach({"a"}));
+  takes.get_future().wait();
+  // The hub's thread is kept by the reader: whoever changes, opens, waits or cuts goes on.
+  for (int64_t i = 2; i < 100; ++i) hub.Publish(i, OneEach({"a"}));
+  const auto other = Open(hub, {}, BeginWith(1, 99));
+  EXPECT_NE(other->Next(), nullptr);
+  EXPECT_EQ(hub.Wait("a", {}, [](const absl::Status&) {}).status(), absl::OkStatus());
+  hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.CutStalled(1000);
+  hub.Close(other);
+  done.set_value();
+  hub.Settle();
+  hub.Close(*slow);
 }
 
 TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
@@ -142,11 +297,14 @@ TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
   EXPECT_TRUE(hub.EndWait(*number));
   EXPECT_FALSE(hub.EndWait(*number));
   hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.Settle();
   EXPECT_EQ(answered, 0);
   EXPECT_EQ(hub.Wait("b", {}, done).status(), absl::OkStatus());
   hub.Moved("b", v1::JOB_STATE_RUNNING);
+  hub.Settle();
   EXPECT_EQ(answered, 0);
   hub.Moved("b", v1::JOB_STATE_FAILED);
+  hub.Settle();
   EXPECT_EQ(answered, 1);
 }
 

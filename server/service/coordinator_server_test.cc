@@ -318,7 +318,7 @@ TEST_F(CoordinatorServerTest, ItsServicesCanBeLookedUp) {
 
 TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {
   ControllerOptions options;
-  options.watches.buffered = 8;
+  options.watches.kept = 8;
   Serve(options);
   // A job of which every message is large.
   v1::SubmitJobRequest submit;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "grpcpp/support/server_callback.h"
 #include "server/service/grpc_status.h"
 
 namespace nibble {
@@ -38,7 +39,7 @@ class ReactorGate {
 };
 
 // A stream of the server that writes one message at a time and ends once. `Derived` has
-//   void Pump()   writes the next message, if there is one, where MayWrite(); with the lock
+//   void Pump()   the last write is done: sees to the next where MayWrite(); with the lock
 //   void Leave()  nobody calls any more: lets go of what it holds; without the lock
 template <class Derived, class Base, class Message>
 class GatedStream : public Base {
@@ -75,11 +76,15 @@ class GatedStream : public Base {
   // The rest with the gate's lock held.
   bool ended() const { return ended_; }
   bool MayWrite() const { return !ended_ && !writing_; }
-  void Write(Message message) {
+  // `more` follows at once: what is written may wait for it, and share its packet.
+  void Write(std::shared_ptr<const Message> message, bool more = false) {
     message_ = std::move(message);
     writing_ = true;
-    this->StartWrite(&message_);
+    grpc::WriteOptions options;
+    if (more) options.set_buffer_hint();
+    this->StartWrite(message_.get(), options);
   }
+  void Write(Message message) { Write(std::make_shared<const Message>(std::move(message))); }
   void End(const absl::Status& status) {
     if (std::exchange(ended_, true)) return;
     this->Finish(ToGrpc(status));
@@ -87,7 +92,7 @@ class GatedStream : public Base {
 
  private:
   const std::shared_ptr<Gate> gate_;
-  Message message_;  // of the write under way
+  std::shared_ptr<const Message> message_;  // of the write under way, or the last
   bool writing_ = false;
   bool ended_ = false;
 };

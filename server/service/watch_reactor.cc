@@ -1,7 +1,6 @@
 #include "server/service/watch_reactor.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "server/service/reactor_gate.h"
@@ -20,7 +19,7 @@ class WatchReactor
     std::shared_ptr<Watch> watch;
     if (status.ok()) {
       auto opened = controller.OpenWatch(
-          request, [gate = gate()] { gate->Reach([](WatchReactor& self) { self.Pump(); }); });
+          request, [gate = gate()] { gate->Reach([](WatchReactor& self) { self.Take(); }); });
       status = opened.status();
       if (opened.ok()) watch = *std::move(opened);
     }
@@ -37,14 +36,21 @@ class WatchReactor
  private:
   friend class GatedStream;
 
+  // Every message is made in the watches' own thread, in its turn: the threads that carry calls and
+  // reports are not kept by those who watch.
   void Pump() {
+    if (MayWrite() && watch_ != nullptr) controller_.AskWatch(watch_);
+  }
+
+  void Take() {
     if (ended() || watch_ == nullptr) return;
-    // A watch that was cut ends also while a write still waits for its reader.
     const absl::Status status = watch_->status();
+    // A watch that was cut ends also while a write still waits for its reader.
     if (!status.ok()) return End(status);
     if (!MayWrite()) return;
-    std::optional<v1::WatchJobsResponse> next = watch_->Next();
-    if (next) Write(*std::move(next));
+    Watch::Message next = watch_->Next();
+    if (next == nullptr) return Pump();
+    Write(std::move(next), watch_->phase() == Watch::Phase::kBegun);
   }
 
   void Leave() {

@@ -77,16 +77,12 @@ void Index::Remove(const std::string&, const v1::RequestRecord& request) {
   requests_.Erase(request.sequence());
 }
 
-const Names& Index::GangsOn(absl::string_view worker) const {
-  return FindNames(gangs_, worker);
-}
+const Names& Index::GangsOn(absl::string_view worker) const { return FindNames(gangs_, worker); }
 
 const Names& Index::ForksOf(absl::string_view checkpoint_key) const {
   return FindNames(forks_, checkpoint_key);
 }
 
-const Names& Index::ShardsOn(absl::string_view worker) const {
-  return FindNames(shards_, worker);
-}
+const Names& Index::ShardsOn(absl::string_view worker) const { return FindNames(shards_, worker); }
 
 }  // namespace nibble

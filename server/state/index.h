@@ -1,7 +1,8 @@
 // What can be looked up of the entities otherwise than by their keys. Made of them alone, so that
 // it is never stored.
 //
-// Ownership: values, which share what they have in common as tables do. Thread-safety: none of its own.
+// Ownership: values, which share what they have in common as tables do. Thread-safety: none of its
+// own.
 #ifndef NIBBLE_SERVER_STATE_INDEX_H_
 #define NIBBLE_SERVER_STATE_INDEX_H_
 

@@ -1,0 +1,317 @@
+// What those who watch cost those who work: heartbeats and changes against a real
+// nibble-coordinator with many waiting jobs, first alone, then while watches of all jobs open at
+// once and read what they begin with, and its memory before, at most and afterwards.
+//
+// The readers are a process of their own at the lowest priority: elsewhere they would be other
+// machines, and here they are not to take the cores from what is measured.
+//
+// Goal: with the watches the 99th percentiles are at most twice those without them.
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "bench/control/heartbeat_load.h"
+#include "bench/control/measure.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "server/service/testing/coordinator_process.h"
+
+namespace nibble::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kMiB = 1 << 20;
+constexpr int kSubmitters = 16;
+constexpr std::chrono::seconds kRegistering{3};  // of the workers
+constexpr std::chrono::milliseconds kLook{20};   // at the memory
+
+double Since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::unique_ptr<grpc::ClientContext> Context() {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->AddMetadata("nibble-author", "bench");
+  return context;
+}
+
+// The readers, in a process of their own.
+
+struct Reading {
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  int64_t messages = 0;
+  int caught_up = 0;
+  int ended = 0;
+  std::string why;
+};
+
+class Reader : public grpc::ClientReadReactor<v1::WatchJobsResponse> {
+ public:
+  Reader(v1::Coordinator::Stub& stub, Reading& reading) : reading_(reading), context_(Context()) {
+    stub.async()->WatchJobs(context_.get(), &request_, this);
+    StartRead(&message_);
+    StartCall();
+  }
+  void Cancel() { context_->TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    {
+      std::lock_guard lock(reading_.mutex);
+      ++reading_.messages;
+      if (message_.caught_up()) {
+        ++reading_.caught_up;
+        reading_.changed.notify_all();
+      }
+    }
+    StartRead(&message_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    std::lock_guard lock(reading_.mutex);
+    ++reading_.ended;
+    if (status.error_code() != grpc::StatusCode::CANCELLED) reading_.why = status.error_message();
+    reading_.changed.notify_all();
+  }
+
+ private:
+  Reading& reading_;
+  const std::unique_ptr<grpc::ClientContext> context_;
+  const v1::WatchJobsRequest request_;
+  v1::WatchJobsResponse message_;
+};
+
+// Says on standard output when every beginning was read, or the time is over.
+int Read(const std::string& target, int watches, int connections, double seconds) {
+  setpriority(PRIO_PROCESS, 0, 19);
+  std::vector<std::unique_ptr<v1::Coordinator::Stub>> stubs;
+  for (int i = 0; i < connections; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stubs.push_back(v1::Coordinator::NewStub(
+        grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments)));
+  }
+  Reading reading;
+  std::vector<std::unique_ptr<Reader>> readers;
+  const auto start = Clock::now();
+  for (int i = 0; i < watches; ++i) {
+    readers.push_back(std::make_unique<Reader>(*stubs[i % stubs.size()], reading));
+  }
+  std::unique_lock lock(reading.mutex);
+  reading.changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [&] { return reading.caught_up + reading.ended >= watches; });
+  std::printf("%d of %d watches read all that they began with, %lld messages, in %.1f s%s%s\n",
+              reading.caught_up, watches, static_cast<long long>(reading.messages), Since(start),
+              reading.why.empty() ? "" : "; one ended: ", reading.why.c_str());
+  std::fflush(stdout);
+  lock.unlock();
+  for (const auto& reader : readers) reader->Cancel();
+  lock.lock();
+  reading.changed.wait(lock, [&] { return reading.ended == watches; });
+  return 0;
+}
+
+// What is measured.
+
+absl::Status SubmitJobs(const CoordinatorProcess& coordinator, int jobs) {
+  std::vector<std::future<grpc::Status>> clients;
+  for (int c = 0; c < kSubmitters; ++c) {
+    clients.push_back(std::async(std::launch::async, [&coordinator, jobs, c] {
+      const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
+      v1::SubmitJobRequest request;
+      request.set_spec_yaml(JobSpecText("bench", 64));  // more than all workers have
+      for (int i = c; i < jobs; i += kSubmitters) {
+        request.set_request_id(absl::StrCat("request-", i));
+        v1::SubmitJobResponse response;
+        grpc::Status status = stub->SubmitJob(Context().get(), request, &response);
+        if (!status.ok()) return status;
+      }
+      return grpc::Status::OK;
+    }));
+  }
+  absl::Status all;
+  for (auto& client : clients) {
+    const grpc::Status status = client.get();
+    if (!status.ok()) all = absl::UnavailableError(status.error_message());
+  }
+  return all;
+}
+
+struct Phase {
+  std::vector<double> commits;  // seconds
+  HeartbeatAnswers heartbeats;
+  int64_t peak_rss = 0;
+};
+
+// `meanwhile` runs beside it from the beginning; the phase lasts until both are over.
+absl::StatusOr<Phase> Measure(const CoordinatorProcess& coordinator, HeartbeatLoad load,
+                              const std::function<void()>& meanwhile) {
+  Phase phase;
+  const auto begin = std::chrono::system_clock::now() + kRegistering;
+  load.target = coordinator.address();
+  load.begin_unix_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(begin.time_since_epoch()).count();
+  auto heartbeats = std::async(std::launch::async, GenerateHeartbeats, load);
+  std::this_thread::sleep_until(begin);
+  auto beside = std::async(std::launch::async, meanwhile);
+  std::atomic<bool> over = false;
+  auto memory = std::async(std::launch::async, [&] {
+    int64_t peak = 0;
+    for (; !over; std::this_thread::sleep_for(kLook)) {
+      peak = std::max(peak, coordinator.RssBytes());
+    }
+    return peak;
+  });
+  const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
+  v1::SetJobPriorityRequest request;
+  request.set_job("bench-1");
+  absl::Status status;
+  const auto start = Clock::now();
+  for (int64_t i = 0; Since(start) < load.seconds && status.ok(); ++i) {
+    request.set_request_id(absl::StrCat("change-", load.begin_unix_ms, "-", i));
+    request.set_priority(static_cast<int32_t>(i % 100));
+    v1::SetJobPriorityResponse response;
+    const auto asked = Clock::now();
+    const grpc::Status changed = stub->SetJobPriority(Context().get(), request, &response);
+    if (!changed.ok()) status = absl::UnavailableError(changed.error_message());
+    phase.commits.push_back(Since(asked));
+  }
+  phase.heartbeats = heartbeats.get();
+  beside.get();
+  over = true;
+  phase.peak_rss = memory.get();
+  if (phase.heartbeats.ended > 0) status = absl::UnavailableError(phase.heartbeats.why);
+  if (!status.ok()) return status;
+  return phase;
+}
+
+void Print(const char* what, const Phase& phase) {
+  std::printf(
+      "%-22s  heartbeats p50 %7.2f ms  p99 %7.2f ms   commits p50 %7.2f ms  p99 %7.2f ms  "
+      "%5.0f/s   memory at most %6.1f MiB\n",
+      what, 1e3 * Percentile(phase.heartbeats.seconds, 50),
+      1e3 * Percentile(phase.heartbeats.seconds, 99), 1e3 * Percentile(phase.commits, 50),
+      1e3 * Percentile(phase.commits, 99),
+      static_cast<double>(phase.commits.size()) / std::max(1e-9,
+                                                           [&] {
+                                                             double all = 0;
+                                                             for (const double seconds :
+                                                                  phase.commits)
+                                                               all += seconds;
+                                                             return all;
+                                                           }()),
+      static_cast<double>(phase.peak_rss) / kMiB);
+  std::fflush(stdout);
+}
+
+struct Setting {
+  std::string directory = std::filesystem::temp_directory_path().string();
+  std::string program = CoordinatorProgram();
+  int jobs = 10'000;
+  int watches = 1000;
+  int connections = 20;
+  HeartbeatLoad load = {.workers = 200, .connections = 4, .seconds = 20};
+};
+
+absl::StatusOr<bool> Compare(const Setting& setting) {
+  const ScratchDirectory scratch(setting.directory);
+  auto coordinator = CoordinatorProcess::Start(
+      {.program = setting.program,
+       .store = scratch.path() + "/store",
+       .flags = {"--requests-per-second", "0", "--max-watches", absl::StrCat(setting.watches)}});
+  if (!coordinator.ok()) return coordinator.status();
+  if (absl::Status status = SubmitJobs(**coordinator, setting.jobs); !status.ok()) return status;
+  std::printf(
+      "%d jobs wait, %d workers report once a second, one client changes a job after the "
+      "other; %d watches\n",
+      setting.jobs, setting.load.workers, setting.watches);
+  const auto alone = Measure(**coordinator, setting.load, [] {});
+  if (!alone.ok()) return alone.status();
+  Print("alone", *alone);
+  const int64_t before = (*coordinator)->RssBytes();
+  std::error_code error;
+  const std::string command =
+      absl::StrCat("exec '", std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                   "' read --target ", (*coordinator)->address(), " --watches ", setting.watches,
+                   " --connections ", setting.connections, " --seconds ", setting.load.seconds);
+  const double cpu_before = (*coordinator)->CpuSeconds();
+  const auto start = Clock::now();
+  std::string words;
+  const auto watched = Measure(**coordinator, setting.load, [&] {
+    FILE* const pipe = popen(command.c_str(), "r");
+    char line[512];
+    while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) words += line;
+    if (pipe != nullptr) pclose(pipe);
+  });
+  if (!watched.ok()) return watched.status();
+  const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / Since(start);
+  Print("while watches open", *watched);
+  std::printf("%scoordinator %.2f cores\n", words.c_str(), cores);
+  const auto after = Measure(**coordinator, setting.load, [] {});
+  if (!after.ok()) return after.status();
+  Print("alone again", *after);
+  std::printf("memory: %.1f MiB before, %.1f MiB at most, %.1f MiB when they had closed\n",
+              static_cast<double>(before) / kMiB, static_cast<double>(watched->peak_rss) / kMiB,
+              static_cast<double>((*coordinator)->RssBytes()) / kMiB);
+  const auto ratio = [](const std::vector<double>& with, const std::vector<double>& one,
+                        const std::vector<double>& other) {
+    return Percentile(with, 99) / std::max(Percentile(one, 99), Percentile(other, 99));
+  };
+  const double heartbeats =
+      ratio(watched->heartbeats.seconds, alone->heartbeats.seconds, after->heartbeats.seconds);
+  const double commits = ratio(watched->commits, alone->commits, after->commits);
+  const bool met = heartbeats <= 2 && commits <= 2;
+  std::printf(
+      "p99 with watches over the greater without: heartbeats %.2f, commits %.2f   goal 2: "
+      "%s\n",
+      heartbeats, commits, Verdict(met));
+  return met;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Heartbeats and changes while watches open");
+  Setting setting;
+  std::string target;
+  app.add_option("--directory", setting.directory, "of the store")->capture_default_str();
+  app.add_option("--coordinator", setting.program, "the program")->capture_default_str();
+  app.add_option("--jobs", setting.jobs, "that wait")->capture_default_str();
+  app.add_option("--watches", setting.watches, "of all jobs")->capture_default_str();
+  app.add_option("--connections", setting.connections, "that they share")->capture_default_str();
+  app.add_option("--workers", setting.load.workers, "that report")->capture_default_str();
+  app.add_option("--seconds", setting.load.seconds, "of each phase")->capture_default_str();
+  CLI::App* const read = app.add_subcommand("read", "The readers, for this program");
+  read->add_option("--target", target, "host:port")->required();
+  read->add_option("--watches", setting.watches, "count")->required();
+  read->add_option("--connections", setting.connections, "that they share")->required();
+  read->add_option("--seconds", setting.load.seconds, "at most")->required();
+  CLI11_PARSE(app, argc, argv);
+  if (read->parsed()) {
+    return Read(target, setting.watches, setting.connections, setting.load.seconds);
+  }
+  const absl::StatusOr<bool> met = Compare(setting);
+  if (!met.ok()) std::fprintf(stderr, "%s\n", met.status().ToString().c_str());
+  return !met.ok() ? 1 : *met ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) { return nibble::bench::Main(argc, argv); }

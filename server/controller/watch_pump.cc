@@ -1,0 +1,113 @@
+#include "server/controller/watch_pump.h"
+
+#include <sys/resource.h>
+
+#include <future>
+#include <utility>
+
+#include "server/controller/log.h"
+
+namespace nibble {
+namespace {
+
+// A tenth of the time of a thread of ordinary priority that wants the same core.
+constexpr int kNice = 10;
+
+}  // namespace
+
+WatchPump::WatchPump() : thread_([this] { Serve(); }) {}
+
+WatchPump::~WatchPump() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void WatchPump::Ask(std::shared_ptr<Watch> watch) {
+  watch->set_asked(true);
+  Watches one = {std::move(watch)};
+  {
+    std::lock_guard lock(mutex_);
+    const Watch::Phase phase = one.front()->phase();
+    Watches& queue = phase == Watch::Phase::kCaughtUp ? ready_
+                     : phase == Watch::Phase::kBegun  ? begun_
+                                                      : fresh_;
+    queue.splice(queue.end(), one);
+  }
+  changed_.notify_one();
+}
+
+void WatchPump::Wake() {
+  {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_one();
+}
+
+void WatchPump::Run(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+}
+
+void WatchPump::Settle() {
+  std::promise<void> reached;
+  Run([&reached] { reached.set_value(); });
+  reached.get_future().wait();
+}
+
+WatchPump::Watches WatchPump::TakeTurn() {
+  Watches& beginnings = begun_.empty() ? fresh_ : begun_;
+  const bool news = beginnings.empty() || (news_next_ && !ready_.empty());
+  Watches& queue = news ? ready_ : beginnings;
+  news_next_ = !news;
+  Watches turn;
+  if (!queue.empty()) turn.splice(turn.end(), queue, queue.begin());
+  return turn;
+}
+
+void WatchPump::Serve() {
+  // Of this thread alone; what it does is nobody's to wait for.
+  if (setpriority(PRIO_PROCESS, 0, kNice) != 0) {
+    Log(LogLevel::kWarning, "watches are served at ordinary priority: it cannot be lowered");
+  }
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] {
+      return closing_ || woken_ || !tasks_.empty() || !ready_.empty() || !begun_.empty() ||
+             !fresh_.empty();
+    });
+    if (!tasks_.empty()) {
+      std::vector<std::function<void()>> tasks;
+      tasks.swap(tasks_);
+      lock.unlock();
+      for (const auto& task : tasks) task();
+      tasks.clear();
+      lock.lock();
+      continue;
+    }
+    if (closing_) return;
+    if (std::exchange(woken_, false)) ready_.splice(ready_.end(), waiting_);
+    Watches turn = TakeTurn();
+    if (turn.empty()) continue;
+    lock.unlock();
+    // Whoever is told asks again when he has taken a message.
+    if (turn.front()->closed()) {
+      turn.clear();
+    } else if (turn.front()->HasNext()) {
+      turn.front()->set_asked(false);
+      turn.front()->Notify();
+      turn.clear();
+    }
+    lock.lock();
+    waiting_.splice(waiting_.end(), turn);
+  }
+}
+
+}  // namespace nibble
