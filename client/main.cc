@@ -4,6 +4,7 @@
 
 #include "client/cluster/cluster_command.h"
 #include "client/local/checkpoint_command.h"
+#include "client/local/command_line.h"
 #include "client/local/data_command.h"
 #include "client/local/eval_command.h"
 #include "client/local/exit_code.h"
@@ -18,10 +19,10 @@
 
 int main(int argc, char** argv) {
   CLI::App app("Nibble: pretrain language models in 4-bit floating point", "nibble");
-  app.set_version_flag("--version", "nibble 0.1.0");
+  app.set_version_flag("--version", nibble::kVersionText);
   app.require_subcommand(1);
   app.footer(
-      "nibble NOUN VERB --help tells every option. To begin:\n"
+      "'nibble help NOUN VERB' tells every option. To begin:\n"
       "  nibble cluster up\n"
       "  nibble job submit examples/quickstart.yaml --watch");
   int exit_code = nibble::kExitDone;
@@ -37,10 +38,6 @@ int main(int argc, char** argv) {
   nibble::AddQuantizeCommand(app, exit_code);
   nibble::AddRemoteCommands(app, exit_code);
   nibble::AddCompletionCommand(app, exit_code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? nibble::kExitDone : nibble::kExitUsage;
-  }
-  return exit_code;
+  nibble::AddHelpCommands(app, exit_code);
+  return nibble::RunCommandLine(app, argc, argv, exit_code);
 }

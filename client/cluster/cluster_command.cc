@@ -18,6 +18,7 @@
 #include "client/cluster/local_cluster.h"
 #include "client/local/exit_code.h"
 #include "client/local/finish.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 
 namespace nibble {
@@ -118,15 +119,15 @@ void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_cod
       cluster.add_subcommand("up", "Start what does not run, and wait until it is ready");
   up->add_option("--workers", flags->wish.workers,
                  "worker daemons; where not given those it had, 2 at first")
-      ->check(CLI::Range(1, 64));
+      ->check(WholeNumber(1, 64));
   up->add_option("--slots", flags->wish.slots,
                  "ranks that each worker runs at a time; likewise, 1 at first")
-      ->check(CLI::Range(1, 1024));
+      ->check(WholeNumber(1, 1024));
   up->add_option("--device", flags->wish.device, "what a slot is; likewise, cpu at first")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   up->add_option("--port", flags->wish.port,
                  "of the coordinator on 127.0.0.1; 0: the one it had, or a free one")
-      ->check(CLI::Range(0, 65535));
+      ->check(WholeNumber(0, 65535));
   up->add_option("--coordinator-program", flags->programs.coordinator,
                  "path of nibble-coordinator, where it is not beside this program");
   up->add_option("--worker-program", flags->programs.worker, "likewise, of nibble-worker");
@@ -138,7 +139,7 @@ void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_cod
       ->allow_extra_args(false);
   up->add_option("--patience", flags->patience_seconds,
                  "seconds until a process is ready, after which it is given up")
-      ->check(CLI::Range(1.0, 3600.0))
+      ->check(RealNumber(1.0, 3600.0))
       ->capture_default_str();
   up->footer("Example: nibble cluster up --workers 2 --slots 1");
   up->callback([flags, &exit_code] { exit_code = Up(*flags); });
@@ -159,7 +160,7 @@ void AddClusterCommand(CLI::App& app, int& exit_code) {
   down->add_flag("--purge", flags->purge, "Remove them")->excludes(keep);
   down->add_option("--grace", flags->grace_seconds,
                    "seconds for jobs to store where they are, after which processes are killed")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(RealNumber(0.0, 3600.0))
       ->capture_default_str();
   down->callback([flags, &exit_code] { exit_code = Down(*flags); });
 

@@ -12,6 +12,7 @@
 #include "client/local/data_tokenize.h"
 #include "client/local/exit_code.h"
 #include "client/local/finish.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 #include "worker/trainer/data/document_split.h"
 #include "worker/trainer/data/sentencepiece_training.h"
@@ -63,7 +64,7 @@ void AddHints(CLI::App* command, HintFlags& flags) {
   command->add_option("--tokenizer-label", flags.hints.tokenizer, "what made the tokens: gpt2, say")
       ->group(kGroup);
   command->add_option("--vocabulary", flags.hints.vocabulary, "tokens are below it: 50257, say")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->check(WholeNumber(int64_t{1}, int64_t{1} << 31))
       ->group(kGroup);
   command
       ->add_option("--token-width", flags.hints.token_width,
@@ -72,7 +73,7 @@ void AddHints(CLI::App* command, HintFlags& flags) {
       ->group(kGroup);
   CLI::Option* mark =
       command->add_option("--document-mark", flags.mark, "token that ends every document")
-          ->check(CLI::NonNegativeNumber)
+          ->check(WholeFor(flags.mark, 0))
           ->group(kGroup);
   command->add_flag("--mark-begins", flags.mark_begins, "it begins every document instead")
       ->needs(mark)
@@ -98,8 +99,8 @@ void AddTokenize(CLI::App* data, int& exit_code) {
       command
           ->add_option("--train-tokenizer", request.training.vocabulary,
                        "train a SentencePiece model of so many pieces on the text first")
-          ->check(CLI::Range(SentencePieceTraining::kMinVocabulary,
-                             SentencePieceTraining::kMaxVocabulary))
+          ->check(WholeNumber(SentencePieceTraining::kMinVocabulary,
+                              SentencePieceTraining::kMaxVocabulary))
           ->excludes(model);
   command->add_option("--tokenizer-type", flags->type, "of the model to train: bpe or unigram")
       ->check(CLI::IsMember(kTokenizerTypes))
@@ -108,7 +109,7 @@ void AddTokenize(CLI::App* data, int& exit_code) {
   command
       ->add_option("--sample-bytes", request.sample_bytes,
                    "of text to train it on, drawn by lines where there is more")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.sample_bytes, 1))
       ->needs(train)
       ->capture_default_str();
   command
@@ -120,7 +121,7 @@ void AddTokenize(CLI::App* data, int& exit_code) {
   command
       ->add_option("--min-bytes", request.text.split.min_bytes,
                    "of a document of paragraphs, unless its file is shorter")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.text.split.min_bytes, 1))
       ->capture_default_str();
   command->add_option("--delimiter", request.text.split.delimiter, "of documents split by line");
   command
@@ -136,7 +137,7 @@ void AddTokenize(CLI::App* data, int& exit_code) {
   command
       ->add_option("--threads", request.text.threads,
                    "that tokenize; 0: one per processor. They change no byte of the shards")
-      ->check(CLI::Range(0, 1024))
+      ->check(WholeNumber(0, 1024))
       ->capture_default_str();
   command->add_flag("--overwrite", request.text.overwrite, "replace shards that are there");
   command->footer("Example: nibble data tokenize texts --output-dir tokens --train-tokenizer 4096");
@@ -159,13 +160,13 @@ void AddInspect(CLI::App* data, int& exit_code) {
   command->footer("Example: nibble data inspect tokens/train.tokens --documents 2 --text");
   CLI::Option* documents =
       command->add_option("--documents", request.documents, "show so many documents")
-          ->check(CLI::NonNegativeNumber);
+          ->check(WholeFor(request.documents, 0));
   command->add_option("--from", request.first_document, "from this one on")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeFor(request.first_document, 0))
       ->needs(documents)
       ->capture_default_str();
   command->add_option("--max-tokens", request.max_tokens, "of each document at most so many")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.max_tokens, 1))
       ->needs(documents)
       ->capture_default_str();
   CLI::Option* text =

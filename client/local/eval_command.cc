@@ -9,6 +9,7 @@
 #include "client/local/eval_run.h"
 #include "client/local/finish.h"
 #include "client/local/model_options.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 
 namespace nibble {
@@ -25,11 +26,11 @@ void AddDataOptions(CLI::App* command, EvalRequest& request, Flags& flags) {
   command
       ->add_option("--sequence", request.sequence,
                    "tokens of a window; 2048 by default, or what learned positions allow")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.sequence, 1))
       ->group(kGroup);
   command
       ->add_option("--max-windows", request.max_windows, "of each file the first so many; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeFor(request.max_windows, 0))
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -44,7 +45,7 @@ void AddDataOptions(CLI::App* command, EvalRequest& request, Flags& flags) {
   command
       ->add_option("--document-end", request.document_end,
                    "token that ends every document of a file that has no index of them")
-      ->check(CLI::Range(int64_t{0}, (int64_t{1} << 31) - 1))
+      ->check(WholeNumber(int64_t{0}, (int64_t{1} << 31) - 1))
       ->group(kGroup);
 }
 
@@ -57,7 +58,7 @@ void AddChoiceOptions(CLI::App* command, EvalRequest& request) {
   command
       ->add_option("--max-questions", request.choice_options.max_questions,
                    "the first so many only; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeFor(request.choice_options.max_questions, 0))
       ->capture_default_str()
       ->group(kGroup);
   command

@@ -13,6 +13,7 @@
 #include "client/local/finish.h"
 #include "client/local/generate_run.h"
 #include "client/local/model_options.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 
 namespace nibble {
@@ -62,7 +63,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open) {
                    "a file with it; without either it is read from stdin")
       ->excludes(prompt);
   command->add_option("--max-tokens", request.max_tokens, "of each sample")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.max_tokens, 1))
       ->capture_default_str();
   command
       ->add_option("--temperature", request.sampler.temperature,
@@ -79,7 +80,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_code, WeightOpener open) {
   command->add_option("--seed", request.sampler.seed, "the same seed draws the same text")
       ->capture_default_str();
   command->add_option("--samples", request.samples, "continuations of the prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(request.samples, 1))
       ->capture_default_str();
   AddOutputOption(command, flags->print);
   command->footer(

@@ -1,50 +1,28 @@
 #include "client/local/json_yaml.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/yaml_scalar.h"
 
 namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A text that is written as it is: letters first, then only what means nothing to YAML.
-bool IsPlain(const std::string& text) {
-  if (text.empty() || !(absl::ascii_isalpha(static_cast<unsigned char>(text[0])) ||
-                        text[0] == '/' || text[0] == '_')) {
-    return false;
-  }
-  const auto harmless = [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view(" _-./@+()").find(c) != std::string_view::npos;
-  };
-  if (!std::all_of(text.begin(), text.end(), harmless) || text.back() == ' ') return false;
-  constexpr std::array<const char*, 10> kWords = {"y",   "n",    "yes",   "no",   "on",
-                                                  "off", "true", "false", "null", "nan"};
-  return std::none_of(kWords.begin(), kWords.end(),
-                      [&](const char* word) { return absl::EqualsIgnoreCase(text, word); });
-}
-
-// Literal blocks keep every character but these.
+// A literal block keeps every character that needs no escape; its first tells how far it is
+// indented.
 bool FitsBlock(const std::string& text) {
   return text.find('\n') != std::string::npos && text[0] != ' ' && text[0] != '\n' &&
-         text[0] != '\t' && std::all_of(text.begin(), text.end(), [](char c) {
-           return c == '\n' || c == '\t' || static_cast<unsigned char>(c) >= 0x20;
-         });
+         text[0] != '\t' && YamlPrintable(text);
 }
 
 std::string Scalar(const Json& value, const std::string& indent) {
+  if (value.is_number_float()) return YamlNumber(value.dump());
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();
-  if (IsPlain(text)) return text;
-  // JSON's quotes and escapes are YAML's too.
-  if (!FitsBlock(text)) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (YamlReadsAsItself(text)) return text;
+  if (!FitsBlock(text)) return YamlQuoted(text);
   const bool ends = text.back() == '\n';
   const bool ends_twice = absl::EndsWith(text, "\n\n");
   std::string out = ends_twice ? "|+" : ends ? "|" : "|-";
@@ -67,7 +45,7 @@ void AppendParts(const Json& value, const std::string& indent, bool first_is_pla
     if (value.is_array()) {
       out += "-";
     } else {
-      absl::StrAppend(&out, Scalar(Json(key), indent), ":");
+      absl::StrAppend(&out, YamlReadsAsItself(key) ? key : YamlQuoted(key), ":");
     }
     Append(part, absl::StrCat(indent, "  "), value.is_array(), out);
   }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "client/local/finish.h"
 #include "client/local/model_report.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 #include "model/model_spec.h"
 
@@ -62,9 +63,9 @@ void AddModelCommand(CLI::App& app, int& exit_code) {
   show->add_option("MODEL", flags->model, "a preset; see `nibble model presets`")->required();
   show->add_option("--sequence", flags->sequence,
                    "tokens of a sequence; 2048 by default, or what learned positions allow")
-      ->check(CLI::PositiveNumber);
+      ->check(WholeFor(flags->sequence, 1));
   show->add_option("--ranks", flags->ranks, "processes that share the optimizer's state")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(flags->ranks, 1))
       ->capture_default_str();
   AddOutputOption(show, flags->print);
   show->callback([flags, &exit_code] { exit_code = Finish("model show", Show(*flags)); });

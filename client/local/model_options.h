@@ -5,6 +5,7 @@
 #define NIBBLE_CLIENT_LOCAL_MODEL_OPTIONS_H_
 
 #include <CLI/CLI.hpp>
+#include "client/local/number_check.h"
 
 namespace nibble {
 
@@ -18,7 +19,7 @@ void AddModelOptions(CLI::App* verb, Request& request) {
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   verb->add_option("--threads", request.threads, "that compute; 0: one per processor")
-      ->check(CLI::Range(0, 4096))
+      ->check(WholeNumber(0, 4096))
       ->capture_default_str();
   verb->add_option("--tokenizer", request.tokenizer,
                    "of a model that does not know its own: bytes, or a SentencePiece .model");

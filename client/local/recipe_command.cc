@@ -16,6 +16,7 @@
 #include "client/local/json_text.h"
 #include "client/local/model_report.h"
 #include "client/local/noun.h"
+#include "client/local/number_check.h"
 #include "client/local/output_format.h"
 #include "client/local/recipe_flags.h"
 #include "model/model_spec.h"
@@ -230,7 +231,7 @@ void AddRecipeCommandWith(CLI::App& app, int& exit_code, TakeOver take_over) {
   command.AddChanges(show, "PRESET");
   show->add_option("--tokens", command.flags().tokens,
                    "rows that a layer sees at once, to check blocks against; 0: not checked")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeFor(command.flags().tokens, 0))
       ->capture_default_str();
   show->add_flag("--each", command.flags().each,
                  "a row per layer, also where neighbours are alike");
@@ -249,7 +250,7 @@ void AddRecipeCommandWith(CLI::App& app, int& exit_code, TakeOver take_over) {
   command.AddChanges(cost, "PRESET");
   cost->add_option("--sequence", command.flags().sequence,
                    "tokens of a sequence; 2048 by default, or what learned positions allow")
-      ->check(CLI::PositiveNumber);
+      ->check(WholeFor(command.flags().sequence, 1));
 }
 
 }  // namespace nibble

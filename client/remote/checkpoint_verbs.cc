@@ -16,6 +16,7 @@
 #include "client/local/exit_code.h"
 #include "client/local/finish.h"
 #include "client/local/noun.h"
+#include "client/local/number_check.h"
 #include "client/remote/checkpoint_text.h"
 #include "client/remote/find_job.h"
 #include "client/remote/interrupt.h"
@@ -278,7 +279,7 @@ void CheckpointVerbs::AddOptions(CLI::App& app) const {
     AddRemoteOptions(verb, flags_->remote, Output::kNone);
     if (std::string(name) != "list") {
       verb->add_option("--attempt", flags_->attempt, "of a job: the attempt that made it")
-          ->check(CLI::NonNegativeNumber);
+          ->check(WholeFor(flags_->attempt, 0));
     }
   }
   const auto describe = [checkpoint](const char* verb, const char* option, const char* text) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/remote/server_address.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -92,6 +93,13 @@ absl::Status CoordinatorClient::Repeat(
     const auto context = NewContext();
     context->set_deadline(absl::ToChronoTime(deadline));
     const grpc::Status status = call(*context);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) reached_ = true;
+    if (!reached_ && options_.fails_at_once && NobodyListensHere(options_.server)) {
+      return absl::UnavailableError(absl::StrCat(
+          "nothing listens at ", options_.server,
+          ": 'nibble cluster up' starts a cluster here, --server or NIBBLE_SERVER names another, "
+          "and --timeout waits for one that is starting"));
+    }
     const absl::Duration pause = pauses.Next();
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE || absl::Now() + pause >= deadline) {
       return Told(status);

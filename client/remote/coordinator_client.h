@@ -1,13 +1,14 @@
 // Calls to the coordinator: one object for one command.
 //
 // A call that finds nobody (UNAVAILABLE) is made again, with growing pauses, until the timeout is
-// over. That is safe for changes because every change of the object carries the same request id:
-// one command makes one change.
+// over, unless it is the first and fails at once. That is safe for changes because every change of
+// the object carries the same request id: one command makes one change.
 //
 // Ownership: owns its channel. Thread-safety: all methods.
 #ifndef NIBBLE_CLIENT_REMOTE_COORDINATOR_CLIENT_H_
 #define NIBBLE_CLIENT_REMOTE_COORDINATOR_CLIENT_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,8 +24,10 @@
 namespace nibble {
 
 struct ClientOptions {
-  std::string server;                           // host:port
-  absl::Duration timeout = absl::Seconds(10);   // of a call with all its repetitions
+  std::string server;                          // host:port
+  absl::Duration timeout = absl::Seconds(10);  // of a call with all its repetitions
+  // The first call fails at once where the server is on this machine and nothing listens there.
+  bool fails_at_once = false;
   std::string author;                           // who the changes are by
   std::function<void(const std::string&)> say;  // chatter for people
 };
@@ -75,6 +78,7 @@ class CoordinatorClient {
   absl::Status Repeat(const std::function<grpc::Status(grpc::ClientContext&)>& call) const;
 
   const ClientOptions options_;
+  mutable std::atomic<bool> reached_ = false;  // somebody has answered
   const std::string request_id_ = NewRequestId();
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
 };

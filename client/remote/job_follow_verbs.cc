@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/local/exit_code.h"
+#include "client/local/number_check.h"
 #include "client/remote/find_job.h"
 #include "client/remote/interrupt.h"
 #include "client/remote/job_watch.h"
@@ -102,13 +103,13 @@ void AddJobFollowVerbs(CLI::App* job, int& exit_code) {
   logs.app()->add_flag("-f,--follow", logs->follow, "Go on until the job is finished");
   logs.app()
       ->add_option("--tail", logs->tail, "only the last so many lines; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(logs->tail, 0));
   logs.app()
       ->add_option("--rank", logs->rank, "of this rank; else of all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(logs->rank, 0));
   logs.app()
       ->add_option("--attempt", logs->attempt, "of this attempt; else of the latest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(logs->attempt, 0));
   logs.Runs(exit_code, Logs);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/local/exit_code.h"
+#include "client/local/number_check.h"
 #include "client/remote/compare_losses.h"
 #include "client/remote/find_job.h"
 #include "client/remote/job_text.h"
@@ -188,7 +189,7 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
   list.app()->add_option("--queue", list->queue, "only in this queue");
   list.app()
       ->add_option("--limit", list->limit, "the newest so many; 0: all")
-      ->check(CLI::Range(0, 1000))
+      ->check(WholeNumber(0, 1000))
       ->capture_default_str();
   list.Runs(exit_code, List);
 
@@ -202,10 +203,10 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
   AddJobOption(events.app(), events->job);
   events.app()
       ->add_option("--after", events->after, "only those after this number (`-o json` tells it)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(events->after, 0));
   events.app()
       ->add_option("--limit", events->limit, "so many at most; 0: all that are kept")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(events->limit, 0));
   events.Runs(exit_code, Events);
 
   RemoteVerb<JobFlags> wait(
@@ -219,7 +220,7 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
       ->check(CLI::IsMember(StateWords()));
   wait.app()
       ->add_option("--step", wait->step, "until so many steps are made")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(wait->step, 1))
       ->excludes("--for");
   wait.Runs(exit_code, Wait);
   wait.app()->footer("Example: nibble job wait train-1 --step 100 --timeout 1h");
@@ -231,7 +232,7 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
       ->expected(2, 16);
   compare.app()
       ->add_option("--rows", compare->rows, "of the table; 0: every common step")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeFor(compare->rows, 0))
       ->capture_default_str();
   compare.Runs(exit_code, Compare);
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/local/exit_code.h"
+#include "client/local/number_check.h"
 #include "client/local/read_spec.h"
 #include "client/local/recipe_flags.h"
 #include "client/remote/find_job.h"
@@ -163,7 +164,7 @@ void AddJobSubmitVerbs(CLI::App* job, int& exit_code) {
   AddJobOption(fork.app(), fork->job);
   fork.app()
       ->add_option("--at-step", fork->at_step, "checkpoint to begin with; else the newest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(fork->at_step, 0));
   fork.app()
       ->add_option("--set", fork->set, "FIELD=VALUE from there on; see `nibble recipe fields`")
       ->allow_extra_args(false);

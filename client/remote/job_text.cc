@@ -91,7 +91,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
     table.Add({job.id(), Word(job.state()), StepsText(job),
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
-               AgoText(job.submitted_unix_ms(), now_unix_ms), Fit(job.state_reason(), 60)});
+               AgoText(job.submitted_unix_ms(), now_unix_ms), OneLine(job.state_reason())});
   }
   return table.Text();
 }

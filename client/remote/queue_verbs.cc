@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/local/noun.h"
+#include "client/local/number_check.h"
 #include "client/remote/text.h"
 #include "client/remote/verb.h"
 
@@ -96,8 +97,7 @@ absl::StatusOr<int> Delete(Session& session, const Flags& flags) {
 
 void AddQueueNoun(CLI::App& app, int& exit_code) {
   CLI::App* const queue = NounOf(app, "queue", "Shares of the cluster");
-  const CLI::Validator kRevision =
-      CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max(), "REVISION");
+  const CLI::Validator kRevision = WholeNumber(-1, std::numeric_limits<int64_t>::max());
   RemoteVerb<Flags> list(queue, "list", "Queues and their use");
   list.Runs(exit_code, List);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "client/local/exit_code.h"
 #include "client/local/noun.h"
+#include "client/local/number_check.h"
 #include "client/local/recipe_command.h"
 #include "client/local/recipe_flags.h"
 #include "client/remote/find_job.h"
@@ -225,7 +226,7 @@ void AddChange(RemoteVerb<Flags>& verb) {
   verb.app()
       ->add_option("--expected-revision", verb->expected_revision,
                    "only if this is still the latest, as `nibble recipe get` tells it")
-      ->check(CLI::PositiveNumber);
+      ->check(WholeFor(verb->expected_revision, 1));
   verb.app()->add_flag("--dry-run", verb->dry_run, "Check and tell; change nothing");
 }
 
@@ -261,13 +262,13 @@ void AddRecipeNoun(CLI::App& app, int& exit_code) {
   cost->get_option("--sequence")->needs("--model");
   cost->add_option("--revision", shared->revision,
                    "of a job: this one alone; else the whole timeline")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeFor(shared->revision, 1))
       ->excludes("--model");
 
   RemoteVerb<Flags> get = AddVerb(recipe, "get", "The recipe in force, or another revision");
   get.app()
       ->add_option("--revision", get->revision, "this one; else the one in force")
-      ->check(CLI::PositiveNumber);
+      ->check(WholeFor(get->revision, 1));
   get.app()->add_flag("--table", get->table, "Also the format of every operand of every layer");
   get.Runs(exit_code, Get);
 
@@ -290,7 +291,7 @@ void AddRecipeNoun(CLI::App& app, int& exit_code) {
   rollback.app()
       ->add_option("REVISION", rollback->revision, "whose recipe is to hold again")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(WholeFor(rollback->revision, 1));
   AddChange(rollback);
   rollback.Runs(exit_code, Rollback);
 }

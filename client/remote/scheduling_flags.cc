@@ -6,12 +6,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/local/number_check.h"
 #include "client/remote/verb.h"
 
 namespace nibble {
 namespace {
 
 constexpr int kMaxRanks = 1 << 16;
+constexpr int kMostPriority = 1000;
 
 absl::Status AddLabels(const char* option, const std::vector<std::string>& texts,
                        google::protobuf::RepeatedPtrField<v1::Label>& labels) {
@@ -82,18 +84,19 @@ absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, 
 
 void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
   verb->add_option("--queue", flags.queue, "that the job waits in; `default` where not given");
-  verb->add_option("--priority", flags.priority, "higher goes first; -1000 to 1000");
+  verb->add_option("--priority", flags.priority, "higher goes first")
+      ->check(WholeNumber(-kMostPriority, kMostPriority));
   CLI::Option* const ranks =
       verb->add_option("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
           ->delimiter(',')
           ->allow_extra_args(false)
-          ->check(CLI::Range(1, kMaxRanks));
+          ->check(WholeNumber(1, kMaxRanks));
   verb->add_option("--min-slots", flags.min_slots,
                    "it may run with as few slots as this, which divide the batch")
-      ->check(CLI::Range(1, kMaxRanks))
+      ->check(WholeNumber(1, kMaxRanks))
       ->excludes(ranks);
   verb->add_option("--max-slots", flags.max_slots, "and with as many as this")
-      ->check(CLI::Range(1, kMaxRanks))
+      ->check(WholeNumber(1, kMaxRanks))
       ->excludes(ranks);
   verb->add_option("--require", flags.required, "KEY=VALUE that a worker must have")
       ->allow_extra_args(false);
@@ -121,7 +124,7 @@ absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) con
 void AddRestartOptions(CLI::App* verb, RestartFlags& flags) {
   verb->add_option("--max-restarts", flags.max_restarts,
                    "failures in a row without a new checkpoint until it is given up; 0: none")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeFor(flags.max_restarts, 0));
   verb->add_option("--backoff", flags.backoff,
                    "pause before the first restart, such as 5s or 0; it doubles with each")
       ->check(IsPause);

@@ -1,5 +1,12 @@
 #include "client/remote/server_address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 
@@ -37,7 +44,48 @@ absl::StatusOr<std::string> Checked(const std::string& source, const std::string
   return address;
 }
 
+// The loopback address that `host` names; an empty family: none.
+sockaddr_storage Loopback(const std::string& host, int port, socklen_t& size) {
+  sockaddr_storage address = {};
+  size = 0;
+  auto* const four = reinterpret_cast<sockaddr_in*>(&address);
+  auto* const six = reinterpret_cast<sockaddr_in6*>(&address);
+  const std::string name = host == "localhost" ? "127.0.0.1" : host;
+  if (inet_pton(AF_INET, name.c_str(), &four->sin_addr) == 1 &&
+      ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET) {
+    four->sin_family = AF_INET;
+    four->sin_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*four);
+    return address;
+  }
+  address = {};
+  if (name == "[::1]") {
+    six->sin6_family = AF_INET6;
+    six->sin6_addr = in6addr_loopback;
+    six->sin6_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*six);
+  }
+  return address;
+}
+
 }  // namespace
+
+bool NobodyListensHere(const std::string& server) {
+  const size_t colon = server.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(server.substr(colon + 1), &port)) {
+    return false;
+  }
+  socklen_t size = 0;
+  const sockaddr_storage address = Loopback(server.substr(0, colon), port, size);
+  if (size == 0) return false;
+  const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  const bool refused = connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
+                       errno == ECONNREFUSED;
+  close(probe);
+  return refused;
+}
 
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
   if (!flag.empty()) return Checked("--server", flag);

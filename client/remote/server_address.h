@@ -17,6 +17,10 @@ inline constexpr char kUsualServer[] = "127.0.0.1:7700";
 // that is none comes from.
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag);
 
+// Whether the server is on this machine and refuses connections, so that waiting for an answer is
+// in vain. False for a server elsewhere, which may be starting or behind something that is.
+bool NobodyListensHere(const std::string& server);
+
 }  // namespace nibble
 
 #endif  // NIBBLE_CLIENT_REMOTE_SERVER_ADDRESS_H_

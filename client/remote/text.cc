@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -127,6 +128,43 @@ std::string Fit(absl::string_view utf8, size_t columns) {
     utf8.remove_prefix(bytes);
   }
   return cut ? absl::StrCat(out, "…") : out;
+}
+
+std::vector<std::string> Wrap(absl::string_view utf8, size_t columns, size_t indent) {
+  std::vector<std::string> lines;
+  // A line holds something even where the blanks before it would fill it.
+  if (indent + 1 >= columns) indent = 0;
+  for (absl::string_view rest : absl::StrSplit(utf8, '\n')) {
+    do {
+      const size_t before = lines.empty() ? 0 : indent;
+      const size_t room = std::max<size_t>(1, columns - std::min(columns, before));
+      size_t end = 0, space = 0;  // bytes: that fit, and up to the last blank behind a word
+      bool in_text = false;
+      for (size_t width = 0; end < rest.size();) {
+        const size_t bytes = CharacterBytes(rest.substr(end));
+        if (!Combines(rest.substr(end, bytes)) && ++width > room) break;
+        if (rest[end] != ' ') in_text = true;
+        if (rest[end] == ' ' && in_text) space = end;
+        end += bytes;
+      }
+      if (end < rest.size() && rest[end] != ' ' && space > 0) end = space;
+      const absl::string_view line = rest.substr(0, end);
+      lines.push_back(std::string(before, ' ') + Fit(line, WidthOf(line)));
+      rest.remove_prefix(end);
+      while (absl::ConsumePrefix(&rest, " ")) {
+      }
+    } while (!rest.empty());
+  }
+  return lines;
+}
+
+std::string OneLine(absl::string_view utf8) {
+  std::vector<std::string> parts;
+  for (const absl::string_view line : absl::StrSplit(utf8, '\n', absl::SkipWhitespace())) {
+    parts.emplace_back(absl::StripAsciiWhitespace(line));
+  }
+  const std::string line = absl::StrJoin(parts, " ");
+  return Fit(line, WidthOf(line));
 }
 
 std::string TextTable::Text() const {

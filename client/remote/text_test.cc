@@ -1,5 +1,8 @@
 #include "client/remote/text.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -32,6 +35,20 @@ TEST(TextTest, TimesAreUtc) {
   EXPECT_EQ(TimeText(0), "-");
   EXPECT_EQ(TimeText(1'000'000'000'000), "2001-09-09 01:46:40");
   EXPECT_EQ(AgoText(1'000, 126'000), "2m05s ago");
+}
+
+TEST(TextTest, WrappedTextIsWholeAndBreaksAtBlanks) {
+  EXPECT_EQ(Wrap("why   one two three", 10, 6),
+            (std::vector<std::string>{"why   one", "      two", "      thre", "      e"}));
+  EXPECT_EQ(Wrap("short", 10, 6), std::vector<std::string>{"short"});
+  EXPECT_EQ(Wrap("two\nlines", 20, 2), (std::vector<std::string>{"two", "  lines"}));
+  EXPECT_EQ(Wrap("", 10, 2), std::vector<std::string>{""});
+  EXPECT_EQ(Wrap("naïve→b", 5, 4), (std::vector<std::string>{"naïve", "→b"}));
+  EXPECT_EQ(Wrap("abc", 1, 4), (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST(TextTest, OneLineKeepsEveryWord) {
+  EXPECT_EQ(OneLine("2 problems:\n  line 1: a\n  line 2: b\n"), "2 problems: line 1: a line 2: b");
 }
 
 TEST(TextTest, WidthsAreOfCharactersNotOfBytes) {

@@ -21,6 +21,7 @@ absl::StatusOr<int> FindAndRun(const std::string& command, const RemoteFlags& fl
   if (!server.ok()) return server.status();
   ClientOptions options = {.server = *std::move(server), .author = AuthorName()};
   options.say = [&command](const std::string& text) { Tell(command, text); };
+  options.fails_at_once = flags.timeout.empty();
   if (!flags.timeout.empty()) {
     const absl::StatusOr<absl::Duration> timeout = ParseSeconds(flags.timeout);
     if (!timeout.ok()) return timeout.status();
@@ -83,8 +84,10 @@ void AddRemoteOptions(CLI::App* verb, RemoteFlags& flags, Output output) {
   if (output == Output::kFormats) AddOutputOption(verb, flags.print);
   verb->add_option("--server", flags.server,
                    "host:port of the coordinator; else NIBBLE_SERVER, else the local cluster's");
-  AddSecondsOption(verb, "--timeout", flags.timeout,
-                   "how long to try where nobody answers, such as 30s; 10s where not given");
+  AddSecondsOption(
+      verb, "--timeout", flags.timeout,
+      "how long to try where nobody answers, such as 30s; where not given 10s, and not at "
+      "all where nothing listens on this machine");
 }
 
 CLI::Option* AddSecondsOption(CLI::App* verb, const std::string& name, std::string& text,
@@ -98,7 +101,8 @@ void TimeoutEndsWait(CLI::App* verb) {
   verb->get_option("--timeout")
       ->description(
           "how long to wait for the end, such as 30s, and to try where nobody answers; where not "
-          "given it waits on, and tries for 10s");
+          "given it waits on, and tries for 10s, or not at all where nothing listens on this "
+          "machine");
 }
 
 int RunRemote(const std::string& command, const RemoteFlags& flags, const RemoteRun& run) {

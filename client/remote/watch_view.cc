@@ -20,6 +20,8 @@ constexpr size_t kShownEvents = 6;
 constexpr size_t kShownWorkers = 8;
 constexpr size_t kShownRevisions = 3;
 constexpr size_t kMostBar = 40;
+constexpr size_t kFigureLines = 3;   // the head, the bar and the loss
+constexpr size_t kNameColumns = 10;  // "recipe    "
 constexpr int64_t kSilentMs = 3000;
 
 int64_t Percent(int64_t done, int64_t whole) { return whole > 0 ? done * 100 / whole : 0; }
@@ -136,6 +138,23 @@ void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
   }
 }
 
+// The newest events, whole, that `room` lines hold; oldest first.
+std::vector<std::string> NewestEvents(const WatchState& state, size_t columns, size_t room) {
+  std::vector<std::string> lines;
+  size_t events = 0;
+  for (auto event = state.events().rbegin();
+       event != state.events().rend() && events < kShownEvents; ++event, ++events) {
+    const std::string text =
+        absl::StrCat(absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(event->time_unix_ms()),
+                                      absl::UTCTimeZone()),
+                     "  ", EventText(*event));
+    const std::vector<std::string> wrapped = Wrap(text, columns, kNameColumns);
+    if (lines.size() + wrapped.size() > room) break;
+    lines.insert(lines.begin(), wrapped.begin(), wrapped.end());
+  }
+  return lines;
+}
+
 }  // namespace
 
 bool WatchState::Take(const v1::JobEvent& event) {
@@ -220,20 +239,24 @@ std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& si
   }
   AddRecipe(state, lines);
   AddAttempt(state, lines);
-  const size_t below = note.empty() ? 0 : 1;
-  const size_t room = rows > lines.size() + below ? rows - lines.size() - below : 0;
-  const size_t events = std::min({state.events().size(), kShownEvents, room});
-  for (size_t i = state.events().size() - events; i < state.events().size(); ++i) {
-    const v1::JobEvent& event = state.events()[i];
-    lines.push_back(
-        absl::StrCat(absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(event.time_unix_ms()),
-                                      absl::UTCTimeZone()),
-                     "  ", EventText(event)));
+  // Figures are cut where the screen is narrow, sentences are wrapped: a cause is read whole.
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i < kFigureLines) {
+      shown.push_back(Fit(lines[i], columns));
+    } else {
+      for (std::string& line : Wrap(lines[i], columns, kNameColumns)) {
+        shown.push_back(std::move(line));
+      }
+    }
   }
-  if (lines.size() + below > rows) lines.resize(rows - below);
-  if (!note.empty()) lines.push_back(note);
-  for (std::string& line : lines) line = Fit(line, columns);
-  return lines;
+  const size_t below = note.empty() ? 0 : 1;
+  const size_t room = rows > shown.size() + below ? rows - shown.size() - below : 0;
+  const std::vector<std::string> events = NewestEvents(state, columns, room);
+  shown.insert(shown.end(), events.begin(), events.end());
+  if (shown.size() + below > rows) shown.resize(rows - below);
+  if (!note.empty()) shown.push_back(Fit(note, columns));
+  return shown;
 }
 
 std::string SampleLine(const WatchState& state) {

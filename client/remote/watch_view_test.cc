@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/remote/job_text.h"
 #include "client/remote/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -127,6 +129,24 @@ TEST_F(WatchViewTest, WhyAJobDoesNotRunIsShown) {
   EXPECT_THAT(Render(80, 24), HasSubstr("\nwhy       needs 8 slots; 6 free on 2 workers"));
   EXPECT_THAT(Render(80, 24), HasSubstr("no step yet"));
   EXPECT_THAT(Render(80, 24), Not(HasSubstr("eta")));
+}
+
+TEST_F(WatchViewTest, TheCauseOfAFailureIsReadWholeOnANarrowScreen) {
+  const std::string cause =
+      "rank 3 on w7 ended with exit code 1: data.train[0].path: there is no corpus/books.tokens; "
+      "3 failures in a row without a new checkpoint";
+  job_.set_state(v1::JOB_STATE_FAILED);
+  job_.set_state_reason(cause);
+  job_.clear_attempt();
+  state_.Take(job_);
+  std::string seen;
+  for (const std::string& line : RenderWatch(state_, {41, 40}, kNow, "")) {
+    EXPECT_LE(WidthOf(line), 40u);
+    if (absl::StartsWith(line, "recipe")) break;
+    absl::StrAppend(&seen, line.size() > 10 ? line.substr(10) : "", " ");
+  }
+  EXPECT_THAT(seen, HasSubstr(cause));
+  EXPECT_THAT(JobTable({job_}, kNow), HasSubstr(cause));
 }
 
 TEST_F(WatchViewTest, AWorkerThatIsNotWellIsSaidToBe) {

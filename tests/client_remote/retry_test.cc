@@ -47,6 +47,30 @@ TEST(RetryTest, WithoutAnAnswerItSaysWhomItAskedAndFails) {
   EXPECT_THAT(RemoteCluster::Nibble({"job", "list"}).err, HasSubstr("NIBBLE_SERVER: 'nonsense'"));
 }
 
+TEST(RetryTest, WithoutAClusterItSaysAtOnceInOneLineWhatToDo) {
+  RemoteCluster cluster;
+  cluster.Stop();
+  const Outcome listed = RemoteCluster::Nibble({"job", "list"});
+  EXPECT_EQ(listed.exit_code, 1);
+  EXPECT_THAT(listed.out, IsEmpty());
+  EXPECT_EQ(listed.err, "nibble job list: nothing listens at " + cluster.address() +
+                            ": 'nibble cluster up' starts a cluster here, --server or "
+                            "NIBBLE_SERVER names another, and --timeout waits for one that is "
+                            "starting\n");
+  cluster.Start();
+}
+
+TEST(RetryTest, TheServerMayBeNamedBeforeTheVerb) {
+  RemoteCluster cluster;
+  setenv("NIBBLE_SERVER", "127.0.0.1:1", 1);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--server", cluster.address(), "job", "list"},
+                                             {"job", "--server", cluster.address(), "list"},
+                                             {"job", "list", "--server", cluster.address()}}) {
+    EXPECT_EQ(RemoteCluster::Nibble(words).exit_code, 0);
+  }
+}
+
 // Loses the first answers to a pause: it was carried out, and the caller does not know.
 class ForgetfulCoordinator : public v1::Coordinator::Service {
  public:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), in a
-# Python environment of its own:
+# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), and
+# its YAML with what PyYAML reads (yaml_check.py), in a Python environment of its own:
 #   tests/interop/interop.sh
 # The environment is made once, in ${XDG_CACHE_HOME:-~/.cache}/nibble, and again when
 # requirements.txt changes. PyPI's torch brings CUDA along (some 5 GB); pip's own settings
@@ -22,8 +22,11 @@ if [[ ! -e $environment/complete ]]; then
   touch "$environment/complete"
 fi
 
-bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer
+bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
+  //$here:yaml-of-json //client:nibble
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/live_check.py \
   bazel-bin/$here/hf-logits bazel-bin/$here/export-random bazel-bin/$here/export-tokenizer "$work"
+PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/yaml_check.py \
+  bazel-bin/$here/yaml-of-json bazel-bin/client/nibble
