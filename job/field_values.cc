@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/near_name.h"
+#include "common/yaml_scalar.h"
 #include "recipe/fields.h"
 
 namespace nibble {
@@ -81,13 +82,7 @@ std::string ValueText(uint64_t value) { return absl::StrCat(value); }
 std::string ValueText(double value) {
   std::array<char, 32> digits;
   const auto result = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-  std::string text(digits.data(), result.ptr);
-  // Readers of YAML 1.1 take 1e-05 for a text.
-  const size_t exponent = text.find('e');
-  if (exponent != std::string::npos && text.find('.') == std::string::npos) {
-    text.insert(exponent, ".0");
-  }
-  return text;
+  return YamlNumber(std::string_view(digits.data(), result.ptr - digits.data()));
 }
 
 std::string AllowedText(const TextRule& rule) {

@@ -138,6 +138,9 @@ void CheckOptimizer(const JobSpec& spec, Problems& problems) {
     problems.Add("optimizer.final_lr", absl::StrCat(ValueText(optimizer.final_lr), " is over ",
                                                     ValueText(optimizer.lr), ", optimizer.lr"));
   }
+  if (problems.Sound("optimizer.clip_norm") && optimizer.clip_norm != 0) {
+    CheckRange(optimizer.clip_norm, "optimizer.clip_norm", kClipNorm, problems);
+  }
   if (!Sound(problems, {"optimizer.schedule", "optimizer.warmup_steps", "optimizer.decay_fraction",
                         "training.steps"})) {
     return;

@@ -36,7 +36,7 @@ TEST(JobCheckTest, RangesHoldForSpecsMadeInCode) {
   EXPECT_EQ(Error(spec),
             "2 problems:\n"
             "  training.batch: 0 is not in [1, 65536]\n"
-            "  optimizer.lr: -1 is not in (0, 10]");
+            "  optimizer.lr: -1 is not in [1.0e-12, 10]");
   EXPECT_THAT(Error(JobSpec()), HasSubstr("training.steps: 0 is not in"));
 }
 

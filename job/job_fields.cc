@@ -112,7 +112,8 @@ const Record<DataSpec>& DataRecord() {
           List("validation", &S::validation, ValidationSourceRecord(), {0, 64},
                "what to validate on, each with a loss of its own; an entry may be a path alone. "
                "Empty: documents held out of each text that is trained on"),
-          Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample"),
+          Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample")
+              .Follows("1024, at most the model's max_positions where positions are learned"),
           OneOf("tokenizer", &S::tokenizer,
                 "how text files become tokens. bytes: a token per byte, and 256 ends a document; "
                 "sentencepiece: by the model in tokenizer_model"),
@@ -136,7 +137,8 @@ const Record<TrainingSpec>& TrainingRecord() {
       .fields = {
           Number("steps", &S::steps, kSteps, "steps", "length of the run").Required(),
           Number("batch", &S::batch, kBatch, "sequences",
-                 "samples of one step, over all ranks; a multiple of resources.ranks"),
+                 "samples of one step, over all ranks; a multiple of resources.ranks")
+              .Follows("32, or the next multiple of the ranks and their micro_batch"),
           Number("micro_batch", &S::micro_batch, Range<int64_t>{0, kBatch.most}, "sequences",
                  "samples that a rank computes at once; divides its share of the batch. 0: the "
                  "whole share"),
@@ -150,7 +152,9 @@ const Record<TrainingSpec>& TrainingRecord() {
                 "what is computed twice to save memory, with the same results. blocks: the "
                 "forward pass of a block runs again before its backward pass"),
           Number("validate_every", &S::validate_every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between validations; the last step has one, too. 0: never"),
+                 "distance between validations; the last step has one, too. 0: never")
+              .Follows("a tenth of training.steps, at most 100; 0 where there is nothing to "
+                       "validate on"),
           Number(
               "validation_batches", &S::validation_batches, Range<int64_t>{1, 65'536}, "batches",
               "how much of each set a validation reads, in batches of training.batch sequences")}};
@@ -159,31 +163,36 @@ const Record<TrainingSpec>& TrainingRecord() {
 
 const Record<OptimizerSpec>& OptimizerRecord() {
   using S = OptimizerSpec;
-  const auto above = [](double least, double most) { return Range<double>{least, most, true}; };
-  const auto below = [](double least, double most) {
-    return Range<double>{least, most, false, true};
-  };
+  // In FP32, as the update computes it, no allowed value is another's neighbour that means more: a
+  // beta of 1, or an epsilon, a rate or a norm of 0.
+  constexpr Range<double> kBeta = {0, 0.999999};
+  constexpr Range<double> kEpsilon = {1e-30, 1};
+  constexpr Range<double> kRate = {1e-12, 10};
   static const auto* const record = new Record<S>{
       .fields = {
-          Number("lr", &S::lr, above(0, 10), "", "learning rate after the warm-up"),
+          Number("lr", &S::lr, kRate, "", "learning rate after the warm-up"),
           Number("final_lr", &S::final_lr, Range<double>{0, 10}, "",
-                 "learning rate of the last step; not over lr"),
-          Number("beta1", &S::beta1, below(0, 1), "", "AdamW: decay of the first moment"),
-          Number("beta2", &S::beta2, below(0, 1), "", "AdamW: decay of the second moment"),
-          Number("epsilon", &S::epsilon, above(0, 1), "",
+                 "learning rate of the last step; not over lr")
+              .Follows("1.0e-05, at most optimizer.lr"),
+          Number("beta1", &S::beta1, kBeta, "", "AdamW: decay of the first moment"),
+          Number("beta2", &S::beta2, kBeta, "", "AdamW: decay of the second moment"),
+          Number("epsilon", &S::epsilon, kEpsilon, "",
                  "AdamW: added to the root of the second moment"),
           Number("weight_decay", &S::weight_decay, Range<double>{0, 10}, "",
                  "AdamW: decay of linear layers, embedding, positions and head, never of norms, "
                  "biases, A_log, D and dt_bias"),
-          Number("clip_norm", &S::clip_norm, Range<double>{0, 10000}, "",
-                 "gradients of a larger norm are scaled down to it. 0: no clipping"),
+          Number("clip_norm", &S::clip_norm, kClipNorm, "",
+                 "gradients of a larger norm are scaled down to it. 0: no clipping")
+              .Allowing(absl::StrCat("0 or ", RangeText(kClipNorm))),
           OneOf("schedule", &S::schedule,
                 "course of the learning rate after the warm-up. wsd: lr, then a decay over the "
                 "last steps; cosine: a cosine over all the rest; constant: lr"),
           Number("warmup_steps", &S::warmup_steps, Range<int64_t>{0, kSteps.most}, "steps",
-                 "length of the rise of the learning rate to lr"),
+                 "length of the rise of the learning rate to lr")
+              .Follows("a tenth of training.steps, at most 100 and no longer than until the decay"),
           Number("decay_fraction", &S::decay_fraction, Range<double>{0, 1}, "",
-                 "share of the run that the decay of wsd takes"),
+                 "share of the run that the decay of wsd takes")
+              .Follows("0.2, at most what warmup_steps leaves"),
           OneOf("decay_shape", &S::decay_shape, "course of the decay of wsd")}};
   return *record;
 }
@@ -210,9 +219,11 @@ const Record<MetricsSpec>& MetricsRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           Number("precision_every", &S::precision_every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between precision figures of every quantised operand. 0: never"),
+                 "distance between precision figures of every quantised operand. 0: never")
+              .Follows("a tenth of training.steps, at most 100"),
           Number("log_every", &S::log_every, Range<int64_t>{1, kSteps.most}, "steps",
-                 "distance between step events, and between lines of progress")}};
+                 "distance between step events, and between lines of progress")
+              .Follows("a tenth of training.steps, at most 10")}};
   return *record;
 }
 
@@ -221,7 +232,8 @@ const Record<CheckpointSpec>& CheckpointRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           Number("every", &S::every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between checkpoints. 0: none on the way"),
+                 "distance between checkpoints. 0: none on the way")
+              .Follows("a tenth of training.steps, at most 1000"),
           Flag("at_end", &S::at_end, "one after the last step, and where the run is stopped"),
           Number("keep_last", &S::keep_last, Range<int64_t>{1, 10'000}, "checkpoints",
                  "how many of the newest are kept"),
@@ -266,7 +278,7 @@ Field<JobSpec> RecipeField() {
                        "the precision of every GEMM: the name of a preset, or a map with fields "
                        "over one");
   field.doc.default_value = JobSpec().recipe.preset;
-  return field;
+  return std::move(field).Follows("nvfp4; bf16 where training.precision is fp32");
 }
 
 std::vector<Field<JobSpec>> JobFields() {

@@ -16,6 +16,9 @@ namespace nibble {
 
 const Record<JobSpec>& JobRecord();
 
+// Of optimizer.clip_norm where it is not 0, which turns clipping off.
+inline constexpr Range<double> kClipNorm = {1e-12, 10'000};
+
 // Of every field, by its whole path: "data.train[].path".
 const std::vector<FieldDoc>& JobFieldDocs();
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "job/defaults.h"
 #include "job/job_check.h"
 #include "job/job_fields.h"
 #include "job/problems.h"
@@ -21,6 +22,7 @@ JobSpec ExampleJob() {
   if (model.ok()) spec.model = *model;
   spec.data.train = {{.path = "corpus.txt"}};
   spec.training.steps = 1000;
+  FillDefaults(Problems(), spec);
   return spec;
 }
 
@@ -28,6 +30,7 @@ std::string CommentOf(const FieldDoc& doc) {
   std::string comment = doc.meaning;
   comment[0] = absl::ascii_toupper(comment[0]);
   if (doc.type != kSectionType) absl::StrAppend(&comment, "\n", TypeText(doc));
+  if (!doc.default_rule.empty()) absl::StrAppend(&comment, "\nDefault: ", doc.default_rule);
   if (doc.required) absl::StrAppend(&comment, "\nRequired: this is an example.");
   return comment;
 }
@@ -51,6 +54,7 @@ absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml) {
   Problems problems;
   JobSpec spec;
   ReadRecord(*root, "", JobRecord(), spec, problems);
+  FillDefaults(problems, spec);
   CheckJob(spec, problems);
   absl::Status status = problems.ToStatus();
   if (!status.ok()) return status;

@@ -149,7 +149,7 @@ TEST(JobSpecTest, DefaultsAreAValidSpecOfEveryField) {
     EXPECT_FALSE(doc.meaning.empty()) << doc.path;
   }
   EXPECT_THAT(yaml, HasSubstr("  # Learning rate after the warm-up\n"
-                              "  # Number in (0, 10]\n"
+                              "  # Number in [1.0e-12, 10]\n"
                               "  lr: 0.001\n"));
   EXPECT_THAT(yaml, HasSubstr("  # Length of the run\n"
                               "  # Whole number in [1, 100000000], in steps\n"
@@ -171,10 +171,11 @@ TEST(JobSpecTest, AMistypedFieldIsToldWithTheNearestName) {
 
 TEST(JobSpecTest, ValuesOutOfRangeAreToldWithTheRange) {
   EXPECT_EQ(Error(With("optimizer: {lr: -1, final_lr: 0}\n")),
-            "line 5: optimizer.lr: -1 is not in (0, 10]");
-  EXPECT_EQ(Error(With("optimizer: {beta1: 1}\n")), "line 5: optimizer.beta1: 1 is not in [0, 1)");
+            "line 5: optimizer.lr: -1 is not in [1.0e-12, 10]");
+  EXPECT_EQ(Error(With("optimizer: {beta1: 1}\n")),
+            "line 5: optimizer.beta1: 1 is not in [0, 0.999999]");
   EXPECT_EQ(Error(With("optimizer: {epsilon: nan}\n")),
-            "line 5: optimizer.epsilon: nan is not in (0, 1]");
+            "line 5: optimizer.epsilon: nan is not in [1.0e-30, 1]");
   EXPECT_EQ(Error(With("resources: {ranks: 0}\n")),
             "line 5: resources.ranks: 0 is not in [1, 65536]");
 }
@@ -191,9 +192,9 @@ TEST(JobSpecTest, ValuesOfAnotherTypeAreRefused) {
         << value;
   }
   EXPECT_EQ(Error(With("optimizer: {lr: fast}\n")),
-            "line 5: optimizer.lr: 'fast' is not a number in (0, 10]");
+            "line 5: optimizer.lr: 'fast' is not a number in [1.0e-12, 10]");
   EXPECT_EQ(Error(With("optimizer: {lr: '0.1'}\n")),
-            "line 5: optimizer.lr: the text '0.1' is not a number in (0, 10]");
+            "line 5: optimizer.lr: the text '0.1' is not a number in [1.0e-12, 10]");
   EXPECT_EQ(Error(With("optimizer: {schedule: wds}\n")),
             "line 5: optimizer.schedule: 'wds' is not one of wsd, cosine, constant, did you mean "
             "wsd?");

@@ -1,12 +1,13 @@
 #include "job/model_fields.h"
 
-#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "model/limits.h"
 
 namespace nibble {
 namespace {
@@ -15,9 +16,9 @@ using S = ModelSpec;
 
 constexpr char kCustom[] = "custom";
 constexpr char kPreset[] = "preset";
-constexpr char kAttention[] = "1 and more where the pattern has *";
-constexpr char kMlp[] = "1 and more where the pattern has -";
-constexpr char kMamba[] = "1 and more where the pattern has M";
+constexpr char kAttention[] = " where the pattern has *";
+constexpr char kMlp[] = " where the pattern has -";
+constexpr char kMamba[] = " where the pattern has M";
 
 template <class E>
 std::vector<Choice<E>> Named(std::vector<E> values, std::string_view (*name)(E)) {
@@ -38,18 +39,20 @@ Field<S> PresetField() {
   return field;
 }
 
+// `where` says which patterns have the field. Validate(ModelSpec) checks the bounds, because a
+// model without the mixer may leave anything there.
 Field<S> Size(std::string name, int64_t S::*member, std::string unit, std::string meaning,
-              std::string allowed) {
-  const Range<int64_t> any = {std::numeric_limits<int64_t>::min(),
-                              std::numeric_limits<int64_t>::max()};
-  return Number(std::move(name), member, any, std::move(unit), std::move(meaning))
-      .Allowing(std::move(allowed));
+              int64_t most, const char* where = "") {
+  const Range<int64_t> range = {1, most};
+  return Number(std::move(name), member, range, std::move(unit), std::move(meaning))
+      .Allowing(absl::StrCat(RangeText(range), where));
 }
 
-Field<S> Positive(std::string name, double S::*member, std::string meaning) {
-  const Range<double> any = {-std::numeric_limits<double>::infinity(),
-                             std::numeric_limits<double>::infinity()};
-  return Number(std::move(name), member, any, "", std::move(meaning)).Allowing("above 0");
+Field<S> Real(std::string name, double S::*member, std::string meaning, const RealBounds& bounds,
+              const char* where = "") {
+  const Range<double> range = {bounds.least, bounds.most};
+  return Number(std::move(name), member, range, "", std::move(meaning))
+      .Allowing(absl::StrCat(RangeText(range), where));
 }
 
 std::vector<Field<S>> AllModelFields() {
@@ -59,36 +62,40 @@ std::vector<Field<S>> AllModelFields() {
            "the preset's, or what the job calls a model of its own"),
       Text("pattern", &S::pattern, {TextRule::Kind::kLine},
            "a character per block: M Mamba-2, * attention, - MLP; in quotes")
-          .Allowing("1 to 4096 of M, * and -"),
-      Size("vocab", &S::vocab, "tokens", "rows of embedding and head", "1 to 16777216"),
-      Size("d_model", &S::d_model, "", "width of the residual stream", "1 to 1048576"),
+          .Allowing(absl::StrCat("1 to ", kMaxBlocks, " of M, * and -")),
+      Size("vocab", &S::vocab, "tokens", "rows of embedding and head", kMaxRows),
+      Size("d_model", &S::d_model, "", "width of the residual stream", kMaxWidth),
       OneOf("norm", &S::norm, Named({NormKind::kRmsNorm, NormKind::kLayerNorm}, NormKindName),
             "norm before every block and the head"),
-      Positive("norm_eps", &S::norm_eps, "added to the variance in norms"),
+      Real("norm_eps", &S::norm_eps, "added to the variance in norms", kNormEpsBounds),
       OneOf("positions", &S::positions,
             Named({Positions::kNone, Positions::kRope, Positions::kLearned}, PositionsName),
             "how attention is told of places"),
-      Positive("rope_theta", &S::rope_theta, "base of the rotary frequencies"),
-      Size("max_positions", &S::max_positions, "tokens", "rows of learned positions",
-           "1 and more where positions are learned"),
+      Real("rope_theta", &S::rope_theta, "base of the rotary frequencies", kRopeThetaBounds,
+           " where positions are rope"),
+      Size("max_positions", &S::max_positions, "tokens", "rows of learned positions", kMaxRows,
+           " where positions are learned"),
       Flag("biases", &S::biases, "linear layers have biases"),
       Flag("tied_head", &S::tied_head, "the head is the embedding"),
-      Size("d_ff", &S::d_ff, "", "width inside the MLP", kMlp),
+      Size("d_ff", &S::d_ff, "", "width inside the MLP", kMaxWidth, kMlp),
       OneOf(
           "activation", &S::activation,
           Named({Activation::kSquaredRelu, Activation::kGelu, Activation::kSwiglu}, ActivationName),
           "non-linearity of the MLP"),
-      Size("heads", &S::heads, "", "query heads of attention", kAttention),
-      Size("kv_heads", &S::kv_heads, "", "key and value heads; divides heads", kAttention),
-      Size("head_dim", &S::head_dim, "", "width of an attention head", kAttention),
-      Size("mamba_heads", &S::mamba_heads, "", "heads of Mamba-2", kMamba),
-      Size("mamba_head_dim", &S::mamba_head_dim, "", "width of a Mamba-2 head", kMamba),
+      Size("heads", &S::heads, "", "query heads of attention", kMaxWidth, kAttention),
+      Size("kv_heads", &S::kv_heads, "", "key and value heads; divides heads", kMaxWidth,
+           kAttention),
+      Size("head_dim", &S::head_dim, "", "width of an attention head", kMaxWidth, kAttention),
+      Size("mamba_heads", &S::mamba_heads, "", "heads of Mamba-2", kMaxWidth, kMamba),
+      Size("mamba_head_dim", &S::mamba_head_dim, "", "width of a Mamba-2 head", kMaxWidth, kMamba),
       Size("mamba_groups", &S::mamba_groups, "", "groups that share B and C; divides mamba_heads",
+           kMaxWidth, kMamba),
+      Size("mamba_state", &S::mamba_state, "", "state per channel of Mamba-2", kMaxWidth, kMamba),
+      Size("conv_width", &S::conv_width, "tokens", "width of Mamba-2's causal convolution",
+           kMaxConvWidth, kMamba),
+      Size("chunk", &S::chunk, "tokens", "length of a chunk of Mamba-2's scan", kMaxScanChunk,
            kMamba),
-      Size("mamba_state", &S::mamba_state, "", "state per channel of Mamba-2", kMamba),
-      Size("conv_width", &S::conv_width, "tokens", "width of Mamba-2's causal convolution", kMamba),
-      Size("chunk", &S::chunk, "tokens", "length of a chunk of Mamba-2's scan", kMamba),
-      Positive("init_std", &S::init_std, "standard deviation of initial weights"),
+      Real("init_std", &S::init_std, "standard deviation of initial weights", kInitStdBounds),
       Flag("scale_output_init", &S::scale_output_init,
            "output projections begin smaller, by 1/sqrt(2 · blocks)"),
   };

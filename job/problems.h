@@ -23,6 +23,9 @@ class Problems {
   // belong to.
   void SetLine(const std::string& path, int line) { lines_[path] = line; }
 
+  // Whether the text has the field.
+  bool IsWritten(std::string_view path) const { return lines_.contains(path); }
+
   // "path: problem". A line of 0 is looked up.
   void Add(std::string_view path, std::string_view problem, int line = 0);
   // What another part of the system said. The name that its message begins with is not told again

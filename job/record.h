@@ -37,6 +37,8 @@ struct FieldDoc {
   std::string unit;
   std::string meaning;
   bool required = false;
+  std::string default_rule;  // where the default follows from other fields: see job/defaults.h
+  std::string shorthand;     // the field that a scalar sets where a map is due; empty: none
 };
 
 template <class T>
@@ -52,6 +54,11 @@ struct Field {
   Field Required() && {
     doc.required = true;
     doc.default_value.clear();
+    return std::move(*this);
+  }
+  // Where nothing is written, job/defaults.h fills in what `rule` says.
+  Field Follows(std::string rule) && {
+    doc.default_rule = std::move(rule);
     return std::move(*this);
   }
   // Checked elsewhere, against what is said here.
@@ -133,8 +140,11 @@ template <class S>
 Field<S> Leaf(std::string name, std::string type, std::string allowed, std::string unit,
               std::string meaning) {
   Field<S> field;
-  field.doc = {std::move(name), std::move(type),    "",   std::move(allowed),
-               std::move(unit), std::move(meaning), false};
+  field.doc = {.path = std::move(name),
+               .type = std::move(type),
+               .allowed = std::move(allowed),
+               .unit = std::move(unit),
+               .meaning = std::move(meaning)};
   return field;
 }
 
@@ -236,6 +246,7 @@ Field<S> Section(std::string name, M S::*member, const Record<M>& record, std::s
     CheckRecord(*inner, s.*member, path, p);
   };
   field.inside = DocsOf(record, absl::StrCat(field.doc.path, "."));
+  field.doc.shorthand = record.shorthand;
   return field;
 }
 
@@ -301,6 +312,7 @@ Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>
     }
   };
   field.inside = DocsOf(record, absl::StrCat(field.doc.path, "[]."));
+  field.doc.shorthand = record.shorthand;
   return WithDefault(std::move(field));
 }
 

@@ -19,8 +19,9 @@ constexpr char kIntroduction[] =
 
 A job is one YAML document. `nibble job validate FILE` checks it and says what it amounts to;
 `nibble job show-defaults` prints one with every field. Fields that are left out have their
-defaults; a field that is not known, is given twice, or holds a value that is not allowed is an
-error, and all errors are told at once, with their lines.
+defaults, which are never a reason to refuse a job: where a default follows from other fields, such
+as the warm-up from the length of the run, it fits them. A field that is not known, is given twice,
+or holds a value that is not allowed is an error; all errors are reported at once, with their lines.
 
 Aliases, tags and further documents are not part of a spec. A text that begins with `*`, as a
 model's pattern may, goes in quotes.
@@ -40,7 +41,9 @@ std::string Top(std::string_view path) {
 }
 
 void Row(const FieldDoc& doc, std::string& out) {
-  const std::string default_value = doc.required ? "required" : Code(doc.default_value);
+  const std::string default_value = doc.required               ? "required"
+                                    : doc.default_rule.empty() ? Code(doc.default_value)
+                                                               : doc.default_rule;
   const std::string unit = doc.unit.empty() ? "" : absl::StrCat(", ", doc.unit);
   // Meanings are prose with code in them: their stars stand inside backquotes.
   absl::StrAppend(&out, "| ", Code(doc.path), " | ", doc.type, Cell(unit), " | ", default_value,

@@ -44,10 +44,10 @@ class SpecSource {
                      .recompute = Below(2) ? JobRecompute::kBlocks : JobRecompute::kNone,
                      .validate_every = static_cast<int64_t>(Below(1000))};
     spec.optimizer.lr = 1e-3 + Fraction();
-    spec.optimizer.final_lr = 1e-3 * Fraction();
-    spec.optimizer.beta1 = Fraction();
-    spec.optimizer.beta2 = 1 - std::numeric_limits<double>::epsilon() / 2;
-    spec.optimizer.epsilon = std::ldexp(1 + Fraction(), -static_cast<int>(1 + Below(1000)));
+    spec.optimizer.final_lr = std::ldexp(1 + Fraction(), -static_cast<int>(12 + Below(1000)));
+    spec.optimizer.beta1 = 0.999 * Fraction();
+    spec.optimizer.beta2 = std::nextafter(0.999999, 0.0);
+    spec.optimizer.epsilon = std::ldexp(1 + Fraction(), -static_cast<int>(1 + Below(98)));
     spec.optimizer.decay_shape = ChoicesOf<DecayShape>()[Below(3)].value;
     spec.guards.spike = ChoicesOf<SpikePolicy>()[Below(3)].value;
     spec.guards.spike_z = 1 + 100 * Fraction();
@@ -72,7 +72,7 @@ class SpecSource {
 
   ModelSpec Model() {
     ModelSpec model = *ModelPreset(ModelPresetNames()[8 + Below(6)]);
-    if (Below(2)) model.norm_eps = 1e-6 + Fraction();
+    if (Below(2)) model.norm_eps = 1e-6 + 0.5 * Fraction();
     if (Below(3) == 0) model.name = "mine";
     return model;
   }

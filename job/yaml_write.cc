@@ -1,12 +1,9 @@
-#include <algorithm>
-#include <array>
-#include <cctype>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/yaml_scalar.h"
 #include "job/yaml_tree.h"
 
 namespace nibble {
@@ -14,52 +11,9 @@ namespace {
 
 constexpr size_t kCommentColumns = 92;
 
-// Words that some YAML reader takes for null or a truth value.
-bool IsReservedWord(std::string_view text) {
-  constexpr std::array<std::string_view, 10> kWords = {"null", "true", "false", "yes", "no",
-                                                       "on",   "off",  "y",     "n",   "nan"};
-  const std::string lower = absl::AsciiStrToLower(std::string(text));
-  return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
-}
-
-// Words, paths, times such as step:100 and names: never a number, a structure or a comment.
-bool ReadsAsItself(std::string_view text) {
-  if (text.empty() || IsReservedWord(text)) return false;
-  const char first = text.front();
-  if (!absl::ascii_isalpha(first) && first != '/' && first != '_') return false;
-  if (text.back() == ' ' || text.back() == ':') return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool space = c == ' ' && text[i - 1] != ' ' && text[i - 1] != ':';
-    const bool mark = c == '.' || c == '_' || c == '-' || c == '/' || c == '+' || c == ':';
-    if (!absl::ascii_isalnum(c) && !space && !mark) return false;
-  }
-  return true;
-}
-
-std::string Quote(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (c == '\n') {
-      quoted += "\\n";
-    } else if (c == '\t') {
-      quoted += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppendFormat(&quoted, "\\x%02x", byte);
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
-
 std::string Scalar(const YamlNode& node) {
   if (node.kind == YamlNode::Kind::kNull) return "null";
-  return node.quoted ? Quote(node.text) : node.text;
+  return node.quoted ? YamlQuoted(node.text) : node.text;
 }
 
 bool IsScalar(const YamlNode& node) {
@@ -130,7 +84,7 @@ YamlNode YamlNode::Plain(std::string text) {
 
 YamlNode YamlNode::Text(std::string_view text) {
   YamlNode node = Plain(std::string(text));
-  node.quoted = !ReadsAsItself(text);
+  node.quoted = !YamlReadsAsItself(text);
   return node;
 }
 

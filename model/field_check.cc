@@ -1,6 +1,5 @@
 #include "model/field_check.h"
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -27,10 +26,10 @@ absl::Status CheckWidth(std::string_view field, int64_t value, std::string_view 
                                                  kMaxWidth));
 }
 
-absl::Status CheckPositive(std::string_view field, double value) {
-  if (std::isfinite(value) && value > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(std::string(field), ": ", value, " is not a finite number above 0"));
+absl::Status CheckReal(std::string_view field, double value, const RealBounds& bounds) {
+  if (value >= bounds.least && value <= bounds.most) return absl::OkStatus();  // never NaN
+  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", value, " is not in [",
+                                                 bounds.least, ", ", bounds.most, "]"));
 }
 
 }  // namespace nibble

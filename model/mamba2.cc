@@ -19,8 +19,8 @@ absl::Status ValidateMamba(const ModelSpec& spec) {
   if (status.ok()) status = CheckSize("mamba_head_dim", spec.mamba_head_dim, kMaxWidth);
   if (status.ok()) status = CheckSize("mamba_groups", spec.mamba_groups, kMaxWidth);
   if (status.ok()) status = CheckSize("mamba_state", spec.mamba_state, kMaxWidth);
-  if (status.ok()) status = CheckSize("conv_width", spec.conv_width, kMaxWidth);
-  if (status.ok()) status = CheckSize("chunk", spec.chunk, kMaxWidth);
+  if (status.ok()) status = CheckSize("conv_width", spec.conv_width, kMaxConvWidth);
+  if (status.ok()) status = CheckSize("chunk", spec.chunk, kMaxScanChunk);
   if (status.ok()) {
     status = CheckDivides("mamba_groups", spec.mamba_groups, "mamba_heads", spec.mamba_heads);
   }

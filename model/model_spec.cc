@@ -71,10 +71,10 @@ absl::Status Validate(const ModelSpec& spec) {
   absl::Status status = ValidatePattern(spec);
   if (status.ok()) status = CheckSize("vocab", spec.vocab, kMaxRows);
   if (status.ok()) status = CheckSize("d_model", spec.d_model, kMaxWidth);
-  if (status.ok()) status = CheckPositive("norm_eps", spec.norm_eps);
-  if (status.ok()) status = CheckPositive("init_std", spec.init_std);
+  if (status.ok()) status = CheckReal("norm_eps", spec.norm_eps, kNormEpsBounds);
+  if (status.ok()) status = CheckReal("init_std", spec.init_std, kInitStdBounds);
   if (status.ok() && spec.positions == Positions::kRope) {
-    status = CheckPositive("rope_theta", spec.rope_theta);
+    status = CheckReal("rope_theta", spec.rope_theta, kRopeThetaBounds);
   }
   if (status.ok() && spec.positions == Positions::kLearned) {
     status = CheckSize("max_positions", spec.max_positions, kMaxRows);

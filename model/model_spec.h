@@ -69,7 +69,7 @@ struct ModelSpec {
 };
 
 // Checks what the pattern reads: sizes of mixers that it does not have are free. The bounds
-// (model/field_check.h) keep every derived number inside 64 bits.
+// (model/limits.h) keep every derived number inside 64 bits.
 //
 // InvalidArgument naming the field, its value and what is allowed.
 absl::Status Validate(const ModelSpec& spec);

@@ -48,9 +48,9 @@ TEST(ModelSpecTest, RefusalsOfTheWholeNameFieldValueAndBound) {
        {"positions", [](ModelSpec& s) { s.max_positions = 0; },
         "max_positions: 0 is not in [1, 16777216]"},
        {"norm_eps", [](ModelSpec& s) { s.norm_eps = 0; },
-        "norm_eps: 0 is not a finite number above 0"},
+        "norm_eps: 0 is not in [1e-12, 1]"},
        {"init_std", [](ModelSpec& s) { s.init_std = std::nan(""); },
-        "init_std: nan is not a finite number above 0"}});
+        "init_std: nan is not in [1e-09, 10]"}});
 }
 
 TEST(ModelSpecTest, RefusalsOfAttentionNameFieldValueAndBound) {
@@ -68,7 +68,7 @@ TEST(ModelSpecTest, RefusalsOfAttentionNameFieldValueAndBound) {
        {"wide attention", [](ModelSpec& s) { s.head_dim = 1 << 19; },
         "heads: 4 times head_dim, 524288, is over 1048576"},
        {"rope_theta", [](ModelSpec& s) { s.rope_theta = INFINITY; },
-        "rope_theta: inf is not a finite number above 0"}});
+        "rope_theta: inf is not in [1, 1e+12]"}});
 }
 
 TEST(ModelSpecTest, RefusalsOfTheMlpNameFieldValueAndBound) {
@@ -88,8 +88,10 @@ TEST(ModelSpecTest, RefusalsOfMambaNameFieldValueAndBound) {
         "mamba_groups: 24 does not divide mamba_heads, which is 128"},
        {"state", [](ModelSpec& s) { s.mamba_state = 0; }, "mamba_state: 0 is not in [1, 1048576]"},
        {"convolution", [](ModelSpec& s) { s.conv_width = 0; },
-        "conv_width: 0 is not in [1, 1048576]"},
-       {"chunk", [](ModelSpec& s) { s.chunk = 0; }, "chunk: 0 is not in [1, 1048576]"},
+        "conv_width: 0 is not in [1, 16]"},
+       {"wide convolution", [](ModelSpec& s) { s.conv_width = 32; },
+        "conv_width: 32 is not in [1, 16]"},
+       {"chunk", [](ModelSpec& s) { s.chunk = 2048; }, "chunk: 2048 is not in [1, 1024]"},
        {"wide heads", [](ModelSpec& s) { s.mamba_head_dim = 8193; },
         "mamba_heads: 128 times mamba_head_dim, 8193, is over 1048576"},
        {"wide states", [](ModelSpec& s) { s.mamba_state = 131073; },

@@ -9,6 +9,7 @@
 #include "kernels/cpu/layers/conv_kernels.h"
 #include "kernels/cpu/layers/rounded_store.h"
 #include "kernels/cpu/layers/vec_loop.h"
+#include "model/limits.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {

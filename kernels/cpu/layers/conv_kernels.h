@@ -15,8 +15,6 @@
 
 namespace nibble::cpu {
 
-inline constexpr int kMaxConvWidth = 16;
-
 struct ConvShape {
   int64_t rows;      // of the whole matrices, of which a call handles [row_begin, row_end)
   int64_t channels;  // so many from where the pointers point

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/layers/matrix_check.h"
+#include "model/limits.h"
 
 namespace nibble {
 namespace {
@@ -35,7 +36,7 @@ OperandCheck& CheckBound(OperandCheck& check, const char* name, int64_t value, i
 template <class Request>
 OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
   const int64_t channels = request.in.cols;
-  CheckBound(check, "width", request.width, cpu::kMaxConvWidth);
+  CheckBound(check, "width", request.width, kMaxConvWidth);
   check.Shape("in", request.in, request.layout.tokens(), channels)
       .Pointer("weight", request.weight, channels * request.width)
       .Pointer("bias", request.bias, channels);
@@ -44,13 +45,12 @@ OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
 
 template <class Request>
 OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
-  constexpr int64_t kMost = int64_t{1} << 20;
   const ScanShape& shape = request.shape;
-  CheckBound(check, "heads", shape.heads, kMost);
-  CheckBound(check, "head_dim", shape.head_dim, kMost);
-  CheckBound(check, "groups", shape.groups, kMost);
-  CheckBound(check, "state", shape.state, kMost);
-  CheckBound(check, "chunk", shape.chunk, cpu::kMaxScanChunk);
+  CheckBound(check, "heads", shape.heads, kMaxWidth);
+  CheckBound(check, "head_dim", shape.head_dim, kMaxWidth);
+  CheckBound(check, "groups", shape.groups, kMaxWidth);
+  CheckBound(check, "state", shape.state, kMaxWidth);
+  CheckBound(check, "chunk", shape.chunk, kMaxScanChunk);
   check.That(shape.groups < 1 || shape.heads % shape.groups == 0, "groups ", shape.groups,
              " do not divide heads ", shape.heads);
   const int64_t tokens = request.layout.tokens();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/formats/bfloat16.h"
+#include "model/limits.h"
 
 namespace nibble::cpu {
 namespace {

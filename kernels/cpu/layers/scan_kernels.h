@@ -20,7 +20,6 @@
 
 namespace nibble::cpu {
 
-inline constexpr int kMaxScanChunk = 1024;
 // So many tokens of a chunk go through products and kernels together.
 inline constexpr int kScanStrip = 2 * kPanelLines;
 

@@ -1,0 +1,159 @@
+#include "job/overrides.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "job/field_values.h"
+#include "job/job_fields.h"
+#include "job/job_spec.h"
+#include "job/record_keys.h"
+#include "job/yaml_tree.h"
+
+namespace nibble {
+namespace {
+
+constexpr YamlLimits kLimits = {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes};
+
+struct Setting {
+  std::string path;
+  YamlNode value;
+};
+
+absl::Status Wrong(std::string_view path, std::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(ShownName(path), ": ", std::string(problem)));
+}
+
+absl::StatusOr<Setting> ParseSetting(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", ShownName(text), "' is not PATH=VALUE, such as training.steps=200"));
+  }
+  Setting setting = {.path = std::string(text.substr(0, equals)), .value = {}};
+  absl::StatusOr<YamlNode> value = ReadYaml(text.substr(equals + 1), kLimits);
+  if (!value.ok()) return Wrong(setting.path, std::string(value.status().message()));
+  setting.value = *std::move(value);
+  return setting;
+}
+
+// The description of a field, whose path names no entry of a list: "data.train[].weight".
+const FieldDoc* DocOf(std::string_view path) {
+  for (const FieldDoc& doc : JobFieldDocs()) {
+    if (doc.path == path) return &doc;
+  }
+  return nullptr;
+}
+
+// One walk from the top of a spec to the field that a setting names.
+class Walk {
+ public:
+  explicit Walk(const Setting& setting) : setting_(setting) {}
+
+  absl::Status Run(YamlNode& root) {
+    YamlNode* node = &root;
+    std::string_view rest = setting_.path;
+    while (!rest.empty()) {
+      absl::Status status =
+          rest.front() == '[' ? StepIntoList(node, rest) : StepIntoMap(node, rest);
+      if (!status.ok()) return status;
+    }
+    *node = setting_.value;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status StepIntoMap(YamlNode*& node, std::string_view& rest) {
+    // An entry of a list is described with the list.
+    std::string_view described = documented_;
+    if (described.ends_with("[]")) described.remove_suffix(2);
+    const FieldDoc* const doc = DocOf(described);
+    const bool free_names = doc != nullptr && doc->type == "map";
+    const size_t end = free_names ? rest.size() : std::min(rest.find_first_of(".["), rest.size());
+    const std::string name(rest.substr(0, end));
+    if (name.empty()) return Wrong(setting_.path, "a part of the path is empty");
+    if (doc != nullptr) SpellOut(*doc, *node);
+    if (node->kind == YamlNode::Kind::kNull) *node = YamlNode::Map();
+    if (node->kind != YamlNode::Kind::kMap) {
+      return Wrong(setting_.path, absl::StrCat(walked_.empty() ? "the spec" : walked_, " is ",
+                                               Shown(*node), ", not a map"));
+    }
+    size_t at = 0;
+    while (at < node->keys.size() && node->keys[at].text != name) ++at;
+    if (at == node->keys.size()) node->Put(name, YamlNode());
+    node = &node->items[at];
+    walked_ = JoinPath(walked_, name);
+    documented_ = JoinPath(documented_, name);
+    rest.remove_prefix(end);
+    if (rest.starts_with('.')) {
+      rest.remove_prefix(1);
+      if (rest.empty()) return Wrong(setting_.path, "a part of the path is empty");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status StepIntoList(YamlNode*& node, std::string_view& rest) {
+    size_t index = 0;
+    const auto [stop, error] = std::from_chars(rest.data() + 1, rest.data() + rest.size(), index);
+    if (error != std::errc() || stop == rest.data() + rest.size() || *stop != ']') {
+      return Wrong(setting_.path, "[ begins an entry's number, such as [0]");
+    }
+    if (node->kind != YamlNode::Kind::kList || index >= node->items.size()) {
+      return Wrong(setting_.path, absl::StrCat(walked_, " has ", node->items.size(),
+                                               " entries; the first is [0]"));
+    }
+    node = &node->items[index];
+    absl::StrAppend(&walked_, "[", index, "]");
+    documented_ += "[]";
+    rest.remove_prefix(stop + 1 - rest.data());
+    if (rest.starts_with('.')) rest.remove_prefix(1);
+    return absl::OkStatus();
+  }
+
+  // "recipe: nvfp4" becomes "recipe: {preset: nvfp4}".
+  static void SpellOut(const FieldDoc& doc, YamlNode& node) {
+    if (doc.shorthand.empty() || node.kind != YamlNode::Kind::kScalar) return;
+    YamlNode map = YamlNode::Map();
+    map.Put(doc.shorthand, std::move(node));
+    node = std::move(map);
+  }
+
+  const Setting& setting_;
+  std::string walked_;      // "data.train[0]"
+  std::string documented_;  // "data.train[]"
+};
+
+// One of them is the other, or in it.
+bool Overlap(std::string_view a, std::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (!b.starts_with(a)) return false;
+  return a.size() == b.size() || b[a.size()] == '.' || b[a.size()] == '[';
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
+                                           std::span<const std::string> settings) {
+  if (settings.empty()) return std::string(yaml);
+  absl::StatusOr<YamlNode> root = ReadYaml(yaml, kLimits);
+  if (!root.ok()) return root.status();
+  std::vector<std::string> seen;
+  for (const std::string& text : settings) {
+    const absl::StatusOr<Setting> setting = ParseSetting(text);
+    if (!setting.ok()) return setting.status();
+    for (const std::string& earlier : seen) {
+      if (Overlap(earlier, setting->path)) {
+        return Wrong(setting->path, absl::StrCat("an earlier setting sets ", earlier));
+      }
+    }
+    seen.push_back(setting->path);
+    if (absl::Status status = Walk(*setting).Run(*root); !status.ok()) return status;
+  }
+  return WriteYaml(*root);
+}
+
+}  // namespace nibble

@@ -1,0 +1,103 @@
+#include "job/overrides.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kSpec[] = R"(
+name: over   # a comment
+model: tiny-hybrid
+recipe: nvfp4
+data: {train: [corpus.txt, {path: b.txt, weight: 3}]}
+training:
+  steps: 1000
+)";
+
+JobSpec With(const std::vector<std::string>& settings) {
+  const absl::StatusOr<std::string> yaml = OverrideFields(kSpec, settings);
+  EXPECT_TRUE(yaml.ok()) << yaml.status();
+  if (!yaml.ok()) return JobSpec();
+  const absl::StatusOr<JobSpec> spec = ParseJobSpec(*yaml);
+  EXPECT_TRUE(spec.ok()) << *yaml << spec.status();
+  return spec.ok() ? *spec : JobSpec();
+}
+
+std::string Error(const std::vector<std::string>& settings) {
+  const absl::StatusOr<std::string> yaml = OverrideFields(kSpec, settings);
+  const absl::Status status = yaml.ok() ? ParseJobSpec(*yaml).status() : yaml.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(OverridesTest, WithoutSettingsTheTextStaysAsItIs) {
+  EXPECT_EQ(*OverrideFields(kSpec, {}), kSpec);
+}
+
+TEST(OverridesTest, AFieldIsReplacedOrAdded) {
+  const JobSpec spec = With({"training.steps=200", "optimizer.lr=2e-3", "name=other"});
+  EXPECT_EQ(spec.training.steps, 200);
+  EXPECT_EQ(spec.optimizer.lr, 2e-3);
+  EXPECT_EQ(spec.name, "other");
+  EXPECT_EQ(spec.data.train.size(), 2u);
+}
+
+TEST(OverridesTest, ValuesHaveTheTypesThatTheyHaveInAFile) {
+  const JobSpec spec = With({"data.train=[x.txt, {path: y, weight: 2}]",
+                             "data.reset_at_documents=false", "guards={spike: skip}"});
+  ASSERT_EQ(spec.data.train.size(), 2u);
+  EXPECT_EQ(spec.data.train[1].weight, 2);
+  EXPECT_FALSE(spec.data.reset_at_documents);
+  EXPECT_EQ(spec.guards.spike, SpikePolicy::kSkip);
+  EXPECT_THAT(Error({"training.steps='200'"}), HasSubstr("the text '200' is not a whole number"));
+  EXPECT_THAT(Error({"model.pattern=*-"}), HasSubstr("put a text that begins with * in quotes"));
+}
+
+TEST(OverridesTest, EntriesOfListsAreNamedByTheirNumber) {
+  const JobSpec spec = With({"data.train[1].weight=7", "data.train[0].weight=2"});
+  ASSERT_EQ(spec.data.train.size(), 2u);
+  EXPECT_EQ(spec.data.train[1].weight, 7);
+  EXPECT_EQ(spec.data.train[0], (TrainingSource{"corpus.txt", 2}));
+  EXPECT_EQ(Error({"data.train[2].weight=7"}),
+            "data.train[2].weight: data.train has 2 entries; the first is [0]");
+  EXPECT_THAT(Error({"data.train[x]=7"}), HasSubstr("[ begins an entry's number"));
+}
+
+TEST(OverridesTest, FieldsOfARecipeAreNamedWholeAndAPresetKeepsItsName) {
+  const JobSpec spec = With({"recipe.set.wgrad.rounding=nearest", "model.chunk=32"});
+  EXPECT_EQ(spec.recipe.preset, "nvfp4");
+  ASSERT_EQ(spec.recipe.set.size(), 1u);
+  EXPECT_EQ(spec.recipe.set[0], (FieldSetting{"wgrad.rounding", "nearest"}));
+  EXPECT_EQ(spec.model.name, "tiny-hybrid");
+  EXPECT_EQ(spec.model.chunk, 32);
+}
+
+TEST(OverridesTest, AMistypedPathIsToldWithTheNearestName) {
+  EXPECT_THAT(Error({"training.stepz=5"}), HasSubstr("did you mean steps?"));
+  EXPECT_THAT(Error({"name.steps=5"}), HasSubstr("name is 'over', not a map"));
+}
+
+TEST(OverridesTest, SettingsThatMeetAreRefused) {
+  EXPECT_EQ(Error({"training.steps=5", "training.steps=6"}),
+            "training.steps: an earlier setting sets training.steps");
+  EXPECT_EQ(Error({"training.steps=5", "training={steps: 6}"}),
+            "training: an earlier setting sets training.steps");
+}
+
+TEST(OverridesTest, WhatIsNoSettingIsToldWithAnExample) {
+  EXPECT_EQ(Error({"steps"}), "'steps' is not PATH=VALUE, such as training.steps=200");
+  EXPECT_THAT(Error({"=5"}), HasSubstr("is not PATH=VALUE"));
+  EXPECT_THAT(Error({"training..steps=5"}), HasSubstr("a part of the path is empty"));
+  EXPECT_THAT(Error({"training.=5"}), HasSubstr("a part of the path is empty"));
+}
+
+}  // namespace
+}  // namespace nibble
