@@ -69,6 +69,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "a rank without a step for so many of its median steps is hung")
       ->check(CLI::Range(2.0, 1e6))
       ->capture_default_str();
+  app.add_option("--switch-wait-ms", flags.controller.switch_wait_ms,
+                 "the answer to a change of a recipe waits so long until ranks have switched, to "
+                 "name their step; 0: not at all")
+      ->check(CLI::Range(int64_t{0}, int64_t{30'000}))
+      ->capture_default_str();
   app.add_option("--tick-ms", flags.tick_ms, "between two looks at the time and the queues")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000}))
       ->capture_default_str();
@@ -199,6 +204,7 @@ absl::Status Serve(const Flags& flags) {
   (*server)->SetServing(false);
   if (*http != nullptr) (*http)->SetServing(false);
   Log(LogLevel::kInfo, failed ? "ends because its store has failed" : "ends as told");
+  (*controller)->StopWaiting();
   (*server)->Shutdown(flags.grace_ms);
   return (*controller)->Health();
 }

@@ -70,10 +70,22 @@ absl::StatusOr<int> Get(Session& session, const Flags& flags) {
   return session.Finish(*response, RevisionText(*response));
 }
 
+// Whether ranks run under the revision, so that its step is exact.
+bool IsInEffect(Session& session, const std::string& job, int64_t revision) {
+  v1::GetRecipeRequest request;
+  request.set_job(job);
+  request.set_revision(revision);
+  const absl::StatusOr<v1::GetRecipeResponse> response = session.Call(&Stub::GetRecipe, request);
+  return response.ok() && response->revision().confirmed();
+}
+
 template <class Response>
-std::string RevisionLine(const v1::Job& job, const Response& response, const std::string& whose) {
-  return absl::StrCat("revision ", response.revision(), " of ", job.id(), " from step ",
-                      response.first_step(), whose, "\n", DifferencesText(response.differences()));
+std::string RevisionLine(Session& session, const Flags& flags, const v1::Job& job,
+                         const Response& response, const std::string& whose) {
+  const bool in_effect = !flags.dry_run && IsInEffect(session, job.id(), response.revision());
+  return absl::StrCat("revision ", response.revision(), " of ", job.id(),
+                      in_effect ? " in effect" : "", " from step ", response.first_step(), whose,
+                      "\n", DifferencesText(response.differences()));
 }
 
 // What a change has come to, and where the job was by then.
@@ -103,7 +115,7 @@ absl::StatusOr<int> Set(Session& session, const Flags& flags) {
   request.set_dry_run(flags.dry_run);
   const absl::StatusOr<v1::SetRecipeResponse> response = session.Call(&Stub::SetRecipe, request);
   if (!response.ok()) return response.status();
-  std::string text = RevisionLine(*job, *response, "");
+  std::string text = RevisionLine(session, flags, *job, *response, "");
   if (response->latest_revision() > response->revision()) {
     absl::StrAppend(&text, "what was pending later is made anew over it: the latest revision is ",
                     response->latest_revision(), "\n");
@@ -124,9 +136,9 @@ absl::StatusOr<int> Rollback(Session& session, const Flags& flags) {
   const absl::StatusOr<v1::RollbackRecipeResponse> response =
       session.Call(&Stub::RollbackRecipe, request);
   if (!response.ok()) return response.status();
-  return Told(
-      session, flags, *job, *response,
-      RevisionLine(*job, *response, absl::StrCat(", the recipe of revision ", flags.revision)));
+  return Told(session, flags, *job, *response,
+              RevisionLine(session, flags, *job, *response,
+                           absl::StrCat(", the recipe of revision ", flags.revision)));
 }
 
 absl::StatusOr<int> History(Session& session, const Flags& flags) {

@@ -54,7 +54,9 @@ Controller::Controller(const Clock& clock, ControllerOptions options)
       care_(options_.copies) {}
 
 Controller::~Controller() {
-  if (ledger_ != nullptr) ledger_->Close();
+  if (ledger_ == nullptr) return;
+  ledger_->Close();
+  StopWaiting();
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
@@ -110,7 +112,11 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
   }
   std::set<std::string> affected;
   std::vector<std::pair<std::string, v1::JobState>> moved;
+  std::vector<SwitchAnswers::Answer> answers;
   for (const std::string& id : changed.jobs) {
+    for (SwitchAnswers::Answer& answer : switches_.TakeSettled(state, id)) {
+      answers.push_back(std::move(answer));
+    }
     const v1::JobRecord* const job = state.FindJob(id);
     if (job == nullptr) {
       live_.Forget(id);
@@ -133,7 +139,9 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
     workers_changed_ |= changed.workers;
     for (const std::string& worker : affected) AddNotify(worker, notify);
   }
-  return [this, notify = std::move(notify), moved = std::move(moved)] {
+  return [this, notify = std::move(notify), moved = std::move(moved),
+          answers = std::move(answers)] {
+    for (const SwitchAnswers::Answer& answer : answers) answer();
     for (const auto& [job, now] : moved) hub_.Moved(job, now);
     for (const auto& call : notify) {
       if (call) call();

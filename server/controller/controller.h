@@ -36,6 +36,7 @@
 #include "server/controller/live_facts.h"
 #include "server/controller/reads.h"
 #include "server/controller/scheduling.h"
+#include "server/controller/switch_answers.h"
 #include "server/controller/watch_hub.h"
 #include "server/metrics/coordinator_metrics.h"
 #include "server/scheduler/decisions.h"
@@ -46,6 +47,8 @@ namespace nibble {
 struct ControllerOptions {
   std::string cluster;
   int64_t lease_ms = 10'000;  // without a report for so long a worker counts as lost
+  // The answer to a change of a recipe waits so long until ranks have switched; 0: not at all.
+  int64_t switch_wait_ms = 1000;
   int copies = 2;             // workers that hold each shard of a newest checkpoint
   double hang_factor = 20;    // a rank hangs without a step for so many of its median steps …
   int64_t hang_least_ms = 60'000;       // … and at least for so long
@@ -85,8 +88,9 @@ class Controller {
       std::function<void(const absl::Status&)> stopped);
   ~Controller();
 
-  // A mutation of server/state/decide.h, answered when it is durable. Instantiated for each of them
-  // in controller_requests.cc.
+  // A mutation of server/state/decide.h, answered when it is durable; a change of a recipe that ranks
+  // are about to switch to when they have, or ControllerOptions::switch_wait_ms later. Instantiated
+  // for each of them in controller_requests.cc.
   template <class Response, class Request>
   void Change(const Request& request, const std::string& author, Done<Response> done);
   // Waits; not from a callback.
@@ -127,6 +131,8 @@ class Controller {
 
   // controller_tick.cc
   void Tick();
+  // The process is to end: every change is answered as soon as it is durable.
+  void StopWaiting();
   // Waits until what Tick and reports have begun is durable, and whoever waited for it was told.
   void Settle() {
     ledger_->Settle();
@@ -161,6 +167,9 @@ class Controller {
   std::function<void()> Applied(const Ledger::Applied& applied);
   template <class Response>
   void Complete(bool dry_run, Response& response) const;
+  template <class Response>
+  void AnswerWhenSwitched(const std::string& job, std::shared_ptr<Response> response,
+                          Done<Response> done);
 
   void TakeGang(const std::string& worker, int64_t incarnation, const v1::GangReport& gang);
   void CheckHang(const std::string& worker, const v1::GangReport& gang);
@@ -188,6 +197,7 @@ class Controller {
   CoordinatorMetrics metrics_;
   LiveFacts live_;
   WatchHub hub_;
+  SwitchAnswers switches_;
   Store* store_ = nullptr;
 
   std::mutex tick_mutex_;  // one Tick at a time; taken first of all

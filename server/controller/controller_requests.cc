@@ -1,7 +1,9 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "server/controller/controller.h"
 #include "server/state/decide.h"
@@ -16,6 +18,23 @@ bool IsDryRun(const Request& request) {
   } else {
     return false;
   }
+}
+
+template <class Request>
+std::string JobOf(const Request& request) {
+  if constexpr (requires { std::string(request.job()); }) {
+    return request.job();
+  } else {
+    return "";
+  }
+}
+
+template <class Response>
+constexpr bool kChangesRecipe = std::is_same_v<Response, v1::SetRecipeResponse> ||
+                                std::is_same_v<Response, v1::RollbackRecipeResponse>;
+
+void Run(const std::vector<SwitchAnswers::Answer>& answers) {
+  for (const SwitchAnswers::Answer& answer : answers) answer();
 }
 
 }  // namespace
@@ -39,6 +58,33 @@ void Controller::Complete(bool dry_run, Response& response) const {
   });
 }
 
+template <class Response>
+void Controller::AnswerWhenSwitched(const std::string& job, std::shared_ptr<Response> response,
+                                    Done<Response> done) {
+  const int64_t revision = response->revision();
+  const auto answer = [this, job, response,
+                       done = std::make_shared<Done<Response>>(std::move(done))] {
+    const int64_t asked = response->first_step();
+    response->set_first_step(ledger_->Read([&](const State& state) {
+      return SwitchStep(state, job, response->revision(), live_.ProgressOf(job), asked);
+    }));
+    std::move (*done)(std::move(*response));
+  };
+  const bool near = ledger_->Read([&](const State& state) {
+    return SwitchIsNear(state, job, revision, live_.ProgressOf(job), live_.StepSecondsOf(job),
+                        options_.switch_wait_ms);
+  });
+  const int64_t until_ms = clock_.NowUnixMs() + options_.switch_wait_ms;
+  if (options_.switch_wait_ms == 0 || !near || !switches_.Add(job, revision, until_ms, answer)) {
+    answer();
+    return;
+  }
+  // Ranks may have switched before it waited.
+  Run(ledger_->Read([&](const State& state) { return switches_.TakeSettled(state, job); }));
+}
+
+void Controller::StopWaiting() { Run(switches_.Close()); }
+
 template <class Response, class Request>
 void Controller::Change(const Request& request, const std::string& author, Done<Response> done) {
   const Caller caller{author, clock_.NowUnixMs()};
@@ -56,11 +102,14 @@ void Controller::Change(const Request& request, const std::string& author, Done<
         *response = std::move(decision->response);
         return std::move(decision->update);
       },
-      [this, response, dry_run = IsDryRun(request),
+      [this, response, job = JobOf(request), dry_run = IsDryRun(request),
        done = std::move(done)](const absl::Status& status) mutable {
         if (!status.ok()) {
           std::move(done)(status);
           return;
+        }
+        if constexpr (kChangesRecipe<Response>) {
+          if (!dry_run) return AnswerWhenSwitched(job, std::move(response), std::move(done));
         }
         Complete(dry_run, *response);
         std::move(done)(std::move(*response));

@@ -110,7 +110,7 @@ TEST(ControllerTest, AWorkerIsLostWhenItsLeaseRunsOutAndItsJobRecovers) {
 }
 
 TEST(ControllerTest, AfterARestartEverythingIsKnownAndNothingRestarts) {
-  TestCoordinator coordinator;
+  TestCoordinator coordinator({.switch_wait_ms = 0});
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2, 5);
   const auto changed = coordinator.Do<v1::SetRecipeResponse>(BiggerFprop(job, 1));
@@ -127,7 +127,7 @@ TEST(ControllerTest, AfterARestartEverythingIsKnownAndNothingRestarts) {
 }
 
 TEST(ControllerTest, AfterARestartARecipeWaitsUntilRanksHaveSaidHowFarTheyAre) {
-  TestCoordinator coordinator;
+  TestCoordinator coordinator({.switch_wait_ms = 0});
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2, 50);
   coordinator.Restart();

@@ -38,6 +38,7 @@ void Controller::Tick() {
   EndLeases(now_ms);
   EndSilentSessions(now_ms);
   hub_.CutStalled(now_ms);
+  for (const SwitchAnswers::Answer& answer : switches_.TakeDue(now_ms)) answer();
   EndStops(now_ms);
   PlanSlots(now_ms);
   CareForCheckpoints();

@@ -79,6 +79,13 @@ LiveProgress LiveFacts::ProgressOf(const std::string& job) const {
   return live;
 }
 
+double LiveFacts::StepSecondsOf(const std::string& job) const {
+  std::lock_guard lock(mutex_);
+  const auto found = progress_.find(job);
+  if (found == progress_.end() || found->second.samples.empty()) return 0;
+  return found->second.samples.back()->step_seconds();
+}
+
 void LiveFacts::HearRank0(const std::string& job, int64_t attempt) {
   std::lock_guard lock(mutex_);
   const auto unheard = unheard_.find(job);

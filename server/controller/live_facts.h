@@ -42,6 +42,8 @@ class LiveFacts {
   // Rank 0 of the attempt has said how far it is: since Restart nobody knew.
   void HearRank0(const std::string& job, int64_t attempt);
   LiveProgress ProgressOf(const std::string& job) const;
+  // Of the newest sampled step of the job; 0: not known.
+  double StepSecondsOf(const std::string& job) const;
   // By step, from `from_step` on. Shared: nobody who reports waits while they are copied.
   using Sample = std::shared_ptr<const v1::StepSample>;
   std::vector<Sample> SamplesOf(const std::string& job, int64_t from_step) const;

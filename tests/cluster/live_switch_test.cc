@@ -2,11 +2,17 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "client/cluster/detached_process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -148,6 +154,99 @@ TEST_P(LiveSwitch, WhatIsStaleOrWrongChangesNothing) {
     EXPECT_EQ(revision, step < from ? 1 : 2) << "step " << step;
   }
 }
+
+// Reports of daemons come so rarely here that what is told in time was not told by them.
+class SwitchTimes : public testing::TestWithParam<int> {
+ protected:
+  static constexpr int kSwitches = 50;
+  static constexpr int64_t kBeatMs = 60'000;
+
+  SwitchTimes()
+      : bed_({.workers = GetParam(),
+              .slots = 1,
+              .coordinator_flags = {"--lease-ms", "600000"},
+              .worker_flags = {"--beat-ms", absl::StrCat(kBeatMs)}}) {}
+
+  std::optional<v1::JobEvent> InEffect(const std::string& job, int64_t revision) {
+    std::optional<v1::JobEvent> found;
+    EXPECT_TRUE(bed_.watch().Await(
+        job,
+        [&](const JobWatch::Seen& seen) {
+          for (const auto& [number, event] : seen.events) {
+            if (event.revision() == revision && absl::StrContains(event.text(), "in force")) {
+              found = event;
+            }
+          }
+          return found.has_value();
+        },
+        kPatience))
+        << bed_.Story(job);
+    return found;
+  }
+  // When each step was made, milliseconds since 1970.
+  std::map<int64_t, int64_t> StepTimes(const std::string& job) {
+    std::map<int64_t, int64_t> times;
+    for (const json& step : EventsOf(bed_.EventLog(job), "step")) {
+      absl::Time at;
+      std::string error;
+      EXPECT_TRUE(
+          absl::ParseTime(absl::RFC3339_full, step.at("time").get<std::string>(), &at, &error))
+          << error;
+      times[step.at("step")] = absl::ToUnixMillis(at);
+    }
+    return times;
+  }
+  static int64_t Percentile(std::vector<int64_t> values, int percent) {
+    std::sort(values.begin(), values.end());
+    return values[(values.size() - 1) * static_cast<size_t>(percent) / 100];
+  }
+
+  ClusterBed bed_;
+};
+
+TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
+  const std::string job = bed_.Submit({.ranks = GetParam(), .steps = 1'000'000, .every = 0});
+  ASSERT_TRUE(InEffect(job, 1).has_value());
+  std::vector<int64_t> off_by;
+  std::vector<v1::JobEvent> events;
+  for (int i = 0; i < kSwitches; ++i) {
+    v1::SetRecipeRequest request;
+    request.set_job(job);
+    request.set_expected_revision(-1);
+    v1::FieldSetting& setting = *request.mutable_change()->add_set();
+    setting.set_field("fprop");
+    setting.set_value(i % 2 == 0 ? "bf16" : "nvfp4");
+    v1::SetRecipeResponse response;
+    const grpc::Status changed = bed_.Call(&Stub::SetRecipe, request, &response);
+    ASSERT_TRUE(changed.ok()) << changed.error_message();
+    const std::optional<v1::JobEvent> event = InEffect(job, response.revision());
+    ASSERT_TRUE(event.has_value());
+    off_by.push_back(std::abs(response.first_step() - event->step()));
+    events.push_back(*event);
+  }
+  const std::map<int64_t, int64_t> made = StepTimes(job);
+  std::vector<int64_t> late_ms;
+  for (const v1::JobEvent& event : events) {
+    // A step begins when the one before it is made.
+    const auto before = made.find(event.step() - 1);
+    ASSERT_TRUE(before != made.end()) << event.step();
+    late_ms.push_back(event.time_unix_ms() - before->second);
+  }
+  EXPECT_LE(Percentile(off_by, 100), 2);
+  EXPECT_LT(Percentile(late_ms, 100), kBeatMs / 2);
+  std::printf(
+      "%d worker(s), %d switches, a step every %.1f ms:\n"
+      "  event after the step began   p50 %ld ms  p99 %ld ms  most %ld ms\n"
+      "  answered step against real   p50 %ld     p99 %ld     most %ld\n",
+      GetParam(), kSwitches,
+      static_cast<double>(made.rbegin()->second - made.begin()->second) /
+          static_cast<double>(made.size() - 1),
+      Percentile(late_ms, 50), Percentile(late_ms, 99), Percentile(late_ms, 100),
+      Percentile(off_by, 50), Percentile(off_by, 99), Percentile(off_by, 100));
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, SwitchTimes, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(Gangs, LiveSwitch, testing::Values(std::tuple(1, 4), std::tuple(2, 2)),
                          [](const auto& info) {

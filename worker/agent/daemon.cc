@@ -322,7 +322,7 @@ Gang* Daemon::FindGang(const std::string& job, int64_t attempt) {
 }
 
 void Daemon::Tend() {
-  std::string phases;
+  std::string progress;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<WantedGang> wanted;
@@ -340,17 +340,17 @@ void Daemon::Tend() {
     std::vector<GangFigures> figures;
     for (const std::unique_ptr<Gang>& gang : gangs_) {
       const PresentGang now = gang->Look();
-      absl::StrAppend(&phases, gang->job(), "/", gang->attempt(), "=",
-                      static_cast<int>(StateOfGang(now)), " ");
+      absl::StrAppend(&progress, gang->job(), "/", gang->attempt(), "=",
+                      static_cast<int>(StateOfGang(now)), "@", gang->revision(), " ");
       figures.push_back(gang->Figures(now));
     }
     metrics_->Publish(std::move(figures));
     const bool shards = shards_changed_.exchange(false);
     const bool tasks = tasks_changed_.exchange(false);
-    if (phases == last_phases_ && !shards && !tasks) return;
-    last_phases_ = phases;
+    if (progress == last_progress_ && !shards && !tasks) return;
+    last_progress_ = progress;
   }
-  // What is news does not wait for the beat.
+  // A phase or recipe that has changed does not wait for the beat.
   link_->Nudge();
 }
 

@@ -129,7 +129,7 @@ class Daemon {
   int64_t carried_out_ = 0;  // number of the latest desired state of this stream; 0: none yet
   ShardNews shard_news_;
   std::vector<std::unique_ptr<Gang>> gangs_;
-  std::string last_phases_;  // of the latest round, to tell news
+  std::string last_progress_;  // phases and recipes of all gangs in the latest round
 };
 
 }  // namespace nibble

@@ -155,7 +155,7 @@ class DaemonTest : public testing::Test {
     options.coordinator = absl::StrCat("127.0.0.1:", port_);
     options.data_directory = directory_ + "/data";
     options.trainer = trainer;
-    options.beat = std::chrono::milliseconds(20);
+    options.beat = beat_;
     options.watchdog = {.median_steps = 20, .least_ms = hang_ms_};
     options.backoff = {.first = std::chrono::milliseconds(10),
                        .most = std::chrono::milliseconds(50)};
@@ -191,6 +191,7 @@ class DaemonTest : public testing::Test {
 
   std::string directory_ = "/tmp/nibble-daemon-XXXXXX";  // sockets have short names
   std::string spec_ = kSpec;
+  std::chrono::milliseconds beat_{20};
   int64_t hang_ms_ = 120'000;
   int port_ = 0;
   Coordinator coordinator_;
@@ -313,6 +314,16 @@ TEST_F(DaemonTest, ALinkedGangIsPausedResumedAndStoppedAtItsStepBoundary) {
   });
   coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
   coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+}
+
+TEST_F(DaemonTest, TheRevisionThatRanksRunUnderIsReportedWithoutWaitingForTheBeat) {
+  beat_ = std::chrono::hours(1);
+  StartDaemon(LinkTrainer());
+  WishGang(1, 1);
+  const auto report = coordinator_.Await(
+      [](const auto& r) { return r.gangs_size() == 1 && r.gangs(0).revisions_size() == 1; });
+  EXPECT_EQ(report.gangs(0).revisions(0).revision(), 1);
+  EXPECT_EQ(report.gangs(0).revisions(0).first_step(), 0);
 }
 
 TEST_F(DaemonTest, ARankThatHangsIsNamedItsStacksWrittenAndItsGangFails) {

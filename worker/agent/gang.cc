@@ -23,6 +23,8 @@ constexpr int kStoppedCode = 101;  // of nibble-trainer, before the last step
 constexpr size_t kMaxDetailBytes = 1900;
 constexpr size_t kMaxTailBytes = 1200;
 constexpr size_t kMaxJobIdBytes = 80;
+// The coordinator has stored those before them long ago.
+constexpr size_t kMaxRevisionsReported = 128;
 constexpr char kDumpSeconds[] = "30";
 
 // What a program has written may be anything; a message is UTF-8.
@@ -335,9 +337,10 @@ PresentGang Gang::Look() {
   std::map<int32_t, LinkHost::Rank> linked;
   if (link_ != nullptr) linked = link_->Ranks();
   if (const auto zero = linked.find(0); zero != linked.end()) {
-    for (const RankNews& sample : zero->second.samples) {
-      if (sample.revision > 0) revisions_.emplace(sample.revision, sample.revision_first_step);
+    for (const RevisionBegun& begun : zero->second.news.begun) {
+      if (begun.revision > 0) revisions_.emplace(begun.revision, begun.first_step);
     }
+    while (revisions_.size() > kMaxRevisionsReported) revisions_.erase(revisions_.begin());
   }
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The rank that holds up the others is to be the one that is named.

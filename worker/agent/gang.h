@@ -88,6 +88,8 @@ class Gang {
   // where it is no longer.
   void Advance(const v1::DesiredGang* desired);
   PresentGang Look();
+  // Of the recipe that ranks run under, as the last Look() found; 0: none yet.
+  int64_t revision() const { return revisions_.empty() ? 0 : revisions_.rbegin()->first; }
   void Tell(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
@@ -135,7 +137,7 @@ class Gang {
   bool failed_to_start_ = false;
   bool abandoned_ = false;
   std::string detail_;                    // of the first failure
-  std::map<int64_t, int64_t> revisions_;  // first step of the job under each
+  std::map<int64_t, int64_t> revisions_;  // first step of the job under each, the newest ones
 };
 
 }  // namespace nibble

@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
   }
   std::printf("%d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
-  nibble::RankNews news = {.doing = nibble::RankNews::Doing::kSteps, .revision = 1};
+  nibble::RankNews news = {
+      .doing = nibble::RankNews::Doing::kSteps, .revision = 1, .begun = {{1, 0}}};
   while (true) {
     absl::StatusOr<nibble::ControlWord> word = (*link)->Poll();
     while (word.ok() && word->command == nibble::ControlWord::Command::kPause) {

@@ -166,6 +166,15 @@ void Read(Fields& fields, CheckpointTotals& checkpoints) {
   fields.Real("write", checkpoints.write_seconds);
 }
 
+Json ToJson(const RevisionBegun& begun) {
+  return {{"revision", begun.revision}, {"first_step", begun.first_step}};
+}
+
+void Read(Fields& fields, RevisionBegun& begun) {
+  fields.Number("revision", begun.revision);
+  fields.Number("first_step", begun.first_step);
+}
+
 Json ToJson(const PrecisionSample& sample) {
   return {{"step", sample.step},
           {"layer", sample.layer},
@@ -211,6 +220,8 @@ absl::StatusOr<LinkHello> DecodeHello(absl::string_view json) {
 std::string EncodeNews(const RankNews& news) {
   Json precision = Json::array();
   for (const PrecisionSample& sample : news.precision) precision.push_back(ToJson(sample));
+  Json begun = Json::array();
+  for (const RevisionBegun& revision : news.begun) begun.push_back(ToJson(revision));
   return Dump({{"doing", static_cast<int>(news.doing)},
                {"next_step", news.next_step},
                {"waiting_in", news.waiting_in},
@@ -226,6 +237,7 @@ std::string EncodeNews(const RankNews& news) {
                {"revision", news.revision},
                {"updated", news.updated},
                {"revision_first_step", news.revision_first_step},
+               {"begun", std::move(begun)},
                {"checkpoint_request", news.checkpoint_request},
                {"made", ToJson(news.made)},
                {"checkpoints", ToJson(news.checkpoints)},
@@ -250,6 +262,8 @@ absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
   fields.Number("revision", news.revision);
   fields.Flag("updated", news.updated);
   fields.Number("revision_first_step", news.revision_first_step);
+  fields.List("begun", "news.begun", kMaxRevisionsBegun,
+              [&](Fields& revision) { Read(revision, news.begun.emplace_back()); });
   fields.Number("checkpoint_request", news.checkpoint_request);
   fields.Object("made", "news.made", [&](Fields& made) { Read(made, news.made); });
   fields.Object("checkpoints", "news.checkpoints",

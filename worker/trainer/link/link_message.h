@@ -2,7 +2,8 @@
 // the job is to do. Each message is whole and replaces the one before it, so that only the newest
 // of a kind counts.
 //
-//   rank → daemon   Hello once, then RankNews after each step and whenever it stands or waits
+//   rank → daemon   Hello once, then RankNews after each step, before the first step under another
+//                   recipe, and whenever the rank pauses or waits
 //   daemon → rank   ControlWord, to rank 0 alone; the ranks agree on it among themselves
 //
 // On the wire: 4 bytes kLinkMagic, 4 bytes length, both little-endian, then that many bytes of
@@ -82,9 +83,18 @@ struct PrecisionSample {
   friend bool operator==(const PrecisionSample&, const PrecisionSample&) = default;
 };
 
+// A revision of the recipe and the first step of the job under it, exact.
+struct RevisionBegun {
+  int64_t revision = 0;
+  int64_t first_step = 0;
+
+  friend bool operator==(const RevisionBegun&, const RevisionBegun&) = default;
+};
+
 // Of one message; a layer's name has kMaxLayerNameBytes at most.
 inline constexpr size_t kMaxPrecisionSamples = 8192;
 inline constexpr size_t kMaxLayerNameBytes = 128;
+inline constexpr size_t kMaxRevisionsBegun = 16;
 
 // What a rank has just done. Figures of training are those of the last finished step.
 struct RankNews {
@@ -105,7 +115,10 @@ struct RankNews {
   int64_t revision = 0;             // of the recipe in force
   bool updated = true;              // false: a guard skipped the update
   int64_t revision_first_step = 0;  // of the job under that revision, exact
-  int64_t checkpoint_request = 0;   // greatest that was carried out
+  // The newest revisions that the rank runs or has run under, by number, each from before its first
+  // step is made on: a report that is lost loses none of them.
+  std::vector<RevisionBegun> begun;
+  int64_t checkpoint_request = 0;  // greatest that was carried out
   StepTotals made;
   CheckpointTotals checkpoints;
   std::vector<PrecisionSample> precision;  // of `step`, where it was sampled

@@ -30,6 +30,7 @@ RankNews FullNews() {
                       .bytes = int64_t{1} << 40,
                       .stall_seconds = 0.5,
                       .write_seconds = 9};
+  news.begun = {{.revision = 1, .first_step = 0}, {.revision = 4, .first_step = 6}};
   news.precision = {{.step = 7,
                      .layer = "blocks.3.mlp.up",
                      .operand = "fprop.activation",
@@ -69,6 +70,7 @@ TEST(LinkMessageTest, WhatIsMissingWithinIsNamedWithItsPlace) {
   };
   EXPECT_EQ(without("backward"), "news.made.backward: missing");
   EXPECT_EQ(without("stall"), "news.checkpoints.stall: missing");
+  EXPECT_EQ(without("begun"), "news.begun: missing");
   EXPECT_EQ(without("operand"), "news.precision.operand: missing");
   EXPECT_EQ(without("precision"), "news.precision: missing");
 }

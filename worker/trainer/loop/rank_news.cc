@@ -62,6 +62,13 @@ void AddStep(const StepReport& report, const Outline& outline, const Timeline& t
   }
 }
 
+bool NoteBegun(const RevisionBegun& begun, RankNews& news) {
+  if (!news.begun.empty() && news.begun.back() == begun) return false;
+  if (news.begun.size() == kMaxRevisionsBegun) news.begun.erase(news.begun.begin());
+  news.begun.push_back(begun);
+  return true;
+}
+
 void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news) {
   CheckpointTotals& totals = news.checkpoints;
   totals.stall_seconds += outcome.stall_seconds;

@@ -17,6 +17,9 @@ namespace nibble {
 void AddStep(const StepReport& report, const Outline& outline, const Timeline& timeline,
              bool with_precision, RankNews& news);
 
+// A step is about to be made under this revision. False where it is the one of the step before.
+bool NoteBegun(const RevisionBegun& begun, RankNews& news);
+
 // A checkpoint is stored, or is not.
 void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news);
 

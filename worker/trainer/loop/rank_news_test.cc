@@ -115,6 +115,19 @@ TEST_F(RankNewsTest, ASkippedUpdateIsCounted) {
   EXPECT_FALSE(news.updated);
 }
 
+TEST(RevisionNewsTest, ARevisionIsToldOnceAndTheNewestAreKept) {
+  RankNews news;
+  EXPECT_TRUE(NoteBegun({.revision = 1, .first_step = 0}, news));
+  EXPECT_FALSE(NoteBegun({.revision = 1, .first_step = 0}, news));
+  for (int64_t i = 2; i <= 20; ++i) {
+    EXPECT_TRUE(NoteBegun({.revision = i, .first_step = 10 * i}, news));
+  }
+  ASSERT_EQ(news.begun.size(), kMaxRevisionsBegun);
+  EXPECT_EQ(news.begun.front().revision, 5);
+  EXPECT_EQ(news.begun.back(), (RevisionBegun{.revision = 20, .first_step = 200}));
+  EXPECT_EQ(DecodeNews(EncodeNews(news)).status(), absl::OkStatus());
+}
+
 TEST(CheckpointNewsTest, WhatIsStoredAndWhatFailedIsCounted) {
   RankNews news;
   AddCheckpoint({.step = 4, .bytes = 100, .stall_seconds = 0.5, .write_seconds = 2}, news);

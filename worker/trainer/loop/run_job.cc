@@ -56,6 +56,8 @@ class Run {
   // Takes in what all ranks agree on, and stands while they are to. False: the run is to stop.
   absl::StatusOr<bool> PassBoundary();
   absl::StatusOr<JobControl::Boundary> Agree(std::chrono::milliseconds patience);
+  // Before the step to come: tells under which recipe it is made, where that is another.
+  void BeginRevision();
   void TellDaemon(RankNews::Doing doing, const StepReport* report);
   // A checkpoint of the step to come, if it is due and the last one is out of the way.
   absl::Status MaybeCheckpoint(bool storing);
@@ -222,6 +224,12 @@ absl::StatusOr<bool> Run::PassBoundary() {
   return true;
 }
 
+void Run::BeginRevision() {
+  const Revision& revision = trainer_->timeline().At(trainer_->next_step());
+  if (!NoteBegun({.revision = revision.number, .first_step = revision.first_step}, news_)) return;
+  TellDaemon(RankNews::Doing::kSteps, nullptr);
+}
+
 void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
   if (!control_->has_daemon()) return;
   news_.doing = doing;
@@ -352,6 +360,7 @@ absl::Status Run::TrainAll() {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
+    BeginRevision();
     StepReport report;
     const absl::Status status = trainer_->Step(batches, report);
     if (status.ok() || absl::IsAborted(status)) {

@@ -1,0 +1,101 @@
+#include "server/controller/switch_answers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace nibble {
+namespace {
+
+const v1::RecipeRevision* Find(const v1::TimelineRecord& timeline, int64_t number) {
+  for (const v1::RecipeRevision& revision : timeline.revisions()) {
+    if (revision.number() == number) return &revision;
+  }
+  return nullptr;
+}
+
+// Ranks run under it, or have passed it by for a later one.
+bool HasBegun(const v1::TimelineRecord& timeline, const v1::RecipeRevision& revision) {
+  return revision.confirmed() || timeline.in_force() >= revision.number();
+}
+
+// Nothing that ranks do soon tells more about the revision.
+bool IsSettled(const State& state, const std::string& id, int64_t number) {
+  const v1::JobRecord* const job = state.FindJob(id);
+  if (job == nullptr || job->state() != v1::JOB_STATE_RUNNING) return true;
+  const v1::TimelineRecord& timeline = *state.FindTimeline(id);
+  const v1::RecipeRevision* const revision = Find(timeline, number);
+  return revision == nullptr || HasBegun(timeline, *revision);
+}
+
+}  // namespace
+
+bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
+                  const LiveProgress& live, double step_seconds, int64_t wait_ms) {
+  if (IsSettled(state, job, revision)) return false;
+  const int64_t first_step = Find(*state.FindTimeline(job), revision)->first_step();
+  const double seconds = static_cast<double>(first_step - live.next_step) * step_seconds;
+  // Ranks may be as much further as they have come since their last report.
+  return seconds * 1000 <= 2 * static_cast<double>(wait_ms);
+}
+
+int64_t SwitchStep(const State& state, const std::string& id, int64_t number,
+                   const LiveProgress& live, int64_t asked) {
+  const v1::JobRecord* const job = state.FindJob(id);
+  if (job == nullptr) return asked;
+  const v1::TimelineRecord& timeline = *state.FindTimeline(id);
+  const v1::RecipeRevision* const revision = Find(timeline, number);
+  if (revision == nullptr) return asked;
+  if (HasBegun(timeline, *revision)) return revision->first_step();
+  int64_t earliest = 0;
+  if (job->has_attempt() && job->attempt().number() == live.attempt) {
+    // The step that ranks make now keeps its recipe.
+    const bool running = job->state() == v1::JOB_STATE_RUNNING;
+    earliest = std::min(live.next_step + (running ? 1 : 0), job->shape().steps());
+  }
+  return std::max(revision->first_step(), earliest);
+}
+
+template <class Over>
+std::vector<SwitchAnswers::Answer> SwitchAnswers::Take(
+    std::multimap<std::string, Waiting>::iterator begin,
+    std::multimap<std::string, Waiting>::iterator end, Over over) {
+  std::vector<Answer> taken;
+  while (begin != end) {
+    if (!over(begin->second)) {
+      ++begin;
+      continue;
+    }
+    taken.push_back(std::move(begin->second.answer));
+    begin = waiting_.erase(begin);
+  }
+  return taken;
+}
+
+bool SwitchAnswers::Add(const std::string& job, int64_t revision, int64_t until_ms, Answer answer) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  waiting_.emplace(job, Waiting{revision, until_ms, std::move(answer)});
+  return true;
+}
+
+std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeSettled(const State& state,
+                                                              const std::string& job) {
+  std::lock_guard lock(mutex_);
+  const auto [begin, end] = waiting_.equal_range(job);
+  return Take(begin, end,
+              [&](const Waiting& one) { return IsSettled(state, job, one.revision); });
+}
+
+std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeDue(int64_t now_ms) {
+  std::lock_guard lock(mutex_);
+  return Take(waiting_.begin(), waiting_.end(),
+              [now_ms](const Waiting& one) { return one.until_ms <= now_ms; });
+}
+
+std::vector<SwitchAnswers::Answer> SwitchAnswers::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  return Take(waiting_.begin(), waiting_.end(), [](const Waiting&) { return true; });
+}
+
+}  // namespace nibble
