@@ -249,6 +249,10 @@ const Record<ResourceSpec>& ResourceRecord() {
                         "how many train together, each on its share of the batch"),
                  Number("threads", &S::threads, Range<int64_t>{0, 4096}, "threads",
                         "how many each rank computes with. 0: one per processor of the machine"),
+                 Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
+                        "most that the tensors of a rank take. A change of the recipe that needs "
+                        "more is refused, and training continues under the recipe that it has. 0: "
+                        "no bound"),
                  OneOf("device", &S::device, "where the model is computed")}};
   return *record;
 }

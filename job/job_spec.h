@@ -111,6 +111,7 @@ struct MetricsSpec {
 struct ResourceSpec {
   int64_t ranks = 1;
   int64_t threads = 0;
+  int64_t memory_mib = 0;
   JobDevice device = JobDevice::kCpu;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };

@@ -129,6 +129,22 @@ Timeline MakeTimeline(const JobSpec& spec) {
   return timeline;
 }
 
+absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const JobSpec& spec) {
+  for (const LayerRule& rule : recipe.layers) {
+    const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
+    if (!selector.ok()) return selector.status();
+    const absl::StatusOr<std::vector<int64_t>> layers = selector->Select(outline);
+    if (!layers.ok()) return layers.status();
+  }
+  const absl::StatusOr<ResolvedRecipe> resolved =
+      Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence);
+  if (!resolved.ok()) return resolved.status();
+  const std::optional<std::string> layer = FirstQuantised(outline, *resolved);
+  if (spec.training.precision != JobPrecision::kFp32 || !layer) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "training.precision is fp32, which goes with no quantised layer, but ", *layer, " would be"));
+}
+
 void CheckRecipe(const JobSpec& spec, Problems& problems) {
   if (!problems.Sound("model")) return;
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);

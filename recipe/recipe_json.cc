@@ -45,20 +45,22 @@ absl::Status Refuse(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat(path.empty() ? "JSON" : path, ": ", why));
 }
 
-// An object whose fields are exactly those of a list.
+// An object that has every field of a list, and others only of a second one.
 class ObjectReader {
  public:
   static absl::StatusOr<ObjectReader> Open(const Json& tree, const std::string& path,
-                                           std::initializer_list<const char*> fields) {
+                                           std::initializer_list<const char*> fields,
+                                           std::initializer_list<const char*> optional = {}) {
     if (!tree.is_object()) return Refuse(path, "is not an object");
-    const std::vector<std::string> known(fields.begin(), fields.end());
+    std::vector<std::string> known(fields.begin(), fields.end());
+    known.insert(known.end(), optional.begin(), optional.end());
     for (const auto& [key, value] : tree.items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
         return Refuse(
             path, absl::StrCat("unknown field '", key, "'; allowed: ", absl::StrJoin(known, ", ")));
       }
     }
-    for (const std::string& field : known) {
+    for (const char* const field : fields) {
       if (!tree.contains(field)) return Refuse(path, absl::StrCat("lacks the field '", field, "'"));
     }
     return ObjectReader(tree, path);
@@ -67,6 +69,7 @@ class ObjectReader {
   std::string PathOf(const char* field) const {
     return path_.empty() ? field : absl::StrCat(path_, ".", field);
   }
+  bool Has(const char* field) const { return tree_->contains(field); }
   const Json& Tree(const char* field) const { return (*tree_)[field]; }
 
   absl::Status Read(const char* field, std::string& out) const {
@@ -136,13 +139,15 @@ absl::Status ReadRecipe(const Json& tree, const std::string& path, Recipe& out) 
 
 absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& out) {
   const absl::StatusOr<ObjectReader> object = ObjectReader::Open(
-      tree, path, {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"});
+      tree, path, {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"},
+      {"refused"});
   if (!object.ok()) return object.status();
   absl::Status status = object->Read("number", out.number);
   if (status.ok()) status = object->Read("first_step", out.first_step);
   if (status.ok()) status = object->Read("author", out.author);
   if (status.ok()) status = object->Read("time_unix_ms", out.time_unix_ms);
   if (status.ok()) status = object->Read("reason", out.reason);
+  if (status.ok() && object->Has("refused")) status = object->Read("refused", out.refused);
   if (!status.ok()) return status;
   return ReadRecipe(object->Tree("recipe"), object->PathOf("recipe"), out.recipe);
 }
@@ -168,6 +173,7 @@ std::string ToJson(const Timeline& timeline) {
                          {"time_unix_ms", revision.time_unix_ms},
                          {"reason", revision.reason},
                          {"recipe", ToTree(revision.recipe)}});
+    if (!revision.refused.empty()) revisions.back()["refused"] = revision.refused;
   }
   return Dump({{"version", kTimelineJsonVersion}, {"revisions", revisions}});
 }

@@ -44,6 +44,15 @@ TEST(TimelineJson, TheFormIsTheDocumentedOne) {
             R"("value":"mxfp8"}]}]}}]})");
 }
 
+TEST(TimelineJson, ARefusalIsReadBackAndOneThatIsNoneIsNotWritten) {
+  Timeline timeline = Example();
+  EXPECT_EQ(ToJson(timeline).find("refused"), std::string::npos);
+  ASSERT_TRUE(timeline.Refuse(3, "rank 1: no memory").ok());
+  const absl::StatusOr<Timeline> back = TimelineFromJson(ToJson(timeline));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(*back == timeline);
+}
+
 TEST(TimelineJson, ARecipeIsReadBackAlone) {
   const Recipe recipe = Example().At(500).recipe;
   const absl::StatusOr<Recipe> back = RecipeFromJson(ToJson(recipe));

@@ -31,20 +31,25 @@ Timeline::Timeline(Recipe initial) {
 }
 
 absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions) {
+  int64_t least_step = 0;
   for (size_t i = 0; i < revisions.size(); ++i) {
     const Revision& revision = revisions[i];
     const int64_t least_number = i == 0 ? 1 : revisions[i - 1].number + 1;
-    const int64_t least_step = i == 0 ? 0 : revisions[i - 1].first_step;
     if (revision.number < least_number || revision.number > kLargestNumber) {
       return absl::InvalidArgumentError(absl::StrCat("revisions[", i, "].number: ", revision.number,
                                                      "; allowed: ", least_number, " to ",
                                                      kLargestNumber));
     }
+    if (!revision.refused.empty() && i == 0) {
+      return absl::InvalidArgumentError("revisions[0].refused: the first revision always holds");
+    }
+    if (!revision.refused.empty()) continue;
     if (revision.first_step < least_step || (i == 0 && revision.first_step != 0)) {
       return absl::InvalidArgumentError(
           absl::StrCat("revisions[", i, "].first_step: ", revision.first_step,
                        "; allowed: ", least_step, i == 0 ? " alone" : " and more"));
     }
+    least_step = revision.first_step;
   }
   Timeline timeline;
   timeline.revisions_ = std::move(revisions);
@@ -54,17 +59,23 @@ absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions
 const Revision& Timeline::At(int64_t step) const {
   static const Revision* const kNone = new Revision{.number = 0};
   if (revisions_.empty()) return *kNone;
-  const auto after =
-      std::upper_bound(revisions_.begin(), revisions_.end(), step,
-                       [](int64_t at, const Revision& r) { return at < r.first_step; });
-  return after == revisions_.begin() ? revisions_.front() : *(after - 1);
+  // From the end: mostly the last has begun.
+  const auto begun =
+      std::find_if(revisions_.rbegin(), revisions_.rend(),
+                   [step](const Revision& r) { return r.refused.empty() && r.first_step <= step; });
+  return begun == revisions_.rend() ? revisions_.front() : *begun;
 }
 
 int64_t Timeline::NextSwitchAfter(int64_t step) const {
   for (const Revision& revision : revisions_) {
-    if (revision.first_step > step) return revision.first_step;
+    if (revision.refused.empty() && revision.first_step > step) return revision.first_step;
   }
   return -1;
+}
+
+std::vector<Revision>::iterator Timeline::Find(int64_t number) {
+  return std::find_if(revisions_.begin(), revisions_.end(),
+                      [number](const Revision& r) { return r.number == number; });
 }
 
 absl::Status Timeline::CheckTurn(int64_t expected_revision, int64_t first_step,
@@ -85,8 +96,9 @@ absl::Status Timeline::CheckTurn(int64_t expected_revision, int64_t first_step,
 }
 
 std::vector<Revision> Timeline::TakePendingAfter(int64_t step) {
-  const auto first = std::find_if(revisions_.begin(), revisions_.end(),
-                                  [step](const Revision& r) { return r.first_step > step; });
+  const auto first = std::stable_partition(
+      revisions_.begin(), revisions_.end(),
+      [step](const Revision& r) { return !r.refused.empty() || r.first_step <= step; });
   std::vector<Revision> pending(std::make_move_iterator(first),
                                 std::make_move_iterator(revisions_.end()));
   revisions_.erase(first, revisions_.end());
@@ -102,10 +114,14 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
     return absl::InvalidArgumentError("change: sets no field");
   }
   const int64_t number = latest() + 1;
-  const Recipe recipe = ApplyOver(At(first_step).recipe, change);
+  Recipe recipe = ApplyOver(At(first_step).recipe, change);
   std::vector<Revision> pending = TakePendingAfter(first_step);
-  revisions_.push_back(
-      {number, first_step, std::move(author), time_unix_ms, std::move(reason), recipe});
+  revisions_.push_back({.number = number,
+                        .first_step = first_step,
+                        .author = std::move(author),
+                        .time_unix_ms = time_unix_ms,
+                        .reason = std::move(reason),
+                        .recipe = std::move(recipe)});
   for (Revision& later : pending) {
     later.number = latest() + 1;
     later.recipe = ApplyOver(later.recipe, change);
@@ -114,22 +130,45 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
   return number;
 }
 
+absl::Status Timeline::Refuse(int64_t number, std::string reason) {
+  if (reason.empty()) return absl::InvalidArgumentError("refused: no reason is given");
+  const auto found = Find(number);
+  if (found == revisions_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("revision: there is no ", number, "; the latest is ", latest()));
+  }
+  if (found == revisions_.begin()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("revision: ", number, " is the first, which always holds"));
+  }
+  if (found->refused.empty()) found->refused = std::move(reason);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Timeline::Restore(int64_t expected_revision, int64_t number,
                                           int64_t first_step, int64_t next_step, std::string author,
                                           int64_t time_unix_ms, std::string reason) {
   absl::Status status = CheckTurn(expected_revision, first_step, next_step);
   if (!status.ok()) return status;
-  const auto wanted = std::find_if(revisions_.begin(), revisions_.end(),
-                                   [number](const Revision& r) { return r.number == number; });
+  const auto wanted = Find(number);
   if (wanted == revisions_.end()) {
     return absl::NotFoundError(
         absl::StrCat("revision: there is no ", number, "; the latest is ", latest()));
   }
+  if (!wanted->refused.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("revision: ", number, " was refused (", wanted->refused,
+                     ") and never held; to try its recipe again, set its fields anew"));
+  }
   const int64_t restored = latest() + 1;
   Recipe recipe = wanted->recipe;
   TakePendingAfter(first_step);
-  revisions_.push_back({restored, first_step, std::move(author), time_unix_ms, std::move(reason),
-                        std::move(recipe)});
+  revisions_.push_back({.number = restored,
+                        .first_step = first_step,
+                        .author = std::move(author),
+                        .time_unix_ms = time_unix_ms,
+                        .reason = std::move(reason),
+                        .recipe = std::move(recipe)});
   return restored;
 }
 

@@ -45,7 +45,8 @@ struct Revision {
   std::string author;
   int64_t time_unix_ms = 0;
   std::string reason;
-  Recipe recipe;  // whole, so that a revision can be read alone
+  Recipe recipe;        // whole, so that a revision can be read alone
+  std::string refused;  // why ranks could not take it: it never holds; empty: not refused
   friend bool operator==(const Revision&, const Revision&) = default;
 };
 
@@ -57,7 +58,8 @@ Recipe ApplyOver(const Recipe& base, const Recipe& change);
 // Invariants: numbers grow in order of acceptance, and first_step never decreases with the number.
 // The first revision holds from step 0. What has begun is never rewritten; a revision that is
 // pending when an earlier step is changed makes way for its rebased self under a new number, and
-// its old number is not used again.
+// its old number is not used again. A revision that was refused stays in its place and holds at no
+// step: whoever trains through the timeline again passes it by again.
 class Timeline {
  public:
   // No revisions: number 0, bf16 throughout.
@@ -84,8 +86,14 @@ class Timeline {
                                  int64_t first_step, int64_t next_step, std::string author,
                                  int64_t time_unix_ms, std::string reason);
 
+  // Ranks could not take revision `number`, for this reason: the one before it continues to hold.
+  // One that was refused already keeps its reason. NotFound where there is no such revision,
+  // InvalidArgument for the first one and for no reason.
+  absl::Status Refuse(int64_t number, std::string reason);
+
   // Adds a revision with the very recipe of revision `number`, and takes back what is pending after
-  // `first_step`. Errors as Append; NotFound where there is no such revision.
+  // `first_step`. Errors as Append; NotFound where there is no such revision, FailedPrecondition
+  // where it was refused.
   absl::StatusOr<int64_t> Restore(int64_t expected_revision, int64_t number, int64_t first_step,
                                   int64_t next_step, std::string author, int64_t time_unix_ms,
                                   std::string reason);
@@ -93,6 +101,7 @@ class Timeline {
   friend bool operator==(const Timeline&, const Timeline&) = default;
 
  private:
+  std::vector<Revision>::iterator Find(int64_t number);
   absl::Status CheckTurn(int64_t expected_revision, int64_t first_step, int64_t next_step) const;
   // Takes out the revisions that begin after `step`.
   std::vector<Revision> TakePendingAfter(int64_t step);

@@ -167,6 +167,50 @@ TEST(Timeline, AChangeHasTheLastWordOverLayerRules) {
   EXPECT_TRUE(Resolve(ApplyOver(base, Change("keep", "1+1")), outline, 0).ok());
 }
 
+TEST(Timeline, ARefusedRevisionHoldsAtNoStepAndItsNumberIsNotUsedAgain) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
+  ASSERT_TRUE(timeline.Refuse(2, "no memory").ok());
+  EXPECT_EQ(timeline.At(50).number, 1);
+  EXPECT_EQ(timeline.At(1000).number, 1);
+  EXPECT_EQ(timeline.NextSwitchAfter(0), -1);
+  EXPECT_EQ(timeline.latest(), 2);
+  ASSERT_TRUE(timeline.Refuse(2, "another").ok());
+  EXPECT_EQ(timeline.revisions()[1].refused, "no memory");
+  // A change builds on what holds, and may begin before the refused one would have.
+  EXPECT_EQ(*Append(timeline, Change("wgrad", "b"), 40), 3);
+  EXPECT_EQ(timeline.At(60).number, 3);
+  EXPECT_THAT(Values(timeline.At(60).recipe), ElementsAre("b"));
+  const auto again = Timeline::FromRevisions(timeline.revisions());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(*again == timeline);
+}
+
+TEST(Timeline, WhatIsRefusedStaysInItsPlaceWhenPendingRevisionsAreRebased) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
+  ASSERT_TRUE(Append(timeline, Change("dgrad", "b"), 90).ok());
+  ASSERT_TRUE(timeline.Refuse(3, "no memory").ok());
+  EXPECT_EQ(*Append(timeline, Change("wgrad", "c"), 20), 4);
+  std::vector<int64_t> numbers;
+  for (const Revision& revision : timeline.revisions()) numbers.push_back(revision.number);
+  EXPECT_THAT(numbers, ElementsAre(1, 3, 4, 5));
+  EXPECT_EQ(timeline.At(20).number, 4);
+  EXPECT_EQ(timeline.At(95).number, 5);
+}
+
+TEST(Timeline, WhatCannotBeRefusedOrRestoredIsNamed) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
+  EXPECT_EQ(timeline.Refuse(1, "why").message(), "revision: 1 is the first, which always holds");
+  EXPECT_EQ(timeline.Refuse(3, "why").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(timeline.Refuse(2, "").code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(timeline.Refuse(2, "no memory").ok());
+  const auto restored = timeline.Restore(-1, 2, 60, 0, "test", 0, "");
+  EXPECT_EQ(restored.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(restored.status().message()), HasSubstr("was refused (no memory)"));
+}
+
 TEST(Timeline, RevisionsThatBreakAnInvariantAreRefused) {
   const auto refusal = [](std::vector<Revision> revisions) {
     return std::string(Timeline::FromRevisions(std::move(revisions)).status().message());

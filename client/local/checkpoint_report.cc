@@ -145,9 +145,10 @@ absl::StatusOr<std::string> DescribeCheckpoint(const CheckpointName& name, bool 
   if (const auto timeline = TimelineFromJson(header.recipe_timeline); timeline.ok()) {
     for (const Revision& revision : timeline->revisions()) {
       absl::StrAppend(&text, "                r", revision.number, " from step ",
-                      revision.first_step, ": ", ToJson(revision.recipe),
-                      revision.reason.empty() ? "" : "  (", revision.reason,
-                      revision.reason.empty() ? "" : ")", "\n");
+                      revision.first_step, revision.refused.empty() ? "" : ", refused (",
+                      revision.refused, revision.refused.empty() ? "" : ")", ": ",
+                      ToJson(revision.recipe), revision.reason.empty() ? "" : "  (",
+                      revision.reason, revision.reason.empty() ? "" : ")", "\n");
     }
   }
   for (const auto& [tensor, entry] : tensors) {

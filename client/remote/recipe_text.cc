@@ -22,16 +22,21 @@ std::string RevisionText(const v1::GetRecipeResponse& response) {
              absl::StrCat(revision.author(), ", ", TimeText(revision.time_unix_ms()), " UTC"));
   }
   if (!revision.reason().empty()) list.Add("reason", revision.reason());
+  if (!revision.refused().empty()) list.Add("refused", revision.refused());
   return response.table().empty() ? list.Text() : absl::StrCat(list.Text(), "\n", response.table());
 }
 
 std::string HistoryTable(const google::protobuf::RepeatedPtrField<v1::RecipeRevision>& revisions) {
   TextTable table({"REVISION", "FROM STEP", "RUN", "BY", "WHEN (UTC)", "RECIPE", "REASON"});
   for (const v1::RecipeRevision& revision : revisions) {
+    const bool refused = !revision.refused().empty();
     table.Add({absl::StrCat(revision.number()), absl::StrCat(revision.first_step()),
-               revision.confirmed() ? "yes" : "no", revision.author(),
-               TimeText(revision.time_unix_ms()), Fit(RecipeText(revision.recipe()), 80),
-               revision.reason()});
+               revision.confirmed() ? "yes"
+               : refused            ? "refused"
+                                    : "no",
+               revision.author(), TimeText(revision.time_unix_ms()),
+               Fit(RecipeText(revision.recipe()), 80),
+               refused ? absl::StrCat("refused: ", revision.refused()) : revision.reason()});
   }
   return table.Text();
 }

@@ -81,7 +81,8 @@ void AddRecipe(const WatchState& state, std::vector<std::string>& lines) {
   for (const v1::RecipeRevision& revision : state.revisions()) {
     if (revision.number() == in_force) {
       lines.push_back(absl::StrCat("recipe    r", in_force, "  ", RecipeText(revision.recipe())));
-    } else if (revision.number() > in_force && pending++ < kShownRevisions) {
+    } else if (revision.number() > in_force && revision.refused().empty() &&
+               pending++ < kShownRevisions) {
       lines.push_back(absl::StrCat("          r", revision.number(), " from step ",
                                    revision.first_step(), "  ", RecipeText(revision.recipe()),
                                    revision.reason().empty() ? "" : ": ", revision.reason()));

@@ -23,6 +23,12 @@ using cpu::CopyTotals;
 
 absl::StatusOr<Buffer> HostMemory::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (most_ > 0 && bytes > most_ - used_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("host memory: ", bytes, " bytes more than the ", used_,
+                     " in use are over the bound of ", most_, " bytes"));
+  }
   // Whole huge pages for what takes several: with small ones, tiles that walk down rows wait for
   // address translation. The kernel may decline.
   constexpr size_t kHugePage = size_t{2} << 20;
@@ -33,6 +39,10 @@ absl::StatusOr<Buffer> HostMemory::Allocate(size_t bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes left in host memory"));
   }
   if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
+  if (most_ > 0) {
+    used_ += bytes;
+    bytes_[data] = bytes;
+  }
   return Buffer(this, data, bytes);
 }
 
@@ -46,7 +56,15 @@ absl::Status HostMemory::CopyOut(void* host, const void* device, size_t bytes) {
   return absl::OkStatus();
 }
 
-void HostMemory::Free(void* data) { std::free(data); }
+void HostMemory::Free(void* data) {
+  if (most_ > 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = bytes_.find(data);
+    used_ -= found->second;
+    bytes_.erase(found);
+  }
+  std::free(data);
+}
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Options& options) {
   if (options.threads < 0 || options.threads > 1024) {
@@ -56,7 +74,7 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Options& op
   const absl::StatusOr<const cpu::LaneKernels*> kernels =
       cpu::KernelsFor(options.isa.value_or(cpu::SupportedIsas().back()));
   if (!kernels.ok()) return kernels.status();
-  return std::unique_ptr<CpuBackend>(new CpuBackend(options.threads, **kernels));
+  return std::unique_ptr<CpuBackend>(new CpuBackend(options, **kernels));
 }
 
 std::string CpuBackend::Name() const {

@@ -139,14 +139,14 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
     workers_changed_ |= changed.workers;
     for (const std::string& worker : affected) AddNotify(worker, notify);
   }
-  return [this, notify = std::move(notify), moved = std::move(moved),
-          answers = std::move(answers)] {
-    for (const SwitchAnswers::Answer& answer : answers) answer();
-    for (const auto& [job, now] : moved) hub_.Moved(job, now);
-    for (const auto& call : notify) {
-      if (call) call();
-    }
-  };
+  return
+      [this, notify = std::move(notify), moved = std::move(moved), answers = std::move(answers)] {
+        for (const SwitchAnswers::Answer& answer : answers) answer();
+        for (const auto& [job, now] : moved) hub_.Moved(job, now);
+        for (const auto& call : notify) {
+          if (call) call();
+        }
+      };
 }
 
 }  // namespace nibble

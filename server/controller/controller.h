@@ -49,8 +49,8 @@ struct ControllerOptions {
   int64_t lease_ms = 10'000;  // without a report for so long a worker counts as lost
   // The answer to a change of a recipe waits so long until ranks have switched; 0: not at all.
   int64_t switch_wait_ms = 1000;
-  int copies = 2;             // workers that hold each shard of a newest checkpoint
-  double hang_factor = 20;    // a rank hangs without a step for so many of its median steps …
+  int copies = 2;           // workers that hold each shard of a newest checkpoint
+  double hang_factor = 20;  // a rank hangs without a step for so many of its median steps …
   int64_t hang_least_ms = 60'000;       // … and at least for so long
   int64_t journal_updates = 1'000'000;  // kept for reading; entities are kept anyway
   size_t max_sessions = 20'000;         // workers connected at once
@@ -88,9 +88,9 @@ class Controller {
       std::function<void(const absl::Status&)> stopped);
   ~Controller();
 
-  // A mutation of server/state/decide.h, answered when it is durable; a change of a recipe that ranks
-  // are about to switch to when they have, or ControllerOptions::switch_wait_ms later. Instantiated
-  // for each of them in controller_requests.cc.
+  // A mutation of server/state/decide.h, answered when it is durable; a change of a recipe that
+  // ranks are about to switch to when they have, or ControllerOptions::switch_wait_ms later.
+  // Instantiated for each of them in controller_requests.cc.
   template <class Response, class Request>
   void Change(const Request& request, const std::string& author, Done<Response> done);
   // Waits; not from a callback.

@@ -64,10 +64,15 @@ void Controller::AnswerWhenSwitched(const std::string& job, std::shared_ptr<Resp
   const int64_t revision = response->revision();
   const auto answer = [this, job, response,
                        done = std::make_shared<Done<Response>>(std::move(done))] {
-    const int64_t asked = response->first_step();
-    response->set_first_step(ledger_->Read([&](const State& state) {
-      return SwitchStep(state, job, response->revision(), live_.ProgressOf(job), asked);
-    }));
+    const absl::StatusOr<int64_t> step = ledger_->Read([&](const State& state) {
+      return SwitchStep(state, job, response->revision(), live_.ProgressOf(job),
+                        response->first_step());
+    });
+    if (!step.ok()) {
+      std::move (*done)(step.status());
+      return;
+    }
+    response->set_first_step(*step);
     std::move (*done)(std::move(*response));
   };
   const bool near = ledger_->Read([&](const State& state) {

@@ -21,7 +21,7 @@ absl::Status CheckCluster(const std::string& cluster, const std::string& ours) {
       absl::StrCat("cluster: the worker belongs to '", cluster, "'; this is '", ours, "'"));
 }
 
-// Without what changes the phase: revisions alone are news.
+// Without what changes the phase: what became of revisions alone is new.
 v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
                              const v1::GangReport& gang) {
   v1::GangReport revisions = gang;
@@ -242,7 +242,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
     session->incarnation_ = incarnation;
   }
   for (const v1::GangReport& gang : report.gangs()) {
-    if (gang.revisions().empty()) continue;
+    if (gang.revisions().empty() && gang.refused().empty()) continue;
     ledger_->Change(
         [&](const State& state) {
           return DecideGangReport(state, worker, incarnation, RevisionsOnly(state, worker, gang),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace nibble {
 namespace {
 
@@ -24,7 +26,7 @@ bool IsSettled(const State& state, const std::string& id, int64_t number) {
   if (job == nullptr || job->state() != v1::JOB_STATE_RUNNING) return true;
   const v1::TimelineRecord& timeline = *state.FindTimeline(id);
   const v1::RecipeRevision* const revision = Find(timeline, number);
-  return revision == nullptr || HasBegun(timeline, *revision);
+  return revision == nullptr || !revision->refused().empty() || HasBegun(timeline, *revision);
 }
 
 }  // namespace
@@ -38,13 +40,20 @@ bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
   return seconds * 1000 <= 2 * static_cast<double>(wait_ms);
 }
 
-int64_t SwitchStep(const State& state, const std::string& id, int64_t number,
-                   const LiveProgress& live, int64_t asked) {
+absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& id, int64_t number,
+                                   const LiveProgress& live, int64_t asked) {
   const v1::JobRecord* const job = state.FindJob(id);
   if (job == nullptr) return asked;
   const v1::TimelineRecord& timeline = *state.FindTimeline(id);
   const v1::RecipeRevision* const revision = Find(timeline, number);
   if (revision == nullptr) return asked;
+  if (!revision->refused().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("revision: ", number,
+                     " was refused by the ranks, and the recipe in effect "
+                     "stays: ",
+                     revision->refused()));
+  }
   if (HasBegun(timeline, *revision)) return revision->first_step();
   int64_t earliest = 0;
   if (job->has_attempt() && job->attempt().number() == live.attempt) {
@@ -82,8 +91,7 @@ std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeSettled(const State& state
                                                               const std::string& job) {
   std::lock_guard lock(mutex_);
   const auto [begin, end] = waiting_.equal_range(job);
-  return Take(begin, end,
-              [&](const Waiting& one) { return IsSettled(state, job, one.revision); });
+  return Take(begin, end, [&](const Waiting& one) { return IsSettled(state, job, one.revision); });
 }
 
 std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeDue(int64_t now_ms) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "server/state/decide.h"
 #include "server/state/state.h"
 
@@ -25,9 +26,10 @@ bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
 
 // From which step the revision holds: exact where ranks have switched; else the step that they were
 // asked to, or the one after the step that they last reported to be making, whichever is later.
-// `asked` where the revision has been superseded since.
-int64_t SwitchStep(const State& state, const std::string& job, int64_t revision,
-                   const LiveProgress& live, int64_t asked);
+// `asked` where the revision has been superseded since. FailedPrecondition with the ranks' reason
+// where they have refused it.
+absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& job, int64_t revision,
+                                   const LiveProgress& live, int64_t asked);
 
 class SwitchAnswers {
  public:

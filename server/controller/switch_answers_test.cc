@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/controller/testing.h"
 
@@ -100,6 +101,17 @@ TEST_F(SwitchAnswersTest, ARevisionThatRanksPassByForALaterOneHoldsFromTheStepOf
   EXPECT_TRUE(steps_.empty());
   ReportSwitch(3, 60);
   EXPECT_EQ(steps_, (std::map<int64_t, int64_t>{{2, 60}, {3, 60}}));
+}
+
+TEST_F(SwitchAnswersTest, WhatRanksRefuseIsAnsweredWithTheirReason) {
+  Set("now");
+  v1::RefusedRevision& refused = *gang().add_refused();
+  refused.set_revision(2);
+  refused.set_reason("rank 1: no memory");
+  ASSERT_EQ(worker_.Report(), absl::OkStatus());
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_TRUE(absl::IsFailedPrecondition(answer_->status()));
+  EXPECT_THAT(std::string(answer_->status().message()), testing::HasSubstr("rank 1: no memory"));
 }
 
 TEST_F(SwitchAnswersTest, AStepThatRanksMayHavePassedSinceTheirReportIsWaitedFor) {

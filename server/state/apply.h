@@ -31,6 +31,7 @@ absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draf
 // apply_recipe.cc
 absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft);
 
 // apply_checkpoint.cc
 absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft);

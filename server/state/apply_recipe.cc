@@ -32,6 +32,7 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
                                                    " and later"));
   }
   for (int i = static_cast<int>(fact.kept()); i < before; ++i) {
+    if (!timeline.revisions(i).refused().empty()) continue;
     if (timeline.revisions(i).first_step() <= first.first_step()) {
       return absl::FailedPreconditionError(
           absl::StrCat("kept: revision ", timeline.revisions(i).number(), " begins at step ",
@@ -40,21 +41,27 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
     }
   }
   for (const v1::RecipeRevision& revision : fact.revisions()) {
-    if (revision.confirmed()) {
-      return absl::InvalidArgumentError("revisions: a new one cannot be confirmed");
+    if (revision.confirmed() || !revision.refused().empty()) {
+      return absl::InvalidArgumentError("revisions: a new one cannot be confirmed, nor refused");
     }
   }
   return absl::OkStatus();
 }
 
-// Moves the revisions from `kept` on to those that ranks may yet say they have run.
+// Moves the revisions from `kept` on to those that ranks may yet say they have run; refused ones
+// stay in the history.
 void Retire(int kept, v1::TimelineRecord& timeline) {
   RevisionMessages& revisions = *timeline.mutable_revisions();
+  int stay = kept;
   for (int i = kept; i < revisions.size(); ++i) {
-    *timeline.add_retired() = std::move(revisions[i]);
+    if (!revisions[i].refused().empty()) {
+      revisions.SwapElements(i, stay++);
+      continue;
+    }
+    *timeline.add_retired() = revisions[i];
     timeline.mutable_retired()->rbegin()->set_confirmed(false);
   }
-  revisions.DeleteSubrange(kept, revisions.size() - kept);
+  revisions.DeleteSubrange(stay, revisions.size() - stay);
 }
 
 absl::Status CheckRoom(const v1::TimelineRecord& timeline) {
@@ -141,6 +148,10 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
     return absl::NotFoundError(
         absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
   }
+  if (!revision->refused().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "revision: ", fact.revision(), " was refused and never held: ", revision->refused()));
+  }
   if (fact.first_step() < revision->first_step()) {
     return absl::InvalidArgumentError(absl::StrCat("first_step: ", fact.first_step(),
                                                    " is before that of revision ", fact.revision(),
@@ -156,6 +167,7 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   auto moved = revision;
   while (moved - revisions.begin() > 1 && !(moved - 1)->confirmed()) --moved;
   for (; moved != revisions.end(); ++moved) {
+    if (!moved->refused().empty()) continue;
     moved->set_first_step(std::max(moved->first_step(), fact.first_step()));
   }
   revision->set_confirmed(true);
@@ -174,16 +186,69 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   return absl::OkStatus();
 }
 
+absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft) {
+  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
+  if (!job.ok()) return job.status();
+  absl::Status status = CheckAttempt(**job, fact.attempt());
+  if (!status.ok()) return status;
+  if (fact.reason().empty()) return absl::InvalidArgumentError("reason: is empty");
+  v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
+  RevisionMessages& revisions = *timeline->mutable_revisions();
+  const auto revision = Find(revisions, fact.revision());
+  if (revision == revisions.end()) {
+    // It has been superseded already, and now never held.
+    const auto retired = Find(*timeline->mutable_retired(), fact.revision());
+    if (retired == timeline->mutable_retired()->end()) {
+      return absl::NotFoundError(
+          absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
+    }
+    timeline->mutable_retired()->erase(retired);
+    return absl::OkStatus();
+  }
+  if (revision == revisions.begin()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("revision: ", fact.revision(), " is the first, which always holds"));
+  }
+  if (!revision->refused().empty()) return absl::OkStatus();
+  revision->set_refused(fact.reason());
+  // Steps that an earlier attempt made under it are made again, without it.
+  revision->set_confirmed(false);
+  int64_t stays = 0;      // what holds in its place
+  int64_t confirmed = 0;  // what ranks have run last
+  for (const v1::RecipeRevision& other : revisions) {
+    if (!other.refused().empty() || other.first_step() > revision->first_step()) continue;
+    if (other.number() < fact.revision()) {
+      stays = other.number();
+      if (other.confirmed()) confirmed = other.number();
+    }
+  }
+  if (timeline->in_force() == fact.revision()) timeline->set_in_force(confirmed);
+  AddEvent({.kind = v1::JOB_EVENT_KIND_RECIPE,
+            .text = Clip(absl::StrCat("revision ", fact.revision(), " refused, revision ", stays,
+                                      " stays in effect: ", fact.reason()),
+                         kMaxReasonBytes),
+            .attempt = fact.attempt(),
+            .step = revision->first_step(),
+            .revision = fact.revision()},
+           stamp, **job, draft);
+  return absl::OkStatus();
+}
+
 void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft) {
   const v1::TimelineRecord& known = *draft.timelines.Find(job.id());
   const int64_t steps = job.shape().steps();
   int run = known.revisions_size();  // behind the last that ranks have run
   while (every_step_made && run > 1 && !known.revisions(run - 1).confirmed()) --run;
-  const bool unheard = run < known.revisions_size() && known.revisions(run).first_step() < steps;
+  bool unheard = false;
+  for (int i = run; i < known.revisions_size(); ++i) {
+    const v1::RecipeRevision& revision = known.revisions(i);
+    unheard |= revision.refused().empty() && revision.first_step() < steps;
+  }
   if (!unheard && known.retired().empty()) return;
   v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
   timeline.clear_retired();
   for (int i = run; i < timeline.revisions_size(); ++i) {
+    if (!timeline.revisions(i).refused().empty()) continue;
     timeline.mutable_revisions(i)->set_first_step(
         std::max(timeline.revisions(i).first_step(), steps));
   }

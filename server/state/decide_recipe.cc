@@ -58,14 +58,15 @@ class Revising {
   // Checks what has become of the timeline, adds the fact, and says what differs at the first step.
   template <class Response>
   absl::Status End(v1::Update& update, Response& response) const {
-    const int kept = CommonRevisions(record_.revisions(), timeline_);
-    absl::Status status = CheckTimeline(timeline_, kept, spec_);
+    const int64_t latest = record_.revisions().rbegin()->number();
+    absl::Status status =
+        CheckTimeline(timeline_, latest, spec_, job_.scheduling().allowed_ranks());
     if (!status.ok()) return status;
     v1::RecipeRevised& revised = *update.add_facts()->mutable_recipe_revised();
     revised.set_job(job_.id());
-    revised.set_kept(kept);
-    for (size_t i = static_cast<size_t>(kept); i < timeline_.revisions().size(); ++i) {
-      *revised.add_revisions() = ToMessage(timeline_.revisions()[i]);
+    revised.set_kept(CommonRevisions(record_.revisions(), timeline_));
+    for (const Revision& revision : timeline_.revisions()) {
+      if (revision.number > latest) *revised.add_revisions() = ToMessage(revision);
     }
     return AddDifferences(*response.mutable_differences());
   }
@@ -79,7 +80,7 @@ class Revising {
       google::protobuf::RepeatedPtrField<v1::RecipeDifference>& differences) const {
     const v1::RecipeRevision* before = &record_.revisions(0);
     for (const v1::RecipeRevision& revision : record_.revisions()) {
-      if (revision.first_step() <= first_step_) before = &revision;
+      if (revision.refused().empty() && revision.first_step() <= first_step_) before = &revision;
     }
     const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
     if (!outline.ok()) return outline.status();

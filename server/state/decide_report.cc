@@ -81,7 +81,7 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
   const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
   std::map<int64_t, bool> confirmed;
   for (const v1::RecipeRevision& revision : timeline.revisions()) {
-    confirmed[revision.number()] = revision.confirmed();
+    if (revision.refused().empty()) confirmed[revision.number()] = revision.confirmed();
   }
   // Made way while ranks switched to them: they held all the same.
   for (const v1::RecipeRevision& revision : timeline.retired())
@@ -99,6 +99,24 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
     fact.set_attempt(report.attempt());
     fact.set_revision(start.revision());
     fact.set_first_step(start.first_step());
+  }
+}
+
+// Revisions that ranks could not prepare and that the state does not know of yet.
+void AddRefusals(const State& state, const v1::GangReport& report, v1::Update& update) {
+  const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
+  std::set<int64_t> open;
+  for (const v1::RecipeRevision& revision : timeline.revisions()) {
+    if (revision.refused().empty()) open.insert(revision.number());
+  }
+  for (const v1::RecipeRevision& revision : timeline.retired()) open.insert(revision.number());
+  for (const v1::RefusedRevision& refused : report.refused()) {
+    if (open.erase(refused.revision()) == 0) continue;
+    v1::RevisionRefused& fact = *update.add_facts()->mutable_revision_refused();
+    fact.set_job(report.job());
+    fact.set_attempt(report.attempt());
+    fact.set_revision(refused.revision());
+    fact.set_reason(refused.reason());
   }
 }
 
@@ -147,6 +165,8 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
       FindPlacement(*job, worker, incarnation, report.attempt());
   if (!placement.ok()) return placement.status();
   v1::Update update = decide::NextUpdate(state, caller);
+  // Before what ranks run instead: that settles which ones they have passed by.
+  AddRefusals(state, report, update);
   AddConfirmations(state, report, update);
   // What is not news needs no update: reports come every second.
   if (report.phase() == (*placement)->phase()) return decide::Checked(state, std::move(update));

@@ -107,10 +107,19 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = *shape;
+  // The spec was checked with the ranks that it names.
+  std::vector<int32_t> others(scheduling->allowed_ranks().begin(),
+                              scheduling->allowed_ranks().end());
+  std::erase(others, spec->resources.ranks);
+  const Timeline timeline = MakeTimeline(*spec);
+  const absl::Status fits = CheckTimeline(timeline, 0, *spec, others);
+  if (!fits.ok()) {
+    return absl::Status(fits.code(), absl::StrCat("scheduling.allowed_ranks: ", fits.message()));
+  }
   *submitted.mutable_scheduling() = *std::move(scheduling);
   *submitted.mutable_restart_policy() =
       request.has_restart_policy() ? request.restart_policy() : DefaultPolicy();
-  *submitted.mutable_revisions() = ToMessages(MakeTimeline(*spec));
+  *submitted.mutable_revisions() = ToMessages(timeline);
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }
@@ -149,16 +158,16 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   const absl::StatusOr<Timeline> timeline =
       ForkTimeline(*state.FindTimeline(parent->id()), request, from->step(), caller);
   if (!timeline.ok()) return timeline.status();
-  absl::Status status = CheckTimeline(*timeline, 0, *spec);
-  if (!status.ok()) return status;
   if (!request.name().empty()) spec->name = request.name();
   // The timeline says what holds when; the parent's plan would contradict it.
   if (!request.with_pending()) spec->changes.clear();
-  status = Validate(*spec);
+  absl::Status status = Validate(*spec);
   if (!status.ok()) return status;
   absl::StatusOr<v1::JobScheduling> scheduling =
       Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), *spec);
   if (!scheduling.ok()) return scheduling.status();
+  status = CheckTimeline(*timeline, 0, *spec, scheduling->allowed_ranks());
+  if (!status.ok()) return status;
   v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
   submitted.set_spec_yaml(ToYaml(*spec));
   *submitted.mutable_shape() = parent->shape();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/state/limits.h"
 #include "server/state/testing.h"
@@ -42,6 +43,17 @@ class RecipeChangeTest : public testing::Test {
       report.add_revisions()->set_revision(revision);
       report.mutable_revisions()->rbegin()->set_first_step(first_step);
     }
+    return cluster_.Run(DecideGangReport(cluster_.state(), "w1", 1, report, cluster_.caller()));
+  }
+  absl::Status SayRefused(int64_t revision, const std::string& reason) {
+    v1::GangReport report;
+    report.set_job(job_);
+    report.set_attempt(cluster_.Job(job_).last_attempt());
+    report.set_phase(v1::RANK_PHASE_RUNNING);
+    report.add_revisions()->set_revision(1);
+    v1::RefusedRevision& refused = *report.add_refused();
+    refused.set_revision(revision);
+    refused.set_reason(reason);
     return cluster_.Run(DecideGangReport(cluster_.state(), "w1", 1, report, cluster_.caller()));
   }
   const v1::TimelineRecord& Timeline() const { return *cluster_.state().FindTimeline(job_); }
@@ -449,6 +461,119 @@ TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenAnotherTookItsPlaceNeverHeld) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{3, 50}}), absl::OkStatus());
   EXPECT_EQ(Steps(job_), "1@0 2@50 3@50");
+}
+
+TEST_F(RecipeChangeTest, WhatRanksRefuseNeverHoldsAndTheHistoryKeepsTheReason) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 40};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(SayRefused(2, "rank 3: no memory"), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@40");
+  EXPECT_EQ(Timeline().revisions(1).refused(), "rank 3: no memory");
+  EXPECT_FALSE(Timeline().revisions(1).confirmed());
+  EXPECT_EQ(Timeline().in_force(), 1);
+  EXPECT_EQ(cluster_.state().EventsOf(job_).back()->text(),
+            "revision 2 refused, revision 1 stays in effect: rank 3: no memory");
+  // Ranks report it again and again.
+  const int64_t before = cluster_.state().sequence();
+  ASSERT_EQ(SayRefused(2, "rank 3: no memory"), absl::OkStatus());
+  EXPECT_EQ(cluster_.state().sequence(), before);
+  // The next change builds on what holds, and the refused number is not used again.
+  cluster_.live.next_step = 45;
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}, {3, 46}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 2@40 3@46");
+  EXPECT_EQ(Timeline().revisions(2).recipe().set_size(),
+            Timeline().revisions(0).recipe().set_size() + 1);
+  const auto again = Replay(cluster_.journal(), cluster_.journal().size());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_EQ(again->FindTimeline(job_)->SerializeAsString(), Timeline().SerializeAsString());
+}
+
+TEST_F(RecipeChangeTest, ARefusedRevisionStaysWhenAnEarlierStepIsChanged) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  ASSERT_EQ(Set("step:500").status(), absl::OkStatus());
+  ASSERT_EQ(Set("step:600").status(), absl::OkStatus());
+  ASSERT_EQ(SayRefused(3, "rank 0: no memory"), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 3@600 4@100 5@500");
+  ASSERT_EQ(Say({{1, 0}, {4, 101}}), absl::OkStatus());
+  EXPECT_EQ(Steps(job_), "1@0 3@600 4@101 5@500");
+}
+
+TEST_F(RecipeChangeTest, WhatAnEarlierAttemptRanUnderCanBeRefusedWhenItsStepsAreMadeAgain) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(job_, 30), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 40};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}, {2, 41}}), absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 52), absl::OkStatus());
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(SayRefused(2, "rank 1: no memory"), absl::OkStatus());
+  EXPECT_FALSE(Timeline().revisions(1).confirmed());
+  EXPECT_EQ(Timeline().in_force(), 1);
+}
+
+TEST_F(RecipeChangeTest, WhatRanksRefuseAfterItWasSupersededIsForgotten) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 95};
+  ASSERT_EQ(Set("now").status(), absl::OkStatus());
+  ASSERT_EQ(SayRefused(2, "rank 0: no memory"), absl::OkStatus());
+  EXPECT_TRUE(Timeline().retired().empty());
+  EXPECT_EQ(Steps(job_), "1@0 3@95 4@100");
+}
+
+TEST_F(RecipeChangeTest, ARefusedRevisionCannotBeHadBack) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
+  ASSERT_EQ(SayRefused(2, "rank 0: no memory"), absl::OkStatus());
+  v1::RollbackRecipeRequest request;
+  request.set_request_id(cluster_.Id());
+  request.set_job(job_);
+  request.set_expected_revision(-1);
+  request.set_revision(2);
+  const absl::Status status = cluster_.Do<v1::RollbackRecipeResponse>(request).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 0: no memory"));
+}
+
+TEST(WorldSizes, AChangeHasToFitEveryOneOfThem) {
+  TestCluster cluster;
+  v1::SubmitJobRequest submit;
+  submit.set_request_id(cluster.Id());
+  submit.set_spec_yaml(
+      "name: train\nmodel: tiny-hybrid\nrecipe: nvfp4\n"
+      "data: {train: [corpus.txt], sequence: 16}\ntraining: {steps: 1000, batch: 16}\n");
+  for (const int32_t ranks : {1, 8, 16}) submit.mutable_scheduling()->add_allowed_ranks(ranks);
+  const auto submitted = cluster.Do<v1::SubmitJobResponse>(submit);
+  ASSERT_EQ(submitted.status(), absl::OkStatus());
+  v1::SetRecipeRequest set;
+  set.set_request_id(cluster.Id());
+  set.set_job(submitted->job().id());
+  set.set_expected_revision(1);
+  v1::FieldSetting& setting = *set.mutable_change()->add_set();
+  setting.set_field("all");
+  setting.set_value("mxfp8");  // in blocks of 32 tokens
+  const absl::Status refused = cluster.Do<v1::SetRecipeResponse>(set).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("revision 2 with 16 ranks: "));
+  // As a recipe to begin with, too.
+  submit.set_request_id(cluster.Id());
+  submit.set_spec_yaml(
+      "name: train\nmodel: tiny-hybrid\nrecipe: {preset: nvfp4, set: {all: mxfp8}}\n"
+      "data: {train: [corpus.txt], sequence: 16}\ntraining: {steps: 1000, batch: 16}\n");
+  const absl::Status unfit = cluster.Do<v1::SubmitJobResponse>(submit).status();
+  EXPECT_EQ(unfit.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(unfit.message()),
+              testing::HasSubstr("scheduling.allowed_ranks: revision 1 with 16 ranks: "));
+  submit.mutable_scheduling()->mutable_allowed_ranks()->RemoveLast();
+  submit.set_request_id(cluster.Id());
+  EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(submit).status(), absl::OkStatus());
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.recipe_revised(), stamp, draft);
     case F::kRevisionConfirmed:
       return apply::Apply(fact.revision_confirmed(), stamp, draft);
+    case F::kRevisionRefused:
+      return apply::Apply(fact.revision_refused(), stamp, draft);
     case F::kShardStored:
       return apply::Apply(fact.shard_stored(), stamp, draft);
     case F::kShardHolderSet:
@@ -93,7 +95,6 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
     case F::kAttemptAdopted:
     case F::kCheckpointAdopted:
     case F::kOrphanRemovalSet:
-    case F::kRevisionRefused:
     case F::kRevisionsArchived:
     case F::FACT_NOT_SET:
       break;

@@ -1,11 +1,12 @@
 #include "server/state/timeline_record.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/recipe_check.h"
 #include "model/outline.h"
-#include "recipe/selector.h"
 #include "server/state/bounds.h"
 #include "server/state/limits.h"
 
@@ -55,8 +56,8 @@ Recipe FromMessage(const v1::RecipeChange& message) {
 }
 
 Revision FromMessage(const v1::RecipeRevision& message) {
-  return {message.number(),       message.first_step(), message.author(),
-          message.time_unix_ms(), message.reason(),     FromMessage(message.recipe())};
+  return {message.number(), message.first_step(),          message.author(), message.time_unix_ms(),
+          message.reason(), FromMessage(message.recipe()), message.refused()};
 }
 
 v1::Recipe ToMessage(const Recipe& recipe) {
@@ -79,6 +80,7 @@ v1::RecipeRevision ToMessage(const Revision& revision) {
   message.set_time_unix_ms(revision.time_unix_ms);
   message.set_reason(revision.reason);
   *message.mutable_recipe() = ToMessage(revision.recipe);
+  message.set_refused(revision.refused);
   return message;
 }
 
@@ -107,7 +109,9 @@ absl::Status CheckRevisions(const RevisionMessages& revisions) {
     absl::Status status = CheckRange("first_step", revision.first_step(), 0, kMaxSteps);
     if (!status.ok()) return status;
     bytes += static_cast<int64_t>(revision.ByteSizeLong());
-    numbers.push_back({.number = revision.number(), .first_step = revision.first_step()});
+    numbers.push_back({.number = revision.number(),
+                       .first_step = revision.first_step(),
+                       .refused = revision.refused()});
   }
   if (bytes > kMaxTimelineBytes) {
     return absl::ResourceExhaustedError(
@@ -116,41 +120,21 @@ absl::Status CheckRevisions(const RevisionMessages& revisions) {
   return Timeline::FromRevisions(std::move(numbers)).status();
 }
 
-namespace {
-
-absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const JobSpec& spec) {
-  for (const LayerRule& rule : recipe.layers) {
-    const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
-    if (!selector.ok()) return selector.status();
-    const absl::StatusOr<std::vector<int64_t>> layers = selector->Select(outline);
-    if (!layers.ok()) return layers.status();
-  }
-  const absl::StatusOr<ResolvedRecipe> resolved =
-      Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence);
-  if (!resolved.ok()) return resolved.status();
-  if (spec.training.precision != JobPrecision::kFp32) return absl::OkStatus();
-  for (size_t i = 0; i < resolved->layers.size(); ++i) {
-    for (const OperandFormat& operand : resolved->layers[i].operand) {
-      if (!operand) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("training.precision is fp32, which goes with no quantised layer, but ",
-                       outline.linears[i].name, " would be"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status CheckTimeline(const Timeline& timeline, int known, const JobSpec& spec) {
+absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,
+                           absl::Span<const int32_t> worlds) {
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   if (!outline.ok()) return outline.status();
-  for (size_t i = static_cast<size_t>(known); i < timeline.revisions().size(); ++i) {
-    const Revision& revision = timeline.revisions()[i];
-    const absl::Status status = CheckRecipe(revision.recipe, *outline, spec);
-    if (!status.ok()) {
+  std::set<int64_t> checked;  // sequences of a micro-batch: all that a recipe sees of a world
+  for (const int32_t world : worlds) {
+    spec.resources.ranks = world;
+    if (!checked.insert(MicroBatch(spec)).second) continue;
+    for (const Revision& revision : timeline.revisions()) {
+      if (revision.number <= known || !revision.refused.empty()) continue;
+      const absl::Status status = CheckRecipe(revision.recipe, *outline, spec);
+      if (status.ok()) continue;
       return absl::Status(status.code(),
-                          absl::StrCat("revision ", revision.number, ": ", status.message()));
+                          absl::StrCat("revision ", revision.number, " with ", world,
+                                       world == 1 ? " rank: " : " ranks: ", status.message()));
     }
   }
   return absl::OkStatus();

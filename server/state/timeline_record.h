@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "google/protobuf/repeated_field.h"
 #include "job/job_spec.h"
 #include "proto/nibble/v1/recipe.pb.h"
@@ -38,10 +39,11 @@ absl::Status CheckRevisions(const RevisionMessages& revisions);
 // Numbers are never used again, so that equal numbers are equal revisions.
 int CommonRevisions(const RevisionMessages& before, const Timeline& after);
 
-// Whether the recipes of a timeline fit the model of its job, those of the first `known` revisions
-// taken for granted. InvalidArgument naming the revision, then as Selector and Resolve; or the
-// first quantised layer of a job in FP32.
-absl::Status CheckTimeline(const Timeline& timeline, int known, const JobSpec& spec);
+// Whether the recipes of a timeline fit the model of their job in each of the world sizes, those of
+// revisions up to number `known` taken for granted. InvalidArgument naming the revision and the
+// world size, then as CheckRecipe (job/recipe_check.h).
+absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,
+                           absl::Span<const int32_t> worlds);
 
 }  // namespace nibble
 

@@ -56,7 +56,8 @@ struct Accepted {
 
 class Chaos : public testing::Test {
  protected:
-  Chaos() : bed_({.workers = kWorkers,
+  Chaos()
+      : bed_({.workers = kWorkers,
               .slots = 2,
               .proxies = true,
               // While nothing is heard of ranks, a change is not to take as long as a lease.
@@ -288,8 +289,7 @@ class Chaos : public testing::Test {
     const JobWatch::Seen seen = bed_.watch().Of(accepted.job);
     const auto kept = bed_.Revisions(accepted.job);
     for (const auto& [number, first_step] : accepted.revisions) {
-      const std::string text =
-          absl::StrCat("revision ", number, " accepted, to hold from step ");
+      const std::string text = absl::StrCat("revision ", number, " accepted, to hold from step ");
       EXPECT_TRUE(std::any_of(
           seen.events.begin(), seen.events.end(),
           [&](const auto& event) { return absl::StartsWith(event.second.text(), text); }))

@@ -28,7 +28,8 @@ std::string TinyJob::Yaml(const std::string& corpus) const {
       "training: {steps: ", steps, ", batch: ", batch, ", seed: ", seed, ", validate_every: 0}\n",
       "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3}\n",
       "metrics: {log_every: 1, precision_every: 0}\n", "checkpoints: {every: ", every,
-      ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks, ", threads: 1}\n", more);
+      ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks,
+      ", threads: 1, memory_mib: ", memory_mib, "}\n", more);
 }
 
 void WriteCorpus(const fs::path& path) {

@@ -23,7 +23,8 @@ struct TinyJob {
   int batch = 4;
   int seed = 3;
   std::string recipe = "nvfp4";
-  std::string more;  // further lines of YAML
+  int64_t memory_mib = 0;  // of a rank; 0: no bound
+  std::string more;        // further lines of YAML
 
   // `corpus` is the path of a text.
   std::string Yaml(const std::string& corpus) const;

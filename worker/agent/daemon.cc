@@ -341,7 +341,8 @@ void Daemon::Tend() {
     for (const std::unique_ptr<Gang>& gang : gangs_) {
       const PresentGang now = gang->Look();
       absl::StrAppend(&progress, gang->job(), "/", gang->attempt(), "=",
-                      static_cast<int>(StateOfGang(now)), "@", gang->revision(), " ");
+                      static_cast<int>(StateOfGang(now)), "@", gang->revision(), "-",
+                      gang->refused(), " ");
       figures.push_back(gang->Figures(now));
     }
     metrics_->Publish(std::move(figures));

@@ -341,6 +341,9 @@ PresentGang Gang::Look() {
       if (begun.revision > 0) revisions_.emplace(begun.revision, begun.first_step);
     }
     while (revisions_.size() > kMaxRevisionsReported) revisions_.erase(revisions_.begin());
+    for (const RevisionRefused& refused : zero->second.news.refused) {
+      Refuse(refused.revision, refused.reason);
+    }
   }
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The rank that holds up the others is to be the one that is named.
@@ -356,10 +359,11 @@ void Gang::Tell(const v1::DesiredGang& desired) {
                       .timeline_revision = order.timeline_revision};
   if (!desired.revisions().empty()) {
     absl::StatusOr<std::string> timeline = TimelineJson(desired.revisions());
-    // The coordinator has checked it; ranks go on under the one they have.
     if (timeline.ok()) {
       word.timeline = *std::move(timeline);
     } else {
+      // Ranks continue under the one that they have.
+      Refuse(word.timeline_revision, std::string(timeline.status().message()));
       word.timeline_revision = 0;
     }
   }
@@ -377,6 +381,14 @@ void Gang::Tell(const v1::DesiredGang& desired) {
     const bool hears = at != linked.end() && at->second.connected;
     if (!hears && !rank.process.empty()) (void)home_.supervisor->Signal(rank.process, SIGTERM);
   }
+}
+
+void Gang::Refuse(int64_t revision, const std::string& reason) {
+  if (revision <= 0 || reason.empty()) return;
+  std::string text = Printable(reason.substr(0, kMaxDetailBytes), kMaxDetailBytes);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  refused_.emplace(revision, std::move(text));
+  while (refused_.size() > kMaxRevisionsReported) refused_.erase(refused_.begin());
 }
 
 void Gang::DumpStacks(int32_t number, const std::string& reason) {
@@ -445,6 +457,11 @@ v1::GangReport Gang::Report() {
     v1::RevisionStart& start = *report.add_revisions();
     start.set_revision(revision);
     start.set_first_step(step);
+  }
+  for (const auto& [revision, reason] : refused_) {
+    v1::RefusedRevision& refused = *report.add_refused();
+    refused.set_revision(revision);
+    refused.set_reason(reason);
   }
   return report;
 }

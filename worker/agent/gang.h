@@ -88,8 +88,10 @@ class Gang {
   // where it is no longer.
   void Advance(const v1::DesiredGang* desired);
   PresentGang Look();
-  // Of the recipe that ranks run under, as the last Look() found; 0: none yet.
+  // Of the recipe that ranks run under and of the last that they refused, as the last Look() found;
+  // 0: none yet.
   int64_t revision() const { return revisions_.empty() ? 0 : revisions_.rbegin()->first; }
+  int64_t refused() const { return refused_.empty() ? 0 : refused_.rbegin()->first; }
   void Tell(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
@@ -116,6 +118,8 @@ class Gang {
   PresentRank LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
                      const std::vector<HungRank>& hung);
   void LookAtDump(Rank& rank);
+  // Ranks do not take this revision of the recipe.
+  void Refuse(int64_t revision, const std::string& reason);
   void NoteModel(const JobSpec& spec);  // gang_metrics.cc
 
   const GangHome& home_;
@@ -136,8 +140,9 @@ class Gang {
   double flops_per_token_ = 0;  // of training; 0: not known
   bool failed_to_start_ = false;
   bool abandoned_ = false;
-  std::string detail_;                    // of the first failure
-  std::map<int64_t, int64_t> revisions_;  // first step of the job under each, the newest ones
+  std::string detail_;                      // of the first failure
+  std::map<int64_t, int64_t> revisions_;    // first step of the job under each, the newest ones
+  std::map<int64_t, std::string> refused_;  // why ranks did not take these revisions
 };
 
 }  // namespace nibble

@@ -37,7 +37,8 @@ absl::StatusOr<std::string> TimelineJson(
                       .author = message.author(),
                       .time_unix_ms = message.time_unix_ms(),
                       .reason = message.reason(),
-                      .recipe = RecipeOf(message.recipe())});
+                      .recipe = RecipeOf(message.recipe()),
+                      .refused = message.refused()});
   }
   const absl::StatusOr<Timeline> timeline = Timeline::FromRevisions(std::move(values));
   if (!timeline.ok()) return timeline.status();

@@ -175,6 +175,15 @@ void Read(Fields& fields, RevisionBegun& begun) {
   fields.Number("first_step", begun.first_step);
 }
 
+Json ToJson(const RevisionRefused& refused) {
+  return {{"revision", refused.revision}, {"reason", refused.reason}};
+}
+
+void Read(Fields& fields, RevisionRefused& refused) {
+  fields.Number("revision", refused.revision);
+  fields.Text("reason", refused.reason);
+}
+
 Json ToJson(const PrecisionSample& sample) {
   return {{"step", sample.step},
           {"layer", sample.layer},
@@ -220,8 +229,9 @@ absl::StatusOr<LinkHello> DecodeHello(absl::string_view json) {
 std::string EncodeNews(const RankNews& news) {
   Json precision = Json::array();
   for (const PrecisionSample& sample : news.precision) precision.push_back(ToJson(sample));
-  Json begun = Json::array();
+  Json begun = Json::array(), refused = Json::array();
   for (const RevisionBegun& revision : news.begun) begun.push_back(ToJson(revision));
+  for (const RevisionRefused& revision : news.refused) refused.push_back(ToJson(revision));
   return Dump({{"doing", static_cast<int>(news.doing)},
                {"next_step", news.next_step},
                {"waiting_in", news.waiting_in},
@@ -238,6 +248,7 @@ std::string EncodeNews(const RankNews& news) {
                {"updated", news.updated},
                {"revision_first_step", news.revision_first_step},
                {"begun", std::move(begun)},
+               {"refused", std::move(refused)},
                {"checkpoint_request", news.checkpoint_request},
                {"made", ToJson(news.made)},
                {"checkpoints", ToJson(news.checkpoints)},
@@ -264,6 +275,8 @@ absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
   fields.Number("revision_first_step", news.revision_first_step);
   fields.List("begun", "news.begun", kMaxRevisionsBegun,
               [&](Fields& revision) { Read(revision, news.begun.emplace_back()); });
+  fields.List("refused", "news.refused", kMaxRevisionsRefused,
+              [&](Fields& revision) { Read(revision, news.refused.emplace_back()); });
   fields.Number("checkpoint_request", news.checkpoint_request);
   fields.Object("made", "news.made", [&](Fields& made) { Read(made, news.made); });
   fields.Object("checkpoints", "news.checkpoints",

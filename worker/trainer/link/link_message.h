@@ -91,10 +91,19 @@ struct RevisionBegun {
   friend bool operator==(const RevisionBegun&, const RevisionBegun&) = default;
 };
 
+// A revision that ranks could not prepare, and why.
+struct RevisionRefused {
+  int64_t revision = 0;
+  std::string reason;
+
+  friend bool operator==(const RevisionRefused&, const RevisionRefused&) = default;
+};
+
 // Of one message; a layer's name has kMaxLayerNameBytes at most.
 inline constexpr size_t kMaxPrecisionSamples = 8192;
 inline constexpr size_t kMaxLayerNameBytes = 128;
 inline constexpr size_t kMaxRevisionsBegun = 16;
+inline constexpr size_t kMaxRevisionsRefused = 8;
 
 // What a rank has just done. Figures of training are those of the last finished step.
 struct RankNews {
@@ -118,7 +127,8 @@ struct RankNews {
   // The newest revisions that the rank runs or has run under, by number, each from before its first
   // step is made on: a report that is lost loses none of them.
   std::vector<RevisionBegun> begun;
-  int64_t checkpoint_request = 0;  // greatest that was carried out
+  std::vector<RevisionRefused> refused;  // the newest, by number; they hold at no step
+  int64_t checkpoint_request = 0;        // greatest that was carried out
   StepTotals made;
   CheckpointTotals checkpoints;
   std::vector<PrecisionSample> precision;  // of `step`, where it was sampled

@@ -31,6 +31,7 @@ RankNews FullNews() {
                       .stall_seconds = 0.5,
                       .write_seconds = 9};
   news.begun = {{.revision = 1, .first_step = 0}, {.revision = 4, .first_step = 6}};
+  news.refused = {{.revision = 3, .reason = "rank 1: no \"memory\""}};
   news.precision = {{.step = 7,
                      .layer = "blocks.3.mlp.up",
                      .operand = "fprop.activation",
@@ -71,6 +72,7 @@ TEST(LinkMessageTest, WhatIsMissingWithinIsNamedWithItsPlace) {
   EXPECT_EQ(without("backward"), "news.made.backward: missing");
   EXPECT_EQ(without("stall"), "news.checkpoints.stall: missing");
   EXPECT_EQ(without("begun"), "news.begun: missing");
+  EXPECT_EQ(without("reason"), "news.refused.reason: missing");
   EXPECT_EQ(without("operand"), "news.precision.operand: missing");
   EXPECT_EQ(without("precision"), "news.precision: missing");
 }

@@ -4,6 +4,7 @@
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -15,8 +16,9 @@
 namespace nibble {
 
 struct CpuDevice {
-  // `threads`: 0 for as many as the machine has.
-  static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads);
+  // `threads`: 0 for as many as the machine has. `memory_bytes`: that tensors may take; 0: no
+  // bound.
+  static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads, size_t memory_bytes);
   Device device() { return {*backend, *gemm, *ops}; }
 
   std::unique_ptr<CpuBackend> backend;

@@ -1,8 +1,10 @@
 #include "worker/trainer/loop/job_control.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,26 +19,31 @@ constexpr std::chrono::milliseconds kFirstWord = std::chrono::seconds(30);
 
 // The words of a boundary. All but the bits are rank 0's to say.
 enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
+constexpr size_t kReasonWords = 64;
 constexpr uint64_t kStop = 1, kLast = 2, kPause = 4, kStoring = 8;
 
 }  // namespace
 
 absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
                                        int64_t next_step) {
-  std::vector<Revision> begun;
+  std::map<int64_t, Revision> adopted;  // by number
+  int64_t known = 0;                    // the latest that has begun
   for (const Revision& revision : run.revisions()) {
-    if (revision.first_step < next_step) begun.push_back(revision);
+    const bool begun = revision.refused.empty() && revision.first_step < next_step;
+    if (begun) known = revision.number;
+    if (begun || !revision.refused.empty()) adopted.emplace(revision.number, revision);
   }
-  const int64_t known = begun.empty() ? 0 : begun.back().number;
   int64_t earliest = next_step;
-  std::vector<Revision> adopted = std::move(begun);
   for (const Revision& revision : offered.revisions()) {
     if (revision.number <= known) continue;
+    const auto [at, added] = adopted.emplace(revision.number, revision);
+    if (!added || !revision.refused.empty()) continue;
     earliest = std::max(earliest, revision.first_step);
-    adopted.push_back(revision);
-    adopted.back().first_step = earliest;
+    at->second.first_step = earliest;
   }
-  return Timeline::FromRevisions(std::move(adopted));
+  std::vector<Revision> revisions;
+  for (auto& [number, revision] : adopted) revisions.push_back(std::move(revision));
+  return Timeline::FromRevisions(std::move(revisions));
 }
 
 // Where this rank stands, for its daemon.
@@ -126,11 +133,27 @@ absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
   const absl::StatusOr<std::string> text =
       Share(word.timeline, static_cast<int64_t>((*all)[kTimelineBytes]));
   if (!text.ok()) return text.status();
-  absl::StatusOr<Timeline> timeline = TimelineFromJson(*text);
-  if (!timeline.ok()) return timeline.status();
   revision_ = revision;
-  boundary.timeline = *std::move(timeline);
+  boundary.revision = revision;
+  boundary.timeline = TimelineFromJson(*text);
   return boundary;
+}
+
+absl::StatusOr<std::string> JobControl::AgreeOn(const absl::Status& outcome) {
+  const uint64_t failed[] = {outcome.ok() ? uint64_t{0} : uint64_t{1}};
+  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(failed);
+  if (!all.ok()) return all.status();
+  const auto first = std::find(all->begin(), all->end(), uint64_t{1});
+  if (first == all->end()) return "";
+  const size_t rank = static_cast<size_t>(first - all->begin());
+  // Every rank gives as many words; those of the first that failed count.
+  std::array<uint64_t, kReasonWords> mine = {};
+  const absl::string_view why = outcome.message();
+  std::memcpy(mine.data(), why.data(), std::min(why.size(), sizeof mine - 1));
+  const absl::StatusOr<std::vector<uint64_t>> reasons = collective_.ExchangeSmall(mine);
+  if (!reasons.ok()) return reasons.status();
+  return absl::StrCat("rank ", rank, ": ",
+                      reinterpret_cast<const char*>(reasons->data() + rank * kReasonWords));
 }
 
 }  // namespace nibble

@@ -30,7 +30,8 @@ namespace nibble {
 // The timeline that a run goes on with, given the one it has run under up to `next_step`, not
 // included, and the one that it is offered. What has begun keeps its step, to the letter; what is
 // new holds from the step it is offered with, or from `next_step` where that is over; what has not
-// begun and is not offered any more goes. InvalidArgument where no timeline comes of it.
+// begun and is not offered any more goes. What either of them has refused stays refused.
+// InvalidArgument where no timeline comes of it.
 absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
                                        int64_t next_step);
 
@@ -39,11 +40,13 @@ class JobControl {
   // What all ranks know alike.
   struct Boundary {
     bool stop = false;
-    bool last_checkpoint = false;      // of a stop: with a checkpoint, whatever the spec says
-    bool pause = false;                // stand until a later boundary
-    bool storing = false;              // some rank's last checkpoint is still on its way
-    int64_t checkpoint_request = 0;    // a checkpoint is due where this has grown
-    std::optional<Timeline> timeline;  // offered, and not seen before
+    bool last_checkpoint = false;    // of a stop: with a checkpoint, whatever the spec says
+    bool pause = false;              // stand until a later boundary
+    bool storing = false;            // some rank's last checkpoint is still on its way
+    int64_t checkpoint_request = 0;  // a checkpoint is due where this has grown
+    // Offered, and not seen before; or why what was offered is no timeline.
+    std::optional<absl::StatusOr<Timeline>> timeline;
+    int64_t revision = 0;  // the latest of what was offered
   };
 
   // `daemon` is LinkHost::address(), empty where there is none. With one, waits until the daemon
@@ -60,6 +63,10 @@ class JobControl {
   // All ranks call it together. `patience`: how long rank 0 may wait for its daemon to say
   // something new, for ranks that stand.
   absl::StatusOr<Boundary> Agree(bool storing, std::chrono::milliseconds patience = {});
+
+  // Whether every rank could do what all of them have tried, each with its own outcome; all ranks
+  // call it together. Empty: they could. Else why the first rank that could not did not.
+  absl::StatusOr<std::string> AgreeOn(const absl::Status& outcome);
 
   bool has_daemon() const { return link_ != nullptr; }
   void Report(const RankNews& news) {

@@ -80,6 +80,29 @@ TEST(AdoptTimelineTest, ARunThatHasNotBegunTakesWhatItIsOffered) {
   EXPECT_EQ(Shape(AdoptTimeline(run, offered, 0)), "3@0 5@60");
 }
 
+Revision RefusedAt(int64_t number, int64_t first_step) {
+  Revision revision = RevisionAt(number, first_step);
+  revision.refused = "no memory";
+  return revision;
+}
+
+TEST(AdoptTimelineTest, WhatTheRunHasRefusedStaysRefusedThoughItIsOfferedAgain) {
+  const Timeline run = TimelineOf({RevisionAt(1, 0), RefusedAt(2, 8)});
+  const Timeline offered = TimelineOf({RevisionAt(1, 0), RevisionAt(2, 8), RevisionAt(3, 20)});
+  const absl::StatusOr<Timeline> adopted = AdoptTimeline(run, offered, 12);
+  EXPECT_EQ(Shape(adopted), "1@0 2@8 3@20");
+  EXPECT_EQ(adopted->At(12).number, 1);
+  EXPECT_EQ(adopted->At(20).number, 3);
+}
+
+TEST(AdoptTimelineTest, WhatIsOfferedAsRefusedHoldsAtNoStepOfARunThatBeginsBeforeIt) {
+  const Timeline run = TimelineOf({RevisionAt(1, 0), RevisionAt(2, 8)});
+  const Timeline offered = TimelineOf({RevisionAt(1, 0), RefusedAt(2, 8), RevisionAt(3, 6)});
+  const absl::StatusOr<Timeline> adopted = AdoptTimeline(run, offered, 5);
+  EXPECT_EQ(Shape(adopted), "1@0 2@8 3@6");
+  EXPECT_EQ(adopted->At(9).number, 3);
+}
+
 class JobControlTest : public testing::Test {
  protected:
   JobControlTest() {
@@ -134,7 +157,7 @@ TEST_F(JobControlTest, TheFirstBoundaryKnowsWhatTheDaemonWants) {
   EXPECT_FALSE(boundary->stop);
   EXPECT_EQ(boundary->checkpoint_request, 4);
   ASSERT_TRUE(boundary->timeline.has_value());
-  EXPECT_EQ(*boundary->timeline, timeline);
+  EXPECT_EQ(**boundary->timeline, timeline);
   const auto next = control->Agree(false);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_FALSE(next->timeline.has_value()) << "the same timeline is shared once";
@@ -211,7 +234,7 @@ TEST_F(JobControlTest, ATimelineLargerThanAnExchangeReachesEveryRankAtTheSameBou
         ASSERT_TRUE(boundary.ok()) << boundary.status();
         EXPECT_TRUE(boundary->storing);
         if (!boundary->timeline.has_value()) continue;
-        EXPECT_EQ(*boundary->timeline, timeline);
+        EXPECT_EQ(**boundary->timeline, timeline);
         taken_up[static_cast<size_t>(rank)] = number;
       }
     });
@@ -219,6 +242,42 @@ TEST_F(JobControlTest, ATimelineLargerThanAnExchangeReachesEveryRankAtTheSameBou
   for (std::thread& rank : ranks) rank.join();
   EXPECT_GE(taken_up[0], 3);
   EXPECT_EQ(taken_up[0], taken_up[1]);
+}
+
+TEST_F(JobControlTest, WhatOneRankCannotDoEveryRankLearnsWithItsReason) {
+  host_->Ask({});
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto collective =
+          CreateGloo({.rank = rank, .world = 2, .rendezvous = absl::StrCat("file:", directory_)});
+      ASSERT_TRUE(collective.ok()) << collective.status();
+      const std::unique_ptr<JobControl> control = Control(**collective);
+      const auto all_can = control->AgreeOn(absl::OkStatus());
+      ASSERT_TRUE(all_can.ok()) << all_can.status();
+      EXPECT_EQ(*all_can, "");
+      const auto one_cannot = control->AgreeOn(rank == 1 ? absl::ResourceExhaustedError("no memory")
+                                                         : absl::OkStatus());
+      ASSERT_TRUE(one_cannot.ok()) << one_cannot.status();
+      EXPECT_EQ(*one_cannot, "rank 1: no memory");
+      const auto long_words =
+          control->AgreeOn(absl::ResourceExhaustedError(std::string(5000, 'x')));
+      ASSERT_TRUE(long_words.ok()) << long_words.status();
+      EXPECT_EQ(*long_words, "rank 0: " + std::string(511, 'x'));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_F(JobControlTest, WhatIsNoTimelineIsToldWithItsRevisionAndEndsNothing) {
+  host_->Ask({.timeline_revision = 3, .timeline = "{\"version\":1}"});
+  const std::unique_ptr<Collective> collective = CreateLocal();
+  const std::unique_ptr<JobControl> control = Control(*collective);
+  const auto boundary = control->Agree(false);
+  ASSERT_TRUE(boundary.ok()) << boundary.status();
+  ASSERT_TRUE(boundary->timeline.has_value());
+  EXPECT_FALSE(boundary->timeline->ok());
+  EXPECT_EQ(boundary->revision, 3);
 }
 
 }  // namespace

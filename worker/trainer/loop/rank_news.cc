@@ -69,6 +69,11 @@ bool NoteBegun(const RevisionBegun& begun, RankNews& news) {
   return true;
 }
 
+void NoteRefused(RevisionRefused refused, RankNews& news) {
+  if (news.refused.size() == kMaxRevisionsRefused) news.refused.erase(news.refused.begin());
+  news.refused.push_back(std::move(refused));
+}
+
 void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news) {
   CheckpointTotals& totals = news.checkpoints;
   totals.stall_seconds += outcome.stall_seconds;

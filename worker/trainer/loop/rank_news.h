@@ -20,6 +20,9 @@ void AddStep(const StepReport& report, const Outline& outline, const Timeline& t
 // A step is about to be made under this revision. False where it is the one of the step before.
 bool NoteBegun(const RevisionBegun& begun, RankNews& news);
 
+// Ranks could not prepare this revision.
+void NoteRefused(RevisionRefused refused, RankNews& news);
+
 // A checkpoint is stored, or is not.
 void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news);
 

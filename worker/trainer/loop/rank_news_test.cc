@@ -128,6 +128,14 @@ TEST(RevisionNewsTest, ARevisionIsToldOnceAndTheNewestAreKept) {
   EXPECT_EQ(DecodeNews(EncodeNews(news)).status(), absl::OkStatus());
 }
 
+TEST(RevisionNewsTest, TheNewestRefusalsAreKept) {
+  RankNews news;
+  for (int64_t i = 2; i <= 20; ++i) NoteRefused({.revision = i, .reason = "no memory"}, news);
+  ASSERT_EQ(news.refused.size(), kMaxRevisionsRefused);
+  EXPECT_EQ(news.refused.back(), (RevisionRefused{.revision = 20, .reason = "no memory"}));
+  EXPECT_EQ(DecodeNews(EncodeNews(news)).status(), absl::OkStatus());
+}
+
 TEST(CheckpointNewsTest, WhatIsStoredAndWhatFailedIsCounted) {
   RankNews news;
   AddCheckpoint({.step = 4, .bytes = 100, .stall_seconds = 0.5, .write_seconds = 2}, news);

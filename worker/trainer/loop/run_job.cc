@@ -40,6 +40,13 @@ double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Names the bound of the spec that memory has run against.
+absl::Status NameBound(const JobSpec& spec, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status) || spec.resources.memory_mib == 0) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "resources.memory_mib: ", spec.resources.memory_mib, " MiB are too few: ", status.message()));
+}
+
 class Run {
  public:
   Run(const JobSpec& spec, Collective& collective, const RunOptions& options)
@@ -56,6 +63,13 @@ class Run {
   // Takes in what all ranks agree on, and stands while they are to. False: the run is to stop.
   absl::StatusOr<bool> PassBoundary();
   absl::StatusOr<JobControl::Boundary> Agree(std::chrono::milliseconds patience);
+  // Takes up a timeline that all ranks were offered, but for what the trainer cannot run.
+  void Adopt(const JobControl::Boundary& boundary);
+  // Puts the recipe of the step to come in effect on all ranks, or on none: where a rank cannot
+  // take it, it is refused and the one before it stays. An error where that has begun already.
+  absl::Status PrepareRecipe();
+  void Refuse(int64_t revision, const std::string& reason);
+  void TellRefused(int64_t revision, const std::string& reason);
   // Before the step to come: tells under which recipe it is made, where that is another.
   void BeginRevision();
   void TellDaemon(RankNews::Doing doing, const StepReport* report);
@@ -78,7 +92,8 @@ class Run {
   std::unique_ptr<RunState> state_;
   std::unique_ptr<CheckpointGuest> guest_;  // null: no checkpoints
   std::unique_ptr<JobControl> control_;
-  RankNews news_;  // what the daemon was told last
+  RankNews news_;         // what the daemon was told last
+  int64_t prepared_ = 0;  // revision that all ranks have in effect; 0: not agreed yet
   double memory_read_at_ = 0;
   std::optional<ResumeEvent> resumed_;
   bool checkpoint_due_ = false;
@@ -123,21 +138,22 @@ absl::Status Run::Prepare() {
   data_.emplace(*std::move(data));
 
   absl::StatusOr<std::unique_ptr<CpuDevice>> device =
-      CpuDevice::Create(static_cast<int>(spec_.resources.threads));
+      CpuDevice::Create(static_cast<int>(spec_.resources.threads),
+                        static_cast<size_t>(spec_.resources.memory_mib) << 20);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
   const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
   if (!outline.ok()) return outline.status();
   absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
       device_->backend->memory(), *outline, spec_.training.seed, collective_.world());
-  if (!parameters.ok()) return parameters.status();
+  if (!parameters.ok()) return NameBound(spec_, parameters.status());
   parameters_ = *std::move(parameters);
   absl::StatusOr<std::unique_ptr<Trainer>> trainer =
       Trainer::Create(spec_, {.device = device_->device(),
                               .collective = collective_,
                               .parameters = *parameters_,
                               .clock = SteadySeconds});
-  if (!trainer.ok()) return trainer.status();
+  if (!trainer.ok()) return NameBound(spec_, trainer.status());
   trainer_ = *std::move(trainer);
   state_ = std::make_unique<RunState>(spec_, device_->device(), *trainer_);
   return PrepareCheckpoints();
@@ -174,6 +190,9 @@ absl::Status Run::Resume() {
   taken_step_ = summary_.last_checkpoint = from.resume_step;
   const CheckpointHeader& header = (*reader)->manifest().header;
   const int64_t next = trainer_->next_step();
+  for (const Revision& revision : trainer_->timeline().revisions()) {
+    if (!revision.refused.empty()) NoteRefused({revision.number, revision.refused}, news_);
+  }
   resumed_ = ResumeEvent{
       .step = next,
       .checkpoint_attempt = header.attempt,
@@ -197,16 +216,13 @@ absl::StatusOr<bool> Run::PassBoundary() {
   while (true) {
     absl::StatusOr<JobControl::Boundary> boundary = Agree(patience);
     if (!boundary.ok()) return boundary.status();
-    if (boundary->timeline.has_value()) {
-      absl::StatusOr<Timeline> adopted =
-          AdoptTimeline(trainer_->timeline(), *boundary->timeline, trainer_->next_step());
-      if (!adopted.ok()) return adopted.status();
-      trainer_->timeline() = *std::move(adopted);
-    }
+    if (boundary->timeline.has_value()) Adopt(*boundary);
     if (boundary->stop) {
       last_checkpoint_ = boundary->last_checkpoint;
       return false;
     }
+    // Before a checkpoint, so that its timeline says what was refused.
+    if (absl::Status status = PrepareRecipe(); !status.ok()) return status;
     if (boundary->checkpoint_request > request_heard_) {
       request_heard_ = boundary->checkpoint_request;
       checkpoint_due_ = true;
@@ -222,6 +238,59 @@ absl::StatusOr<bool> Run::PassBoundary() {
     reporter_->Waited(SteadySeconds() - begin);
   }
   return true;
+}
+
+void Run::Adopt(const JobControl::Boundary& boundary) {
+  const int64_t next = trainer_->next_step();
+  absl::StatusOr<Timeline> adopted = *boundary.timeline;
+  if (adopted.ok()) adopted = AdoptTimeline(trainer_->timeline(), *adopted, next);
+  // What is no timeline has no revision that could be marked.
+  if (!adopted.ok()) return TellRefused(boundary.revision, std::string(adopted.status().message()));
+  trainer_->timeline() = *std::move(adopted);
+  const std::vector<Revision> revisions = trainer_->timeline().revisions();
+  for (const Revision& revision : revisions) {
+    if (!revision.refused.empty() || revision.first_step < next) continue;
+    const absl::Status fits = trainer_->CheckRecipe(revision.recipe);
+    if (!fits.ok()) Refuse(revision.number, std::string(fits.message()));
+  }
+}
+
+absl::Status Run::PrepareRecipe() {
+  const int64_t step = std::min(trainer_->next_step(), spec_.training.steps - 1);
+  while (trainer_->timeline().At(step).number != prepared_) {
+    const Revision revision = trainer_->timeline().At(step);
+    const absl::Status mine = NameBound(spec_, trainer_->PrepareRecipe());
+    const absl::StatusOr<std::string> refusal = control_->AgreeOn(mine);
+    if (!refusal.ok()) return refusal.status();
+    prepared_ = revision.number;
+    if (refusal->empty()) return absl::OkStatus();
+    const int64_t first = trainer_->timeline().revisions().front().number;
+    if (revision.first_step < trainer_->next_step() || revision.number == first) {
+      return mine.ok() ? absl::FailedPreconditionError(
+                             absl::StrCat("recipe revision ", revision.number, ": ", *refusal))
+                       : mine;
+    }
+    prepared_ = 0;  // whatever holds instead is to be put back
+    Refuse(revision.number, *refusal);
+  }
+  return absl::OkStatus();
+}
+
+void Run::Refuse(int64_t revision, const std::string& reason) {
+  // It is there, and not the first.
+  (void)trainer_->timeline().Refuse(revision, reason);
+  TellRefused(revision, reason);
+}
+
+void Run::TellRefused(int64_t revision, const std::string& reason) {
+  const int64_t step = std::min(trainer_->next_step(), spec_.training.steps - 1);
+  const std::string text =
+      absl::StrCat("recipe revision ", revision, " refused, revision ",
+                   trainer_->timeline().At(step).number, " stays in effect: ", reason);
+  reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = text});
+  reporter_->Note(text);
+  NoteRefused({revision, reason}, news_);
+  TellDaemon(news_.doing, nullptr);
 }
 
 void Run::BeginRevision() {
@@ -373,6 +442,8 @@ absl::Status Run::TrainAll() {
     if (!report.updated) ++summary_.skipped_steps;
     const int64_t next = trainer_->next_step();
     if (next == spec_.training.steps || (every > 0 && next % every == 0)) {
+      // Under the recipe of the step to come.
+      if (absl::Status prepared = PrepareRecipe(); !prepared.ok()) return prepared;
       if (absl::Status valid = ValidateAll(); !valid.ok()) return valid;
     }
   }

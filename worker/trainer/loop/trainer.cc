@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/recipe_check.h"
 #include "job/schedule.h"
 
 namespace nibble {
@@ -106,8 +107,8 @@ absl::Status Trainer::Restore(Position position) {
     return absl::InvalidArgumentError("recipe timeline: it has no revision");
   }
   for (const Revision& revision : position.timeline.revisions()) {
-    const auto resolved = Resolve(revision.recipe, outline(), tokens_);
-    if (!resolved.ok()) return resolved.status();
+    if (!revision.refused.empty()) continue;
+    if (absl::Status status = CheckRecipe(revision.recipe); !status.ok()) return status;
   }
   if (guard_.has_value()) {
     absl::Status status = guard_->Restore(std::move(position.guard));
@@ -120,9 +121,18 @@ absl::Status Trainer::Restore(Position position) {
   return absl::OkStatus();
 }
 
+absl::Status Trainer::CheckRecipe(const Recipe& recipe) const {
+  return nibble::CheckRecipe(recipe, outline(), spec_);
+}
+
+absl::Status Trainer::PrepareRecipe() {
+  return SetRecipe(std::min(next_step_, spec_.training.steps - 1));
+}
+
 absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
   if (revision.number == revision_) return absl::OkStatus();
+  revision_ = 0;
   absl::StatusOr<ResolvedRecipe> recipe = Resolve(revision.recipe, outline(), tokens_);
   if (!recipe.ok()) return recipe.status();
   if (model_ == nullptr) {
@@ -293,7 +303,7 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
 }
 
 absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t count) {
-  absl::Status status = SetRecipe(std::min(next_step_, spec_.training.steps - 1));
+  absl::Status status = PrepareRecipe();
   if (!status.ok()) return status;
   double shared[] = {0, 0};
   for (int64_t i = 0; i < count; ++i) {

@@ -84,6 +84,13 @@ class Trainer {
   int64_t next_step() const { return next_step_; }
   int64_t micro_batches() const { return micro_batches_; }
 
+  // Plans the memory and layouts of the step to come under its recipe, so that the step itself can
+  // only compute. After an error the trainer has no recipe: make the timeline name another one for
+  // that step and call again.
+  absl::Status PrepareRecipe();
+  // Whether the trainer's model, batch and precision can take a recipe; memory is not looked at.
+  absl::Status CheckRecipe(const Recipe& recipe) const;
+
   // Runs one step. Aborted where the policy for numbers that are not finite is to stop: nothing
   // was updated, and *report says what was found. Any other error leaves the step undone halfway.
   absl::Status Step(const BatchSource& batches, StepReport& report);

@@ -49,7 +49,8 @@ JobSpec Spec(const std::string& preset = "nvfp4") {
 }
 
 struct Rig {
-  explicit Rig(const JobSpec& s) : spec(s), device(2), collective(CreateLocal()) {
+  explicit Rig(const JobSpec& s, size_t memory_bytes = 0)
+      : spec(s), device(2, memory_bytes), collective(CreateLocal()) {
     parameters =
         *Parameters::Create(device.backend->memory(), *MakeOutline(spec.model), spec.training.seed);
     absl::StatusOr<std::unique_ptr<Trainer>> made =
@@ -127,6 +128,45 @@ TEST(Trainer, APlannedChangeTakesForceAtItsStepAndNotBefore) {
       EXPECT_NE(a.loss, b.loss) << step;
     }
   }
+}
+
+TEST(Trainer, ARecipeThatMemoryCannotHoldIsRefusedAndTheRunContinuesAsIfNobodyHadAskedForIt) {
+  const auto in_use = [](const std::string& format) {
+    JobSpec spec = Spec();
+    spec.recipe.set = {{"all", format}};
+    return Rig(spec, size_t{1} << 40).device.backend->memory().used();
+  };
+  const size_t plain = in_use("bf16"), quantised = in_use("nvfp4");
+  ASSERT_NE(plain, quantised);
+  JobSpec spec = Spec();
+  spec.recipe.set = {{"all", plain < quantised ? "bf16" : "nvfp4"}};
+  const Recipe larger = {.set = {{"all", plain < quantised ? "nvfp4" : "bf16"}}};
+  const std::vector<double> undisturbed = Rig(spec).Losses(kSteps);
+
+  Rig rig(spec, (plain + quantised) / 2);
+  std::vector<double> losses = rig.Losses(5);
+  Timeline& timeline = rig.trainer->timeline();
+  ASSERT_TRUE(timeline.Append(-1, larger, 5, 5, "test", 0, "").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(rig.trainer->PrepareRecipe()));
+  ASSERT_TRUE(timeline.Refuse(2, "no memory").ok());
+  const absl::Status back = rig.trainer->PrepareRecipe();
+  ASSERT_TRUE(back.ok()) << back;
+  // A change that asks for no more memory is made.
+  ASSERT_TRUE(
+      timeline.Append(-1, {.set = {{"all", spec.recipe.set[0].value}}}, 9, 5, "test", 0, "").ok());
+  for (const double loss : rig.Losses(kSteps - 5)) losses.push_back(loss);
+  EXPECT_EQ(losses, undisturbed);
+}
+
+TEST(Trainer, ATimelineWhoseRefusedRecipesNoModelCouldRunIsTakenUp) {
+  Rig rig(Spec());
+  Trainer::Position position = rig.trainer->position();
+  const Recipe unfit = {.layers = {{"blocks.99.mlp.up", {{"fprop", "bf16"}}}}};
+  ASSERT_TRUE(position.timeline.Append(-1, unfit, 5, 0, "test", 0, "").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(rig.trainer->Restore(position)));
+  ASSERT_TRUE(position.timeline.Refuse(2, "no such layer").ok());
+  const absl::Status restored = rig.trainer->Restore(position);
+  EXPECT_TRUE(restored.ok()) << restored;
 }
 
 TEST(Trainer, FiguresComeOnSampledStepsOnly) {

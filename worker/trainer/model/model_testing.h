@@ -25,8 +25,8 @@ namespace nibble {
 inline void PrintTo(const ModelSpec& spec, std::ostream* out) { *out << spec.name; }
 
 struct TestDevice {
-  explicit TestDevice(int threads)
-      : backend(*CpuBackend::Create({.threads = threads})),
+  explicit TestDevice(int threads, size_t memory_bytes = 0)
+      : backend(*CpuBackend::Create({.threads = threads, .memory_bytes = memory_bytes})),
         gemm(*CpuGemm::Create(backend->pool(), {})),
         ops(std::make_unique<CpuLayerOps>(backend->pool())) {}
 
