@@ -342,7 +342,7 @@ void Daemon::Tend() {
       const PresentGang now = gang->Look();
       absl::StrAppend(&progress, gang->job(), "/", gang->attempt(), "=",
                       static_cast<int>(StateOfGang(now)), "@", gang->revision(), "-",
-                      gang->refused(), " ");
+                      gang->refusals(), " ");
       figures.push_back(gang->Figures(now));
     }
     metrics_->Publish(std::move(figures));

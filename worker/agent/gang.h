@@ -88,10 +88,10 @@ class Gang {
   // where it is no longer.
   void Advance(const v1::DesiredGang* desired);
   PresentGang Look();
-  // Of the recipe that ranks run under and of the last that they refused, as the last Look() found;
-  // 0: none yet.
+  // Of the recipe that ranks run under, as the last Look() found; 0: none yet.
   int64_t revision() const { return revisions_.empty() ? 0 : revisions_.rbegin()->first; }
-  int64_t refused() const { return refused_.empty() ? 0 : refused_.rbegin()->first; }
+  // Revisions that they have refused, count.
+  size_t refusals() const { return refused_.size(); }
   void Tell(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
