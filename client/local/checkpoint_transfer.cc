@@ -51,7 +51,6 @@ absl::StatusOr<std::string> ExportCheckpoint(const ExportRequest& request,
   notices = (*weights)->notices();
   HfExportOptions options = {.dtype = request.dtype == "fp32" ? FileDType::kF32 : FileDType::kBF16,
                              .context = (*weights)->spec().data.sequence,
-                             .tokenizer_directory = (*weights)->run_directory(),
                              .overwrite = request.overwrite};
   std::optional<ResolvedRecipe> recipe;
   if (request.quantised || !request.recipe.empty()) {

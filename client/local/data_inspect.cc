@@ -19,7 +19,6 @@
 #include "absl/strings/str_join.h"
 #include "client/local/json_text.h"
 #include "worker/trainer/data/open_tokens.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/token_hints.h"
 #include "worker/trainer/data/token_store.h"
 #include "worker/trainer/data/tokenizer.h"
@@ -90,20 +89,19 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const Opened& opened,
   const std::string& label = opened.source->tokenizer();
   if (request.tokenizer.empty()) {
     if (!opened.tokenizer_known) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          request.file, ": text: the file does not say its tokenizer; give its model"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(request.file, ": text: the file does not say its tokenizer; give its file"));
     }
     return OpenTokenizer(label, std::filesystem::path(request.file).parent_path().string());
   }
-  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
-      SentencePieceTokenizer::Load(request.tokenizer);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(request.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
   if (opened.tokenizer_known && (*tokenizer)->label() != label) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tokenizer: %s is \"%s\", but %s was made with \"%s\"", request.tokenizer,
                         (*tokenizer)->label(), request.file, label));
   }
-  return *std::move(tokenizer);
+  return tokenizer;
 }
 
 absl::StatusOr<std::vector<ShownDocument>> ReadDocuments(const Opened& opened,

@@ -25,7 +25,8 @@ struct InspectRequest {
   int64_t documents = 0;     // that are shown, from there on
   int64_t max_tokens = 256;  // that are shown of each
   bool text = false;         // as text instead of numbers
-  // The .model file that `text` needs; empty: found by the file's label (see tokenizer_files.h).
+  // The tokenizer that `text` needs, as LoadTokenizer() takes it; empty: found by the file's label
+  // (see tokenizer_files.h).
   std::string tokenizer;
   bool json = false;
 };

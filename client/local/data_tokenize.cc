@@ -71,29 +71,25 @@ absl::StatusOr<std::string> TrainModel(const TokenizeRequest& request, const Say
   return TrainSentencePiece(*sample, request.training);
 }
 
-// Puts the model beside the shards to be, which would be of no use without it.
-absl::StatusOr<std::string> PlaceModel(const TokenizeRequest& request, const Say& say) {
-  const std::string& directory = request.text.output_dir;
-  if (!request.tokenizer.empty()) return CopySentencePieceModel(directory, request.tokenizer);
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizeRequest& request,
+                                                         const Say& say) {
+  if (!request.tokenizer.empty()) return LoadTokenizer(request.tokenizer);
+  if (request.training.vocabulary == 0) return std::make_unique<ByteTokenizer>();
   const absl::StatusOr<std::string> model = TrainModel(request, say);
   if (!model.ok()) return model.status();
-  return SaveSentencePieceModel(directory, *model);
+  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
+      SentencePieceTokenizer::FromModel("the trained model", *model);
+  if (!tokenizer.ok()) return tokenizer.status();
+  return *std::move(tokenizer);
 }
 
+// Puts its file beside the shards to be, which would be of no use without it.
 absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizeRequest& request, const Say& say) {
-  ChosenTokenizer chosen;
-  if (request.tokenizer.empty() && request.training.vocabulary == 0) {
-    chosen.tokenizer = std::make_unique<ByteTokenizer>();
-    return chosen;
-  }
-  absl::StatusOr<std::string> path = PlaceModel(request, say);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
-      SentencePieceTokenizer::Load(*path);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = MakeTokenizer(request, say);
   if (!tokenizer.ok()) return tokenizer.status();
-  chosen.tokenizer = *std::move(tokenizer);
-  chosen.model_path = *std::move(path);
-  return chosen;
+  absl::StatusOr<std::string> path = SaveTokenizer(request.text.output_dir, **tokenizer);
+  if (!path.ok()) return path.status();
+  return ChosenTokenizer{.tokenizer = *std::move(tokenizer), .model_path = *std::move(path)};
 }
 
 double BytesPerToken(const TextShard& shard) {

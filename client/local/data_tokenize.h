@@ -17,7 +17,7 @@ namespace nibble {
 
 struct TokenizeRequest {
   PrepareTextOptions text;  // all but `progress`
-  // A .model file; empty: bytes, or the one that `training` makes.
+  // As LoadTokenizer() takes it; empty: bytes, or the one that `training` makes.
   std::string tokenizer;
   // Of which vocabulary 0 means that none is trained.
   SentencePieceTraining training;
@@ -28,7 +28,7 @@ struct TokenizeRequest {
 // Takes one line about what goes on, without its end.
 using Say = std::function<void(std::string_view line)>;
 
-// The text for stdout. Whatever SentencePiece model is used lies beside the shards afterwards (see
+// The text for stdout. The tokenizer's file, if it has one, lies beside the shards afterwards (see
 // tokenizer_files.h).
 absl::StatusOr<std::string> RunTokenize(const TokenizeRequest& request, const Say& say);
 

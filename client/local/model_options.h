@@ -21,8 +21,9 @@ void AddModelOptions(CLI::App* verb, Request& request) {
   verb->add_option("--threads", request.threads, "that compute; 0: one per processor")
       ->check(WholeNumber(0, 4096))
       ->capture_default_str();
-  verb->add_option("--tokenizer", request.tokenizer,
-                   "of a model that does not know its own: bytes, or a SentencePiece .model");
+  verb->add_option(
+      "--tokenizer", request.tokenizer,
+      "of a model that does not know its own: bytes, a SentencePiece .model, a tokenizer.json");
 }
 
 }  // namespace nibble

@@ -1,8 +1,8 @@
-// Trains a SentencePiece model on a text, writes it as a Hugging Face tokenizer, and prints the
-// text's tokens, one on a line:
+// Writes a tokenizer as files of a Hugging Face directory: a SentencePiece model that is trained on
+// a text, or one that a file has.
 //
 //   export-tokenizer bpe|unigram TEXT DIRECTORY
-#include <cstdint>
+//   export-tokenizer file TOKENIZER DIRECTORY
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "worker/interop/hf_tokenizer.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/sentencepiece_training.h"
@@ -20,30 +20,33 @@
 namespace nibble {
 namespace {
 
-absl::Status Run(const std::string& type, const std::string& path, const std::string& directory) {
-  if (type != "bpe" && type != "unigram") {
-    return absl::InvalidArgumentError(absl::StrCat("'", type, "' is neither bpe nor unigram"));
+absl::StatusOr<std::unique_ptr<Tokenizer>> Make(const std::string& kind, const std::string& path) {
+  if (kind == "file") return LoadTokenizer(path);
+  if (kind != "bpe" && kind != "unigram") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", kind, "' is neither bpe, unigram nor file"));
   }
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const absl::StatusOr<std::string> model = TrainSentencePiece(
-      text, {.vocabulary = 400,
-             .type = type == "bpe" ? SentencePieceType::kBpe : SentencePieceType::kUnigram});
+      text, {.vocabulary = 1000,
+             .type = kind == "bpe" ? SentencePieceType::kBpe : SentencePieceType::kUnigram});
   if (!model.ok()) return model.status();
-  const absl::StatusOr<std::string> saved = SaveSentencePieceModel(directory, *model);
-  if (!saved.ok()) return saved.status();
-  const absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
-      SentencePieceTokenizer::Load(*saved);
+  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
+      SentencePieceTokenizer::FromModel("the trained model", *model);
   if (!tokenizer.ok()) return tokenizer.status();
-  const auto files = HfTokenizerFiles(**tokenizer, directory);
+  return *std::move(tokenizer);
+}
+
+absl::Status Run(const std::string& kind, const std::string& path, const std::string& directory) {
+  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Make(kind, path);
+  if (!tokenizer.ok()) return tokenizer.status();
+  const auto files = HfTokenizerFiles(**tokenizer);
   if (!files.ok()) return files.status();
   for (const auto& [name, content] : *files) {
     std::ofstream(absl::StrCat(directory, "/", name), std::ios::binary) << content;
   }
-  return (*tokenizer)->Encode(text, [](absl::Span<const int32_t> tokens) {
-    for (const int32_t token : tokens) std::printf("%d\n", token);
-    return absl::OkStatus();
-  });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -51,7 +54,7 @@ absl::Status Run(const std::string& type, const std::string& path, const std::st
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: %s bpe|unigram TEXT DIRECTORY\n", argv[0]);
+    std::fprintf(stderr, "usage: %s bpe|unigram|file PATH DIRECTORY\n", argv[0]);
     return 2;
   }
   const absl::Status status = nibble::Run(argv[1], argv[2], argv[3]);

@@ -23,10 +23,11 @@ if [[ ! -e $environment/complete ]]; then
 fi
 
 bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
-  //$here:yaml-of-json //client:nibble
+  //$here:encode-texts //$here:yaml-of-json //client:nibble
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/live_check.py \
-  bazel-bin/$here/hf-logits bazel-bin/$here/export-random bazel-bin/$here/export-tokenizer "$work"
+  bazel-bin/$here/hf-logits bazel-bin/$here/export-random bazel-bin/$here/export-tokenizer \
+  bazel-bin/$here/encode-texts "$work"
 PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/yaml_check.py \
   bazel-bin/$here/yaml-of-json bazel-bin/client/nibble

@@ -3,16 +3,21 @@
   in         a random model that transformers saves, computed here: the logits of transformers
   out        a random model exported here, loaded by transformers: the logits computed here
   quantised  an NVFP4 export, read by compressed-tensors and by transformers through it
-  tokenizer  byte and SentencePiece tokenizers as transformers loads them: the tokens given here
+  exported   byte, SentencePiece and tokenizer.json tokenizers as AutoTokenizer loads them, without
+             the package sentencepiece: the tokens given here
+  read       tokenizer.json of every kind that is read, trained here by Hugging Face's tokenizers:
+             its tokens, over the texts of this repository and random Unicode
 
-    python live_check.py HF_LOGITS EXPORT_RANDOM EXPORT_TOKENIZER WORK_DIRECTORY
+    python live_check.py HF_LOGITS EXPORT_RANDOM EXPORT_TOKENIZER ENCODE_TEXTS WORK_DIRECTORY
 
-The first three arguments are the programs of the *_main.cc files. Prints a line per check; exits
+The first four arguments are the programs of the *_main.cc files. Prints a line per check; exits
 with 1 where one fails.
 """
 
 import glob
+import importlib.util
 import os
+import random
 import subprocess
 import sys
 
@@ -20,6 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import make_fixtures  # noqa: E402
+import make_tokenizers  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
@@ -101,25 +107,95 @@ def check_byte_tokenizer(name, directory):
     check_tokens(name, directory, text, list(text.encode()), 256)
 
 
-def check_sentencepiece(kind, program, work):
+def random_texts(count):
+    """Of characters that tokenizers treat apart, and of all others."""
+    draw = random.Random(1)
+    often = [chr(c) for c in range(1, 128)] * 3 + [" "] * 60 + ["\n"] * 20 + ["'"] * 10
+    often += list("sStTrReEvVmMlLdD") * 4 + ["<|end|>", "nibble", "\u2581", "\u00a0"]
+    texts = []
+    for _ in range(count):
+        characters = []
+        for _ in range(draw.randint(1, 40)):
+            kind = draw.random()
+            if kind < 0.75:
+                characters.append(draw.choice(often))
+            elif kind < 0.9:
+                characters.append(chr(draw.randint(0x80, 0xD7FF)))
+            else:
+                characters.append(chr(draw.randint(0xE000, 0x10FFFF)))
+        texts.append("".join(characters))
+    return texts
+
+
+def every_character():
+    """One text for every 64 characters that there are, each between letters."""
+    points = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
+    return ["x".join(chr(c) for c in points[i : i + 64]) for i in range(0, len(points), 64)]
+
+
+def repository_texts():
+    texts = []
+    for pattern in ("**/*.md", "**/*.cc", "**/*.h", "**/*.py", "**/*.proto"):
+        for path in sorted(glob.glob(pattern, recursive=True)):
+            if not path.startswith("bazel-"):
+                with open(path, encoding="utf-8", newline="") as f:
+                    texts.append(f.read())
+    return texts
+
+
+def wrong_tokens(program, tokenizer, texts, theirs, work):
+    """The texts of which a token differs, whole or cut, and the tokens that were compared."""
+    path = os.path.join(work, "texts")
+    with open(path, "wb") as f:
+        f.write(b"".join(text.encode() + b"\0" for text in texts))
+    printed = subprocess.run(
+        [program, tokenizer, path], check=True, stdout=subprocess.PIPE, text=True
+    )
+    lines = printed.stdout.splitlines()
+    assert len(lines) == 2 * len(texts)
+    wrong = tokens = 0
+    for i, text in enumerate(texts):
+        expected = theirs(text)
+        tokens += len(expected)
+        cuts = [[int(token) for token in lines[2 * i + cut].split()] for cut in (0, 1)]
+        wrong += cuts != [expected, expected]
+    return wrong, tokens
+
+
+def check_read(kind, programs, corpus, texts, work):
+    directory = os.path.join(work, f"read-{kind}")
+    tokenizer = make_tokenizers.make(kind, corpus, 4000, directory)
+    path = os.path.join(directory, "tokenizer.json")
+    wrong, tokens = wrong_tokens(
+        programs[3], path, texts, lambda t: tokenizer.encode(t, add_special_tokens=False).ids, work
+    )
+    report(f"{kind} tokenizer.json, {len(texts)} texts, {tokens} tokens, wrong texts", wrong, 0)
+
+    exported = os.path.join(work, f"exported-{kind}")
+    os.mkdir(exported)
+    subprocess.run([programs[2], "file", path, exported], check=True)
+    loaded = AutoTokenizer.from_pretrained(exported)
+    some = make_tokenizers.TEXTS + texts[-200:]
+    wrong = sum(loaded(t)["input_ids"] != tokenizer.encode(t).ids for t in some)
+    report(f"{kind} exported, wrong texts", wrong, 0)
+
+
+def check_sentencepiece(kind, programs, corpus, texts, work):
     directory = os.path.join(work, f"tokenizer-{kind}")
     os.mkdir(directory)
-    # Words of up to three syllables, and what real texts have besides.
-    syllables = ["ta", "ren", "mo", "li", "sku", "ing", "the", "or", "vel", "ch", "ai", "um"]
-    others = ["Straße", "漢字", "1729", "  gap", "a\tb", "\U0001f600"]
-    state, words = 1, []
-    for _ in range(4000):
-        state = state * 48271 % (2**31 - 1)
-        parts = [syllables[state // 7**k % len(syllables)] for k in range(1 + state % 3)]
-        words.append(others[state % 6] if state % 11 == 0 else "".join(parts))
-    text = "".join(word + ("\n" if i % 9 == 8 else " ") for i, word in enumerate(words))
-    path = os.path.join(work, "text")
+    path = os.path.join(work, "corpus")
     with open(path, "w", newline="") as f:
-        f.write(text)
-    printed = subprocess.run(
-        [program, kind, path, directory], check=True, stdout=subprocess.PIPE, text=True
+        f.write("".join(corpus))
+    subprocess.run([programs[2], kind, path, directory], check=True)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    # Special tokens' texts are characters to SentencePiece.
+    plain = [t for t in texts if not any(s in t for s in tokenizer.all_special_tokens)]
+    model = os.path.join(directory, "tokenizer.model")
+    wrong, tokens = wrong_tokens(
+        programs[3], model, plain, lambda text: tokenizer(text)["input_ids"], work
     )
-    check_tokens(kind, directory, text, [int(line) for line in printed.stdout.split()], 2)
+    wrong += tokenizer.eos_token_id != 2
+    report(f"{kind} exported, {len(plain)} texts, {tokens} tokens, wrong texts", wrong, 0)
 
 
 def dequantised(tensors, module):
@@ -171,8 +247,19 @@ def check_quantised(name, programs, work):
     report(f"{name} quantised, logits", distance(theirs, their_logits(plain, tokens)), 1e-3)
 
 
+def check_tokenizers(programs, work):
+    assert importlib.util.find_spec("sentencepiece") is None, "exports must not need it"
+    corpus = repository_texts()
+    texts = make_tokenizers.TEXTS + corpus + every_character() + random_texts(5000)
+    for kind in make_tokenizers.KINDS:
+        check_read(kind, programs, corpus, texts, work)
+    check_sentencepiece("bpe", programs, corpus, texts, work)
+    # Of pieces with equal scores in all, unigram's sums decide by how they round.
+    check_sentencepiece("unigram", programs, corpus, make_tokenizers.TEXTS, work)
+
+
 def main():
-    programs, work = sys.argv[1:4], sys.argv[4]
+    programs, work = sys.argv[1:5], sys.argv[5]
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}", flush=True)
@@ -182,8 +269,7 @@ def main():
         check_byte_tokenizer(name, check_out(name, "bf16", programs, work))
         if name != "gpt2":
             check_quantised(name, programs, work)
-    for kind in ("bpe", "unigram"):
-        check_sentencepiece(kind, programs[2], work)
+    check_tokenizers(programs, work)
     sys.exit(1 if failed else 0)
 
 

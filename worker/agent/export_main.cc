@@ -32,11 +32,9 @@ absl::StatusOr<std::string> Export(const std::string& run, int64_t step,
   const absl::StatusOr<std::unique_ptr<nibble::CheckpointWeights>> weights =
       nibble::CheckpointWeights::Open(run, step);
   if (!weights.ok()) return weights.status();
-  const absl::StatusOr<nibble::HfExportReport> report =
-      nibble::ExportHf(**weights, destination,
-                       {.dtype = nibble::FileDType::kBF16,
-                        .context = (*weights)->spec().data.sequence,
-                        .tokenizer_directory = (*weights)->run_directory()});
+  const absl::StatusOr<nibble::HfExportReport> report = nibble::ExportHf(
+      **weights, destination,
+      {.dtype = nibble::FileDType::kBF16, .context = (*weights)->spec().data.sequence});
   if (!report.ok()) return report.status();
   return absl::StrCat(nibble::Counted(report->tensors, "tensor"), ", ",
                       nibble::Counted(report->bytes, "byte"), " in ",

@@ -4,27 +4,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/trainer/data/byte_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
+#include "worker/trainer/data/tokenizer_files.h"
 
 namespace nibble {
-namespace {
-
-absl::StatusOr<std::shared_ptr<const Tokenizer>> Named(const std::string& named) {
-  if (named == ByteTokenizer().label()) return std::make_shared<ByteTokenizer>();
-  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
-      SentencePieceTokenizer::Load(named);
-  if (!loaded.ok()) return loaded.status();
-  return std::shared_ptr<const Tokenizer>(*std::move(loaded));
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSource& source,
                                                                  const std::string& named) {
   std::shared_ptr<const Tokenizer> tokenizer = source.tokenizer();
   if (!named.empty()) {
-    absl::StatusOr<std::shared_ptr<const Tokenizer>> other = Named(named);
+    absl::StatusOr<std::unique_ptr<Tokenizer>> other = LoadTokenizer(named);
     if (!other.ok()) return other.status();
     if (tokenizer != nullptr && tokenizer->label() != (*other)->label()) {
       return absl::InvalidArgumentError(
@@ -34,9 +21,9 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSou
     tokenizer = *std::move(other);
   }
   if (tokenizer == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tokenizer: ", source.description(),
-                     " does not know its own; name it: bytes, or a SentencePiece .model file"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tokenizer: ", source.description(),
+        " does not know its own; name it: bytes, a SentencePiece .model or a tokenizer.json"));
   }
   const int64_t vocab = source.outline().spec.vocab;
   if (tokenizer->vocabulary() > vocab) {

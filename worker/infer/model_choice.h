@@ -17,12 +17,12 @@
 
 namespace nibble {
 
-// The tokenizer of a source, or the one that `named` says, "bytes" or a SentencePiece .model file,
-// where the source knows none.
+// The tokenizer of a source, or the one that `named` says, as
+// LoadTokenizer() takes it, where the source knows none.
 //
 //   FailedPrecondition  neither is there
 //   InvalidArgument     both are there and differ; a vocabulary over the model's
-//   any other           as SentencePieceTokenizer::Load
+//   any other           as LoadTokenizer()
 absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSource& source,
                                                                  const std::string& named);
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 
 namespace nibble {
 

@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/config_fields.h"
 #include "worker/interop/hf_config.h"
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 
 namespace nibble {
 namespace {

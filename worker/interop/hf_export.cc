@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 #include "worker/interop/nvfp4_weights.h"
 #include "worker/interop/shard_index.h"
 #include "worker/interop/staged_directory.h"
@@ -87,7 +87,7 @@ absl::StatusOr<Files> TokenizerFiles(const WeightSource& source, const HfExportO
     return absl::FailedPreconditionError(absl::StrCat(
         "tokenizer: its vocabulary of ", tokenizer->vocabulary(), " is over the model's, ", vocab));
   }
-  return HfTokenizerFiles(*tokenizer, options.tokenizer_directory);
+  return HfTokenizerFiles(*tokenizer);
 }
 
 absl::Status WriteShards(const TensorPlan& plan, StagedDirectory& staged) {

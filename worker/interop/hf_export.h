@@ -28,8 +28,6 @@ struct HfExportOptions {
   int64_t max_shard_bytes = int64_t{5} << 30;
   // max_position_embeddings of models without learned positions.
   int64_t context = 4096;
-  // Where the source's SentencePiece model lies; see HfTokenizerFiles().
-  std::string tokenizer_directory;
   // Off: no tokenizer is written, whatever the source has.
   bool tokenizer = true;
   // Replace a directory that is empty or a model's.

@@ -11,7 +11,7 @@
 #include "worker/interop/element_codec.h"
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 #include "worker/interop/shard_index.h"
 
 namespace nibble {
@@ -181,9 +181,10 @@ absl::Status HfWeights::MatchTensors() {
 }
 
 absl::Status HfWeights::OpenTokenizer() {
-  absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer = ReadHfTokenizer(directory_);
-  if (!tokenizer.ok()) return tokenizer.status();
-  tokenizer_ = *std::move(tokenizer);
+  absl::StatusOr<HfTokenizer> found = ReadHfTokenizer(directory_);
+  if (!found.ok()) return found.status();
+  tokenizer_ = std::move(found->tokenizer);
+  if (!found->notice.empty()) remarks_.push_back(std::move(found->notice));
   if (tokenizer_ != nullptr && tokenizer_->vocabulary() > outline_.spec.vocab) {
     return absl::InvalidArgumentError(absl::StrCat(directory_, ": the tokenizer's vocabulary of ",
                                                    tokenizer_->vocabulary(),

@@ -28,8 +28,8 @@
 namespace nibble {
 
 struct HfImportOptions {
-  // tokenizer.model, or the byte tokenizer where tokenizer_config.json names it. A tokenizer of
-  // another kind is as none. Off: whatever lies there is left alone.
+  // See ReadHfTokenizer(); one that is not read here is a notice. Off: whatever lies there is left
+  // alone.
   bool tokenizer = true;
 };
 
@@ -49,7 +49,7 @@ class HfWeights final : public WeightSource {
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override;
 
   HfClass model_class() const { return layout_.model_class; }
-  // HfModelConfig::remarks.
+  // HfModelConfig::remarks, and a tokenizer that is not read.
   std::vector<std::string> notices() const override { return remarks_; }
 
  private:

@@ -1,18 +1,25 @@
 #include "worker/interop/hf_tokenizer.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/json_text.h"
 #include "nlohmann/json.hpp"
-#include "worker/interop/json_text.h"
 #include "worker/interop/sentencepiece_pieces.h"
+#include "worker/trainer/data/bpe_tokenizer.h"
 #include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/sentencepiece_model.h"
 #include "worker/trainer/data/sentencepiece_tokenizer.h"
+#include "worker/trainer/data/tokenizer_json.h"
 
 namespace nibble {
 namespace {
@@ -23,7 +30,6 @@ using Files = std::map<std::string, std::string>;
 constexpr std::string_view kModelFile = "tokenizer.model";
 constexpr std::string_view kConfigFile = "tokenizer_config.json";
 constexpr std::string_view kTokenizerFile = "tokenizer.json";
-constexpr std::string_view kSpace = "\u2581";
 constexpr std::string_view kOwnKey = "nibble_tokenizer";
 constexpr std::string_view kEndOfDocument = "<|endofdocument|>";
 
@@ -31,20 +37,9 @@ std::string PathIn(const std::string& directory, std::string_view name) {
   return (std::filesystem::path(directory) / name).string();
 }
 
-std::string Utf8(uint32_t character) {
-  if (character < 0x80) return {static_cast<char>(character)};
-  return {static_cast<char>(0xc0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3f))};
-}
-
-// Byte-level vocabularies spell a byte as a character that can be seen: itself where it is one in
-// Latin-1, otherwise the next of those from 256 on.
 Json ByteVocabulary() {
   Json vocabulary = Json::object();
-  uint32_t next = 256;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    const bool seen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    vocabulary[Utf8(seen ? byte : next++)] = byte;
-  }
+  for (int byte = 0; byte < 256; ++byte) vocabulary[ByteSpellings()[byte]] = byte;
   return vocabulary;
 }
 
@@ -53,13 +48,32 @@ Json SpecialToken(int64_t id, std::string_view content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-// tokenizer.json, whose parts come in this order's fields.
-Json TokenizerJson(Json added, Json pre_tokenizer, Json decoder, Json model) {
-  return {{"version", "1.0"},          {"truncation", nullptr},
-          {"padding", nullptr},        {"added_tokens", std::move(added)},
-          {"normalizer", nullptr},     {"pre_tokenizer", std::move(pre_tokenizer)},
-          {"post_processor", nullptr}, {"decoder", std::move(decoder)},
-          {"model", std::move(model)}};
+// tokenizer.json of the parts that decide the tokens.
+Json WithRest(Json parts) {
+  parts["version"] = "1.0";
+  for (const char* part : {"added_tokens", "decoder", "normalizer", "padding", "post_processor",
+                           "pre_tokenizer", "truncation"}) {
+    if (!parts.contains(part)) parts[part] = nullptr;
+  }
+  if (parts["added_tokens"].is_null()) parts["added_tokens"] = Json::array();
+  return parts;
+}
+
+Json FastConfig() {
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+}
+
+Json BpeModel(Json vocabulary, Json merges, Json unknown) {
+  const bool fallback = !unknown.is_null();
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", std::move(unknown)},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", fallback},
+          {"byte_fallback", fallback},
+          {"vocab", std::move(vocabulary)},
+          {"merges", std::move(merges)}};
 }
 
 Files ByteFiles() {
@@ -67,146 +81,177 @@ Files ByteFiles() {
                            {"add_prefix_space", false},
                            {"trim_offsets", false},
                            {"use_regex", false}};
-  const Json model = {{"type", "BPE"},
-                      {"dropout", nullptr},
-                      {"unk_token", nullptr},
-                      {"continuing_subword_prefix", nullptr},
-                      {"end_of_word_suffix", nullptr},
-                      {"fuse_unk", false},
-                      {"byte_fallback", false},
-                      {"vocab", ByteVocabulary()},
-                      {"merges", Json::array()}};
   const Json end = SpecialToken(ByteTokenizer::kEndOfDocument, kEndOfDocument);
-  const Json config = {{std::string(kOwnKey), ByteTokenizer().label()},
-                       {"tokenizer_class", "PreTrainedTokenizerFast"},
-                       {"eos_token", kEndOfDocument},
-                       {"clean_up_tokenization_spaces", false}};
-  return {{std::string(kTokenizerFile),
-           FileJson(TokenizerJson(Json::array({end}), byte_level, byte_level, model))},
+  Json config = FastConfig();
+  config[std::string(kOwnKey)] = ByteTokenizer().label();
+  config["eos_token"] = kEndOfDocument;
+  const Json tokenizer = {{"added_tokens", Json::array({end})},
+                          {"pre_tokenizer", byte_level},
+                          {"decoder", byte_level},
+                          {"model", BpeModel(ByteVocabulary(), Json::array(), nullptr)}};
+  return {{std::string(kTokenizerFile), FileJson(WithRest(tokenizer))},
           {std::string(kConfigFile), FileJson(config)}};
 }
 
-// Spaces are the letter U+2581, one goes before the text; no piece crosses it otherwise.
-std::string UnigramJson(const SentencePieces& pieces) {
-  Json added = Json::array();
-  Json vocabulary = Json::array();
-  Json unknown;
+// The merges that put a piece together: SentencePiece joins any two pieces whose text together is a
+// piece, those of the best score first.
+Json MergesOf(const SentencePieces& pieces) {
+  std::vector<const SentencePieces::Piece*> normal;
+  absl::flat_hash_set<std::string> known;
   for (const SentencePieces::Piece& piece : pieces.pieces) {
-    const auto id = static_cast<int64_t>(vocabulary.size());
-    vocabulary.push_back(Json::array({piece.text, piece.score}));
-    if (piece.type == PieceType::kUnknown) unknown = id;
+    if (piece.type != PieceType::kNormal) continue;
+    normal.push_back(&piece);
+    known.insert(piece.text);
+  }
+  std::stable_sort(normal.begin(), normal.end(),
+                   [](const auto* a, const auto* b) { return a->score > b->score; });
+  Json merges = Json::array();
+  for (const SentencePieces::Piece* piece : normal) {
+    for (size_t at = 1; at < piece->text.size(); ++at) {
+      if ((static_cast<uint8_t>(piece->text[at]) & 0xc0) == 0x80) continue;
+      std::string left = piece->text.substr(0, at), right = piece->text.substr(at);
+      if (!known.contains(left) || !known.contains(right)) continue;
+      merges.push_back(Json::array({std::move(left), std::move(right)}));
+    }
+  }
+  return merges;
+}
+
+// Pieces have U+2581 for spaces, and the model may put one before a text: a normalizer's Prepend
+// does that whatever the text begins with, where a Metaspace would not put one before another.
+// Training made the tokens of each line apart (see SentencePieceTokenizer): unigram's sums would
+// otherwise round along a whole text.
+std::string PiecesJson(const SentencePieces& pieces) {
+  Json added = Json::array();
+  Json scored = Json::array();
+  Json vocabulary = Json::object();
+  Json unknown, unknown_text;
+  for (const SentencePieces::Piece& piece : pieces.pieces) {
+    const auto id = static_cast<int64_t>(scored.size());
+    scored.push_back(Json::array({piece.text, piece.score}));
+    vocabulary[piece.text] = id;
+    if (piece.type == PieceType::kUnknown) {
+      unknown = id;
+      unknown_text = piece.text;
+    }
     if (piece.type == PieceType::kUnknown || piece.type == PieceType::kControl) {
       added.push_back(SpecialToken(id, piece.text));
     }
   }
-  const Json decoders = {{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
-                         {{"type", "ByteFallback"}},
-                         {{"type", "Fuse"}},
-                         {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}};
-  return FileJson(TokenizerJson(std::move(added),
-                                {{"type", "Metaspace"},
-                                 {"replacement", kSpace},
-                                 {"prepend_scheme", "first"},
-                                 {"split", false}},
-                                {{"type", "Sequence"}, {"decoders", decoders}},
-                                {{"type", "Unigram"},
-                                 {"unk_id", std::move(unknown)},
-                                 {"vocab", std::move(vocabulary)},
-                                 {"byte_fallback", true}}));
+  Json normalizers = Json::array();
+  Json decoders = {{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}};
+  if (pieces.space_before_text) {
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpaceMark}});
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  normalizers.push_back(
+      {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}});
+  Json parts = {{"added_tokens", std::move(added)},
+                {"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
+                {"decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}}}};
+  if (pieces.model == PieceModel::kUnigram) {
+    parts["model"] = {{"type", "Unigram"},
+                      {"unk_id", std::move(unknown)},
+                      {"vocab", std::move(scored)},
+                      {"byte_fallback", true}};
+    parts["pre_tokenizer"] = {{"type", "Split"},
+                              {"pattern", {{"String", "\n"}}},
+                              {"behavior", "MergedWithPrevious"},
+                              {"invert", false}};
+  } else {
+    parts["model"] = BpeModel(std::move(vocabulary), MergesOf(pieces), std::move(unknown_text));
+  }
+  return FileJson(WithRest(std::move(parts)));
 }
 
-// What both classes assume; empty where it holds.
+// What tokenizer.json cannot say of a model; empty where it can say all.
 std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces) {
   if (pieces.model != PieceModel::kBpe && pieces.model != PieceModel::kUnigram) {
     return "it is of words or characters, not BPE or unigram";
   }
   if (!facts.lines_apart) return "it changes text before it looks for pieces";
-  if (!pieces.space_before_text) return "it puts no space before a text";
   if (!pieces.byte_fallback) return "what is no piece does not become bytes";
+  absl::flat_hash_set<float> scores;
   for (const SentencePieces::Piece& piece : pieces.pieces) {
     if (piece.type == PieceType::kUserDefined) return "it has pieces that a user defined";
+    if (pieces.model == PieceModel::kBpe && piece.type == PieceType::kNormal &&
+        !scores.insert(piece.score).second) {
+      return absl::StrCat("two of its pieces have the score ", piece.score);
+    }
   }
   return "";
 }
 
-absl::StatusOr<Files> SentencePieceFiles(const Tokenizer& tokenizer, std::string model) {
-  const absl::StatusOr<SentencePieceFacts> facts = ReadSentencePieceModel(model);
+absl::StatusOr<Files> SentencePieceFiles(const Tokenizer& tokenizer) {
+  const absl::StatusOr<SentencePieceFacts> facts = ReadSentencePieceModel(tokenizer.file());
   if (!facts.ok()) return facts.status();
-  const absl::StatusOr<SentencePieces> pieces = ReadSentencePieces(model);
+  const absl::StatusOr<SentencePieces> pieces = ReadSentencePieces(tokenizer.file());
   if (!pieces.ok()) return pieces.status();
   if (const std::string misfit = Misfit(*facts, *pieces); !misfit.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("tokenizer: no class of transformers reads '",
-                                                      tokenizer.label(),
-                                                      "' as it is meant: ", misfit));
+    return absl::FailedPreconditionError(absl::StrCat("tokenizer: tokenizer.json cannot say what '",
+                                                      tokenizer.label(), "' does: ", misfit,
+                                                      "; export without the tokenizer"));
   }
-  Json config = {// Texts began without one in training.
-                 {"add_bos_token", false},
-                 {"add_eos_token", false},
-                 {"clean_up_tokenization_spaces", false}};
+  Json config = FastConfig();
   for (size_t id = 0; id < pieces->pieces.size(); ++id) {
     const SentencePieces::Piece& piece = pieces->pieces[id];
     if (piece.type == PieceType::kUnknown) config["unk_token"] = piece.text;
     if (piece.text == "<s>") config["bos_token"] = piece.text;
     if (static_cast<int32_t>(id) == tokenizer.end_of_document()) config["eos_token"] = piece.text;
   }
-  Files files;
-  const bool unigram = pieces->model == PieceModel::kUnigram;
-  config["tokenizer_class"] = unigram ? "PreTrainedTokenizerFast" : "LlamaTokenizer";
-  if (unigram) {
-    files[std::string(kTokenizerFile)] = UnigramJson(*pieces);
-  } else {
-    config["legacy"] = false;
-  }
-  files[std::string(kConfigFile)] = FileJson(config);
-  files[std::string(kModelFile)] = std::move(model);
-  return files;
+  return Files{{std::string(kTokenizerFile), PiecesJson(*pieces)},
+               {std::string(kConfigFile), FileJson(config)},
+               {std::string(kModelFile), std::string(tokenizer.file())}};
+}
+
+absl::StatusOr<Files> BpeFiles(const Tokenizer& tokenizer) {
+  absl::StatusOr<Json> parts = ParseJsonObject(tokenizer.label(), tokenizer.file());
+  if (!parts.ok()) return parts.status();
+  Json config = FastConfig();
+  config["eos_token"] = (*parts)["end_of_document"];
+  parts->erase("end_of_document");
+  return Files{{std::string(kTokenizerFile), FileJson(WithRest(*std::move(parts)))},
+               {std::string(kConfigFile), FileJson(config)}};
+}
+
+// Whether the directory's tokenizer_config.json names the byte tokenizer.
+absl::StatusOr<bool> NamesBytes(const std::string& directory) {
+  const std::string path = PathIn(directory, kConfigFile);
+  const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) return false;
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<Json> config = ParseJsonObject(path, *text);
+  if (!config.ok()) return config.status();
+  const auto own = config->find(std::string(kOwnKey));
+  return own != config->end() && *own == ByteTokenizer().label();
 }
 
 }  // namespace
 
-absl::StatusOr<Files> HfTokenizerFiles(const Tokenizer& tokenizer, const std::string& directory) {
+absl::StatusOr<Files> HfTokenizerFiles(const Tokenizer& tokenizer) {
   const std::string label = tokenizer.label();
   if (label == ByteTokenizer().label()) return ByteFiles();
-  const std::string file_name = SentencePieceFileName(label);
-  if (file_name.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tokenizer: '", label,
-                     "' is neither bytes nor a SentencePiece model, which can be written"));
-  }
-  for (const std::string_view name : {std::string_view(file_name), kModelFile}) {
-    absl::StatusOr<std::string> model =
-        ReadSmallFile(PathIn(directory, name), kMaxSentencePieceModelBytes);
-    if (absl::IsNotFound(model.status())) continue;
-    if (!model.ok()) return model.status();
-    if (SentencePieceLabel(*model) != label) continue;
-    return SentencePieceFiles(tokenizer, *std::move(model));
-  }
-  return absl::FailedPreconditionError(absl::StrCat("tokenizer: the model of '", label,
-                                                    "' is not in '", directory, "' as ", file_name,
-                                                    " or ", std::string(kModelFile)));
+  return label.starts_with("sp:") ? SentencePieceFiles(tokenizer) : BpeFiles(tokenizer);
 }
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> ReadHfTokenizer(const std::string& directory) {
-  const std::string path = PathIn(directory, kModelFile);
-  const absl::StatusOr<std::string> model = ReadSmallFile(path, kMaxSentencePieceModelBytes);
-  if (model.ok()) {
-    absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> tokenizer =
-        SentencePieceTokenizer::FromModel(path, *model);
-    if (!tokenizer.ok()) return tokenizer.status();
-    return std::shared_ptr<const Tokenizer>(*std::move(tokenizer));
-  }
-  if (!absl::IsNotFound(model.status())) return model.status();
-  const std::string config_path = PathIn(directory, kConfigFile);
-  const absl::StatusOr<std::string> text = ReadSmallFile(config_path, kMaxConfigBytes);
-  if (absl::IsNotFound(text.status())) return std::shared_ptr<const Tokenizer>();
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> config = ParseJsonObject(config_path, *text);
-  if (!config.ok()) return config.status();
-  const auto own = config->find(std::string(kOwnKey));
-  if (own == config->end() || *own != ByteTokenizer().label()) {
-    return std::shared_ptr<const Tokenizer>();
-  }
-  return std::make_shared<const ByteTokenizer>();
+absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory) {
+  const absl::StatusOr<bool> bytes = NamesBytes(directory);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes) return HfTokenizer{.tokenizer = std::make_shared<const ByteTokenizer>()};
+  const std::string path = PathIn(directory, kTokenizerFile);
+  const bool has_json = std::filesystem::exists(path);
+  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> pieces =
+      SentencePieceTokenizer::Load(PathIn(directory, kModelFile));
+  if (pieces.ok()) return HfTokenizer{.tokenizer = *std::move(pieces)};
+  // Some models have a tokenizer.model of another kind beside tokenizer.json.
+  const bool other_kind = absl::IsInvalidArgument(pieces.status()) && has_json;
+  if (!absl::IsNotFound(pieces.status()) && !other_kind) return pieces.status();
+  if (!has_json) return HfTokenizer();
+  absl::StatusOr<std::unique_ptr<BpeTokenizer>> read = BpeTokenizer::Load(path);
+  if (!read.ok()) return HfTokenizer{.notice = std::string(read.status().message())};
+  return HfTokenizer{.tokenizer = *std::move(read)};
 }
 
 }  // namespace nibble

@@ -1,12 +1,11 @@
-// Tokenizers as files of a Hugging Face model directory.
+// Tokenizers as files of a Hugging Face model directory. tokenizer.json has the whole tokenizer and
+// tokenizer_config.json names PreTrainedTokenizerFast, which reads it with no package but tokenizers:
 //
-//   SentencePiece   tokenizer.model, the model's own bytes; of a BPE model tokenizer_config.json
-//                   names LlamaTokenizer, which reads it; of a unigram model, which LlamaTokenizer
-//                   would take for BPE, tokenizer.json has the pieces again, and
-//                   tokenizer_config.json names PreTrainedTokenizerFast
-//   bytes           tokenizer.json: a byte-level BPE without merges, whose token b is byte b, and
-//                   tokenizer_config.json, which names PreTrainedTokenizerFast and says
-//                   "nibble_tokenizer": "bytes"
+//   SentencePiece   the pieces, with BPE's merges or unigram's scores; tokenizer.model beside it has
+//                   the model's own bytes
+//   tokenizer.json  as it was read, but without what puts special tokens around a text
+//   bytes           a byte-level BPE without merges, whose token b is byte b; tokenizer_config.json
+//                   says "nibble_tokenizer": "bytes"
 //
 // Ownership: results own everything. Thread-safety: pure functions of the file system.
 #ifndef NIBBLE_WORKER_INTEROP_HF_TOKENIZER_H_
@@ -21,19 +20,22 @@
 
 namespace nibble {
 
-// Contents by file name. `directory` is where a SentencePiece model lies, under the name its label
-// gives it or as tokenizer.model; it is not looked at for the byte tokenizer.
+// Contents by file name.
 //
-//   FailedPrecondition  the label is of neither kind, no such model is there, or it is used in a
-//                       way that those classes do not have: text is changed first, no space before
-//                       it, no bytes for what is no piece, pieces of the user's
-//   any other           of reading files
-absl::StatusOr<std::map<std::string, std::string>> HfTokenizerFiles(const Tokenizer& tokenizer,
-                                                                    const std::string& directory);
+//   FailedPrecondition  a SentencePiece model that is used in a way that tokenizer.json does not
+//                       have: text is changed first, no bytes for what is no piece, pieces of the
+//                       user's, two of equal score
+absl::StatusOr<std::map<std::string, std::string>> HfTokenizerFiles(const Tokenizer& tokenizer);
 
-// Null where the directory has neither tokenizer.model nor a tokenizer_config.json that names the
-// byte tokenizer. InvalidArgument, beginning with the path, for files that are damaged.
-absl::StatusOr<std::shared_ptr<const Tokenizer>> ReadHfTokenizer(const std::string& directory);
+struct HfTokenizer {
+  // Null where the directory has none, or one that is not read here.
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string notice;  // why a tokenizer.json is not read
+};
+
+// tokenizer.model, the byte tokenizer where tokenizer_config.json names it, or tokenizer.json.
+// InvalidArgument, beginning with the path, for a damaged tokenizer.model or tokenizer_config.json.
+absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory);
 
 }  // namespace nibble
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 
 namespace nibble {
 namespace {

@@ -26,6 +26,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string label() const override { return "bytes"; }
   int32_t vocabulary() const override { return kVocabulary; }
   int32_t end_of_document() const override { return kEndOfDocument; }
+  std::string_view file() const override { return ""; }
 
   // Any place will do.
   size_t PieceEnd(std::string_view text, size_t at_least) const override {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -145,17 +146,7 @@ absl::Status ReadNormalizerSpec(std::string_view bytes, Parts& parts) {
 }  // namespace
 
 std::string SentencePieceLabel(std::string_view model) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : model) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return absl::StrFormat("sp:%016x", hash);
-}
-
-std::string SentencePieceFileName(std::string_view label) {
-  if (label.size() != 19 || !label.starts_with("sp:") ||
-      label.find_first_not_of("0123456789abcdef", 3) != std::string_view::npos) {
-    return "";
-  }
-  return absl::StrCat("sp-", std::string(label.substr(3)), ".model");
+  return absl::StrCat("sp:", TokenizerHash(model));
 }
 
 absl::StatusOr<SentencePieceFacts> ReadSentencePieceModel(std::string_view model) {

@@ -18,10 +18,6 @@ inline constexpr size_t kMaxSentencePieceModelBytes = size_t{1} << 28;
 // "sp:" and 16 hexadecimal digits, the 64-bit FNV-1a hash of the model's bytes.
 std::string SentencePieceLabel(std::string_view model);
 
-// Where a shard's model is looked for, beside the shard: "sp-….model" of the label "sp:…"; empty
-// for a label of no SentencePiece model.
-std::string SentencePieceFileName(std::string_view label);
-
 struct SentencePieceFacts {
   // A token never reaches across a line feed's end and nothing before a line changes how it is
   // written: characters are taken as they are, spaces are kept, no piece has a line feed before its

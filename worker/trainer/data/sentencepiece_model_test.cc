@@ -40,13 +40,6 @@ TEST(SentencePieceModel, TheLabelIsTheHashOfTheBytes) {
   EXPECT_EQ(SentencePieceLabel("foobar"), "sp:85944171f73967e8");
 }
 
-TEST(SentencePieceModel, TheFilesNameFollowsFromTheLabel) {
-  EXPECT_EQ(SentencePieceFileName("sp:85944171f73967e8"), "sp-85944171f73967e8.model");
-  for (const char* label : {"bytes", "sp:", "sp:85944171f73967e", "sp:85944171f73967e88",
-                            "sp:85944171F73967e8", "sp:../../../../etc1"}) {
-    EXPECT_EQ(SentencePieceFileName(label), "") << label;
-  }
-}
 
 TEST(SentencePieceModel, LinesAreApartExactlyWhereNothingReachesAcross) {
   const std::string spec = Field(2, kByteFallback);

@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": the SentencePiece library refuses the model: ", error));
   }
+  tokenizer->model_ = std::string(model);
   tokenizer->label_ = SentencePieceLabel(model);
   tokenizer->vocabulary_ = tokenizer->first_.pieces();
   tokenizer->end_of_document_ = tokenizer->first_.end_of_sentence();

@@ -49,6 +49,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string label() const override { return label_; }
   int32_t vocabulary() const override { return vocabulary_; }
   int32_t end_of_document() const override { return end_of_document_; }
+  std::string_view file() const override { return model_; }
   bool lines_apart() const { return lines_apart_; }
 
   size_t PieceEnd(std::string_view text, size_t at_least) const override;
@@ -66,6 +67,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   sentencepiece_internal::Model first_;      // of what begins a text
   sentencepiece_internal::Model continued_;  // of what does not
+  std::string model_;
   std::string label_;
   int32_t vocabulary_ = 0;
   int32_t end_of_document_ = 0;

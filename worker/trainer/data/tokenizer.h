@@ -29,6 +29,9 @@ class Tokenizer {
   virtual std::string label() const = 0;
   virtual int32_t vocabulary() const = 0;  // tokens are in [0, vocabulary)
   virtual int32_t end_of_document() const = 0;
+  // The content of the file that it is read back from (see tokenizer_files.h); empty where it needs
+  // none.
+  virtual std::string_view file() const = 0;
 
   // Feeds the text's tokens to the sink, without an end of document, and stops at the sink's first
   // error, which it returns; otherwise as EncodePiece(). Piece by piece, so that a long document's
@@ -51,6 +54,10 @@ class Tokenizer {
   // the token for one outside the vocabulary.
   virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) const = 0;
 };
+
+// The 64-bit FNV-1a hash of what decides a tokenizer's tokens, as labels have it: 16 hexadecimal
+// digits.
+std::string TokenizerHash(std::string_view content);
 
 // Pieces of about this size keep the tokens of a piece small and the cost of a cut smaller.
 inline constexpr size_t kEncodePieceBytes = size_t{1} << 16;

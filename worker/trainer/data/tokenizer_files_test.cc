@@ -1,6 +1,6 @@
 #include "worker/trainer/data/tokenizer_files.h"
 
-#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,6 +9,7 @@
 #include "worker/trainer/data/data_testing.h"
 #include "worker/trainer/data/sentencepiece_model.h"
 #include "worker/trainer/data/sentencepiece_testing.h"
+#include "worker/trainer/data/sentencepiece_tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -16,12 +17,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+std::unique_ptr<Tokenizer> Model(SentencePieceType type = SentencePieceType::kBpe) {
+  return *SentencePieceTokenizer::FromModel("test", TestModel(type));
+}
+
 TEST(TokenizerFiles, ASavedModelIsFoundByItsLabel) {
   const TempDirectory directory;
   const std::string in = directory.Path("made");
   const std::string label = SentencePieceLabel(TestModel());
   for (int again = 0; again < 2; ++again) {
-    const auto path = SaveSentencePieceModel(in, TestModel());
+    const auto path = SaveTokenizer(in, *Model());
     ASSERT_TRUE(path.ok()) << path.status();
     EXPECT_EQ(*path, in + "/sp-" + label.substr(3) + ".model");
     EXPECT_EQ(Contents(*path), TestModel());
@@ -32,21 +37,28 @@ TEST(TokenizerFiles, ASavedModelIsFoundByItsLabel) {
   EXPECT_EQ((*tokenizer)->vocabulary(), 400);
 }
 
-TEST(TokenizerFiles, AModelFileIsCopiedUnderItsLabelAndAnythingElseIsNot) {
+TEST(TokenizerFiles, AFilesContentTellsItsKind) {
   const TempDirectory directory;
-  WriteFile(directory.Path("my.model"), TestModel());
+  WriteFile(directory.Path("any"), TestModel());
+  EXPECT_EQ((*LoadTokenizer(directory.Path("any")))->label(), SentencePieceLabel(TestModel()));
+  EXPECT_EQ((*LoadTokenizer("bytes"))->label(), "bytes");
   WriteFile(directory.Path("other"), "no model");
-  const auto path = CopySentencePieceModel(directory.Path("out"), directory.Path("my.model"));
-  ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_EQ(Contents(*path), TestModel());
-  EXPECT_TRUE(OpenTokenizer(SentencePieceLabel(TestModel()), directory.Path("out")).ok());
-  const absl::Status status =
-      CopySentencePieceModel(directory.Path("none"), directory.Path("other")).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(directory.Path("other")));
-  EXPECT_FALSE(std::filesystem::exists(directory.Path("none")));
-  EXPECT_EQ(CopySentencePieceModel(directory.Path("out"), directory.Path("absent")).status().code(),
-            absl::StatusCode::kNotFound);
+  WriteFile(directory.Path("brace"), " {\"model\": 1}");
+  for (const char* name : {"other", "brace"}) {
+    const absl::Status status = LoadTokenizer(directory.Path(name)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(directory.Path(name)));
+  }
+  EXPECT_EQ(LoadTokenizer(directory.Path("absent")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(TokenizerFiles, NamesFollowFromLabels) {
+  EXPECT_EQ(TokenizerFileName("sp:85944171f73967e8"), "sp-85944171f73967e8.model");
+  EXPECT_EQ(TokenizerFileName("hf:85944171f73967e8"), "hf-85944171f73967e8.json");
+  for (const char* label : {"", "bytes", "gpt2", "sp:", "sp:85944171f73967e", "sp:85944171F73967E8",
+                            "sp:../../../../../xx", "xx:85944171f73967e8"}) {
+    EXPECT_EQ(TokenizerFileName(label), "") << label;
+  }
 }
 
 TEST(TokenizerFiles, BytesNeedNoFile) {
@@ -67,12 +79,12 @@ TEST(TokenizerFiles, LabelsWithoutATokenizerAreRefused) {
 TEST(TokenizerFiles, AnotherModelUnderTheNameIsNeverTakenForIt) {
   const TempDirectory directory;
   const std::string label = SentencePieceLabel(TestModel());
-  WriteFile(directory.Path(SentencePieceFileName(label)), TestModel(SentencePieceType::kUnigram));
+  const std::string name = TokenizerFileName(label);
+  WriteFile(directory.Path(name), TestModel(SentencePieceType::kUnigram));
   EXPECT_EQ(OpenTokenizer(label, directory.path()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(SaveSentencePieceModel(directory.path(), TestModel()).status().code(),
-            absl::StatusCode::kDataLoss);
-  EXPECT_THAT(directory.Files(), ElementsAre(SentencePieceFileName(label)));
+  EXPECT_EQ(SaveTokenizer(directory.path(), *Model()).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(directory.Files(), ElementsAre(name));
 }
 
 }  // namespace

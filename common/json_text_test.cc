@@ -1,11 +1,11 @@
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 
 #include "nlohmann/json.hpp"
-#include "worker/interop/interop_testing.h"
 
 namespace nibble {
 namespace {
@@ -50,19 +50,18 @@ TEST(ParseJsonObject, AKeyThatIsThereTwiceIsNamed) {
 }
 
 TEST(ReadSmallFile, ALongFileIsRefusedWithItsSize) {
-  const ScratchDirectory scratch;
-  WriteText(scratch / "f", "0123456789");
-  EXPECT_EQ(*ReadSmallFile(scratch / "f", 10), "0123456789");
-  const auto refused = ReadSmallFile(scratch / "f", 9);
+  const std::string path = testing::TempDir() + "/json_text_test";
+  std::ofstream(path) << "0123456789";
+  EXPECT_EQ(*ReadSmallFile(path, 10), "0123456789");
+  const auto refused = ReadSmallFile(path, 9);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.status().message().find("10 bytes are more than 9"), absl::string_view::npos);
 }
 
 TEST(ReadSmallFile, ADirectoryIsNoFileAndNothingIsNotFound) {
-  const ScratchDirectory scratch;
-  EXPECT_EQ(ReadSmallFile(scratch.path(), 10).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadSmallFile(scratch / "none", 10).status().code(), absl::StatusCode::kNotFound);
+  const std::string directory = testing::TempDir();
+  EXPECT_EQ(ReadSmallFile(directory, 10).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadSmallFile(directory + "/none", 10).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(BriefJson, IsShortAndPrintable) {

@@ -1,4 +1,4 @@
-#include "worker/interop/json_text.h"
+#include "common/json_text.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

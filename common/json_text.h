@@ -1,8 +1,8 @@
-// The JSON files of a model directory, read with distrust: bounded in size and depth, no key twice.
+// The JSON files of others, such as a model directory's, read with distrust: bounded in size and depth, no key twice.
 //
 // Ownership: results own everything. Thread-safety: pure functions of the text or the file.
-#ifndef NIBBLE_WORKER_INTEROP_JSON_TEXT_H_
-#define NIBBLE_WORKER_INTEROP_JSON_TEXT_H_
+#ifndef NIBBLE_COMMON_JSON_TEXT_H_
+#define NIBBLE_COMMON_JSON_TEXT_H_
 
 #include <cstddef>
 #include <string>
@@ -39,4 +39,4 @@ std::string FileJson(const nlohmann::json& value);
 
 }  // namespace nibble
 
-#endif  // NIBBLE_WORKER_INTEROP_JSON_TEXT_H_
+#endif  // NIBBLE_COMMON_JSON_TEXT_H_
