@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-enum class JobTokenizer : uint8_t { kBytes, kSentencePiece };
+enum class JobTokenizer : uint8_t { kData, kBytes, kSentencePiece, kHuggingFace };
 enum class JobSplit : uint8_t { kFile, kParagraphs };
 enum class JobPrecision : uint8_t { kBf16, kFp32 };
 enum class JobRecompute : uint8_t { kNone, kBlocks };
@@ -32,8 +32,10 @@ struct ChoiceTable;
 
 template <>
 struct ChoiceTable<JobTokenizer> {
-  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kBytes, "bytes"},
-                                                  {JobTokenizer::kSentencePiece, "sentencepiece"}};
+  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kData, "data"},
+                                                  {JobTokenizer::kBytes, "bytes"},
+                                                  {JobTokenizer::kSentencePiece, "sentencepiece"},
+                                                  {JobTokenizer::kHuggingFace, "huggingface"}};
 };
 template <>
 struct ChoiceTable<JobSplit> {

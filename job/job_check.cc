@@ -1,5 +1,7 @@
 #include "job/job_check.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <set>
@@ -7,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "job/job_fields.h"
 #include "job/recipe_check.h"
@@ -17,6 +20,7 @@ namespace {
 
 constexpr int64_t kByteVocabulary = 257;  // every byte, and the end of a document
 constexpr int64_t kMostBlendParts = 100'000;
+constexpr size_t kMostLabel = 32;  // what a token shard has room for
 
 bool Sound(const Problems& problems, std::initializer_list<std::string_view> paths) {
   for (const std::string_view path : paths) {
@@ -66,6 +70,38 @@ void CheckSequence(const JobSpec& spec, Problems& problems) {
   }
 }
 
+// Which tokenizer made the data is seen where the data is.
+void CheckTokenizer(const JobSpec& spec, Problems& problems) {
+  const DataSpec& data = spec.data;
+  if (!Sound(problems, {"data.tokenizer", "data.tokenizer_model", "data.tokenizer_label"})) return;
+  const std::string name(ChoiceName(data.tokenizer));
+  const bool of_a_file = data.tokenizer == JobTokenizer::kSentencePiece ||
+                         data.tokenizer == JobTokenizer::kHuggingFace;
+  if (of_a_file && data.tokenizer_model.empty()) {
+    problems.Add("data.tokenizer_model", absl::StrCat("missing; data.tokenizer is ", name));
+  }
+  const bool bytes = data.tokenizer == JobTokenizer::kBytes;
+  if (bytes && !data.tokenizer_model.empty()) {
+    problems.Add("data.tokenizer_model",
+                 absl::StrCat("'", data.tokenizer_model, "' is not used: data.tokenizer is bytes"));
+  }
+  const std::string& label = data.tokenizer_label;
+  if (label.size() > kMostLabel || !std::all_of(label.begin(), label.end(), [](unsigned char c) {
+        return absl::ascii_isprint(c);
+      })) {
+    problems.Add("data.tokenizer_label", absl::StrCat("'", label, "' is not at most ", kMostLabel,
+                                                      " printable ASCII characters"));
+  }
+  if (bytes && !label.empty() && label != name) {
+    problems.Add("data.tokenizer_label",
+                 absl::StrCat("'", label, "' is another tokenizer than data.tokenizer, bytes"));
+  }
+  if (bytes && Sound(problems, {"model"}) && spec.model.vocab < kByteVocabulary) {
+    problems.Add("model.vocab", absl::StrCat(spec.model.vocab, " is under ", kByteVocabulary,
+                                             ", the tokens of data.tokenizer bytes"));
+  }
+}
+
 void CheckData(const JobSpec& spec, Problems& problems) {
   if (problems.Sound("data.train")) {
     int64_t parts = 0;
@@ -100,14 +136,7 @@ void CheckData(const JobSpec& spec, Problems& problems) {
       problems.Add(absl::StrCat("data.train[", i, "]"), "has weight 0 in every phase");
     }
   }
-  const bool by_model = spec.data.tokenizer == JobTokenizer::kSentencePiece;
-  if (Sound(problems, {"data.tokenizer", "data.tokenizer_model"}) &&
-      by_model == spec.data.tokenizer_model.empty()) {
-    problems.Add("data.tokenizer_model",
-                 by_model ? "missing; data.tokenizer is sentencepiece"
-                          : absl::StrCat("'", spec.data.tokenizer_model,
-                                         "' is not used: data.tokenizer is bytes"));
-  }
+  CheckTokenizer(spec, problems);
   std::set<std::string> names;
   for (size_t i = 0; i < spec.data.validation.size(); ++i) {
     const std::string path = absl::StrCat("data.validation[", i, "].name");
@@ -115,11 +144,6 @@ void CheckData(const JobSpec& spec, Problems& problems) {
     if (!names.insert(name).second && problems.Sound(path)) {
       problems.Add(path, absl::StrCat("'", name, "' names an earlier entry, too"));
     }
-  }
-  if (Sound(problems, {"data.tokenizer", "model"}) && !by_model &&
-      spec.model.vocab < kByteVocabulary) {
-    problems.Add("model.vocab", absl::StrCat(spec.model.vocab, " is under ", kByteVocabulary,
-                                             ", the tokens of data.tokenizer bytes"));
   }
   if (Sound(problems, {"data.validation", "data.validation_fraction", "training.validate_every"}) &&
       spec.training.validate_every > 0 && spec.data.validation.empty() &&

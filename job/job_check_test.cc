@@ -76,7 +76,34 @@ TEST(JobCheckTest, AModelsOwnRulesAreToldByTheirField) {
 TEST(JobCheckTest, TheVocabularyHoldsTheTokenizers) {
   JobSpec spec = Valid();
   spec.model.vocab = 256;
+  EXPECT_TRUE(Validate(spec).ok());  // seen where the data is
+  spec.data.tokenizer = JobTokenizer::kBytes;
   EXPECT_EQ(Error(spec), "model.vocab: 256 is under 257, the tokens of data.tokenizer bytes");
+}
+
+TEST(JobCheckTest, ATokenizersFileGoesWithItsKind) {
+  JobSpec spec = Valid();
+  spec.data.tokenizer = JobTokenizer::kHuggingFace;
+  EXPECT_EQ(Error(spec), "data.tokenizer_model: missing; data.tokenizer is huggingface");
+  spec.data.tokenizer_model = "tokenizer.json";
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.data.tokenizer = JobTokenizer::kData;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.data.tokenizer = JobTokenizer::kBytes;
+  EXPECT_EQ(Error(spec),
+            "data.tokenizer_model: 'tokenizer.json' is not used: data.tokenizer is bytes");
+}
+
+TEST(JobCheckTest, ATokenizersLabelFitsAShardAndTheTokenizer) {
+  JobSpec spec = Valid();
+  spec.data.tokenizer_label = std::string(33, 'x');
+  EXPECT_EQ(Error(spec), "data.tokenizer_label: '" + std::string(33, 'x') +
+                             "' is not at most 32 printable ASCII characters");
+  spec.data.tokenizer_label = "gpt2";
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.data.tokenizer = JobTokenizer::kBytes;
+  EXPECT_EQ(Error(spec),
+            "data.tokenizer_label: 'gpt2' is another tokenizer than data.tokenizer, bytes");
 }
 
 TEST(JobCheckTest, WeightsAddUpToWhatABlendCanHold) {

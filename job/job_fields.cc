@@ -58,9 +58,9 @@ const Record<TrainingSource>& TrainingSourceRecord() {
   static const auto* const record = new Record<S>{
       .shorthand = "path",
       .fields = {Text("path", &S::path, kPath,
-                      "a text file, a directory of them, a token shard, or another trainer's "
-                      "tokens (.bin of GPT-2 trainers, .idx of Megatron); relative to where the "
-                      "trainer runs")
+                      "a text file, a .jsonl file (see text_field), either with .gz or .zst, a "
+                      "directory of them, a token shard, or another trainer's tokens (.bin of "
+                      "GPT-2 trainers, .idx of Megatron); relative to where the trainer runs")
                      .Required(),
                  TokenWidth(&S::token_width), DocumentEnd(&S::document_end),
                  Number("weight", &S::weight, Range<int64_t>{1, 100'000}, "parts",
@@ -115,13 +115,22 @@ const Record<DataSpec>& DataRecord() {
           Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample")
               .Follows("1024, at most the model's max_positions where positions are learned"),
           OneOf("tokenizer", &S::tokenizer,
-                "how text files become tokens. bytes: a token per byte, and 256 ends a document; "
-                "sentencepiece: by the model in tokenizer_model"),
+                "what made the tokens of the data, and makes those of text files. data: the file "
+                "in tokenizer_model, or else the tokenizer that the token shards name; where all "
+                "data is text, bytes. bytes: a token per byte, and 256 ends a document; "
+                "sentencepiece, huggingface: the file in tokenizer_model. Shards of another one "
+                "are refused"),
           Text("tokenizer_model", &S::tokenizer_model, {TextRule::Kind::kPath, true},
-               "a SentencePiece model (nibble data tokenize trains one), where tokenizer is "
-               "sentencepiece"),
+               "a SentencePiece .model (nibble data tokenize trains one) or a tokenizer.json of "
+               "Hugging Face's"),
+          Text("tokenizer_label", &S::tokenizer_label, {TextRule::Kind::kLine, true},
+               "the label that the data's tokenizer must have, such as sp:85944171f73967e8. Token "
+               "files of other trainers do not say theirs: there this names it where its file is "
+               "not at hand, such as gpt2"),
+          Text("text_field", &S::text_field, {TextRule::Kind::kLine},
+               "the field of each line's object that holds the document, in .jsonl files"),
           OneOf("split", &S::split,
-                "where text files are cut into documents. file: a file is one; paragraphs: at "
+                "where text files other than .jsonl are cut into documents. file: a file is one; paragraphs: at "
                 "blank lines, 1024 bytes or more each"),
           Number("validation_fraction", &S::validation_fraction, Range<double>{0, 0.5}, "",
                  "share of the documents of each training text that is held out where validation "

@@ -59,8 +59,10 @@ struct DataSpec {
   std::vector<DataPhase> phases;  // empty: the sources' own weights all along
   std::vector<ValidationSource> validation;
   int64_t sequence = 1024;
-  JobTokenizer tokenizer = JobTokenizer::kBytes;
-  std::string tokenizer_model;  // of SentencePiece
+  JobTokenizer tokenizer = JobTokenizer::kData;
+  std::string tokenizer_model;  // a path
+  std::string tokenizer_label;  // of the tokens, as docs/formats/tokenizers.md has it
+  std::string text_field = "text";
   JobSplit split = JobSplit::kParagraphs;
   double validation_fraction = 0.01;
   bool reset_at_documents = true;

@@ -22,6 +22,7 @@ namespace nibble {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -79,10 +80,36 @@ TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
   std::memcpy(&count, bytes.data() + 16, sizeof count);
   const std::string raw = (root_ / "tokens.bin").string();
   std::ofstream(raw, std::ios::binary) << bytes.substr(128, 2 * count);
-  EXPECT_EQ(Train("raw", "  train: [{path: " + raw + ", token_width: 2, document_end: 256}]\n"),
-            of_shard);
+  const std::string of_raw = "  train: [{path: " + raw + ", token_width: 2, document_end: 256}]\n";
+  EXPECT_EQ(Train("raw", of_raw + "  tokenizer: bytes\n"), of_shard);
+  // The file does not say what its tokens are, and nobody guesses it.
+  EXPECT_NE(Wait(Start("unnamed", SpecOf("unnamed", of_raw))), 0);
+  EXPECT_THAT(Chatter("unnamed"), AllOf(HasSubstr("data.tokenizer: " + raw),
+                                        HasSubstr("does not say which tokenizer made it")));
+  EXPECT_EQ(Train("named", of_raw + "  tokenizer_label: gpt2\n"), of_shard);
+  EXPECT_THAT(Chatter("named"), HasSubstr("gpt2, is not beside the data"));
   // Without its width a file of nothing but tokens is text, which it is not.
   EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))), 1);
+}
+
+TEST_F(DataSources, JsonLinesAndCompressedFilesAreTrainedOnAndOtherDataIsRefused) {
+  const auto of = [](const fs::path& path) {
+    return "  train: [" + path.string() + "]\n  validation_fraction: 0\n";
+  };
+  const auto text = Train("text", of(root_ / "corpus.txt") + "  split: file\n");
+  std::ifstream in(root_ / "corpus.txt");
+  const std::string corpus((std::istreambuf_iterator<char>(in)), {});
+  const fs::path lines = root_ / "corpus.jsonl";
+  std::ofstream(lines) << json({{"body", corpus}}).dump() << "\n";
+  EXPECT_EQ(Train("lines", of(lines) + "  text_field: body\n"), text);
+  ASSERT_EQ(std::system(("gzip -k " + lines.string()).c_str()), 0);
+  EXPECT_EQ(Train("gzip", of(root_ / "corpus.jsonl.gz") + "  text_field: body\n"), text);
+
+  EXPECT_NE(Wait(Start("field", SpecOf("field", of(lines)))), 0);
+  EXPECT_THAT(Chatter("field"), HasSubstr("corpus.jsonl, line 1: it has no field 'text'"));
+  fs::copy_file(lines, root_ / "corpus.parquet");
+  EXPECT_NE(Wait(Start("other", SpecOf("other", of(root_ / "corpus.parquet")))), 0);
+  EXPECT_THAT(Chatter("other"), HasSubstr("its extension is of other data than text"));
 }
 
 TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {
@@ -103,6 +130,34 @@ TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {
   EXPECT_EQ(Wait(Start("wrong", SpecOf("wrong", both + "  phases: [{parts: 1, weights: [1]}]\n"))),
             2);
   EXPECT_THAT(Chatter("wrong"), HasSubstr("data.phases[0].weights: 1 weights for the 2"));
+}
+
+TEST_F(DataSources, TheTokenizerFollowsItsTokenShards) {
+  const std::string directory = (root_ / "pieces").string();
+  ASSERT_EQ(Nibble("data tokenize " + (root_ / "corpus.txt").string() + " --output-dir " +
+                   directory + " --train-tokenizer 300"),
+            0);
+  const std::string shard = directory + "/train.tokens";
+  // No tokenizer is named: everything that reads the run as text takes that of its data.
+  ASSERT_EQ(Train("run", "  train: [" + shard + "]\n", 304).size(), 8u);
+  const std::string run = (root_ / "run").string();
+  EXPECT_EQ(Nibble("eval --from " + run + " --data " + shard + " 2> /dev/null"), 0);
+  EXPECT_EQ(Nibble("generate --from " + run + " --prompt 'the cat' --max-tokens 8 2> /dev/null"),
+            0);
+  ASSERT_EQ(Nibble("checkpoint export " + run + " " + (root_ / "model").string()), 0);
+  EXPECT_EQ(json::parse(std::ifstream(root_ / "model/tokenizer.json"))["model"]["vocab"].size(),
+            300u);
+  EXPECT_EQ(
+      Nibble("eval --from " + (root_ / "model").string() + " --data " + shard + " 2> /dev/null"),
+      0);
+
+  EXPECT_NE(
+      Wait(Start("other", SpecOf("other", "  train: [" + shard + "]\n  tokenizer: bytes\n", 304))),
+      0);
+  EXPECT_THAT(Chatter("other"), AllOf(HasSubstr("data.tokenizer: bytes, but " + shard),
+                                      HasSubstr("was made with sp:")));
+  EXPECT_NE(Wait(Start("small", SpecOf("small", "  train: [" + shard + "]\n", 272))), 0);
+  EXPECT_THAT(Chatter("small"), HasSubstr("model.vocab: 272 is under 300"));
 }
 
 TEST_F(DataSources, TokensOfATrainedSentencePieceModelAreTrainedOnAndReadBack) {
@@ -131,6 +186,7 @@ TEST_F(DataSources, TokensOfATrainedSentencePieceModelAreTrainedOnAndReadBack) {
                                            "]\n" + tokenizer,
                                        304))),
             1);
+  EXPECT_THAT(Chatter("mixed"), HasSubstr("was made with bytes"));
 }
 
 }  // namespace

@@ -16,16 +16,14 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
     if (std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit)) {
       int64_t step = 0;
       if (!absl::SimpleAtoi(digits, &step)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("step: ", digits, " is beyond any step"));
+        return absl::InvalidArgumentError(absl::StrCat("step: ", digits, " is beyond any step"));
       }
       name.step = step;
       name.directory = std::string(text.substr(0, at));
     }
   }
   if (name.directory.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", std::string(text), "' names no directory"));
+    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' names no directory"));
   }
   return name;
 }

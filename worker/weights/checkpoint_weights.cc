@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/trainer/data/byte_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
+#include "worker/trainer/data/tokenizer_files.h"
 #include "worker/weights/state_names.h"
 
 namespace nibble {
@@ -14,22 +14,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsStore(const std::string& path) {
-  return CheckpointStore::IdentityOf(path).ok();
-}
+bool IsStore(const std::string& path) { return CheckpointStore::IdentityOf(path).ok(); }
 
-// Null where the model is nowhere to be found: weights are of use without it.
-absl::StatusOr<std::shared_ptr<const Tokenizer>> FindTokenizer(const JobSpec& spec,
-                                                               const std::string& directory) {
-  if (spec.data.tokenizer == JobTokenizer::kBytes) return std::make_shared<ByteTokenizer>();
+// Of checkpoints from before they carried the tokenizer's label. Null where the model is nowhere to
+// be found: weights are of use without it.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> OfUnlabelled(const DataSpec& data,
+                                                              const std::string& directory) {
+  if (data.tokenizer == JobTokenizer::kBytes) return std::make_shared<ByteTokenizer>();
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() != ".model") continue;
-    absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
-        SentencePieceTokenizer::Load(at->path().string());
+    absl::StatusOr<std::unique_ptr<Tokenizer>> loaded = LoadTokenizer(at->path().string());
     if (!loaded.ok()) return loaded.status();
     return std::shared_ptr<const Tokenizer>(*std::move(loaded));
   }
+  return std::shared_ptr<const Tokenizer>();
+}
+
+// In the run's directory, or beside the data that the run was trained on. Null, with a notice,
+// where its file is in neither.
+absl::StatusOr<std::shared_ptr<const Tokenizer>> FindTokenizer(const DataSpec& data,
+                                                               const std::string& directory,
+                                                               std::vector<std::string>& notices) {
+  const std::string& label = data.tokenizer_label;
+  if (label.empty()) return OfUnlabelled(data, directory);
+  std::vector<std::string> places = {directory};
+  for (const TrainingSource& source : data.train) {
+    places.push_back(fs::path(source.path).parent_path().string());
+  }
+  for (const std::string& place : places) {
+    absl::StatusOr<std::unique_ptr<Tokenizer>> opened = OpenTokenizer(label, place);
+    if (opened.ok()) return std::shared_ptr<const Tokenizer>(*std::move(opened));
+    if (!absl::IsNotFound(opened.status()) && !TokenizerFileName(label).empty()) {
+      return opened.status();
+    }
+  }
+  const std::string name = TokenizerFileName(label);
+  notices.push_back(
+      absl::StrCat("its tokenizer, ", label, ", is not at hand",
+                   name.empty() ? "" : absl::StrCat(": there is no ", name, " in ", directory)));
   return std::shared_ptr<const Tokenizer>();
 }
 
@@ -64,16 +87,16 @@ absl::StatusOr<std::unique_ptr<CheckpointWeights>> CheckpointWeights::Open(
     if (!good.ok()) return good.status();
     weights->reader_ = std::move(good->reader);
     for (const SkippedCheckpoint& skipped : good->skipped) {
-      weights->notices_.push_back(absl::StrCat("checkpoint of step ", skipped.step,
-                                               " is damaged and passed over: ",
-                                               std::string(skipped.status.message())));
+      weights->notices_.push_back(
+          absl::StrCat("checkpoint of step ", skipped.step,
+                       " is damaged and passed over: ", std::string(skipped.status.message())));
     }
   }
-  weights->description_ = absl::StrCat("the checkpoint of step ", weights->header().step, " in ",
-                                       *store_path);
+  weights->description_ =
+      absl::StrCat("the checkpoint of step ", weights->header().step, " in ", *store_path);
   const auto named = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(weights->description_, ": ",
-                                                    std::string(status.message())));
+    return absl::Status(status.code(),
+                        absl::StrCat(weights->description_, ": ", std::string(status.message())));
   };
   absl::StatusOr<JobSpec> spec = ParseJobSpec(weights->header().spec);
   if (!spec.ok()) return named(spec.status());
@@ -90,10 +113,10 @@ absl::StatusOr<std::unique_ptr<CheckpointWeights>> CheckpointWeights::Open(
     }
   }
   // A run keeps its tokenizer beside its checkpoints' directory.
-  weights->run_directory_ =
+  const std::string run_directory =
       fs::path(absl::StrCat(*store_path, "/..")).lexically_normal().string();
   absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer =
-      FindTokenizer(weights->spec_, weights->run_directory_);
+      FindTokenizer(weights->spec_.data, run_directory, weights->notices_);
   if (!tokenizer.ok()) return named(tokenizer.status());
   weights->tokenizer_ = *std::move(tokenizer);
   return weights;

@@ -37,14 +37,11 @@ class CheckpointWeights : public WeightSource {
 
   const JobSpec& spec() const { return spec_; }
   const CheckpointHeader& header() const { return reader_->manifest().header; }
-  // Where the run's other files are, its tokenizer's model among them.
-  const std::string& run_directory() const { return run_directory_; }
 
  private:
   CheckpointWeights() = default;
 
   std::string description_;
-  std::string run_directory_;
   JobSpec spec_;
   Outline outline_;
   std::shared_ptr<const Tokenizer> tokenizer_;

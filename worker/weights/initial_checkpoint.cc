@@ -48,10 +48,9 @@ absl::Status CheckModels(const JobSpec& spec, const WeightSource& source) {
   for (size_t i = 0; i < mine->params.size() && i < theirs.size(); ++i) {
     const ParamInfo& param = mine->params[i];
     if (theirs[i].name == param.name && theirs[i].shape == param.shape) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("model: ", param.name, " is [", absl::StrJoin(param.shape, ", "),
-                     "] in the job, ", theirs[i].name, " [", absl::StrJoin(theirs[i].shape, ", "),
-                     "] in ", source.description()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "model: ", param.name, " is [", absl::StrJoin(param.shape, ", "), "] in the job, ",
+        theirs[i].name, " [", absl::StrJoin(theirs[i].shape, ", "), "] in ", source.description()));
   }
   return absl::OkStatus();
 }
@@ -78,14 +77,13 @@ absl::Status PutAll(ShardWriter& shard, const JobSpec& spec, WeightSource& sourc
     std::vector<float> values(param.elements());
     absl::Status status = source.Read(param, absl::MakeSpan(values));
     if (status.ok()) {
-      status = writer.Put(absl::StrCat(kMasterPrefix, param.name), FileDType::kF32, param.shape,
-                          values);
+      status =
+          writer.Put(absl::StrCat(kMasterPrefix, param.name), FileDType::kF32, param.shape, values);
     }
     std::fill(values.begin(), values.end(), 0.0f);
     for (const char* prefix : {kFirstMomentPrefix, kSecondMomentPrefix}) {
       if (status.ok()) {
-        status =
-            writer.Put(absl::StrCat(prefix, param.name), FileDType::kF32, param.shape, values);
+        status = writer.Put(absl::StrCat(prefix, param.name), FileDType::kF32, param.shape, values);
       }
     }
     if (!status.ok()) return status;
@@ -105,8 +103,8 @@ absl::Status WriteInitialCheckpoint(CheckpointStore& store, const JobSpec& spec,
   const absl::StatusOr<std::vector<CheckpointSummary>> there = store.List();
   if (!there.ok()) return there.status();
   if (!there->empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        store.path(), " has ", there->size(), " checkpoints already: weights begin a run"));
+    return absl::FailedPreconditionError(absl::StrCat(store.path(), " has ", there->size(),
+                                                      " checkpoints already: weights begin a run"));
   }
   const int64_t attempt = store.attempt() + 1;
   absl::StatusOr<std::unique_ptr<ShardWriter>> writer = store.Begin(0, attempt, 0);

@@ -74,6 +74,7 @@ absl::Status Validate(const DocumentSplit& split) {
         absl::StrFormat("delimiter is \"%s\", not the content of one line without its end",
                         absl::CHexEscape(split.delimiter)));
   }
+  if (split.text_field.empty()) return absl::InvalidArgumentError("text_field is empty");
   return absl::OkStatus();
 }
 

@@ -27,6 +27,9 @@ struct DocumentSplit {
   int64_t min_bytes = 1024;
   // Of kLine: a whole line, without its line feed and a carriage return before that. Not empty.
   std::string delimiter;
+  // Files named .jsonl or .ndjson are not cut by the rule: each line is a JSON object, and this
+  // member of it, a string, is a document. Not empty.
+  std::string text_field = "text";
 };
 
 // InvalidArgument naming the field, its value and its bound.

@@ -5,11 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/open_tokens.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
 #include "worker/trainer/data/text_shards.h"
 #include "worker/trainer/data/tokenizer_files.h"
+#include "worker/trainer/loop/data_tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -19,29 +18,6 @@ uint64_t Hash(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
-}
-
-// Whether tokens are in the file already; a directory, and a file that begins like none of the
-// kinds, is text. NotFound names the path.
-absl::StatusOr<bool> HoldsTokens(const std::string& path, int64_t token_width) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return absl::NotFoundError(absl::StrCat("data: there is no ", path));
-  }
-  if (!std::filesystem::is_regular_file(status)) return false;
-  if (token_width != 0) return true;
-  const absl::StatusOr<TokenFileKind> kind = RecogniseTokens(path);
-  if (!kind.ok()) return kind.status();
-  return *kind != TokenFileKind::kNone;
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const JobSpec& spec) {
-  if (spec.data.tokenizer == JobTokenizer::kBytes) return std::make_unique<ByteTokenizer>();
-  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
-      SentencePieceTokenizer::Load(spec.data.tokenizer_model);
-  if (!loaded.ok()) return loaded.status();
-  return std::unique_ptr<Tokenizer>(*std::move(loaded));
 }
 
 // A text source's shards; `held_out`: with documents kept for validation.
@@ -57,12 +33,16 @@ TextPlace PlaceOf(const JobSpec& spec, const std::string& directory, const Token
   options.inputs = {path};
   options.split.rule =
       spec.data.split == JobSplit::kFile ? SplitRule::kFile : SplitRule::kParagraphs;
+  options.split.text_field = spec.data.text_field;
   options.validation_fraction = held_out;
   options.seed = spec.training.seed;
   options.threads = static_cast<int>(spec.resources.threads);
-  const std::string key =
-      absl::StrCat(path, "\n", tokenizer.label(), "\n", static_cast<int>(options.split.rule), "\n",
-                   held_out, "\n", held_out > 0 ? spec.training.seed : 0);
+  const std::string key = absl::StrCat(
+      path, "\n", tokenizer.label(), "\n", static_cast<int>(options.split.rule), "\n", held_out,
+      "\n", held_out > 0 ? spec.training.seed : 0,
+      // Last, and left out where it is the default: runs have shards from before.
+      spec.data.text_field == DataSpec().text_field ? ""
+                                                    : absl::StrCat("\n", spec.data.text_field));
   options.output_dir = absl::StrFormat("%s/data/%016x", directory, Hash(key));
   return place;
 }
@@ -76,9 +56,10 @@ absl::StatusOr<std::vector<TextPlace>> TextPlaces(const JobSpec& spec, const std
                                                   const Tokenizer& tokenizer) {
   std::vector<TextPlace> places;
   const auto add = [&](const auto& source, double held_out) -> absl::Status {
-    const absl::StatusOr<bool> tokens = HoldsTokens(source.path, source.token_width);
-    if (!tokens.ok()) return tokens.status();
-    if (!*tokens) places.push_back(PlaceOf(spec, directory, tokenizer, source.path, held_out));
+    const absl::StatusOr<SourceKind> kind = KindOfSource(source.path, source.token_width);
+    if (!kind.ok()) return kind.status();
+    if (*kind == SourceKind::kText)
+      places.push_back(PlaceOf(spec, directory, tokenizer, source.path, held_out));
     return absl::OkStatus();
   };
   for (const TrainingSource& source : spec.data.train) {
@@ -93,14 +74,15 @@ absl::StatusOr<std::vector<TextPlace>> TextPlaces(const JobSpec& spec, const std
 // What the spec says of a file that may say less of itself.
 template <class Source>
 absl::StatusOr<std::shared_ptr<const TokenSource>> OpenSource(const JobSpec& spec,
-                                                              const Tokenizer& tokenizer,
+                                                              const DataTokenizer& tokenizer,
                                                               const Source& source) {
   const absl::StatusOr<TokenFileKind> kind = RecogniseTokens(source.path);
   if (!kind.ok()) return kind.status();
   TokenHints hints;
   if (*kind != TokenFileKind::kShard) {
-    hints.tokenizer = tokenizer.label();
-    hints.vocabulary = spec.model.vocab;
+    hints.tokenizer = tokenizer.label;
+    hints.vocabulary =
+        tokenizer.tokenizer != nullptr ? tokenizer.tokenizer->vocabulary() : spec.model.vocab;
     hints.token_width = static_cast<int>(source.token_width);
     if (source.document_end >= 0 && *kind != TokenFileKind::kMegatronIndex) {
       hints.document_mark = DocumentMark{.token = static_cast<int32_t>(source.document_end)};
@@ -134,15 +116,15 @@ absl::StatusOr<BatchBuilder> MakeBuilder(const JobSpec& spec, const WindowOption
 }  // namespace
 
 absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory) {
-  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = MakeTokenizer(spec);
-  if (!tokenizer.ok()) return tokenizer.status();
-  if (spec.data.tokenizer == JobTokenizer::kSentencePiece) {
-    // Beside the run, so that its checkpoints can be read as text wherever they are taken.
-    const absl::StatusOr<std::string> copy =
-        CopySentencePieceModel(directory, spec.data.tokenizer_model);
-    if (!copy.ok()) return copy.status();
+  const absl::StatusOr<DataTokenizer> found = FindDataTokenizer(spec);
+  if (!found.ok()) return found.status();
+  if (found->tokenizer == nullptr) return absl::OkStatus();  // no source is text
+  // Beside the run, so that its checkpoints can be read as text wherever they are taken.
+  if (absl::Status status = SaveTokenizer(directory, *found->tokenizer).status(); !status.ok()) {
+    return status;
   }
-  const absl::StatusOr<std::vector<TextPlace>> places = TextPlaces(spec, directory, **tokenizer);
+  const Tokenizer& tokenizer = *found->tokenizer;
+  const absl::StatusOr<std::vector<TextPlace>> places = TextPlaces(spec, directory, tokenizer);
   if (!places.ok()) return places.status();
   for (const TextPlace& place : *places) {
     // Shards appear whole or not at all, the training shard last.
@@ -155,7 +137,7 @@ absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory)
     }
     PrepareTextOptions options = place.options;
     options.overwrite = true;
-    const absl::StatusOr<PreparedText> prepared = PrepareText(options, **tokenizer);
+    const absl::StatusOr<PreparedText> prepared = PrepareText(options, tokenizer);
     if (!prepared.ok()) return prepared.status();
   }
   return absl::OkStatus();
@@ -164,15 +146,16 @@ absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory)
 absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& directory) {
   const double held_out = HeldOut(spec);
   const WindowOptions window = {.reset_at_documents = spec.data.reset_at_documents};
-  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = MakeTokenizer(spec);
+  absl::StatusOr<DataTokenizer> tokenizer = FindDataTokenizer(spec);
   if (!tokenizer.ok()) return tokenizer.status();
   std::vector<std::shared_ptr<const TokenSource>> training;
   std::vector<ValidationSource> validation;
   for (TrainingSource source : spec.data.train) {
-    const absl::StatusOr<bool> tokens = HoldsTokens(source.path, source.token_width);
-    if (!tokens.ok()) return tokens.status();
-    if (!*tokens) {
-      const TextPlace place = PlaceOf(spec, directory, **tokenizer, source.path, held_out);
+    const absl::StatusOr<SourceKind> kind = KindOfSource(source.path, source.token_width);
+    if (!kind.ok()) return kind.status();
+    if (*kind == SourceKind::kText) {
+      const TextPlace place =
+          PlaceOf(spec, directory, *tokenizer->tokenizer, source.path, held_out);
       if (held_out > 0 && std::filesystem::exists(place.validation())) {
         validation.push_back(
             {.name = absl::StrCat("held out of ",
@@ -182,14 +165,16 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
       source.path = place.train();
     }
     absl::StatusOr<std::shared_ptr<const TokenSource>> opened =
-        OpenSource(spec, **tokenizer, source);
+        OpenSource(spec, *tokenizer, source);
     if (!opened.ok()) return opened.status();
     training.push_back(*std::move(opened));
   }
   for (ValidationSource source : spec.data.validation) {
-    const absl::StatusOr<bool> tokens = HoldsTokens(source.path, source.token_width);
-    if (!tokens.ok()) return tokens.status();
-    if (!*tokens) source.path = PlaceOf(spec, directory, **tokenizer, source.path, 0.0).train();
+    const absl::StatusOr<SourceKind> kind = KindOfSource(source.path, source.token_width);
+    if (!kind.ok()) return kind.status();
+    if (*kind == SourceKind::kText) {
+      source.path = PlaceOf(spec, directory, *tokenizer->tokenizer, source.path, 0.0).train();
+    }
     validation.push_back(std::move(source));
   }
   absl::StatusOr<BatchBuilder> builder = MakeBuilder(spec, window, std::move(training));
@@ -202,7 +187,7 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
   JobData data(*std::move(builder));
   for (const ValidationSource& source : validation) {
     absl::StatusOr<std::shared_ptr<const TokenSource>> opened =
-        OpenSource(spec, **tokenizer, source);
+        OpenSource(spec, *tokenizer, source);
     if (!opened.ok()) return opened.status();
     absl::StatusOr<ValidationSet> set =
         ValidationSet::Create(*std::move(opened), {.global_sequences = spec.training.batch,
@@ -212,6 +197,12 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
     if (!set.ok()) return set.status();
     data.validation_.push_back({source.name, *std::move(set)});
   }
+  if (tokenizer->tokenizer == nullptr) {
+    data.notices_.push_back(
+        absl::StrCat("the file of the data's tokenizer, ", tokenizer->label,
+                     ", is not beside the data: generating and exporting will ask for it"));
+  }
+  data.tokenizer_ = std::move(tokenizer->label);
   return data;
 }
 

@@ -34,12 +34,18 @@ class JobData {
 
   const BatchBuilder& training() const { return training_; }
   const std::vector<NamedValidation>& validation() const { return validation_; }
+  // The label of the tokenizer that made all of it.
+  const std::string& tokenizer() const { return tokenizer_; }
+  // What a person should know of it, a sentence each.
+  const std::vector<std::string>& notices() const { return notices_; }
 
  private:
   explicit JobData(BatchBuilder training) : training_(std::move(training)) {}
 
   BatchBuilder training_;
   std::vector<NamedValidation> validation_;
+  std::string tokenizer_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace nibble

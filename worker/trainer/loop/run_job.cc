@@ -81,6 +81,7 @@ class Run {
   void ReportCheckpoint(const CheckpointGuest::Outcome& outcome);
 
   const JobSpec& spec_;
+  JobSpec recorded_;  // spec_ with the tokenizer that the data has: what checkpoints carry
   Collective& collective_;
   const RunOptions& options_;
   std::string directory_;
@@ -136,6 +137,7 @@ absl::Status Run::Prepare() {
   absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
   if (!data.ok()) return data.status();
   data_.emplace(*std::move(data));
+  for (const std::string& notice : data_->notices()) reporter_->Note(notice);
 
   absl::StatusOr<std::unique_ptr<CpuDevice>> device =
       CpuDevice::Create(static_cast<int>(spec_.resources.threads),
@@ -155,7 +157,9 @@ absl::Status Run::Prepare() {
                               .clock = SteadySeconds});
   if (!trainer.ok()) return NameBound(spec_, trainer.status());
   trainer_ = *std::move(trainer);
-  state_ = std::make_unique<RunState>(spec_, device_->device(), *trainer_);
+  recorded_ = spec_;
+  recorded_.data.tokenizer_label = data_->tokenizer();
+  state_ = std::make_unique<RunState>(recorded_, device_->device(), *trainer_);
   return PrepareCheckpoints();
 }
 

@@ -56,11 +56,26 @@ absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& 
   return absl::OkStatus();
 }
 
+// Where both labels are known they say whether the tokenizer is the same, by whatever way it was
+// found. Checkpoints from before there were labels say what the spec named, of which bytes may only
+// have been what it was without being named.
+bool SameData(DataSpec then, DataSpec now) {
+  const bool known = !then.tokenizer_label.empty() && !now.tokenizer_label.empty();
+  if (known && then.tokenizer_label != now.tokenizer_label) return false;
+  if (known || (then.tokenizer == JobTokenizer::kBytes && now.tokenizer == JobTokenizer::kData &&
+                now.tokenizer_model.empty())) {
+    then.tokenizer = now.tokenizer;
+    then.tokenizer_model = now.tokenizer_model;
+  }
+  then.tokenizer_label = now.tokenizer_label;
+  return then == now;
+}
+
 }  // namespace
 
 std::string DecisiveDifference(const JobSpec& then, const JobSpec& now) {
   if (then.model != now.model) return "model";
-  if (then.data != now.data) return "data";
+  if (!SameData(then.data, now.data)) return "data";
   if (then.training.batch != now.training.batch) return "training.batch";
   if (then.training.seed != now.training.seed) return "training.seed";
   if (then.training.precision != now.training.precision) return "training.precision";
