@@ -87,14 +87,18 @@ void AddTokenize(CLI::App* data, int& exit_code) {
   request.text.threads = 0;
   CLI::App* command = data->add_subcommand(
       "tokenize", "Make token shards of text files: one to train on, one to validate on");
-  command->add_option("INPUT", request.text.inputs, "text files, and directories of such")
+  command
+      ->add_option("INPUT", request.text.inputs,
+                   "text files, .jsonl files (see --text-field), either with .gz or .zst, and "
+                   "directories of such")
       ->required();
   command
       ->add_option("--output-dir", request.text.output_dir,
                    "where train.tokens and validation.tokens go; made if need be")
       ->required();
   CLI::Option* model = command->add_option(
-      "--tokenizer", request.tokenizer, "a SentencePiece .model file; without it tokens are bytes");
+      "--tokenizer", request.tokenizer,
+      "a SentencePiece .model or a Hugging Face tokenizer.json; without it tokens are bytes");
   CLI::Option* train =
       command
           ->add_option("--train-tokenizer", request.training.vocabulary,
@@ -124,6 +128,10 @@ void AddTokenize(CLI::App* data, int& exit_code) {
       ->check(WholeFor(request.text.split.min_bytes, 1))
       ->capture_default_str();
   command->add_option("--delimiter", request.text.split.delimiter, "of documents split by line");
+  command
+      ->add_option("--text-field", request.text.split.text_field,
+                   "the field of each line's object that holds the document, in .jsonl files")
+      ->capture_default_str();
   command
       ->add_option("--extension", request.text.extensions,
                    "of a directory only files whose names end so, e.g. .txt; none: all")
@@ -172,8 +180,9 @@ void AddInspect(CLI::App* data, int& exit_code) {
   CLI::Option* text =
       command->add_flag("--text", request.text, "as text instead of numbers")->needs(documents);
   command
-      ->add_option("--tokenizer", request.tokenizer,
-                   "the .model file for that; without it the one beside FILE that FILE names")
+      ->add_option(
+          "--tokenizer", request.tokenizer,
+          "the .model or tokenizer.json for that; without it the one beside FILE that FILE names")
       ->needs(text);
   AddHints(command, flags->hints);
   AddOutputOption(command, flags->print);

@@ -19,6 +19,8 @@ _PKG_CONFIG = {
     "prometheus": ("prometheus-cpp-core", "prometheus-cpp-dev"),
     "protobuf": ("protobuf", "libprotobuf-dev"),
     "yaml_cpp": ("yaml-cpp", "libyaml-cpp-dev"),
+    "zlib": ("zlib", "zlib1g-dev"),
+    "zstd": ("libzstd", "libzstd-dev"),
 }
 
 # target: (header that proves it is there, link flags, Debian package)

@@ -28,7 +28,10 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
   const absl::Cleanup close_fd = [fd] { (void)close(fd); };  // the mapping outlives it
+  return Map(fd, path);
+}
 
+absl::StatusOr<MappedFile> MappedFile::Map(int fd, const std::string& path) {
   struct stat info = {};
   if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("examining ", path));
   if (!S_ISREG(info.st_mode)) {

@@ -24,6 +24,9 @@ class MappedFile {
   // opening or mapping it: NotFound, PermissionDenied, ... Messages name the path.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
+  // The same of a file that is open already and stays the caller's; `path` is for messages.
+  static absl::StatusOr<MappedFile> Map(int fd, const std::string& path);
+
   // Bytes that lie in memory already and that the caller keeps there, in place of a file: readers
   // take them for tests.
   static MappedFile Borrow(absl::Span<const std::byte> bytes) {

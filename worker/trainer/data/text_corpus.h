@@ -1,5 +1,6 @@
 // Text files and directories of them as one sequence of documents: the same files give the same
-// documents in the same order, on any machine.
+// documents in the same order, on any machine. Files may be compressed (see expanded_file.h), and
+// those named .jsonl or .ndjson have a JSON object with a document on each line.
 //
 // Ownership: files are mapped one at a time and only for the length of a call.
 // Thread-safety: pure functions of the file system.
@@ -25,24 +26,29 @@ namespace nibble {
 // those whose names end with one of `extensions`, where there are any; links to directories are
 // not followed.
 //
-//   InvalidArgument     no inputs, no files in them, or a file in them twice
+// A file whose name is of another kind of data (.parquet, .zip) is refused; so is one of a kind
+// that is text but not prose (.csv, .json) where an input names it: in directories those are text.
+//
+//   InvalidArgument     no inputs, no files in them, a file in them twice, or one of another kind
 //   FailedPrecondition  an input is neither a regular file nor a directory
 //   NotFound, PermissionDenied, ...  what the system said
 absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::string> inputs,
                                                        absl::Span<const std::string> extensions);
 
-// The files' sizes in bytes, in their order.
+// The files' sizes in bytes, in their order; of compressed ones when expanded. Errors also as
+// ExpandedSize().
 absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> files);
 
 struct CorpusDocument {
   int64_t number = 0;     // counted over all files, from 0
   size_t file = 0;        // its place among the files
-  int64_t offset = 0;     // in the file, in bytes
+  int64_t offset = 0;     // in the file when expanded, in bytes; of JSON that of its line
   std::string_view text;  // for the length of the call
 };
 
 // Feeds every document of the files to the sink. Stops at the first error: the sink's, that of a
-// file, or InvalidArgument naming file and offset for a zero byte, which no text has.
+// file, or InvalidArgument naming file and offset for a zero byte, which no text has, and file and
+// line for JSON that is no such object. Objects whose text is empty and empty lines are left out.
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
                              absl::FunctionRef<absl::Status(const CorpusDocument&)> sink);
 

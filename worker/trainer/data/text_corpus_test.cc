@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <cstdint>
 #include <string>
@@ -104,6 +106,127 @@ TEST_F(TextCorpusTest, FilesThatAreNoTextAreRefusedByPathAndOffset) {
       ForEachDocument({binary}, {}, [](const CorpusDocument&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(binary), HasSubstr("byte 2")));
+}
+
+// As gzip and zstd would write it.
+std::string Gzip(std::string_view text) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  EXPECT_EQ(deflateEnd(&stream), Z_OK);
+  return out;
+}
+std::string Zstd(std::string_view text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+// More than the buffers of either library.
+std::string LongText() {
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
+  return text;
+}
+
+class ExpandedTest : public TextCorpusTest {
+ protected:
+  std::vector<std::string> Documents(const std::string& file, const DocumentSplit& split = {}) {
+    std::vector<std::string> documents;
+    status_ = ForEachDocument({file}, split, [&](const CorpusDocument& document) {
+      documents.emplace_back(document.text);
+      return absl::OkStatus();
+    });
+    return documents;
+  }
+  std::string Message() const { return std::string(status_.message()); }
+  absl::Status status_;
+};
+
+TEST_F(ExpandedTest, CompressedFilesAreTheirText) {
+  const std::string text = LongText();
+  for (const std::string& file :
+       {Add("a.txt.gz", Gzip(text)), Add("a.txt.zst", Zstd(text)),
+        Add("two.gz", Gzip(text.substr(0, 1000)) + Gzip(text.substr(1000))),
+        Add("two.zst", Zstd(text.substr(0, 1000)) + Zstd(text.substr(1000))),
+        Add("by content", Gzip(text))}) {
+    EXPECT_THAT(Documents(file), ElementsAre(text)) << file;
+    EXPECT_TRUE(status_.ok()) << status_;
+    EXPECT_THAT(*FileSizes({file}), ElementsAre(static_cast<int64_t>(text.size())));
+  }
+  EXPECT_THAT(Documents(Add("none.gz", Gzip(""))), ElementsAre());
+  EXPECT_TRUE(status_.ok()) << status_;
+}
+
+TEST_F(ExpandedTest, DamagedCompressedDataIsNamedByFileAndByte) {
+  const std::string text = LongText();
+  const std::string gzip = Gzip(text), zstd = Zstd(text);
+  std::string wrong_gzip = gzip, wrong_zstd = zstd;
+  for (size_t i = 0; i < 8; ++i) {
+    wrong_gzip[gzip.size() / 2 + i] ^= 0x5a;
+    wrong_zstd[zstd.size() / 2 + i] ^= 0x5a;
+  }
+  for (const std::string& file :
+       {Add("short.gz", gzip.substr(0, gzip.size() - 5)),
+        Add("short.zst", zstd.substr(0, zstd.size() - 5)), Add("wrong.gz", wrong_gzip),
+        Add("wrong.zst", wrong_zstd), Add("more.gz", gzip + "text"), Add("more.zst", zstd + "text"),
+        Add("head.gz", gzip.substr(0, 3))}) {
+    EXPECT_EQ(Documents(file).size(), 0u);
+    EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss) << file;
+    EXPECT_THAT(Message(), AllOf(HasSubstr(file), HasSubstr("data is damaged at byte ")));
+    EXPECT_EQ(FileSizes({file}).status(), status_);
+  }
+  Documents(Add("plain.gz", "text"));
+  EXPECT_THAT(Message(), HasSubstr("plain.gz: its name says gzip, but it does not begin so"));
+}
+
+TEST_F(ExpandedTest, EveryLineOfAJsonLinesFileIsADocument) {
+  const std::string lines =
+      "{\"text\": \"one\\n\\ntwo \\u6f22\", \"id\": 1}\n\n{\"text\": \"\"}\r\n"
+      "{\"id\": 2, \"text\": \"three\"}";
+  for (const std::string& file :
+       {Add("a.jsonl", lines), Add("a.ndjson", lines), Add("a.jsonl.gz", Gzip(lines)),
+        Add("a.JSONL.zst", Zstd(lines))}) {
+    EXPECT_THAT(Documents(file, {.rule = SplitRule::kParagraphs, .min_bytes = 1}),
+                ElementsAre("one\n\ntwo \u6f22", "three"))
+        << file;
+    EXPECT_TRUE(status_.ok()) << status_;
+  }
+  EXPECT_THAT(Documents(Add("b.jsonl", "{\"body\": \"x\"}"), {.text_field = "body"}),
+              ElementsAre("x"));
+}
+
+TEST_F(ExpandedTest, AJsonLineThatIsNoDocumentIsNamedByItsLine) {
+  const auto message = [&](std::string_view line) {
+    Documents(Add("a.jsonl", "{\"text\": \"x\"}\n" + std::string(line)));
+    EXPECT_EQ(status_.code(), absl::StatusCode::kInvalidArgument);
+    return Message();
+  };
+  EXPECT_THAT(message("{\"text\": "), HasSubstr("a.jsonl, line 2: not JSON"));
+  EXPECT_THAT(message("[1]"), HasSubstr("line 2: not a JSON object"));
+  EXPECT_THAT(message("{\"body\": 1}"),
+              HasSubstr("line 2: it has no field 'text'; text_field names the one to read"));
+  EXPECT_THAT(message("{\"text\": 7}"), HasSubstr("its field 'text' is not a string"));
+  EXPECT_THAT(message("{\"text\": \"a\\u0000\"}"), HasSubstr("byte 1 of its field"));
+}
+
+TEST_F(TextCorpusTest, AnExtensionOfOtherDataIsRefused) {
+  for (const char* name : {"a.parquet", "a.json", "a.csv.gz", "a.bin", "a.PDF", "a.tar.gz"}) {
+    const absl::Status status = ListTextFiles({Add(name)}, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(name), HasSubstr("its extension is of other data than text")));
+  }
+  Add("tree/package.json");
+  EXPECT_TRUE(ListTextFiles({directory_.Path("tree")}, {}).ok());
+  Add("tree/rows.parquet");
+  EXPECT_FALSE(ListTextFiles({directory_.Path("tree")}, {}).ok());
+  EXPECT_TRUE(ListTextFiles({directory_.Path("tree")}, {".json"}).ok());
 }
 
 }  // namespace
