@@ -1,16 +1,10 @@
 #include "common/metrics/http_exposer.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/listen_address.h"
@@ -19,73 +13,52 @@
 namespace nibble {
 namespace {
 
-// Threads that take connections as they come. Whoever brings one waits until a thread is free.
-class ConnectionThreads : public httplib::TaskQueue {
+// A request that was read, and the response to it.
+class TextStream : public httplib::Stream {
  public:
-  explicit ConnectionThreads(int threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
-  }
+  explicit TextStream(const std::string& request) : request_(request) {}
 
-  void enqueue(std::function<void()> serve) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return next_ == nullptr; });
-    next_ = std::move(serve);
-    changed_.notify_all();
+  bool is_readable() const override { return at_ < request_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* out, size_t size) override {
+    const size_t got = request_.copy(out, size, at_);
+    at_ += got;
+    return static_cast<ssize_t>(got);
   }
+  ssize_t write(const char* bytes, size_t size) override {
+    response_.append(bytes, size);
+    return static_cast<ssize_t>(size);
+  }
+  // Nobody asks who it is.
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  socket_t socket() const override { return INVALID_SOCKET; }
 
-  // Serves the last one.
-  void shutdown() override {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  std::string TakeResponse() { return std::move(response_); }
 
  private:
-  void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return ends_ || next_ != nullptr; });
-      if (next_ == nullptr) return;
-      const std::function<void()> serve = std::exchange(next_, nullptr);
-      changed_.notify_all();
-      lock.unlock();
-      serve();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::function<void()> next_;
-  bool ends_ = false;
-  std::vector<std::thread> threads_;
+  const std::string& request_;
+  size_t at_ = 0;
+  std::string response_;
 };
 
-class BoundedServer : public httplib::Server {
+// The library binds, reads requests and words responses; connections are the loop's.
+class Responder : public httplib::Server {
  public:
-  BoundedServer(const DeadlineStream::Limits& limits, const std::atomic<bool>& stopping)
-      : limits_(limits), stopping_(stopping) {}
-
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    DeadlineStream stream(socket, limits_, stopping_);
+  std::string Respond(const std::string& head) {
+    TextStream stream(head);
     bool closed = false;
-    const bool served = process_request(stream, true, closed, nullptr);
-    // Unread bytes would make close() reset the connection under an answer still on its way.
-    (void)shutdown(socket, SHUT_WR);
-    char rest[1024];
-    while (recv(socket, rest, sizeof rest, MSG_DONTWAIT) > 0) {
-    }
-    (void)close(socket);
-    return served;
+    (void)process_request(stream, true, closed, nullptr);
+    return stream.TakeResponse();
   }
-
-  const DeadlineStream::Limits limits_;
-  const std::atomic<bool>& stopping_;
+  // The socket that is bound, to be closed by the caller.
+  int TakeSocket() { return svr_sock_.exchange(INVALID_SOCKET); }
 };
 
 httplib::Server::HandlerResponse Serve(const std::map<std::string, HttpExposer::Page>& pages,
@@ -104,6 +77,8 @@ httplib::Server::HandlerResponse Serve(const std::map<std::string, HttpExposer::
   response.set_content(answer.body, answer.type);
   return httplib::Server::HandlerResponse::Handled;
 }
+
+constexpr int kAnswerThreads = 8;
 
 // The port that is bound; 0: it is taken.
 int Bind(httplib::Server& server, const ListenAddress& address) {
@@ -126,11 +101,10 @@ struct HttpExposer::Parts {
   explicit Parts(Options made) : options(std::move(made)) {}
 
   const Options options;
-  std::atomic<bool> stopping = false;
-  std::unique_ptr<BoundedServer> server;
+  Responder responder;
   std::string address;
   int port = 0;
-  std::thread thread;
+  std::unique_ptr<HttpLoop> loop;  // last: its threads use the above
 };
 
 absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options) {
@@ -139,46 +113,39 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
   ListenAddress address = *ParseListenAddress("http", options.listen);
   auto parts = std::make_unique<Parts>(std::move(options));
   const Options& kept = parts->options;
-  const auto make = [&kept, &stopping = parts->stopping] {
-    auto server = std::make_unique<BoundedServer>(kept.limits, stopping);
-    server->new_task_queue = [&kept] { return new ConnectionThreads(kept.threads); };
-    // One program at a port: the library's default lets several share it.
-    server->set_socket_options([](socket_t socket) {
-      const int yes = 1;
-      (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
-    server->set_payload_max_length(kept.limits.request_bytes);
-    server->set_pre_routing_handler([&kept](const auto& request, auto& response) {
-      return Serve(kept.pages, request, response);
-    });
-    return server;
-  };
-  parts->server = make();
-  int port = Bind(*parts->server, address);
+  Responder& responder = parts->responder;
+  // One program at a port: the library's default lets several share it.
+  responder.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  responder.set_pre_routing_handler([&kept](const auto& request, auto& response) {
+    return Serve(kept.pages, request, response);
+  });
+  int port = Bind(responder, address);
   if (port == 0 && address.port != 0 && kept.or_free_port) {
     address.port = 0;
-    parts->server = make();
-    port = Bind(*parts->server, address);
+    port = Bind(responder, address);
   }
   if (port == 0) {
     return absl::UnavailableError(absl::StrCat("http: '", kept.listen, "' cannot be listened on"));
   }
   address.port = parts->port = port;
   parts->address = address.ToString();
-  httplib::Server* const server = parts->server.get();
-  parts->thread = std::thread([server] { server->listen_after_bind(); });
+  const int listener = responder.TakeSocket();
+  // The library's queue of five overflows when as many come at once.
+  (void)listen(listener, SOMAXCONN);
+  auto loop =
+      HttpLoop::Start(listener, kept.limits, kAnswerThreads,
+                      [&responder](const std::string& head) { return responder.Respond(head); });
+  if (!loop.ok()) return loop.status();
+  parts->loop = *std::move(loop);
   return std::unique_ptr<HttpExposer>(new HttpExposer(std::move(parts)));
 }
 
 HttpExposer::HttpExposer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-HttpExposer::~HttpExposer() {
-  // A stop that comes before the server listens would be lost.
-  while (!parts_->server->is_running()) std::this_thread::yield();
-  parts_->stopping = true;
-  parts_->server->stop();
-  parts_->thread.join();
-}
+HttpExposer::~HttpExposer() = default;
 
 const std::string& HttpExposer::address() const { return parts_->address; }
 int HttpExposer::port() const { return parts_->port; }

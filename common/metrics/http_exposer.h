@@ -1,10 +1,8 @@
 // What a program shows over plain HTTP: pages for probes and for Prometheus, by GET or HEAD of an
 // exact path. Everything else is 404, 405 or 400.
 //
-// Bounded: a request in bytes and in time, an answer in time, the connections at once; one request
-// a connection. Connections beyond the bound wait their turn in the kernel's queue, and each ahead
-// of them is over in time, so that peers which say nothing or read nothing cannot stall others for
-// long.
+// Connections are bounded as http_loop.h says, one request each: peers that send half a request or
+// read nothing delay nobody.
 //
 // Ownership: owns its socket and threads; a page's function is called from them until the exposer
 // is destroyed. Thread-safety: all methods.
@@ -18,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/metrics/deadline_stream.h"
+#include "common/metrics/http_loop.h"
 
 namespace nibble {
 
@@ -41,8 +39,7 @@ class HttpExposer {
     std::string listen;         // host:port; port 0: a free one
     bool insecure = false;      // off loopback, too
     bool or_free_port = false;  // where the port is taken
-    int threads = 8;            // connections at once
-    DeadlineStream::Limits limits;
+    HttpLoop::Limits limits;
     std::map<std::string, Page> pages;  // by path
   };
 

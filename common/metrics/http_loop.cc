@@ -1,0 +1,314 @@
+#include "common/metrics/http_loop.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kEndOfHead[] = "\r\n\r\n";
+// Without a free descriptor new connections stay in the kernel's queue for so long.
+constexpr std::chrono::milliseconds kNoDescriptorPause(100);
+
+// Complete requests on their way to the threads that answer them, and the responses on theirs back.
+class Answerers {
+ public:
+  struct Response {
+    uint64_t connection = 0;
+    std::string bytes;
+  };
+
+  // `ready` is called from any of the threads.
+  Answerers(int threads, HttpLoop::Answer answer, std::function<void()> ready)
+      : answer_(std::move(answer)), ready_(std::move(ready)) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  }
+  ~Answerers() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Ask(uint64_t connection, std::string head) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      asked_.push_back({connection, std::move(head)});
+    }
+    changed_.notify_one();
+  }
+  std::vector<Response> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(answered_, {});
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return ends_ || !asked_.empty(); });
+      if (ends_) return;
+      const auto [connection, head] = std::move(asked_.front());
+      asked_.pop_front();
+      lock.unlock();
+      Response response = {.connection = connection, .bytes = answer_(head)};
+      lock.lock();
+      answered_.push_back(std::move(response));
+      ready_();
+    }
+  }
+
+  const HttpLoop::Answer answer_;
+  const std::function<void()> ready_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::deque<std::pair<uint64_t, std::string>> asked_;
+  std::vector<Response> answered_;
+  bool ends_ = false;
+  std::vector<std::thread> threads_;  // last: they use the above
+};
+
+struct Descriptor {
+  explicit Descriptor(int opened) : number(opened) {}
+  ~Descriptor() { (void)close(number); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  const int number;
+};
+
+struct Connection {
+  enum class Phase { kReading, kAnswering, kWriting };
+
+  int socket = -1;
+  Phase phase = Phase::kReading;
+  Clock::time_point deadline;  // of reading and of writing
+  std::string bytes;           // of the request, then of the response
+  size_t written = 0;
+};
+
+}  // namespace
+
+struct HttpLoop::Parts {
+  Parts(int listener, int wake, const Limits& limits, int threads, Answer answer)
+      : listener_(listener),
+        wake_(wake),
+        limits_(limits),
+        answerers_(threads, std::move(answer), [this] { Wake(); }),
+        thread_([this] { Run(); }) {}
+
+  ~Parts() {
+    stopping_ = true;
+    Wake();
+    thread_.join();
+    for (const auto& [id, connection] : connections_) (void)close(connection.socket);
+  }
+
+  void Wake() const {
+    const uint64_t one = 1;
+    (void)!write(wake_.number, &one, sizeof one);
+  }
+
+  void Run() {
+    (void)fcntl(listener_.number, F_SETFL, fcntl(listener_.number, F_GETFL) | O_NONBLOCK);
+    while (!stopping_) {
+      const std::vector<uint64_t> polled = Poll();
+      for (Answerers::Response& response : answerers_.Take()) BeginWriting(std::move(response));
+      Accept();
+      for (const uint64_t id : polled) Advance(id);
+      const Clock::time_point now = Clock::now();
+      std::erase_if(connections_, [now](const auto& entry) {
+        const Connection& connection = entry.second;
+        const bool late =
+            connection.phase != Connection::Phase::kAnswering && connection.deadline <= now;
+        if (late) (void)close(connection.socket);
+        return late;
+      });
+    }
+  }
+
+  // Waits for the first thing that can be done. Connections that can go on.
+  std::vector<uint64_t> Poll() {
+    std::vector<pollfd> waits = {{.fd = wake_.number, .events = POLLIN}};
+    std::vector<uint64_t> ids;
+    std::optional<Clock::time_point> until;
+    const auto no_later = [&until](Clock::time_point when) {
+      if (!until || when < *until) until = when;
+    };
+    for (const auto& [id, connection] : connections_) {
+      if (connection.phase == Connection::Phase::kAnswering) continue;
+      const bool reads = connection.phase == Connection::Phase::kReading;
+      waits.push_back(
+          {.fd = connection.socket, .events = static_cast<short>(reads ? POLLIN : POLLOUT)});
+      ids.push_back(id);
+      no_later(connection.deadline);
+    }
+    const bool accepts = Clock::now() >= accept_after_;
+    if (accepts && (connections_.size() < limits_.connections || !ids.empty())) {
+      waits.push_back({.fd = listener_.number, .events = POLLIN});
+    } else if (!accepts) {
+      no_later(accept_after_);
+    }
+    int timeout_ms = -1;
+    if (until) {
+      // Rounded up: not to look in vain until it is time.
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+      timeout_ms = static_cast<int>(std::max<int64_t>(0, left.count()));
+    }
+    (void)poll(waits.data(), waits.size(), timeout_ms);
+    uint64_t count = 0;
+    (void)!read(wake_.number, &count, sizeof count);
+    std::vector<uint64_t> ready;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (waits[i + 1].revents != 0) ready.push_back(ids[i]);
+    }
+    return ready;
+  }
+
+  void Accept() {
+    if (Clock::now() < accept_after_) return;
+    // A round of a bound length, so that those who are here are seen to.
+    for (size_t i = 0; i < limits_.connections; ++i) {
+      if (connections_.size() >= limits_.connections && !CloseOldest(Connection::Phase::kReading) &&
+          !CloseOldest(Connection::Phase::kWriting)) {
+        return;
+      }
+      const int socket = accept4(listener_.number, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (socket < 0) {
+        const bool no_room =
+            errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+        if (no_room && !CloseOldest(Connection::Phase::kReading)) {
+          accept_after_ = Clock::now() + kNoDescriptorPause;
+        }
+        if (errno == ECONNABORTED || errno == EINTR) continue;
+        return;
+      }
+      const uint64_t id = ++last_id_;
+      connections_[id] = {.socket = socket, .deadline = Clock::now() + limits_.request};
+      Advance(id);  // most requests are here already
+    }
+  }
+
+  // False where there is none in the phase.
+  bool CloseOldest(Connection::Phase phase) {
+    const auto oldest =
+        std::find_if(connections_.begin(), connections_.end(),
+                     [phase](const auto& entry) { return entry.second.phase == phase; });
+    if (oldest == connections_.end()) return false;
+    Close(oldest->first);
+    return true;
+  }
+
+  void Close(uint64_t id) {
+    (void)close(connections_.at(id).socket);
+    connections_.erase(id);
+  }
+
+  void Advance(uint64_t id) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    if (found->second.phase == Connection::Phase::kReading) return Read(id, found->second);
+    if (found->second.phase == Connection::Phase::kWriting) Write(id, found->second);
+  }
+
+  void Read(uint64_t id, Connection& connection) {
+    char buffer[4096];
+    std::string& head = connection.bytes;
+    while (head.size() < limits_.request_bytes) {
+      const size_t most = std::min(sizeof buffer, limits_.request_bytes - head.size());
+      const ssize_t got = recv(connection.socket, buffer, most, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return Close(id);
+      const size_t seen = head.size() < 3 ? 0 : head.size() - 3;
+      head.append(buffer, static_cast<size_t>(got));
+      if (head.find(kEndOfHead, seen) != std::string::npos) break;
+    }
+    connection.phase = Connection::Phase::kAnswering;
+    answerers_.Ask(id, std::exchange(head, {}));
+  }
+
+  void BeginWriting(Answerers::Response response) {
+    const auto writing = std::count_if(
+        connections_.begin(), connections_.end(),
+        [](const auto& entry) { return entry.second.phase == Connection::Phase::kWriting; });
+    if (static_cast<size_t>(writing) >= limits_.responses) {
+      (void)CloseOldest(Connection::Phase::kWriting);
+    }
+    Connection& connection = connections_.at(response.connection);
+    connection.phase = Connection::Phase::kWriting;
+    connection.deadline = Clock::now() + limits_.response;
+    connection.bytes = std::move(response.bytes);
+    Write(response.connection, connection);
+  }
+
+  void Write(uint64_t id, Connection& connection) {
+    while (connection.written < connection.bytes.size()) {
+      const ssize_t sent = send(connection.socket, connection.bytes.data() + connection.written,
+                                connection.bytes.size() - connection.written, MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && errno == EAGAIN) return;
+      if (sent < 0) return Close(id);
+      connection.written += static_cast<size_t>(sent);
+    }
+    // Unread bytes would make close() reset the connection under a response still on its way.
+    (void)shutdown(connection.socket, SHUT_WR);
+    char rest[4096];
+    for (size_t got = 0; got < limits_.request_bytes; got += sizeof rest) {
+      if (recv(connection.socket, rest, sizeof rest, 0) <= 0) break;
+    }
+    Close(id);
+  }
+
+  const Descriptor listener_;
+  const Descriptor wake_;  // readable: something was answered, or it is time to stop
+  const Limits limits_;
+  std::atomic<bool> stopping_ = false;
+  // Of the loop's thread.
+  std::map<uint64_t, Connection> connections_;  // by number, oldest first
+  uint64_t last_id_ = 0;
+  Clock::time_point accept_after_;
+  Answerers answerers_;
+  std::thread thread_;  // last: it uses the above
+};
+
+absl::StatusOr<std::unique_ptr<HttpLoop>> HttpLoop::Start(int listener, const Limits& limits,
+                                                          int threads, Answer answer) {
+  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake < 0) {
+    const int error = errno;
+    (void)close(listener);
+    return absl::UnavailableError(absl::StrCat("http: eventfd: ", std::strerror(error)));
+  }
+  return std::unique_ptr<HttpLoop>(
+      new HttpLoop(std::make_unique<Parts>(listener, wake, limits, threads, std::move(answer))));
+}
+
+HttpLoop::HttpLoop(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+HttpLoop::~HttpLoop() = default;
+
+}  // namespace nibble
