@@ -1,11 +1,27 @@
 #include "common/metrics/listen_address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 namespace nibble {
+namespace {
+
+constexpr size_t kMaxHostBytes = 253;  // of a name in DNS
+constexpr size_t kMostShown = 80;
+constexpr absl::string_view kOneInterface = "the address of one interface, not of every one";
+
+}  // namespace
 
 std::string ListenAddress::ToString() const {
   const bool six = host.find(':') != std::string::npos;
@@ -31,6 +47,41 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::
                       host.find_first_not_of("0123456789.") == absl::string_view::npos);
   address.any = host == "0.0.0.0" || host == "::";
   return address;
+}
+
+absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::string_view text) {
+  const auto refused = [field, text](absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, ": '", absl::CHexEscape(text.substr(0, kMostShown)), "'; allowed: ", allowed));
+  };
+  constexpr absl::string_view kAllowed =
+      "host:port at which others reach it, of a host name or IP address and a port of 1 to 65535";
+  absl::StatusOr<ListenAddress> address = ParseListenAddress(field, text);
+  if (!address.ok() || address->port == 0) return refused(kAllowed);
+  const std::string& host = address->host;
+  in6_addr six = {};
+  in_addr four = {};
+  if (absl::StrContains(host, ":")) {
+    if (inet_pton(AF_INET6, host.c_str(), &six) != 1) return refused(kAllowed);
+    address->any = IN6_IS_ADDR_UNSPECIFIED(&six);
+    address->loopback = IN6_IS_ADDR_LOOPBACK(&six);
+    if (!IN6_IS_ADDR_V4MAPPED(&six)) return address->any ? refused(kOneInterface) : address;
+    std::memcpy(&four, six.s6_addr + 12, sizeof four);
+  } else if (inet_aton(host.c_str(), &four) != 0) {
+    // Also "0" and "0x7f.1", which resolvers take for addresses: one spelling is enough.
+    if (inet_pton(AF_INET, host.c_str(), &four) != 1) return refused(kAllowed);
+  } else {
+    const bool name = host.size() <= kMaxHostBytes && absl::ascii_isalnum(host[0]) &&
+                      std::all_of(host.begin(), host.end(), [](unsigned char c) {
+                        return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+                      });
+    if (!name) return refused(kAllowed);
+    return address;
+  }
+  const uint32_t number = ntohl(four.s_addr);
+  address->any = number >> 24 == 0;
+  address->loopback = number >> 24 == 127;
+  return address->any ? refused(kOneInterface) : address;
 }
 
 absl::Status CheckListenAddress(absl::string_view field, absl::string_view text, bool insecure) {

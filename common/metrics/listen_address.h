@@ -1,4 +1,5 @@
-// Addresses that servers listen at: host:port, with [] around an IPv6 host; port 0 is a free one.
+// Addresses that servers listen at, and at which others reach them: host:port, with [] around an
+// IPv6 host; port 0, to listen at, is a free one.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_COMMON_METRICS_LISTEN_ADDRESS_H_
@@ -23,6 +24,10 @@ struct ListenAddress {
 
 // InvalidArgument naming `field` for what is no host:port.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::string_view text);
+
+// As a program names itself to others, who are to reach it there. InvalidArgument naming `field`
+// for what is no host:port with a host name or IP address, for port 0 and for every interface.
+absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::string_view text);
 
 // FailedPrecondition where it is off loopback and that is not said to be meant; otherwise as
 // ParseListenAddress.

@@ -35,5 +35,49 @@ TEST(ListenAddressTest, OffLoopbackIsRefusedUnlessItIsMeant) {
   EXPECT_EQ(CheckListenAddress("http", "0.0.0.0:1", true), absl::OkStatus());
 }
 
+TEST(ListenAddressTest, AProgramIsNamedByOneHostAndPort) {
+  for (const char* const good : {"w1:7000", "node-7.rack_a.example.org:65535", "10.0.0.7:1",
+                                 "[2001:db8::1]:7000", "[::ffff:10.0.0.7]:7000"}) {
+    const auto named = ParseNamedAddress("identity.address", good);
+    ASSERT_EQ(named.status(), absl::OkStatus()) << good;
+    EXPECT_FALSE(named->loopback) << good;
+  }
+  for (const char* const local :
+       {"localhost:1", "127.0.0.1:1", "127.8.9.10:1", "[::1]:1", "[::ffff:127.0.0.1]:1"}) {
+    const auto named = ParseNamedAddress("identity.address", local);
+    ASSERT_EQ(named.status(), absl::OkStatus()) << local;
+    EXPECT_TRUE(named->loopback) << local;
+  }
+  for (const char* const bad : {"",
+                                "w1",
+                                "w1:0",
+                                "w1:65536",
+                                "w1:-1",
+                                ":7000",
+                                "http://w1:7000",
+                                "http//w1:7000",
+                                "dns:///w1:7000",
+                                "unix:/run/x:1",
+                                "w1:7000/path",
+                                "user@w1:7000",
+                                "w 1:7000",
+                                "w1\n:7000",
+                                "-w1:7000",
+                                "0.0.0.0:7000",
+                                "0:7000",
+                                "0x7f.1:7000",
+                                "127.1:7000",
+                                "2130706433:7000",
+                                "0.1.2.3:7000",
+                                "[::]:7000",
+                                "[::ffff:0.0.0.0]:7000",
+                                "[fe80::1%eth0]:7000",
+                                "[w1]x:7000"}) {
+    const absl::Status status = ParseNamedAddress("identity.address", bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
+    EXPECT_EQ(status.message().substr(0, 18), "identity.address: ") << bad;
+  }
+}
+
 }  // namespace
 }  // namespace nibble

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/metrics/listen_address.h"
 #include "common/process/process_record.h"
 #include "common/staged_file.h"
 #include "worker/agent/log_service.h"
@@ -52,7 +53,19 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
   return daemon;
 }
 
+absl::Status Daemon::CheckAddress() const {
+  const std::string& address = options_.identity.address();
+  // With a root certificate the port is served to those alone who show one of their own.
+  const bool authenticated = !options_.security.root_certificates.empty();
+  absl::Status status = CheckListenAddress("address", address, options_.insecure || authenticated);
+  if (!status.ok() || !ParseListenAddress("address", address)->any) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("address: '", address,
+                   "' is of every interface; other workers reach this one there: name one host"));
+}
+
 absl::Status Daemon::Prepare() {
+  if (absl::Status status = CheckAddress(); !status.ok()) return status;
   const std::string& data = options_.data_directory;
   for (const std::string& path : {data + "/jobs", data + "/processes"}) {
     std::error_code error;

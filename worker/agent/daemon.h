@@ -50,6 +50,7 @@ class Daemon {
     v1::WorkerIdentity identity;
     std::string coordinator;  // host:port
     LinkSecurity security;
+    bool insecure = false;       // listen off loopback although callers are not authenticated
     std::string data_directory;  // absolute; made where it is not
     std::string trainer;         // path of nibble-trainer
     std::string exporter;        // path of nibble-export
@@ -63,7 +64,8 @@ class Daemon {
   };
 
   // Kills what an earlier life left, opens what it has stored, and connects. Unavailable where
-  // another daemon uses the directory.
+  // another daemon uses the directory; FailedPrecondition where the address is off loopback, no
+  // certificates are required of callers, and that is not said to be meant.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(Options options);
   // Kills the ranks that run.
   ~Daemon();
@@ -80,6 +82,7 @@ class Daemon {
 
  private:
   explicit Daemon(Options options) : options_(std::move(options)) {}
+  absl::Status CheckAddress() const;
   absl::Status Prepare();
   absl::Status Lock();
   absl::Status ChooseIncarnation();

@@ -204,6 +204,28 @@ class DaemonTest : public testing::Test {
 
 constexpr char kUntilTold[] = "trap 'exit 101' TERM; echo up $*; while :; do sleep 0.01; done";
 
+TEST_F(DaemonTest, OffLoopbackItDoesNotStartUnlessThatIsMeant) {
+  Daemon::Options options;
+  options.coordinator = absl::StrCat("127.0.0.1:", port_);
+  options.data_directory = directory_ + "/data";
+  const auto refused = [&options](const std::string& address, bool insecure) {
+    options.identity.set_address(address);
+    options.insecure = insecure;
+    return Daemon::Start(options).status();
+  };
+  for (const char* const address : {"192.0.2.1:0", "node7:7000", "0.0.0.0:0", "[2001:db8::1]:0"}) {
+    const absl::Status status = refused(address, false);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure"));
+  }
+  // Nothing was touched: another daemon may own the directory.
+  EXPECT_FALSE(fs::exists(options.data_directory));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused("0.0.0.0:0", true)));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused("7000", true)));
+  // Meant, and no address of this machine.
+  EXPECT_TRUE(absl::IsUnavailable(refused("192.0.2.1:0", true)));
+}
+
 TEST_F(DaemonTest, ItSaysWhoItIsAndThatItHasNothing) {
   StartDaemon(Script("exit 0"));
   const auto report = coordinator_.Await([](const auto& r) { return r.cluster() == "test"; });

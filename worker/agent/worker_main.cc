@@ -110,6 +110,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   if (options.trainer.empty()) options.trainer = self.parent_path() / "nibble-trainer";
   options.exporter = arguments.exporter;
   if (options.exporter.empty()) options.exporter = self.parent_path() / "nibble-export";
+  options.insecure = arguments.insecure;
   options.beat = std::chrono::milliseconds(arguments.beat_ms);
   // Daemons that lost the coordinator together do not come back together.
   options.backoff.seed = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^
@@ -143,6 +144,7 @@ int RunDaemon(const Arguments& arguments) {
                         (*daemon)->http_address().empty()
                             ? "no HTTP"
                             : "metrics at http://" + (*daemon)->http_address()));
+      if (arguments.insecure) Chat("callers are not authenticated (--insecure)");
       if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
         Chat(absl::StrCat(arguments.http, " is taken"));
       }
@@ -197,7 +199,7 @@ int main(int argc, char** argv) {
                  "the default where it is taken; '' turns it off")
       ->capture_default_str();
   app.add_flag("--insecure", arguments.insecure,
-               "Serve HTTP off loopback although callers are not authenticated");
+               "Listen off loopback although callers are not authenticated");
   app.add_option("--precision-series", arguments.precision_series,
                  "Layers whose precision is among the metrics: a sample, or all")
       ->capture_default_str()

@@ -20,7 +20,9 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> ServeWorkerHttp(const WorkerMetrics
 std::string AdvertisedHttp(const HttpExposer& exposer, const std::string& reached_at) {
   absl::StatusOr<ListenAddress> own = ParseListenAddress("http", exposer.address());
   const absl::StatusOr<ListenAddress> reached = ParseListenAddress("address", reached_at);
-  if (!own.ok() || !own->any || !reached.ok()) return exposer.address();
+  if (!own.ok() || !reached.ok()) return exposer.address();
+  if (own->loopback && !reached->loopback) return "";
+  if (!own->any) return exposer.address();
   own->host = reached->host;
   return own->ToString();
 }

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> ServeWorkerHttp(const WorkerMetrics
                                                              const WorkerHttpOptions& options);
 
 // What others are told of an exposer's address: where that is of every interface, the host at which
-// they reach the daemon, host:port `reached_at`.
+// they reach the daemon, host:port `reached_at`; nothing where it is of loopback and they are not.
 std::string AdvertisedHttp(const HttpExposer& exposer, const std::string& reached_at);
 
 }  // namespace nibble

@@ -119,7 +119,8 @@ TEST_F(WorkerMetricsTest, WithoutAnAddressThereIsNoHttp) {
 }
 
 TEST_F(WorkerMetricsTest, OthersAreToldWhereTheyReachIt) {
-  EXPECT_EQ(AdvertisedHttp(*http_, "node7:4000"), http_->address());
+  EXPECT_EQ(AdvertisedHttp(*http_, "127.0.0.1:4000"), http_->address());
+  EXPECT_EQ(AdvertisedHttp(*http_, "node7:4000"), "");  // on loopback, where they do not get
   const auto every = ServeWorkerHttp(metrics_, {.listen = "0.0.0.0:0", .insecure = true});
   ASSERT_EQ(every.status(), absl::OkStatus());
   EXPECT_EQ(AdvertisedHttp(**every, "node7:4000"), "node7:" + std::to_string((*every)->port()));
