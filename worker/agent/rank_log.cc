@@ -8,21 +8,56 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace nibble {
 namespace {
 
-int OpenNew(const std::string& path) {
-  return open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-}
-
 absl::Status DiskError(const char* doing, const std::string& path, int error) {
   return absl::UnavailableError(
       absl::StrCat("log: ", doing, " ", path, ": ", std::strerror(error)));
+}
+
+// The directory of the file at `path`, which is of one attempt of a job: JOB/ATTEMPT/FILE. What is
+// in these is the daemon's own, and none of it is a way to another place.
+absl::StatusOr<int> OpenDirectoryOf(const std::string& path) {
+  const std::filesystem::path attempt = std::filesystem::path(path).parent_path();
+  const std::filesystem::path job = attempt.parent_path();
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  int directory = open(job.parent_path().c_str(), kFlags);
+  for (const std::string& name : {job.filename().string(), attempt.filename().string()}) {
+    if (directory < 0) break;
+    const int inner = openat(directory, name.c_str(), kFlags | O_NOFOLLOW);
+    const int error = errno;
+    (void)close(directory);
+    errno = error;
+    directory = inner;
+  }
+  if (directory >= 0) return directory;
+  if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
+  return DiskError("opening the directory of", path, errno);
+}
+
+// Of a file that is no link, pipe or device; errno as of open().
+int OpenRegular(int directory, const std::string& name, int flags) {
+  // O_NONBLOCK: a pipe without a writer is refused instead of waited for.
+  const int file =
+      openat(directory, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640);
+  struct stat found = {};
+  if (file < 0 || (fstat(file, &found) == 0 && S_ISREG(found.st_mode))) return file;
+  (void)close(file);
+  errno = EINVAL;
+  return -1;
+}
+
+// In place of whatever has the name.
+int OpenNew(int directory, const std::string& name) {
+  (void)unlinkat(directory, name.c_str(), 0);
+  return OpenRegular(directory, name, O_RDWR | O_CREAT | O_EXCL);
 }
 
 absl::Status ReadAt(int file, int64_t at, std::string& out) {
@@ -47,26 +82,31 @@ absl::StatusOr<std::unique_ptr<RankLog>> RankLog::Create(const std::string& path
                                                    " is below 1 or tail_bytes ", limits.tail_bytes,
                                                    " below 0"));
   }
-  (void)unlink((path + ".1").c_str());
-  (void)unlink((path + ".begin").c_str());
-  const int file = OpenNew(path);
-  if (file < 0) return DiskError("making", path, errno);
-  return std::unique_ptr<RankLog>(new RankLog(path, limits, file));
+  const absl::StatusOr<int> directory = OpenDirectoryOf(path);
+  if (!directory.ok()) return directory.status();
+  std::unique_ptr<RankLog> log(new RankLog(path, limits, *directory));
+  (void)unlinkat(*directory, log->Name(".1").c_str(), 0);
+  (void)unlinkat(*directory, log->Name(".begin").c_str(), 0);
+  log->file_ = OpenNew(*directory, log->Name());
+  if (log->file_ < 0) return DiskError("making", path, errno);
+  return log;
 }
 
 absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
+  const absl::StatusOr<int> directory = OpenDirectoryOf(path);
+  if (!directory.ok()) return directory.status();
+  std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, *directory));
+  log->file_ = OpenRegular(*directory, log->Name(), O_RDONLY);
+  if (log->file_ < 0) {
     if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
     return DiskError("opening", path, errno);
   }
-  std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, file));
   struct stat newest = {};
-  if (fstat(file, &newest) != 0) return DiskError("reading", path, errno);
+  if (fstat(log->file_, &newest) != 0) return DiskError("reading", path, errno);
   struct stat before = {};
-  if (stat((path + ".1").c_str(), &before) == 0) {
-    std::ifstream offset(path + ".begin");
-    if (!(offset >> log->before_begin_)) log->before_begin_ = 0;
+  if (fstatat(*directory, log->Name(".1").c_str(), &before, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISREG(before.st_mode)) {
+    log->before_begin_ = log->ReadBegin();
     log->begin_ = log->before_begin_ + before.st_size;
   }
   log->end_ = log->begin_ + newest.st_size;
@@ -76,18 +116,42 @@ absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& p
 
 RankLog::~RankLog() {
   if (file_ >= 0) close(file_);
+  close(directory_);
+}
+
+std::string RankLog::Name(const char* suffix) const {
+  return absl::StrCat(std::filesystem::path(path_).filename().string(), suffix);
+}
+
+int64_t RankLog::ReadBegin() const {
+  const int file = OpenRegular(directory_, Name(".begin"), O_RDONLY);
+  if (file < 0) return 0;
+  char text[32] = {};
+  const ssize_t got = read(file, text, sizeof text - 1);
+  (void)close(file);
+  int64_t begin = 0;
+  const bool number = got > 0 && absl::SimpleAtoi(text, &begin) && begin >= 0;
+  return number ? begin : 0;
+}
+
+void RankLog::WriteBegin() const {
+  const int file = OpenNew(directory_, Name(".begin"));
+  if (file < 0) return;
+  const std::string text = absl::StrCat(before_begin_, "\n");
+  (void)!write(file, text.data(), text.size());
+  (void)close(file);
 }
 
 absl::Status RankLog::Turn() {
-  if (rename(path_.c_str(), (path_ + ".1").c_str()) != 0) {
+  if (renameat(directory_, Name().c_str(), directory_, Name(".1").c_str()) != 0) {
     return DiskError("turning", path_, errno);
   }
   close(file_);
-  file_ = OpenNew(path_);
+  file_ = OpenNew(directory_, Name());
   before_begin_ = begin_;
   begin_ = end_;
   // Lost in a crash, or on a full disk, a reader later takes what is there for all.
-  std::ofstream(path_ + ".begin", std::ios::trunc) << before_begin_ << "\n";
+  WriteBegin();
   return file_ < 0 ? DiskError("making", path_, errno) : absl::OkStatus();
 }
 
@@ -171,9 +235,8 @@ absl::StatusOr<RankLog::Piece> RankLog::Read(int64_t offset, int64_t most) const
     if (!read.ok()) return read;
     return piece;
   }
-  const std::string path = path_ + ".1";
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return DiskError("opening", path, errno);
+  const int file = OpenRegular(directory_, Name(".1"), O_RDONLY);
+  if (file < 0) return DiskError("opening", path_ + ".1", errno);
   absl::Status read = ReadAt(file, piece.offset - begin, piece.bytes);
   close(file);
   if (!read.ok()) return read;

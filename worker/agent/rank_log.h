@@ -32,11 +32,13 @@ class RankLog {
     int64_t tail_bytes = 4096;               // kept in memory, for reports
   };
 
-  // Begins anew where there is one already.
+  // Begins anew where there is one already. `path` ends with JOB/ATTEMPT/FILE. Unavailable where
+  // the job's or the attempt's directory is a symbolic link: a log is written and read where it is
+  // named, and nowhere else.
   static absl::StatusOr<std::unique_ptr<RankLog>> Create(const std::string& path,
                                                          const Limits& limits);
   // Of a process that has ended, perhaps in an earlier life of the daemon; nothing is written.
-  // NotFound where there is none.
+  // NotFound where there is none; Unavailable for what is a link, a pipe or a device.
   static absl::StatusOr<std::unique_ptr<RankLog>> OpenEnded(const std::string& path);
   ~RankLog();
   RankLog(const RankLog&) = delete;
@@ -66,18 +68,23 @@ class RankLog {
   absl::StatusOr<Piece> Read(int64_t offset, int64_t most) const;
 
  private:
-  RankLog(std::string path, const Limits& limits, int file)
-      : path_(std::move(path)), limits_(limits), file_(file) {}
+  RankLog(std::string path, const Limits& limits, int directory)
+      : path_(std::move(path)), limits_(limits), directory_(directory) {}
+  // Of the file in its directory.
+  std::string Name(const char* suffix = "") const;
+  int64_t ReadBegin() const;
+  void WriteBegin() const;
   absl::Status Write(absl::string_view bytes);
   absl::Status Turn();
 
   const std::string path_;
   const Limits limits_;
+  const int directory_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable grown_;
   // Guarded by mutex_.
-  int file_;
+  int file_ = -1;
   int64_t begin_ = 0;         // offset of the file's first byte
   int64_t before_begin_ = 0;  // of that of the file before; begin_: there is none
   int64_t end_ = 0;

@@ -1,8 +1,12 @@
 #include "worker/agent/rank_log.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -86,11 +90,64 @@ TEST_F(RankLogTest, BeyondTheEndIsOutOfRange) {
 }
 
 TEST_F(RankLogTest, AFullDiskIsKeptAsTheErrorAndTheTailGoesOn) {
-  const auto log = RankLog::Create("/dev/full", {.file_bytes = 100, .tail_bytes = 100});
-  ASSERT_TRUE(log.ok()) << log.status();
-  (*log)->Append("words\n");
-  EXPECT_EQ((*log)->status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ((*log)->Tail(), "words\n");
+  const auto log = Make(100, 100);
+  (void)signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  log->Append("words\n");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(log->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(log->Tail(), "words\n");
+}
+
+TEST_F(RankLogTest, ALogThatIsALinkLeavesWhatItPointsToAsItIs) {
+  const std::string precious = directory_ + "/precious";
+  std::ofstream(precious) << "kept";
+  for (const char* const name : {"/log", "/log.1", "/log.begin"}) {
+    std::filesystem::create_symlink(precious, directory_ + name);
+  }
+  const auto log = Make(10, 10);
+  for (int i = 0; i < 10; ++i) log->Append("0123456789\n");
+  EXPECT_EQ(log->status(), absl::OkStatus());
+  std::string text;
+  std::ifstream(precious) >> text;
+  EXPECT_EQ(text, "kept");
+  int64_t offset = 0;
+  EXPECT_GE(ReadAll(*log, offset).size(), 10u);
+}
+
+TEST_F(RankLogTest, WhatIsNoFileOfItsDirectoryIsNotRead) {
+  const std::string log = directory_ + "/log";
+  std::ofstream(directory_ + "/secret") << "secret";
+  std::filesystem::create_symlink("secret", log);
+  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable);
+  std::filesystem::remove(log);
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable);
+  std::filesystem::remove(log);
+  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kNotFound);
+  // An older part that is a link is not there.
+  std::ofstream(log) << "new\n";
+  std::filesystem::create_symlink("secret", log + ".1");
+  const auto ended = RankLog::OpenEnded(log);
+  ASSERT_EQ(ended.status(), absl::OkStatus());
+  int64_t offset = 0;
+  EXPECT_EQ(ReadAll(**ended, offset), "new\n");
+}
+
+TEST_F(RankLogTest, ADirectoryThatIsALinkIsNotWrittenIntoNorRead) {
+  std::filesystem::create_directories(directory_ + "/elsewhere/attempt-1");
+  std::filesystem::create_directory(directory_ + "/job-1");
+  std::filesystem::create_symlink("elsewhere", directory_ + "/job-2");
+  std::filesystem::create_symlink("../elsewhere/attempt-1", directory_ + "/job-1/attempt-1");
+  for (const char* const job : {"/job-1", "/job-2"}) {
+    const std::string log = directory_ + job + "/attempt-1/rank-0.log";
+    EXPECT_EQ(RankLog::Create(log, {}).status().code(), absl::StatusCode::kUnavailable) << job;
+    EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable) << job;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_ + "/elsewhere/attempt-1"));
 }
 
 }  // namespace
