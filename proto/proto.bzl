@@ -7,13 +7,13 @@ by their path from the root of the repository: "proto/nibble/v1/job.pb.h".
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
 def nibble_proto(name, srcs, services = [], visibility = None):
-    """Makes `name` (messages), `name`_grpc (services) and `name`_descriptors (a descriptor set).
+    """Makes `name` (messages), `name`_descriptors (a descriptor set) and, with services, `name`_grpc.
 
     Args:
       name: of the library of messages.
       srcs: every .proto file; they may import one another.
       services: those of srcs that have services.
-      visibility: of all three.
+      visibility: of all of them.
     """
     messages = [src[:-len(".proto")] for src in srcs]
     grpc = [src[:-len(".proto")] for src in services]
@@ -22,15 +22,6 @@ def nibble_proto(name, srcs, services = [], visibility = None):
         srcs = srcs,
         outs = [m + ".pb.cc" for m in messages] + [m + ".pb.h" for m in messages],
         cmd = "protoc --proto_path=. --cpp_out=$(GENDIR) $(SRCS)",
-        visibility = ["//visibility:private"],
-    )
-    native.genrule(
-        name = name + "_services_gen",
-        srcs = srcs,
-        outs = [m + ".grpc.pb.cc" for m in grpc] + [m + ".grpc.pb.h" for m in grpc],
-        cmd = "protoc --proto_path=. --grpc_out=$(GENDIR) " +
-              "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin " +
-              " ".join(["$(location %s)" % s for s in services]),
         visibility = ["//visibility:private"],
     )
     native.genrule(
@@ -45,7 +36,21 @@ def nibble_proto(name, srcs, services = [], visibility = None):
         srcs = [m + ".pb.cc" for m in messages],
         hdrs = [m + ".pb.h" for m in messages],
         visibility = visibility,
+        # A file of services alone has nothing that code refers to. Without its object the program
+        # has no descriptor of its services: reflection and the metrics by method would not know them.
+        alwayslink = True,
         deps = ["@system//:protobuf"],
+    )
+    if not services:
+        return
+    native.genrule(
+        name = name + "_services_gen",
+        srcs = srcs,
+        outs = [m + ".grpc.pb.cc" for m in grpc] + [m + ".grpc.pb.h" for m in grpc],
+        cmd = "protoc --proto_path=. --grpc_out=$(GENDIR) " +
+              "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin " +
+              " ".join(["$(location %s)" % s for s in services]),
+        visibility = ["//visibility:private"],
     )
     cc_library(
         name = name + "_grpc",

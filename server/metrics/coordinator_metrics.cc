@@ -56,8 +56,7 @@ const std::set<std::string, std::less<>>& Methods() {
   static const auto* const methods = [] {
     auto* const made = new std::set<std::string, std::less<>>;
     const auto* const pool = v1::Fact::descriptor()->file()->pool();
-    for (const char* const name :
-         {"nibble.v1.Coordinator", "nibble.v1.WorkerLink", "nibble.v1.GangMeeting"}) {
+    for (const char* const name : {"nibble.v1.Coordinator", "nibble.v1.WorkerLink"}) {
       const auto* const service = pool->FindServiceByName(name);
       for (int i = 0; service != nullptr && i < service->method_count(); ++i) {
         made->insert(absl::StrCat("/", name, "/", service->method(i)->name()));
@@ -65,6 +64,7 @@ const std::set<std::string, std::less<>>& Methods() {
     }
     made->insert("/grpc.health.v1.Health/Check");
     made->insert("/grpc.health.v1.Health/Watch");
+    made->insert("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
     made->insert("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
     return made;
   }();

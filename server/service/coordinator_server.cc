@@ -1,17 +1,20 @@
 #include "server/service/coordinator_server.h"
 
 #include <chrono>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/listen_address.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/resource_quota.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/service/admission.h"
+#include "server/service/reflection_service.h"
 #include "server/service/worker_link_service.h"
 
 namespace nibble {
@@ -22,12 +25,14 @@ struct CoordinatorServer::Parts {
   Admission admission;
   std::unique_ptr<grpc::Service> coordinator;
   std::unique_ptr<grpc::Service> worker_link;
+  std::unique_ptr<grpc::Service> reflection;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };
 
 namespace {
 
+constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.WorkerLink"};
 // A connection that has not said what it is by then is closed.
 constexpr int kHandshakeMs = 10'000;
 
@@ -55,8 +60,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   auto parts = std::make_unique<Parts>(controller.clock(), options.rate);
   parts->coordinator = MakeCoordinatorService(controller, parts->admission, options.service);
   parts->worker_link = MakeWorkerLinkService(controller, parts->admission);
+  std::vector<std::string> described(std::begin(kServices), std::end(kServices));
+  described.push_back("grpc.health.v1.Health");
+  parts->reflection = MakeReflectionService(parts->admission, std::move(described));
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   // A second coordinator on the port is an error, not a partner.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -66,6 +73,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &parts->port);
   builder.RegisterService(parts->coordinator.get());
   builder.RegisterService(parts->worker_link.get());
+  builder.RegisterService(parts->reflection.get());
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr || parts->port == 0) {
     return absl::UnavailableError(

@@ -40,6 +40,10 @@ class CoordinatorProcess::Ear {
     std::lock_guard lock(mutex_);
     return PortLocked();
   }
+  int http_port() const {
+    std::lock_guard lock(mutex_);
+    return NumberLocked("metrics at http://127.0.0.1:", '\n');
+  }
   std::string words() const {
     std::lock_guard lock(mutex_);
     return words_;
@@ -48,14 +52,15 @@ class CoordinatorProcess::Ear {
  private:
   static constexpr size_t kMostWords = 1 << 20;
 
-  int PortLocked() const {
-    static constexpr char kBefore[] = " on port ";
-    const size_t at = words_.find(kBefore);
-    const size_t end = at == std::string::npos ? at : words_.find(',', at);
-    int port = 0;
+  int PortLocked() const { return NumberLocked(" on port ", ','); }
+  // Between the two; 0: it is not there yet.
+  int NumberLocked(absl::string_view before, char after) const {
+    const size_t at = words_.find(before.data(), 0, before.size());
+    const size_t end = at == std::string::npos ? at : words_.find(after, at);
+    int number = 0;
     if (end == std::string::npos) return 0;
-    const size_t from = at + sizeof(kBefore) - 1;
-    return absl::SimpleAtoi(words_.substr(from, end - from), &port) ? port : 0;
+    const size_t from = at + before.size();
+    return absl::SimpleAtoi(words_.substr(from, end - from), &number) ? number : 0;
   }
 
   void Listen() {
@@ -86,7 +91,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
     const Options& options) {
   std::vector<std::string> words = {options.program, "--store", options.store,
                                     "--cluster",     "test",    "--listen",
-                                    "127.0.0.1:0",   "--http",  ""};
+                                    "127.0.0.1:0",   "--http",  options.http};
   words.insert(words.end(), options.flags.begin(), options.flags.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -116,6 +121,7 @@ CoordinatorProcess::CoordinatorProcess(pid_t pid, std::unique_ptr<Ear> ear)
 CoordinatorProcess::~CoordinatorProcess() { Kill(); }
 
 int CoordinatorProcess::port() const { return ear_->port(); }
+int CoordinatorProcess::http_port() const { return ear_->http_port(); }
 std::string CoordinatorProcess::address() const { return absl::StrCat("127.0.0.1:", port()); }
 std::string CoordinatorProcess::Words() const { return ear_->words(); }
 

@@ -24,6 +24,7 @@ class CoordinatorProcess {
     std::string program;  // path of nibble-coordinator
     std::string store;    // directory
     std::vector<std::string> flags;
+    std::string http;                   // host:port of its plain HTTP; empty: none
     std::chrono::seconds patience{60};  // until it listens
   };
 
@@ -35,6 +36,7 @@ class CoordinatorProcess {
 
   int port() const;
   std::string address() const;
+  int http_port() const;  // 0: it serves no HTTP
   // A connection of its own.
   std::shared_ptr<grpc::Channel> Connect() const;
 
