@@ -151,7 +151,8 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
     return absl::NotFoundError(
         absl::StrCat("checkpoint.job: there is no '", request.checkpoint().job(), "'"));
   }
-  const absl::StatusOr<v1::CheckpointRef> from = FindCheckpoint(state, request.checkpoint());
+  const absl::StatusOr<v1::CheckpointRef> from =
+      FindCheckpoint(state, request.checkpoint(), "checkpoint");
   if (!from.ok()) return from.status();
   absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(parent->id())->spec_yaml());
   if (!spec.ok()) return spec.status();

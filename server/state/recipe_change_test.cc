@@ -411,6 +411,23 @@ TEST_F(ForkTest, AForkNeedsACommittedCheckpoint) {
   EXPECT_EQ(newest->job().origin().checkpoint().step(), 100);
 }
 
+TEST_F(ForkTest, AnAttemptThatThereIsNotIsNoneToForkFrom) {
+  for (const int64_t step : {int64_t{100}, int64_t{-1}}) {
+    v1::ForkJobRequest request = Fork();
+    request.mutable_checkpoint()->set_step(step);
+    for (const int64_t attempt : {int64_t{2}, int64_t{99}, int64_t{-1}}) {
+      request.mutable_checkpoint()->set_attempt(attempt);
+      const absl::Status status = cluster_.Do<v1::ForkJobResponse>(request).status();
+      EXPECT_EQ(status.code(), Code::kNotFound) << attempt;
+      EXPECT_EQ(status.message().substr(0, 20), "checkpoint.attempt: ") << status;
+    }
+    request.mutable_checkpoint()->set_attempt(1);
+    const auto fork = cluster_.Do<v1::ForkJobResponse>(request);
+    ASSERT_EQ(fork.status(), absl::OkStatus());
+    EXPECT_EQ(fork->job().origin().checkpoint().attempt(), 1);
+  }
+}
+
 TEST_F(ForkTest, AForkedSpecIsOneThatCanBeSubmitted) {
   v1::ForkJobRequest request = Fork();
   request.set_name("ablation");
