@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/controller/pages.h"
 #include "server/controller/testing.h"
 
 namespace nibble {
@@ -321,6 +322,17 @@ TEST(ControllerTest, PagesOfJobsAreNewestFirstAndWhole) {
   EXPECT_EQ(request.page().token(), "");
   request.mutable_page()->set_token("workers:w1");
   EXPECT_TRUE(absl::IsInvalidArgument(coordinator.controller().Read(request).status()));
+  request.mutable_page()->clear_token();
+  request.mutable_page()->set_size(-1);
+  EXPECT_TRUE(absl::IsInvalidArgument(coordinator.controller().Read(request).status()));
+}
+
+TEST(ControllerTest, APageThatIsAskedForTooLargeIsLoweredToTheBound) {
+  v1::PageRequest request;
+  request.set_size(std::numeric_limits<int32_t>::max());
+  const auto page = ReadPage(request, "jobs");
+  ASSERT_EQ(page.status(), absl::OkStatus());
+  EXPECT_EQ(page->size, kMaxPage);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #ifndef NIBBLE_SERVER_CONTROLLER_PAGES_H_
 #define NIBBLE_SERVER_CONTROLLER_PAGES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -23,15 +24,15 @@ struct Page {
 inline constexpr int32_t kDefaultPage = 100;
 inline constexpr int32_t kMaxPage = 1000;
 
-// InvalidArgument: the size is out of bounds, or the token does not begin with `list` as those of
-// this list do.
+// A size above kMaxPage is lowered to it: the caller reads on with the token. InvalidArgument: the
+// size is negative, or the token does not begin with `list` as those of this list do.
 inline absl::StatusOr<Page> ReadPage(const v1::PageRequest& request, const std::string& list) {
-  if (request.size() < 0 || request.size() > kMaxPage) {
+  if (request.size() < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("page.size: ", request.size(), "; allowed: 0 to ", kMaxPage));
+        absl::StrCat("page.size: ", request.size(), "; allowed: 0 and more"));
   }
   Page page;
-  if (request.size() > 0) page.size = request.size();
+  if (request.size() > 0) page.size = std::min(request.size(), kMaxPage);
   if (request.token().empty()) return page;
   if (!absl::StartsWith(request.token(), list + ":")) {
     return absl::InvalidArgumentError(
