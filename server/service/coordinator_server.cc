@@ -79,7 +79,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     return absl::UnavailableError(
         absl::StrCat("listen: '", options.listen, "' cannot be listened on"));
   }
-  return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(parts)));
+  std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(std::move(parts)));
+  server->SetServing(true);
+  return server;
 }
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -89,7 +91,9 @@ CoordinatorServer::~CoordinatorServer() { Shutdown(0); }
 int CoordinatorServer::port() const { return parts_->port; }
 
 void CoordinatorServer::SetServing(bool serving) {
-  parts_->server->GetHealthCheckService()->SetServingStatus(serving);
+  grpc::HealthCheckServiceInterface& health = *parts_->server->GetHealthCheckService();
+  health.SetServingStatus(serving);
+  for (const char* const service : kServices) health.SetServingStatus(service, serving);
 }
 
 void CoordinatorServer::Shutdown(int64_t grace_ms) {

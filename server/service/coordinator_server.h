@@ -1,4 +1,5 @@
-// The coordinator's server: its two services, health (grpc.health.v1) and reflection on one port.
+// The coordinator's server: its two services, the health of each (grpc.health.v1) and reflection on
+// one port.
 //
 // Off loopback it refuses to start unless told that insecure is meant, because callers are not
 // authenticated. Messages are bounded in size, requests in rate, what gRPC buffers in memory;
@@ -48,7 +49,7 @@ class CoordinatorServer {
   ~CoordinatorServer();
 
   int port() const;
-  // What probes are told.
+  // What probes are told of the server and of each of its services; it starts serving.
   void SetServing(bool serving);
   // Takes no new calls; those under way have so long, then they are cancelled.
   void Shutdown(int64_t grace_ms);

@@ -11,9 +11,12 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
+#include "server/service/worker_link_service.h"
 
 namespace nibble {
 namespace {
@@ -300,20 +303,86 @@ TEST_F(CoordinatorServerTest, AWaitEndsWhenTheJobDoesOrWithTheCallersDeadline) {
   EXPECT_EQ(waited.job().state(), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(CoordinatorServerTest, ProbesAreToldWhetherItServes) {
-  // HealthCheckRequest of the whole server; HealthCheckResponse {status: 1} is SERVING, 2 is not.
-  const std::string method = "/grpc.health.v1.Health/Check";
-  EXPECT_EQ(Raw(method, ""), std::string("\x08\x01"));
-  server_->SetServing(false);
-  EXPECT_EQ(Raw(method, ""), std::string("\x08\x02"));
+TEST_F(CoordinatorServerTest, AWorkerThatNamesNoAddressIsRefusedWithTheField) {
+  const auto connect = [this](const v1::ConnectRequest& report) {
+    auto context = Context();
+    const auto stream = link_->Connect(context.get());
+    EXPECT_TRUE(stream->Write(report));
+    v1::ConnectResponse desired;
+    if (stream->Read(&desired)) context->TryCancel();
+    return stream->Finish();
+  };
+  for (const char* const bad :
+       {"", "w1", "w1:0", "http://w1:7000", "0.0.0.0:7000", "[::]:7000", "169.254.169.254:x"}) {
+    v1::ConnectRequest report = Report();
+    report.mutable_identity()->set_address(bad);
+    grpc::Status status = connect(report);
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << bad;
+    EXPECT_THAT(status.error_message(), testing::StartsWith("identity.address: ")) << bad;
+    if (*bad == '\0') continue;  // no HTTP is none to name
+    report = Report();
+    report.mutable_identity()->set_http_address(bad);
+    status = connect(report);
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << bad;
+    EXPECT_THAT(status.error_message(), testing::StartsWith("identity.http_address: ")) << bad;
+  }
+  // Of this machine, on which the worker is, too.
+  v1::ConnectRequest local = Report();
+  local.mutable_identity()->set_address("127.0.0.1:7000");
+  EXPECT_EQ(connect(local).error_code(), StatusCode::CANCELLED);
 }
 
-TEST_F(CoordinatorServerTest, ItsServicesCanBeLookedUp) {
-  // ServerReflectionRequest {list_services: "*"}.
-  const std::string services = Raw("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                                   std::string("\x3a\x01*"));
-  EXPECT_THAT(services, testing::HasSubstr("nibble.v1.Coordinator"));
-  EXPECT_THAT(services, testing::HasSubstr("nibble.v1.WorkerLink"));
+TEST_F(CoordinatorServerTest, LoopbackIsAnAddressForWorkersOfThisMachineAlone) {
+  v1::WorkerIdentity identity;
+  identity.set_address("[::1]:7000");
+  for (const char* const local : {"ipv4:127.0.0.1", "ipv4:127.3.0.1", "ipv6:%5B::1%5D", "unix:"}) {
+    EXPECT_EQ(CheckAddresses(identity, local), absl::OkStatus()) << local;
+  }
+  for (const char* const far : {"ipv4:10.0.0.7", "ipv4:12.7.0.1", "ipv6:%5B2001:db8::1%5D"}) {
+    const absl::Status status = CheckAddresses(identity, far);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << far;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--address")) << far;
+    v1::WorkerIdentity reachable;
+    reachable.set_address("w1:7000");
+    EXPECT_EQ(CheckAddresses(reachable, far), absl::OkStatus());
+    reachable.set_http_address("localhost:7702");
+    EXPECT_THAT(std::string(CheckAddresses(reachable, far).message()),
+                testing::StartsWith("identity.http_address: "));
+  }
+}
+
+TEST_F(CoordinatorServerTest, ProbesAreToldWhetherItAndEachServiceServes) {
+  // HealthCheckRequest {service}; HealthCheckResponse {status: 1} is SERVING, 2 is not.
+  const std::string method = "/grpc.health.v1.Health/Check";
+  const auto ask = [&](const std::string& service) {
+    return Raw(method, service.empty()
+                           ? ""
+                           : std::string("\x0a") + static_cast<char>(service.size()) + service);
+  };
+  for (const char* const service : {"", "nibble.v1.Coordinator", "nibble.v1.WorkerLink"}) {
+    server_->SetServing(true);
+    EXPECT_EQ(ask(service), std::string("\x08\x01")) << service;
+    server_->SetServing(false);
+    EXPECT_EQ(ask(service), std::string("\x08\x02")) << service;
+  }
+}
+
+TEST_F(CoordinatorServerTest, ARefusalNamesItsFieldForPrograms) {
+  v1::SetJobPriorityRequest request;
+  request.set_request_id("request-1");
+  request.set_job(Submit("request-0"));
+  request.set_priority(5000);
+  v1::SetJobPriorityResponse response;
+  const grpc::Status status = stub_->SetJobPriority(Context().get(), request, &response);
+  ASSERT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(details.message(), status.error_message());
+  google::rpc::BadRequest bad;
+  ASSERT_TRUE(details.details(details.details_size() - 1).UnpackTo(&bad));
+  ASSERT_EQ(bad.field_violations_size(), 1);
+  EXPECT_EQ(bad.field_violations(0).field(), "priority");
 }
 
 TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {

@@ -2,16 +2,22 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/alarm.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/impl/codegen/server_callback_handlers.h"
+#include "grpcpp/impl/rpc_service_method.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/service/grpc_status.h"
+#include "server/service/received.h"
 #include "server/service/wait_reactor.h"
 #include "server/service/watch_reactor.h"
 #include "server/state/bounds.h"
@@ -28,75 +34,105 @@ struct ChangeCall {
   grpc::Alarm alarm;
 };
 
-class CoordinatorService : public v1::Coordinator::CallbackService {
+// Methods are added by hand, in place of the generated class, for their requests to be Received.
+class CoordinatorService : public grpc::Service {
  public:
   CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits)
-      : controller_(controller), admission_(admission), limits_(limits) {}
-
-#define NIBBLE_CHANGE(Verb)                                                                  \
-  ServerUnaryReactor* Verb(CallbackServerContext* context, const v1::Verb##Request* request, \
-                           v1::Verb##Response* response) override {                          \
-    return Change(*context, *request, *response);                                            \
-  }
-#define NIBBLE_READ(Verb)                                                                    \
-  ServerUnaryReactor* Verb(CallbackServerContext* context, const v1::Verb##Request* request, \
-                           v1::Verb##Response* response) override {                          \
-    return Read(*context, *request, *response);                                              \
-  }
-  NIBBLE_CHANGE(SubmitJob)
-  NIBBLE_CHANGE(ForkJob)
-  NIBBLE_CHANGE(PauseJob)
-  NIBBLE_CHANGE(ResumeJob)
-  NIBBLE_CHANGE(CheckpointJob)
-  NIBBLE_CHANGE(CancelJob)
-  NIBBLE_CHANGE(KillJob)
-  NIBBLE_CHANGE(SetJobPriority)
-  NIBBLE_CHANGE(SetJobRestartPolicy)
-  NIBBLE_CHANGE(SetRecipe)
-  NIBBLE_CHANGE(RollbackRecipe)
-  NIBBLE_CHANGE(VerifyCheckpoint)
-  NIBBLE_CHANGE(ExportCheckpoint)
-  NIBBLE_CHANGE(PinCheckpoint)
-  NIBBLE_CHANGE(UnpinCheckpoint)
-  NIBBLE_CHANGE(DeleteCheckpoint)
-  NIBBLE_CHANGE(DrainWorker)
-  NIBBLE_CHANGE(UncordonWorker)
-  NIBBLE_CHANGE(SetQueue)
-  NIBBLE_CHANGE(DeleteQueue)
-  NIBBLE_READ(ListJobs)
-  NIBBLE_READ(DescribeJob)
-  NIBBLE_READ(ListJobEvents)
-  NIBBLE_READ(GetJobMetrics)
-  NIBBLE_READ(GetRecipe)
-  NIBBLE_READ(DiffRecipe)
-  NIBBLE_READ(ListRecipeRevisions)
-  NIBBLE_READ(ListRecipePresets)
-  NIBBLE_READ(GetRecipeCost)
-  NIBBLE_READ(ListCheckpoints)
-  NIBBLE_READ(DescribeCheckpoint)
-  NIBBLE_READ(ListWorkers)
-  NIBBLE_READ(DescribeWorker)
-  NIBBLE_READ(ListQueues)
+      : controller_(controller), admission_(admission), limits_(limits) {
+#define NIBBLE_PATH(Verb) "/nibble.v1.Coordinator/" #Verb
+#define NIBBLE_CHANGE(Verb)                                                     \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
+        return Change(context, request, response);                              \
+      });
+#define NIBBLE_READ(Verb)                                                       \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
+        return Read(context, request, response);                                \
+      });
+    NIBBLE_CHANGE(SubmitJob)
+    NIBBLE_CHANGE(ForkJob)
+    NIBBLE_CHANGE(PauseJob)
+    NIBBLE_CHANGE(ResumeJob)
+    NIBBLE_CHANGE(CheckpointJob)
+    NIBBLE_CHANGE(CancelJob)
+    NIBBLE_CHANGE(KillJob)
+    NIBBLE_CHANGE(SetJobPriority)
+    NIBBLE_CHANGE(SetJobRestartPolicy)
+    NIBBLE_CHANGE(SetRecipe)
+    NIBBLE_CHANGE(RollbackRecipe)
+    NIBBLE_CHANGE(VerifyCheckpoint)
+    NIBBLE_CHANGE(ExportCheckpoint)
+    NIBBLE_CHANGE(PinCheckpoint)
+    NIBBLE_CHANGE(UnpinCheckpoint)
+    NIBBLE_CHANGE(DeleteCheckpoint)
+    NIBBLE_CHANGE(DrainWorker)
+    NIBBLE_CHANGE(UncordonWorker)
+    NIBBLE_CHANGE(SetQueue)
+    NIBBLE_CHANGE(DeleteQueue)
+    NIBBLE_READ(ListJobs)
+    NIBBLE_READ(DescribeJob)
+    NIBBLE_READ(ListJobEvents)
+    NIBBLE_READ(GetJobMetrics)
+    NIBBLE_READ(GetRecipe)
+    NIBBLE_READ(DiffRecipe)
+    NIBBLE_READ(ListRecipeRevisions)
+    NIBBLE_READ(ListRecipePresets)
+    NIBBLE_READ(GetRecipeCost)
+    NIBBLE_READ(ListCheckpoints)
+    NIBBLE_READ(DescribeCheckpoint)
+    NIBBLE_READ(ListWorkers)
+    NIBBLE_READ(DescribeWorker)
+    NIBBLE_READ(ListQueues)
+    AddUnary<v1::WaitJobRequest, v1::WaitJobResponse>(
+        NIBBLE_PATH(WaitJob), [this](auto& context, auto& request, auto& response) {
+          return AwaitJob(controller_, request.message, response, Admit(context, request));
+        });
+    AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
+        NIBBLE_PATH(WatchJobs), [this](auto& context, auto& request) {
+          return StreamWatch(controller_, request.message, Admit(context, request));
+        });
+    AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
+        NIBBLE_PATH(StreamLogs), [this](auto& context, auto& request) {
+          return StreamRankLogs(controller_, limits_.logs, open_logs_, request.message,
+                                Admit(context, request));
+        });
+#undef NIBBLE_PATH
 #undef NIBBLE_CHANGE
 #undef NIBBLE_READ
-
-  ServerUnaryReactor* WaitJob(CallbackServerContext* context, const v1::WaitJobRequest* request,
-                              v1::WaitJobResponse* response) override {
-    return AwaitJob(controller_, *request, *response, admission_.Admit(*context).status());
-  }
-
-  grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchJobs(
-      CallbackServerContext* context, const v1::WatchJobsRequest* request) override {
-    return StreamWatch(controller_, *request, admission_.Admit(*context).status());
-  }
-
-  grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
-      CallbackServerContext* context, const v1::StreamLogsRequest* request) override {
-    return StreamRankLogs(controller_, limits_.logs, open_logs_, *request,
-                          admission_.Admit(*context).status());
   }
 
  private:
+  // `path`: of the call; gRPC keeps the pointer.
+  void Add(const char* path, grpc::internal::RpcMethod::RpcType type,
+           grpc::internal::MethodHandler* handler) {
+    AddMethod(new grpc::internal::RpcServiceMethod(path, type, nullptr));
+    MarkMethodCallback(methods_++, handler);
+  }
+
+  template <class Request, class Response, class Serve>
+  void AddUnary(const char* path, Serve serve) {
+    Add(path, grpc::internal::RpcMethod::NORMAL_RPC,
+        new grpc::internal::CallbackUnaryHandler<Received<Request>, Response>(
+            [serve](CallbackServerContext* context, const Received<Request>* request,
+                    Response* response) { return serve(*context, *request, *response); }));
+  }
+
+  template <class Request, class Response, class Serve>
+  void AddStream(const char* path, Serve serve) {
+    Add(path, grpc::internal::RpcMethod::SERVER_STREAMING,
+        new grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>(
+            [serve](CallbackServerContext* context, const Received<Request>* request) {
+              return serve(*context, *request);
+            }));
+  }
+
+  template <class Request>
+  absl::Status Admit(const CallbackServerContext& context, const Received<Request>& request) {
+    absl::Status status = admission_.Admit(context).status();
+    return status.ok() ? request.status : status;
+  }
+
   absl::Status CheckSize(const v1::SubmitJobRequest& request) const {
     const auto size = static_cast<int64_t>(request.spec_yaml().size());
     if (size <= limits_.spec_bytes) return absl::OkStatus();
@@ -109,12 +145,13 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Change(CallbackServerContext& context, const Request& request,
+  ServerUnaryReactor* Change(CallbackServerContext& context, const Received<Request>& request,
                              Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     const absl::StatusOr<CallerIdentity> caller = admission_.Admit(context);
     absl::Status status = caller.status();
-    if (status.ok()) status = CheckSize(request);
+    if (status.ok()) status = request.status;
+    if (status.ok()) status = CheckSize(request.message);
     if (!status.ok()) {
       reactor->Finish(ToGrpc(status));
       return reactor;
@@ -130,7 +167,7 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
                           "not durable within ", most_ms,
                           " ms; it may still become so: repeat it under its request id"))));
                     });
-    controller_.Change<Response>(request, caller->author,
+    controller_.Change<Response>(request.message, caller->author,
                                  [call, reactor, &response](absl::StatusOr<Response> answer) {
                                    if (call->answered.exchange(true)) return;
                                    if (answer.ok()) response = *std::move(answer);
@@ -141,13 +178,13 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Read(CallbackServerContext& context, const Request& request,
+  ServerUnaryReactor* Read(CallbackServerContext& context, const Received<Request>& request,
                            Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
-    absl::Status status = admission_.Admit(context).status();
-    if (status.ok()) status = CheckBounds(request);
+    absl::Status status = Admit(context, request);
+    if (status.ok()) status = CheckBounds(request.message);
     if (status.ok()) {
-      absl::StatusOr<Response> answer = controller_.Read(request);
+      absl::StatusOr<Response> answer = controller_.Read(request.message);
       status = answer.status();
       if (answer.ok()) response = *std::move(answer);
     }
@@ -158,6 +195,7 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   Controller& controller_;
   Admission& admission_;
   const ServiceLimits limits_;
+  size_t methods_ = 0;
   const OpenStreams open_logs_ = std::make_shared<std::atomic<int>>(0);
 };
 

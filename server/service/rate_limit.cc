@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "server/service/grpc_status.h"
 
 namespace nibble {
 namespace {
@@ -42,9 +43,10 @@ absl::Status RateLimiter::Take(const std::string& peer) {
     return absl::OkStatus();
   }
   const double wait_ms = std::ceil((1 - bucket.tokens) * 1000 / limits_.per_second);
-  return absl::ResourceExhaustedError(absl::StrCat("requests of ", found->first,
-                                                   ": allowed: ", limits_.per_second,
-                                                   " per second; come again in ", wait_ms, " ms"));
+  return RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                        "requests of ", found->first, ": allowed: ", limits_.per_second,
+                        " per second; come again in ", wait_ms, " ms")),
+                    static_cast<int64_t>(wait_ms));
 }
 
 size_t RateLimiter::size() const {

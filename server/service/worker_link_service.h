@@ -9,7 +9,10 @@
 #define NIBBLE_SERVER_SERVICE_WORKER_LINK_SERVICE_H_
 
 #include <memory>
+#include <string>
 
+#include "absl/status/status.h"
+#include "proto/nibble/v1/worker.pb.h"
 #include "server/controller/controller.h"
 #include "server/service/admission.h"
 
@@ -18,6 +21,10 @@ class Service;
 }  // namespace grpc
 
 namespace nibble {
+
+// InvalidArgument naming the field where the identity's addresses are not host:port of one host, or
+// are loopback of another machine than the coordinator's. `peer`: the worker's, as PeerHost has it.
+absl::Status CheckAddresses(const v1::WorkerIdentity& identity, const std::string& peer);
 
 std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission);
 

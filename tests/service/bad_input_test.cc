@@ -18,8 +18,11 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/stubs/logging.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
@@ -39,6 +42,11 @@ using google::protobuf::ServiceDescriptor;
 // Of one call. A stream that is accepted goes on, so it is left after this.
 constexpr std::chrono::seconds kDeadline(20);
 constexpr std::chrono::milliseconds kStreamDeadline(50);
+
+// Of a type that does not have the value: whatever the field is about, it is refused by its name.
+bool IsNoValueAtAll(const std::string& what) {
+  return absl::StrContains(what, " = enum 9999") || absl::StrContains(what, " = '\\xff");
+}
 
 std::string ProtoText() {
   std::ifstream in("proto/nibble/v1/coordinator.proto");
@@ -110,18 +118,19 @@ class BadInputTest : public testing::Test {
     return copy->SerializeAsString();
   }
 
-  GenericAnswer Call(const MethodDescriptor& method, const std::string& bytes) {
+  GenericAnswer Call(const MethodDescriptor& method, const std::string& bytes,
+                     bool is_refused = false) {
     const bool stream = method.server_streaming();
-    const bool waits = method.name() == "WaitJob";
-    return CallWithBytes(channel_,
-                         absl::StrCat("/", method.service()->full_name(), "/", method.name()),
-                         {bytes}, stream || waits ? kStreamDeadline : kDeadline, stream);
+    const bool waits = method.name() == "WaitJob" && !is_refused;
+    return CallWithBytes(
+        channel_, absl::StrCat("/", method.service()->full_name(), "/", method.name()), {bytes},
+        (stream && !is_refused) || waits ? kStreamDeadline : kDeadline, stream);
   }
 
   // Within the contract, in time; and refused is unchanged.
   void Check(const MethodDescriptor& method, const std::string& what, const std::string& bytes) {
     const uint64_t before = Sequence();
-    const GenericAnswer answer = Call(method, bytes);
+    const GenericAnswer answer = Call(method, bytes, IsNoValueAtAll(what));
     const std::string code = CodeName(answer.status.error_code());
     const std::string context = absl::StrCat(method.name(), ", ", what, ": ", code, " ",
                                              answer.status.error_message().substr(0, 200));
@@ -135,13 +144,48 @@ class BadInputTest : public testing::Test {
     if (!stream) {
       ASSERT_NE(code, "DEADLINE_EXCEEDED") << context;
     }
-    if (answer.status.ok()) return;
+    if (answer.status.ok()) {
+      ASSERT_FALSE(IsNoValueAtAll(what)) << context;
+      return;
+    }
     if (!stream) {
       ASSERT_FALSE(answer.status.error_message().empty()) << context;
     }
+    CheckDetails(answer.status, what, context);
     ASSERT_EQ(Sequence(), before) << context << " has changed the state";
   }
 
+  // What a program reads of a refusal says what a person reads of it.
+  static void CheckDetails(const grpc::Status& status, const std::string& what,
+                           const std::string& context) {
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return;  // the client's own
+    google::rpc::Status details;
+    ASSERT_TRUE(details.ParseFromString(status.error_details())) << context;
+    ASSERT_EQ(details.code(), status.error_code()) << context;
+    google::rpc::ErrorInfo info;
+    ASSERT_GE(details.details_size(), 1) << context;
+    ASSERT_TRUE(details.details(0).UnpackTo(&info)) << context;
+    ASSERT_EQ(info.domain(), "nibble.v1") << context;
+    google::rpc::BadRequest bad;
+    (void)details.details(details.details_size() - 1).UnpackTo(&bad);
+    for (const auto& violation : bad.field_violations()) {
+      ASSERT_FALSE(violation.field().empty()) << context;
+    }
+    if (!IsNoValueAtAll(what)) return;
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << context;
+    ASSERT_EQ(bad.field_violations_size(), 1) << context;
+    // Its own path comes back, with the numbers of entries that it has none of in `what`.
+    std::string field;
+    bool in_brackets = false;
+    for (const char c : bad.field_violations(0).field()) {
+      in_brackets |= c == '[';
+      if (!in_brackets) field += c;
+      in_brackets &= c != ']';
+    }
+    ASSERT_EQ(field, what.substr(0, what.find(" = "))) << context;
+  }
+
+  const google::protobuf::LogSilencer silence_;  // about texts that are no UTF-8
   TestCoordinator coordinator_;
   TestWorker worker_;
   std::unique_ptr<CoordinatorServer> server_;
@@ -194,7 +238,6 @@ TEST_F(BadInputTest, EveryFieldWithEveryWrongValueIsAnsweredAsPromised) {
 
 // Of the wire itself: texts that are no UTF-8, and messages that are none.
 TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
-  google::protobuf::LogSilencer silence;
   std::mt19937_64 random(7);
   const uint64_t before = Sequence();
   for (int m = 0; m < Coordinator().method_count(); ++m) {
@@ -214,10 +257,41 @@ TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
         EXPECT_FALSE(answer.status.ok()) << method.name();
       }
       EXPECT_NE(answer.status.error_code(), grpc::StatusCode::UNKNOWN) << method.name();
+      EXPECT_NE(answer.status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method.name();
     }
   }
   EXPECT_EQ(Sequence(), before);
   EXPECT_EQ(coordinator_.Job(job_).id(), job_);
+}
+
+// A newer caller's field is ignored in a request, and refused where it is a condition of a change.
+TEST_F(BadInputTest, FieldsThatAreNotKnownAreIgnoredUnlessAChangeWouldLoseWhatTheyAsk) {
+  const std::string unknown("\xf8\x3e\x01", 3);  // field 1007: 1
+  const MethodDescriptor& list = *Coordinator().FindMethodByName("ListJobs");
+  v1::ListJobsRequest jobs;
+  jobs.mutable_page()->GetReflection()->MutableUnknownFields(jobs.mutable_page())->AddVarint(7, 1);
+  EXPECT_TRUE(Call(list, jobs.SerializeAsString() + unknown).status.ok());
+
+  const MethodDescriptor& submit = *Coordinator().FindMethodByName("SubmitJob");
+  v1::SubmitJobRequest request;
+  request.set_request_id("request-unknown-1");
+  request.set_spec_yaml(TestCoordinator::Spec("train", 1));
+  const GenericAnswer first = Call(submit, request.SerializeAsString() + unknown);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  // The same request of an older caller is the same request.
+  const GenericAnswer again = Call(submit, request.SerializeAsString());
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.messages, first.messages);
+
+  request.set_request_id("request-unknown-2");
+  v1::JobScheduling& scheduling = *request.mutable_scheduling();
+  scheduling.GetReflection()->MutableUnknownFields(&scheduling)->AddVarint(1007, 1);
+  const uint64_t before = Sequence();
+  const grpc::Status refused = Call(submit, request.SerializeAsString()).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(absl::StartsWith(refused.error_message(), "scheduling: has field 1007"))
+      << refused.error_message();
+  EXPECT_EQ(Sequence(), before);
 }
 
 TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedWithoutBeingRead) {

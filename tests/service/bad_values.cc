@@ -39,6 +39,7 @@ const std::vector<std::string>& Texts() {
                                                                 "line\nend",
                                                                 "../../../etc/passwd",
                                                                 "\xe2\x80\xae right to left",
+                                                                "\xff\xfe",
                                                                 "%s%n%x",
                                                                 std::string(300, 'a'),
                                                                 std::string(70'000, 'b'),

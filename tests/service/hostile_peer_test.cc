@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/metrics/exposition_testing.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -46,9 +47,9 @@ class HostilePeerTest : public testing::Test {
     std::filesystem::remove_all(root_);
   }
 
-  void Serve(const std::vector<std::string>& flags = {}) {
+  void Serve(const std::vector<std::string>& flags = {}, const std::string& http = "") {
     auto started = CoordinatorProcess::Start(
-        {.program = CoordinatorProgram(), .store = root_ + "/store", .flags = flags});
+        {.program = CoordinatorProgram(), .store = root_ + "/store", .flags = flags, .http = http});
     ASSERT_EQ(started.status(), absl::OkStatus());
     coordinator_ = *std::move(started);
     stub_ = v1::Coordinator::NewStub(coordinator_->Connect());
@@ -88,11 +89,12 @@ class HostilePeerTest : public testing::Test {
   }
 
   // A connection to the port; -1: none.
-  int Dial() const {
+  int Dial() const { return Dial(coordinator_->port()); }
+  static int Dial(int port) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in to = {};
     to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(coordinator_->port()));
+    to.sin_port = htons(static_cast<uint16_t>(port));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) return fd;
     (void)close(fd);
@@ -160,6 +162,22 @@ TEST_F(HostilePeerTest, ConnectionsOnWhichNothingIsSaidKeepNobodyOut) {
     if (fd >= 0) (void)close(fd);
   }
   CheckThatItServes();
+}
+
+TEST_F(HostilePeerTest, HalfRequestsDoNotDelayProbes) {
+  Serve({}, "127.0.0.1:0");
+  constexpr char kHalf[] = "GET /readyz HTTP/1.1\r\nHost: x\r\nX-Slow: ";
+  std::vector<int> half;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) {
+    half.push_back(Dial(coordinator_->http_port()));
+    ASSERT_GE(half.back(), 0);
+    ASSERT_GT(send(half.back(), kHalf, sizeof(kHalf) - 1, MSG_NOSIGNAL), 0);
+  }
+  EXPECT_EQ(HttpGet(coordinator_->http_port(), "/readyz").status(), absl::OkStatus());
+  // Eight at a time, two seconds each, they took 50 seconds when each had a thread.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  for (const int fd : half) (void)close(fd);
 }
 
 TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
