@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), and
-# its YAML with what PyYAML reads (yaml_check.py), in a Python environment of its own:
+# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), its
+# YAML with what PyYAML reads (yaml_check.py), and its coordinator's API with what gRPC's Python
+# makes of it (foreign_client.py), in a Python environment of its own:
 #   tests/interop/interop.sh
 # The environment is made once, in ${XDG_CACHE_HOME:-~/.cache}/nibble, and again when
 # requirements.txt changes. PyPI's torch brings CUDA along (some 5 GB); pip's own settings
@@ -23,7 +24,7 @@ if [[ ! -e $environment/complete ]]; then
 fi
 
 bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
-  //$here:encode-texts //$here:yaml-of-json //client:nibble
+  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/live_check.py \
@@ -31,3 +32,5 @@ PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/live_check.py \
   bazel-bin/$here/encode-texts "$work"
 PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/yaml_check.py \
   bazel-bin/$here/yaml-of-json bazel-bin/client/nibble
+PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" $here/foreign_client.py \
+  bazel-bin/server/nibble-coordinator "$work"
