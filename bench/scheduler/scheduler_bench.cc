@@ -71,7 +71,7 @@ uint64_t ReadOnce(const Snapshot& snapshot) {
     for (const std::string& label : worker.labels) sum += Read(label);
   }
   for (const Job& job : snapshot.jobs) {
-    sum += Read(job.name) + Read(job.queue) + job.priority + job.submitted_ms + job.min_slots;
+    sum += Read(job.name) + Read(job.queue) + job.priority + job.submitted + job.min_slots;
     for (const std::string& label : job.required) sum += Read(label);
     for (const std::string& label : job.preferred) sum += Read(label);
     for (const SlotsOn& on : job.held) sum += Read(on.worker) + on.slots;

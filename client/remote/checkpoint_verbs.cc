@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/local/exit_code.h"
 #include "client/local/finish.h"
 #include "client/local/noun.h"
@@ -98,9 +97,9 @@ absl::StatusOr<int> Describe(Session& session, const std::string& text,
 absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::CheckpointRef& ref,
                                                int64_t number, bool no_wait) {
   Interrupt interrupt;
-  const absl::Time deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteFuture()
-                                  : absl::Now() + session.client().options().timeout;
+  const absl::Duration deadline = session.flags().timeout.empty()
+                                  ? absl::InfiniteDuration()
+                                  : SteadyNow() + session.client().options().timeout;
   RetryPauses pauses;
   bool told = false;
   while (true) {
@@ -109,13 +108,13 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
     for (const v1::CheckpointTask& task : described->checkpoint().tasks()) {
       if (task.number() != number) continue;
       const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
-      if (ended || no_wait || interrupt.happened() || absl::Now() >= deadline) return task;
+      if (ended || no_wait || interrupt.happened() || SteadyNow() >= deadline) return task;
       if (!std::exchange(told, true)) {
         session.Say(
             absl::StrCat(TaskText(ref, task), "; waiting for its end, Ctrl-C lets go of it"));
       }
     }
-    interrupt.SleepFor(std::min(pauses.Next(), deadline - absl::Now()));
+    interrupt.SleepFor(std::min(pauses.Next(), deadline - SteadyNow()));
   }
 }
 

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/remote/server_address.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -86,12 +85,12 @@ absl::Status CoordinatorClient::Told(const grpc::Status& status) const {
 
 absl::Status CoordinatorClient::Repeat(
     const std::function<grpc::Status(grpc::ClientContext&)>& call) const {
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const absl::Duration deadline = SteadyNow() + options_.timeout;
   RetryPauses pauses;
   bool told = false;
   while (true) {
     const auto context = NewContext();
-    context->set_deadline(absl::ToChronoTime(deadline));
+    context->set_deadline(DeadlineIn(deadline - SteadyNow()));
     const grpc::Status status = call(*context);
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) reached_ = true;
     if (!reached_ && options_.fails_at_once && NobodyListensHere(options_.server)) {
@@ -101,7 +100,7 @@ absl::Status CoordinatorClient::Repeat(
           "and --timeout waits for one that is starting"));
     }
     const absl::Duration pause = pauses.Next();
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || absl::Now() + pause >= deadline) {
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || SteadyNow() + pause >= deadline) {
       return Told(status);
     }
     if (!std::exchange(told, true) && options_.say) {

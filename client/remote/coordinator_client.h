@@ -9,6 +9,7 @@
 #define NIBBLE_CLIENT_REMOTE_COORDINATOR_CLIENT_H_
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
@@ -36,6 +38,16 @@ struct ClientOptions {
 std::string AuthorName();
 // 32 hexadecimal digits that nobody else has.
 std::string NewRequestId();
+
+// Since some moment, on the monotonic clock: whatever a command waits for ends in its time, also
+// where the wall clock is set meanwhile.
+inline absl::Duration SteadyNow() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+// `wait` from now, as gRPC takes it: it is on the monotonic clock from then on.
+inline std::chrono::system_clock::time_point DeadlineIn(absl::Duration wait) {
+  return absl::ToChronoTime(absl::Now() + wait);
+}
 
 // The pauses between repetitions: 0.1 s, doubling to 2 s.
 class RetryPauses {

@@ -58,7 +58,7 @@ absl::StatusOr<int> Logs(Session& session, const Flags& flags) {
   const bool with_rank = flags.rank < 0 && job->shape().ranks() > 1;
   Interrupt interrupt;
   RetryPauses pauses;
-  const absl::Time deadline = absl::Now() + client.options().timeout;
+  const absl::Duration deadline = SteadyNow() + client.options().timeout;
   bool any = false;
   while (true) {
     const auto context = client.NewContext();
@@ -83,7 +83,7 @@ absl::StatusOr<int> Logs(Session& session, const Flags& flags) {
     // Begun again, lines would come twice: what was printed stays, and the rest is asked for.
     const absl::Duration pause = pauses.Next();
     if (any || status.error_code() != grpc::StatusCode::UNAVAILABLE ||
-        absl::Now() + pause >= deadline) {
+        SteadyNow() + pause >= deadline) {
       return client.Told(status);
     }
     interrupt.SleepFor(pause);

@@ -123,9 +123,6 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
                              : absl::StrCat("of step ", job.checkpoint_step(), " is the newest"));
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
-  if (job.not_before_unix_ms() > now_unix_ms) {
-    list.Add("", absl::StrCat("the next not before ", TimeText(job.not_before_unix_ms())));
-  }
   if (job.has_origin()) {
     list.Add("forked from",
              absl::StrCat(job.origin().checkpoint().job(), "@", job.origin().checkpoint().step()));

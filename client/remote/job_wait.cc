@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/remote/interrupt.h"
 
 namespace nibble {
@@ -29,9 +28,9 @@ absl::StatusOr<v1::Job> JobNow(Session& session, const std::string& job) {
 absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
                                    const std::vector<v1::JobState>& states) {
   CoordinatorClient& client = session.client();
-  const absl::Time deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteFuture()
-                                  : absl::Now() + client.options().timeout;
+  const absl::Duration deadline = session.flags().timeout.empty()
+                                  ? absl::InfiniteDuration()
+                                  : SteadyNow() + client.options().timeout;
   v1::WaitJobRequest request;
   request.set_job(job);
   for (const v1::JobState state : states) request.add_states(state);
@@ -41,7 +40,7 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
   RetryPauses pauses;
   while (true) {
     const auto context = client.NewContext();
-    context->set_deadline(absl::ToChronoTime(std::min(deadline, absl::Now() + kOneCall)));
+    context->set_deadline(DeadlineIn(std::min(deadline - SteadyNow(), kOneCall)));
     v1::WaitJobResponse response;
     grpc::Status status;
     {
@@ -56,7 +55,7 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
     }
     switch (status.error_code()) {
       case grpc::StatusCode::DEADLINE_EXCEEDED:
-        if (absl::Now() >= deadline) return JobNow(session, job);
+        if (SteadyNow() >= deadline) return JobNow(session, job);
         break;
       case grpc::StatusCode::FAILED_PRECONDITION:
         session.Say(status.error_message());
@@ -64,7 +63,7 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
       case grpc::StatusCode::CANCELLED:  // by a coordinator that stops
       case grpc::StatusCode::UNAVAILABLE: {
         const absl::Duration pause = pauses.Next();
-        if (absl::Now() + pause >= deadline) return client.Told(status);
+        if (SteadyNow() + pause >= deadline) return client.Told(status);
         if (!std::exchange(told, true)) {
           session.Say(absl::StrCat(client.options().server,
                                    " does not answer; waiting for it to come back"));

@@ -56,7 +56,7 @@ class Show {
   void Sample() {
     dirty_ = true;
     unprinted_ = true;
-    if (absl::Now() - printed_ >= kLineEvery) PrintSample();
+    if (SteadyNow() - printed_ >= kLineEvery) PrintSample();
   }
 
   // About the connection.
@@ -71,13 +71,13 @@ class Show {
   // Draws where something has changed, the terminal's size too, but not too often.
   void Draw(bool at_once = false) {
     if (!terminal_) return;
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     const TerminalSize size = StdoutSize();
     const absl::Duration since = now - drawn_;
     const bool due = dirty_ || size != size_ || since >= kClockRedraw;
     if (!at_once && (!due || since < kRedraw)) return;
     session_.Out(screen_.Draw(RenderWatch(state_, {.columns = size.columns, .rows = size.rows},
-                                          absl::ToUnixMillis(now), note_),
+                                          absl::ToUnixMillis(absl::Now()), note_),
                               size.columns));
     drawn_ = now;
     size_ = size;
@@ -93,7 +93,7 @@ class Show {
 
  private:
   void PrintSample() {
-    printed_ = absl::Now();
+    printed_ = SteadyNow();
     unprinted_ = false;
     if (!terminal_ && !json()) session_.Out(SampleLine(state_) + "\n");
   }
@@ -106,8 +106,8 @@ class Show {
   std::string note_;
   bool dirty_ = true;
   bool unprinted_ = false;
-  absl::Time drawn_ = absl::InfinitePast();
-  absl::Time printed_ = absl::InfinitePast();
+  absl::Duration drawn_ = -absl::InfiniteDuration();
+  absl::Duration printed_ = -absl::InfiniteDuration();
 };
 
 class Watcher {
@@ -259,7 +259,7 @@ class Watcher {
   std::optional<Response> Look(CoordinatorClient::Method<Request, Response> method,
                                const Request& request) {
     const auto context = session_.client().NewContext();
-    context->set_deadline(absl::ToChronoTime(absl::Now() + kLookTimeout));
+    context->set_deadline(DeadlineIn(kLookTimeout));
     Response response;
     if (!(session_.client().stub().*method)(context.get(), request, &response).ok()) {
       return std::nullopt;
@@ -278,8 +278,8 @@ class Watcher {
   }
 
   void LookAtWorkers() {
-    if (absl::Now() - looked_ < kLookEvery) return;
-    looked_ = absl::Now();
+    if (SteadyNow() - looked_ < kLookEvery) return;
+    looked_ = SteadyNow();
     std::vector<v1::Worker> workers;
     for (const v1::Placement& placement : state_.job().attempt().placements()) {
       if (workers.size() == kMostWorkers) break;
@@ -300,7 +300,7 @@ class Watcher {
   bool caught_up_ = false;
   bool over_ = false;
   bool away_ = false;
-  absl::Time looked_ = absl::InfinitePast();
+  absl::Duration looked_ = -absl::InfiniteDuration();
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/remote/interrupt.h"
 #include "client/remote/job_text.h"
 #include "client/remote/watch_stream.h"
@@ -25,9 +24,9 @@ bool MayComeBack(grpc::StatusCode code) {
 
 absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step) {
   CoordinatorClient& client = session.client();
-  const absl::Time deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteFuture()
-                                  : absl::Now() + client.options().timeout;
+  const absl::Duration deadline = session.flags().timeout.empty()
+                                  ? absl::InfiniteDuration()
+                                  : SteadyNow() + client.options().timeout;
   v1::WatchJobsRequest request;
   request.add_jobs(job);
   request.set_with_samples(true);
@@ -55,10 +54,10 @@ absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, in
                                  step, "` waits again"));
         return seen;
       }
-      if (absl::Now() >= deadline) return seen;
+      if (SteadyNow() >= deadline) return seen;
     }
     if (!MayComeBack(end->error_code())) return client.Told(*end);
-    interrupt.SleepFor(std::min(pauses.Next(), deadline - absl::Now()));
+    interrupt.SleepFor(std::min(pauses.Next(), deadline - SteadyNow()));
   }
 }
 

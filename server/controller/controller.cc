@@ -76,11 +76,14 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
   });
   if (!status.ok()) return status;
   controller->ledger_->Read([&](const State& state) {
-    self->live_.Restart(state, clock.NowUnixMs());
-    self->metrics_.Begin(state);
+    self->live_.Restart(state, clock.SteadyMs());
+    self->metrics_.Begin(state, clock.SteadyMs());
     self->hub_.Publish(state.sequence(), {});
     std::lock_guard lock(self->mutex_);
-    for (const auto& [number, id] : state.index().unfinished()) self->to_trim_.insert(id);
+    for (const auto& [number, id] : state.index().unfinished()) {
+      self->to_trim_.insert(id);
+      self->moments_.Note(state, *state.FindJob(id), clock.SteadyMs());
+    }
   });
   controller->metrics_.Recovered("state", loading.seconds());
   return controller;
@@ -101,7 +104,8 @@ void Controller::ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide
 
 std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
   const State& state = *applied.state;
-  metrics_.Applied(state, applied.update, applied.changed);
+  const int64_t now_ms = clock_.SteadyMs();
+  metrics_.Applied(state, applied.update, applied.changed, now_ms);
   const Changed changed = Sort(applied.changed);
   std::vector<WatchLog::Entry> news;
   for (const std::string& key : changed.events) {
@@ -120,14 +124,16 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
     const v1::JobRecord* const job = state.FindJob(id);
     if (job == nullptr) {
       live_.Forget(id);
+      moments_.Forget(id);
       continue;
     }
     moved.emplace_back(id, job->state());
+    moments_.Note(state, *job, now_ms);
     if (job->has_attempt()) AddWorkersOf(job->attempt(), affected);
     if (job->recent_attempts_size() > 0) AddWorkersOf(*job->recent_attempts().rbegin(), affected);
     if (!hub_.IsWatched(id)) continue;
     news.emplace_back().job = id;
-    *news.back().message.mutable_job() = JobNow({state, live_, clock_.NowUnixMs()}, *job);
+    *news.back().message.mutable_job() = JobNow({state, live_, now_ms}, *job);
   }
   const int64_t sequence = applied.update.sequence();
   hub_.Publish(sequence, std::move(news));

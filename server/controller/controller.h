@@ -6,9 +6,10 @@
 // Time. Tick does all that time brings: leases that run out, stops whose time is over, launches
 // after a back-off, plans of the scheduler, copies, retention. It reads the injected clock, waits
 // for no disk but where it trims the journal, and doing it more often than needed changes nothing.
+// All of it is measured on the monotonic clock (Moments); the wall clock stamps what is stored.
 //
 // Restart. Everything acknowledged is known again; workers that were present count as just heard
-// from, and keep what they run.
+// from, and keep what they run; back-offs and graces are measured from their beginning.
 //
 // Ownership: borrows store and clock, which outlive it. Thread-safety: all methods. `done`
 // callbacks run in the caller's thread or the store's and must not wait for another answer;
@@ -34,6 +35,7 @@
 #include "server/controller/clock.h"
 #include "server/controller/ledger.h"
 #include "server/controller/live_facts.h"
+#include "server/controller/moments.h"
 #include "server/controller/reads.h"
 #include "server/controller/scheduling.h"
 #include "server/controller/switch_answers.h"
@@ -101,7 +103,7 @@ class Controller {
   template <class Request>
   auto Read(const Request& request) const {
     return ledger_->Read([&](const State& shown) {
-      return Answer(ReadContext{shown, live_, clock_.NowUnixMs()}, request);
+      return Answer(ReadContext{shown, live_, clock_.SteadyMs()}, request);
     });
   }
   // controller_watch.cc. See WatchJobs and WaitJob of the contract. A watch is closed by its
@@ -196,6 +198,7 @@ class Controller {
   const ControllerOptions options_;
   CoordinatorMetrics metrics_;
   LiveFacts live_;
+  Moments moments_;
   WatchHub hub_;
   SwitchAnswers switches_;
   Store* store_ = nullptr;

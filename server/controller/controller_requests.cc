@@ -44,7 +44,7 @@ template <class Response>
 void Controller::Complete(bool dry_run, Response& response) const {
   if (dry_run) return;
   ledger_->Read([&](const State& state) {
-    const ReadContext context{state, live_, clock_.NowUnixMs()};
+    const ReadContext context{state, live_, clock_.SteadyMs()};
     if constexpr (requires { response.mutable_job()->set_owner(""); }) {
       const v1::JobRecord* const job = state.FindJob(response.job().id());
       if (job != nullptr) *response.mutable_job() = JobNow(context, *job);

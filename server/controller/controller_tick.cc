@@ -34,7 +34,7 @@ std::map<std::string, std::string> ReasonsOf(const scheduler::Decisions& decisio
 void Controller::Tick() {
   std::lock_guard lock(tick_mutex_);
   if (!ledger_->Health().ok()) return;
-  const int64_t now_ms = clock_.NowUnixMs();
+  const int64_t now_ms = clock_.SteadyMs();
   EndLeases(now_ms);
   EndSilentSessions(now_ms);
   hub_.CutStalled(now_ms);
@@ -65,21 +65,21 @@ void Controller::EndLeases(int64_t now_ms) {
 }
 
 void Controller::EndStops(int64_t now_ms) {
-  const std::vector<std::string> over = ledger_->Read([now_ms](const State& state) {
-    std::vector<std::string> jobs;
+  using JobAttempt = std::pair<std::string, int64_t>;
+  const std::vector<JobAttempt> over = ledger_->Read([this, now_ms](const State& state) {
+    std::vector<JobAttempt> jobs;
     for (const auto& [number, id] : state.index().unfinished()) {
-      const v1::Attempt& attempt = state.FindJob(id)->attempt();
-      if (attempt.stopping() && attempt.stop_by_unix_ms() <= now_ms) jobs.push_back(id);
+      const v1::JobRecord& job = *state.FindJob(id);
+      if (!job.attempt().stopping()) continue;
+      if (moments_.Note(state, job, now_ms).stop_by_ms > now_ms) continue;
+      jobs.emplace_back(id, job.attempt().number());
     }
     return jobs;
   });
-  for (const std::string& job : over) {
+  for (const auto& [job, attempt] : over) {
     ChangeAlone(
-        [&](const State& state) -> MaybeUpdate {
-          // It may have stopped by itself meanwhile.
-          const v1::JobRecord* const record = state.FindJob(job);
-          if (record == nullptr || !record->attempt().stopping()) return std::nullopt;
-          return DecideStopDeadline(state, job, CoordinatorNow());
+        [&, &job = job, attempt = attempt](const State& state) {
+          return DecideStopDeadline(state, job, attempt, CoordinatorNow());
         },
         absl::StrCat("stop of ", job));
   }
@@ -92,6 +92,8 @@ bool Controller::Launch(const std::string& job, const scheduler::Placement& plac
       [&](const State& state) -> MaybeUpdate {
         const v1::JobRecord* const record = state.FindJob(job);
         if (record == nullptr || record->has_attempt()) return std::nullopt;
+        const int64_t now_ms = clock_.SteadyMs();
+        if (moments_.Note(state, *record, now_ms).not_before_ms > now_ms) return std::nullopt;
         const auto slots = ChooseSlots(state, placement);
         if (!slots) return std::nullopt;
         const absl::StatusOr<Resume> resume = ChooseResume(state, *record);
@@ -114,7 +116,7 @@ void Controller::Carry(const scheduler::Decision& decision, int64_t now_ms) {
     }
     return;
   }
-  const int64_t grace_ms = std::clamp<int64_t>(decision.deadline_ms - now_ms, 0, kMaxGraceMs);
+  const int64_t grace_ms = std::clamp<int64_t>(decision.deadline_ms - now_ms, 1, kMaxGraceMs);
   ChangeAlone(
       [&](const State& state) {
         return DecidePreempt(state, decision.job, decision.reason, grace_ms, CoordinatorNow());
@@ -139,7 +141,7 @@ void Controller::PlanSlots(int64_t now_ms) {
     if (state.sequence() < sequence) return std::nullopt;
     held_back = HeldBack(state);
     DropBroken(state, promises_);
-    return FillSnapshot(state, promises_, held_back);
+    return FillSnapshot(state, promises_, held_back, moments_, now_ms);
   };
   // Of a large cluster it takes many milliseconds, in which reports wait for whoever holds the lock
   // of what is decided, and not for who reads what is shown. Mostly that is as far.

@@ -52,7 +52,7 @@ class Beginning {
       *message.mutable_event() = event;
       message.set_resume_token(ResumeToken(event.sequence() - 1));
     } else if (const v1::JobRecord* const job = NextJob()) {
-      *message.mutable_job() = JobNow({*state_, live_, clock_.NowUnixMs()}, *job);
+      *message.mutable_job() = JobNow({*state_, live_, clock_.SteadyMs()}, *job);
       if (from_) message.set_resume_token(request_.resume_token());
     } else {
       message.set_caught_up(true);

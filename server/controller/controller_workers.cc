@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Controller::OpenSession(
   auto session = std::make_shared<WorkerSession>();
   session->notify_ = std::move(notify);
   session->end_ = std::move(end);
-  session->heard_ms_ = clock_.NowUnixMs();
+  session->heard_ms_ = clock_.SteadyMs();
   std::lock_guard lock(mutex_);
   if (sessions_.size() >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
@@ -209,7 +209,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
   if (status.ok()) status = CheckCluster(report.cluster(), options_.cluster);
   if (status.ok()) {
     std::lock_guard lock(mutex_);
-    session->heard_ms_ = clock_.NowUnixMs();
+    session->heard_ms_ = clock_.SteadyMs();
     if (!session->worker_.empty() &&
         (session->worker_ != worker || session->incarnation_ != incarnation)) {
       status = absl::InvalidArgumentError(absl::StrCat(
@@ -232,7 +232,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
         if (*refused) done(stored);
       });
   if (*refused) return;
-  live_.Hear(worker, incarnation, clock_.NowUnixMs());
+  live_.Hear(worker, incarnation, clock_.SteadyMs());
   {
     std::lock_guard lock(mutex_);
     if (session->worker_.empty() && sessions_.contains(session)) {
@@ -324,6 +324,11 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
   }
   ledger_->Read([&](const State& state) {
     for (v1::DesiredGang& gang : DesiredGangs(state, worker, incarnation)) {
+      if (gang.command() == v1::GANG_COMMAND_STOP) {
+        const int64_t now_ms = clock_.SteadyMs();
+        const Moments::OfJob moments = moments_.Note(state, *state.FindJob(gang.job()), now_ms);
+        gang.set_stop_within_ms(std::max<int64_t>(1, moments.stop_by_ms - now_ms));
+      }
       *desired.add_gangs() = std::move(gang);
     }
     for (v1::DroppedShard& shard : DroppedShards(state, held)) {

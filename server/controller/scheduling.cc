@@ -94,13 +94,14 @@ void FillPhase(const v1::JobRecord& record, const Promises& promises, scheduler:
   }
 }
 
-scheduler::Job ToJob(const State& state, const v1::JobRecord& record, const Promises& promises) {
+scheduler::Job ToJob(const v1::JobRecord& record, const Promises& promises,
+                     const Moments::OfJob& moments) {
   const v1::JobScheduling& wishes = record.scheduling();
   scheduler::Job job;
   job.name = record.id();
   job.queue = wishes.queue();
   job.priority = wishes.priority();
-  job.submitted_ms = record.submitted_unix_ms();
+  job.submitted = record.number();
   for (const int32_t ranks : wishes.allowed_ranks()) job.sizes.push_back(ranks);
   std::sort(job.sizes.begin(), job.sizes.end());
   job.min_slots = job.sizes.front();
@@ -112,14 +113,10 @@ scheduler::Job ToJob(const State& state, const v1::JobRecord& record, const Prom
   for (const v1::WorkerBlame& blame : record.blames()) {
     if (blame.excluded()) job.excluded_workers.push_back(blame.worker());
   }
-  job.not_before_ms = record.not_before_unix_ms();
   FillPhase(record, promises, job);
-  if (record.has_attempt()) {
-    job.resized_ms = record.attempt().launched_unix_ms();
-    const v1::Checkpoint* const newest = state.NewestGood(record.id());
-    job.checkpoint_ms =
-        std::max(newest == nullptr ? 0 : newest->committed_unix_ms(), job.resized_ms);
-  }
+  job.not_before_ms = moments.not_before_ms;
+  job.resized_ms = moments.launched_ms;
+  job.checkpoint_ms = moments.checkpoint_ms;
   return job;
 }
 
@@ -163,7 +160,8 @@ const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) 
 }  // namespace
 
 scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
-                                 const std::map<std::string, std::string>& held_back) {
+                                 const std::map<std::string, std::string>& held_back,
+                                 Moments& moments, int64_t now_ms) {
   scheduler::Snapshot snapshot;
   for (const auto& [name, worker] : state.tables().workers) {
     snapshot.workers.push_back(ToWorker(*worker));
@@ -174,7 +172,7 @@ scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
   for (const auto& [number, id] : state.index().unfinished()) {
     const v1::JobRecord& job = *state.FindJob(id);
     if ((job.has_attempt() || Waits(job)) && !held_back.contains(id)) {
-      snapshot.jobs.push_back(ToJob(state, job, promises));
+      snapshot.jobs.push_back(ToJob(job, promises, moments.Note(state, job, now_ms)));
     }
   }
   return snapshot;

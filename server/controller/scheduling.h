@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/controller/moments.h"
 #include "server/scheduler/snapshot.h"
 #include "server/state/decide_gang.h"
 #include "server/state/state.h"
@@ -28,9 +29,10 @@ struct Promises {
 };
 
 // Every job that holds slots or waits for them: not those that are finished or paused without
-// ranks, nor those in `held_back`.
+// ranks, nor those in `held_back`. Its times are those of `moments`, on the monotonic clock.
 scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
-                                 const std::map<std::string, std::string>& held_back);
+                                 const std::map<std::string, std::string>& held_back,
+                                 Moments& moments, int64_t now_ms);
 
 // Drops the promises that no longer hold: to jobs that do not wait or stop any more, or on workers
 // that take no new attempts.

@@ -1,5 +1,6 @@
 #include "server/controller/scheduling.h"
 
+#include <map>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -18,26 +19,53 @@ const scheduler::Job& Only(const scheduler::Snapshot& snapshot) {
   return snapshot.jobs.front();
 }
 
+scheduler::Snapshot Fill(const TestCluster& cluster, const Promises& promises = {},
+                         const std::map<std::string, std::string>& held_back = {}) {
+  Moments moments;
+  return FillSnapshot(cluster.state(), promises, held_back, moments, /*now_ms=*/5000);
+}
+
 TEST(SchedulingTest, APhaseOfTheSnapshotSaysWhoHoldsSlots) {
   TestCluster cluster;
   cluster.AddWorkers(2, 2);
   const std::string job = cluster.Submit(4);
-  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kQueued);
+  EXPECT_EQ(Only(Fill(cluster)).phase, JobPhase::kQueued);
   ASSERT_EQ(cluster.Launch(job), absl::OkStatus());
-  const scheduler::Snapshot starting = FillSnapshot(cluster.state(), {}, {});
+  const scheduler::Snapshot starting = Fill(cluster);
   EXPECT_EQ(Only(starting).phase, JobPhase::kStarting);
   EXPECT_THAT(Only(starting).held,
               ElementsAre(scheduler::SlotsOn{"w1", 2}, scheduler::SlotsOn{"w2", 2}));
   ASSERT_EQ(cluster.ReportAll(job, v1::RANK_PHASE_RUNNING), absl::OkStatus());
-  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kRunning);
+  EXPECT_EQ(Only(Fill(cluster)).phase, JobPhase::kRunning);
   ASSERT_EQ(cluster.Run(DecidePreempt(cluster.state(), job, "test", 1000, cluster.caller())),
             absl::OkStatus());
-  EXPECT_EQ(Only(FillSnapshot(cluster.state(), {}, {})).phase, JobPhase::kStopping);
+  EXPECT_EQ(Only(Fill(cluster)).phase, JobPhase::kStopping);
   Promises promises;
   promises.resizing[job] = {{"w1", 2}};
-  const scheduler::Snapshot resizing = FillSnapshot(cluster.state(), promises, {});
+  const scheduler::Snapshot resizing = Fill(cluster, promises);
   EXPECT_EQ(Only(resizing).phase, JobPhase::kResizing);
   EXPECT_THAT(Only(resizing).next, ElementsAre(scheduler::SlotsOn{"w1", 2}));
+}
+
+TEST(SchedulingTest, TimesOfTheSnapshotAreOnTheMonotonicClockAndFromWhenTheyWereFirstSeen) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 2);
+  const std::string job = cluster.Submit(2);
+  ASSERT_EQ(cluster.Start(job), absl::OkStatus());
+  Moments moments;
+  const auto at = [&](int64_t now_ms) {
+    return Only(FillSnapshot(cluster.state(), {}, {}, moments, now_ms));
+  };
+  EXPECT_EQ(at(100).resized_ms, 100);
+  EXPECT_EQ(at(200).checkpoint_ms, 100);
+  ASSERT_EQ(cluster.Checkpoint(job, 10), absl::OkStatus());
+  EXPECT_EQ(at(300).checkpoint_ms, 300);
+  EXPECT_EQ(at(400).checkpoint_ms, 300);
+  EXPECT_EQ(at(400).resized_ms, 100);
+  ASSERT_EQ(cluster.Report(job, "w1", v1::RANK_PHASE_FAILED, 12), absl::OkStatus());
+  const int64_t backoff_ms = cluster.Job(job).backoff_ms();
+  EXPECT_EQ(at(500).not_before_ms, 500 + backoff_ms);
+  EXPECT_EQ(at(900).not_before_ms, 500 + backoff_ms);
 }
 
 TEST(SchedulingTest, AJobPausedWithoutRanksWaitsForNothing) {
@@ -47,7 +75,7 @@ TEST(SchedulingTest, AJobPausedWithoutRanksWaitsForNothing) {
   pause.set_request_id(cluster.Id());
   pause.set_job(job);
   ASSERT_EQ(cluster.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
-  EXPECT_TRUE(FillSnapshot(cluster.state(), {}, {}).jobs.empty());
+  EXPECT_TRUE(Fill(cluster).jobs.empty());
 }
 
 TEST(SchedulingTest, SlotsInUseAreNotChosenAgain) {
@@ -111,7 +139,7 @@ TEST(SchedulingTest, TheNewestCheckpointThatCanBeLoadedIsResumedFromAndAnOlderOn
             absl::OkStatus());
   EXPECT_TRUE(absl::IsUnavailable(ChooseResume(cluster.state(), cluster.Job(job)).status()));
   EXPECT_TRUE(HeldBack(cluster.state()).contains(job));
-  EXPECT_TRUE(FillSnapshot(cluster.state(), {}, HeldBack(cluster.state())).jobs.empty());
+  EXPECT_TRUE(Fill(cluster, {}, HeldBack(cluster.state())).jobs.empty());
 }
 
 TEST(SchedulingTest, AJobWhoseCheckpointsAreAllDamagedIsHeldAndSaysSo) {

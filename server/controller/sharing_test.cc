@@ -116,7 +116,7 @@ TEST(SharingTest, APreemptedJobGoesOnFromItsCheckpointWhenTheOtherIsDone) {
   coordinator.Tick();
   ASSERT_EQ(worker.Report(), absl::OkStatus());
   ASSERT_EQ(worker.desired.gangs(0).command(), v1::GANG_COMMAND_STOP);
-  EXPECT_GT(worker.desired.gangs(0).stop_by_unix_ms(), coordinator.clock.NowUnixMs());
+  EXPECT_EQ(worker.desired.gangs(0).stop_within_ms(), scheduler::Policy().grace_ms);
   StoreAndStop(worker, 8);
   coordinator.Tick();
   worker.Obey();

@@ -31,7 +31,8 @@ int32_t Census::QueueIndex(const std::string& name) {
   return static_cast<int32_t>(queue_names_.size()) - 1;
 }
 
-std::optional<Census::Wait> Census::MarkJob(const std::string& id, const v1::JobRecord* job) {
+std::optional<Census::Wait> Census::MarkJob(const std::string& id, const v1::JobRecord* job,
+                                            int64_t now_ms) {
   JobMark before;
   if (const auto known = job_marks_.find(id); known != job_marks_.end()) {
     before = known->second;
@@ -42,15 +43,13 @@ std::optional<Census::Wait> Census::MarkJob(const std::string& id, const v1::Job
   if (job == nullptr) return std::nullopt;
   JobMark now{.queue = QueueIndex(job->scheduling().queue()), .state = job->state()};
   now.slots = SlotsOf(job->attempt());
-  if (job->state() == v1::JOB_STATE_QUEUED) now.queued_unix_ms = job->state_since_unix_ms();
+  if (job->state() == v1::JOB_STATE_QUEUED) now.queued_ms = before.queued_ms.value_or(now_ms);
   job_marks_[id] = now;
   Shift(jobs_, {now.queue, now.state}, 1);
   slots_used_ += now.slots;
-  if (before.queued_unix_ms == 0 || now.queued_unix_ms != 0 || !job->has_attempt()) {
-    return std::nullopt;
-  }
-  const int64_t waited_ms = job->attempt().launched_unix_ms() - before.queued_unix_ms;
-  return Wait{job->scheduling().queue(), std::max(0.0, static_cast<double>(waited_ms) / 1000)};
+  if (!before.queued_ms || now.queued_ms || !job->has_attempt()) return std::nullopt;
+  const int64_t waited_ms = now_ms - *before.queued_ms;
+  return Wait{job->scheduling().queue(), static_cast<double>(waited_ms) / 1000};
 }
 
 void Census::MarkWorker(const std::string& name, const v1::WorkerRecord* worker) {
@@ -79,7 +78,7 @@ void Census::CountEntities(const State& state) {
               });
 }
 
-void Census::Begin(const State& state) {
+void Census::Begin(const State& state, int64_t now_ms) {
   const std::lock_guard<std::mutex> lock(mutex_);
   job_marks_.clear();
   worker_marks_.clear();
@@ -87,7 +86,7 @@ void Census::Begin(const State& state) {
   workers_.clear();
   sizes_.clear();
   slots_ = slots_used_ = 0;
-  for (const auto& [id, job] : state.tables().jobs) (void)MarkJob(id, job.get());
+  for (const auto& [id, job] : state.tables().jobs) (void)MarkJob(id, job.get(), now_ms);
   for (const auto& [name, worker] : state.tables().workers) MarkWorker(name, worker.get());
   CountEntities(state);
   VisitTables(state.tables(), state.tables(),
@@ -102,7 +101,8 @@ void Census::Begin(const State& state) {
               });
 }
 
-std::vector<Census::Wait> Census::Update(const State& after, const Changed& changed) {
+std::vector<Census::Wait> Census::Update(const State& after, const Changed& changed,
+                                         int64_t now_ms) {
   std::vector<Wait> waits;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [kind, key] : changed) {
@@ -114,7 +114,7 @@ std::vector<Census::Wait> Census::Update(const State& after, const Changed& chan
                   Measure(kind, static_cast<int64_t>(found->second->ByteSizeLong()));
                 });
     if (kind == v1::ENTITY_KIND_JOB) {
-      if (auto wait = MarkJob(key, after.FindJob(key))) waits.push_back(*std::move(wait));
+      if (auto wait = MarkJob(key, after.FindJob(key), now_ms)) waits.push_back(*std::move(wait));
     } else if (kind == v1::ENTITY_KIND_WORKER) {
       MarkWorker(key, after.FindWorker(key));
     }

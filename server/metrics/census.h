@@ -42,10 +42,11 @@ class Census {
     int64_t slots_used = 0;
   };
 
-  // Everything anew.
-  void Begin(const State& state);
+  // Everything anew. Waits are measured from here on, on the clock of `now_ms`, which never goes
+  // back.
+  void Begin(const State& state, int64_t now_ms);
   // After an update that changed these; the waits that it ended.
-  std::vector<Wait> Update(const State& after, const Changed& changed);
+  std::vector<Wait> Update(const State& after, const Changed& changed, int64_t now_ms);
   Counts Now() const;
 
  private:
@@ -53,7 +54,7 @@ class Census {
     int32_t queue = 0;  // index of queue_names_
     v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
     int32_t slots = 0;
-    int64_t queued_unix_ms = 0;  // 0: it is not
+    std::optional<int64_t> queued_ms;  // since when; unset: it is not
   };
   struct WorkerMark {
     bool present = false;
@@ -66,7 +67,7 @@ class Census {
   };
 
   // With mutex_ held.
-  std::optional<Wait> MarkJob(const std::string& id, const v1::JobRecord* job);
+  std::optional<Wait> MarkJob(const std::string& id, const v1::JobRecord* job, int64_t now_ms);
   void MarkWorker(const std::string& name, const v1::WorkerRecord* worker);
   void Measure(v1::EntityKind kind, int64_t bytes);
   void CountEntities(const State& state);

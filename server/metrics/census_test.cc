@@ -23,7 +23,7 @@ class CensusTest : public testing::Test {
   Census::Counts Checked() {
     const Census::Counts now = Followed();
     Census anew;
-    coordinator_.controller().Inspect([&](const State& state) { anew.Begin(state); });
+    coordinator_.controller().Inspect([&](const State& state) { anew.Begin(state, 0); });
     const Census::Counts expected = anew.Now();
     EXPECT_EQ(now.jobs, expected.jobs);
     EXPECT_EQ(now.workers, expected.workers);
@@ -78,14 +78,14 @@ TEST_F(CensusTest, ARestartCountsEverythingAgain) {
 TEST_F(CensusTest, AWaitEndsWithTheLaunchAndIsOfItsQueue) {
   Census census;
   coordinator_.Submit(2);
-  coordinator_.controller().Inspect([&](const State& state) { census.Begin(state); });
-  coordinator_.clock.Advance(2500);
+  coordinator_.controller().Inspect([&](const State& state) { census.Begin(state, 1000); });
   TestWorker worker(coordinator_, "w1", 4);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
   coordinator_.Tick();
   const std::vector<Census::Wait> waits =
       coordinator_.controller().Inspect([&](const State& state) {
-        return census.Update(state, {{v1::ENTITY_KIND_JOB, state.tables().jobs.begin()->first}});
+        return census.Update(state, {{v1::ENTITY_KIND_JOB, state.tables().jobs.begin()->first}},
+                             /*now_ms=*/3500);
       });
   ASSERT_EQ(waits.size(), 1u);
   EXPECT_EQ(waits[0].queue, "default");

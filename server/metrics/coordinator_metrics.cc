@@ -78,8 +78,8 @@ void CoordinatorMetrics::Recovered(absl::string_view part, double seconds) {
 }
 
 void CoordinatorMetrics::Applied(const State& after, const v1::Update& update,
-                                 const Census::Changed& changed) {
-  for (const Census::Wait& wait : census_.Update(after, changed)) {
+                                 const Census::Changed& changed, int64_t now_ms) {
+  for (const Census::Wait& wait : census_.Update(after, changed, now_ms)) {
     book_.Observe(Rows().queue_wait, {wait.queue}, wait.seconds);
   }
   for (const v1::Fact& fact : update.facts()) {

@@ -38,9 +38,10 @@ class CoordinatorMetrics {
   // A part of the start: "store", "state".
   void Recovered(absl::string_view part, double seconds);
   // What is there once the state is loaded.
-  void Begin(const State& state) { census_.Begin(state); }
+  void Begin(const State& state, int64_t now_ms) { census_.Begin(state, now_ms); }
   // Updates in order, each once it is durable, with what it changed.
-  void Applied(const State& after, const v1::Update& update, const Census::Changed& changed);
+  void Applied(const State& after, const v1::Update& update, const Census::Changed& changed,
+               int64_t now_ms);
   void Planned(double seconds, const scheduler::Decisions& decisions);
   void LeaseExpired();
   void Reported(double seconds, const absl::Status& status);

@@ -68,7 +68,7 @@ class Growth {
     JobState& state = world_.job(job);
     const int64_t again_ms = state.job->resized_ms + world_.policy().grow_interval_ms;
     if (!Starts(state) && again_ms > world_.now_ms()) {
-      return absl::StrCat("may grow again from ", TimeWords(again_ms));
+      return absl::StrCat("may grow again in ", SpanWords(again_ms - world_.now_ms()));
     }
     EligibleKinds kinds = world_.kinds(job);
     std::erase_if(kinds,

@@ -96,7 +96,7 @@ TEST(PlanProperty, NobodyIsDelayedByAJobBehindIt) {
         if (waiting.kind != WaitKind::kSlots || !OneLine(snapshot, ahead, behind)) continue;
         const bool before =
             ahead.priority > behind.priority ||
-            (ahead.priority == behind.priority && ahead.submitted_ms < behind.submitted_ms);
+            (ahead.priority == behind.priority && ahead.submitted < behind.submitted);
         if (!before) continue;
         ++compared;
         const auto same =

@@ -3,7 +3,8 @@
 // plans.
 //
 // Order does not matter: two snapshots that hold the same entities in another order give the same
-// plan. Names are unique per list (CheckSnapshot). Times are milliseconds of one clock.
+// plan. Names are unique per list (CheckSnapshot). Times are milliseconds of one monotonic clock;
+// the order of submission is no time, since the clock may have begun after it.
 //
 // Ownership: values. Thread-safety: values.
 #ifndef NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_
@@ -60,8 +61,8 @@ using Placement = std::vector<SlotsOn>;  // each worker once
 struct Job {
   std::string name;
   std::string queue;
-  int priority = 0;          // higher goes first
-  int64_t submitted_ms = 0;  // its place among equals; a preempted job keeps it
+  int priority = 0;       // higher goes first
+  int64_t submitted = 0;  // its place among equals, lower first; a preempted job keeps it
   JobPhase phase = JobPhase::kQueued;
 
   // World sizes that it can run with: `sizes`, or where that is empty all of min_slots..max_slots.

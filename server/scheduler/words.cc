@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 #include "common/counted.h"
 #include "server/scheduler/sizes.h"
 
@@ -69,8 +68,12 @@ std::string NoSuchWorker(const World& world, const Job& job) {
 
 }  // namespace
 
-std::string TimeWords(int64_t time_ms) {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(time_ms), absl::UTCTimeZone());
+std::string SpanWords(int64_t ms) {
+  constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute;
+  const auto in = [ms](int64_t unit) { return (ms + unit - 1) / unit; };
+  if (ms <= 2 * kMinute) return absl::StrCat(in(kSecond), " s");
+  if (ms <= 2 * kHour) return absl::StrCat(in(kMinute), " min");
+  return absl::StrCat(in(kHour), " h");
 }
 
 std::string JobWords(const World& world, int job) {
@@ -127,9 +130,11 @@ std::string SlotsWords(const World& world, int job, int behind, int64_t due_ms) 
   }
   const int64_t not_before_ms = world.job(job).job->not_before_ms;
   if (not_before_ms > world.now_ms()) {
-    absl::StrAppend(&words, "; backs off until ", TimeWords(not_before_ms));
+    absl::StrAppend(&words, "; backs off for ", SpanWords(not_before_ms - world.now_ms()), " more");
   }
-  if (due_ms > world.now_ms()) absl::StrAppend(&words, "; expected at ", TimeWords(due_ms));
+  if (due_ms > world.now_ms()) {
+    absl::StrAppend(&words, "; expected in ", SpanWords(due_ms - world.now_ms()));
+  }
   return words;
 }
 
@@ -153,8 +158,8 @@ std::string QuotaWords(const World& world, int job, bool over_queue, int behind)
 }
 
 std::string BackOffWords(const World& world, int job) {
-  return absl::StrCat(NeedWords(world, job), "; backs off after a failure, not before ",
-                      TimeWords(world.job(job).job->not_before_ms));
+  return absl::StrCat(NeedWords(world, job), "; backs off after a failure for ",
+                      SpanWords(world.job(job).job->not_before_ms - world.now_ms()), " more");
 }
 
 std::string StartWords(const World& world, int job) {

@@ -1,5 +1,5 @@
-// The scheduler's reasons, as a person reads them. Times are written in UTC, so that a reason stays
-// the same from plan to plan while nothing changes.
+// The scheduler's reasons, as a person reads them. They say how long something still takes: the
+// clock of a plan is monotonic and has no dates.
 //
 // Thread-safety: pure functions of a world that nobody changes meanwhile.
 #ifndef NIBBLE_SERVER_SCHEDULER_WORDS_H_
@@ -13,7 +13,7 @@
 
 namespace nibble::scheduler {
 
-std::string TimeWords(int64_t time_ms);              // "2026-03-01T12:00:05Z"
+std::string SpanWords(int64_t ms);                   // "90 s", "5 min", "30 h"; rounded up
 std::string JobWords(const World& world, int job);   // "job train-7 (priority 5)"
 std::string NeedWords(const World& world, int job);  // "needs 8 slots with device=cuda"
 

@@ -42,8 +42,8 @@ World::World(const Snapshot& snapshot, int64_t now_ms, const Policy& policy)
   line.reserve(snapshot.jobs.size());
   for (const Job& job : snapshot.jobs) line.push_back(&job);
   std::sort(line.begin(), line.end(), [](const Job* a, const Job* b) {
-    return std::tie(b->priority, a->submitted_ms, a->name) <
-           std::tie(a->priority, b->submitted_ms, b->name);
+    return std::tie(b->priority, a->submitted, a->name) <
+           std::tie(a->priority, b->submitted, b->name);
   });
   // By node: slots on which somebody sits now, or will.
   std::vector<int> occupied(soon_.size(), 0);

@@ -23,7 +23,7 @@ void RateLimiter::Fill(Bucket& bucket, int64_t now_ms) const {
 
 absl::Status RateLimiter::Take(const std::string& peer) {
   if (limits_.per_second <= 0) return absl::OkStatus();
-  const int64_t now_ms = clock_.NowUnixMs();
+  const int64_t now_ms = clock_.SteadyMs();
   std::lock_guard lock(mutex_);
   auto found = buckets_.find(peer);
   if (found == buckets_.end()) {

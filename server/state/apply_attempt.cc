@@ -92,8 +92,7 @@ absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, c
   return absl::OkStatus();
 }
 
-absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, const Stamp& stamp,
-                         const Draft& draft) {
+absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, const Draft& draft) {
   if (job.has_attempt()) {
     return absl::FailedPreconditionError(
         absl::StrCat("attempt: ", job.attempt().number(), " of ", job.id(), " still lives"));
@@ -106,11 +105,6 @@ absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, c
       job.goal() != v1::JOB_GOAL_RUN) {
     return absl::FailedPreconditionError(
         absl::StrCat("job: ", job.id(), " is ", StateName(job.state()), " or is not asked to run"));
-  }
-  if (stamp.time_unix_ms < job.not_before_unix_ms()) {
-    return absl::FailedPreconditionError(absl::StrCat("job: ", job.id(), " backs off for ",
-                                                      job.not_before_unix_ms() - stamp.time_unix_ms,
-                                                      " ms more"));
   }
   const auto& allowed = job.scheduling().allowed_ranks();
   if (std::find(allowed.begin(), allowed.end(), attempt.world()) == allowed.end()) {
@@ -136,6 +130,13 @@ absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, c
   return CheckResume(attempt, job, draft);
 }
 
+// How long something takes that ends at `until_unix_ms` or, of a journal that stored no durations,
+// how long it was to take: one reading of the clock made that time and the stamp.
+int64_t DurationOf(int64_t duration_ms, int64_t until_unix_ms, const Stamp& stamp) {
+  if (duration_ms != 0 || until_unix_ms == 0) return duration_ms;
+  return std::max<int64_t>(1, until_unix_ms - stamp.time_unix_ms);
+}
+
 // What an attempt wrote and did not commit can never be: it is over.
 void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job))) {
@@ -155,7 +156,7 @@ void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
 absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& draft) {
   absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
   if (!job.ok()) return job.status();
-  absl::Status status = CheckLaunch(fact.attempt(), **job, stamp, draft);
+  absl::Status status = CheckLaunch(fact.attempt(), **job, draft);
   if (!status.ok()) return status;
   v1::Attempt& attempt = *(*job)->mutable_attempt();
   attempt.set_number(fact.attempt().number());
@@ -164,7 +165,8 @@ absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& d
   if (fact.attempt().has_resume()) *attempt.mutable_resume() = fact.attempt().resume();
   attempt.set_launched_unix_ms(stamp.time_unix_ms);
   (*job)->set_last_attempt(attempt.number());
-  (*job)->set_not_before_unix_ms(0);
+  (*job)->clear_not_before_unix_ms();
+  (*job)->clear_backoff_ms();
   AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
             .text = absl::StrCat(
                 "attempt ", attempt.number(), " launched with ", Counted(attempt.world(), "rank"),
@@ -182,15 +184,17 @@ absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& d
   if (!job.ok()) return job.status();
   absl::Status status = CheckAttempt(**job, fact.attempt());
   if (!status.ok()) return status;
-  status = CheckRange("stop_by_unix_ms", fact.stop_by_unix_ms(), stamp.time_unix_ms,
-                      stamp.time_unix_ms + kMaxGraceMs);
+  const int64_t grace_ms =
+      DurationOf(fact.grace_ms(), fact.stop_by_unix_ms(), stamp);
+  status = CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs);
   if (!status.ok()) return status;
   v1::Attempt& attempt = *(*job)->mutable_attempt();
-  if (attempt.stopping() && attempt.stop_by_unix_ms() <= fact.stop_by_unix_ms()) {
+  if (attempt.stop_grace_ms() > 0 && attempt.stop_grace_ms() <= grace_ms) {
     return absl::FailedPreconditionError(
         absl::StrCat("attempt: ", fact.attempt(), " of ", fact.job(), " is stopping already"));
   }
   attempt.set_stopping(true);
+  attempt.set_stop_grace_ms(grace_ms);
   attempt.set_stop_by_unix_ms(fact.stop_by_unix_ms());
   AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
             .text = absl::StrCat("attempt ", fact.attempt(),
@@ -208,8 +212,8 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   status = CheckRange("outcome", fact.outcome(), v1::ATTEMPT_OUTCOME_SUCCEEDED,
                       v1::ATTEMPT_OUTCOME_CANCELLED);
   if (!status.ok()) return status;
-  status = CheckRange("not_before_unix_ms", fact.not_before_unix_ms(), 0,
-                      stamp.time_unix_ms + kMaxBackoffMs);
+  const int64_t backoff_ms = DurationOf(fact.backoff_ms(), fact.not_before_unix_ms(), stamp);
+  status = CheckRange("backoff_ms", backoff_ms, 0, kMaxBackoffMs);
   if (!status.ok()) return status;
   v1::Attempt ended = (*job)->attempt();
   (*job)->clear_attempt();
@@ -223,6 +227,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
     (*job)->set_restarts_without_progress((*job)->restarts_without_progress() + 1);
   }
   (*job)->set_not_before_unix_ms(fact.not_before_unix_ms());
+  (*job)->set_backoff_ms(backoff_ms);
   DropUncommitted(fact.job(), fact.attempt(), draft);
   SettleTimeline(fact.outcome() == v1::ATTEMPT_OUTCOME_SUCCEEDED, **job, draft);
   AddEvent(

@@ -91,11 +91,11 @@ absl::Status Apply(const v1::WorkerRegistered& fact, const Stamp& stamp, Draft& 
     }
     worker = &draft.workers.Put(identity.name());
     worker->set_mode(v1::WORKER_MODE_OPEN);
-  } else if (identity.incarnation() < worker->identity().incarnation()) {
+  } else if (worker->present() && identity.incarnation() < worker->identity().incarnation()) {
     return absl::AbortedError(absl::StrCat("incarnation: ", identity.incarnation(), " of worker ",
                                            identity.name(), " is over; the current one is ",
                                            worker->identity().incarnation()));
-  } else if (identity.incarnation() > worker->identity().incarnation() ||
+  } else if (identity.incarnation() != worker->identity().incarnation() ||
              identity.slots() != worker->identity().slots()) {
     status = CheckNoGangs(identity.name(), draft);
     if (!status.ok()) return status;

@@ -85,10 +85,7 @@ absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draf
   int64_t count = draft.requests.size();
   int forgotten = 0;
   for (const auto& [sequence, old_key] : draft.before().requests()) {
-    const v1::RequestRecord* const old = draft.requests.Find(old_key);
-    const bool expired =
-        old != nullptr && stamp.time_unix_ms - old->time_unix_ms() > kRequestMemoryMs;
-    if ((!expired && count <= kMaxRequests) || forgotten == kForgottenAtOnce) break;
+    if (count <= kMaxRequests || forgotten == kForgottenAtOnce) break;
     draft.requests.Erase(old_key);
     --count;
     ++forgotten;

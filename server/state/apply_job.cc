@@ -154,8 +154,13 @@ absl::Status Apply(const v1::JobMoved& fact, const Stamp& stamp, Draft& draft) {
   (*job)->set_state_since_unix_ms(stamp.time_unix_ms);
   (*job)->set_state_author(std::string(stamp.author));
   if (IsFinished(fact.to())) {
-    (*job)->set_finished_unix_ms(stamp.time_unix_ms);
-    (*job)->set_not_before_unix_ms(0);
+    // Jobs are forgotten in the order in which they finished: a clock that was set back since the
+    // last one did must not make this one the oldest.
+    const auto& finished = draft.before().finished();
+    (*job)->set_finished_unix_ms(std::max(
+        stamp.time_unix_ms, finished.empty() ? 0 : finished.rbegin()->first.first));
+    (*job)->clear_not_before_unix_ms();
+    (*job)->clear_backoff_ms();
   }
   if (fact.to() == v1::JOB_STATE_RUNNING && (*job)->has_attempt() &&
       (*job)->attempt().running_unix_ms() == 0) {

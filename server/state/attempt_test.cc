@@ -70,7 +70,8 @@ TEST_F(AttemptTest, NumbersGrowAndAreNeverUsedAgain) {
     EXPECT_EQ(Job().attempt().number(), number);
     ASSERT_EQ(cluster_.Run(DecidePreempt(cluster_.state(), job_, "room", 0, cluster_.caller())),
               absl::OkStatus());
-    ASSERT_EQ(cluster_.Run(DecideStopDeadline(cluster_.state(), job_, cluster_.caller())),
+    ASSERT_EQ(cluster_.Run(DecideStopDeadline(cluster_.state(), job_, Job().attempt().number(),
+                                              cluster_.caller())),
               absl::OkStatus());
     EXPECT_EQ(Job().state(), v1::JOB_STATE_QUEUED);
   }
@@ -135,10 +136,50 @@ TEST_F(AttemptTest, BackOffDoublesUpToItsBoundAndIsVisible) {
   EXPECT_EQ(BackoffMs(policy, 3), 350);
   EXPECT_EQ(BackoffMs(policy, 1'000'000), 350);
   FailOnce("w1");
+  EXPECT_EQ(Job().backoff_ms(), 1000);
   EXPECT_EQ(Job().not_before_unix_ms(), cluster_.now_ms + 1000);
-  EXPECT_EQ(cluster_.Launch(job_).code(), Code::kFailedPrecondition);
-  cluster_.now_ms += 1000;
-  EXPECT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  EXPECT_EQ(BackoffOf(Job()), 0);
+}
+
+TEST_F(AttemptTest, RecordsWithoutDurationsGetThemByThePolicyAndTheDefault) {
+  v1::JobRecord old;
+  old.mutable_restart_policy()->set_initial_backoff_ms(100);
+  old.mutable_restart_policy()->set_max_backoff_ms(350);
+  old.set_restarts_without_progress(2);
+  EXPECT_EQ(BackoffOf(old), 0);
+  old.set_not_before_unix_ms(1);  // long ago, or for a month, by a clock that nobody asks
+  EXPECT_EQ(BackoffOf(old), 200);
+  old.mutable_attempt()->set_stop_by_unix_ms(1);
+  EXPECT_EQ(StopGraceOf(old.attempt()), 0);
+  old.mutable_attempt()->set_stopping(true);
+  EXPECT_EQ(StopGraceOf(old.attempt()), kDefaultGraceMs);
+}
+
+TEST_F(AttemptTest, AJournalThatStoredTimesYieldsTheDurationsThatTheyWereMadeOf) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Apply(cluster_.Facts([this](v1::Fact& fact) {
+    v1::AttemptStopping& stopping = *fact.mutable_attempt_stopping();
+    stopping.set_job(job_);
+    stopping.set_attempt(1);
+    stopping.set_stop_by_unix_ms(cluster_.now_ms + 3000);
+    stopping.set_reason("drained");
+  })),
+            absl::OkStatus());
+  EXPECT_EQ(Job().attempt().stop_grace_ms(), 3000);
+  // Only a shorter grace is news.
+  for (const auto& [grace_ms, code] : {std::pair(3000, Code::kFailedPrecondition),
+                                       std::pair(2000, Code::kOk), std::pair(0, Code::kInvalidArgument)}) {
+    EXPECT_EQ(cluster_.Apply(cluster_.Facts([&, grace_ms = grace_ms](v1::Fact& fact) {
+                         v1::AttemptStopping& stopping = *fact.mutable_attempt_stopping();
+                         stopping.set_job(job_);
+                         stopping.set_attempt(1);
+                         stopping.set_grace_ms(grace_ms);
+                       }))
+                  .code(),
+              code)
+        << grace_ms;
+  }
 }
 
 TEST_F(AttemptTest, AWorkerThatEndsTwoAttemptsIsExcludedAndFlagged) {

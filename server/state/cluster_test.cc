@@ -158,5 +158,17 @@ TEST(Leases, AfterARestartEveryPresentWorkerCountsAsJustHeardFrom) {
   EXPECT_FALSE(leases.LastHeard("w2").has_value());
 }
 
+TEST(Cluster, AWorkerWhoseDiskWasReplacedWhileItsClockIsBackReturnsOnceItsOldLifeIsLost) {
+  TestCluster cluster;
+  ASSERT_EQ(cluster.Register("w1", 1'700'000'000'000, 2), absl::OkStatus());
+  EXPECT_EQ(cluster.Register("w1", 5, 2).code(), absl::StatusCode::kAborted);
+  ASSERT_EQ(cluster.Run(DecideWorkerLost(cluster.state(), "w1", 1'700'000'000'000, "silent",
+                                         cluster.caller())),
+            absl::OkStatus());
+  ASSERT_EQ(cluster.Register("w1", 5, 2), absl::OkStatus());
+  EXPECT_TRUE(cluster.state().FindWorker("w1")->present());
+  EXPECT_EQ(cluster.state().FindWorker("w1")->identity().incarnation(), 5);
+}
+
 }  // namespace
 }  // namespace nibble

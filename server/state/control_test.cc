@@ -3,6 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "server/state/desired.h"
+#include "server/state/limits.h"
 #include "server/state/testing.h"
 
 namespace nibble {
@@ -131,15 +132,15 @@ TEST_F(ControlTest, CancelIsNotTakenBack) {
 TEST_F(ControlTest, ACancelThatTakesTooLongEndsWithoutACheckpoint) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Cancel(cluster_, job_), absl::OkStatus());
-  const auto over = [this] {
-    return cluster_.Run(DecideStopDeadline(cluster_.state(), job_, cluster_.caller()));
+  const auto over = [this](int64_t attempt) {
+    return cluster_.Run(DecideStopDeadline(cluster_.state(), job_, attempt, cluster_.caller()));
   };
-  cluster_.now_ms += 5 * 60 * 1000 - 1;
-  ASSERT_EQ(over(), absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(job_).attempt().stop_grace_ms(), kDefaultGraceMs);
+  ASSERT_EQ(over(2), absl::OkStatus());  // of another attempt
   EXPECT_EQ(StateNow(), v1::JOB_STATE_RUNNING);
-  cluster_.now_ms += 1;
-  ASSERT_EQ(over(), absl::OkStatus());
+  ASSERT_EQ(over(1), absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_CANCELLED);
+  ASSERT_EQ(over(1), absl::OkStatus());  // it has ended meanwhile
 }
 
 TEST_F(ControlTest, AQueuedJobIsCancelledAtOnce) {

@@ -25,7 +25,8 @@
 
 namespace nibble {
 
-// Who asks, and when: from the connection and the injected clock, never from the request.
+// Who asks, and when: from the connection and the injected clock, never from the request. The time
+// is for people: no decision depends on it.
 struct Caller {
   std::string author;
   int64_t now_unix_ms = 0;

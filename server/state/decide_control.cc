@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/state/bounds.h"
 #include "server/state/decide.h"
+#include "server/state/decide_gang.h"
 #include "server/state/decide_tools.h"
 #include "server/state/job_machine.h"
 #include "server/state/limits.h"
@@ -69,14 +70,12 @@ absl::Status Cancel(const v1::JobRecord& job, const v1::CancelJobRequest& reques
     return absl::OkStatus();
   }
   const int64_t grace = request.grace_ms() == 0 ? kDefaultGraceMs : request.grace_ms();
-  const int64_t stop_by = update.time_unix_ms() + grace;
-  if (job.attempt().stopping() && job.attempt().stop_by_unix_ms() <= stop_by) {
-    return absl::OkStatus();
-  }
+  if (job.attempt().stopping() && StopGraceOf(job.attempt()) <= grace) return absl::OkStatus();
   v1::AttemptStopping& stopping = *update.add_facts()->mutable_attempt_stopping();
   stopping.set_job(job.id());
   stopping.set_attempt(job.attempt().number());
-  stopping.set_stop_by_unix_ms(stop_by);
+  stopping.set_grace_ms(grace);
+  stopping.set_stop_by_unix_ms(update.time_unix_ms() + grace);
   stopping.set_reason(OneLine(Because("cancelled", request.reason())));
   return absl::OkStatus();
 }

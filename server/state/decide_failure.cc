@@ -101,6 +101,11 @@ int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures) {
   return std::min(backoff, policy.max_backoff_ms());
 }
 
+int64_t BackoffOf(const v1::JobRecord& job) {
+  if (job.backoff_ms() > 0 || job.not_before_unix_ms() == 0) return job.backoff_ms();
+  return BackoffMs(job.restart_policy(), job.restarts_without_progress());
+}
+
 namespace decide {
 
 void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome outcome,
@@ -109,7 +114,10 @@ void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome
   End(job, outcome, reason, update);
   v1::AttemptEnded& ended = *update.mutable_facts()->rbegin()->mutable_attempt_ended();
   ended.set_counts_as_failure(true);
-  ended.set_not_before_unix_ms(update.time_unix_ms() + BackoffMs(job.restart_policy(), failures));
+  ended.set_backoff_ms(BackoffMs(job.restart_policy(), failures));
+  if (ended.backoff_ms() > 0) {
+    ended.set_not_before_unix_ms(update.time_unix_ms() + ended.backoff_ms());
+  }
   if (!blamed.empty() && state.FindWorker(blamed) != nullptr)
     Blame(state, job, blamed, reason, update);
   MoveAfterFailure(job, failures, reason, update);

@@ -38,8 +38,12 @@ MaybeUpdate DecideLaunch(const State& state, const std::string& job,
 // where they are still starting. Its next attempt waits for slots as it did before.
 MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std::string& reason,
                           int64_t grace_ms, const Caller& caller);
-// The end of a stopping attempt whose time is over; unset while it is not.
-MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, const Caller& caller);
+// The end of an attempt whose grace is over; unset where it has stopped meanwhile.
+MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64_t attempt,
+                               const Caller& caller);
+// Milliseconds that a stopping attempt has for its checkpoint, from when it was told; 0: it does not
+// stop. The default where the store is of a version that kept no durations.
+int64_t StopGraceOf(const v1::Attempt& attempt);
 
 // Committed checkpoints that can be loaded now, newest first: not damaged, every shard on a worker
 // that is present. Of a fork also the one it began from, last.
@@ -77,6 +81,9 @@ MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int6
                                 const std::string& reason, const Caller& caller);
 // Milliseconds before the next attempt after `failures` in a row.
 int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures);
+// Milliseconds between the last attempt's end and the next attempt; 0: none. By the policy where
+// the store is of a version that kept no durations.
+int64_t BackoffOf(const v1::JobRecord& job);
 
 // decide_cluster.cc
 

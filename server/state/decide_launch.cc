@@ -117,7 +117,7 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
                           int64_t grace_ms, const Caller& caller) {
   const absl::StatusOr<const v1::JobRecord*> found = decide::FindUnfinished(state, job);
   if (!found.ok()) return found.status();
-  absl::Status status = CheckRange("grace_ms", grace_ms, 0, kMaxGraceMs);
+  absl::Status status = CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs);
   if (!status.ok()) return status;
   const v1::JobRecord& record = **found;
   if (!record.has_attempt()) {
@@ -134,6 +134,7 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
   v1::AttemptStopping& stopping = *update.add_facts()->mutable_attempt_stopping();
   stopping.set_job(job);
   stopping.set_attempt(record.attempt().number());
+  stopping.set_grace_ms(grace_ms);
   stopping.set_stop_by_unix_ms(update.time_unix_ms() + grace_ms);
   stopping.set_reason(OneLine(why));
   if (record.state() == v1::JOB_STATE_RUNNING) {
@@ -142,15 +143,19 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
   return decide::Checked(state, std::move(update));
 }
 
-MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, const Caller& caller) {
-  const absl::StatusOr<const v1::JobRecord*> found = decide::FindUnfinished(state, job);
-  if (!found.ok()) return found.status();
-  v1::Update update = decide::NextUpdate(state, caller);
-  const v1::Attempt& attempt = (*found)->attempt();
-  if (!attempt.stopping() || update.time_unix_ms() < attempt.stop_by_unix_ms()) {
+int64_t StopGraceOf(const v1::Attempt& attempt) {
+  if (!attempt.stopping()) return 0;
+  return attempt.stop_grace_ms() > 0 ? attempt.stop_grace_ms() : kDefaultGraceMs;
+}
+
+MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64_t attempt,
+                               const Caller& caller) {
+  const v1::JobRecord* const found = state.FindJob(job);
+  if (found == nullptr || !found->attempt().stopping() || found->attempt().number() != attempt) {
     return std::nullopt;
   }
-  decide::AddStop(**found, "stopped without a checkpoint: its time to take one was over", update);
+  v1::Update update = decide::NextUpdate(state, caller);
+  decide::AddStop(*found, "stopped without a checkpoint: its time to take one was over", update);
   return decide::Checked(state, std::move(update));
 }
 

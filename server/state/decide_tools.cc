@@ -29,7 +29,7 @@ std::string MethodOf(const google::protobuf::Message& request) {
 v1::Update NextUpdate(const State& state, const Caller& caller) {
   v1::Update update;
   update.set_sequence(state.sequence() + 1);
-  update.set_time_unix_ms(std::max(caller.now_unix_ms, state.time_unix_ms()));
+  update.set_time_unix_ms(std::max<int64_t>(0, caller.now_unix_ms));
   update.set_author(caller.author);
   return update;
 }

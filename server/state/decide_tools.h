@@ -16,8 +16,7 @@
 
 namespace nibble::decide {
 
-// The next update, without facts. Its time is the caller's, or the last update's where the clock
-// has gone back.
+// The next update, without facts.
 v1::Update NextUpdate(const State& state, const Caller& caller);
 
 // Null: NotFound; FailedPrecondition where it is finished.

@@ -35,7 +35,6 @@ v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
   }
   *gang.mutable_revisions() = state.FindTimeline(job.id())->revisions();
   gang.set_command(CommandFor(job));
-  gang.set_stop_by_unix_ms(attempt.stop_by_unix_ms());
   gang.set_checkpoint_request(job.checkpoint_request());
   return gang;
 }

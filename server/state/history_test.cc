@@ -128,7 +128,11 @@ class Chaos {
         DecidePreempt(cluster_.state(), AnyJob(), "room", Below(50'000), cluster_.caller()));
   }
   void Deadline() {
-    (void)cluster_.Run(DecideStopDeadline(cluster_.state(), AnyJob(), cluster_.caller()));
+    const std::string stops = AnyJob();
+    const v1::JobRecord* const record = cluster_.state().FindJob(stops);
+    (void)cluster_.Run(DecideStopDeadline(cluster_.state(), stops,
+                                          record == nullptr ? 0 : record->attempt().number(),
+                                          cluster_.caller()));
   }
   void Lose() {
     const std::string name = AnyWorker();

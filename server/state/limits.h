@@ -48,7 +48,7 @@ inline constexpr int64_t kMaxUnfinishedJobs = 20'000;
 inline constexpr int64_t kMaxFinishedJobs = 100'000;
 inline constexpr int64_t kMaxWorkers = 20'000;
 inline constexpr int64_t kMaxQueues = 1000;
-inline constexpr int64_t kMaxRequests = 100'000;
+inline constexpr int64_t kMaxRequests = 100'000;  // of carried-out requests, the newest
 
 // Numbers.
 inline constexpr int64_t kMaxPriority = 1000;  // and -kMaxPriority
@@ -56,7 +56,6 @@ inline constexpr int64_t kMaxRestarts = 1'000'000;
 inline constexpr int64_t kMaxBackoffMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kMaxGraceMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kDefaultGraceMs = int64_t{5} * 60 * 1000;
-inline constexpr int64_t kRequestMemoryMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kMaxSteps = int64_t{1} << 48;
 inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, numbers that grow
 inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker may end

@@ -66,15 +66,18 @@ TEST(Request, ARefusedRequestIsNotRemembered) {
   EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(request).status(), absl::OkStatus());
 }
 
-TEST(Request, AnAnswerIsForgottenAfterADay) {
+TEST(Request, AnAnswerIsRememberedWhateverTheWallClockSays) {
   TestCluster cluster;
-  ASSERT_EQ(cluster.Do<v1::SubmitJobResponse>(Submission("abcdefgh")).status(), absl::OkStatus());
-  cluster.now_ms += kRequestMemoryMs;
-  cluster.Submit();
-  EXPECT_NE(cluster.state().FindRequest("ann", "abcdefgh"), nullptr);
-  cluster.now_ms += 1;
-  cluster.Submit();
-  EXPECT_EQ(cluster.state().FindRequest("ann", "abcdefgh"), nullptr);
+  constexpr int64_t kMonthMs = int64_t{30} * 24 * 3600 * 1000;
+  const auto first = cluster.Do<v1::SubmitJobResponse>(Submission("abcdefgh"));
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  for (const int64_t jump_ms : {kMonthMs, -2 * kMonthMs}) {
+    cluster.now_ms = std::max<int64_t>(0, cluster.now_ms + jump_ms);
+    cluster.Submit();
+    const auto again = cluster.Do<v1::SubmitJobResponse>(Submission("abcdefgh"));
+    ASSERT_EQ(again.status(), absl::OkStatus());
+    EXPECT_EQ(again->job().id(), first->job().id());
+  }
 }
 
 TEST(Request, AnIdMustBeOne) {
@@ -147,13 +150,30 @@ TEST(Request, WorldSizesMustShareTheBatchEvenly) {
   EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(request).status(), absl::OkStatus());
 }
 
-TEST(Request, TimeNeverGoesBackInTheJournal) {
+TEST(Request, AWallClockThatIsSetBackStopsNothingAndIsStoredAsItIs) {
   TestCluster cluster;
   cluster.Submit();
-  const int64_t before = cluster.state().time_unix_ms();
   cluster.now_ms -= 500'000;
-  cluster.Submit();
-  EXPECT_EQ(cluster.state().time_unix_ms(), before);
+  const std::string job = cluster.Submit();
+  EXPECT_EQ(cluster.Job(job).submitted_unix_ms(), cluster.now_ms);
+  EXPECT_EQ(cluster.state().time_unix_ms(), cluster.now_ms);
+}
+
+TEST(Request, JobsAreForgottenInTheOrderInWhichTheyFinishedWhateverTheWallClockSays) {
+  TestCluster cluster;
+  const auto finish = [&cluster] {
+    const std::string job = cluster.Submit();
+    v1::KillJobRequest kill;
+    kill.set_request_id(cluster.Id());
+    kill.set_job(job);
+    EXPECT_EQ(cluster.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+    return job;
+  };
+  const std::string first = finish();
+  cluster.now_ms = 0;
+  const std::string second = finish();
+  EXPECT_EQ(cluster.state().index().finished().begin()->second, first);
+  EXPECT_EQ(cluster.state().index().finished().rbegin()->second, second);
 }
 
 }  // namespace

@@ -127,11 +127,9 @@ absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
     return absl::InternalError(absl::StrCat("sequence: ", update.sequence(),
                                             " does not follow; the next is ", sequence() + 1));
   }
-  if (update.time_unix_ms() < time_unix_ms() || update.time_unix_ms() > kMaxCount) {
-    return absl::InternalError(absl::StrCat("time_unix_ms: ", update.time_unix_ms(),
-                                            " is before that of the last update, ",
-                                            time_unix_ms()));
-  }
+  // The wall clock's, which may have been set back since the last update.
+  status = CheckRange("time_unix_ms", update.time_unix_ms(), 0, kMaxCount);
+  if (!status.ok()) return status;
   if (update.author().empty()) return absl::InvalidArgumentError("author: is empty");
   if (sequence() == 0 && (update.facts().empty() || !update.facts(0).has_cluster_named())) {
     return absl::FailedPreconditionError("facts: the first names the cluster, and this does not");

@@ -59,7 +59,7 @@ class State {
   //                       revision, a pinned checkpoint
   //   Aborted             it speaks for an attempt or an incarnation that is over; names both
   //   ResourceExhausted   a count is at its bound
-  //   Internal            its sequence or time does not follow: not the asker's fault
+  //   Internal            its sequence does not follow: not the asker's fault
   absl::Status Validate(const v1::Update& update) const;
 
   // The entities that the update changes, as a store has to write them together with its journal
@@ -70,7 +70,7 @@ class State {
   absl::StatusOr<std::vector<EntityChange>> Apply(const v1::Update& update);
 
   int64_t sequence() const;      // of the last update; 0: none
-  int64_t time_unix_ms() const;  // of the last update
+  int64_t time_unix_ms() const;  // of the last update, for people
   std::string cluster() const;   // empty before the first update
 
   // By id or name; null where there is none.

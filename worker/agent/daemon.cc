@@ -191,7 +191,8 @@ absl::Status Daemon::ChooseIncarnation() {
   const std::string path = options_.data_directory + "/incarnation";
   int64_t last = 0;
   (void)absl::SimpleAtoi(ReadLine(path), &last);
-  // The time, so that a worker whose disk was replaced is later than its old self, too.
+  // Greater than any on this disk, whatever the clock says. Of a disk that was replaced the time is
+  // mostly greater too; where it is not, the name is free again once the old life's lease is over.
   const int64_t incarnation = std::max(last + 1, absl::ToUnixMillis(absl::Now()));
   options_.identity.set_incarnation(incarnation);
   return WriteStaged(path, absl::StrCat(incarnation, "\n"));
@@ -300,6 +301,7 @@ void Daemon::Take(const v1::ConnectResponse& response) {
       if (!noted.ok()) Say(std::string(noted.message()));
     }
     desired_ = response;
+    stop_deadlines_ = DeadlinesOf(response, stop_deadlines_, SteadyMs());
     carried_out_ = response.number();
     if (!response.dropped().empty()) shard_news_.Dropped();
   }
@@ -340,7 +342,9 @@ void Daemon::Tend() {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<WantedGang> wanted;
     if (desired_.has_value()) {
-      for (const v1::DesiredGang& gang : desired_->gangs()) wanted.push_back(WantedOf(gang));
+      for (const v1::DesiredGang& gang : desired_->gangs()) {
+        wanted.push_back(WantedOf(gang, stop_deadlines_));
+      }
     }
     std::vector<PresentGang> present;
     for (const std::unique_ptr<Gang>& gang : gangs_) {
@@ -348,7 +352,7 @@ void Daemon::Tend() {
       present.push_back(gang->Look());
     }
     const std::vector<AgentAction> actions = Reconcile(desired_.has_value() ? &wanted : nullptr,
-                                                       present, absl::ToUnixMillis(absl::Now()));
+                                                       present, SteadyMs());
     for (const AgentAction& action : actions) CarryOut(action);
     std::vector<GangFigures> figures;
     for (const std::unique_ptr<Gang>& gang : gangs_) {

@@ -129,6 +129,7 @@ class Daemon {
   // Guarded by mutex_.
   std::string cluster_;
   std::optional<v1::ConnectResponse> desired_;
+  StopDeadlines stop_deadlines_;
   int64_t carried_out_ = 0;  // number of the latest desired state of this stream; 0: none yet
   ShardNews shard_news_;
   std::vector<std::unique_ptr<Gang>> gangs_;

@@ -250,6 +250,33 @@ TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
   coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
 }
 
+TEST_F(DaemonTest, AWallClockAheadOfTheCoordinatorsDoesNotTurnAStopIntoAKill) {
+  StartDaemon(Script(kUntilTold));
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  coordinator_.Wish([](auto& wish) {
+    wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP);
+    wish.mutable_gangs(0)->set_stop_by_unix_ms(1);  // long over by the clock of this machine
+    wish.mutable_gangs(0)->set_stop_within_ms(3'600'000);
+  });
+  coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+}
+
+TEST_F(DaemonTest, AGangThatDoesNotStopWithinItsTimeIsKilledHoweverOftenTheOrderComes) {
+  StartDaemon(Script("trap '' TERM; while :; do sleep 0.01; done"));
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  for (const int64_t within_ms : {200, 3'600'000}) {
+    coordinator_.Wish([within_ms](auto& wish) {
+      wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP);
+      wish.mutable_gangs(0)->set_stop_within_ms(within_ms);
+    });
+    const int64_t before = coordinator_.Await([](const auto&) { return true; }).number();
+    coordinator_.Await([before](const auto& r) { return r.desired_number() > before; });
+  }
+  coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+}
+
 TEST_F(DaemonTest, AFailureIsToldWithTheRanksLastWordsAndEndsTheGang) {
   StartDaemon(Script("case \"$*\" in *'--rank 1'*) echo no such corpus; exit 1;; esac\n" +
                      std::string(kUntilTold)));

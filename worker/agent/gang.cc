@@ -123,7 +123,22 @@ absl::Status CheckJobId(const std::string& job) {
                                                  " of [A-Za-z0-9._-] with no dot first"));
 }
 
-WantedGang WantedOf(const v1::DesiredGang& desired) {
+StopDeadlines DeadlinesOf(const v1::ConnectResponse& response, const StopDeadlines& before,
+                          int64_t now_ms) {
+  StopDeadlines deadlines;
+  for (const v1::DesiredGang& gang : response.gangs()) {
+    if (gang.command() != v1::GANG_COMMAND_STOP || gang.stop_within_ms() <= 0) continue;
+    const StopDeadlines::key_type key(gang.job(), gang.attempt());
+    int64_t& deadline = deadlines[key] = now_ms + gang.stop_within_ms();
+    if (const auto known = before.find(key); known != before.end()) {
+      deadline = std::min(deadline, known->second);
+    }
+  }
+  return deadlines;
+}
+
+WantedGang WantedOf(const v1::DesiredGang& desired, const StopDeadlines& deadlines) {
+  const auto deadline = deadlines.find({desired.job(), desired.attempt()});
   const int64_t revision = desired.revisions().empty() ? 0 : desired.revisions().rbegin()->number();
   return {.job = desired.job(),
           .attempt = desired.attempt(),
@@ -132,7 +147,7 @@ WantedGang WantedOf(const v1::DesiredGang& desired) {
           .order = {.wish = WishOf(desired.command()),
                     .checkpoint_request = desired.checkpoint_request(),
                     .timeline_revision = revision},
-          .stop_by_ms = desired.stop_by_unix_ms()};
+          .stop_by_ms = deadline == deadlines.end() ? 0 : deadline->second};
 }
 
 Gang::Gang(const v1::DesiredGang& desired, const GangHome& home)
@@ -353,7 +368,7 @@ PresentGang Gang::Look() {
 }
 
 void Gang::Tell(const v1::DesiredGang& desired) {
-  const GangOrder order = WantedOf(desired).order;
+  const GangOrder order = WantedOf(desired, {}).order;
   ControlWord word = {.command = CommandOf(order.wish),
                       .checkpoint_request = order.checkpoint_request,
                       .timeline_revision = order.timeline_revision};

@@ -62,8 +62,14 @@ struct GangHome {
 // A directory's name of its own for every job id. InvalidArgument for an id that is none.
 absl::Status CheckJobId(const std::string& job);
 
+// When gangs that are to stop are killed, on this daemon's monotonic clock; by job and attempt.
+using StopDeadlines = std::map<std::pair<std::string, int64_t>, int64_t>;
+// Of the gangs of a response that has come in now. A repeated order does not put the time off.
+StopDeadlines DeadlinesOf(const v1::ConnectResponse& response, const StopDeadlines& before,
+                          int64_t now_ms);
+
 // What a wish comes to.
-WantedGang WantedOf(const v1::DesiredGang& desired);
+WantedGang WantedOf(const v1::DesiredGang& desired, const StopDeadlines& deadlines);
 
 class Gang {
  public:

@@ -43,7 +43,7 @@ struct WantedGang {
   int32_t first_rank = 0;
   std::vector<int32_t> slots;  // of each of its ranks here
   GangOrder order;
-  int64_t stop_by_ms = 0;  // of kStop; 0: no limit
+  int64_t stop_by_ms = 0;  // of kStop, on the clock of Reconcile's `now_ms`; 0: no limit
 };
 
 // kPrepares: it will be started when what it needs is here.
@@ -77,7 +77,7 @@ struct AgentAction {
   friend bool operator==(const AgentAction&, const AgentAction&) = default;
 };
 
-// `wanted` is null where the coordinator has not spoken yet. The actions may be carried out in
+// `wanted` is null where the coordinator has not spoken yet; `now_ms` is monotonic. The actions may be carried out in
 // order; each is still right if only some of those before it were.
 std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
                                    absl::Span<const PresentGang> present, int64_t now_ms);

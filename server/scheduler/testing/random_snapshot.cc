@@ -73,7 +73,7 @@ class Builder {
     job.queue = absl::StrCat("q", Between(0, static_cast<int>(snapshot_.queues.size()) - 1));
     if (Chance(1)) job.queue = "nowhere";
     job.priority = Between(0, 3);
-    job.submitted_ms = shape_.now_ms - Between(0, 50) * 1000;
+    job.submitted = shape_.now_ms - Between(0, 50) * 1000;
     const int most = shape_.fixed_counts ? (Chance(5) ? 512 : 64) : 8;
     job.min_slots = job.max_slots = Between(1, most);
     if (Chance(35)) {

@@ -172,7 +172,7 @@ bool ReadWhen(const std::string& key, const std::string& value, Job& job) {
   } else if (key == "priority") {
     job.priority = static_cast<int>(Number(value));
   } else if (key == "at") {
-    job.submitted_ms = Time(value);
+    job.submitted = Time(value);
   } else if (key == "after") {
     job.not_before_ms = Time(value);
   } else if (key == "takes") {
@@ -245,7 +245,7 @@ std::string ToText(const Snapshot& snapshot) {
   for (const Job& j : snapshot.jobs) {
     absl::StrAppend(
         &text, "job ", j.name, " ", kPhases[static_cast<int>(j.phase)], " queue=", j.queue,
-        " priority=", j.priority, " at=", j.submitted_ms, " slots=", j.min_slots, "-", j.max_slots,
+        " priority=", j.priority, " at=", j.submitted, " slots=", j.min_slots, "-", j.max_slots,
         " sizes=", absl::StrJoin(j.sizes, ","), " needs=", absl::StrJoin(j.required, ","),
         " prefers=", absl::StrJoin(j.preferred, ","));
     absl::StrAppend(&text, " excludes=", absl::StrJoin(j.excluded_workers, ","),

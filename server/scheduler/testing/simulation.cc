@@ -112,7 +112,7 @@ void Simulation::Happen(const Event& event) {
 
 void Simulation::Submit() {
   Job job = make_job_(submitted_, random_);
-  job.submitted_ms = now_ms_;
+  job.submitted = now_ms_;
   Progress& progress = progress_[job.name];
   progress.left = SmallestSize(job) * Around(options_.work_ms / 2);
   progress.fails = static_cast<int>(random_() % 100) < options_.failure_percent;
