@@ -1,5 +1,6 @@
 #include "tests/cluster/chaos_plan.h"
 
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -26,6 +27,10 @@ const char* NameOf(Fault fault) {
       return "cut a worker's wire past its lease";
     case Fault::kStallWire:
       return "stall a worker's wire past its lease";
+    case Fault::kJumpCoordinatorClock:
+      return "set the coordinator's wall clock";
+    case Fault::kJumpWorkerClock:
+      return "set a worker's wall clock";
   }
   return "?";
 }
@@ -47,6 +52,14 @@ std::vector<PlannedFault> PlanFaults(uint64_t seed, int count) {
     std::swap(plan[i - 1].fault, plan[draw(static_cast<uint32_t>(i))].fault);
   }
   return plan;
+}
+
+std::chrono::milliseconds WallClockAfter(const PlannedFault& planned) {
+  using std::chrono::hours;
+  static constexpr std::chrono::milliseconds kAhead[] = {
+      std::chrono::seconds(10), hours(-2), hours(30 * 24), hours(1), std::chrono::seconds(-10)};
+  // Another part of the number than chooses among the workers.
+  return kAhead[planned.victim / 1000 % std::size(kAhead)];
 }
 
 std::string Describe(const PlannedFault& planned) {

@@ -20,8 +20,10 @@ enum class Fault : uint8_t {
   kStopRank,         // SIGSTOP of a trainer for a while, then SIGCONT
   kCutWire,          // a daemon's connection breaks, and none is made past its lease
   kStallWire,        // nothing passes on a daemon's connection past its lease
+  kJumpCoordinatorClock,  // its wall clock is set, by seconds or by a month, and stays so
+  kJumpWorkerClock,       // a daemon's and its ranks', likewise
 };
-inline constexpr int kFaults = 7;
+inline constexpr int kFaults = 9;
 
 struct PlannedFault {
   Fault fault = Fault::kKillRank;
@@ -32,6 +34,8 @@ struct PlannedFault {
 
 // Each kind as often as the others, or once more, in random order.
 std::vector<PlannedFault> PlanFaults(uint64_t seed, int count);
+// How far a wall clock is ahead of the others after a jump; below 0: behind.
+std::chrono::milliseconds WallClockAfter(const PlannedFault& planned);
 std::string Describe(const PlannedFault& planned);
 
 }  // namespace nibble

@@ -1,6 +1,8 @@
 #include "tests/cluster/chaos_plan.h"
 
+#include <chrono>
 #include <map>
+#include <set>
 
 #include "gtest/gtest.h"
 
@@ -23,6 +25,13 @@ TEST(ChaosPlanTest, EveryKindComes) {
   for (const PlannedFault& planned : PlanFaults(3, 10)) ++times[planned.fault];
   EXPECT_EQ(times.size(), static_cast<size_t>(kFaults));
   for (const auto& [fault, count] : times) EXPECT_LE(count, 2);
+}
+
+TEST(ChaosPlanTest, WallClocksJumpBothWaysAndFar) {
+  std::set<std::chrono::milliseconds> jumps;
+  for (const PlannedFault& planned : PlanFaults(3, 100)) jumps.insert(WallClockAfter(planned));
+  EXPECT_EQ(*jumps.begin(), std::chrono::hours(-2));
+  EXPECT_EQ(*jumps.rbegin(), std::chrono::hours(30 * 24));
 }
 
 }  // namespace

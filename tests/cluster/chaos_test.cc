@@ -60,6 +60,7 @@ class Chaos : public testing::Test {
       : bed_({.workers = kWorkers,
               .slots = 2,
               .proxies = true,
+              .wall_clocks = true,
               // While nothing is heard of ranks, a change is not to take as long as a lease.
               .coordinator_flags = {"--switch-wait-ms", "100"}}) {}
 
@@ -207,6 +208,12 @@ class Chaos : public testing::Test {
                                                                 : TcpProxy::Mode::kStall);
         LetPass(kPastLease);
         bed_.proxy(worker).Set(TcpProxy::Mode::kPass);
+        break;
+      case Fault::kJumpCoordinatorClock:
+        bed_.SetWallClock(kCoordinatorRole, WallClockAfter(planned));
+        break;
+      case Fault::kJumpWorkerClock:
+        bed_.SetWallClock(worker, WallClockAfter(planned));
         break;
     }
     for (const char* const role : {"worker-1", "worker-2"}) {

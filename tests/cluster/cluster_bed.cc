@@ -62,6 +62,16 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
                                    // Of a daemon that is killed nothing is left outside.
                                    .environment = {{"TMPDIR", root_ + "/tmp"}},
                                    .patience = kPatience};
+  if (options.wall_clocks) {
+    fs::create_directories(ClocksDirectory());
+    SetWallClock(kCoordinatorRole, std::chrono::milliseconds(0));
+    for (int number = 1; number <= options.workers; ++number) {
+      SetWallClock(WorkerRole(number), std::chrono::milliseconds(0));
+    }
+    cluster.environment["NIBBLE_TEST_WALL_CLOCKS"] = ClocksDirectory();
+    cluster.environment["LD_PRELOAD"] =
+        fs::absolute(ProgramAt("tests/cluster/libwall_clock_shim.so"));
+  }
   AddDefault(cluster.coordinator_flags, "--lease-ms", absl::StrCat(kLease.count()));
   AddDefault(cluster.coordinator_flags, "--tick-ms", "20");
   AddDefault(cluster.worker_flags, "--beat-ms", "100");
@@ -89,6 +99,18 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
 ClusterBed::~ClusterBed() {
   watch_.reset();
   TakeDown();
+}
+
+void ClusterBed::SetWallClock(const std::string& role, std::chrono::milliseconds ahead) {
+  // In place: the processes have the file mapped (wall_clock_shim.cc).
+  std::fstream file(ClocksDirectory() + "/" + role,
+                    std::ios::binary | std::ios::in | std::ios::out);
+  if (!file.is_open()) {
+    file.open(ClocksDirectory() + "/" + role, std::ios::binary | std::ios::out);
+  }
+  const int64_t nanos = std::chrono::nanoseconds(ahead).count();
+  file.write(reinterpret_cast<const char*>(&nanos), sizeof nanos);
+  EXPECT_TRUE(file.flush().good()) << "the wall clock of " << role << " is not set";
 }
 
 void ClusterBed::TakeDown() {

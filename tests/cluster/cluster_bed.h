@@ -37,6 +37,7 @@ class ClusterBed {
     int workers = 2;
     int slots = 1;
     bool proxies = false;  // workers reach the coordinator through a wire that can be cut
+    bool wall_clocks = false;  // each process has one of its own, which SetWallClock sets
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 
@@ -100,6 +101,9 @@ class ClusterBed {
   };
   std::vector<Rank> LiveRanks() const;
 
+  // From now on the wall clock of the role's processes is `ahead` of this machine's, or behind.
+  void SetWallClock(const std::string& role, std::chrono::milliseconds ahead);
+
   // kill -9, and gone.
   void Kill(const std::string& role);
   // Again, and ready.
@@ -107,6 +111,7 @@ class ClusterBed {
 
  private:
   void TakeDown();
+  std::string ClocksDirectory() const { return root_ + "/clocks"; }
 
   std::string root_;
   std::map<std::string, std::unique_ptr<TcpProxy>> proxies_;

@@ -1,0 +1,94 @@
+// Wall clocks of single machines jump while a cluster of real processes trains: nothing ends, nothing
+// waits, and what is asked for happens in its time.
+#include <chrono>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+using Stub = v1::Coordinator::Stub;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr hours kMonth(30 * 24);
+
+class WallClock : public testing::Test {
+ protected:
+  void ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec) {
+    EXPECT_EQ(FirstDifference(LossBits(bed_.EventLog(job)), bed_.UndisturbedLosses(spec)), "")
+        << bed_.Story(job);
+  }
+
+  ClusterBed bed_{{.workers = 2, .wall_clocks = true}};
+};
+
+TEST_F(WallClock, JumpsOfTheCoordinatorsEndNoLeaseAndNoAttempt) {
+  const TinyJob spec{.ranks = 2, .steps = 500, .every = 50};
+  const std::string job = bed_.Submit(spec);
+  int64_t step = 0;
+  for (const milliseconds ahead :
+       {milliseconds(seconds(10)), milliseconds(hours(1)), milliseconds(hours(-2)),
+        milliseconds(kMonth), milliseconds(0)}) {
+    bed_.ExpectStep(job, step += 80);
+    bed_.SetWallClock(kCoordinatorRole, ahead);
+  }
+  bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(bed_.Describe(job).attempts(), 1) << bed_.Story(job);
+  ExpectUndisturbedLosses(job, spec);
+}
+
+TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
+  const TinyJob spec{.steps = 300};
+  const std::string job = bed_.Submit(spec);
+  bed_.ExpectStep(job, 50);
+  bed_.SetWallClock(kCoordinatorRole, hours(-2));
+  const std::string worker = bed_.Describe(job).attempt().placements(0).worker();
+  bed_.Kill(worker);
+  bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(bed_.Describe(job).attempts(), 2) << bed_.Story(job);
+  ExpectUndisturbedLosses(job, spec);
+}
+
+TEST_F(WallClock, ABackOffThatBeganInAWrongMonthEndsAlsoThroughARestart) {
+  const TinyJob spec{.steps = 300};
+  const std::string job = bed_.Submit(spec);
+  bed_.ExpectStep(job, 50);
+  bed_.SetWallClock(kCoordinatorRole, kMonth);
+  const auto ranks = bed_.LiveRanks();
+  ASSERT_EQ(ranks.size(), 1u);
+  SignalProcess(ranks[0].process, SIGKILL);
+  bed_.Kill(kCoordinatorRole);
+  bed_.SetWallClock(kCoordinatorRole, milliseconds(0));
+  bed_.Restart(kCoordinatorRole);
+  bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  ExpectUndisturbedLosses(job, spec);
+}
+
+TEST_F(WallClock, AWorkerWhoseClockIsAheadStopsThroughACheckpoint) {
+  // No checkpoint but that of the stop and the last.
+  const TinyJob spec{.steps = 400, .every = 400};
+  const std::string job = bed_.Submit(spec);
+  bed_.ExpectStep(job, 50);
+  const std::string worker = bed_.Describe(job).attempt().placements(0).worker();
+  bed_.SetWallClock(worker, hours(1));
+  v1::DrainWorkerRequest drain;
+  drain.set_worker(worker);
+  v1::DrainWorkerResponse response;
+  const grpc::Status drained = bed_.Call(&Stub::DrainWorker, drain, &response);
+  ASSERT_TRUE(drained.ok()) << drained.error_message();
+  bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  const v1::Job described = bed_.Describe(job);
+  ASSERT_EQ(described.recent_attempts_size(), 2) << bed_.Story(job);
+  EXPECT_EQ(described.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
+  EXPECT_FALSE(absl::StrContains(described.recent_attempts(0).reason(), "without a checkpoint"));
+  EXPECT_GE(described.recent_attempts(1).resume().step(), 50) << bed_.Story(job);
+  ExpectUndisturbedLosses(job, spec);
+}
+
+}  // namespace
+}  // namespace nibble
