@@ -98,8 +98,8 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
                                                int64_t number, bool no_wait) {
   Interrupt interrupt;
   const absl::Duration deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteDuration()
-                                  : SteadyNow() + session.client().options().timeout;
+                                      ? absl::InfiniteDuration()
+                                      : SteadyNow() + session.client().options().timeout;
   RetryPauses pauses;
   bool told = false;
   while (true) {

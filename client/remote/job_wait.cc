@@ -29,8 +29,8 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
                                    const std::vector<v1::JobState>& states) {
   CoordinatorClient& client = session.client();
   const absl::Duration deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteDuration()
-                                  : SteadyNow() + client.options().timeout;
+                                      ? absl::InfiniteDuration()
+                                      : SteadyNow() + client.options().timeout;
   v1::WaitJobRequest request;
   request.set_job(job);
   for (const v1::JobState state : states) request.add_states(state);

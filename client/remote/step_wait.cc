@@ -25,8 +25,8 @@ bool MayComeBack(grpc::StatusCode code) {
 absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step) {
   CoordinatorClient& client = session.client();
   const absl::Duration deadline = session.flags().timeout.empty()
-                                  ? absl::InfiniteDuration()
-                                  : SteadyNow() + client.options().timeout;
+                                      ? absl::InfiniteDuration()
+                                      : SteadyNow() + client.options().timeout;
   v1::WatchJobsRequest request;
   request.add_jobs(job);
   request.set_with_samples(true);

@@ -79,7 +79,7 @@ void Controller::AnswerWhenSwitched(const std::string& job, std::shared_ptr<Resp
     return SwitchIsNear(state, job, revision, live_.ProgressOf(job), live_.StepSecondsOf(job),
                         options_.switch_wait_ms);
   });
-  const int64_t until_ms = clock_.NowUnixMs() + options_.switch_wait_ms;
+  const int64_t until_ms = clock_.SteadyMs() + options_.switch_wait_ms;
   if (options_.switch_wait_ms == 0 || !near || !switches_.Add(job, revision, until_ms, answer)) {
     answer();
     return;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/scheduler/holders.h"
 #include "server/scheduler/place.h"
 #include "server/scheduler/sizes.h"
 #include "server/scheduler/words.h"
@@ -50,14 +51,22 @@ Pass::Pass(World& world, const Victims& victims, Reservations& reservations)
       standing_(FindStanding(world)),
       started_(world.ledger().size(), 0),
       least_deferred_(world.ledger().size(), 0),
-      started_now_(world.jobs().size(), false) {
+      started_now_(world.jobs().size(), false),
+      for_cohort_(world.jobs().size(), false) {
   world.BeginPass();
   reservations.BeginPass();
 }
 
 std::vector<Waiting> Pass::TakeWaiting() {
+  Holders holders(world_, standing_);
   for (auto& [job, waiting] : waiting_) {
     if (waiting.kind == WaitKind::kBackOff) waiting.reason = BackOffWords(world_, job);
+    if (waiting.kind == WaitKind::kSlots) {
+      waiting.reason += holders.WordsFor(job, Holders::Of::kSlots);
+    } else if (waiting.kind == WaitKind::kQuota) {
+      waiting.reason +=
+          holders.WordsFor(job, for_cohort_[job] ? Holders::Of::kCohort : Holders::Of::kQueue);
+    }
   }
   return InOrder(std::move(waiting_));
 }
@@ -289,6 +298,7 @@ void Pass::WaitForQuota(int job, int size) {
   int behind = ledger.account(queue).claimant;
   if (behind < 0 && over_cohort && !over_queue) behind = ledger.cohort(queue)->waiting;
   Wait(job, WaitKind::kQuota, behind, QuotaWords(world_, job, over_queue, behind));
+  for_cohort_[job] = over_cohort && !over_queue;
   ledger.Claim(queue, size, job);
   if (over_queue) ledger.WaitForQueue(queue, job);
   if (over_cohort) ledger.WaitForCohort(queue, job);

@@ -71,6 +71,7 @@ class Pass {
   std::vector<int64_t> started_;     // by queue: slots of owners that this pass started
   std::vector<int> least_deferred_;  // by queue: the smallest size of its deferred jobs
   std::vector<bool> started_now_;    // by job
+  std::vector<bool> for_cohort_;     // by job: it waits for its cohort's quota, not its queue's
   bool changed_ = false;
   // Somebody left a queue with quota, or slots that somebody ahead may wait for: who owns and who
   // waits for what is to be found anew, before those behind are served.

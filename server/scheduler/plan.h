@@ -11,9 +11,10 @@
 //                higher priorities do come first for as long as there are any.
 //   preemption   only of strictly lower priority, or of borrowers for a quota's owner, never of an
 //                owner for one who is none; only where the job then fits; nobody who is not needed
-//                (victims.h). The slots are promised to the job at once: it is kStarting and waits
-//                for those who leave, so that nobody else can take them and a second plan preempts
-//                nobody more.
+//                (victims.h). What an elastic owner holds above its smallest size goes to strictly
+//                higher priorities of every queue. The slots are promised to the job at once: it is
+//                kStarting and waits for those who leave, so that nobody else can take them and a
+//                second plan preempts nobody more.
 //   elastic      jobs start with their smallest size, get more where nobody waits for it (grow.h),
 //                and give it back before anybody is preempted.
 //   quotas       active jobs of a queue never exceed its limit, those of a cohort never its total,

@@ -33,7 +33,7 @@ TEST(Backfill, TakesWhatTheJobAheadWillNotNeed) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start behind on w2:4"));
   EXPECT_EQ(answer.Wait("ahead").due_ms, kNow + 60'000);
   EXPECT_EQ(answer.Wait("ahead").reserved, (Placement{{"w2", 2}}));
-  EXPECT_THAT(answer.Why("ahead"), HasSubstr("expected at 1970-01-12T13:47:40Z"));
+  EXPECT_THAT(answer.Why("ahead"), HasSubstr("expected in 60 s"));
 }
 
 TEST(Backfill, BorrowsClaimedSlotsOnlyUntilTheyAreDue) {
@@ -135,7 +135,7 @@ TEST(Elastic, StartsWithWhatThereIsAndGrowsWhenNobodyWaits) {
   EXPECT_THAT(Answer(running + "resized=-600s").Actions(), ElementsAre("resize a on w1:8"));
   const Answer early(running + "resized=-599s");
   EXPECT_THAT(early.Actions(), IsEmpty());
-  EXPECT_THAT(early.Why("a"), HasSubstr("stays at 2 of up to 8 slots: may grow again from"));
+  EXPECT_THAT(early.Why("a"), HasSubstr("stays at 2 of up to 8 slots: may grow again in 1 s"));
   const Answer crowded(running + "resized=-600s\njob big slots=8 at=1");
   EXPECT_THAT(crowded.Why("a"), HasSubstr("others come first: job big (priority 0) waits"));
 }
@@ -170,6 +170,47 @@ TEST(Elastic, DoesNotShrinkForLowerPriority) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
+TEST(Elastic, AnOwnerGivesAHigherPriorityOfAnyQueueWhatItHoldsAboveItsSmallestSize) {
+  const std::string cluster = R"(
+    worker w1 slots=4
+    queue a quota=4
+    queue main
+    job wide slots=1-4 queue=a on=w1:4
+  )";
+  const Answer answer(cluster + "job raised slots=2 queue=main priority=1");
+  EXPECT_THAT(answer.Actions(),
+              ElementsAre("resize wide on w1:2 for raised", "start raised on w1:2 after wide"));
+  EXPECT_THAT(answer.Why("wide"), HasSubstr("shrinks to 2 slots for job raised (priority 1)"));
+  // Its smallest size is its own, and an equal of another queue waits.
+  EXPECT_THAT(Answer(cluster + "job raised slots=4 queue=main priority=1").Actions(), IsEmpty());
+  EXPECT_THAT(Answer(cluster + "job equal slots=2 queue=main").Actions(), IsEmpty());
+  EXPECT_THAT(Answer(cluster + "job lower slots=2 queue=a priority=-1").Actions(), IsEmpty());
+}
+
+TEST(Elastic, AnOwnerGivesEqualsOfItsQueueWhatItHoldsAboveItsSmallestSize) {
+  const Answer answer(R"(
+    worker w1 slots=8
+    queue a quota=4
+    job wide slots=1-4 queue=a on=w1:4
+    job mate slots=3 queue=a at=1
+  )");
+  EXPECT_THAT(answer.Actions(), ElementsAre("resize wide on w1:1 for mate", "start mate on w1:3"));
+}
+
+TEST(Elastic, WhatAnOwnerGaveAHigherPriorityIsNotTakenBackInTurns) {
+  const Snapshot before = Scenario(R"(
+    worker w1 slots=4
+    queue a quota=4 cohort=c
+    queue b quota=4 cohort=c
+    job wide slots=1-4 queue=a on=w1:4
+    job raised slots=2 queue=b priority=1
+  )");
+  const Decisions plan = *Plan(before, kNow, {});
+  EXPECT_THAT(Answer(before).Actions(),
+              ElementsAre("resize wide on w1:2 for raised", "start raised on w1:2 after wide"));
+  EXPECT_THAT(Answer(testing::Apply(before, plan, kNow)).Actions(), IsEmpty());
+}
+
 TEST(Quota, IsNotExceededWithoutACohort) {
   const Answer answer(R"(
     worker w1 slots=8
@@ -179,7 +220,8 @@ TEST(Quota, IsNotExceededWithoutACohort) {
   )");
   EXPECT_THAT(answer.Actions(), ElementsAre("start one on w1:3"));
   EXPECT_EQ(answer.Why("two"),
-            "needs 2 slots; queue a uses 3 of its quota of 4 and may not borrow");
+            "needs 2 slots; queue a uses 3 of its quota of 4 and may not borrow; held by one (3 "
+            "slots, starting); free when it ends");
 }
 
 TEST(Quota, IdleQuotaIsLentWithinTheCohortUpToTheLimit) {

@@ -25,7 +25,9 @@ TEST(Gang, GetsAllItsSlotsOrNone) {
     job b slots=1 at=2
   )");
   EXPECT_THAT(answer.Actions(), ElementsAre("start a on w1:4+w2:4"));
-  EXPECT_EQ(answer.Why("b"), "needs 1 slot; none free");
+  EXPECT_EQ(answer.Why("b"),
+            "needs 1 slot; none free; queue main has no quota; held by a (8 slots, starting); free "
+            "when it ends");
 }
 
 TEST(Reasons, ArePlainWords) {
@@ -35,11 +37,37 @@ TEST(Reasons, ArePlainWords) {
     job train-7 slots=12 priority=5 at=1 needs=device=cuda
     job late slots=8 at=2 needs=device=cuda
   )");
-  EXPECT_EQ(answer.Why("train-7"), "needs 12 slots with device=cuda; 6 free on 2 workers");
+  const std::string held =
+      "; queue main has no quota; held by busy (6 slots, priority 5); free when it ends, or for a "
+      "priority above 5";
+  EXPECT_EQ(answer.Why("train-7"), "needs 12 slots with device=cuda; 6 free on 2 workers" + held);
   EXPECT_EQ(answer.Why("late"),
             "needs 8 slots with device=cuda; 6 free on 2 workers; waiting behind job train-7 "
-            "(priority 5)");
+            "(priority 5)" +
+                held);
   EXPECT_EQ(answer.Wait("late").behind, "train-7");
+}
+
+TEST(Reasons, SayWhoHoldsTheSlotsUnderWhatRightAndWhatWouldReleaseThem) {
+  const Answer answer(R"(
+    worker w[1-2] slots=8
+    queue a quota=6
+    queue main
+    job own slots=6 queue=a on=w1:6
+    job fast slots=5 queue=main on=w2:5 priority=9
+    job pinned slots=3 queue=main on=w2:3 fixed
+    job small slots=2 queue=main on=w1:2 priority=3
+    job new slots=4 queue=main priority=5 at=1
+    job mate slots=2 queue=a priority=-1 at=2
+  )");
+  EXPECT_EQ(answer.Why("new"),
+            "needs 4 slots; none free; queue main has no quota; held by own (6 slots, within the "
+            "quota of queue a), fast (5 slots, priority 9), pinned (3 slots, not preemptible) and "
+            "others; free when they end, or for a priority above 9");
+  EXPECT_EQ(answer.Why("mate"),
+            "needs 2 slots; queue a uses 6 of its quota of 6 and may not borrow; held by own (6 "
+            "slots, priority 0, within the quota of queue a); free when it ends, or for a priority "
+            "above 0");
 }
 
 TEST(Reasons, SayWhatCanNeverBe) {
@@ -92,7 +120,7 @@ TEST(Line, ARecoveringJobKeepsItsPlaceDuringBackOff) {
     job later slots=1 at=3
     job short slots=1 at=4 takes=20s
   )");
-  EXPECT_THAT(answer.Wait("hurt").reason, HasSubstr("backs off until 1970-01-12T13:47:10Z"));
+  EXPECT_THAT(answer.Wait("hurt").reason, HasSubstr("backs off for 30 s more"));
   EXPECT_EQ(answer.Wait("later").behind, "hurt");
   // Whoever is gone by then may use the slots meanwhile.
   EXPECT_THAT(answer.Actions(), ElementsAre("start short on w1:1"));

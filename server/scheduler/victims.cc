@@ -90,7 +90,10 @@ class Victims::Search {
     const int priority = victim.job->priority;
     const bool lower = whole ? priority < state_.job->priority : priority <= state_.job->priority;
     if (owns_ && victim.queue == state_.queue) return lower;
-    if (standing_.owns[v]) return false;
+    if (standing_.owns[v]) {
+      // Above its smallest size an owner keeps nothing from whoever is more urgent.
+      return !whole && (victim.queue == state_.queue ? lower : priority < state_.job->priority);
+    }
     return lower || (owns_ && SameCohort(victim));
   }
 

@@ -9,7 +9,10 @@
 // All others may take what jobs of strictly lower priority hold that are no owners. So nobody who
 // is no owner displaces an owner, and no two jobs displace each other in turns.
 //
-// Elastic jobs give back what they hold above their smallest size to equals too. Jobs that are not
+// What an elastic job holds above its smallest size it can do without: it gives that back to equals
+// too, and an owner gives it to equals of its queue and to jobs of strictly higher priority of any
+// queue. A quota is what a queue needs; that much its jobs keep. Since nobody grows while others
+// wait, what was given is not taken back in turns. Jobs that are not
 // preemptible are left alone, and so are those that start or are on the move, until they run: what
 // one plan gives, the next does not take back before it was of any use. Nobody takes slots for
 // which somebody ahead waits.

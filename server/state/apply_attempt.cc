@@ -184,8 +184,7 @@ absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& d
   if (!job.ok()) return job.status();
   absl::Status status = CheckAttempt(**job, fact.attempt());
   if (!status.ok()) return status;
-  const int64_t grace_ms =
-      DurationOf(fact.grace_ms(), fact.stop_by_unix_ms(), stamp);
+  const int64_t grace_ms = DurationOf(fact.grace_ms(), fact.stop_by_unix_ms(), stamp);
   status = CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs);
   if (!status.ok()) return status;
   v1::Attempt& attempt = *(*job)->mutable_attempt();

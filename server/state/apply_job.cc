@@ -156,9 +156,9 @@ absl::Status Apply(const v1::JobMoved& fact, const Stamp& stamp, Draft& draft) {
   if (IsFinished(fact.to())) {
     // Jobs are forgotten in the order in which they finished: a clock that was set back since the
     // last one did must not make this one the oldest.
-    const auto& finished = draft.before().finished();
-    (*job)->set_finished_unix_ms(std::max(
-        stamp.time_unix_ms, finished.empty() ? 0 : finished.rbegin()->first.first));
+    const auto* const last = draft.before().finished().Last();
+    (*job)->set_finished_unix_ms(
+        std::max(stamp.time_unix_ms, last == nullptr ? 0 : last->first.first));
     (*job)->clear_not_before_unix_ms();
     (*job)->clear_backoff_ms();
   }

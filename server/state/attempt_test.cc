@@ -168,14 +168,16 @@ TEST_F(AttemptTest, AJournalThatStoredTimesYieldsTheDurationsThatTheyWereMadeOf)
             absl::OkStatus());
   EXPECT_EQ(Job().attempt().stop_grace_ms(), 3000);
   // Only a shorter grace is news.
-  for (const auto& [grace_ms, code] : {std::pair(3000, Code::kFailedPrecondition),
-                                       std::pair(2000, Code::kOk), std::pair(0, Code::kInvalidArgument)}) {
-    EXPECT_EQ(cluster_.Apply(cluster_.Facts([&, grace_ms = grace_ms](v1::Fact& fact) {
-                         v1::AttemptStopping& stopping = *fact.mutable_attempt_stopping();
-                         stopping.set_job(job_);
-                         stopping.set_attempt(1);
-                         stopping.set_grace_ms(grace_ms);
-                       }))
+  for (const auto& [grace_ms, code] :
+       {std::pair(3000, Code::kFailedPrecondition), std::pair(2000, Code::kOk),
+        std::pair(0, Code::kInvalidArgument)}) {
+    EXPECT_EQ(cluster_
+                  .Apply(cluster_.Facts([&, grace_ms = grace_ms](v1::Fact& fact) {
+                    v1::AttemptStopping& stopping = *fact.mutable_attempt_stopping();
+                    stopping.set_job(job_);
+                    stopping.set_attempt(1);
+                    stopping.set_grace_ms(grace_ms);
+                  }))
                   .code(),
               code)
         << grace_ms;

@@ -41,8 +41,8 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
 // The end of an attempt whose grace is over; unset where it has stopped meanwhile.
 MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64_t attempt,
                                const Caller& caller);
-// Milliseconds that a stopping attempt has for its checkpoint, from when it was told; 0: it does not
-// stop. The default where the store is of a version that kept no durations.
+// Milliseconds that a stopping attempt has for its checkpoint, from when it was told; 0: it does
+// not stop. The default where the store is of a version that kept no durations.
 int64_t StopGraceOf(const v1::Attempt& attempt);
 
 // Committed checkpoints that can be loaded now, newest first: not damaged, every shard on a worker

@@ -137,6 +137,12 @@ class Tree {
     return at;
   }
   const_iterator end() const { return {}; }
+  // Null where it is empty.
+  const Entry* Last() const {
+    const Node* at = root_.get();
+    while (at != nullptr && at->right) at = at->right.get();
+    return at == nullptr ? nullptr : &at->shared->entry;
+  }
   // The first whose key is not before `key`.
   template <class K>
   const_iterator lower_bound(const K& key) const {

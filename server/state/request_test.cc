@@ -173,7 +173,7 @@ TEST(Request, JobsAreForgottenInTheOrderInWhichTheyFinishedWhateverTheWallClockS
   cluster.now_ms = 0;
   const std::string second = finish();
   EXPECT_EQ(cluster.state().index().finished().begin()->second, first);
-  EXPECT_EQ(cluster.state().index().finished().rbegin()->second, second);
+  EXPECT_EQ(cluster.state().index().finished().Last()->second, second);
 }
 
 }  // namespace

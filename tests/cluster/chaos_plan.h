@@ -13,13 +13,13 @@
 namespace nibble {
 
 enum class Fault : uint8_t {
-  kKillRank,         // SIGKILL of a trainer
-  kKillWorker,       // SIGKILL of a daemon, which is started again
-  kKillCoordinator,  // SIGKILL, and started again
-  kStopWorker,       // SIGSTOP of a daemon past its lease, then SIGCONT
-  kStopRank,         // SIGSTOP of a trainer for a while, then SIGCONT
-  kCutWire,          // a daemon's connection breaks, and none is made past its lease
-  kStallWire,        // nothing passes on a daemon's connection past its lease
+  kKillRank,              // SIGKILL of a trainer
+  kKillWorker,            // SIGKILL of a daemon, which is started again
+  kKillCoordinator,       // SIGKILL, and started again
+  kStopWorker,            // SIGSTOP of a daemon past its lease, then SIGCONT
+  kStopRank,              // SIGSTOP of a trainer for a while, then SIGCONT
+  kCutWire,               // a daemon's connection breaks, and none is made past its lease
+  kStallWire,             // nothing passes on a daemon's connection past its lease
   kJumpCoordinatorClock,  // its wall clock is set, by seconds or by a month, and stays so
   kJumpWorkerClock,       // a daemon's and its ranks', likewise
 };

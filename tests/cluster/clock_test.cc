@@ -1,5 +1,5 @@
-// Wall clocks of single machines jump while a cluster of real processes trains: nothing ends, nothing
-// waits, and what is asked for happens in its time.
+// Wall clocks of single machines jump while a cluster of real processes trains: nothing ends,
+// nothing waits, and what is asked for happens in its time.
 #include <chrono>
 #include <string>
 

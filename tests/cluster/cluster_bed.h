@@ -36,7 +36,7 @@ class ClusterBed {
   struct Options {
     int workers = 2;
     int slots = 1;
-    bool proxies = false;  // workers reach the coordinator through a wire that can be cut
+    bool proxies = false;      // workers reach the coordinator through a wire that can be cut
     bool wall_clocks = false;  // each process has one of its own, which SetWallClock sets
     std::vector<std::string> coordinator_flags, worker_flags;
   };

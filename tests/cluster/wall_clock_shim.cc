@@ -1,9 +1,10 @@
 // For tests: a library that is loaded before all others (LD_PRELOAD) and gives a process a wall
 // clock of its own, which may be set while it runs. The monotonic clock stays the machine's.
 //
-// NIBBLE_TEST_WALL_CLOCKS names a directory with a file per machine that is played: how far its wall
-// clock is ahead, nanoseconds, 8 bytes as they are in memory (cluster_bed.h writes them). A daemon is
-// the machine that its --name says, its ranks inherit that; anything else is "coordinator".
+// NIBBLE_TEST_WALL_CLOCKS names a directory with a file per machine that is played: how far its
+// wall clock is ahead, nanoseconds, 8 bytes as they are in memory (cluster_bed.h writes them). A
+// daemon is the machine that its --name says, its ranks inherit that; anything else is
+// "coordinator".
 //
 // What the kernel waits for until a time of the wall clock is converted, so that waits last as long
 // as on a machine with that clock.

@@ -351,8 +351,8 @@ void Daemon::Tend() {
       gang->Advance(desired_.has_value() ? FindDesired(gang->job(), gang->attempt()) : nullptr);
       present.push_back(gang->Look());
     }
-    const std::vector<AgentAction> actions = Reconcile(desired_.has_value() ? &wanted : nullptr,
-                                                       present, SteadyMs());
+    const std::vector<AgentAction> actions =
+        Reconcile(desired_.has_value() ? &wanted : nullptr, present, SteadyMs());
     for (const AgentAction& action : actions) CarryOut(action);
     std::vector<GangFigures> figures;
     for (const std::unique_ptr<Gang>& gang : gangs_) {

@@ -77,8 +77,8 @@ struct AgentAction {
   friend bool operator==(const AgentAction&, const AgentAction&) = default;
 };
 
-// `wanted` is null where the coordinator has not spoken yet; `now_ms` is monotonic. The actions may be carried out in
-// order; each is still right if only some of those before it were.
+// `wanted` is null where the coordinator has not spoken yet; `now_ms` is monotonic. The actions may
+// be carried out in order; each is still right if only some of those before it were.
 std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
                                    absl::Span<const PresentGang> present, int64_t now_ms);
 
