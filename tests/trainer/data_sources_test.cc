@@ -88,6 +88,12 @@ TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
                                         HasSubstr("does not say which tokenizer made it")));
   EXPECT_EQ(Train("named", of_raw + "  tokenizer_label: gpt2\n"), of_shard);
   EXPECT_THAT(Chatter("named"), HasSubstr("gpt2, is not beside the data"));
+  const std::string larger = (root_ / "larger.bin").string();
+  std::ofstream(larger, std::ios::binary) << std::string(2000, '\x01');  // token 257 over and over
+  EXPECT_NE(Wait(Start("larger", SpecOf("larger", "  train: [{path: " + larger +
+                                                      ", token_width: 2}]\n  tokenizer: bytes\n"))),
+            0);
+  EXPECT_THAT(Chatter("larger"), HasSubstr("data.tokenizer: bytes did not make these tokens"));
   // Without its width a file of nothing but tokens is text, which it is not.
   EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))), 1);
 }

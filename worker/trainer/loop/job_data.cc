@@ -1,5 +1,6 @@
 #include "worker/trainer/loop/job_data.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -71,6 +72,18 @@ absl::StatusOr<std::vector<TextPlace>> TextPlaces(const JobSpec& spec, const std
   return places;
 }
 
+// A file that another tokenizer made than the spec says mostly shows it in its first tokens, before
+// any step is made of them.
+absl::Status CheckFirstTokens(const TokenSource& source, const std::string& label) {
+  constexpr int64_t kTokens = 4096;
+  std::vector<int32_t> first(static_cast<size_t>(std::min(kTokens, source.tokens())));
+  const absl::Status status = source.Read(0, static_cast<int64_t>(first.size()), first.data());
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat("data.tokenizer: ", label, " did not make these tokens: ", status.message()));
+}
+
 // What the spec says of a file that may say less of itself.
 template <class Source>
 absl::StatusOr<std::shared_ptr<const TokenSource>> OpenSource(const JobSpec& spec,
@@ -90,6 +103,11 @@ absl::StatusOr<std::shared_ptr<const TokenSource>> OpenSource(const JobSpec& spe
   }
   absl::StatusOr<std::unique_ptr<TokenSource>> opened = OpenTokens(source.path, hints);
   if (!opened.ok()) return opened.status();
+  if (*kind != TokenFileKind::kShard) {
+    if (absl::Status status = CheckFirstTokens(**opened, tokenizer.label); !status.ok()) {
+      return status;
+    }
+  }
   return std::shared_ptr<const TokenSource>(*std::move(opened));
 }
 
