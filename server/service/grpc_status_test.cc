@@ -27,7 +27,8 @@ google::rpc::Status DetailsOf(const grpc::Status& status) {
 template <class Detail>
 Detail Find(const grpc::Status& status) {
   Detail found;
-  for (const auto& detail : DetailsOf(status).details()) {
+  const google::rpc::Status details = DetailsOf(status);
+  for (const auto& detail : details.details()) {
     if (!detail.Is<Detail>()) continue;
     EXPECT_TRUE(detail.UnpackTo(&found));
   }
