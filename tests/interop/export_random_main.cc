@@ -1,7 +1,7 @@
 // Writes a small random model of one of the classes as a Hugging Face directory, with the byte
 // tokenizer:
 //
-//   export-random MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4
+//   export-random MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4|nvfp4-base
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -29,8 +29,10 @@ absl::Status Run(const std::string& model_type, const std::string& seed_text,
   if (FindHfClass(model_type) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("'", model_type, "' is no class"));
   }
-  if (type != "f32" && type != "bf16" && type != "nvfp4") {
-    return absl::InvalidArgumentError(absl::StrCat("'", type, "' is not f32, bf16 or nvfp4"));
+  const bool quantised = type == "nvfp4" || type == "nvfp4-base";
+  if (type != "f32" && type != "bf16" && !quantised) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", type, "' is not f32, bf16, nvfp4 or nvfp4-base"));
   }
   ModelSpec spec = ClassSpec(model_type);
   spec.vocab = 272;
@@ -39,8 +41,8 @@ absl::Status Run(const std::string& model_type, const std::string& seed_text,
                              .max_shard_bytes = 60'000,
                              .threads = 1};
   std::optional<ResolvedRecipe> recipe;
-  if (type == "nvfp4") {
-    absl::StatusOr<ResolvedRecipe> resolved = Resolve({.preset = "nvfp4"}, source.outline(), 0);
+  if (quantised) {
+    absl::StatusOr<ResolvedRecipe> resolved = Resolve({.preset = type}, source.outline(), 0);
     if (!resolved.ok()) return resolved.status();
     recipe = *std::move(resolved);
     options.quantise = &*recipe;
@@ -53,7 +55,7 @@ absl::Status Run(const std::string& model_type, const std::string& seed_text,
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: %s MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4|nvfp4-base\n", argv[0]);
     return 2;
   }
   const absl::Status status = nibble::Run(argv[1], argv[2], argv[3], argv[4]);
