@@ -29,8 +29,8 @@ std::vector<std::string> TakersOf(const State& state);
 // Holders of a shard that are present, in the order in which they came to it.
 std::vector<std::string> PresentHolders(const State& state, const v1::CheckpointShard& shard);
 
-// Those of `takers` that are to take a copy, as many as are missing where those that drain count for
-// nothing; none where nobody who is present has one.
+// Those of `takers` that are to take a copy, as many as are missing where those that drain count
+// for nothing; none where nobody who is present has one.
 std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
                                      const v1::CheckpointShard& shard, int copies,
                                      const std::vector<std::string>& takers);

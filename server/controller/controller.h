@@ -175,6 +175,9 @@ class Controller {
 
   void TakeGang(const std::string& worker, int64_t incarnation, const v1::GangReport& gang);
   void CheckHang(const std::string& worker, const v1::GangReport& gang);
+  // Ranks that still live although others of their attempt ended as they had lost them.
+  // `peers_lost`: there are such.
+  void CheckSurvivors(const std::string& worker, const v1::GangReport& gang, bool peers_lost);
   void TakeShards(const std::shared_ptr<WorkerSession>& session, const v1::ConnectRequest& report);
   // Adds the surplus copies among those of the session, and remembers that it is told.
   void AddSurplus(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
@@ -214,6 +217,11 @@ class Controller {
   // Guarded by mutex_.
   std::set<std::shared_ptr<WorkerSession>> sessions_;
   int64_t none_silent_before_ms_ = 0;
+  struct PeerLoss {
+    int64_t attempt = 0;
+    int64_t since_ms = 0;
+  };
+  std::map<std::string, PeerLoss> peer_losses_;  // by job; see CheckSurvivors
   // Those that have reported, by worker: of one more than one while an old stream is ending.
   std::multimap<std::string, std::shared_ptr<WorkerSession>> session_of_;
   std::map<std::string, CheckpointWork> work_;  // by worker

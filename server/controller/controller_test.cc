@@ -110,6 +110,30 @@ TEST(ControllerTest, AWorkerIsLostWhenItsLeaseRunsOutAndItsJobRecovers) {
   EXPECT_THAT(coordinator.Job(job).recent_attempts(0).reason(), HasSubstr("w1"));
 }
 
+TEST(ControllerTest, RanksThatDoNotEndWhereOthersHaveLostThemAreGivenUpAndTheirWorkerIsBlamed) {
+  TestCoordinator coordinator({.lease_ms = 3'600'000});
+  TestWorker w1(coordinator, "w1", 1);
+  TestWorker w2(coordinator, "w2", 1);
+  w2.Obey();
+  const std::string job = w1.RunJob(2);
+  w2.Obey();
+  ASSERT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  w2.report.mutable_gangs(0)->set_phase(v1::RANK_PHASE_FAILED);
+  w2.report.mutable_gangs(0)->set_cause(v1::FAILURE_CAUSE_PEER);
+  ASSERT_EQ(w2.Report(), absl::OkStatus());
+  ASSERT_EQ(w1.Report(), absl::OkStatus());
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  coordinator.clock.Advance(60'000);
+  ASSERT_EQ(w1.Report(), absl::OkStatus());
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  coordinator.clock.Advance(1);
+  ASSERT_EQ(w1.Report(), absl::OkStatus());
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RECOVERING);
+  ASSERT_EQ(coordinator.Job(job).blames_size(), 1);
+  EXPECT_EQ(coordinator.Job(job).blames(0).worker(), "w1");
+  EXPECT_EQ(coordinator.Job(job).recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_HUNG);
+}
+
 TEST(ControllerTest, AfterARestartEverythingIsKnownAndNothingRestarts) {
   TestCoordinator coordinator({.switch_wait_ms = 0});
   TestWorker worker(coordinator, "w1", 2);

@@ -39,6 +39,24 @@ void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
   dropped.set_rank(shard.rank());
 }
 
+// Without a step for longer than a rank may be.
+int64_t MostWithoutStepMs(const ControllerOptions& options, int64_t median_step_ms) {
+  return std::max(options.hang_least_ms,
+                  static_cast<int64_t>(options.hang_factor * static_cast<double>(median_step_ms)));
+}
+
+// Ranks of the attempt have failed, and it lives: others have yet to say whose fault it is.
+bool PeersLost(const State& state, const v1::GangReport& gang) {
+  const v1::JobRecord* const job = state.FindJob(gang.job());
+  if (job == nullptr || !job->has_attempt() || job->attempt().number() != gang.attempt()) {
+    return false;
+  }
+  const auto& placements = job->attempt().placements();
+  return std::any_of(placements.begin(), placements.end(), [](const v1::Placement& placement) {
+    return placement.phase() == v1::RANK_PHASE_FAILED;
+  });
+}
+
 // What a worker may be told about again and again: it learns from the desired state.
 bool IsStale(const absl::Status& status) {
   return status.ok() || absl::IsAborted(status) || absl::IsNotFound(status);
@@ -105,8 +123,10 @@ void Controller::EndSilentSessions(int64_t now_ms) {
 void Controller::TakeGang(const std::string& worker, int64_t incarnation,
                           const v1::GangReport& gang) {
   absl::Status taken;
+  bool peers_lost = false;
   ledger_->Change(
       [&](const State& state) -> MaybeUpdate {
+        peers_lost = PeersLost(state, gang);
         MaybeUpdate update = DecideGangReport(state, worker, incarnation, gang, CoordinatorNow());
         taken = update.status();
         return update;
@@ -131,14 +151,47 @@ void Controller::TakeGang(const std::string& worker, int64_t incarnation,
     if (rank.rank() == 0) live_.HearRank0(gang.job(), gang.attempt());
   }
   CheckHang(worker, gang);
+  CheckSurvivors(worker, gang, peers_lost);
+}
+
+void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport& gang,
+                                bool peers_lost) {
+  int64_t silent_ms = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!peers_lost) {
+      peer_losses_.erase(gang.job());
+      return;
+    }
+    PeerLoss& loss = peer_losses_[gang.job()];
+    if (loss.attempt != gang.attempt()) {
+      loss = {.attempt = gang.attempt(), .since_ms = clock_.NowUnixMs()};
+    }
+    silent_ms = clock_.NowUnixMs() - loss.since_ms;
+  }
+  int64_t median_step_ms = 0;
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    median_step_ms = std::max(median_step_ms, rank.median_step_ms());
+  }
+  if (gang.phase() == v1::RANK_PHASE_FAILED ||
+      silent_ms <= MostWithoutStepMs(options_, median_step_ms)) {
+    return;
+  }
+  ChangeAlone(
+      [&](const State& state) {
+        return DecideAttemptFailed(
+            state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG, worker,
+            absl::StrCat("ranks on ", worker, " have not ended within ", silent_ms,
+                         " ms after others of their attempt had lost them"),
+            CoordinatorNow());
+      },
+      absl::StrCat("watchdog of ", gang.job()));
 }
 
 void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang) {
   if (gang.phase() != v1::RANK_PHASE_RUNNING) return;
   for (const v1::RankHealth& rank : gang.ranks()) {
-    const auto most = std::max(
-        options_.hang_least_ms,
-        static_cast<int64_t>(options_.hang_factor * static_cast<double>(rank.median_step_ms())));
+    const int64_t most = MostWithoutStepMs(options_, rank.median_step_ms());
     if (rank.median_step_ms() <= 0 || rank.since_step_ms() <= most) continue;
     const std::string reason =
         absl::StrCat("rank ", rank.rank(), " on ", worker, " has made no step for ",

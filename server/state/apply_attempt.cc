@@ -218,6 +218,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   (*job)->clear_attempt();
   ended.set_outcome(fact.outcome());
   ended.set_reason(fact.reason());
+  ended.set_cause(fact.cause());
   ended.set_ended_unix_ms(stamp.time_unix_ms);
   auto& recent = *(*job)->mutable_recent_attempts();
   if (recent.size() == kMaxRecentAttempts) recent.erase(recent.begin());
@@ -255,6 +256,7 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp&, Draft& draft) {
     placement.set_phase(fact.phase());
     placement.set_step(fact.step());
     placement.set_detail(fact.detail());
+    placement.set_cause(fact.cause());
     return absl::OkStatus();
   }
   return absl::NotFoundError(absl::StrCat("worker: attempt ", fact.attempt(), " of ", fact.job(),

@@ -12,6 +12,8 @@
 namespace nibble {
 namespace {
 
+using decide::Failure;
+
 // Attempts of this job that the worker has ended so far.
 int32_t FailuresOf(const v1::JobRecord& job, const std::string& worker) {
   for (const v1::WorkerBlame& blame : job.blames()) {
@@ -53,20 +55,78 @@ void Blame(const State& state, const v1::JobRecord& job, const std::string& work
       OneLine(absl::StrCat("ended ", failures, " attempts of ", job.id(), "; the last: ", reason)));
 }
 
-// Where the job goes whose attempt has just failed.
-void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const std::string& reason,
+bool IsMachines(v1::FailureCause cause) {
+  switch (cause) {
+    case v1::FAILURE_CAUSE_SPEC:
+    case v1::FAILURE_CAUSE_CHECKPOINT:
+    case v1::FAILURE_CAUSE_DISK:
+    case v1::FAILURE_CAUSE_PEER:
+    case v1::FAILURE_CAUSE_GUARD_PAUSE:
+    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:
+    case v1::FAILURE_CAUSE_GUARD_FAIL:
+      return false;
+    default:  // unknown, too: a newer worker's
+      return true;
+  }
+}
+
+// Another attempt would fail alike.
+bool EndsTheJob(v1::FailureCause cause) {
+  return cause == v1::FAILURE_CAUSE_SPEC || cause == v1::FAILURE_CAUSE_GUARD_FAIL;
+}
+
+// Whether the failure is one towards the job's restart limit. A disk may be full for as long as it
+// takes, and a checkpoint that is known to be damaged is not begun from again.
+bool CountsAgainstTheJob(const State& state, const v1::JobRecord& job, v1::FailureCause cause) {
+  if (EndsTheJob(cause)) return false;
+  switch (cause) {
+    case v1::FAILURE_CAUSE_DISK:
+    case v1::FAILURE_CAUSE_GUARD_PAUSE:
+      return false;
+    case v1::FAILURE_CAUSE_CHECKPOINT: {
+      if (!job.attempt().has_resume()) return true;
+      const v1::Checkpoint* const begun = state.FindCheckpoint(job.attempt().resume());
+      return begun != nullptr && begun->state() == v1::CHECKPOINT_STATE_COMMITTED;
+    }
+    default:
+      return true;
+  }
+}
+
+// Attempts that ended one after the other for this cause, the present one among them.
+int32_t InARow(const v1::JobRecord& job, v1::FailureCause cause) {
+  int32_t count = 1;
+  const auto& recent = job.recent_attempts();
+  for (auto at = recent.rbegin(); at != recent.rend() && at->cause() == cause; ++at) ++count;
+  return count;
+}
+
+// Where the job goes whose attempt has just failed. `failures`: that count, this one too.
+void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure& failure,
                       v1::Update& update) {
+  const std::string& reason = failure.reason;
   if (job.goal() == v1::JOB_GOAL_CANCEL) {
     decide::Move(job.id(), job.state(), v1::JOB_STATE_CANCELLED,
                  absl::StrCat("cancelled; its attempt ended before its last checkpoint: ", reason),
                  update);
     return;
   }
+  const bool pauses = failure.cause == v1::FAILURE_CAUSE_GUARD_PAUSE;
+  if (pauses && job.goal() != v1::JOB_GOAL_PAUSE) {
+    v1::JobGoalSet& goal = *update.add_facts()->mutable_job_goal_set();
+    goal.set_job(job.id());
+    goal.set_goal(v1::JOB_GOAL_PAUSE);
+    goal.set_reason(OneLine(reason));
+  }
   if (job.state() == v1::JOB_STATE_PAUSED) {
-    if (job.goal() == v1::JOB_GOAL_RUN) {
+    if (job.goal() == v1::JOB_GOAL_RUN && !pauses) {
       decide::Move(job.id(), job.state(), v1::JOB_STATE_QUEUED,
                    absl::StrCat("its attempt failed before it went on: ", reason), update);
     }
+    return;
+  }
+  if (EndsTheJob(failure.cause)) {
+    decide::Move(job.id(), job.state(), v1::JOB_STATE_FAILED, reason, update);
     return;
   }
   if (failures > job.restart_policy().max_without_progress()) {
@@ -82,12 +142,13 @@ void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const std::str
     decide::Move(job.id(), at, v1::JOB_STATE_QUEUED,
                  absl::StrCat("its attempt failed while it was preempted: ", reason), update);
     at = v1::JOB_STATE_QUEUED;
-  } else if (at != v1::JOB_STATE_RECOVERING) {
+  } else if (at != v1::JOB_STATE_RECOVERING && !(pauses && at == v1::JOB_STATE_RUNNING)) {
     decide::Move(job.id(), at, v1::JOB_STATE_RECOVERING, reason, update);
     at = v1::JOB_STATE_RECOVERING;
   }
-  if (job.goal() == v1::JOB_GOAL_PAUSE) {
-    decide::Move(job.id(), at, v1::JOB_STATE_PAUSED, "paused without ranks", update);
+  if (pauses || job.goal() == v1::JOB_GOAL_PAUSE) {
+    decide::Move(job.id(), at, v1::JOB_STATE_PAUSED, pauses ? reason : "paused without ranks",
+                 update);
   }
 }
 
@@ -108,19 +169,27 @@ int64_t BackoffOf(const v1::JobRecord& job) {
 
 namespace decide {
 
-void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome outcome,
-                const std::string& blamed, const std::string& reason, v1::Update& update) {
-  const int32_t failures = job.restarts_without_progress() + 1;
-  End(job, outcome, reason, update);
+void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
+                v1::Update& update) {
+  const bool counts = CountsAgainstTheJob(state, job, failure.cause);
+  const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
+  End(job, failure.outcome, failure.reason, update);
   v1::AttemptEnded& ended = *update.mutable_facts()->rbegin()->mutable_attempt_ended();
-  ended.set_counts_as_failure(true);
-  ended.set_backoff_ms(BackoffMs(job.restart_policy(), failures));
+  ended.set_cause(failure.cause);
+  ended.set_counts_as_failure(counts);
+  if (!EndsTheJob(failure.cause) && failure.cause != v1::FAILURE_CAUSE_GUARD_PAUSE) {
+    const int32_t tries =
+        failure.cause == v1::FAILURE_CAUSE_DISK ? InARow(job, failure.cause) : failures;
+    ended.set_backoff_ms(BackoffMs(job.restart_policy(), std::max(tries, 1)));
+  }
   if (ended.backoff_ms() > 0) {
     ended.set_not_before_unix_ms(update.time_unix_ms() + ended.backoff_ms());
   }
-  if (!blamed.empty() && state.FindWorker(blamed) != nullptr)
-    Blame(state, job, blamed, reason, update);
-  MoveAfterFailure(job, failures, reason, update);
+  if (IsMachines(failure.cause) && !failure.worker.empty() &&
+      state.FindWorker(failure.worker) != nullptr) {
+    Blame(state, job, failure.worker, failure.reason, update);
+  }
+  MoveAfterFailure(job, failures, failure, update);
 }
 
 }  // namespace decide
@@ -135,7 +204,8 @@ MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int6
                                            " is over; the latest is ", (*found)->last_attempt()));
   }
   v1::Update update = decide::NextUpdate(state, caller);
-  decide::AddFailure(state, **found, outcome, worker, reason, update);
+  decide::AddFailure(state, **found, {.outcome = outcome, .worker = worker, .reason = reason},
+                     update);
   return decide::Checked(state, std::move(update));
 }
 
@@ -143,8 +213,11 @@ MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int6
                              const std::string& reason, const Caller& caller) {
   v1::Update update = decide::NextUpdate(state, caller);
   for (const std::string& job : state.index().GangsOn(worker)) {
-    decide::AddFailure(state, *state.FindJob(job), v1::ATTEMPT_OUTCOME_LOST, worker,
-                       absl::StrCat("worker ", worker, " is lost: ", reason), update);
+    decide::AddFailure(state, *state.FindJob(job),
+                       {.outcome = v1::ATTEMPT_OUTCOME_LOST,
+                        .worker = worker,
+                        .reason = absl::StrCat("worker ", worker, " is lost: ", reason)},
+                       update);
   }
   v1::WorkerLost& lost = *update.add_facts()->mutable_worker_lost();
   lost.set_worker(worker);
@@ -163,8 +236,11 @@ MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identit
   }
   if (known != nullptr && identity.incarnation() > known->identity().incarnation()) {
     for (const std::string& job : state.index().GangsOn(identity.name())) {
-      decide::AddFailure(state, *state.FindJob(job), v1::ATTEMPT_OUTCOME_LOST, identity.name(),
-                         absl::StrCat("worker ", identity.name(), " was started anew"), update);
+      decide::AddFailure(state, *state.FindJob(job),
+                         {.outcome = v1::ATTEMPT_OUTCOME_LOST,
+                          .worker = identity.name(),
+                          .reason = absl::StrCat("worker ", identity.name(), " was started anew")},
+                         update);
     }
   }
   *update.add_facts()->mutable_worker_registered()->mutable_identity() = identity;

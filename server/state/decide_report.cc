@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,7 +17,11 @@
 namespace nibble {
 namespace {
 
+using decide::Failure;
+
 constexpr char kAllRanksRun[] = "every rank runs";
+// Of what a guard of the spec decides.
+constexpr char kGuardAuthor[] = "guard";
 
 // Where the ranks of an attempt are, one worker's phase replaced by what it now says.
 struct PhaseCount {
@@ -151,6 +156,55 @@ void AddConsequences(const v1::JobRecord& job, const PhaseCount& count, int64_t 
   }
 }
 
+bool HasFailed(v1::RankPhase phase) { return phase == v1::RANK_PHASE_FAILED; }
+bool Lives(v1::RankPhase phase) {
+  return phase == v1::RANK_PHASE_ASSIGNED || phase == v1::RANK_PHASE_RUNNING ||
+         phase == v1::RANK_PHASE_PAUSED;
+}
+bool IsGuards(v1::FailureCause cause) {
+  return cause == v1::FAILURE_CAUSE_GUARD_PAUSE || cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK ||
+         cause == v1::FAILURE_CAUSE_GUARD_FAIL;
+}
+
+// Whether any worker's ranks but these are in such a phase.
+bool AnyElsewhere(const v1::Attempt& attempt, const std::string& worker,
+                  bool (*is)(v1::RankPhase)) {
+  return std::any_of(attempt.placements().begin(), attempt.placements().end(),
+                     [&](const v1::Placement& placement) {
+                       return placement.worker() != worker && is(placement.phase());
+                     });
+}
+
+// What a report ends the attempt with. Ranks that lost a rank of another worker do not end it while
+// others live: those whose fault it is have yet to say so, or their worker is lost.
+std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& worker,
+                                 const v1::GangReport& report) {
+  const v1::Attempt& attempt = job.attempt();
+  const bool others_live = AnyElsewhere(attempt, worker, Lives);
+  const std::string detail = report.detail().empty() ? "" : absl::StrCat(": ", report.detail());
+  if (HasFailed(report.phase())) {
+    if (report.cause() == v1::FAILURE_CAUSE_PEER && others_live) return std::nullopt;
+    const bool spec = report.cause() == v1::FAILURE_CAUSE_SPEC || IsGuards(report.cause());
+    return Failure{.cause = report.cause(),
+                   .worker = worker,
+                   .reason = spec && !detail.empty()
+                                 ? absl::StrCat(report.detail(), " (on worker ", worker, ")")
+                                 : absl::StrCat("ranks on ", worker, " failed", detail)};
+  }
+  if (report.phase() == v1::RANK_PHASE_STOPPED && !attempt.stopping()) {
+    return Failure{.worker = worker,
+                   .reason = absl::StrCat("ranks on ", worker, " stopped untold", detail)};
+  }
+  if (Lives(report.phase()) || others_live) return std::nullopt;
+  for (const v1::Placement& placement : attempt.placements()) {
+    if (placement.worker() == worker || !HasFailed(placement.phase())) continue;
+    return Failure{
+        .cause = v1::FAILURE_CAUSE_PEER,
+        .reason = absl::StrCat("ranks on ", placement.worker(), " failed: ", placement.detail())};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int64_t incarnation,
@@ -177,16 +231,12 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
   moved.set_phase(report.phase());
   moved.set_step(report.next_step());
   moved.set_detail(report.detail());
-  const bool told = job->attempt().stopping();
-  if (report.phase() == v1::RANK_PHASE_FAILED ||
-      (report.phase() == v1::RANK_PHASE_STOPPED && !told)) {
-    const std::string what = report.phase() == v1::RANK_PHASE_FAILED
-                                 ? absl::StrCat("ranks on ", worker, " failed")
-                                 : absl::StrCat("ranks on ", worker, " stopped untold");
-    decide::AddFailure(state, *job, v1::ATTEMPT_OUTCOME_FAILED, worker,
-                       absl::StrCat(what, report.detail().empty() ? "" : ": ", report.detail()),
-                       update);
-  } else {
+  moved.set_cause(report.cause());
+  const std::optional<Failure> failure = FailureOf(*job, worker, report);
+  if (failure.has_value()) {
+    if (IsGuards(failure->cause)) update.set_author(kGuardAuthor);
+    decide::AddFailure(state, *job, *failure, update);
+  } else if (!AnyElsewhere(job->attempt(), worker, HasFailed)) {
     AddConsequences(*job, Count(job->attempt(), worker, report.phase()), report.next_step(),
                     update);
   }

@@ -30,9 +30,16 @@ void End(const v1::JobRecord& job, v1::AttemptOutcome outcome, std::string reaso
 // Validated; unset where it has no facts.
 MaybeUpdate Checked(const State& state, v1::Update update);
 
-// What an attempt that failed means for its job: restart, back-off, giving up, exclusion.
-void AddFailure(const State& state, const v1::JobRecord& job, v1::AttemptOutcome outcome,
-                const std::string& blamed, const std::string& reason, v1::Update& update);
+struct Failure {
+  v1::AttemptOutcome outcome = v1::ATTEMPT_OUTCOME_FAILED;
+  v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;
+  std::string worker;  // whose ranks failed; empty: nobody's
+  std::string reason;
+};
+// What an attempt that failed means for its job, by its cause: another attempt and its back-off,
+// the end, a pause. Only a machine's fault counts against the worker.
+void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
+                v1::Update& update);
 
 // What an attempt that stopped as told means for its job.
 void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update);

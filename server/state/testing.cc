@@ -103,13 +103,14 @@ absl::Status TestCluster::Launch(const std::string& job) {
 
 absl::Status TestCluster::Report(const std::string& job, const std::string& worker,
                                  v1::RankPhase phase, int64_t step, int64_t attempt,
-                                 const std::string& detail) {
+                                 const std::string& detail, v1::FailureCause cause) {
   v1::GangReport report;
   report.set_job(job);
   report.set_attempt(attempt == 0 ? Job(job).last_attempt() : attempt);
   report.set_phase(phase);
   report.set_next_step(step);
   report.set_detail(detail);
+  report.set_cause(cause);
   const v1::WorkerRecord* const known = state_.FindWorker(worker);
   return Run(DecideGangReport(
       state_, worker, known == nullptr ? 1 : known->identity().incarnation(), report, caller()));

@@ -75,7 +75,8 @@ class TestCluster {
   // On the first workers that have room, from the newest loadable checkpoint.
   absl::Status Launch(const std::string& job);
   absl::Status Report(const std::string& job, const std::string& worker, v1::RankPhase phase,
-                      int64_t step = 0, int64_t attempt = 0, const std::string& detail = "");
+                      int64_t step = 0, int64_t attempt = 0, const std::string& detail = "",
+                      v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED);
   // From every worker of the current attempt.
   absl::Status ReportAll(const std::string& job, v1::RankPhase phase, int64_t step = 0);
   // One shard of the current attempt unless said otherwise.

@@ -127,8 +127,12 @@ void ClusterBed::TakeDown() {
 }
 
 std::string ClusterBed::Submit(const TinyJob& job, const v1::JobScheduling& scheduling) {
+  return SubmitSpec(job.Yaml(corpus()), scheduling);
+}
+
+std::string ClusterBed::SubmitSpec(const std::string& yaml, const v1::JobScheduling& scheduling) {
   v1::SubmitJobRequest request;
-  request.set_spec_yaml(job.Yaml(corpus()));
+  request.set_spec_yaml(yaml);
   *request.mutable_scheduling() = scheduling;
   request.mutable_restart_policy()->set_max_without_progress(1000);
   request.mutable_restart_policy()->set_initial_backoff_ms(20);

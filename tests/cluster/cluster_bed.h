@@ -78,6 +78,7 @@ class ClusterBed {
 
   // The id, or a test failure.
   std::string Submit(const TinyJob& job, const v1::JobScheduling& scheduling = {});
+  std::string SubmitSpec(const std::string& yaml, const v1::JobScheduling& scheduling = {});
   v1::Job Describe(const std::string& job);
   std::vector<v1::JobEvent> Events(const std::string& job);
   std::vector<v1::RecipeRevision> Revisions(const std::string& job);

@@ -286,6 +286,28 @@ TEST_F(DaemonTest, AFailureIsToldWithTheRanksLastWordsAndEndsTheGang) {
   EXPECT_THAT(gang.detail(), HasSubstr("no such corpus"));
 }
 
+TEST_F(DaemonTest, TheSpecsFaultIsToldAsSuchInTheTrainersOwnWords) {
+  StartDaemon(Script("echo 'nibble-trainer: data.train: /x: no such file'; exit 3\n"));
+  WishGang(1, 1);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  EXPECT_EQ(gang.cause(), v1::FAILURE_CAUSE_SPEC);
+  EXPECT_EQ(gang.detail(), "data.train: /x: no such file");
+}
+
+TEST_F(DaemonTest, ARankThatLostAnotherIsNotTheCauseOfTheGangsEnd) {
+  // Rank 0 ends first, for the want of rank 1, which the machine ends.
+  StartDaemon(Script(
+      "mark=" + testing::TempDir() +
+      "/lost\n"
+      "case \"$*\" in *'--rank 0'*) touch $mark; echo nibble-trainer: lost rank 1; exit 6;;\n"
+      "esac\n"
+      "until [ -e $mark ]; do :; done; rm $mark; kill -9 $$\n"));
+  WishGang(1, 2);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  EXPECT_EQ(gang.cause(), v1::FAILURE_CAUSE_MACHINE);
+  EXPECT_THAT(gang.detail(), HasSubstr("rank 1 was killed by signal 9"));
+}
+
 TEST_F(DaemonTest, AGangThatCannotStartHasFailedAndSaysWhy) {
   StartDaemon("/no/such/trainer");
   WishGang(1, 1);

@@ -13,28 +13,21 @@
 #include "absl/strings/str_cat.h"
 #include "common/staged_file.h"
 #include "job/job_spec.h"
+#include "worker/agent/rank_end.h"
 #include "worker/agent/timeline_json.h"
 #include "worker/trainer/link/daemon_link.h"
+#include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {
 namespace {
 
-constexpr int kStoppedCode = 101;  // of nibble-trainer, before the last step
 constexpr size_t kMaxDetailBytes = 1900;
-constexpr size_t kMaxTailBytes = 1200;
 constexpr size_t kMaxJobIdBytes = 80;
 // The coordinator has stored those before them long ago.
 constexpr size_t kMaxRevisionsReported = 128;
+// A rank that has lost another one of this worker waits for that one's end: whose fault it is.
+constexpr int64_t kPeerPatienceMs = 5000;
 constexpr char kDumpSeconds[] = "30";
-
-// What a program has written may be anything; a message is UTF-8.
-std::string Printable(std::string text, size_t most) {
-  if (text.size() > most) text = text.substr(text.size() - most);
-  for (char& c : text) {
-    if (!absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\n') c = '?';
-  }
-  return text;
-}
 
 GangWish WishOf(v1::GangCommand command) {
   switch (command) {
@@ -192,7 +185,7 @@ std::unique_ptr<Gang> Gang::Launch(const v1::DesiredGang& desired, const GangHom
 
 void Gang::FailToStart(const absl::Status& why) {
   failed_to_start_ = true;
-  Fail(absl::StrCat("cannot start: ", std::string(why.message())));
+  Fail(absl::StrCat("cannot start: ", std::string(why.message())), CauseOf(why));
   for (Rank& rank : ranks_) {
     if (!rank.process.empty()) (void)home_.supervisor->Kill(rank.process);
   }
@@ -207,14 +200,14 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
                                                    " on are not in a world of ", desired.world()));
   }
   absl::StatusOr<JobSpec> spec = ParseJobSpec(desired.spec_yaml());
-  if (!spec.ok()) return spec.status();
+  if (!spec.ok()) return WithExit(spec.status(), TrainerExit::kSpec);
   NoteModel(*spec);
   const std::string job_directory = absl::StrCat(home_.jobs_directory, "/", job_);
   directory_ = absl::StrCat(job_directory, "/attempt-", attempt_);
   std::error_code error;
   std::filesystem::create_directories(directory_ + "/rendezvous", error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat("making ", directory_, ": ", error.message()));
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("making ", directory_));
   }
   spec->output.directory = job_directory;
   spec->resources.ranks = desired.world();
@@ -297,8 +290,40 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
   return status;
 }
 
-void Gang::Fail(const std::string& detail) {
-  if (detail_.empty()) detail_ = Printable(detail, kMaxDetailBytes);
+// The first to be known counts, but one that lost a peer makes way for the peer's own.
+void Gang::Fail(const std::string& detail, v1::FailureCause cause) {
+  const bool makes_way = cause_ == v1::FAILURE_CAUSE_PEER && cause != v1::FAILURE_CAUSE_PEER;
+  if (!detail_.empty() && !makes_way) return;
+  detail_ = Printable(detail, kMaxDetailBytes);
+  cause_ = cause;
+}
+
+// Of a rank that makes no step and of one that has to be killed: where others are on other workers,
+// it may be one of those that it waits for.
+v1::FailureCause Gang::CauseOfHang(bool waits) const {
+  const bool whole = desired_.slots_size() == desired_.world();
+  return waits && !whole ? v1::FAILURE_CAUSE_PEER : v1::FAILURE_CAUSE_MACHINE;
+}
+
+bool Gang::AwaitsPeers() {
+  bool lost_peer = false;
+  bool others_run = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.process.empty() || rank.killed) continue;
+    const auto exit = home_.supervisor->ExitOf(rank.process);
+    if (!exit.ok()) continue;
+    if (!exit->has_value()) {
+      others_run = true;
+      continue;
+    }
+    const RankEnd end = EndOf(rank.rank, **exit, false);
+    if (end.state != RankState::kFailed) continue;
+    if (end.cause != v1::FAILURE_CAUSE_PEER) return false;
+    lost_peer = true;
+  }
+  if (!lost_peer || !others_run) return false;
+  if (!peer_lost_at_ms_.has_value()) peer_lost_at_ms_ = home_.clock();
+  return home_.clock() - *peer_lost_at_ms_ < kPeerPatienceMs;
 }
 
 void Gang::LookAtDump(Rank& rank) {
@@ -308,7 +333,7 @@ void Gang::LookAtDump(Rank& rank) {
 }
 
 PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
-                         const std::vector<HungRank>& hung) {
+                         const std::vector<HungRank>& hung, bool awaits_peers) {
   PresentRank present = {.rank = rank.rank, .killed = rank.killed};
   if (rank.process.empty()) {
     present.state =
@@ -317,18 +342,15 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
   }
   const auto exit = home_.supervisor->ExitOf(rank.process);
   if (exit.ok() && exit->has_value()) {
-    const ProcessExit& end = **exit;
-    // A rank that is told to stop before it can listen is ended by the signal: nothing is lost.
     const bool told = told_.has_value() && told_->wish == GangWish::kStop;
-    const bool stopped =
-        (end.signal == 0 && end.exit_code == kStoppedCode) || (told && end.signal == SIGTERM);
-    present.state = end.ok()  ? RankState::kSucceeded
-                    : stopped ? RankState::kStopped
-                              : RankState::kFailed;
-    if (present.state == RankState::kFailed) {
-      Fail(absl::StrCat("rank ", rank.rank, " ", Describe(end),
-                        "; last words: ", Printable(end.log_tail, kMaxTailBytes)));
+    const RankEnd end = EndOf(rank.rank, **exit, told);
+    present.state = end.state;
+    if (end.state != RankState::kFailed || rank.killed) return present;
+    if (awaits_peers && end.cause == v1::FAILURE_CAUSE_PEER) {
+      present.state = RankState::kRuns;
+      return present;
     }
+    Fail(end.detail, end.cause);
     return present;
   }
   const auto at = linked.find(rank.rank);
@@ -339,7 +361,7 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
   for (const HungRank& one : hung) {
     if (one.rank != rank.rank) continue;
     present.hangs = true;
-    Fail(one.detail);
+    Fail(one.detail, CauseOfHang(one.waits));
   }
   present.hangs |= rank.dumping;
   LookAtDump(rank);
@@ -362,8 +384,9 @@ PresentGang Gang::Look() {
   }
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The rank that holds up the others is to be the one that is named.
-  if (!hung.empty()) Fail(hung.front().detail);
-  for (Rank& rank : ranks_) present.ranks.push_back(LookAt(rank, linked, hung));
+  if (!hung.empty()) Fail(hung.front().detail, CauseOfHang(hung.front().waits));
+  const bool awaits_peers = AwaitsPeers();
+  for (Rank& rank : ranks_) present.ranks.push_back(LookAt(rank, linked, hung, awaits_peers));
   return present;
 }
 
@@ -409,7 +432,9 @@ void Gang::Refuse(int64_t revision, const std::string& reason) {
 void Gang::DumpStacks(int32_t number, const std::string& reason) {
   for (Rank& rank : ranks_) {
     if (rank.rank != number || rank.dumping || rank.process.empty()) continue;
-    Fail(absl::StrCat("rank ", number, " ", reason));
+    if (detail_.empty()) {
+      Fail(absl::StrCat("rank ", number, " ", reason), v1::FAILURE_CAUSE_MACHINE);
+    }
     rank.dumping = true;
     const auto pid = home_.supervisor->PidOf(rank.process);
     absl::Status started = pid.status();
@@ -430,11 +455,12 @@ void Gang::Kill(int32_t number, const std::string& reason) {
   if (prepares()) {
     ended_before_start_ = RankState::kFailed;
     if (preparation_ != nullptr) preparation_->Cancel();
-    Fail(absl::StrCat("killed before it started: ", reason));
+    Fail(absl::StrCat("killed before it started: ", reason), v1::FAILURE_CAUSE_MACHINE);
   }
   for (Rank& rank : ranks_) {
     if (rank.rank != number || rank.process.empty()) continue;
-    Fail(absl::StrCat("killed: ", reason));
+    // One that does not end where others have lost it is what they lost.
+    Fail(absl::StrCat("killed: ", reason), CauseOfHang(cause_ == v1::FAILURE_CAUSE_PEER));
     rank.killed = true;
     (void)home_.supervisor->Kill(rank.process);
   }
@@ -447,7 +473,10 @@ v1::GangReport Gang::Report() {
   report.set_attempt(attempt_);
   report.set_phase(PhaseOf(failed_to_start_ ? RankState::kFailed : state));
   report.set_next_step(first_step_);
-  if (report.phase() == v1::RANK_PHASE_FAILED) report.set_detail(detail_);
+  if (report.phase() == v1::RANK_PHASE_FAILED) {
+    report.set_detail(detail_);
+    report.set_cause(cause_);
+  }
   if (report.phase() == v1::RANK_PHASE_ASSIGNED && preparation_ != nullptr) {
     report.set_detail(Printable(preparation_->progress(), kMaxDetailBytes));
   }

@@ -120,9 +120,12 @@ class Gang {
   absl::Status StartRank(Rank& rank, const std::string& rendezvous);
   void FailToStart(const absl::Status& why);
   bool prepares() const { return !started_ && !failed_to_start_ && !ended_before_start_; }
-  void Fail(const std::string& detail);
+  void Fail(const std::string& detail, v1::FailureCause cause);
+  v1::FailureCause CauseOfHang(bool waits) const;
+  // Ranks have ended as they lost others, and of those some have yet to end.
+  bool AwaitsPeers();
   PresentRank LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
-                     const std::vector<HungRank>& hung);
+                     const std::vector<HungRank>& hung, bool awaits_peers);
   void LookAtDump(Rank& rank);
   // Ranks do not take this revision of the recipe.
   void Refuse(int64_t revision, const std::string& reason);
@@ -146,7 +149,9 @@ class Gang {
   double flops_per_token_ = 0;  // of training; 0: not known
   bool failed_to_start_ = false;
   bool abandoned_ = false;
-  std::string detail_;                      // of the first failure
+  std::string detail_;  // of the failure
+  v1::FailureCause cause_ = v1::FAILURE_CAUSE_UNSPECIFIED;
+  std::optional<int64_t> peer_lost_at_ms_;  // when a rank first ended as it had lost another
   std::map<int64_t, int64_t> revisions_;    // first step of the job under each, the newest ones
   std::map<int64_t, std::string> refused_;  // why ranks did not take these revisions
 };

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/agent/backoff.h"
+#include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {
 namespace {
@@ -65,6 +66,10 @@ void GangPreparation::Run() {
     if (result.ok()) {
       const absl::Status met = AwaitMembers(*result, gang_, cancellation_);
       if (!met.ok()) result = met;
+    }
+    // The place to meet is with the worker of rank 0.
+    if (!result.ok() && gang_.first_rank() != 0) {
+      result = WithExit(result.status(), TrainerExit::kPeer);
     }
   }
   {

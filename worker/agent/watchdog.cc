@@ -23,6 +23,7 @@ std::vector<HungRank> FindHung(const std::map<int32_t, LinkHost::Rank>& ranks,
     hung.push_back(
         {.rank = number,
          .since_ms = since,
+         .waits = !where.empty(),
          .detail = absl::StrCat("rank ", number, " has made no step for ", since,
                                 " ms, its median is ", rank.median_step_ms, " ms; before step ",
                                 rank.news.next_step, where.empty() ? "" : ", waits in ", where)});

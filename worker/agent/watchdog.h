@@ -22,6 +22,7 @@ struct WatchdogLimits {
 struct HungRank {
   int32_t rank = 0;
   int64_t since_ms = 0;  // that it has made no step
+  bool waits = false;    // in a collective, for others
   std::string detail;    // names the rank, the step and the collective, for people
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {
 namespace {
@@ -42,18 +43,22 @@ absl::Status Collective::Refuse(Kind kind, const std::string& why) const {
 absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Operation&)> run) {
   const char* name = kNames[static_cast<int>(kind)];
   if (!failed_.ok()) {
-    return absl::Status(failed_.code(),
-                        absl::StrCat(name, " on rank ", rank_, " of ", world_,
-                                     " not started, the group has failed: ", failed_.message()));
+    return WithExit(
+        absl::Status(failed_.code(),
+                     absl::StrCat(name, " on rank ", rank_, " of ", world_,
+                                  " not started, the group has failed: ", failed_.message())),
+        TrainerExit::kPeer);
   }
   const Operation operation{kind, ++operations_};
   if (observer_ != nullptr) observer_->Entered(name, operation.number);
   const absl::Status status = run(operation);
   if (observer_ != nullptr) observer_->Left();
   if (status.ok()) return status;
-  failed_ =
+  // Whatever became of the others, it is not this rank's doing.
+  failed_ = WithExit(
       absl::Status(status.code(), absl::StrCat(name, " #", operation.number, " on rank ", rank_,
-                                               " of ", world_, ": ", status.message()));
+                                               " of ", world_, ": ", status.message())),
+      TrainerExit::kPeer);
   return failed_;
 }
 

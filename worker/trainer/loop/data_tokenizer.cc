@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "worker/trainer/data/byte_tokenizer.h"
 #include "worker/trainer/data/open_tokens.h"
@@ -29,11 +30,11 @@ std::string DirectoryOf(const std::string& path) {
 
 absl::StatusOr<Source> LookAt(std::string field, const std::string& path, int64_t token_width) {
   const absl::StatusOr<SourceKind> kind = KindOfSource(path, token_width);
-  if (!kind.ok()) return kind.status();
+  if (!kind.ok()) return OfField(field, path, kind.status());
   Source source = {.field = std::move(field), .path = path, .kind = *kind};
   if (*kind == SourceKind::kShard) {
     const absl::StatusOr<std::unique_ptr<TokenShard>> shard = TokenShard::Open(path);
-    if (!shard.ok()) return shard.status();
+    if (!shard.ok()) return OfField(source.field, path, shard.status());
     source.label = (*shard)->tokenizer();
   }
   return source;
@@ -151,11 +152,18 @@ absl::Status Check(const JobSpec& spec, const DataTokenizer& found,
 
 }  // namespace
 
+absl::Status OfField(absl::string_view field, const std::string& path, const absl::Status& status) {
+  if (status.ok()) return status;
+  const bool named = absl::StrContains(status.message(), path);
+  return absl::Status(status.code(), absl::StrCat(field, ": ", named ? "" : path, named ? "" : ": ",
+                                                  status.message()));
+}
+
 absl::StatusOr<SourceKind> KindOfSource(const std::string& path, int64_t token_width) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {
-    return absl::NotFoundError(absl::StrCat("data: there is no ", path));
+    return absl::NotFoundError(absl::StrCat(path, ": no such file or directory"));
   }
   if (!std::filesystem::is_regular_file(status)) return SourceKind::kText;
   const absl::StatusOr<TokenFileKind> kind = RecogniseTokens(path);

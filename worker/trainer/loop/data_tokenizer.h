@@ -1,8 +1,8 @@
 // Which tokenizer made a run's data, and what kind of data each source is.
 //
 // The tokenizer follows the data: token shards carry its label, and its file lies beside them. What
-// files of other trainers do not say is asked for, and what the job spec names is compared with what
-// the shards carry.
+// files of other trainers do not say is asked for, and what the job spec names is compared with
+// what the shards carry.
 //
 // Ownership: results own themselves. Thread-safety: pure functions of the file system.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_DATA_TOKENIZER_H_
@@ -12,7 +12,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "job/job_spec.h"
 #include "worker/trainer/data/tokenizer.h"
 
@@ -23,6 +25,9 @@ enum class SourceKind : uint8_t {
   kShard,   // a token shard, which says everything
   kOthers,  // a token file of another trainer
 };
+
+// The error of what a field of the spec names, beginning with the field and the path.
+absl::Status OfField(absl::string_view field, const std::string& path, const absl::Status& status);
 
 // NotFound names the path.
 absl::StatusOr<SourceKind> KindOfSource(const std::string& path, int64_t token_width);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "worker/trainer/data/open_tokens.h"
+#include "worker/trainer/data/sampler.h"
 #include "worker/trainer/data/text_shards.h"
 #include "worker/trainer/data/tokenizer_files.h"
 #include "worker/trainer/loop/data_tokenizer.h"
@@ -21,8 +22,17 @@ uint64_t Hash(const std::string& text) {
   return hash;
 }
 
+// `path`: as the spec has it, also where `source` is made from it.
+absl::Status CheckLength(const JobSpec& spec, const std::string& path, const TokenSource& source) {
+  if (SampleCount(source.tokens(), spec.data.sequence) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " has ", source.tokens(), " tokens to train on; one sample of data.sequence ",
+      spec.data.sequence, " takes ", spec.data.sequence + 1));
+}
+
 // A text source's shards; `held_out`: with documents kept for validation.
 struct TextPlace {
+  std::string field;  // of the spec, that names the source
   PrepareTextOptions options;
   std::string train() const { return options.output_dir + "/train.tokens"; }
   std::string validation() const { return options.output_dir + "/validation.tokens"; }
@@ -56,19 +66,21 @@ double HeldOut(const JobSpec& spec) {
 absl::StatusOr<std::vector<TextPlace>> TextPlaces(const JobSpec& spec, const std::string& directory,
                                                   const Tokenizer& tokenizer) {
   std::vector<TextPlace> places;
-  const auto add = [&](const auto& source, double held_out) -> absl::Status {
-    const absl::StatusOr<SourceKind> kind = KindOfSource(source.path, source.token_width);
-    if (!kind.ok()) return kind.status();
-    if (*kind == SourceKind::kText)
-      places.push_back(PlaceOf(spec, directory, tokenizer, source.path, held_out));
+  const auto add = [&](const auto& sources, const char* name, double held_out) -> absl::Status {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const std::string field = absl::StrCat("data.", name, "[", i, "]");
+      const std::string& path = sources[i].path;
+      const absl::StatusOr<SourceKind> kind = KindOfSource(path, sources[i].token_width);
+      if (!kind.ok()) return OfField(field, path, kind.status());
+      if (*kind != SourceKind::kText) continue;
+      places.push_back(PlaceOf(spec, directory, tokenizer, path, held_out));
+      places.back().field = field;
+    }
     return absl::OkStatus();
   };
-  for (const TrainingSource& source : spec.data.train) {
-    if (absl::Status status = add(source, HeldOut(spec)); !status.ok()) return status;
-  }
-  for (const ValidationSource& source : spec.data.validation) {
-    if (absl::Status status = add(source, 0.0); !status.ok()) return status;
-  }
+  absl::Status status = add(spec.data.train, "train", HeldOut(spec));
+  if (status.ok()) status = add(spec.data.validation, "validation", 0.0);
+  if (!status.ok()) return status;
   return places;
 }
 
@@ -156,7 +168,9 @@ absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory)
     PrepareTextOptions options = place.options;
     options.overwrite = true;
     const absl::StatusOr<PreparedText> prepared = PrepareText(options, tokenizer);
-    if (!prepared.ok()) return prepared.status();
+    if (!prepared.ok()) {
+      return OfField(place.field, options.inputs.front(), prepared.status());
+    }
   }
   return absl::OkStatus();
 }
@@ -168,7 +182,10 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
   if (!tokenizer.ok()) return tokenizer.status();
   std::vector<std::shared_ptr<const TokenSource>> training;
   std::vector<ValidationSource> validation;
-  for (TrainingSource source : spec.data.train) {
+  for (size_t i = 0; i < spec.data.train.size(); ++i) {
+    TrainingSource source = spec.data.train[i];
+    const std::string field = absl::StrCat("data.train[", i, "]");
+    const std::string named = source.path;
     const absl::StatusOr<SourceKind> kind = KindOfSource(source.path, source.token_width);
     if (!kind.ok()) return kind.status();
     if (*kind == SourceKind::kText) {
@@ -184,7 +201,9 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
     }
     absl::StatusOr<std::shared_ptr<const TokenSource>> opened =
         OpenSource(spec, *tokenizer, source);
-    if (!opened.ok()) return opened.status();
+    absl::Status status = opened.status();
+    if (status.ok()) status = CheckLength(spec, named, **opened);
+    if (!status.ok()) return OfField(field, named, status);
     training.push_back(*std::move(opened));
   }
   for (ValidationSource source : spec.data.validation) {
@@ -212,7 +231,7 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
                                                    .length = spec.data.sequence,
                                                    .max_batches = spec.training.validation_batches,
                                                    .window = window});
-    if (!set.ok()) return set.status();
+    if (!set.ok()) return OfField("data.validation", source.path, set.status());
     data.validation_.push_back({source.name, *std::move(set)});
   }
   if (tokenizer->tokenizer == nullptr) {

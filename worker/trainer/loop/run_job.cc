@@ -16,8 +16,10 @@
 #include "common/metrics/process_figures.h"
 #include "worker/checkpoint/checkpoint_guest.h"
 #include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/disk.h"
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/link/daemon_link.h"
+#include "worker/trainer/link/trainer_exit.h"
 #include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/job_control.h"
 #include "worker/trainer/loop/job_data.h"
@@ -35,6 +37,45 @@ constexpr int kBatchesAhead = 2;
 constexpr std::chrono::milliseconds kStandPatience(500);
 // Asking the kernel takes as long as a small layer.
 constexpr double kMemorySeconds = 1;
+
+// A model or optimizer that refuses its numbers would refuse them again.
+absl::Status OfSpec(absl::Status status) {
+  if (!absl::IsInvalidArgument(status) && !absl::IsUnimplemented(status)) return status;
+  return WithExit(std::move(status), TrainerExit::kSpec);
+}
+
+// Data that are not there or cannot be trained on do not become better by another attempt; a disk
+// that is full, and a read that failed, may.
+absl::Status OfData(absl::Status status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return WithExit(std::move(status), TrainerExit::kDisk);
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kDataLoss:
+      return WithExit(std::move(status), TrainerExit::kSpec);
+    default:
+      return status;
+  }
+}
+
+// DataLoss and NotFound are of the bytes; FailedPrecondition says in what the spec differs from
+// that of the checkpoint.
+absl::Status OfCheckpoint(absl::Status status) {
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+    return WithExit(std::move(status), TrainerExit::kCheckpoint);
+  }
+  if (absl::IsFailedPrecondition(status)) return WithExit(std::move(status), TrainerExit::kSpec);
+  return status;
+}
+
+absl::Status OfDisk(const std::error_code& error, const std::string& doing) {
+  const absl::Status status = ErrnoStatus(error.value(), doing);
+  return absl::IsResourceExhausted(status) ? WithExit(status, TrainerExit::kDisk) : status;
+}
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -117,10 +158,9 @@ absl::Status Run::Prepare() {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("output.directory: cannot make ", directory_, ": ", error.message()));
+      return OfDisk(error, absl::StrCat("output.directory: cannot make ", directory_));
     }
-    status = JobData::Prepare(spec_, directory_);
+    status = OfData(JobData::Prepare(spec_, directory_));
     if (!status.ok()) return status;
   }
   // The others find the shards that one of their node has made.
@@ -135,7 +175,7 @@ absl::Status Run::Prepare() {
   if (!reporter.ok()) return reporter.status();
   reporter_ = *std::move(reporter);
   absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
-  if (!data.ok()) return data.status();
+  if (!data.ok()) return OfData(data.status());
   data_.emplace(*std::move(data));
   for (const std::string& notice : data_->notices()) reporter_->Note(notice);
 
@@ -145,17 +185,17 @@ absl::Status Run::Prepare() {
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
   const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
-  if (!outline.ok()) return outline.status();
+  if (!outline.ok()) return OfSpec(outline.status());
   absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
       device_->backend->memory(), *outline, spec_.training.seed, collective_.world());
-  if (!parameters.ok()) return NameBound(spec_, parameters.status());
+  if (!parameters.ok()) return OfSpec(NameBound(spec_, parameters.status()));
   parameters_ = *std::move(parameters);
   absl::StatusOr<std::unique_ptr<Trainer>> trainer =
       Trainer::Create(spec_, {.device = device_->device(),
                               .collective = collective_,
                               .parameters = *parameters_,
                               .clock = SteadySeconds});
-  if (!trainer.ok()) return NameBound(spec_, trainer.status());
+  if (!trainer.ok()) return OfSpec(NameBound(spec_, trainer.status()));
   trainer_ = *std::move(trainer);
   recorded_ = spec_;
   recorded_.data.tokenizer_label = data_->tokenizer();
@@ -187,10 +227,10 @@ absl::Status Run::Resume() {
   const double begin = SteadySeconds();
   const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
       from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
-  if (!store.ok()) return store.status();
+  if (!store.ok()) return OfCheckpoint(store.status());
   const auto reader = (*store)->OpenCheckpoint(from.resume_step);
-  if (!reader.ok()) return reader.status();
-  if (absl::Status status = state_->Load(**reader); !status.ok()) return status;
+  if (!reader.ok()) return OfCheckpoint(reader.status());
+  if (absl::Status status = state_->Load(**reader); !status.ok()) return OfCheckpoint(status);
   taken_step_ = summary_.last_checkpoint = from.resume_step;
   const CheckpointHeader& header = (*reader)->manifest().header;
   const int64_t next = trainer_->next_step();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/recipe_check.h"
 #include "job/schedule.h"
+#include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {
 namespace {
@@ -296,7 +297,8 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   watch.Lap(report.seconds.update);
   report.seconds.total = options_.clock() - begin;
   if (!finite && spec_.guards.non_finite == NonFinitePolicy::kStop) {
-    return absl::AbortedError(absl::StrCat("step ", step, ": ", report.skip_reason));
+    return WithExit(absl::AbortedError(absl::StrCat("step ", step, ": ", report.skip_reason)),
+                    TrainerExit::kGuardFail);
   }
   ++next_step_;
   return absl::OkStatus();

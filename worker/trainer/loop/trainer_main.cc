@@ -3,7 +3,7 @@
 //   nibble-trainer --spec job.yaml                    every rank that the spec asks for
 //   nibble-trainer --spec job.yaml --rank 1 --world 2 --rendezvous tcp:host:port
 //
-// Exit codes: 0 done, 1 error, 2 usage or a bad spec, 101 stopped by a signal before the end.
+// Its exit code says whose fault its end is: worker/trainer/link/trainer_exit.h.
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -28,15 +28,14 @@
 #include "worker/trainer/comm/local_collective.h"
 #include "worker/trainer/comm/signal_block.h"
 #include "worker/trainer/link/daemon_link.h"
+#include "worker/trainer/link/trainer_exit.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/terminal.h"
 
 namespace {
 
-constexpr int kError = 1;
-constexpr int kUsage = 2;
-constexpr int kStopped = 101;
+using nibble::TrainerExit;
 
 std::atomic<bool> stop_asked = false;
 // A second Ctrl-C ends the process at once. A second TERM does not: when one rank of a group has
@@ -62,9 +61,13 @@ struct Arguments {
   bool quiet = false;
 };
 
-void Complain(const absl::Status& status) {
-  std::fprintf(stderr, "nibble-trainer: %s\n", std::string(status.message()).c_str());
+// The exit code that goes with it.
+TrainerExit Complain(const absl::Status& status) {
+  std::fprintf(stderr, "%s%s\n", nibble::kTrainerComplaint, std::string(status.message()).c_str());
+  return nibble::ExitOf(status);
 }
+
+int CodeOf(TrainerExit exit) { return static_cast<int>(exit); }
 
 absl::StatusOr<nibble::JobSpec> ReadSpec(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -84,25 +87,40 @@ void Chat(const Arguments& arguments, const std::string& text) {
 }
 
 // Null where the spec wants none and none are there to begin from.
-int OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& spec,
-                    std::unique_ptr<nibble::LocalCheckpoints>& checkpoints) {
-  if (!spec.checkpoints.any()) return 0;
+TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& spec,
+                            std::unique_ptr<nibble::LocalCheckpoints>& checkpoints) {
+  if (!spec.checkpoints.any()) return TrainerExit::kDone;
   // Its threads take no signals: these are for the launcher, or the run.
   const nibble::BlockAllSignals blocked;
   absl::StatusOr<std::unique_ptr<nibble::LocalCheckpoints>> opened =
       nibble::LocalCheckpoints::Open(spec, {.fresh = arguments.fresh, .step = arguments.from_step});
-  if (!opened.ok()) {
-    Complain(opened.status());
-    return kError;
-  }
+  if (!opened.ok()) return Complain(opened.status());
   checkpoints = *std::move(opened);
-  return 0;
+  return TrainerExit::kDone;
+}
+
+// Whose fault it is that a group has ended: the rank's that failed, not of those that lost it or
+// had to be killed after it.
+TrainerExit ExitOfGroup(const nibble::LaunchResult& result) {
+  TrainerExit exit = TrainerExit::kStopped;
+  for (const nibble::RankExit& rank : result.ranks) {
+    if (rank.ok() || (rank.signal == 0 && rank.exit_code == CodeOf(TrainerExit::kStopped))) {
+      continue;
+    }
+    const auto code = rank.signal != 0 ? std::nullopt : nibble::TrainerExitFrom(rank.exit_code);
+    const TrainerExit own = code.value_or(TrainerExit::kError);
+    const bool follows = own == TrainerExit::kPeer || (rank.signal != 0 && rank.stopped);
+    if (!follows) return own;
+    exit = own;
+  }
+  return exit;
 }
 
 // Starts this program once per rank.
-int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
+TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
   std::unique_ptr<nibble::LocalCheckpoints> checkpoints;
-  if (const int code = OpenCheckpoints(arguments, spec, checkpoints); code != 0) return code;
+  const TrainerExit opened = OpenCheckpoints(arguments, spec, checkpoints);
+  if (opened != TrainerExit::kDone) return opened;
   std::vector<std::string> passed = {"--spec", arguments.spec};
   if (checkpoints != nullptr) {
     for (const std::string& notice : checkpoints->notices()) {
@@ -117,21 +135,16 @@ int LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
   if (arguments.quiet) passed.push_back("--quiet");
   const absl::StatusOr<nibble::LaunchResult> result = nibble::LaunchLocal(
       {.ranks = static_cast<int>(spec.resources.ranks), .arguments = std::move(passed)});
-  if (!result.ok()) {
-    Complain(result.status());
-    return kError;
+  if (!result.ok()) return Complain(result.status());
+  if (result->ok()) return TrainerExit::kDone;
+  const TrainerExit exit = ExitOfGroup(*result);
+  if (exit != TrainerExit::kStopped) {
+    std::fprintf(stderr, "%s%s\n", nibble::kTrainerComplaint, result->Describe().c_str());
   }
-  if (result->ok()) return 0;
-  bool only_stopped = true;
-  for (const nibble::RankExit& rank : result->ranks) {
-    only_stopped &= rank.ok() || rank.exit_code == kStopped;
-  }
-  if (only_stopped) return kStopped;
-  std::fprintf(stderr, "nibble-trainer: %s\n", result->Describe().c_str());
-  return kError;
+  return exit;
 }
 
-int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
+TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
                                         .attempt = arguments.attempt,
                                         .store = nibble::CheckpointDirectory(spec),
@@ -140,7 +153,8 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   // A run of one rank stores its own; otherwise whoever started the ranks does.
   std::unique_ptr<nibble::LocalCheckpoints> local;
   if (arguments.rank < 0) {
-    if (const int code = OpenCheckpoints(arguments, spec, local); code != 0) return code;
+    const TrainerExit opened = OpenCheckpoints(arguments, spec, local);
+    if (opened != TrainerExit::kDone) return opened;
   }
   if (local != nullptr) {
     checkpoints.host = local->address();
@@ -159,8 +173,10 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
                             .attempt = absl::StrCat(arguments.attempt),
                             .bind_address = arguments.bind_address});
     if (!gloo.ok()) {
-      Complain(gloo.status());
-      return kError;
+      // Ranks that do not meet wait for one that is not there.
+      const bool waited =
+          absl::IsUnavailable(gloo.status()) || absl::IsDeadlineExceeded(gloo.status());
+      return Complain(waited ? nibble::WithExit(gloo.status(), TrainerExit::kPeer) : gloo.status());
     }
     collective = *std::move(gloo);
   }
@@ -176,10 +192,7 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
                       .daemon_link = daemon_link == nullptr ? "" : daemon_link,
                       .prepares_data = arguments.local_rank < 0 ? arguments.rank <= 0
                                                                 : arguments.local_rank == 0});
-  if (!summary.ok()) {
-    Complain(summary.status());
-    return kError;
-  }
+  if (!summary.ok()) return Complain(summary.status());
   const bool speaks = arguments.rank <= 0;
   if (speaks && summary->failed_checkpoints > 0) {
     Chat(arguments,
@@ -189,10 +202,10 @@ int RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
                           : absl::StrCat("the newest is that of step ", summary->last_checkpoint)));
   }
   if (!summary->checkpoint_status.ok()) {
-    if (speaks) Complain(summary->checkpoint_status);
-    return kError;
+    if (speaks) (void)Complain(summary->checkpoint_status);
+    return nibble::ExitOf(summary->checkpoint_status);
   }
-  return summary->reason == "completed" ? 0 : kStopped;
+  return summary->reason == "completed" ? TrainerExit::kDone : TrainerExit::kStopped;
 }
 
 }  // namespace
@@ -224,18 +237,20 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
+    return app.exit(error) == 0 ? CodeOf(TrainerExit::kDone) : CodeOf(TrainerExit::kUsage);
   }
   const absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);
   if (!spec.ok()) {
-    Complain(spec.status());
-    return kUsage;
+    (void)Complain(spec.status());
+    return CodeOf(TrainerExit::kUsage);
   }
-  if (spec->resources.ranks > 1 && arguments.rank < 0) return LaunchRanks(arguments, *spec);
+  if (spec->resources.ranks > 1 && arguments.rank < 0) {
+    return CodeOf(LaunchRanks(arguments, *spec));
+  }
   if (arguments.rank >= 0 && arguments.world != spec->resources.ranks) {
-    Complain(absl::InvalidArgumentError(absl::StrCat(
+    (void)Complain(absl::InvalidArgumentError(absl::StrCat(
         "--world ", arguments.world, ", but resources.ranks is ", spec->resources.ranks)));
-    return kUsage;
+    return CodeOf(TrainerExit::kUsage);
   }
-  return RunRank(arguments, *spec);
+  return CodeOf(RunRank(arguments, *spec));
 }

@@ -1,0 +1,184 @@
+// Whose fault the end of an attempt is, and what follows: for the job, and for the worker.
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "server/state/limits.h"
+#include "server/state/testing.h"
+
+namespace nibble {
+namespace {
+
+class FailureCauseTest : public testing::Test {
+ protected:
+  FailureCauseTest() {
+    cluster_.AddWorkers(3, 2);
+    job_ = cluster_.Submit();
+  }
+  const v1::JobRecord& Job() const { return cluster_.Job(job_); }
+  void Start() {
+    cluster_.now_ms += kMaxBackoffMs;
+    ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  }
+  void Fail(const std::string& worker, v1::FailureCause cause, const std::string& detail) {
+    ASSERT_EQ(cluster_.Report(job_, worker, v1::RANK_PHASE_FAILED, 5, 0, detail, cause),
+              absl::OkStatus());
+  }
+  // Nobody is to be looked at because of this job.
+  void ExpectNobodyBlamed() const {
+    EXPECT_EQ(Job().blames_size(), 0);
+    for (const auto& [name, worker] : cluster_.state().tables().workers) {
+      EXPECT_EQ(worker->flags_size(), 0) << name;
+    }
+  }
+
+  TestCluster cluster_;
+  std::string job_;
+};
+
+TEST_F(FailureCauseTest, TheSpecsFaultEndsTheJobAtOnceWithItsWordsAndBlamesNobody) {
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  Fail("w1", v1::FAILURE_CAUSE_SPEC, "data.train: /x: no such file or directory");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job().state_reason(), "data.train: /x: no such file or directory (on worker w1)");
+  EXPECT_EQ(Job().last_attempt(), 1);
+  EXPECT_EQ(Job().recent_attempts(0).cause(), v1::FAILURE_CAUSE_SPEC);
+  EXPECT_EQ(Job().restarts_without_progress(), 0);
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, TheSpecsFaultOfAJobThatIsBeingCancelledCancelsIt) {
+  Start();
+  v1::CancelJobRequest cancel;
+  cancel.set_request_id(cluster_.Id());
+  cancel.set_job(job_);
+  ASSERT_TRUE(cluster_.Do<v1::CancelJobResponse>(cancel).ok());
+  Fail("w1", v1::FAILURE_CAUSE_SPEC, "data.train: gone");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(FailureCauseTest, AFullDiskIsWaitedForHoweverLongWithABackOffThatGrows) {
+  int64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    Start();
+    Fail("w1", v1::FAILURE_CAUSE_DISK, "No space left on device");
+    ASSERT_EQ(Job().state(), v1::JOB_STATE_RECOVERING) << i;
+    const int64_t backoff = Job().not_before_unix_ms() - cluster_.now_ms;
+    EXPECT_GE(backoff, last);
+    last = backoff;
+  }
+  EXPECT_GT(last, Job().restart_policy().initial_backoff_ms());
+  EXPECT_EQ(Job().restarts_without_progress(), 0);
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, ACheckpointThatIsKnownToBeDamagedCostsNoRestart) {
+  Start();
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  Fail("w1", v1::FAILURE_CAUSE_MACHINE, "killed");
+  Start();
+  ASSERT_EQ(Job().attempt().resume().step(), 10);
+  v1::CheckpointRef ref = Job().attempt().resume();
+  ASSERT_EQ(cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
+    *fact.mutable_checkpoint_damaged()->mutable_ref() = ref;
+    fact.mutable_checkpoint_damaged()->set_detail("chunk 3");
+  })),
+            absl::OkStatus());
+  const int32_t before = Job().restarts_without_progress();
+  Fail("w2", v1::FAILURE_CAUSE_CHECKPOINT, "chunk 3 is damaged");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(Job().restarts_without_progress(), before);
+}
+
+TEST_F(FailureCauseTest, ACheckpointThatIsStillTakenForGoodCountsSoThatTheJobEnds) {
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_NE(Job().state(), v1::JOB_STATE_FAILED) << i;
+    Start();
+    Fail("w1", v1::FAILURE_CAUSE_CHECKPOINT, "cannot be read");
+  }
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, OfTwoWorkersTheOneWhoseRankEndedIsBlamedWhoeverReportsFirst) {
+  Start();
+  Fail("w2", v1::FAILURE_CAUSE_PEER, "lost rank 0");
+  // Whose fault it is has yet to be said.
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RUNNING);
+  Fail("w1", v1::FAILURE_CAUSE_MACHINE, "rank 0 was killed by signal 9");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  ASSERT_EQ(Job().blames_size(), 1);
+  EXPECT_EQ(Job().blames(0).worker(), "w1");
+  EXPECT_EQ(Job().recent_attempts(0).cause(), v1::FAILURE_CAUSE_MACHINE);
+}
+
+TEST_F(FailureCauseTest, OfTwoWorkersThatLostEachOtherNeitherIsBlamed) {
+  for (int i = 0; i < 3; ++i) {
+    Start();
+    Fail("w2", v1::FAILURE_CAUSE_PEER, "lost rank 0");
+    Fail("w1", v1::FAILURE_CAUSE_PEER, "lost rank 2");
+    EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  }
+  EXPECT_EQ(Job().restarts_without_progress(), 3);
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, WhereTheOtherWorkerIsLostItsLeaseSaysWhoseFaultItWas) {
+  Start();
+  Fail("w2", v1::FAILURE_CAUSE_PEER, "lost rank 0");
+  ASSERT_EQ(cluster_.Run(DecideWorkerLost(cluster_.state(), "w1", 1, "silent", cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  ASSERT_EQ(Job().blames_size(), 1);
+  EXPECT_EQ(Job().blames(0).worker(), "w1");
+}
+
+TEST_F(FailureCauseTest, RanksThatRunAgainBesideOnesThatLostAPeerMoveNothing) {
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  Fail("w2", v1::FAILURE_CAUSE_PEER, "lost rank 0");
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_RUNNING), absl::OkStatus());
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_STARTING);
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_TRUE(absl::StrContains(Job().state_reason(), "ranks on w2 failed: lost rank 0"))
+      << Job().state_reason();
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, AGuardThatWantsAPersonPausesTheJobInItsOwnName) {
+  Start();
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  Fail("w1", v1::FAILURE_CAUSE_GUARD_PAUSE, "guards.non_finite: 8 updates in a row were skipped");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_PAUSED);
+  EXPECT_FALSE(Job().has_attempt());
+  EXPECT_EQ(Job().goal(), v1::JOB_GOAL_PAUSE);
+  EXPECT_EQ(Job().goal_author(), "guard");
+  EXPECT_TRUE(absl::StrContains(Job().state_reason(), "8 updates in a row were skipped"));
+  ExpectNobodyBlamed();
+  v1::ResumeJobRequest resume;
+  resume.set_request_id(cluster_.Id());
+  resume.set_job(job_);
+  ASSERT_TRUE(cluster_.Do<v1::ResumeJobResponse>(resume).ok());
+  ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
+  EXPECT_EQ(Job().attempt().resume().step(), 10);
+}
+
+TEST_F(FailureCauseTest, AGuardThatEndsTheRunEndsTheJob) {
+  Start();
+  Fail("w1", v1::FAILURE_CAUSE_GUARD_FAIL, "step 7: not finite: loss nan");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job().state_author(), "guard");
+  ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, ACauseThatIsNotKnownYetIsTheMachines) {
+  for (int i = 0; i < 2; ++i) {
+    Start();
+    Fail("w1", static_cast<v1::FailureCause>(99), "of a newer worker");
+  }
+  EXPECT_EQ(Job().blames(0).worker(), "w1");
+  EXPECT_EQ(Job().blames(0).failures(), 2);
+}
+
+}  // namespace
+}  // namespace nibble

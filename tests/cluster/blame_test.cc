@@ -1,0 +1,94 @@
+// Whose fault the end of an attempt is, with real processes: a spec's mistake ends the job once and
+// blames no worker, a rank that dies is held against its own worker and no other.
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "client/cluster/detached_process.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+using Stub = v1::Coordinator::Stub;
+
+v1::Worker DescribeWorker(ClusterBed& bed, const std::string& name) {
+  v1::DescribeWorkerRequest request;
+  request.set_worker(name);
+  v1::DescribeWorkerResponse response;
+  const grpc::Status status = bed.Call(&Stub::DescribeWorker, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.worker();
+}
+
+// Once, at once, with the field and the path, and nobody else's fault.
+void ExpectTheSpecsFault(ClusterBed& bed, const std::string& job, const std::string& field,
+                         const std::string& path) {
+  bed.ExpectState(job, v1::JOB_STATE_FAILED);
+  const v1::Job ended = bed.Describe(job);
+  EXPECT_EQ(ended.attempts(), 1) << bed.Story(job);
+  ASSERT_EQ(ended.recent_attempts_size(), 1);
+  EXPECT_EQ(ended.recent_attempts(0).cause(), v1::FAILURE_CAUSE_SPEC) << bed.Story(job);
+  EXPECT_TRUE(absl::StartsWith(ended.state_reason(), absl::StrCat(field, ": ", path)))
+      << ended.state_reason();
+  EXPECT_EQ(ended.blames_size(), 0) << bed.Story(job);
+  for (const char* worker : {"worker-1", "worker-2"}) {
+    EXPECT_EQ(DescribeWorker(bed, worker).flags_size(), 0) << worker;
+  }
+}
+
+TEST(TheSpecsFault, AWrongPathOfDataATooSmallCorpusAndAnUnreadableTokenizerEndTheJobOnce) {
+  ClusterBed bed({.workers = 2, .slots = 1});
+  const std::string nowhere = absl::StrCat(bed.root(), "/nowhere.txt");
+  ExpectTheSpecsFault(bed, bed.SubmitSpec(TinyJob{.name = "path", .ranks = 2}.Yaml(nowhere)),
+                      "data.train[0]", nowhere);
+
+  const std::string small = absl::StrCat(bed.root(), "/small.txt");
+  std::ofstream(small) << "ten bytes.";
+  const std::string all_of_it =
+      absl::StrReplaceAll(TinyJob{.name = "small", .ranks = 2}.Yaml(small),
+                          {{"validation_fraction: 0.1", "validation_fraction: 0"}});
+  ExpectTheSpecsFault(bed, bed.SubmitSpec(all_of_it), "data.train[0]", small);
+
+  const std::string model = absl::StrCat(bed.root(), "/broken.model");
+  std::ofstream(model) << "this is no SentencePiece model";
+  const std::string tokenizer = absl::StrReplaceAll(
+      TinyJob{.name = "tokenizer", .ranks = 2}.Yaml(bed.corpus()),
+      {{"validation_fraction: 0.1",
+        absl::StrCat("validation_fraction: 0.1, tokenizer: sentencepiece, tokenizer_model: ",
+                     model)}});
+  ExpectTheSpecsFault(bed, bed.SubmitSpec(tokenizer), "data.tokenizer_model", model);
+
+  // The workers are as good as before.
+  const std::string job = bed.Submit({.name = "after", .ranks = 2, .steps = 20});
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(AMachinesFault, ARankThatIsKilledIsHeldAgainstItsWorkerAndNotAgainstTheOneThatLostIt) {
+  ClusterBed bed({.workers = 2, .slots = 1});
+  const TinyJob spec = {.ranks = 2, .steps = 400, .every = 1000};
+  const std::string job = bed.Submit(spec);
+  bed.ExpectStep(job, 10);
+  ClusterBed::Rank victim;
+  for (const ClusterBed::Rank& rank : bed.LiveRanks()) {
+    if (rank.rank == 1) victim = rank;
+  }
+  ASSERT_EQ(victim.rank, 1);
+  SignalProcess(victim.process, SIGKILL);
+  EXPECT_TRUE(bed.watch().Await(
+      job, [](const JobWatch::Seen& seen) { return seen.job.attempt().number() >= 2; }, kPatience))
+      << bed.Story(job);
+  const v1::Job again = bed.Describe(job);
+  ASSERT_GE(again.recent_attempts_size(), 1);
+  EXPECT_EQ(again.recent_attempts(0).cause(), v1::FAILURE_CAUSE_MACHINE) << bed.Story(job);
+  ASSERT_EQ(again.blames_size(), 1) << bed.Story(job);
+  EXPECT_EQ(again.blames(0).worker(), victim.worker) << bed.Story(job);
+}
+
+}  // namespace
+}  // namespace nibble
