@@ -76,6 +76,9 @@ class WorkerSession {
   // Surplus copies that it was told to drop, by key of the shard: number of the latest answer that
   // said so. Until that is carried out, what it says of them is of before.
   std::map<std::string, int64_t> told_;
+  // Copies that were found damaged and given up, by key, of which it was not told yet: what it says
+  // of them is of before, too.
+  std::set<std::string> damaged_;
 };
 
 class Controller {
@@ -178,9 +181,14 @@ class Controller {
   // Ranks that still live although others of their attempt ended as they had lost them.
   // `peers_lost`: there are such.
   void CheckSurvivors(const std::string& worker, const v1::GangReport& gang, bool peers_lost);
+  // What readers on the worker have found damaged; a copy that is given up is to go where it is.
+  void TakeDamage(const v1::ConnectRequest& report);
   void TakeShards(const std::shared_ptr<WorkerSession>& session, const v1::ConnectRequest& report);
   // Adds the surplus copies among those of the session, and remembers that it is told.
   void AddSurplus(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
+                  const std::vector<v1::ShardReport>& held, v1::ConnectResponse& desired);
+  // Adds its damaged copies that were given up, once.
+  void AddDamaged(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
                   const std::vector<v1::ShardReport>& held, v1::ConnectResponse& desired);
 
   // Adds what tells the worker that its desired state may be another. With mutex_ held.

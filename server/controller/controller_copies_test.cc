@@ -42,6 +42,23 @@ class ControllerCopiesTest : public testing::Test {
     *w(name).report.add_shards() = shard_;
     Say(name);
   }
+  // One of them has met a damaged copy.
+  void FindDamage(const std::string& reader, const std::string& holder) {
+    v1::DamagedShard& damage = *w(reader).report.add_damaged();
+    *damage.mutable_ref() = shard_.ref();
+    damage.set_rank(shard_.rank());
+    damage.set_holder(holder);
+    damage.set_detail("shard-00000.sst: chunk 3");
+    Say(reader);
+    w(reader).report.clear_damaged();
+  }
+  v1::CheckpointState State() {
+    v1::DescribeCheckpointRequest request;
+    *request.mutable_ref() = shard_.ref();
+    const auto response = coordinator_.controller().Read(request);
+    EXPECT_EQ(response.status(), absl::OkStatus());
+    return response->checkpoint().state();
+  }
   // The lease of one runs out; the others are heard from.
   void Lose(const std::string& lost) {
     for (int i = 0; i < 2; ++i) {
@@ -95,6 +112,39 @@ class ControllerCopiesTest : public testing::Test {
   std::string job_;
   v1::ShardReport shard_;
 };
+
+TEST_F(ControllerCopiesTest, ACopyThatAReaderFoundDamagedIsGivenUpAndGoesWhereItIs) {
+  Copy("w2");
+  FindDamage("w3", "w2");
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  // Its report of before it has heard of this does not make it a holder again.
+  Say("w2");
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+  EXPECT_THAT(w("w2").desired.dropped(), SizeIs(1));
+  w("w2").report.set_desired_number(w("w2").desired.number());
+  w("w2").report.clear_shards();
+  Say("w2");
+  EXPECT_THAT(w("w2").desired.dropped(), SizeIs(0));
+  // What it has fetched since is a good one.
+  Copy("w2");
+  EXPECT_THAT(Holders(), SizeIs(2));
+}
+
+TEST_F(ControllerCopiesTest, WhereTheOnlyCopyIsDamagedTheCheckpointIsAndItsBytesStay) {
+  FindDamage("w3", "w1");
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_DAMAGED);
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+  Say("w1");
+  EXPECT_THAT(w("w1").desired.dropped(), SizeIs(0));
+}
+
+TEST_F(ControllerCopiesTest, DamageOfACopyThatIsNotHeldThereChangesNothing) {
+  FindDamage("w3", "w2");
+  FindDamage("w3", "nobody");
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+}
 
 TEST_F(ControllerCopiesTest, TheResultOfAFinishedJobIsCopiedAndAgainWhereAHolderIsLost) {
   coordinator_.Tick();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,6 +210,39 @@ void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang
   }
 }
 
+void Controller::TakeDamage(const v1::ConnectRequest& report) {
+  const std::string& reader = report.identity().name();
+  for (const v1::DamagedShard& damage : report.damaged()) {
+    bool given_up = false;
+    ledger_->Change(
+        [&](const State& state) -> MaybeUpdate {
+          MaybeUpdate update = DecideDamage(state, damage, CoordinatorNow());
+          given_up =
+              update.ok() && update->has_value() && (*update)->facts(0).has_shard_holder_set();
+          return update;
+        },
+        [reader](const absl::Status& status) {
+          if (status.ok()) return;
+          Log(LogLevel::kWarning, absl::StrCat("damage met by ", reader, ": ", status.ToString()));
+        });
+    Log(LogLevel::kWarning, absl::StrCat("the copy on ", damage.holder(), " of the shard of rank ",
+                                         damage.rank(), " of the ", CheckpointText(damage.ref()),
+                                         " is damaged, says ", reader, ": ", damage.detail()));
+    if (!given_up) continue;
+    // Its reports name the copy until it has heard that it is to go.
+    std::vector<std::function<void()>> notify;
+    {
+      std::lock_guard lock(mutex_);
+      const auto [begin, end] = session_of_.equal_range(damage.holder());
+      for (auto at = begin; at != end; ++at) {
+        at->second->damaged_.insert(ShardKey(damage.ref(), damage.rank()));
+      }
+      AddNotify(damage.holder(), notify);
+    }
+    for (const std::function<void()>& call : notify) call();
+  }
+}
+
 void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
                             const v1::ConnectRequest& report) {
   const std::string& worker = report.identity().name();
@@ -224,7 +258,9 @@ void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
           if (IsUnwanted(state, worker, shard, options_.copies)) return std::nullopt;
           {
             std::lock_guard lock(mutex_);
-            const auto told = session->told_.find(ShardKey(shard.ref(), shard.rank()));
+            const std::string key = ShardKey(shard.ref(), shard.rank());
+            if (session->damaged_.contains(key)) return std::nullopt;
+            const auto told = session->told_.find(key);
             if (told != session->told_.end() && report.desired_number() < told->second) {
               return std::nullopt;
             }
@@ -306,6 +342,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
           Log(LogLevel::kWarning, absl::StrCat("revision of ", worker, ": ", taken.ToString()));
         });
   }
+  TakeDamage(report);
   TakeShards(session, report);
   for (const v1::GangReport& gang : report.gangs()) TakeGang(worker, incarnation, gang);
   for (const v1::TaskReport& task : report.tasks()) {
@@ -350,6 +387,29 @@ void Controller::AddSurplus(const std::shared_ptr<WorkerSession>& session,
       AddDropped(shard, desired);
     }
   });
+}
+
+void Controller::AddDamaged(const std::shared_ptr<WorkerSession>& session,
+                            const std::string& worker, const std::vector<v1::ShardReport>& held,
+                            v1::ConnectResponse& desired) {
+  std::set<std::string> damaged;
+  {
+    std::lock_guard lock(mutex_);
+    damaged = session->damaged_;
+  }
+  if (damaged.empty()) return;
+  // It is no holder of them any more, durably.
+  ledger_->Read([&](const State& state) {
+    for (const std::string& key : state.index().ShardsOn(worker)) damaged.erase(key);
+  });
+  std::lock_guard lock(mutex_);
+  for (const std::string& key : damaged) session->damaged_.erase(key);
+  for (const v1::ShardReport& shard : held) {
+    const std::string key = ShardKey(shard.ref(), shard.rank());
+    if (!damaged.contains(key)) continue;
+    session->told_[key] = desired.number();
+    AddDropped(shard, desired);
+  }
 }
 
 v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& session) {
@@ -400,6 +460,7 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
     }
   });
   AddSurplus(session, worker, held, desired);
+  AddDamaged(session, worker, held, desired);
   return desired;
 }
 

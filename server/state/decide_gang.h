@@ -62,6 +62,9 @@ MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
 // All shards that a worker has: it is no longer a holder of others.
 MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
                                  const std::vector<v1::ShardReport>& shards, const Caller& caller);
+// A reader on some worker has met damage. The copy counts no longer where others have the shard;
+// where nobody else has, the checkpoint is damaged. Unset where the holder has none.
+MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, const Caller& caller);
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller);
 

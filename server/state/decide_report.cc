@@ -308,6 +308,33 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
   return decide::Checked(state, std::move(update));
 }
 
+MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, const Caller& caller) {
+  absl::Status status = CheckBounds(damage);
+  if (!status.ok()) return status;
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(damage.ref());
+  const v1::CheckpointShard* const shard = state.FindShard(damage.ref(), damage.rank());
+  if (checkpoint == nullptr || shard == nullptr ||
+      checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED ||
+      std::find(shard->holders().begin(), shard->holders().end(), damage.holder()) ==
+          shard->holders().end()) {
+    return std::nullopt;
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  if (shard->holders_size() > 1) {
+    v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
+    *holder.mutable_ref() = damage.ref();
+    holder.set_rank(damage.rank());
+    holder.set_worker(damage.holder());
+  } else {
+    // The holder stays: what is left of it may be of use to a person.
+    v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
+    *damaged.mutable_ref() = damage.ref();
+    damaged.set_detail(OneLine(absl::StrCat("the only copy of the shard of rank ", damage.rank(),
+                                            ", on ", damage.holder(), ": ", damage.detail())));
+  }
+  return decide::Checked(state, std::move(update));
+}
+
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller) {
   absl::Status status = CheckBounds(report);

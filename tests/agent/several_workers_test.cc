@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/agent/test_cluster.h"
@@ -37,6 +39,30 @@ class SeveralWorkers : public TestClusterProcesses {
       }
     }
     return "";
+  }
+  template <class Request>
+  static Request OfJob(const std::string& job) {
+    Request request;
+    request.set_job(job);
+    return request;
+  }
+  template <class Response, class Request>
+  void Ask(grpc::Status (v1::Coordinator::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                         Response*),
+           Request request) {
+    request.set_request_id("request-asked-" + std::to_string(++asked_));
+    Response response;
+    grpc::ClientContext context;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  // SIGKILL, as a crash would be.
+  void KillRanks(const std::string& worker) {
+    for (const auto& entry : fs::directory_iterator(root_ / worker / "processes")) {
+      std::ifstream file(entry.path());
+      const auto record = nlohmann::json::parse(file, nullptr, false);
+      if (record.is_object()) (void)kill(record.at("pid").get<pid_t>(), SIGKILL);
+    }
   }
   // Returns the task's number.
   int64_t Verify(const v1::CheckpointRef& ref) {
@@ -86,6 +112,8 @@ class SeveralWorkers : public TestClusterProcesses {
     }));
     return task;
   }
+
+  int asked_ = 0;
 };
 
 TEST_F(SeveralWorkers, AGangThatLosesAWorkerGoesOnFromReplicasBitwiseAsIfNothingHadHappened) {
@@ -222,8 +250,61 @@ TEST_F(SeveralWorkers, WhereTheNewestCheckpointIsDamagedTheOneBeforeIsGoneOnFrom
   EXPECT_EQ(Losses(job), alone);
   const auto& attempts = after.recent_attempts();
   ASSERT_GE(attempts.size(), 3) << after.DebugString();
-  EXPECT_THAT(attempts[1].reason(), HasSubstr("was damaged here"));
+  EXPECT_THAT(attempts[1].reason(), HasSubstr("is damaged"));
   EXPECT_EQ(attempts.rbegin()->resume().step(), std::stoll(oldest->first.substr(5)));
+}
+
+TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTheOneBeforeIsUsed) {
+  const std::string spec = Spec(1, 60, "checkpoints: {every: 5, keep_last: 3}\n");
+  const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
+  StartCoordinator({"--copies", "1"});
+  for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
+  const std::string job = Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return Describe(job).next_step() >= 12; }));
+  Ask<v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, OfJob<v1::PauseJobRequest>(job));
+  const v1::Job paused = Await(job, {v1::JOB_STATE_PAUSED});
+  // The last one is committed, too.
+  const int64_t newest_step = paused.next_step() / 5 * 5;
+  ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() == newest_step; }));
+  const std::string holder = WorkerOf(paused, 0);
+  ASSERT_EQ(Newest(job).shards(0).holders(0), holder);
+  // Its slots are not to be had, its checkpoints are.
+  v1::DrainWorkerRequest cordon;
+  cordon.set_worker(holder);
+  cordon.set_cordon_only(true);
+  Ask<v1::DrainWorkerResponse>(&v1::Coordinator::Stub::DrainWorker, cordon);
+  const std::string prefix = "step-" + std::string(12 - std::to_string(newest_step).size(), '0') +
+                             std::to_string(newest_step) + "-";
+  int damaged = 0;
+  for (const auto& entry : fs::directory_iterator(root_ / holder / "jobs" / job / "checkpoints")) {
+    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    Damage(entry.path());
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 1);
+  KillRanks(holder);
+  ASSERT_TRUE(Eventually([&] { return !Describe(job).has_attempt(); }));
+  Ask<v1::ResumeJobResponse>(&v1::Coordinator::Stub::ResumeJob, OfJob<v1::ResumeJobRequest>(job));
+
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  ASSERT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  EXPECT_EQ(Losses(job), alone);
+  const auto& attempts = after.recent_attempts();
+  ASSERT_EQ(attempts.size(), 3) << after.DebugString();
+  EXPECT_EQ(attempts[1].resume().step(), newest_step);
+  EXPECT_EQ(attempts[1].cause(), v1::FAILURE_CAUSE_CHECKPOINT) << after.DebugString();
+  EXPECT_EQ(attempts[2].resume().step(), newest_step - 5);
+  v1::DescribeCheckpointRequest request;
+  *request.mutable_ref() = attempts[1].resume();
+  v1::DescribeCheckpointResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->DescribeCheckpoint(&context, request, &response).ok());
+  EXPECT_EQ(response.checkpoint().state(), v1::CHECKPOINT_STATE_DAMAGED);
+  EXPECT_THAT(response.checkpoint().damage(), HasSubstr("on " + holder));
+  // Who read it is as good as before.
+  const std::string starter = attempts[1].placements(0).worker();
+  EXPECT_NE(starter, holder);
+  for (const v1::WorkerBlame& blame : after.blames()) EXPECT_NE(blame.worker(), starter);
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
   } else if (task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT) {
     const absl::StatusOr<std::string> exported = Export(task);
     if (exported.ok()) report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
-    report.set_damaged(absl::IsDataLoss(exported.status()));
+    // Copies elsewhere may be good: what is damaged here is reported by shard, where it is found.
+    report.set_damaged(absl::IsDataLoss(exported.status()) && !FindDamageHere(task));
     report.set_detail(exported.ok() ? *exported : std::string(exported.status().message()));
   } else {
     report.set_detail(absl::StrCat("kind: ", task.kind(), " is none that this worker knows"));
@@ -98,14 +99,22 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
   return report;
 }
 
+absl::Status CheckpointTasks::VerifyHere(const v1::DesiredReplica& shard, int64_t& chunks) {
+  const auto reader = options_.desk->OpenShard(shard.ref(), shard.rank());
+  int64_t read = 0;
+  absl::Status here = reader.ok() ? (*reader)->Verify(read) : reader.status();
+  chunks += read;
+  if (absl::IsDataLoss(here)) {
+    options_.damage->Found(shard.ref(), shard.rank(), options_.worker, here);
+  }
+  return here;
+}
+
 absl::Status CheckpointTasks::VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
                                           std::vector<std::string>& notes) {
   absl::Status here = options_.desk->CrcOf(shard.ref(), shard.rank()).status();
   if (here.ok()) {
-    const auto reader = options_.desk->OpenShard(shard.ref(), shard.rank());
-    int64_t read = 0;
-    here = reader.ok() ? (*reader)->Verify(read) : reader.status();
-    chunks += read;
+    here = VerifyHere(shard, chunks);
     if (here.ok()) return here;
     notes.push_back(absl::StrCat("the copy here is damaged: ", std::string(here.message())));
   }
@@ -117,6 +126,16 @@ absl::Status CheckpointTasks::VerifyShard(const v1::DesiredReplica& shard, int64
   if (elsewhere.sources().empty()) return here;
   const absl::Status there = options_.fetcher->Verify(elsewhere, cancellation_, notes);
   return there.ok() || absl::IsNotFound(here) || !absl::IsDataLoss(there) ? there : here;
+}
+
+bool CheckpointTasks::FindDamageHere(const v1::DesiredTask& task) {
+  bool found = false;
+  int64_t chunks = 0;
+  for (const v1::DesiredReplica& shard : task.shards()) {
+    if (!options_.desk->CrcOf(shard.ref(), shard.rank()).ok()) continue;
+    found |= absl::IsDataLoss(VerifyHere(shard, chunks));
+  }
+  return found;
 }
 
 void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report) {

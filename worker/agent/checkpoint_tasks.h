@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_desk.h"
+#include "worker/agent/damage_reports.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
 
@@ -35,6 +36,8 @@ class CheckpointTasks {
   struct Options {
     CheckpointDesk* desk = nullptr;
     ShardFetcher* fetcher = nullptr;
+    DamageReports* damage = nullptr;
+    std::string worker;       // this one's name
     std::string own_address;  // not to be asked
     ProcessSupervisor* supervisor = nullptr;
     std::string exporter;           // path of nibble-export
@@ -55,6 +58,10 @@ class CheckpointTasks {
   void Run();
   v1::TaskReport CarryOut(const v1::DesiredTask& task);
   void Verify(const v1::DesiredTask& task, v1::TaskReport& report);
+  // Reads the copy that is here; one that is damaged is reported.
+  absl::Status VerifyHere(const v1::DesiredReplica& shard, int64_t& chunks);
+  // Of all shards that are here; whether any is damaged.
+  bool FindDamageHere(const v1::DesiredTask& task);
   // What was read; DataLoss where no copy is right.
   absl::Status VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
                            std::vector<std::string>& notes);

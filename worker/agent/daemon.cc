@@ -102,12 +102,17 @@ absl::Status Daemon::Prepare() {
                                                                          Wake();
                                                                        },
                                                                    .log = say});
+  damage_ = std::make_unique<DamageReports>([this] {
+    shards_changed_ = true;
+    Wake();
+  });
   fetcher_ = std::make_unique<ShardFetcher>(ShardFetcher::Options{
       .security = options_.security,
       .desk = desk_.get(),
       .open_job = [this](const std::string& job,
                          const StoreIdentity& identity) { return OpenJobFor(job, identity); },
       .log = say,
+      .damage = damage_.get(),
       .fetched = [this](
                      double seconds, int64_t bytes,
                      const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
@@ -115,8 +120,10 @@ absl::Status Daemon::Prepare() {
   home_ = {.supervisor = supervisor_.get(),
            .desk = desk_.get(),
            .fetcher = fetcher_.get(),
+           .damage = damage_.get(),
            .meetings = meetings_.get(),
            .security = options_.security,
+           .worker = options_.identity.name(),
            .host = HostOf(options_.identity.address()),
            .clock = SteadyMs,
            .changed = [this] { Wake(); },
@@ -129,7 +136,7 @@ absl::Status Daemon::Prepare() {
            .logs = options_.logs};
   OpenStoredJobs();
   std::vector<std::unique_ptr<grpc::Service>> services;
-  services.push_back(MakeShardService(*desk_));
+  services.push_back(MakeShardService(*desk_, options_.identity.name()));
   services.push_back(MakeLogs());
   services.push_back(MakeMeetingService(*meetings_));
   absl::StatusOr<std::unique_ptr<PeerServer>> peers =
@@ -148,6 +155,8 @@ absl::Status Daemon::Prepare() {
   tasks_ = std::make_unique<CheckpointTasks>(
       CheckpointTasks::Options{.desk = desk_.get(),
                                .fetcher = fetcher_.get(),
+                               .damage = damage_.get(),
+                               .worker = options_.identity.name(),
                                .own_address = peers_->address(),
                                .supervisor = supervisor_.get(),
                                .exporter = options_.exporter,
@@ -288,11 +297,13 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
     request.set_all_shards(true);
   }
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
+  for (v1::DamagedShard& shard : damage_->Report(number)) *request.add_damaged() = std::move(shard);
   return request;
 }
 
 void Daemon::Take(const v1::ConnectResponse& response) {
   desk_->Answered(response);
+  damage_->Answered(response.answered());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (cluster_.empty() && !response.cluster().empty()) {

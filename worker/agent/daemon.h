@@ -30,6 +30,7 @@
 #include "worker/agent/checkpoint_desk.h"
 #include "worker/agent/checkpoint_tasks.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/damage_reports.h"
 #include "worker/agent/gang.h"
 #include "worker/agent/meeting_points.h"
 #include "worker/agent/peer_server.h"
@@ -110,6 +111,7 @@ class Daemon {
   std::unique_ptr<HttpExposer> http_;  // null: turned off
   std::unique_ptr<ProcessSupervisor> supervisor_;
   std::unique_ptr<CheckpointDesk> desk_;
+  std::unique_ptr<DamageReports> damage_;
   std::unique_ptr<ShardFetcher> fetcher_;
   std::unique_ptr<MeetingPoints> meetings_;
   std::unique_ptr<PeerServer> peers_;

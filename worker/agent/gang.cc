@@ -241,6 +241,8 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
       std::make_unique<GangPreparation>(desired, spec->name, rendezvous,
                                         GangPreparation::Means{.desk = home_.desk,
                                                                .fetcher = home_.fetcher,
+                                                               .damage = home_.damage,
+                                                               .worker = home_.worker,
                                                                .meetings = home_.meetings,
                                                                .security = home_.security,
                                                                .changed = home_.changed,

@@ -45,8 +45,10 @@ struct GangHome {
   ProcessSupervisor* supervisor = nullptr;
   CheckpointDesk* desk = nullptr;
   ShardFetcher* fetcher = nullptr;
+  DamageReports* damage = nullptr;
   MeetingPoints* meetings = nullptr;
   LinkSecurity security;
+  std::string worker;             // this one's name
   std::string host;               // where ranks of other workers reach those of this one
   LinkHost::Clock clock;          // milliseconds, monotonic
   std::function<void()> changed;  // a rank said something

@@ -100,6 +100,10 @@ absl::Status GangPreparation::CheckHeld() {
           here_.step(), ", that is here is damaged and given up: ", std::string(good.message())));
     }
     given_up_.insert(shard.rank());
+    // Of a fork it is a copy of its own, which nobody else reads.
+    if (shard.ref().job() == here_.job()) {
+      means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
+    }
     absl::Status removed = means_.desk->RemoveDamaged(here_, shard.rank());
     if (!removed.ok()) return removed;
   }
@@ -118,11 +122,12 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
       const std::lock_guard<std::mutex> lock(mutex_);
       shard = shards_.at(rank);
     }
-    if (shard.sources().empty() && given_up_.contains(rank)) {
+    const bool damaged = given_up_.contains(rank) || means_.damage->AnyOf(shard.ref(), rank);
+    if (shard.sources().empty() && damaged) {
       return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", here_.job(),
                                               ", step ", here_.step(),
-                                              ", was damaged here, and no worker that is present "
-                                              "has another copy"));
+                                              ", is damaged, and no worker that is present has "
+                                              "another copy"));
     }
     int64_t come = 0;
     int64_t told = 0;

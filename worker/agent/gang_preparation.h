@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_desk.h"
+#include "worker/agent/damage_reports.h"
 #include "worker/agent/link_security.h"
 #include "worker/agent/meeting_points.h"
 #include "worker/agent/shard_fetcher.h"
@@ -36,6 +37,8 @@ class GangPreparation {
   struct Means {
     CheckpointDesk* desk = nullptr;
     ShardFetcher* fetcher = nullptr;
+    DamageReports* damage = nullptr;
+    std::string worker;  // this one's name
     MeetingPoints* meetings = nullptr;
     LinkSecurity security;
     std::function<void()> changed;

@@ -11,6 +11,7 @@
 #include "common/crc32c.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/shard_report.h"
+#include "worker/agent/shard_service.h"
 #include "worker/checkpoint/manifest_codec.h"
 #include "worker/checkpoint/tensor_slice.h"
 
@@ -48,6 +49,13 @@ absl::Status CalledOff() { return absl::CancelledError("called off"); }
 bool IsOurs(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsCancelled(status) ||
          absl::IsFailedPrecondition(status) || absl::IsInternal(status);
+}
+
+// Who has answered; empty where it does not say.
+std::string HolderOf(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerInitialMetadata();
+  const auto at = metadata.find(kShardHolderKey);
+  return at == metadata.end() ? "" : std::string(at->second.data(), at->second.size());
 }
 
 // The call belongs to the cancellation while this lives.
@@ -162,20 +170,21 @@ struct ShardFetcher::Described {
 
 ShardFetcher::ShardFetcher(Options options) : options_(std::move(options)) {}
 
-absl::Status ShardFetcher::TrySources(
-    const v1::DesiredReplica& shard, Cancellation& cancellation, std::vector<std::string>& notes,
-    absl::FunctionRef<absl::Status(v1::ShardStore::Stub& stub)> attempt) {
+absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellation& cancellation,
+                                      std::vector<std::string>& notes,
+                                      absl::FunctionRef<absl::Status(Source& source)> attempt) {
   bool damaged = false;
   bool silent = false;
   std::vector<std::string> reasons;
-  for (const std::string& source : shard.sources()) {
-    const SourceTurn turn(*this, source, cancellation);
+  for (const std::string& address : shard.sources()) {
+    const SourceTurn turn(*this, address, cancellation);
     if (!turn.taken()) return CalledOff();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxDescriptionBytes);
     const std::unique_ptr<v1::ShardStore::Stub> stub = v1::ShardStore::NewStub(
-        grpc::CreateCustomChannel(source, ChannelCredentialsOf(options_.security), arguments));
-    const absl::Status status = attempt(*stub);
+        grpc::CreateCustomChannel(address, ChannelCredentialsOf(options_.security), arguments));
+    Source source = {.stub = *stub};
+    const absl::Status status = attempt(source);
     if (status.ok()) {
       notes.insert(notes.end(), reasons.begin(), reasons.end());
       return status;
@@ -184,9 +193,12 @@ absl::Status ShardFetcher::TrySources(
     if (IsOurs(status)) return status;
     damaged |= absl::IsDataLoss(status);
     silent |= !absl::IsDataLoss(status) && !absl::IsNotFound(status);
-    reasons.push_back(absl::StrCat(source, ": ", std::string(status.message())));
-    if (absl::IsDataLoss(status) && options_.log) {
-      options_.log(absl::StrCat(NameOf(shard), " is damaged at ", reasons.back()));
+    reasons.push_back(absl::StrCat(source.holder.empty() ? address : source.holder, ": ",
+                                   std::string(status.message())));
+    if (!absl::IsDataLoss(status)) continue;
+    if (options_.log) options_.log(absl::StrCat(NameOf(shard), " is damaged at ", reasons.back()));
+    if (options_.damage != nullptr && !source.holder.empty()) {
+      options_.damage->Found(shard.ref(), shard.rank(), source.holder, status);
     }
   }
   const std::string text =
@@ -196,7 +208,7 @@ absl::Status ShardFetcher::TrySources(
   return damaged && !silent ? absl::DataLossError(text) : absl::UnavailableError(text);
 }
 
-absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(v1::ShardStore::Stub& stub,
+absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
                                                                const v1::DesiredReplica& shard,
                                                                Cancellation& cancellation) {
   v1::DescribeShardRequest request;
@@ -206,7 +218,8 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(v1::ShardStore::S
   context.set_deadline(std::chrono::system_clock::now() + kDescribeTime);
   {
     const Attached attached(cancellation, context);
-    const grpc::Status status = stub.DescribeShard(&context, request, &response);
+    const grpc::Status status = source.stub.DescribeShard(&context, request, &response);
+    source.holder = HolderOf(context);
     if (!status.ok()) return FromGrpc(status);
   }
   const uint32_t crc = Crc32c(BytesOf(response.manifest()));
@@ -233,22 +246,23 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(v1::ShardStore::S
   return described;
 }
 
-absl::Status ShardFetcher::Read(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
-                                int64_t bytes, Cancellation& cancellation, TakeBytes take) {
+absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard, int64_t bytes,
+                                Cancellation& cancellation, TakeBytes take) {
   v1::ReadShardRequest request;
   *request.mutable_shard() = RefOf(shard);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kReadTime +
                        std::chrono::seconds(bytes / kLeastBytesPerSecond));
   const Attached attached(cancellation, context);
-  const auto reader = stub.ReadShard(&context, request);
+  const auto reader = source.stub.ReadShard(&context, request);
   v1::ReadShardResponse piece;
   int64_t at = 0;
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
     if (piece.offset_bytes() != at || Crc32c(BytesOf(piece.data())) != piece.crc32c()) {
-      taken = absl::DataLossError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
-                                               at, " bytes, is not as it was sent"));
+      // On the way, and not where it is stored.
+      taken = absl::UnavailableError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
+                                                  at, " bytes, is not as it was sent"));
       break;
     }
     at += static_cast<int64_t>(piece.data().size());
@@ -262,10 +276,10 @@ absl::Status ShardFetcher::Read(v1::ShardStore::Stub& stub, const v1::DesiredRep
   return absl::DataLossError(absl::StrCat(at, " bytes came, ", bytes, " are in the manifest"));
 }
 
-absl::Status ShardFetcher::Copy(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
+absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
                                 const Target& target, Cancellation& cancellation,
                                 absl::FunctionRef<void(int64_t bytes)> progress) {
-  absl::StatusOr<Described> described = Describe(stub, shard, cancellation);
+  absl::StatusOr<Described> described = Describe(source, shard, cancellation);
   if (!described.ok()) return described.status();
   CheckpointHeader header = described->header;
   if (!target.store_job.empty()) header.identity.job = target.store_job;
@@ -276,7 +290,7 @@ absl::Status ShardFetcher::Copy(v1::ShardStore::Stub& stub, const v1::DesiredRep
       options_.desk->BeginCopy(target.job, described->manifest);
   if (!writer.ok()) return writer.status();
   CopyFeed feed(**writer, described->manifest);
-  absl::Status status = Read(stub, shard, described->manifest.bytes(), cancellation,
+  absl::Status status = Read(source, shard, described->manifest.bytes(), cancellation,
                              [&](const std::string& bytes) -> absl::Status {
                                progress(static_cast<int64_t>(bytes.size()));
                                return feed.Take(BytesOf(bytes));
@@ -305,9 +319,9 @@ absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, const Target& 
   };
   std::vector<std::string> notes;
   const absl::Status status =
-      TrySources(shard, cancellation, notes, [&](v1::ShardStore::Stub& stub) -> absl::Status {
+      TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
         if (is_here()) return absl::OkStatus();  // somebody else has brought it meanwhile
-        return Copy(stub, shard, target, cancellation, count);
+        return Copy(source, shard, target, cancellation, count);
       });
   if (options_.fetched) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -318,10 +332,10 @@ absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, const Target& 
 
 absl::Status ShardFetcher::Verify(const v1::DesiredReplica& shard, Cancellation& cancellation,
                                   std::vector<std::string>& notes) {
-  return TrySources(shard, cancellation, notes, [&](v1::ShardStore::Stub& stub) -> absl::Status {
-    const absl::StatusOr<Described> described = Describe(stub, shard, cancellation);
+  return TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
+    const absl::StatusOr<Described> described = Describe(source, shard, cancellation);
     if (!described.ok()) return described.status();
-    return Read(stub, shard, described->manifest.bytes(), cancellation,
+    return Read(source, shard, described->manifest.bytes(), cancellation,
                 [](const std::string&) { return absl::OkStatus(); });
   });
 }

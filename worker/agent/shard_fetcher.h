@@ -26,6 +26,7 @@
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_desk.h"
+#include "worker/agent/damage_reports.h"
 #include "worker/agent/link_security.h"
 
 namespace nibble {
@@ -56,6 +57,8 @@ class ShardFetcher {
     // Makes room for a job's checkpoints: CheckpointDesk::OpenJob, where that is for the job.
     std::function<absl::Status(const std::string& job, const StoreIdentity& identity)> open_job;
     std::function<void(const std::string&)> log;  // a line for people; may be null
+    // Is told of every damaged copy that is met; may be null.
+    DamageReports* damage = nullptr;
     // A Fetch is over; may be null.
     std::function<void(double seconds, int64_t bytes, const absl::Status& status)> fetched;
   };
@@ -82,18 +85,22 @@ class ShardFetcher {
  private:
   class SourceTurn;
   struct Described;
+  // A source of one transfer.
+  struct Source {
+    v1::ShardStore::Stub& stub;
+    std::string holder;  // its worker, by name, once it has answered and says so
+  };
   using TakeBytes = absl::FunctionRef<absl::Status(const std::string& bytes)>;
 
   absl::Status TrySources(const v1::DesiredReplica& shard, Cancellation& cancellation,
                           std::vector<std::string>& notes,
-                          absl::FunctionRef<absl::Status(v1::ShardStore::Stub& stub)> attempt);
-  absl::StatusOr<Described> Describe(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
+                          absl::FunctionRef<absl::Status(Source& source)> attempt);
+  absl::StatusOr<Described> Describe(Source& source, const v1::DesiredReplica& shard,
                                      Cancellation& cancellation);
-  absl::Status Read(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard, int64_t bytes,
+  absl::Status Read(Source& source, const v1::DesiredReplica& shard, int64_t bytes,
                     Cancellation& cancellation, TakeBytes take);
-  absl::Status Copy(v1::ShardStore::Stub& stub, const v1::DesiredReplica& shard,
-                    const Target& target, Cancellation& cancellation,
-                    absl::FunctionRef<void(int64_t bytes)> progress);
+  absl::Status Copy(Source& source, const v1::DesiredReplica& shard, const Target& target,
+                    Cancellation& cancellation, absl::FunctionRef<void(int64_t bytes)> progress);
 
   const Options options_;
   std::mutex mutex_;

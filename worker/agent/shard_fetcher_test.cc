@@ -46,7 +46,7 @@ struct Holder {
     }
     EXPECT_TRUE(desk.OpenJob(kJob, directory.path(), TestIdentity()).ok());
     std::vector<std::unique_ptr<grpc::Service>> services;
-    services.push_back(MakeShardService(desk));
+    services.push_back(MakeShardService(desk, "holder"));
     auto started = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);

@@ -27,10 +27,12 @@ uint32_t CrcOf(const std::string& bytes) {
 
 class ShardService final : public v1::ShardStore::Service {
  public:
-  explicit ShardService(const CheckpointDesk& desk) : desk_(desk) {}
+  ShardService(const CheckpointDesk& desk, std::string worker)
+      : desk_(desk), worker_(std::move(worker)) {}
 
-  grpc::Status DescribeShard(grpc::ServerContext*, const v1::DescribeShardRequest* request,
+  grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
                              v1::DescribeShardResponse* response) override {
+    SayWho(*context);
     const auto shard = Open(request->shard());
     if (!shard.ok()) return ToGrpc(shard.status());
     const auto header = desk_.HeaderOf(request->shard().checkpoint());
@@ -43,8 +45,9 @@ class ShardService final : public v1::ShardStore::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ReadShard(grpc::ServerContext*, const v1::ReadShardRequest* request,
+  grpc::Status ReadShard(grpc::ServerContext* context, const v1::ReadShardRequest* request,
                          grpc::ServerWriter<v1::ReadShardResponse>* writer) override {
+    SayWho(*context);
     const auto shard = Open(request->shard());
     if (!shard.ok()) return ToGrpc(shard.status());
     const int64_t all = (*shard)->manifest().bytes();
@@ -58,6 +61,10 @@ class ShardService final : public v1::ShardStore::Service {
   }
 
  private:
+  void SayWho(grpc::ServerContext& context) const {
+    if (!worker_.empty()) context.AddInitialMetadata(kShardHolderKey, worker_);
+  }
+
   // What is not held is not served, even where its files are still there.
   absl::StatusOr<std::unique_ptr<ShardReader>> Open(const v1::ShardRef& ref) const {
     const auto held = desk_.CrcOf(ref.checkpoint(), ref.rank());
@@ -84,12 +91,13 @@ class ShardService final : public v1::ShardStore::Service {
   }
 
   const CheckpointDesk& desk_;
+  const std::string worker_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeShardService(const CheckpointDesk& desk) {
-  return std::make_unique<ShardService>(desk);
+std::unique_ptr<grpc::Service> MakeShardService(const CheckpointDesk& desk, std::string worker) {
+  return std::make_unique<ShardService>(desk, std::move(worker));
 }
 
 }  // namespace nibble

@@ -7,13 +7,19 @@
 #define NIBBLE_WORKER_AGENT_SHARD_SERVICE_H_
 
 #include <memory>
+#include <string>
 
 #include "grpcpp/grpcpp.h"
 #include "worker/agent/checkpoint_desk.h"
 
 namespace nibble {
 
-std::unique_ptr<grpc::Service> MakeShardService(const CheckpointDesk& desk);
+// `worker`: this worker's name, which every answer carries (kShardHolderKey), so that a reader that
+// meets damage can tell whose copy it is; empty: it does not say.
+std::unique_ptr<grpc::Service> MakeShardService(const CheckpointDesk& desk, std::string worker);
+
+// Of the metadata that every answer begins with.
+inline constexpr char kShardHolderKey[] = "nibble-worker";
 
 }  // namespace nibble
 

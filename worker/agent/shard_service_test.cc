@@ -40,7 +40,7 @@ class ShardServiceTest : public testing::Test {
     }
     EXPECT_TRUE(desk_.OpenJob(kJob, directory_.path(), checkpoint_testing::TestIdentity()).ok());
     std::vector<std::unique_ptr<grpc::Service>> services;
-    services.push_back(MakeShardService(desk_));
+    services.push_back(MakeShardService(desk_, "w1"));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
     service_ = *std::move(server);
