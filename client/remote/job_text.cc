@@ -91,7 +91,8 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
     table.Add({job.id(), Word(job.state()), StepsText(job),
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
-               AgoText(job.submitted_unix_ms(), now_unix_ms), OneLine(job.state_reason())});
+               AgoText(job.submitted_unix_ms(), now_unix_ms),
+               OneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
   }
   return table.Text();
 }
@@ -106,6 +107,7 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
                                        AgoText(job.state_since_unix_ms(), now_unix_ms), ", by ",
                                        job.state_author()));
   if (!job.state_reason().empty()) list.Add("why", job.state_reason());
+  if (!job.trouble().empty()) list.Add("trouble", job.trouble());
   list.Add("goal", Word(job.goal()));
   list.Add("steps", StepsText(job));
   list.Add("model",
@@ -158,6 +160,7 @@ std::string JobLine(const v1::Job& job) {
     absl::StrAppend(&line, ", to be cancelled after a last checkpoint");
   }
   if (!job.state_reason().empty()) absl::StrAppend(&line, ": ", job.state_reason());
+  if (!job.trouble().empty()) absl::StrAppend(&line, "; ", job.trouble());
   return absl::StrCat(line, "\n");
 }
 

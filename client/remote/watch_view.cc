@@ -235,6 +235,9 @@ std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& si
   std::vector<std::string> lines = {HeadLine(state.job(), now_unix_ms), BarLine(state, columns),
                                     LossLine(state, columns)};
   const bool says_why = state.job().state() != v1::JOB_STATE_RUNNING;
+  if (!state.job().trouble().empty()) {
+    lines.push_back(absl::StrCat("trouble   ", state.job().trouble()));
+  }
   if (says_why && !state.job().state_reason().empty()) {
     lines.push_back(absl::StrCat("why       ", state.job().state_reason()));
   }

@@ -190,7 +190,8 @@ void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport&
 }
 
 void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang) {
-  if (gang.phase() != v1::RANK_PHASE_RUNNING) return;
+  // What waits, as for room on a disk, says so, and does not hang.
+  if (gang.phase() != v1::RANK_PHASE_RUNNING || !gang.trouble().empty()) return;
   for (const v1::RankHealth& rank : gang.ranks()) {
     const int64_t most = MostWithoutStepMs(options_, rank.median_step_ms());
     if (rank.median_step_ms() <= 0 || rank.since_step_ms() <= most) continue;

@@ -239,7 +239,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   return absl::OkStatus();
 }
 
-absl::Status Apply(const v1::RanksMoved& fact, const Stamp&, Draft& draft) {
+absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft) {
   absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
   if (!job.ok()) return job.status();
   absl::Status status = CheckAttempt(**job, fact.attempt());
@@ -248,7 +248,11 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp&, Draft& draft) {
   if (!status.ok()) return status;
   for (v1::Placement& placement : *(*job)->mutable_attempt()->mutable_placements()) {
     if (placement.worker() != fact.worker()) continue;
-    if (!MayMove(placement.phase(), fact.phase())) {
+    // Of ranks that live `detail` is what they wait for.
+    const bool lives = MayMove(fact.phase(), v1::RANK_PHASE_FAILED);
+    const bool other_trouble = lives && fact.detail() != placement.detail();
+    const bool stays = fact.phase() == placement.phase() && other_trouble;
+    if (!stays && !MayMove(placement.phase(), fact.phase())) {
       return absl::FailedPreconditionError(
           absl::StrCat("phase: ranks of ", fact.job(), " on ", fact.worker(), " are ",
                        PhaseName(placement.phase()), " and cannot be ", PhaseName(fact.phase())));
@@ -257,6 +261,16 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp&, Draft& draft) {
     placement.set_step(fact.step());
     placement.set_detail(fact.detail());
     placement.set_cause(fact.cause());
+    if (other_trouble) {
+      AddEvent({.kind = v1::JOB_EVENT_KIND_TROUBLE,
+                .text = fact.detail().empty()
+                            ? absl::StrCat("ranks on ", fact.worker(), " wait no longer")
+                            : absl::StrCat("ranks on ", fact.worker(), ": ",
+                                           Clip(fact.detail(), kMaxClause)),
+                .attempt = fact.attempt(),
+                .step = fact.step()},
+               stamp, **job, draft);
+    }
     return absl::OkStatus();
   }
   return absl::NotFoundError(absl::StrCat("worker: attempt ", fact.attempt(), " of ", fact.job(),

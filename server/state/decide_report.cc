@@ -223,15 +223,21 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
   AddRefusals(state, report, update);
   AddConfirmations(state, report, update);
   // What is not news needs no update: reports come every second.
-  if (report.phase() == (*placement)->phase()) return decide::Checked(state, std::move(update));
+  const bool lives = Lives(report.phase());
+  const std::string trouble = lives ? OneLine(report.trouble()) : "";
+  const bool same_phase = report.phase() == (*placement)->phase();
+  if (same_phase && (!lives || trouble == (*placement)->detail())) {
+    return decide::Checked(state, std::move(update));
+  }
   v1::RanksMoved& moved = *update.add_facts()->mutable_ranks_moved();
   moved.set_job(report.job());
   moved.set_attempt(report.attempt());
   moved.set_worker(worker);
   moved.set_phase(report.phase());
   moved.set_step(report.next_step());
-  moved.set_detail(report.detail());
+  moved.set_detail(lives ? trouble : report.detail());
   moved.set_cause(report.cause());
+  if (same_phase) return decide::Checked(state, std::move(update));
   const std::optional<Failure> failure = FailureOf(*job, worker, report);
   if (failure.has_value()) {
     if (IsGuards(failure->cause)) update.set_author(kGuardAuthor);

@@ -3,8 +3,10 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "server/state/keys.h"
 #include "server/state/limits.h"
 #include "server/state/testing.h"
+#include "server/state/views.h"
 
 namespace nibble {
 namespace {
@@ -169,6 +171,40 @@ TEST_F(FailureCauseTest, AGuardThatEndsTheRunEndsTheJob) {
   EXPECT_EQ(Job().state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job().state_author(), "guard");
   ExpectNobodyBlamed();
+}
+
+TEST_F(FailureCauseTest, WhatRanksWaitForIsSaidOnceAndOnceMoreWhenItIsOver) {
+  Start();
+  const auto report = [this](const std::string& trouble) {
+    v1::GangReport gang;
+    gang.set_job(job_);
+    gang.set_attempt(Job().last_attempt());
+    gang.set_phase(v1::RANK_PHASE_RUNNING);
+    gang.set_next_step(1000);
+    gang.set_trouble(trouble);
+    ASSERT_EQ(cluster_.Run(DecideGangReport(cluster_.state(), "w1", 1, gang, cluster_.caller())),
+              absl::OkStatus());
+  };
+  const auto trouble = [this] {
+    return ViewJob(cluster_.state(), Job(), cluster_.live, "").trouble();
+  };
+  report("the disk is full");
+  EXPECT_EQ(trouble(), "w1: the disk is full");
+  const int64_t said = cluster_.state().sequence();
+  report("the disk is full");
+  EXPECT_EQ(cluster_.state().sequence(), said);
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RUNNING);
+  report("");
+  EXPECT_EQ(trouble(), "");
+  int events = 0;
+  for (int64_t number = Job().first_event(); number < Job().next_event(); ++number) {
+    const v1::JobEvent& event = *FindIn(cluster_.state().tables().events, EventKey(job_, number));
+    events += event.kind() == v1::JOB_EVENT_KIND_TROUBLE;
+  }
+  EXPECT_EQ(events, 2);
+  report("the disk is full");
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  EXPECT_EQ(trouble(), "");
 }
 
 TEST_F(FailureCauseTest, ACauseThatIsNotKnownYetIsTheMachines) {

@@ -2,10 +2,28 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/state/job_machine.h"
 
 namespace nibble {
+namespace {
+
+// What ranks wait for, worker by worker; each text once.
+std::string TroubleOf(const v1::Attempt& attempt) {
+  std::set<std::string> troubles;
+  for (const v1::Placement& placement : attempt.placements()) {
+    const bool lives = MayMove(placement.phase(), v1::RANK_PHASE_FAILED);
+    if (lives && !placement.detail().empty()) {
+      troubles.insert(absl::StrCat(placement.worker(), ": ", placement.detail()));
+    }
+  }
+  return absl::StrJoin(troubles, "; ");
+}
+
+}  // namespace
 
 v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
                 absl::string_view pending) {
@@ -27,6 +45,7 @@ v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress
   view.set_submitted_unix_ms(job.submitted_unix_ms());
   view.set_finished_unix_ms(job.finished_unix_ms());
   if (job.has_attempt()) *view.mutable_attempt() = job.attempt();
+  view.set_trouble(TroubleOf(job.attempt()));
   view.set_attempts(job.last_attempt());
   *view.mutable_recent_attempts() = job.recent_attempts();
   view.set_restarts_without_progress(job.restarts_without_progress());

@@ -307,5 +307,46 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   for (const v1::WorkerBlame& blame : after.blames()) EXPECT_NE(blame.worker(), starter);
 }
 
+TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed) {
+  const std::string spec = Spec(1, 100, "checkpoints: {every: 10, keep_last: 1, at_end: true}\n");
+  const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
+  StartCoordinator();
+  if (!StartWorkerOnDisk("w1", 1, 128 << 20)) {
+    GTEST_SKIP() << "this machine lets nobody mount a small disk";
+  }
+  const std::string job = Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
+  FillDisk("w1");
+  // Every step is made all the same, and the job waits with what it has come to, and says so.
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Job now = Describe(job);
+    return now.next_step() == 100 && !now.trouble().empty();
+  })) << Describe(job).DebugString();
+  const v1::Job waits = Describe(job);
+  EXPECT_EQ(waits.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(waits.trouble(), HasSubstr("the disk is full"));
+  EXPECT_THAT(waits.trouble(), HasSubstr("w1/jobs/" + job));
+  EXPECT_LT(waits.checkpoint_step(), 100);
+  FreeDisk("w1");
+  const v1::Job after = Await(job, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
+  ASSERT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
+  EXPECT_EQ(after.attempts(), 1) << after.DebugString();
+  EXPECT_EQ(after.checkpoint_step(), 100);
+  EXPECT_EQ(after.trouble(), "");
+  EXPECT_EQ(after.blames_size(), 0);
+  // The event log lacks nothing either.
+  EXPECT_EQ(Losses(job), alone);
+  v1::ListJobEventsRequest request;
+  request.set_job(job);
+  v1::ListJobEventsResponse events;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->ListJobEvents(&context, request, &events).ok());
+  EXPECT_GE(std::count_if(events.events().begin(), events.events().end(),
+                          [](const v1::JobEvent& event) {
+                            return event.kind() == v1::JOB_EVENT_KIND_TROUBLE;
+                          }),
+            1);
+}
+
 }  // namespace
 }  // namespace nibble

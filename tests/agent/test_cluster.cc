@@ -1,7 +1,9 @@
 #include "tests/agent/test_cluster.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,6 +34,14 @@ std::string ReadAll(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+// Seen by this process and its children only.
+bool MountDisk(const std::string& path, int64_t bytes) {
+  const std::string size = "size=" + std::to_string(bytes);
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", path.c_str(), "tmpfs", 0, size.c_str()) == 0;
+}
+
 void AddLosses(const fs::path& log, std::map<int64_t, double>& losses) {
   std::ifstream in(log);
   for (std::string line; std::getline(in, line) && !in.eof();) {
@@ -57,8 +67,8 @@ void TestClusterProcesses::TearDown() {
   fs::remove_all(root_);
 }
 
-pid_t TestClusterProcesses::Spawn(const std::string& name,
-                                  const std::vector<std::string>& words) const {
+pid_t TestClusterProcesses::Spawn(const std::string& name, const std::vector<std::string>& words,
+                                  int64_t disk_bytes) const {
   const std::string log = (root_ / (name + ".err")).string();
   std::vector<std::string> texts = words;
   std::vector<char*> argv;
@@ -69,6 +79,7 @@ pid_t TestClusterProcesses::Spawn(const std::string& name,
     // Whatever becomes of the test, nothing of it stays.
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (std::freopen(log.c_str(), "a", stderr) == nullptr) _exit(120);
+    if (disk_bytes > 0 && !MountDisk((root_ / name).string(), disk_bytes)) _exit(122);
     execv(argv[0], argv.data());
     _exit(121);
   }
@@ -104,6 +115,41 @@ void TestClusterProcesses::StartCoordinator(const std::vector<std::string>& flag
 
 void TestClusterProcesses::StartWorker(const std::string& name, int slots,
                                        const std::vector<std::string>& flags) {
+  RunWorker(name, slots, flags, 0);
+}
+
+bool TestClusterProcesses::StartWorkerOnDisk(const std::string& name, int slots, int64_t bytes) {
+  fs::create_directories(root_ / name);
+  const pid_t trial = fork();
+  if (trial == 0) _exit(MountDisk((root_ / name).string(), bytes) ? 0 : 1);
+  int status = 0;
+  EXPECT_EQ(waitpid(trial, &status, 0), trial);
+  if (status != 0) return false;
+  on_disks_.insert(name);
+  RunWorker(name, slots, {}, bytes);
+  return true;
+}
+
+fs::path TestClusterProcesses::DataOf(const std::string& worker) const {
+  const std::string path = fs::absolute(root_ / worker).string();
+  if (!on_disks_.contains(worker)) return path;
+  return "/proc/" + std::to_string(processes_.at(worker)) + "/root" + path;
+}
+
+void TestClusterProcesses::FillDisk(const std::string& name) {
+  std::ofstream ballast(DataOf(name) / "ballast");
+  const std::string piece(1 << 16, 'x');
+  while (ballast.write(piece.data(), static_cast<std::streamsize>(piece.size())).flush()) {
+  }
+  EXPECT_EQ(fs::space(DataOf(name)).available, 0u);
+}
+
+void TestClusterProcesses::FreeDisk(const std::string& name) {
+  EXPECT_TRUE(fs::remove(DataOf(name) / "ballast"));
+}
+
+void TestClusterProcesses::RunWorker(const std::string& name, int slots,
+                                     const std::vector<std::string>& flags, int64_t disk_bytes) {
   std::vector<std::string> words = {Program("worker/agent/nibble-worker"),
                                     "--coordinator",
                                     address_,
@@ -118,7 +164,7 @@ void TestClusterProcesses::StartWorker(const std::string& name, int slots,
                                     "--beat-ms",
                                     "100"};
   words.insert(words.end(), flags.begin(), flags.end());
-  processes_[name] = Spawn(name, words);
+  processes_[name] = Spawn(name, words, disk_bytes);
   // Before it is known, a job would be placed without it.
   ASSERT_TRUE(Eventually([&] {
     v1::DescribeWorkerRequest request;
@@ -211,7 +257,8 @@ std::map<int64_t, double> TestClusterProcesses::Losses(const std::string& job) c
   // By attempt, not by worker: the later one counts where two have made the same step.
   std::map<fs::file_time_type, fs::path> logs;
   for (const auto& entry : fs::directory_iterator(root_)) {
-    const fs::path log = entry.path() / "jobs" / job / "events.jsonl";
+    if (!entry.is_directory()) continue;
+    const fs::path log = DataOf(entry.path().filename().string()) / "jobs" / job / "events.jsonl";
     if (fs::exists(log)) logs[fs::last_write_time(log)] = log;
   }
   std::map<int64_t, double> losses;

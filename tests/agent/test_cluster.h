@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ class TestClusterProcesses : public testing::Test {
 
   void StartCoordinator(const std::vector<std::string>& flags = {});
   void StartWorker(const std::string& name, int slots, const std::vector<std::string>& flags = {});
+  // As StartWorker, with its data on a disk of its own, of so many bytes. False where this machine
+  // lets nobody mount one.
+  bool StartWorkerOnDisk(const std::string& name, int slots, int64_t bytes);
+  // Takes what room is left on that disk, and gives it back.
+  void FillDisk(const std::string& name);
+  void FreeDisk(const std::string& name);
   // SIGKILL, as the end of its node would be.
   void KillWorker(const std::string& name);
 
@@ -49,13 +56,21 @@ class TestClusterProcesses : public testing::Test {
   // What the processes have said, for failures.
   std::string Chatter() const;
 
+  // Where a worker's data are, as this process sees them.
+  std::filesystem::path DataOf(const std::string& worker) const;
+
   std::filesystem::path root_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::map<std::string, pid_t> processes_;  // by name
 
  private:
-  pid_t Spawn(const std::string& name, const std::vector<std::string>& words) const;
+  // `disk_bytes`: of the disk that is mounted as its data directory; 0: none.
+  pid_t Spawn(const std::string& name, const std::vector<std::string>& words,
+              int64_t disk_bytes = 0) const;
+  void RunWorker(const std::string& name, int slots, const std::vector<std::string>& flags,
+                 int64_t disk_bytes);
   std::string address_;
+  std::set<std::string> on_disks_;  // workers
   int requests_ = 0;
 };
 

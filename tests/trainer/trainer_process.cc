@@ -1,5 +1,6 @@
 #include "tests/trainer/trainer_process.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -37,12 +38,18 @@ void WriteCorpus(const fs::path& path) {
   }
 }
 
+constexpr char kBallast[] = "/ballast";
+
 // Seen by this process and its children only.
-bool MountDisk(const std::string& path, int64_t bytes) {
+bool MountDisk(const std::string& path, int64_t bytes, int64_t left) {
   const int spaces = CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER);
   const std::string size = "size=" + std::to_string(bytes);
-  return unshare(spaces) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("tmpfs", path.c_str(), "tmpfs", 0, size.c_str()) == 0;
+  if (unshare(spaces) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("tmpfs", path.c_str(), "tmpfs", 0, size.c_str()) != 0) {
+    return false;
+  }
+  const int file = open((path + kBallast).c_str(), O_WRONLY | O_CREAT, 0600);
+  return file >= 0 && posix_fallocate(file, 0, bytes - left) == 0 && close(file) == 0;
 }
 
 }  // namespace
@@ -89,11 +96,18 @@ pid_t TrainerProcess::Start(const std::string& name, const fs::path& spec,
   if (child == 0) {
     setpgid(0, 0);
     if (std::freopen(log.c_str(), "a", stderr) == nullptr) _exit(120);
-    if (disk_bytes > 0 && !MountDisk(checkpoints, disk_bytes)) _exit(kNoSuchDisk);
+    if (disk_bytes > 0 && !MountDisk(checkpoints, disk_bytes, kLeftOnDisk)) _exit(kNoSuchDisk);
     execv(trainer.c_str(), argv.data());
     _exit(121);
   }
   return child;
+}
+
+void TrainerProcess::FreeDisk(const std::string& name, pid_t child) const {
+  // As the trainer sees it.
+  const std::string path = "/proc/" + std::to_string(child) + "/root" +
+                           fs::absolute(root_ / name / "checkpoints").string() + kBallast;
+  EXPECT_EQ(unlink(path.c_str()), 0) << path;
 }
 
 int TrainerProcess::Wait(pid_t child) {

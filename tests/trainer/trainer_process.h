@@ -35,10 +35,13 @@ class TrainerProcess : public testing::Test {
 
   std::filesystem::path WriteSpec(const std::string& name, const Settings& settings) const;
   // In a process group of its own. `disk_bytes`: its checkpoints are on a disk of this size, which
-  // is gone with it; 0: where everything else is.
+  // is gone with it; 0: where everything else is. Of that disk all but kLeftOnDisk is taken by a
+  // file, until FreeDisk.
   pid_t Start(const std::string& name, const std::filesystem::path& spec,
               const std::vector<std::string>& flags = {}, int64_t disk_bytes = 0) const;
   static constexpr int kNoSuchDisk = 122;
+  static constexpr int64_t kLeftOnDisk = int64_t{10} << 20;
+  void FreeDisk(const std::string& name, pid_t child) const;
   // The exit code, or 128 and the signal. kNoSuchDisk where this machine lets nobody mount one.
   static int Wait(pid_t child);
   // What it said on standard error.

@@ -154,9 +154,21 @@ absl::StatusOr<std::string> CheckpointDesk::OpenAttempt(const std::string& job, 
        .ranks = ranks,
        .run_directory = options_.run_directory,
        .clock = options_.clock,
-       .commit = [this, job](const CheckpointHeader& header, std::vector<ShardManifest> shards) {
-         return Commit(job, header, std::move(shards));
-       }});
+       .commit =
+           [this, job](const CheckpointHeader& header, std::vector<ShardManifest> shards) {
+             return Commit(job, header, std::move(shards));
+           },
+       .trouble =
+           [this, job, attempt](const std::string& trouble) {
+             {
+               const std::lock_guard<std::mutex> lock(mutex_);
+               troubles_[{job, attempt}] = trouble;
+             }
+             Say(absl::StrCat(
+                 job, " attempt ", attempt, ": ",
+                 trouble.empty() ? "there is room for its checkpoint again" : trouble));
+             if (options_.changed) options_.changed();
+           }});
   if (!host.ok()) return host.status();
   const std::string address = (*host)->address();
   at->second.hosts[attempt] = *std::move(host);
@@ -180,6 +192,13 @@ void CheckpointDesk::CloseAttempt(const std::string& job, int64_t attempt) {
   host.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_.erase({job, attempt});
+  troubles_.erase({job, attempt});
+}
+
+std::string CheckpointDesk::TroubleOf(const std::string& job, int64_t attempt) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = troubles_.find({job, attempt});
+  return at == troubles_.end() ? "" : at->second;
 }
 
 CheckpointDesk::CommitResult CheckpointDesk::Commit(const std::string& job,

@@ -72,6 +72,8 @@ class CheckpointDesk {
                                           int32_t first_rank, int32_t ranks);
   // After its ranks are gone. What it has reported goes on waiting for its answer.
   void CloseAttempt(const std::string& job, int64_t attempt);
+  // What a checkpoint of the attempt waits for, such as room on the disk; empty: nothing.
+  std::string TroubleOf(const std::string& job, int64_t attempt) const;
 
   // Every shard here that waits for an answer or is held, for report `number` of a stream; 1 begins
   // a stream. One that an answer has dropped is not among them, unless it could not be: then it is
@@ -170,6 +172,7 @@ class CheckpointDesk {
   // Guarded by mutex_. Jobs stay once they are open.
   bool closing_ = false;
   std::set<std::pair<std::string, int64_t>> closed_;  // attempts that are being closed
+  std::map<std::pair<std::string, int64_t>, std::string> troubles_;  // by attempt
   std::map<std::string, Job> jobs_;
   std::map<Key, Entry> shelf_;
   std::map<Key, int> leases_;

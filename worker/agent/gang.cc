@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/staged_file.h"
 #include "job/job_spec.h"
 #include "worker/agent/rank_end.h"
@@ -453,6 +454,17 @@ void Gang::DumpStacks(int32_t number, const std::string& reason) {
   }
 }
 
+std::string Gang::Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const {
+  std::vector<std::string> troubles;
+  if (std::string desk = home_.desk->TroubleOf(job_, attempt_); !desk.empty()) {
+    troubles.push_back(std::move(desk));
+  }
+  for (const auto& [number, rank] : linked) {
+    if (!rank.news.trouble.empty()) troubles.push_back(rank.news.trouble);
+  }
+  return Printable(absl::StrJoin(troubles, "; "), kMaxDetailBytes);
+}
+
 void Gang::Kill(int32_t number, const std::string& reason) {
   if (prepares()) {
     ended_before_start_ = RankState::kFailed;
@@ -461,8 +473,10 @@ void Gang::Kill(int32_t number, const std::string& reason) {
   }
   for (Rank& rank : ranks_) {
     if (rank.rank != number || rank.process.empty()) continue;
+    const std::string trouble = link_ == nullptr ? "" : Trouble(link_->Ranks());
     // One that does not end where others have lost it is what they lost.
-    Fail(absl::StrCat("killed: ", reason), CauseOfHang(cause_ == v1::FAILURE_CAUSE_PEER));
+    Fail(absl::StrCat("killed: ", reason, trouble.empty() ? "" : "; ", trouble),
+         trouble.empty() ? CauseOfHang(cause_ == v1::FAILURE_CAUSE_PEER) : v1::FAILURE_CAUSE_DISK);
     rank.killed = true;
     (void)home_.supervisor->Kill(rank.process);
   }
@@ -484,13 +498,16 @@ v1::GangReport Gang::Report() {
   }
   std::map<int32_t, LinkHost::Rank> linked;
   if (link_ != nullptr) linked = link_->TakeRanks();
+  if (started_ && !HasEnded(state)) report.set_trouble(Trouble(linked));
   const int64_t now = home_.clock();
   for (const auto& [number, rank] : linked) {
     const RankNews& news = rank.news;
     v1::RankHealth& health = *report.add_ranks();
     health.set_rank(number);
     health.set_next_step(news.next_step);
-    health.set_since_step_ms(std::max<int64_t>(0, now - rank.step_at_ms));
+    // One that waits between two steps, or after the last, is not held to its steps' pace.
+    const bool steps = news.doing == RankNews::Doing::kSteps;
+    health.set_since_step_ms(steps ? std::max<int64_t>(0, now - rank.step_at_ms) : 0);
     health.set_median_step_ms(rank.median_step_ms);
     health.set_waiting_in(Printable(news.waiting_in, kMaxJobIdBytes));
     health.set_memory_bytes(news.memory_bytes);

@@ -124,6 +124,8 @@ class Gang {
   bool prepares() const { return !started_ && !failed_to_start_ && !ended_before_start_; }
   void Fail(const std::string& detail, v1::FailureCause cause);
   v1::FailureCause CauseOfHang(bool waits) const;
+  // What its ranks, or the checkpoints that they handed over, wait for; empty: nothing.
+  std::string Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const;
   // Ranks have ended as they lost others, and of those some have yet to end.
   bool AwaitsPeers();
   PresentRank LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,

@@ -78,6 +78,7 @@ CheckpointHost::~CheckpointHost() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
+    closing_changed_.notify_all();
     for (const int socket : sockets_) {
       if (socket >= 0) shutdown(socket, SHUT_RDWR);
     }
@@ -159,6 +160,35 @@ void CheckpointHost::Serve(int socket) {
   close(socket);
 }
 
+void CheckpointHost::BeginWaiting(int64_t step) {
+  const std::lock_guard<std::mutex> lock(trouble_mutex_);
+  if (++waiting_for_room_ > 1 || !options_.trouble) return;
+  options_.trouble(absl::StrCat("the disk is full: the checkpoint of step ", step,
+                                " waits in memory for room in ", options_.store->path()));
+}
+
+void CheckpointHost::EndWaiting() {
+  const std::lock_guard<std::mutex> lock(trouble_mutex_);
+  if (--waiting_for_room_ == 0 && options_.trouble) options_.trouble("");
+}
+
+absl::Status CheckpointHost::WithRoom(int64_t step, absl::FunctionRef<absl::Status()> attempt) {
+  absl::Status status = attempt();
+  if (!absl::IsResourceExhausted(status)) return status;
+  BeginWaiting(step);
+  std::chrono::milliseconds pause = options_.first_retry;
+  while (absl::IsResourceExhausted(status)) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (closing_changed_.wait_for(lock, pause, [this] { return closing_; })) break;
+    }
+    pause = std::min(pause * 2, options_.most_retry);
+    status = attempt();
+  }
+  EndWaiting();
+  return status;
+}
+
 absl::StatusOr<ShardManifest> CheckpointHost::Write(const Rank& rank, int64_t step, bool& direct) {
   absl::StatusOr<std::unique_ptr<ShardWriter>> writer =
       options_.store->Begin(step, options_.attempt, rank.rank);
@@ -180,8 +210,14 @@ void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
     header = DecodeHeader(rank.area->Note(message.note_bytes));
   }
   bool direct = true;
-  absl::StatusOr<ShardManifest> shard =
-      header.ok() ? Write(rank, message.step, direct) : header.status();
+  absl::StatusOr<ShardManifest> shard = header.status();
+  if (header.ok()) {
+    // The outcome is in `shard`.
+    (void)WithRoom(message.step, [&] {
+      shard = Write(rank, message.step, direct);
+      return shard.status();
+    });
+  }
 
   std::unique_lock<std::mutex> lock(mutex_);
   Pending& pending = pending_[message.step];
@@ -235,9 +271,11 @@ void CheckpointHost::Finish(int64_t step, Pending pending) {
       outcome.bytes += shard.bytes();
       shards.push_back(std::move(shard));
     }
-    const auto report = Commit(pending.header, std::move(shards));
-    outcome.status = report.status();
-    if (report.ok()) outcome.deleted = static_cast<int64_t>(report->deleted.size());
+    outcome.status = WithRoom(step, [&] {
+      const auto report = Commit(pending.header, shards);
+      if (report.ok()) outcome.deleted = static_cast<int64_t>(report->deleted.size());
+      return report.status();
+    });
   }
   if (!outcome.status.ok()) {
     const absl::Status dropped = options_.store->Discard(step, options_.attempt);

@@ -5,6 +5,10 @@
 //
 // A rank that dies after its snapshot loses nothing: its memory is still here.
 //
+// A disk without room is waited for: the snapshots stay in memory, and what could not be written is
+// tried again until there is room or the host ends. Ranks train on meanwhile, and hear of it as of
+// a checkpoint that takes long.
+//
 // Ownership: borrows the store; owns the socket, its directory, and a thread per rank. The
 // destructor hangs up: what is being written then is finished or dropped.
 // Thread-safety: all methods from any thread; `done` is called from the ranks' threads, one call at
@@ -12,6 +16,8 @@
 #ifndef NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_
 #define NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/checkpoint/checkpoint_link.h"
@@ -58,6 +65,12 @@ class CheckpointHost {
                                                                 std::vector<ShardManifest> shards)>
         commit;
     std::function<void(const Outcome&)> done;  // may be null
+    // What is waited for, in words that stay the same while it is; empty: nothing any more. May be
+    // null. Called from the ranks' threads, one call at a time.
+    std::function<void(const std::string&)> trouble;
+    // Between two tries for room; doubles from the first to the most.
+    std::chrono::milliseconds first_retry{250};
+    std::chrono::milliseconds most_retry{10'000};
   };
 
   // Fences the attempt off from earlier ones, and listens. Aborted for a stale attempt.
@@ -91,6 +104,10 @@ class CheckpointHost {
   void Serve(int socket);
   absl::Status Greet(int socket, Rank& rank);
   void TakeSnapshot(Rank& rank, const RankMessage& message);
+  // Tries until it is not for want of room that it fails, or the host ends.
+  absl::Status WithRoom(int64_t step, absl::FunctionRef<absl::Status()> attempt);
+  void BeginWaiting(int64_t step);
+  void EndWaiting();
   absl::StatusOr<ShardManifest> Write(const Rank& rank, int64_t step, bool& direct);
   absl::StatusOr<CheckpointStore::CommitReport> Commit(const CheckpointHeader& header,
                                                        std::vector<ShardManifest> shards);
@@ -103,10 +120,13 @@ class CheckpointHost {
   int listener_ = -1;
   std::thread acceptor_;
 
-  std::mutex done_mutex_;  // one call of `done` at a time
+  std::mutex done_mutex_;     // one call of `done` at a time
+  std::mutex trouble_mutex_;  // one call of `trouble` at a time
+  int waiting_for_room_ = 0;  // threads; guarded by trouble_mutex_
   std::mutex mutex_;
   // Guarded by mutex_.
   bool closing_ = false;
+  std::condition_variable closing_changed_;
   std::vector<int> sockets_;  // of ranks that are served; -1 where the thread has ended
   std::vector<std::thread> threads_;
   std::map<int32_t, bool> present_;

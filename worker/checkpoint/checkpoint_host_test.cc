@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -81,10 +82,13 @@ class CheckpointHostTest : public ::testing::Test {
   void TearDown() override { disk_.LetGo(); }
 
   void Start(int32_t ranks, int64_t attempt = 1) {
-    auto host = CheckpointHost::Start(
-        {.store = store_.get(), .attempt = attempt, .ranks = ranks, .clock = [this] {
-           return now_.load();
-         }});
+    auto host = CheckpointHost::Start({.store = store_.get(),
+                                       .attempt = attempt,
+                                       .ranks = ranks,
+                                       .clock = [this] { return now_.load(); },
+                                       .trouble = [this](const std::string& text) { Hear(text); },
+                                       .first_retry = std::chrono::milliseconds(1),
+                                       .most_retry = std::chrono::milliseconds(5)});
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
   }
@@ -119,6 +123,17 @@ class CheckpointHostTest : public ::testing::Test {
     const auto outcome = guests_[rank]->Wait();
     return outcome.has_value() ? outcome->status : absl::NotFoundError("nothing in flight");
   }
+  void Hear(const std::string& trouble) {
+    const std::lock_guard<std::mutex> lock(troubles_mutex_);
+    troubles_.push_back(trouble);
+    troubles_changed_.notify_all();
+  }
+  // Every word of trouble, once there are so many.
+  std::vector<std::string> AwaitTroubles(size_t count) {
+    std::unique_lock<std::mutex> lock(troubles_mutex_);
+    troubles_changed_.wait(lock, [&] { return troubles_.size() >= count; });
+    return troubles_;
+  }
   absl::Status Loads(int64_t step, const State& state) {
     const auto reader = store_->OpenCheckpoint(step);
     return reader.ok() ? LoadsExactly(**reader, state) : reader.status();
@@ -128,6 +143,9 @@ class CheckpointHostTest : public ::testing::Test {
   State state_ = RandomState(5, 6, 3000);
   HeldDisk disk_;
   std::atomic<double> now_{0};
+  std::mutex troubles_mutex_;
+  std::condition_variable troubles_changed_;
+  std::vector<std::string> troubles_;
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<CheckpointHost> host_;
   std::vector<std::unique_ptr<CheckpointGuest>> guests_;
@@ -202,16 +220,43 @@ TEST_F(CheckpointHostTest, CopyThatFailsLeavesNothingInFlight) {
   EXPECT_EQ(Loads(10, state_), absl::OkStatus());
 }
 
-TEST_F(CheckpointHostTest, FullDiskIsToldToEveryRankAndTheOlderCheckpointStays) {
+TEST_F(CheckpointHostTest, AFullDiskIsWaitedForAndTheOlderCheckpointStaysMeanwhile) {
   StartAll(2);
   for (int32_t rank : {0, 1}) ASSERT_EQ(Snapshot(rank, 10), absl::OkStatus());
   for (int32_t rank : {0, 1}) ASSERT_EQ(Outcome(rank), absl::OkStatus());
   disk_.FailWith(ENOSPC);
   for (int32_t rank : {0, 1}) ASSERT_EQ(Snapshot(rank, 20), absl::OkStatus());
+  const std::string text = AwaitTroubles(1)[0];
+  EXPECT_THAT(text, HasSubstr("the checkpoint of step 20"));
+  EXPECT_THAT(text, HasSubstr(directory_.path()));
+  EXPECT_EQ(guests_[0]->Poll(), std::nullopt);
+  EXPECT_EQ(Loads(10, state_), absl::OkStatus());
+  disk_.FailWith(0);
+  for (int32_t rank : {0, 1}) EXPECT_EQ(Outcome(rank), absl::OkStatus());
+  EXPECT_EQ(Loads(20, state_), absl::OkStatus());
+  EXPECT_EQ(AwaitTroubles(2).back(), "");
+}
+
+TEST_F(CheckpointHostTest, AHostThatEndsWhileItWaitsForRoomLeavesNothingBehind) {
+  StartAll(1);
+  disk_.FailWith(EDQUOT);
+  ASSERT_EQ(Snapshot(0, 10), absl::OkStatus());
+  (void)AwaitTroubles(1);
+  host_.reset();
+  EXPECT_FALSE(Outcome(0).ok());
+  EXPECT_THAT(store_->InDoubt(), IsEmpty());
+}
+
+TEST_F(CheckpointHostTest, ADiskThatFailsIsToldToEveryRankAndTheOlderCheckpointStays) {
+  StartAll(2);
+  for (int32_t rank : {0, 1}) ASSERT_EQ(Snapshot(rank, 10), absl::OkStatus());
+  for (int32_t rank : {0, 1}) ASSERT_EQ(Outcome(rank), absl::OkStatus());
+  disk_.FailWith(EIO);
+  for (int32_t rank : {0, 1}) ASSERT_EQ(Snapshot(rank, 20), absl::OkStatus());
   for (int32_t rank : {0, 1}) {
-    const absl::Status full = Outcome(rank);
-    EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
-    EXPECT_THAT(std::string(full.message()), HasSubstr(directory_.path()));
+    const absl::Status failed = Outcome(rank);
+    EXPECT_FALSE(failed.ok());
+    EXPECT_THAT(std::string(failed.message()), HasSubstr(directory_.path()));
   }
   EXPECT_EQ(Loads(10, state_), absl::OkStatus());
   disk_.FailWith(0);
@@ -277,8 +322,7 @@ TEST_F(CheckpointHostTest, WhereNobodyListensTheAddressIsNamed) {
   Start(1);
   const std::string address = host_->address();
   host_.reset();
-  const auto guest =
-      CheckpointGuest::Connect({.address = address, .clock = [] { return 0.0; }});
+  const auto guest = CheckpointGuest::Connect({.address = address, .clock = [] { return 0.0; }});
   EXPECT_TRUE(absl::IsUnavailable(guest.status())) << guest.status();
   EXPECT_THAT(std::string(guest.status().message()), HasSubstr(address));
 }

@@ -236,6 +236,7 @@ std::string EncodeNews(const RankNews& news) {
                {"next_step", news.next_step},
                {"waiting_in", news.waiting_in},
                {"memory_bytes", news.memory_bytes},
+               {"trouble", news.trouble},
                {"has_sample", news.has_sample},
                {"step", news.step},
                {"tokens", news.tokens},
@@ -262,6 +263,7 @@ absl::StatusOr<RankNews> DecodeNews(absl::string_view json) {
   fields.Number("next_step", news.next_step);
   fields.Text("waiting_in", news.waiting_in);
   fields.Number("memory_bytes", news.memory_bytes);
+  fields.Text("trouble", news.trouble);
   fields.Flag("has_sample", news.has_sample);
   fields.Number("step", news.step);
   fields.Number("tokens", news.tokens);

@@ -113,6 +113,7 @@ struct RankNews {
   int64_t next_step = 0;     // that it will make
   std::string waiting_in;    // collective that it stands in; empty: none
   int64_t memory_bytes = 0;  // that it has taken
+  std::string trouble;       // what it waits for or cannot do, such as room on a disk; empty: none
   bool has_sample = false;   // the rest is set
   int64_t step = 0;
   int64_t tokens = 0;  // trained on so far

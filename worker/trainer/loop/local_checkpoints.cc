@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/checkpoint/disk.h"
 
 namespace nibble {
 namespace {
@@ -20,14 +21,13 @@ std::string CheckpointDirectory(const JobSpec& spec) {
   return OutputDirectory(spec) + "/checkpoints";
 }
 
-absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(const JobSpec& spec,
-                                                                         const StartFrom& from) {
+absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
+    const JobSpec& spec, const StartFrom& from, std::function<void(const std::string&)> trouble) {
   const std::string path = CheckpointDirectory(spec);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("output.directory: cannot make ", path, ": ", error.message()));
+    return ErrnoStatus(error.value(), absl::StrCat("output.directory: cannot make ", path));
   }
   absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
       CheckpointStore::Open(path, {.identity = {.cluster = "", .job = spec.name},
@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(const J
       CheckpointHost::Start({.store = local->store_.get(),
                              .attempt = local->attempt_,
                              .ranks = static_cast<int32_t>(spec.resources.ranks),
-                             .clock = SteadySeconds});
+                             .clock = SteadySeconds,
+                             .trouble = std::move(trouble)});
   if (!host.ok()) return host.status();
   local->host_ = *std::move(host);
   return local;

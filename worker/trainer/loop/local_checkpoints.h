@@ -6,6 +6,7 @@
 #define NIBBLE_WORKER_TRAINER_LOOP_LOCAL_CHECKPOINTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +32,10 @@ class LocalCheckpoints {
   // Finds where to begin and starts to listen. FailedPrecondition where the store is another job's
   // or of a newer version; Unavailable where another run writes it; DataLoss, naming each, where
   // there are checkpoints and all are damaged; NotFound for a step that has none.
-  static absl::StatusOr<std::unique_ptr<LocalCheckpoints>> Open(const JobSpec& spec,
-                                                                const StartFrom& from);
+  // `trouble` is told what checkpoints wait for, and nothing once they do not; from any thread.
+  static absl::StatusOr<std::unique_ptr<LocalCheckpoints>> Open(
+      const JobSpec& spec, const StartFrom& from,
+      std::function<void(const std::string&)> trouble = nullptr);
 
   const std::string& address() const { return host_->address(); }
   int64_t attempt() const { return attempt_; }

@@ -72,9 +72,9 @@ absl::Status OfCheckpoint(absl::Status status) {
   return status;
 }
 
-absl::Status OfDisk(const std::error_code& error, const std::string& doing) {
-  const absl::Status status = ErrnoStatus(error.value(), doing);
-  return absl::IsResourceExhausted(status) ? WithExit(status, TrainerExit::kDisk) : status;
+absl::Status OfDisk(absl::Status status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return WithExit(std::move(status), TrainerExit::kDisk);
 }
 
 double SteadySeconds() {
@@ -158,7 +158,8 @@ absl::Status Run::Prepare() {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) {
-      return OfDisk(error, absl::StrCat("output.directory: cannot make ", directory_));
+      return OfDisk(
+          ErrnoStatus(error.value(), absl::StrCat("output.directory: cannot make ", directory_)));
     }
     status = OfData(JobData::Prepare(spec_, directory_));
     if (!status.ok()) return status;
@@ -172,7 +173,7 @@ absl::Status Run::Prepare() {
                                 .progress = options_.progress,
                                 .terminal = options_.terminal,
                                 .clock = SteadySeconds});
-  if (!reporter.ok()) return reporter.status();
+  if (!reporter.ok()) return OfDisk(reporter.status());
   reporter_ = *std::move(reporter);
   absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
   if (!data.ok()) return OfData(data.status());
@@ -347,6 +348,7 @@ void Run::BeginRevision() {
 void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
   if (!control_->has_daemon()) return;
   news_.doing = doing;
+  news_.trouble = reporter_->trouble();
   news_.next_step = trainer_->next_step();
   if (const double now = SteadySeconds(); now - memory_read_at_ > kMemorySeconds) {
     memory_read_at_ = now;
@@ -359,7 +361,7 @@ void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
 }
 
 void Run::ReportCheckpoint(const CheckpointGuest::Outcome& outcome) {
-  summary_.checkpoint_status = outcome.status;
+  summary_.checkpoint_status = OfDisk(outcome.status);
   AddCheckpoint(outcome, news_);
   if (outcome.status.ok()) {
     summary_.last_checkpoint = outcome.step;
@@ -415,6 +417,8 @@ absl::Status Run::TakeCheckpoint() {
 
 absl::Status Run::FinishCheckpoints() {
   if (guest_ == nullptr) return absl::OkStatus();
+  // However long it takes, as on a disk without room: no step is to be waited for any more.
+  TellDaemon(RankNews::Doing::kStanding, nullptr);
   if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
   const bool wanted = spec_.checkpoints.at_end || last_checkpoint_;
   if (!wanted || trainer_->next_step() == taken_step_ || trainer_->next_step() == 0) {
@@ -520,6 +524,7 @@ absl::StatusOr<RunSummary> Run::Execute() {
     reporter_->Write(ErrorEvent{.step = trainer_->next_step(),
                                 .code = absl::StatusCodeToString(status.code()),
                                 .message = std::string(status.message())});
+    reporter_->Close();
     return status;
   }
   const double seconds = SteadySeconds() - began_;
@@ -534,6 +539,7 @@ absl::StatusOr<RunSummary> Run::Execute() {
                   .seconds = seconds,
                   .tokens_per_second = seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0,
                   .reason = summary_.reason});
+  reporter_->Close();
   return summary_;
 }
 

@@ -36,6 +36,27 @@ absl::StatusOr<std::unique_ptr<RunReporter>> RunReporter::Open(const JobSpec& sp
   return reporter;
 }
 
+void RunReporter::LookAtLog(const absl::Status& status) {
+  if (status.ok() && log_failed_) Note("the event log is written again");
+  if (!status.ok() && !log_failed_) {
+    Note(absl::StrCat(std::string(status.message()), "; events wait in memory, training goes on"));
+  }
+  log_failed_ = !status.ok();
+}
+
+void RunReporter::Close() {
+  if (log_ == nullptr) return;
+  LookAtLog(log_->Flush());
+  if (log_->missing() > 0) {
+    Note(absl::StrCat(log_->missing(), " events could not be written to ", log_->path()));
+  }
+}
+
+std::string RunReporter::trouble() const {
+  if (!log_failed_) return "";
+  return absl::StrCat("events wait in memory for room in ", log_->path());
+}
+
 void RunReporter::RevisionBegins(const Trainer& trainer, const Revision& revision) {
   const RevisionEvent event = RevisionOf(trainer.timeline(), revision, trainer.outline());
   Write(event);

@@ -1,7 +1,8 @@
 // What a run says of itself: its event log, and progress for whoever looks on. Of a group, rank 0
 // speaks; the reporter of another says nothing.
 //
-// A loss of the log is no reason to lose the run: it is said once and training goes on.
+// A log that cannot be written is no reason to lose the run: it is said once, events wait in
+// memory, and training goes on.
 //
 // Ownership: owns log and progress, borrows the stream. Thread-safety: one thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_RUN_REPORTER_H_
@@ -44,11 +45,12 @@ class RunReporter {
   template <class Event>
   void Write(const Event& event) {
     if (log_ == nullptr) return;
-    const absl::Status status = log_->Write(event);
-    if (status.ok() || log_failed_) return;
-    log_failed_ = true;
-    Note(absl::StrCat("event log: ", std::string(status.message()), "; training goes on"));
+    LookAtLog(log_->Write(event));
   }
+  // Writes what waits; what it does not get rid of is said.
+  void Close();
+  // What the log waits for, in words that stay the same while it does; empty: nothing.
+  std::string trouble() const;
   void Note(const std::string& text) {
     if (progress_ != nullptr) progress_->Note(text);
   }
@@ -60,6 +62,7 @@ class RunReporter {
  private:
   RunReporter(const JobSpec& spec, std::function<double()> clock)
       : spec_(spec), clock_(std::move(clock)) {}
+  void LookAtLog(const absl::Status& status);
   void RevisionBegins(const Trainer& trainer, const Revision& revision);
 
   const JobSpec& spec_;

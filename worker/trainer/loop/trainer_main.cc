@@ -92,9 +92,22 @@ TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& s
   if (!spec.checkpoints.any()) return TrainerExit::kDone;
   // Its threads take no signals: these are for the launcher, or the run.
   const nibble::BlockAllSignals blocked;
-  absl::StatusOr<std::unique_ptr<nibble::LocalCheckpoints>> opened =
-      nibble::LocalCheckpoints::Open(spec, {.fresh = arguments.fresh, .step = arguments.from_step});
-  if (!opened.ok()) return Complain(opened.status());
+  absl::StatusOr<std::unique_ptr<nibble::LocalCheckpoints>> opened = nibble::LocalCheckpoints::Open(
+      spec, {.fresh = arguments.fresh, .step = arguments.from_step},
+      [](const std::string& trouble) {
+        std::fprintf(stderr, "%s%s\n", nibble::kTrainerComplaint,
+                     trouble.empty() ? "there is room for the checkpoint again" : trouble.c_str());
+      });
+  if (!opened.ok()) {
+    const absl::Status& status = opened.status();
+    if (absl::IsDataLoss(status)) {
+      return Complain(nibble::WithExit(status, TrainerExit::kCheckpoint));
+    }
+    if (absl::IsResourceExhausted(status)) {
+      return Complain(nibble::WithExit(status, TrainerExit::kDisk));
+    }
+    return Complain(status);
+  }
   checkpoints = *std::move(opened);
   return TrainerExit::kDone;
 }

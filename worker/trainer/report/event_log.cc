@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/trainer/report/events.h"
 
 namespace nibble {
 namespace {
@@ -35,7 +36,33 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path
   return log;
 }
 
-EventLog::~EventLog() { close(file_); }
+EventLog::~EventLog() {
+  // Whoever wants to know of an error has asked before.
+  (void)Flush();
+  close(file_);
+}
+
+void EventLog::Keep(std::string line) {
+  // What is lost is lost from here on: the file says where.
+  if (lost_ > 0 || waiting_bytes_ + line.size() > kMostWaitingBytes) {
+    ++lost_;
+    return;
+  }
+  waiting_bytes_ += line.size();
+  waiting_.push_back(std::move(line));
+}
+
+absl::Status EventLog::Flush() {
+  while (!waiting_.empty()) {
+    if (absl::Status status = WriteLine(waiting_.front()); !status.ok()) return status;
+    waiting_bytes_ -= waiting_.front().size();
+    waiting_.pop_front();
+  }
+  if (lost_ == 0) return absl::OkStatus();
+  absl::Status status = WriteLine(EventText(LostEvent{.events = lost_}, clock_()));
+  if (status.ok()) lost_ = 0;
+  return status;
+}
 
 absl::Status EventLog::CutTornLine() {
   if (!regular_) return absl::OkStatus();

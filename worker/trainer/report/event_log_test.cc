@@ -160,8 +160,33 @@ TEST_F(EventLogTest, AfterAnErrorNoHalfLineStaysAndTheLogGoesOn) {
   std::signal(SIGXFSZ, handler);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(Lines(path_), SizeIs(1));
+  EXPECT_EQ(log->missing(), 1);
   ASSERT_TRUE(log->Write(NoticeEvent{.text = "fits again"}).ok());
-  EXPECT_EQ(Lines(path_).at(1)["text"], "fits again");
+  EXPECT_EQ(log->missing(), 0);
+  ASSERT_THAT(Lines(path_), SizeIs(3));
+  EXPECT_EQ(Lines(path_)[1]["text"], "does not fit");
+  EXPECT_EQ(Lines(path_)[2]["text"], "fits again");
+}
+
+TEST_F(EventLogTest, WhatIsMoreThanWaitsInMemoryIsCountedInItsPlace) {
+  const auto log = Open();
+  struct rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const std::string much(EventLog::kMostWaitingBytes / 2, 'x');
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(log->Write(NoticeEvent{.step = i, .text = much}).ok());
+  EXPECT_EQ(log->missing(), 4);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_TRUE(log->Write(NoticeEvent{.step = 4}).ok());
+  const std::vector<nlohmann::json> lines = Lines(path_);
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[0]["step"], 0);
+  EXPECT_EQ(lines[1]["event"], "lost");
+  EXPECT_EQ(lines[1]["events"], 3);
+  EXPECT_EQ(lines[2]["step"], 4);
 }
 
 TEST_F(EventLogTest, AFileThatCannotBeOpenedIsAnError) {

@@ -271,6 +271,19 @@ struct NoticeEvent {
   }
 };
 
+struct LostEvent {
+  static constexpr char kName[] = "lost";
+  static constexpr char kMeaning[] =
+      "Events that belong here could not be written, and were more than wait in memory.";
+  int64_t events = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = LostEvent;
+    visit("events", &E::events, "", "that are missing");
+  }
+};
+
 struct FinishEvent {
   static constexpr char kName[] = "finish";
   static constexpr char kMeaning[] = "The run has ended without an error.";
@@ -316,8 +329,9 @@ struct ErrorEvent {
 };
 
 // All of them, in the order of the reference.
-using AllEvents = std::tuple<StartEvent, StepEvent, ValidationEvent, RevisionEvent, PrecisionEvent,
-                             GuardEvent, ResumeEvent, CheckpointEvent, NoticeEvent, FinishEvent, ErrorEvent>;
+using AllEvents =
+    std::tuple<StartEvent, StepEvent, ValidationEvent, RevisionEvent, PrecisionEvent, GuardEvent,
+               ResumeEvent, CheckpointEvent, NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
 
 }  // namespace nibble
 
