@@ -17,6 +17,7 @@ enum class JobRecompute : uint8_t { kNone, kBlocks };
 enum class LrSchedule : uint8_t { kWsd, kCosine, kConstant };
 enum class DecayShape : uint8_t { kLinear, kCosine, kMinusSqrt };
 enum class NonFinitePolicy : uint8_t { kSkip, kStop };
+enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu };
 
@@ -68,6 +69,12 @@ template <>
 struct ChoiceTable<NonFinitePolicy> {
   static constexpr Choice<NonFinitePolicy> kAll[] = {{NonFinitePolicy::kSkip, "skip"},
                                                      {NonFinitePolicy::kStop, "stop"}};
+};
+template <>
+struct ChoiceTable<SkipsPolicy> {
+  static constexpr Choice<SkipsPolicy> kAll[] = {{SkipsPolicy::kPause, "pause"},
+                                                 {SkipsPolicy::kRollBack, "roll_back"},
+                                                 {SkipsPolicy::kFail, "fail"}};
 };
 template <>
 struct ChoiceTable<SpikePolicy> {

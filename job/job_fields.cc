@@ -213,6 +213,12 @@ const Record<GuardSpec>& GuardRecord() {
                        "what happens when loss or gradient is NaN or infinite. skip: no update in "
                        "that step; stop: "
                        "the run ends with an error"),
+                 Number("max_skips", &S::max_skips, Range<int64_t>{1, 100000000}, "steps",
+                        "how many steps in a row may be skipped as not finite"),
+                 OneOf("after_skips", &S::after_skips,
+                       "what happens after so many. pause: the job waits for a person; roll_back: "
+                       "it resumes from the newest checkpoint, and is paused where that does not "
+                       "help; fail: it ends"),
                  OneOf("spike", &S::spike,
                        "what happens when the loss jumps. observe: an event; skip: no update in "
                        "that step either"),

@@ -98,6 +98,8 @@ struct OptimizerSpec {
 
 struct GuardSpec {
   NonFinitePolicy non_finite = NonFinitePolicy::kSkip;
+  int64_t max_skips = 10;
+  SkipsPolicy after_skips = SkipsPolicy::kPause;
   SpikePolicy spike = SpikePolicy::kObserve;
   double spike_z = 6.0;
   int64_t spike_window = 64;

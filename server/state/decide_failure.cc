@@ -82,6 +82,7 @@ bool CountsAgainstTheJob(const State& state, const v1::JobRecord& job, v1::Failu
   switch (cause) {
     case v1::FAILURE_CAUSE_DISK:
     case v1::FAILURE_CAUSE_GUARD_PAUSE:
+    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:  // has a bound of its own
       return false;
     case v1::FAILURE_CAUSE_CHECKPOINT: {
       if (!job.attempt().has_resume()) return true;
@@ -169,8 +170,16 @@ int64_t BackoffOf(const v1::JobRecord& job) {
 
 namespace decide {
 
-void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
+void AddFailure(const State& state, const v1::JobRecord& job, const Failure& reported,
                 v1::Update& update) {
+  Failure failure = reported;
+  if (failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK &&
+      InARow(job, failure.cause) > kMaxRollbacks) {
+    // Training is deterministic: what did not help twice will not help.
+    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
+    failure.reason =
+        absl::StrCat("rolled back ", kMaxRollbacks, " times, and again: ", failure.reason);
+  }
   const bool counts = CountsAgainstTheJob(state, job, failure.cause);
   const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
   End(job, failure.outcome, failure.reason, update);
@@ -178,8 +187,9 @@ void AddFailure(const State& state, const v1::JobRecord& job, const Failure& fai
   ended.set_cause(failure.cause);
   ended.set_counts_as_failure(counts);
   if (!EndsTheJob(failure.cause) && failure.cause != v1::FAILURE_CAUSE_GUARD_PAUSE) {
-    const int32_t tries =
-        failure.cause == v1::FAILURE_CAUSE_DISK ? InARow(job, failure.cause) : failures;
+    const bool own_count = failure.cause == v1::FAILURE_CAUSE_DISK ||
+                           failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK;
+    const int32_t tries = own_count ? InARow(job, failure.cause) : failures;
     ended.set_backoff_ms(BackoffMs(job.restart_policy(), std::max(tries, 1)));
   }
   if (ended.backoff_ms() > 0) {

@@ -165,6 +165,24 @@ TEST_F(FailureCauseTest, AGuardThatWantsAPersonPausesTheJobInItsOwnName) {
   EXPECT_EQ(Job().attempt().resume().step(), 10);
 }
 
+TEST_F(FailureCauseTest, AGuardRollsBackToTheNewestCheckpointAndPausesWhereThatDoesNotHelp) {
+  Start();
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  for (int i = 0; i < kMaxRollbacks; ++i) {
+    Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.max_skips: 10 steps were skipped");
+    ASSERT_EQ(Job().state(), v1::JOB_STATE_RECOVERING) << i;
+    Start();
+    EXPECT_EQ(Job().attempt().resume().step(), 10);
+  }
+  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.max_skips: 10 steps were skipped");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job().goal_author(), "guard");
+  EXPECT_TRUE(absl::StartsWith(Job().state_reason(), "rolled back 2 times, and again: "))
+      << Job().state_reason();
+  EXPECT_EQ(Job().restarts_without_progress(), 0);
+  ExpectNobodyBlamed();
+}
+
 TEST_F(FailureCauseTest, AGuardThatEndsTheRunEndsTheJob) {
   Start();
   Fail("w1", v1::FAILURE_CAUSE_GUARD_FAIL, "step 7: not finite: loss nan");

@@ -59,6 +59,7 @@ inline constexpr int64_t kDefaultGraceMs = int64_t{5} * 60 * 1000;
 inline constexpr int64_t kMaxSteps = int64_t{1} << 48;
 inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, numbers that grow
 inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker may end
+inline constexpr int32_t kMaxRollbacks = 2;  // by a guard, one after the other, before a pause
 
 // The bound of a text or a list, by the name of its field: "reason", or "Message.field" where one
 // message's is another's.

@@ -90,5 +90,37 @@ TEST(AMachinesFault, ARankThatIsKilledIsHeldAgainstItsWorkerAndNotAgainstTheOneT
   EXPECT_EQ(again.blames(0).worker(), victim.worker) << bed.Story(job);
 }
 
+// Every update makes the weights a hundred times as large, until they are infinite.
+std::string WithBrokenUpdates(const ClusterBed& bed, const std::string& guards) {
+  return absl::StrReplaceAll(
+      TinyJob{.steps = 200, .more = absl::StrCat("guards: {", guards, "}\n")}.Yaml(bed.corpus()),
+      {{"lr: 0.002", "lr: 10, weight_decay: 10"}});
+}
+
+TEST(AGuard, PausesAJobThatSkipsEveryStepInItsOwnNameAndBlamesNobody) {
+  ClusterBed bed({.workers = 1, .slots = 1});
+  const std::string job = bed.SubmitSpec(WithBrokenUpdates(bed, "max_skips: 5"));
+  bed.ExpectState(job, v1::JOB_STATE_PAUSED);
+  const v1::Job paused = bed.Describe(job);
+  EXPECT_EQ(paused.state_author(), "guard");
+  EXPECT_TRUE(absl::StrContains(paused.state_reason(), "guards.max_skips: 5 steps in a row"))
+      << paused.state_reason();
+  EXPECT_EQ(paused.attempts(), 1);
+  EXPECT_EQ(paused.blames_size(), 0) << bed.Story(job);
+}
+
+TEST(AGuard, RollsBackAndPausesWhereThatDoesNotHelpOrEndsTheJob) {
+  ClusterBed bed({.workers = 1, .slots = 1});
+  const std::string back =
+      bed.SubmitSpec(WithBrokenUpdates(bed, "max_skips: 5, after_skips: roll_back"));
+  bed.ExpectState(back, v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(bed.Describe(back).attempts(), 3) << bed.Story(back);
+  const std::string fail =
+      bed.SubmitSpec(WithBrokenUpdates(bed, "max_skips: 5, after_skips: fail"));
+  bed.ExpectState(fail, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(bed.Describe(fail).attempts(), 1) << bed.Story(fail);
+  EXPECT_EQ(DescribeWorker(bed, "worker-1").flags_size(), 0);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -95,7 +95,8 @@ TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
             0);
   EXPECT_THAT(Chatter("larger"), HasSubstr("data.tokenizer: bytes did not make these tokens"));
   // Without its width a file of nothing but tokens is text, which it is not.
-  EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))), 1);
+  EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))),
+            static_cast<int>(TrainerExit::kSpec));
 }
 
 TEST_F(DataSources, JsonLinesAndCompressedFilesAreTrainedOnAndOtherDataIsRefused) {

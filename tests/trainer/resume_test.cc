@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,7 +24,6 @@
 #include "absl/status/statusor.h"
 #include "tests/trainer/trainer_process.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {
 namespace {
@@ -252,7 +252,7 @@ TEST_F(Resume, WhereAllAreDamagedTheRunIsRefusedUnlessItBeginsAnew) {
     if (entry.is_directory()) Damage(entry.path());
   }
   const fs::path spec = WriteSpec("damaged", settings);
-  EXPECT_EQ(Wait(Start("damaged", spec)), 1);
+  EXPECT_EQ(Wait(Start("damaged", spec)), static_cast<int>(TrainerExit::kCheckpoint));
   EXPECT_THAT(Chatter("damaged"), HasSubstr("step 6"));
   EXPECT_THAT(Chatter("damaged"), HasSubstr("step 3"));
   EXPECT_EQ(Wait(Start("damaged", spec, {"--fresh"})), 0) << Chatter("damaged");
@@ -268,6 +268,26 @@ TEST_F(Resume, AChosenCheckpointIsGoneOnFrom) {
   ASSERT_EQ(Wait(Start("run", spec, {"--from-step", "3"})), 0) << Chatter("run");
   EXPECT_EQ(Of(Events("run"), "step").size(), 9u + 6u);
   EXPECT_EQ(LossByStep(Events("run")), LossByStep(whole));
+}
+
+TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
+  const fs::path spec = WriteSpec("run", {.steps = 100, .more = kCheckpoints});
+  // Every update makes the weights a hundred times as large, until they are infinite.
+  std::stringstream text;
+  text << std::ifstream(spec).rdbuf();
+  std::string broken = text.str();
+  broken.replace(broken.find("lr: 0.002"), 9, "lr: 10, weight_decay: 10");
+  std::ofstream(spec) << broken;
+  EXPECT_EQ(Wait(Start("run", spec)), static_cast<int>(TrainerExit::kGuardPause)) << Chatter("run");
+  EXPECT_THAT(Chatter("run"), HasSubstr("guards.max_skips: 10 steps in a row were skipped"));
+  int64_t first_skip = -1;
+  for (const json& guard : Of(Events("run"), "guard")) {
+    if (guard.at("action") == "skipped" && first_skip < 0) first_skip = guard.at("step");
+  }
+  ASSERT_GE(first_skip, 3) << Chatter("run");
+  EXPECT_EQ(Of(Events("run"), "guard").back().at("action"), "pause");
+  // The newest is of the last multiple of 3 before it, not of a step without an update.
+  EXPECT_EQ(Stored("run").back(), first_skip / 3 * 3);
 }
 
 TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheFieldThatDiffers) {

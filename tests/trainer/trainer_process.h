@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/trainer/link/trainer_exit.h"
+
 namespace nibble {
 
 class TrainerProcess : public testing::Test {

@@ -107,7 +107,7 @@ TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
 TEST_F(TrainerProcess, DataThatIsNotThereIsNamed) {
   fs::remove(root_ / "corpus.txt");
   const pid_t child = Start("missing", WriteSpec("missing", {}));
-  EXPECT_EQ(Wait(child), 1);
+  EXPECT_EQ(Wait(child), static_cast<int>(TrainerExit::kSpec));
   EXPECT_NE(Chatter("missing").find("corpus.txt"), std::string::npos) << Chatter("missing");
 }
 

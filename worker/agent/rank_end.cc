@@ -81,7 +81,7 @@ RankEnd EndOf(int32_t rank, const ProcessExit& end, bool told_to_stop) {
   if (result.cause == v1::FAILURE_CAUSE_MACHINE || complaint.empty()) {
     result.detail = absl::StrCat("rank ", rank, " ", Describe(end),
                                  "; last words: ", Printable(end.log_tail, kMaxTailBytes));
-  } else if (result.cause == v1::FAILURE_CAUSE_SPEC || exit >= TrainerExit::kGuardPause) {
+  } else if (result.cause == v1::FAILURE_CAUSE_SPEC || IsGuards(exit)) {
     // Any rank would have said it.
     result.detail = complaint;
   } else {

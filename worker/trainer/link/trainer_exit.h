@@ -37,6 +37,10 @@ absl::Status WithExit(absl::Status status, TrainerExit exit);
 // The code of an error: kError where nobody has set one; kDone of an OK status.
 TrainerExit ExitOf(const absl::Status& status);
 
+inline bool IsGuards(TrainerExit exit) {
+  return exit >= TrainerExit::kGuardPause && exit <= TrainerExit::kGuardFail;
+}
+
 // Of an exit code as the system reports it; nullopt for a number that is none of these.
 std::optional<TrainerExit> TrainerExitFrom(int code);
 

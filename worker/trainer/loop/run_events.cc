@@ -94,7 +94,9 @@ std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& gua
     event.action = "observed";
   } else {
     const bool stops = !report.spike && guards.non_finite == NonFinitePolicy::kStop;
-    event.action = stops ? "stopped" : "skipped";
+    event.action = stops              ? "stopped"
+                   : report.last_skip ? std::string(ChoiceName(guards.after_skips))
+                                      : "skipped";
   }
   for (const BadOperand& bad : report.bad_operands) {
     event.operands.push_back(absl::StrCat(bad.linear, " ", std::string(OperandRoleName(bad.role)),

@@ -84,8 +84,10 @@ double SteadySeconds() {
 // Names the bound of the spec that memory has run against.
 absl::Status NameBound(const JobSpec& spec, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status) || spec.resources.memory_mib == 0) return status;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "resources.memory_mib: ", spec.resources.memory_mib, " MiB are too few: ", status.message()));
+  return WithExit(
+      absl::ResourceExhaustedError(absl::StrCat("resources.memory_mib: ", spec.resources.memory_mib,
+                                                " MiB are too few: ", status.message())),
+      TrainerExit::kSpec);
 }
 
 class Run {
@@ -391,8 +393,9 @@ absl::Status Run::MaybeCheckpoint(bool storing) {
   const int64_t every = spec_.checkpoints.every;
   if (guest_ == nullptr || next == 0 || next == taken_step_) return absl::OkStatus();
   checkpoint_due_ |= every > 0 && next % every == 0;
-  // One that comes too early waits for a later boundary, the same on all ranks.
-  if (!checkpoint_due_ || storing) return absl::OkStatus();
+  // One that comes too early waits for a later boundary, the same on all ranks. So does one after
+  // a step that was skipped: a run that skips every step keeps the checkpoints that it has.
+  if (!checkpoint_due_ || storing || trainer_->skipped_in_a_row() > 0) return absl::OkStatus();
   return TakeCheckpoint();
 }
 
@@ -422,6 +425,14 @@ absl::Status Run::FinishCheckpoints() {
   if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
   const bool wanted = spec_.checkpoints.at_end || last_checkpoint_;
   if (!wanted || trainer_->next_step() == taken_step_ || trainer_->next_step() == 0) {
+    return absl::OkStatus();
+  }
+  if (trainer_->skipped_in_a_row() > 0 && trainer_->next_step() < spec_.training.steps) {
+    const std::string text =
+        absl::StrCat("no last checkpoint: the last ", trainer_->skipped_in_a_row(),
+                     " steps were skipped; the newest is of step ", summary_.last_checkpoint);
+    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = text});
+    reporter_->Note(text);
     return absl::OkStatus();
   }
   if (absl::Status status = TakeCheckpoint(); !status.ok()) return status;
@@ -519,7 +530,12 @@ absl::StatusOr<RunSummary> Run::Execute() {
     reporter_->Note(absl::StrCat("goes on from the checkpoint of step ", resumed_->step));
   }
   status = TrainAll();
-  if (status.ok()) status = FinishCheckpoints();
+  if (status.ok()) {
+    status = FinishCheckpoints();
+  } else if (IsGuards(ExitOf(status)) && guest_ != nullptr) {
+    // A guard ends the run: the good checkpoint that is on its way is what it is resumed from.
+    if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
+  }
   if (!status.ok()) {
     reporter_->Write(ErrorEvent{.step = trainer_->next_step(),
                                 .code = absl::StatusCodeToString(status.code()),

@@ -117,6 +117,7 @@ absl::Status Trainer::Restore(Position position) {
   }
   next_step_ = position.next_step;
   updates_ = position.updates;
+  skipped_in_a_row_ = non_finite_in_a_row_ = 0;
   timeline_ = std::move(position.timeline);
   revision_ = 0;  // whatever its number was in force before
   return absl::OkStatus();
@@ -248,6 +249,23 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
   return absl::OkStatus();
 }
 
+absl::Status Trainer::JudgeNonFinite(StepReport& report) {
+  const GuardSpec& guards = spec_.guards;
+  const std::string what = absl::StrCat("step ", report.step, ": ", report.skip_reason);
+  if (guards.non_finite == NonFinitePolicy::kStop) {
+    return WithExit(absl::AbortedError(absl::StrCat("guards.non_finite: stop; ", what)),
+                    TrainerExit::kGuardFail);
+  }
+  if (++non_finite_in_a_row_ < guards.max_skips) return absl::OkStatus();
+  report.last_skip = true;
+  TrainerExit exit = TrainerExit::kGuardPause;
+  if (guards.after_skips == SkipsPolicy::kRollBack) exit = TrainerExit::kGuardRollback;
+  if (guards.after_skips == SkipsPolicy::kFail) exit = TrainerExit::kGuardFail;
+  return WithExit(absl::AbortedError(absl::StrCat("guards.max_skips: ", guards.max_skips,
+                                                  " steps in a row were skipped, the last ", what)),
+                  exit);
+}
+
 absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   const int64_t step = next_step_;
   report = {.step = step, .tokens = TokensPerStep(spec_)};
@@ -293,12 +311,14 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
     if (status.ok()) status = options_.device.backend.Synchronize();
     if (!status.ok()) return status;
     ++updates_;
+    skipped_in_a_row_ = non_finite_in_a_row_ = 0;
+  } else {
+    ++skipped_in_a_row_;
   }
   watch.Lap(report.seconds.update);
   report.seconds.total = options_.clock() - begin;
-  if (!finite && spec_.guards.non_finite == NonFinitePolicy::kStop) {
-    return WithExit(absl::AbortedError(absl::StrCat("step ", step, ": ", report.skip_reason)),
-                    TrainerExit::kGuardFail);
+  if (!finite) {
+    if (status = JudgeNonFinite(report); !status.ok()) return status;
   }
   ++next_step_;
   return absl::OkStatus();

@@ -56,6 +56,7 @@ struct StepReport {
   int64_t revision = 0;
   bool updated = true;      // false: the weights are those of the step before
   std::string skip_reason;  // where not updated
+  bool last_skip = false;   // of those in a row that the spec allows: the run ends with it
   bool spike = false;       // the guard took this loss for one
   double spike_z = 0;
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
@@ -82,6 +83,9 @@ class Trainer {
 
   // The step to come; spec.training.steps when the run is over.
   int64_t next_step() const { return next_step_; }
+  // Steps without an update up to the last one. A checkpoint is taken after an update, so that one
+  // who resumes counts from 0.
+  int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   int64_t micro_batches() const { return micro_batches_; }
 
   // Plans the memory and layouts of the step to come under its recipe, so that the step itself can
@@ -91,8 +95,9 @@ class Trainer {
   // Whether the trainer's model, batch and precision can take a recipe; memory is not looked at.
   absl::Status CheckRecipe(const Recipe& recipe) const;
 
-  // Runs one step. Aborted where the policy for numbers that are not finite is to stop: nothing
-  // was updated, and *report says what was found. Any other error leaves the step undone halfway.
+  // Runs one step. Aborted, with the exit code of the policy, where numbers that are not finite end
+  // the run, at once or after so many skipped steps: nothing was updated, and *report says what was
+  // found. Any other error leaves the step undone halfway.
   absl::Status Step(const BatchSource& batches, StepReport& report);
 
   // Mean loss over batches 0 … count − 1 of a source, under the recipe of the step to come.
@@ -132,6 +137,8 @@ class Trainer {
   absl::Status RunMicroBatches(const BatchSource& batches, StepReport& report, double& loss_sum,
                                double& targets, int64_t& bad);
   absl::Status FindBadOperands(StepReport& report, int64_t& bad);
+  // What the spec makes of a step whose numbers are not finite.
+  absl::Status JudgeNonFinite(StepReport& report);
 
   JobSpec spec_;
   Options options_;
@@ -144,6 +151,8 @@ class Trainer {
   std::optional<SpikeGuard> guard_;
   int64_t next_step_ = 0;
   int64_t updates_ = 0;
+  int64_t skipped_in_a_row_ = 0;
+  int64_t non_finite_in_a_row_ = 0;         // of them, since the last update
   Buffer token_ids_, targets_, doc_begin_;  // [tokens] int32
   Buffer loss_;                             // [tokens]
   std::vector<float> host_loss_;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/link/trainer_exit.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {
@@ -220,6 +221,37 @@ TEST(Trainer, WithThePolicyToStopABadNumberEndsTheRun) {
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_NE(status.message().find("step 0"), absl::string_view::npos);
   EXPECT_EQ(rig.trainer->next_step(), 0);
+}
+
+TEST(Trainer, SkippedStepsInARowHaveABoundAfterWhichTheSpecSaysWhatHappens) {
+  const std::pair<SkipsPolicy, TrainerExit> policies[] = {
+      {SkipsPolicy::kPause, TrainerExit::kGuardPause},
+      {SkipsPolicy::kRollBack, TrainerExit::kGuardRollback},
+      {SkipsPolicy::kFail, TrainerExit::kGuardFail}};
+  for (const auto& [policy, exit] : policies) {
+    JobSpec spec = Spec();
+    spec.guards.max_skips = 3;
+    spec.guards.after_skips = policy;
+    Rig rig(spec);
+    float& weight = rig.parameters->weight(0)[0];
+    const float good = weight;
+    StepReport report;
+    // An update begins the count anew.
+    weight = std::numeric_limits<float>::infinity();
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(rig.Step(report).ok());
+    EXPECT_EQ(rig.trainer->skipped_in_a_row(), 2);
+    weight = good;
+    ASSERT_TRUE(rig.Step(report).ok());
+    EXPECT_EQ(rig.trainer->skipped_in_a_row(), 0);
+    weight = std::numeric_limits<float>::infinity();
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(rig.Step(report).ok());
+    const absl::Status status = rig.Step(report);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(ExitOf(status), exit);
+    EXPECT_NE(status.message().find("guards.max_skips: 3 steps in a row"), absl::string_view::npos)
+        << status;
+    EXPECT_TRUE(report.last_skip);
+  }
 }
 
 TEST(Trainer, ValidationLeavesTrainingAsItWas) {

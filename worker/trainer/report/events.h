@@ -199,7 +199,8 @@ struct GuardEvent {
     using E = GuardEvent;
     visit("step", &E::step, "", "its number");
     visit("guard", &E::guard, "", "non-finite or spike");
-    visit("action", &E::action, "", "observed, skipped (no update) or stopped");
+    visit("action", &E::action, "",
+          "observed, skipped (no update), stopped, or what guards.after_skips says");
     visit("loss", &E::loss, "nats per token", "of the step");
     visit("gradient_norm", &E::gradient_norm, "", "before clipping");
     visit("z", &E::z, "standard deviations", "above the mean of the last losses, of a spike");
