@@ -8,9 +8,8 @@ is exported, and libprotobuf.so, which is then of no use, is not loaded.
 
     cc_binary(linkopts = PROTOBUF_APART, additional_linker_inputs = PROTOBUF_APART_INPUTS, …)
 
-Tests likewise, with `linkstatic = True`: else every library of theirs would hold one. gRPC's reflection needs
-libprotobuf.so, so that a server with it and SentencePiece cannot be one program. //tests/client_remote checks
-that it is so.
+Tests likewise, with `linkstatic = True`: else every library of theirs would hold one. //tests/client_remote
+checks that it is so.
 """
 
 PROTOBUF_APART_INPUTS = ["//client:protobuf_apart.lds"]

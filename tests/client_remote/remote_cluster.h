@@ -29,7 +29,7 @@ class RemoteCluster {
   std::string address() const;
 
   // `nibble ARGUMENTS`, in this process. The noun checkpoint is not there: its verbs come with
-  // SentencePiece, which does not go together with the reflection of the coordinator's server;
+  // SentencePiece, which does not go together with the libprotobuf.so of this program;
   // NibbleProcess has it.
   static Outcome Nibble(const std::vector<std::string>& arguments);
   static std::future<Outcome> Later(std::vector<std::string> arguments);
