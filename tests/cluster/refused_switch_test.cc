@@ -39,7 +39,7 @@ class RefusedSwitch : public testing::Test {
   RefusedSwitch() : bed_({.workers = 2, .slots = 1}) {}
 
   bool Fits(TinyJob job, int64_t memory_mib) {
-    job.steps = 1;
+    job.steps = 4;
     job.memory_mib = memory_mib;
     const std::string directory = absl::StrCat(bed_.root(), "/fits");
     std::filesystem::create_directories(directory);
