@@ -114,6 +114,37 @@ TEST_F(DataCommandTest, TrainedAndGivenModelsLieBesideTheirShardsAndAreNamedByTh
   EXPECT_EQ(Contents(Path("given/sp-" + label.substr(3) + ".model")), Contents(model));
 }
 
+TEST_F(DataCommandTest, ATokenizerJsonMakesShardsThatReadBackAsText) {
+  const std::string given = "tests/interop/fixtures/tokenizers/llama3/tokenizer.json";
+  for (int threads = 1; threads <= 2; ++threads) {
+    const std::string out = absl::StrCat("out", threads);
+    const Outcome made = Tokenize(out, {"--tokenizer", given, "--split", "file", "--threads",
+                                        absl::StrCat(threads), "-o", "json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const std::string label = json::parse(made.out)["tokenizer"];
+    EXPECT_THAT(label, testing::StartsWith("hf:"));
+    EXPECT_TRUE(std::filesystem::exists(Path(out + "/hf-" + label.substr(3) + ".json")));
+  }
+  EXPECT_EQ(Contents(Path("out1/train.tokens")), Contents(Path("out2/train.tokens")));
+  const Outcome shown = Nibble({"inspect", Path("out1/train.tokens"), "--documents", "1", "--text",
+                                "--max-tokens", "1000000", "-o", "json"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr(json(TestText(0, 300)).dump()));
+}
+
+TEST_F(DataCommandTest, JsonLinesNameTheirField) {
+  WriteFile(Path("rows.jsonl"), "{\"body\": \"one\"}\n{\"body\": \"two\"}\n");
+  const std::vector<std::string> command = {"tokenize",   Path("rows.jsonl"),      "--output-dir",
+                                            Path("rows"), "--validation-fraction", "0"};
+  const Outcome refused = Nibble(command);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("rows.jsonl, line 1: it has no field 'text'"));
+  const Outcome made =
+      Nibble(command + std::vector<std::string>{"--text-field", "body", "-o", "json"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(json::parse(made.out)["train"]["documents"], 2);
+}
+
 TEST_F(DataCommandTest, TheTypeAndTheSampleOfTheTokenizerCanBeChosen) {
   const auto label = [&](const char* out, const std::vector<std::string>& more) {
     const Outcome made =
