@@ -57,6 +57,9 @@ void FillDefaults(const Problems& text, JobSpec& spec) {
     FillSchedule(text, steps, spec.optimizer);
   }
   FillBatch(text, spec);
+  if (!text.IsWritten("restarts.max_backoff")) {
+    spec.restarts.max_backoff = std::max(spec.restarts.max_backoff, spec.restarts.backoff);
+  }
   if (!text.IsWritten("training.validate_every") && spec.data.validation.empty() &&
       spec.data.validation_fraction == 0) {
     spec.training.validate_every = 0;

@@ -187,6 +187,31 @@ void ReadSettings(const YamlNode& node, const std::string& path, std::vector<Fie
   }
 }
 
+void ReadTexts(const YamlNode& node, const std::string& path, std::vector<NamedText>& value,
+               Problems& problems) {
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind != YamlNode::Kind::kMap) {
+    problems.Add(path, absl::StrCat(Shown(node), " is not a map of names and texts"));
+    return;
+  }
+  if (static_cast<int64_t>(node.items.size()) > kMaxNamedTexts) {
+    CheckCount(node.items.size(), path, {0, kMaxNamedTexts}, problems);
+    return;
+  }
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const std::string inner = absl::StrCat(path, ".", ShownName(node.keys[i].text));
+    problems.SetLine(inner, node.keys[i].line);
+    ReadText(node.items[i], inner, value.emplace_back(NamedText{node.keys[i].text, ""}).text,
+             problems);
+  }
+}
+
+YamlNode WriteTexts(const std::vector<NamedText>& texts) {
+  YamlNode map = YamlNode::Map();
+  for (const NamedText& entry : texts) map.Put(entry.name, YamlNode::Text(entry.text));
+  return map;
+}
+
 YamlNode WriteSettings(const std::vector<FieldSetting>& settings) {
   YamlNode map = YamlNode::Map();
   for (const FieldSetting& setting : settings) {

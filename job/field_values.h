@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "job/job_spec.h"
 #include "job/problems.h"
 #include "job/yaml_tree.h"
 #include "recipe/recipe.h"
@@ -69,6 +70,11 @@ int ReadName(const YamlNode& node, const std::string& path, std::span<const std:
              Problems& problems);
 void ReadSettings(const YamlNode& node, const std::string& path, std::vector<FieldSetting>& value,
                   Problems& problems);
+
+// Names and texts of a map; a number or a word is its text.
+void ReadTexts(const YamlNode& node, const std::string& path, std::vector<NamedText>& value,
+               Problems& problems);
+YamlNode WriteTexts(const std::vector<NamedText>& texts);
 
 YamlNode WriteSettings(const std::vector<FieldSetting>& settings);
 

@@ -4,13 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/job_fields.h"
 #include "job/recipe_check.h"
 #include "job/schedule.h"
@@ -57,6 +60,53 @@ void CheckBatch(const JobSpec& spec, Problems& problems) {
   if (share % training.micro_batch != 0) {
     problems.Add("training.micro_batch", absl::StrCat(training.micro_batch, " does not divide ",
                                                       share, ", a rank's share of training.batch"));
+  }
+}
+
+void CheckElasticity(const JobSpec& spec, Problems& problems) {
+  const ResourceSpec& resources = spec.resources;
+  if (!Sound(problems, {"training.batch", "training.micro_batch", "resources"})) return;
+  const bool ranged = resources.min_ranks != 0 || resources.max_ranks != 0;
+  if (ranged && !resources.allowed_ranks.empty()) {
+    problems.Add("resources.allowed_ranks",
+                 "not together with min_ranks and max_ranks: they say the same");
+    return;
+  }
+  const std::vector<int64_t> shared =
+      RanksThatShare(spec.training, 1, std::numeric_limits<int64_t>::max());
+  for (size_t i = 0; i < resources.allowed_ranks.size(); ++i) {
+    const std::string path = absl::StrCat("resources.allowed_ranks[", i, "]");
+    const int64_t ranks = resources.allowed_ranks[i];
+    if (i > 0 && ranks <= resources.allowed_ranks[i - 1]) {
+      problems.Add(path, absl::StrCat(ranks, " is not over ", resources.allowed_ranks[i - 1],
+                                      ", the number before it"));
+    } else if (!std::binary_search(shared.begin(), shared.end(), ranks)) {
+      problems.Add(path, absl::StrCat(ranks, " does not share a batch of ", spec.training.batch,
+                                      " evenly; allowed: ", absl::StrJoin(shared, ", ")));
+    }
+  }
+  if (!ranged) return;
+  const int64_t least = resources.min_ranks == 0 ? resources.ranks : resources.min_ranks;
+  const int64_t most = resources.max_ranks == 0 ? resources.ranks : resources.max_ranks;
+  const std::vector<int64_t> allowed = AllowedRanks(spec);
+  const char* const path = resources.min_ranks == 0 ? "resources.max_ranks" : "resources.min_ranks";
+  if (allowed.empty()) {
+    problems.Add(
+        path, absl::StrCat("no number of ranks from ", least, " to ", most, " shares a batch of ",
+                           spec.training.batch, " evenly; allowed: ", absl::StrJoin(shared, ", ")));
+  } else if (static_cast<int64_t>(allowed.size()) > kMaxAllowedWorlds) {
+    problems.Add(path,
+                 absl::StrCat(allowed.size(), " numbers of ranks from ", least, " to ", most,
+                              " share the batch; at most ", kMaxAllowedWorlds, " are allowed"));
+  }
+}
+
+void CheckRestarts(const JobSpec& spec, Problems& problems) {
+  const RestartSpec& restarts = spec.restarts;
+  if (problems.Sound("restarts") && restarts.max_backoff < restarts.backoff) {
+    problems.Add("restarts.max_backoff",
+                 absl::StrCat(ValueText(restarts.max_backoff), " is under ",
+                              ValueText(restarts.backoff), ", restarts.backoff"));
   }
 }
 
@@ -185,6 +235,8 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckRecord(JobRecord(), spec, "", problems);
   CheckModel(spec, problems);
   CheckBatch(spec, problems);
+  CheckElasticity(spec, problems);
+  CheckRestarts(spec, problems);
   CheckSequence(spec, problems);
   CheckData(spec, problems);
   CheckOptimizer(spec, problems);

@@ -24,6 +24,7 @@ constexpr Range<int64_t> kSequence = {1, 1 << 20};
 static_assert(kSteps.most <= std::numeric_limits<int64_t>::max() / kBatch.most / kSequence.most);
 
 constexpr TextRule kName = {TextRule::Kind::kName};
+constexpr size_t kMostLabelBytes = 80;
 constexpr TextRule kPath = {TextRule::Kind::kPath};
 
 // "data/books-en.txt" gives "books-en".
@@ -262,6 +263,15 @@ const Record<ResourceSpec>& ResourceRecord() {
   static const auto* const record = new Record<S>{
       .fields = {Number("ranks", &S::ranks, Range<int64_t>{1, kBatch.most}, "processes",
                         "how many train together, each on its share of the batch"),
+                 Number("min_ranks", &S::min_ranks, Range<int64_t>{0, kBatch.most}, "processes",
+                        "a cluster may run the job with as few as this, of the numbers that share "
+                        "the batch evenly. 0: resources.ranks"),
+                 Number("max_ranks", &S::max_ranks, Range<int64_t>{0, kBatch.most}, "processes",
+                        "and with as many as this. 0: resources.ranks"),
+                 Numbers("allowed_ranks", &S::allowed_ranks, Range<int64_t>{1, kBatch.most},
+                         {0, kMaxAllowedWorlds}, "processes",
+                         "instead of min_ranks and max_ranks: the numbers that a cluster may run "
+                         "the job with, ascending"),
                  Number("threads", &S::threads, Range<int64_t>{0, 4096}, "threads",
                         "how many each rank computes with. 0: one per processor of the machine"),
                  Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
@@ -269,6 +279,50 @@ const Record<ResourceSpec>& ResourceRecord() {
                         "more is refused, and training continues under the recipe that it has. 0: "
                         "no bound"),
                  OneOf("device", &S::device, "where the model is computed")}};
+  return *record;
+}
+
+// What a worker's label may be, as the coordinator bounds it.
+std::string LabelProblem(const NamedText& label) {
+  if (label.name.empty() || label.name.size() > kMostLabelBytes) {
+    return absl::StrCat("the name has ", label.name.size(), " bytes; allowed: 1 to ",
+                        kMostLabelBytes);
+  }
+  if (label.text.size() > kMostLabelBytes) {
+    return absl::StrCat("the value has ", label.text.size(), " bytes; at most ", kMostLabelBytes,
+                        " are allowed");
+  }
+  return "";
+}
+
+const Record<SchedulingSpec>& SchedulingRecord() {
+  using S = SchedulingSpec;
+  constexpr char kLabels[] = "labels of workers, such as {rack: a12}";
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Text("queue", &S::queue, kName, "the queue that the job waits in"),
+          Number("priority", &S::priority, Range<int64_t>{-1000, 1000}, "", "higher goes first"),
+          Texts("require", &S::require, kLabels, LabelProblem,
+                "a worker without one of them is not used"),
+          Texts("prefer", &S::prefer, kLabels, LabelProblem,
+                "workers with more of them come first"),
+          Flag("prefer_fp4", &S::prefer_fp4, "workers with FP4 tensor cores come first")}};
+  return *record;
+}
+
+const Record<RestartSpec>& RestartRecord() {
+  using S = RestartSpec;
+  constexpr Range<double> kPause = {0, 86'400};
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("max_without_progress", &S::max_without_progress, Range<int64_t>{0, 1'000'000},
+                 "failures",
+                 "failures in a row without a new checkpoint, after which the job is given up. 0: "
+                 "none"),
+          Number("backoff", &S::backoff, kPause, "seconds",
+                 "pause before the first restart; doubles with each in a row"),
+          Number("max_backoff", &S::max_backoff, kPause, "seconds", "no pause is longer")
+              .Follows("300, at least restarts.backoff")}};
   return *record;
 }
 
@@ -280,6 +334,40 @@ const Record<OutputSpec>& OutputRecord() {
                "where the run writes its events and results. Where it is empty: runs/NAME, by "
                "the name of the job")}};
   return *record;
+}
+
+// Names that the daemon or the loader of programs takes for its own.
+bool IsReservedVariable(std::string_view name) {
+  for (const std::string_view prefix : {"NIBBLE_", "LD_"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  for (const std::string_view whole : {"CUDA_VISIBLE_DEVICES", "GCONV_PATH", "PATH", "HOME"}) {
+    if (name == whole) return true;
+  }
+  return name.ends_with("_PLUGIN") || name.find("_INJECTION") != std::string_view::npos;
+}
+
+std::string EnvironmentProblem(const NamedText& variable) {
+  constexpr size_t kMostName = 128, kMostText = 4096;
+  bool named = !variable.name.empty() && variable.name.size() <= kMostName &&
+               !absl::ascii_isdigit(static_cast<unsigned char>(variable.name.front()));
+  for (const char c : variable.name) {
+    named = named && (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_');
+  }
+  if (!named) {
+    return absl::StrCat(
+        "no name of a variable; allowed: letters, digits and _, no digit first, at "
+        "most ",
+        kMostName);
+  }
+  if (IsReservedVariable(variable.name)) {
+    return "reserved: it decides which code runs, or on which device";
+  }
+  if (variable.text.size() > kMostText || variable.text.find('\0') != std::string::npos) {
+    return absl::StrCat("its text has ", variable.text.size(), " bytes; allowed: at most ",
+                        kMostText, ", none of them 0");
+  }
+  return "";
 }
 
 Field<JobSpec> ModelField() {
@@ -317,6 +405,15 @@ std::vector<Field<JobSpec>> JobFields() {
       Section("checkpoints", &S::checkpoints, CheckpointRecord(),
               "when the run's state is stored, and what is kept of it"),
       Section("resources", &S::resources, ResourceRecord(), "what the run gets"),
+      Section("scheduling", &S::scheduling, SchedulingRecord(),
+              "where and when a cluster runs the job; without a cluster it means nothing"),
+      Section("restarts", &S::restarts, RestartRecord(),
+              "when a cluster follows a failed attempt by another"),
+      Texts("env", &S::env, "names of letters, digits and _, and texts", EnvironmentProblem,
+            "environment variables of the ranks' processes, such as {OMP_NUM_THREADS: 4}. They are "
+            "stored with the job: no place for secrets. Not those that decide which code runs or "
+            "on which device: NIBBLE_*, LD_*, *_PLUGIN, *_INJECTION*, CUDA_VISIBLE_DEVICES, "
+            "GCONV_PATH, PATH, HOME"),
       Section("output", &S::output, OutputRecord(), "where results go"),
   };
 }

@@ -1,7 +1,10 @@
 #include "job/job_spec.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -73,6 +76,24 @@ std::string DefaultsYaml() {
   YamlNode map = WriteRecord(JobRecord(), ExampleJob());
   Comment(map, "");
   return absl::StrCat("# Every field of a job with its default.\n\n", WriteYaml(map));
+}
+
+std::vector<int64_t> RanksThatShare(const TrainingSpec& training, int64_t least, int64_t most) {
+  std::vector<int64_t> shared;
+  const int64_t each = std::max<int64_t>(1, training.micro_batch);
+  for (int64_t ranks = least; ranks <= std::min(most, training.batch); ++ranks) {
+    if (training.batch % ranks == 0 && training.batch / ranks % each == 0) shared.push_back(ranks);
+  }
+  return shared;
+}
+
+std::vector<int64_t> AllowedRanks(const JobSpec& spec) {
+  const ResourceSpec& resources = spec.resources;
+  if (!resources.allowed_ranks.empty()) return resources.allowed_ranks;
+  if (resources.min_ranks == 0 && resources.max_ranks == 0) return {resources.ranks};
+  return RanksThatShare(spec.training,
+                        resources.min_ranks == 0 ? resources.ranks : resources.min_ranks,
+                        resources.max_ranks == 0 ? resources.ranks : resources.max_ranks);
 }
 
 std::string OutputDirectory(const JobSpec& spec) {

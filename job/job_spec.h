@@ -114,6 +114,10 @@ struct MetricsSpec {
 
 struct ResourceSpec {
   int64_t ranks = 1;
+  // Elastic jobs: see AllowedRanks().
+  int64_t min_ranks = 0;
+  int64_t max_ranks = 0;
+  std::vector<int64_t> allowed_ranks;
   int64_t threads = 0;
   int64_t memory_mib = 0;
   JobDevice device = JobDevice::kCpu;
@@ -128,6 +132,30 @@ struct CheckpointSpec {
   friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
 
   bool any() const { return every > 0 || at_end; }
+};
+
+// A name and the text that belongs to it; names are unique within their list.
+struct NamedText {
+  std::string name;
+  std::string text;
+  friend bool operator==(const NamedText&, const NamedText&) = default;
+};
+
+// Where and when a cluster runs the job; the trainer does not look at it.
+struct SchedulingSpec {
+  std::string queue = "default";
+  int64_t priority = 0;
+  std::vector<NamedText> require, prefer;  // labels of workers
+  bool prefer_fp4 = false;
+  friend bool operator==(const SchedulingSpec&, const SchedulingSpec&) = default;
+};
+
+// When a cluster follows a failed attempt by another.
+struct RestartSpec {
+  int64_t max_without_progress = 3;
+  double backoff = 1;        // seconds
+  double max_backoff = 300;  // seconds
+  friend bool operator==(const RestartSpec&, const RestartSpec&) = default;
 };
 
 struct OutputSpec {
@@ -147,6 +175,9 @@ struct JobSpec {
   MetricsSpec metrics;
   CheckpointSpec checkpoints;
   ResourceSpec resources;
+  SchedulingSpec scheduling;
+  RestartSpec restarts;
+  std::vector<NamedText> env;  // of the ranks' processes
   OutputSpec output;
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
@@ -155,6 +186,8 @@ struct JobSpec {
 inline constexpr size_t kMaxJobBytes = size_t{1} << 20;
 inline constexpr int kMaxJobDepth = 16;
 inline constexpr size_t kMaxJobNodes = 50'000;
+inline constexpr int64_t kMaxAllowedWorlds = 64;
+inline constexpr int64_t kMaxNamedTexts = 64;
 
 // A valid spec. InvalidArgument with every problem of the text, ten at most, each with its line,
 // its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.
@@ -193,6 +226,12 @@ inline int64_t SequencesPerRank(const JobSpec& spec) {
 inline int64_t MicroBatch(const JobSpec& spec) {
   return spec.training.micro_batch == 0 ? SequencesPerRank(spec) : spec.training.micro_batch;
 }
+// Numbers of ranks, in [least, most] and ascending, that share a batch evenly in whole
+// micro-batches.
+std::vector<int64_t> RanksThatShare(const TrainingSpec& training, int64_t least, int64_t most);
+// Numbers of ranks that the job may run with, ascending: resources.allowed_ranks, those from
+// min_ranks to max_ranks that share the batch, or resources.ranks alone.
+std::vector<int64_t> AllowedRanks(const JobSpec& spec);
 // "runs/NAME" where the spec names none.
 std::string OutputDirectory(const JobSpec& spec);
 

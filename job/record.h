@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -230,6 +231,30 @@ Field<S> Settings(std::string name, std::vector<FieldSetting> S::*member, std::s
   field.write = [member](const S& s) { return WriteSettings(s.*member); };
   field.check = [member](const S& s, const std::string& path, Problems& p) {
     CheckSettings(s.*member, path, p);
+  };
+  return WithDefault(std::move(field));
+}
+
+// `check` looks at the name and the text of each entry: what is wrong, or empty.
+template <class S>
+Field<S> Texts(std::string name, std::vector<NamedText> S::*member, std::string allowed,
+               std::string (*check)(const NamedText&), std::string meaning) {
+  auto field = Leaf<S>(std::move(name), "map", std::move(allowed), "", std::move(meaning));
+  field.read = [member](const YamlNode& node, const std::string& path, S& s, Problems& p) {
+    ReadTexts(node, path, s.*member, p);
+  };
+  field.write = [member](const S& s) { return WriteTexts(s.*member); };
+  field.check = [member, check](const S& s, const std::string& path, Problems& p) {
+    std::set<std::string> seen;
+    if (p.Sound(path)) CheckCount((s.*member).size(), path, {0, kMaxNamedTexts}, p);
+    for (const NamedText& entry : s.*member) {
+      const std::string inner = absl::StrCat(path, ".", ShownName(entry.name));
+      if (!seen.insert(entry.name).second) {
+        p.Add(inner, "set twice");
+      } else if (const std::string wrong = check(entry); !wrong.empty() && p.Sound(inner)) {
+        p.Add(inner, wrong);
+      }
+    }
   };
   return WithDefault(std::move(field));
 }

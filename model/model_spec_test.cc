@@ -47,8 +47,7 @@ TEST(ModelSpecTest, RefusalsOfTheWholeNameFieldValueAndBound) {
        {"d_model", [](ModelSpec& s) { s.d_model = -128; }, "d_model: -128 is not in [1, 1048576]"},
        {"positions", [](ModelSpec& s) { s.max_positions = 0; },
         "max_positions: 0 is not in [1, 16777216]"},
-       {"norm_eps", [](ModelSpec& s) { s.norm_eps = 0; },
-        "norm_eps: 0 is not in [1e-12, 1]"},
+       {"norm_eps", [](ModelSpec& s) { s.norm_eps = 0; }, "norm_eps: 0 is not in [1e-12, 1]"},
        {"init_std", [](ModelSpec& s) { s.init_std = std::nan(""); },
         "init_std: nan is not in [1e-09, 10]"}});
 }
@@ -87,8 +86,7 @@ TEST(ModelSpecTest, RefusalsOfMambaNameFieldValueAndBound) {
        {"groups that do not divide", [](ModelSpec& s) { s.mamba_groups = 24; },
         "mamba_groups: 24 does not divide mamba_heads, which is 128"},
        {"state", [](ModelSpec& s) { s.mamba_state = 0; }, "mamba_state: 0 is not in [1, 1048576]"},
-       {"convolution", [](ModelSpec& s) { s.conv_width = 0; },
-        "conv_width: 0 is not in [1, 16]"},
+       {"convolution", [](ModelSpec& s) { s.conv_width = 0; }, "conv_width: 0 is not in [1, 16]"},
        {"wide convolution", [](ModelSpec& s) { s.conv_width = 32; },
         "conv_width: 32 is not in [1, 16]"},
        {"chunk", [](ModelSpec& s) { s.chunk = 2048; }, "chunk: 2048 is not in [1, 1024]"},

@@ -20,7 +20,9 @@
 #include "client/remote/recipe_message.h"
 #include "client/remote/scheduling_flags.h"
 #include "client/remote/verb.h"
+#include "common/yaml_scalar.h"
 #include "job/job_spec.h"
+#include "job/overrides.h"
 #include "job/spec_paths.h"
 
 namespace nibble {
@@ -33,7 +35,8 @@ struct Flags {
   std::string file;  // of submit
   std::string job;   // of fork
   int64_t at_step = -1;
-  std::vector<std::string> set, layer;
+  std::vector<std::string> set, layer;  // of submit, `set` names fields of the spec
+  std::vector<std::string> env;
   bool with_pending = false;
   std::string name, reason;
   SchedulingFlags scheduling;
@@ -60,41 +63,46 @@ absl::StatusOr<int> Finish(Session& session, const Flags& flags, const v1::Job& 
   return WatchJob(session, job.id());
 }
 
+// Fields of the spec that the options of submit set.
+absl::StatusOr<std::vector<std::string>> SettingsOf(const Flags& flags) {
+  std::vector<std::string> settings = flags.set;
+  if (!flags.name.empty()) settings.push_back(absl::StrCat("name=", YamlQuoted(flags.name)));
+  for (const std::string& variable : flags.env) {
+    const size_t equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env: '", variable, "' is not NAME=TEXT, such as OMP_NUM_THREADS=4"));
+    }
+    settings.push_back(absl::StrCat("env.", variable.substr(0, equals), "=",
+                                    YamlQuoted(variable.substr(equals + 1))));
+  }
+  const absl::StatusOr<std::vector<std::string>> scheduling = flags.scheduling.Settings();
+  if (!scheduling.ok()) return scheduling.status();
+  settings.insert(settings.end(), scheduling->begin(), scheduling->end());
+  const absl::StatusOr<std::vector<std::string>> restarts = flags.restarts.Settings();
+  if (!restarts.ok()) return restarts.status();
+  settings.insert(settings.end(), restarts->begin(), restarts->end());
+  return settings;
+}
+
 absl::StatusOr<int> Submit(Session& session, const Flags& flags) {
   const absl::StatusOr<std::string> text = ReadJobText(flags.file);
   if (!text.ok()) return text.status();
+  const absl::StatusOr<std::vector<std::string>> settings = SettingsOf(flags);
+  if (!settings.ok()) return settings.status();
+  const absl::StatusOr<std::string> yaml = OverrideFields(*text, *settings);
+  if (!yaml.ok()) return yaml.status();
   // Checked here as there, so that what is wrong is told with or without a coordinator.
-  absl::StatusOr<JobSpec> spec = ParseJobSpec(*text);
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(*yaml);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(),
                         absl::StrCat(flags.file, ": ", std::string(spec.status().message())));
   }
   v1::SubmitJobRequest request;
-  request.set_spec_yaml(*text);
+  request.set_spec_yaml(*yaml);
   // The ranks run elsewhere; what is relative means files as they are here.
-  bool rewritten = MakePathsAbsolute(std::filesystem::current_path().string(), *spec);
-  if (!flags.name.empty()) {
-    spec->name = flags.name;
-    const absl::Status valid = Validate(*spec);
-    if (!valid.ok()) return valid;
-    rewritten = true;
-  }
-  if (rewritten) request.set_spec_yaml(ToYaml(*spec));
-  if (flags.scheduling.given()) {
-    const absl::StatusOr<v1::JobScheduling> scheduling =
-        flags.scheduling.Over({}, spec->training.batch, spec->training.micro_batch);
-    if (!scheduling.ok()) return scheduling.status();
-    *request.mutable_scheduling() = *scheduling;
-  }
-  if (flags.restarts.given()) {
-    // What is not given is the coordinator's to say.
-    request.set_dry_run(true);
-    const absl::StatusOr<v1::SubmitJobResponse> usual = session.Call(&Stub::SubmitJob, request);
-    if (!usual.ok()) return usual.status();
-    const absl::StatusOr<v1::RestartPolicy> policy =
-        flags.restarts.Over(usual->job().restart_policy());
-    if (!policy.ok()) return policy.status();
-    *request.mutable_restart_policy() = *policy;
+  if (MakePathsAbsolute(std::filesystem::current_path().string(), *spec)) {
+    request.set_spec_yaml(ToYaml(*spec));
   }
   request.set_dry_run(flags.dry_run);
   const absl::StatusOr<v1::SubmitJobResponse> response = session.Call(&Stub::SubmitJob, request);
@@ -154,10 +162,18 @@ void AddJobSubmitVerbs(CLI::App* job, int& exit_code) {
   RemoteVerb<Flags> submit(job, "submit", "Run a job on the cluster; prints its id");
   submit.app()->add_option("FILE", submit->file, "a spec in YAML; - reads stdin")->required();
   submit.app()->add_option("--name", submit->name, "instead of the spec's");
+  submit.app()
+      ->add_option("--set", submit->set,
+                   "FIELD=VALUE over the spec's, as YAML, such as training.steps=200 or "
+                   "'data.train=[a.txt, b.txt]'; see `nibble job show-defaults`")
+      ->allow_extra_args(false);
+  submit.app()
+      ->add_option("--env", submit->env, "NAME=TEXT for the ranks' processes, over the spec's env")
+      ->allow_extra_args(false);
   AddCommonOptions(submit);
   submit.Runs(exit_code, Submit);
   submit.app()->footer(
-      "Example: nibble job submit examples/quickstart.yaml --name wide --priority 5 --watch");
+      "Example: nibble job submit examples/quickstart.yaml --set training.steps=100 --watch");
 
   RemoteVerb<Flags> fork(
       job, "fork", "A new job that goes on from a checkpoint of another, under a changed recipe");

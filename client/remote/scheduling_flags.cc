@@ -5,9 +5,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/local/number_check.h"
 #include "client/remote/verb.h"
+#include "common/yaml_scalar.h"
 
 namespace nibble {
 namespace {
@@ -82,6 +84,41 @@ absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, 
   return base;
 }
 
+absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
+  std::vector<std::string> settings;
+  if (queue) settings.push_back(absl::StrCat("scheduling.queue=", YamlQuoted(*queue)));
+  if (priority) settings.push_back(absl::StrCat("scheduling.priority=", *priority));
+  if (fp4) settings.push_back("scheduling.prefer_fp4=true");
+  v1::JobScheduling labels;
+  absl::Status status = AddLabels("--require", required, *labels.mutable_required_labels());
+  if (!status.ok()) return status;
+  status = AddLabels("--prefer", preferred, *labels.mutable_preferred_labels());
+  if (!status.ok()) return status;
+  const auto set_labels = [&](const char* field, const auto& given) {
+    if (given.empty()) return;
+    settings.push_back(absl::StrCat(field, "={",
+                                    absl::StrJoin(given, ", ",
+                                                  [](std::string* out, const v1::Label& label) {
+                                                    absl::StrAppend(out, YamlQuoted(label.key()),
+                                                                    ": ",
+                                                                    YamlQuoted(label.value()));
+                                                  }),
+                                    "}"));
+  };
+  set_labels("scheduling.require", labels.required_labels());
+  set_labels("scheduling.prefer", labels.preferred_labels());
+  // Each of the two ways to say it puts the other aside, whichever the spec has.
+  if (ranks.empty() && !min_slots && !max_slots) return settings;
+  std::vector<int32_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  settings.push_back(absl::StrCat("resources.allowed_ranks=[", absl::StrJoin(sorted, ", "), "]"));
+  settings.push_back(
+      absl::StrCat("resources.min_ranks=", ranks.empty() ? min_slots.value_or(1) : 0));
+  settings.push_back(
+      absl::StrCat("resources.max_ranks=", ranks.empty() ? max_slots.value_or(kMaxRanks) : 0));
+  return settings;
+}
+
 void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
   verb->add_option("--queue", flags.queue, "that the job waits in; `default` where not given");
   verb->add_option("--priority", flags.priority, "higher goes first")
@@ -119,6 +156,24 @@ absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) con
     base.set_max_backoff_ms(*ms);
   }
   return base;
+}
+
+absl::StatusOr<std::vector<std::string>> RestartFlags::Settings() const {
+  std::vector<std::string> settings;
+  if (max_restarts) {
+    settings.push_back(absl::StrCat("restarts.max_without_progress=", *max_restarts));
+  }
+  const auto set_pause = [&](const char* field, const std::optional<std::string>& text) {
+    if (!text) return absl::OkStatus();
+    const absl::StatusOr<int64_t> ms = Milliseconds(*text);
+    if (!ms.ok()) return ms.status();
+    settings.push_back(absl::StrCat(field, "=", YamlNumber(absl::StrCat(*ms / 1000.0))));
+    return absl::OkStatus();
+  };
+  absl::Status status = set_pause("restarts.backoff", backoff);
+  if (status.ok()) status = set_pause("restarts.max_backoff", max_backoff);
+  if (!status.ok()) return status;
+  return settings;
 }
 
 void AddRestartOptions(CLI::App* verb, RestartFlags& flags) {

@@ -25,6 +25,9 @@ struct SchedulingFlags {
   bool fp4 = false;
 
   bool given() const;
+  // The same over a spec: settings for OverrideFields (job/overrides.h). InvalidArgument names the
+  // option.
+  absl::StatusOr<std::vector<std::string>> Settings() const;
   // `batch` and `micro_batch` sequences a step share out evenly: of --min-slots and --max-slots
   // the numbers of ranks that do. InvalidArgument names the option.
   absl::StatusOr<v1::JobScheduling> Over(v1::JobScheduling base, int64_t batch,
@@ -37,6 +40,8 @@ struct RestartFlags {
   std::optional<std::string> backoff, max_backoff;
 
   bool given() const { return max_restarts || backoff || max_backoff; }
+  // As those of SchedulingFlags.
+  absl::StatusOr<std::vector<std::string>> Settings() const;
   absl::StatusOr<v1::RestartPolicy> Over(v1::RestartPolicy base) const;
 };
 void AddRestartOptions(CLI::App* verb, RestartFlags& flags);

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(SchedulingFlagsTest, SlotsBecomeTheRanksThatShareTheBatchEvenly) {
   SchedulingFlags flags;
@@ -22,6 +23,31 @@ TEST(SchedulingFlagsTest, SlotsBecomeTheRanksThatShareTheBatchEvenly) {
   flags.max_slots = 7;
   EXPECT_THAT(flags.Over({}, 16, 0).status().message(),
               HasSubstr("--min-slots, --max-slots: no number of ranks from 7 to 7"));
+}
+
+TEST(SchedulingFlagsTest, OverASpecTheyAreSettingsOfItsFields) {
+  SchedulingFlags flags;
+  EXPECT_THAT(*flags.Settings(), IsEmpty());
+  flags.queue = "nights";
+  flags.priority = 0;
+  flags.required = {"rack=a", "zone=1"};
+  flags.min_slots = 2;
+  EXPECT_THAT(*flags.Settings(),
+              ElementsAre("scheduling.queue=\"nights\"", "scheduling.priority=0",
+                          "scheduling.require={\"rack\": \"a\", \"zone\": \"1\"}",
+                          "resources.allowed_ranks=[]", "resources.min_ranks=2",
+                          "resources.max_ranks=65536"));
+  flags = {};
+  flags.ranks = {4, 2};
+  EXPECT_THAT(*flags.Settings(), ElementsAre("resources.allowed_ranks=[2, 4]",
+                                             "resources.min_ranks=0", "resources.max_ranks=0"));
+  RestartFlags restarts;
+  restarts.max_restarts = 0;
+  restarts.backoff = "500ms";
+  restarts.max_backoff = "2m";
+  EXPECT_THAT(*restarts.Settings(),
+              ElementsAre("restarts.max_without_progress=0", "restarts.backoff=0.5",
+                          "restarts.max_backoff=120"));
 }
 
 TEST(SchedulingFlagsTest, WhatIsNotGivenStays) {

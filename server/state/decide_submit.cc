@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
@@ -17,10 +19,6 @@
 
 namespace nibble {
 namespace {
-
-constexpr int32_t kDefaultRestarts = 3;
-constexpr int64_t kDefaultBackoffMs = 1'000;
-constexpr int64_t kDefaultMaxBackoffMs = 300'000;
 
 v1::Device DeviceOf(JobDevice device) {
   switch (device) {
@@ -63,11 +61,44 @@ absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const J
   return scheduling;
 }
 
-v1::RestartPolicy DefaultPolicy() {
+void AddLabels(const std::vector<NamedText>& texts,
+               google::protobuf::RepeatedPtrField<v1::Label>& labels) {
+  for (const NamedText& text : texts) {
+    v1::Label& label = *labels.Add();
+    label.set_key(text.name);
+    label.set_value(text.text);
+  }
+}
+
+// What the spec says, and over it what the request sets: a field that it leaves at its default is
+// the spec's.
+v1::JobScheduling SchedulingOf(const JobSpec& spec, const v1::JobScheduling& request) {
+  v1::JobScheduling scheduling = request;
+  if (request.queue().empty()) scheduling.set_queue(spec.scheduling.queue);
+  if (request.priority() == 0) {
+    scheduling.set_priority(static_cast<int32_t>(spec.scheduling.priority));
+  }
+  if (request.allowed_ranks().empty()) {
+    for (const int64_t ranks : AllowedRanks(spec)) {
+      scheduling.add_allowed_ranks(static_cast<int32_t>(ranks));
+    }
+  }
+  if (request.required_labels().empty()) {
+    AddLabels(spec.scheduling.require, *scheduling.mutable_required_labels());
+  }
+  if (request.preferred_labels().empty()) {
+    AddLabels(spec.scheduling.prefer, *scheduling.mutable_preferred_labels());
+  }
+  if (spec.scheduling.prefer_fp4) scheduling.set_wants_fp4_tensor_cores(true);
+  return scheduling;
+}
+
+v1::RestartPolicy PolicyOf(const RestartSpec& restarts) {
+  constexpr double kMsPerSecond = 1000;
   v1::RestartPolicy policy;
-  policy.set_max_without_progress(kDefaultRestarts);
-  policy.set_initial_backoff_ms(kDefaultBackoffMs);
-  policy.set_max_backoff_ms(kDefaultMaxBackoffMs);
+  policy.set_max_without_progress(static_cast<int32_t>(restarts.max_without_progress));
+  policy.set_initial_backoff_ms(std::llround(restarts.backoff * kMsPerSecond));
+  policy.set_max_backoff_ms(std::llround(restarts.max_backoff * kMsPerSecond));
   return policy;
 }
 
@@ -102,7 +133,8 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<v1::JobShape> shape = ShapeOf(*spec);
   if (!shape.ok()) return shape.status();
-  absl::StatusOr<v1::JobScheduling> scheduling = Complete(request.scheduling(), *spec);
+  absl::StatusOr<v1::JobScheduling> scheduling =
+      Complete(SchedulingOf(*spec, request.scheduling()), *spec);
   if (!scheduling.ok()) return scheduling.status();
   v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
   submitted.set_spec_yaml(request.spec_yaml());
@@ -118,7 +150,7 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   }
   *submitted.mutable_scheduling() = *std::move(scheduling);
   *submitted.mutable_restart_policy() =
-      request.has_restart_policy() ? request.restart_policy() : DefaultPolicy();
+      request.has_restart_policy() ? request.restart_policy() : PolicyOf(spec->restarts);
   *submitted.mutable_revisions() = ToMessages(timeline);
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();

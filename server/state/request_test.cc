@@ -150,6 +150,53 @@ TEST(Request, WorldSizesMustShareTheBatchEvenly) {
   EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(request).status(), absl::OkStatus());
 }
 
+TEST(Request, ASpecSaysWhereAndWhenItsJobRuns) {
+  TestCluster cluster;
+  v1::SubmitJobRequest request = Submission("abcdefgh");
+  *request.mutable_spec_yaml() +=
+      "  min_ranks: 2\n"
+      "scheduling: {priority: 7, require: {rack: a}, prefer: {zone: b}, prefer_fp4: true}\n"
+      "restarts: {max_without_progress: 1, backoff: 0.5, max_backoff: 20}\n";
+  const std::string inside = "resources: {ranks: 4}\n";
+  request.mutable_spec_yaml()->replace(request.spec_yaml().find(inside), inside.size(),
+                                       "resources:\n  ranks: 4\n");
+  const auto response = cluster.Do<v1::SubmitJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  const v1::JobScheduling& scheduling = response->job().scheduling();
+  EXPECT_EQ(scheduling.queue(), "default");
+  EXPECT_EQ(scheduling.priority(), 7);
+  ASSERT_EQ(scheduling.allowed_ranks_size(), 2);
+  EXPECT_EQ(scheduling.allowed_ranks(0), 2);
+  EXPECT_EQ(scheduling.allowed_ranks(1), 4);
+  EXPECT_EQ(scheduling.required_labels(0).key(), "rack");
+  EXPECT_EQ(scheduling.preferred_labels(0).value(), "b");
+  EXPECT_TRUE(scheduling.wants_fp4_tensor_cores());
+  const v1::RestartPolicy& policy = response->job().restart_policy();
+  EXPECT_EQ(policy.max_without_progress(), 1);
+  EXPECT_EQ(policy.initial_backoff_ms(), 500);
+  EXPECT_EQ(policy.max_backoff_ms(), 20'000);
+}
+
+TEST(Request, WhatARequestSetsGoesOverTheSpec) {
+  TestCluster cluster;
+  v1::SubmitJobRequest request = Submission("abcdefgh");
+  *request.mutable_spec_yaml() +=
+      "scheduling: {queue: nowhere, priority: 7}\nrestarts: {max_without_progress: 1}\n";
+  EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(request).status().code(), Code::kNotFound);
+  request.mutable_scheduling()->set_queue("default");
+  request.mutable_scheduling()->set_priority(-2);
+  request.mutable_scheduling()->add_allowed_ranks(8);
+  request.mutable_restart_policy()->set_max_without_progress(5);
+  request.mutable_restart_policy()->set_max_backoff_ms(10);
+  const auto response = cluster.Do<v1::SubmitJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(response->job().scheduling().queue(), "default");
+  EXPECT_EQ(response->job().scheduling().priority(), -2);
+  ASSERT_EQ(response->job().scheduling().allowed_ranks_size(), 1);
+  EXPECT_EQ(response->job().scheduling().allowed_ranks(0), 8);
+  EXPECT_EQ(response->job().restart_policy().max_without_progress(), 5);
+}
+
 TEST(Request, AWallClockThatIsSetBackStopsNothingAndIsStoredAsItIs) {
   TestCluster cluster;
   cluster.Submit();

@@ -101,6 +101,25 @@ TEST_F(JobVerbsTest, OfRestartLimitsOnlyWhatIsGivenIsNotTheCoordinators) {
       policy);
 }
 
+TEST_F(JobVerbsTest, FieldsAreSetOverTheSpecAndConflictsAreSaid) {
+  const std::string spec = RemoteCluster::SpecFile();
+  const nlohmann::json job =
+      Json({"job", "submit", spec, "--set", "training.steps=77", "--set", "scheduling.priority=4",
+            "--set", "recipe.set.wgrad.rounding=nearest", "--env", "WORD=1 = one"});
+  EXPECT_EQ(job["shape"]["steps"], 77);
+  EXPECT_EQ(job["scheduling"]["priority"], 4);
+  const std::string stored =
+      Json({"job", "describe", "train-1", "--spec"})["spec_yaml"].get<std::string>();
+  EXPECT_THAT(stored, HasSubstr("WORD: \"1 = one\""));
+  EXPECT_THAT(Nibble({"job", "submit", spec, "--set", "training.stepz=5"}).err,
+              HasSubstr("did you mean steps?"));
+  EXPECT_THAT(
+      Nibble({"job", "submit", spec, "--priority", "1", "--set", "scheduling.priority=2"}).err,
+      HasSubstr("scheduling.priority: an earlier setting sets scheduling.priority"));
+  EXPECT_THAT(Nibble({"job", "submit", spec, "--env", "LD_PRELOAD=x.so"}).err,
+              HasSubstr("env.LD_PRELOAD: reserved"));
+}
+
 TEST_F(JobVerbsTest, ADryRunStoresNothing) {
   const Outcome dry = Nibble({"job", "submit", RemoteCluster::SpecFile(), "--dry-run"});
   EXPECT_EQ(dry.exit_code, 0);
@@ -119,7 +138,7 @@ TEST_F(JobVerbsTest, WhatIsWrongNamesItsField) {
   EXPECT_THAT(fields.err, AllOf(HasSubstr("nibble job submit: "), HasSubstr("bad_spec.yaml"),
                                 HasSubstr("trainng")));
   EXPECT_THAT(Nibble({"job", "submit", spec, "--ranks", "3"}).err,
-              HasSubstr("scheduling.allowed_ranks: 3 "));
+              HasSubstr("resources.allowed_ranks[0]: 3 does not share"));
   EXPECT_THAT(Nibble({"job", "submit", spec, "--priority", "5000"}).err, HasSubstr("priority"));
   const Outcome queue = Nibble({"job", "submit", spec, "--queue", "none"});
   EXPECT_EQ(queue.exit_code, 102);

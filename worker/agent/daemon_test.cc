@@ -308,6 +308,14 @@ TEST_F(DaemonTest, ARankThatLostAnotherIsNotTheCauseOfTheGangsEnd) {
   EXPECT_THAT(gang.detail(), HasSubstr("rank 1 was killed by signal 9"));
 }
 
+TEST_F(DaemonTest, RanksHaveTheEnvironmentOfTheirSpec) {
+  spec_ = absl::StrCat(kSpec, "\nenv: {SPOKEN_WORD: 7 and more}\n");
+  StartDaemon(Script("echo the word is $SPOKEN_WORD; exit 1"));
+  WishGang(1, 1);
+  EXPECT_THAT(coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail(),
+              HasSubstr("the word is 7 and more"));
+}
+
 TEST_F(DaemonTest, AGangThatCannotStartHasFailedAndSaysWhy) {
   StartDaemon("/no/such/trainer");
   WishGang(1, 1);

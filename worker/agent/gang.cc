@@ -212,6 +212,7 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
   }
   spec->output.directory = job_directory;
   spec->resources.ranks = desired.world();
+  for (const NamedText& variable : spec->env) environment_[variable.name] = variable.text;
   absl::Status status = WriteStaged(directory_ + "/spec.yaml", ToYaml(*spec));
   // The trainer reads and writes under the name of its spec.
   if (status.ok()) {
@@ -278,13 +279,15 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
                     "--local-rank", absl::StrCat(local_rank), "--bind", home_.host, "--rendezvous",
                     rendezvous, "--attempt", absl::StrCat(attempt_), "--checkpoint-host",
                     checkpoint_host_},
-      .environment = {{kDaemonLinkVariable, link_->address()}},
+      .environment = environment_,
       .log_path = LogPath(home_.jobs_directory, job_, attempt_, rank.rank),
       .log_limits = home_.logs};
   if (desired_.has_resume()) {
     program.arguments.insert(program.arguments.end(),
                              {"--resume-step", absl::StrCat(desired_.resume().step())});
   }
+  // What the spec sets never covers what the daemon says.
+  program.environment[kDaemonLinkVariable] = link_->address();
   if (home_.cuda) {
     program.environment["CUDA_VISIBLE_DEVICES"] = absl::StrCat(desired_.slots(local_rank));
   }

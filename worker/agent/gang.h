@@ -139,8 +139,9 @@ class Gang {
   const v1::DesiredGang desired_;  // as it was launched
   const std::string job_;
   const int64_t attempt_;
-  std::string directory_;        // of the attempt
-  std::string checkpoint_host_;  // where ranks hand over checkpoints
+  std::map<std::string, std::string> environment_;  // of the ranks, as the spec sets it
+  std::string directory_;                           // of the attempt
+  std::string checkpoint_host_;                     // where ranks hand over checkpoints
   std::unique_ptr<GangPreparation> preparation_;
   bool started_ = false;
   std::optional<RankState> ended_before_start_;  // killed, or told to stop

@@ -79,6 +79,7 @@ Settings GoesWith(const std::string& path, bool most) {
             "training.batch=1",
             "data.sequence=1"};
   }
+  if (path == "restarts.max_backoff") return {"restarts.backoff=0"};
   if (!most) return {};
   if (path == "model.d_model") return with({"model.pattern=\"-\"", "model.d_ff=1"});
   if (path == "model.d_ff") return with({"model.d_model=1", "model.pattern=\"-\""});
@@ -102,6 +103,9 @@ Settings GoesWith(const std::string& path, bool most) {
   }
   if (path == "training.batch") return {"data.sequence=1"};
   if (path == "training.micro_batch") return {"data.sequence=1", "training.batch=65536"};
+  if (path == "resources.min_ranks") {
+    return {"training.batch=65536", "resources.max_ranks=65536"};
+  }
   if (path == "resources.ranks") return {"training.batch=65536"};
   if (path == "guards.spike_window") return {"guards.spike=skip"};
   if (path == "optimizer.final_lr") return {"optimizer.lr=10"};
