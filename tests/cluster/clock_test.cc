@@ -1,5 +1,7 @@
 // Wall clocks of single machines jump while a cluster of real processes trains: nothing ends,
 // nothing waits, and what is asked for happens in its time.
+#include <signal.h>
+
 #include <chrono>
 #include <string>
 
@@ -57,11 +59,19 @@ TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
 TEST_F(WallClock, ABackOffThatBeganInAWrongMonthEndsAlsoThroughARestart) {
   const TinyJob spec{.steps = 300};
   const std::string job = bed_.Submit(spec);
+  v1::SetJobRestartPolicyRequest policy;
+  policy.set_job(job);
+  policy.mutable_restart_policy()->set_max_without_progress(3);
+  policy.mutable_restart_policy()->set_initial_backoff_ms(3000);
+  policy.mutable_restart_policy()->set_max_backoff_ms(3000);
+  v1::SetJobRestartPolicyResponse stored;
+  ASSERT_TRUE(bed_.Call(&Stub::SetJobRestartPolicy, policy, &stored).ok());
   bed_.ExpectStep(job, 50);
   bed_.SetWallClock(kCoordinatorRole, kMonth);
   const auto ranks = bed_.LiveRanks();
   ASSERT_EQ(ranks.size(), 1u);
   SignalProcess(ranks[0].process, SIGKILL);
+  bed_.ExpectState(job, v1::JOB_STATE_RECOVERING);
   bed_.Kill(kCoordinatorRole);
   bed_.SetWallClock(kCoordinatorRole, milliseconds(0));
   bed_.Restart(kCoordinatorRole);
