@@ -171,7 +171,7 @@ absl::StatusOr<Timeline> ForkTimeline(const v1::TimelineRecord& parent,
   if (!request.has_change()) return timeline;
   const absl::StatusOr<int64_t> number =
       timeline->Append(-1, FromMessage(request.change()), step, step, caller.author,
-                       caller.now_unix_ms, request.reason());
+                       std::max<int64_t>(0, caller.now_unix_ms), request.reason());
   if (!number.ok()) return number.status();
   return timeline;
 }
