@@ -166,9 +166,9 @@ void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport&
     }
     PeerLoss& loss = peer_losses_[gang.job()];
     if (loss.attempt != gang.attempt()) {
-      loss = {.attempt = gang.attempt(), .since_ms = clock_.NowUnixMs()};
+      loss = {.attempt = gang.attempt(), .since_ms = clock_.SteadyMs()};
     }
-    silent_ms = clock_.NowUnixMs() - loss.since_ms;
+    silent_ms = clock_.SteadyMs() - loss.since_ms;
   }
   int64_t median_step_ms = 0;
   for (const v1::RankHealth& rank : gang.ranks()) {
