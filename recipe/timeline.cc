@@ -1,6 +1,7 @@
 #include "recipe/timeline.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,17 +12,49 @@ namespace {
 // Far from where counting on would overflow.
 constexpr int64_t kLargestNumber = int64_t{1} << 62;
 
+// The selector of every layer.
+constexpr std::string_view kAllLayers = "*";
+
 }  // namespace
+
+Recipe Normalised(const Recipe& recipe) {
+  std::set<std::pair<std::string_view, std::string_view>> later;  // match and field
+  // From the last to the first; what is left, in order.
+  const auto keep = [&later](const std::string& match, const std::vector<FieldSetting>& set) {
+    std::vector<FieldSetting> kept;
+    for (auto setting = set.rbegin(); setting != set.rend(); ++setting) {
+      if (later.contains({kAllLayers, setting->field})) continue;
+      if (later.insert({match, setting->field}).second) kept.push_back(*setting);
+    }
+    std::reverse(kept.begin(), kept.end());
+    return kept;
+  };
+  Recipe normalised;
+  normalised.preset = recipe.preset;
+  for (auto rule = recipe.layers.rbegin(); rule != recipe.layers.rend(); ++rule) {
+    std::vector<FieldSetting> kept = keep(rule->match, rule->set);
+    if (kept.empty()) continue;
+    std::vector<LayerRule>& rules = normalised.layers;
+    if (!rules.empty() && rules.back().match == rule->match) {
+      rules.back().set.insert(rules.back().set.begin(), kept.begin(), kept.end());
+    } else {
+      rules.push_back({rule->match, std::move(kept)});
+    }
+  }
+  std::reverse(normalised.layers.begin(), normalised.layers.end());
+  normalised.set = keep(std::string(kAllLayers), recipe.set);
+  return normalised;
+}
 
 Recipe ApplyOver(const Recipe& base, const Recipe& change) {
   Recipe recipe = base;
   if (base.layers.empty()) {
     recipe.set.insert(recipe.set.end(), change.set.begin(), change.set.end());
   } else if (!change.set.empty()) {
-    recipe.layers.push_back({"*", change.set});
+    recipe.layers.push_back({std::string(kAllLayers), change.set});
   }
   recipe.layers.insert(recipe.layers.end(), change.layers.begin(), change.layers.end());
-  return recipe;
+  return Normalised(recipe);
 }
 
 Timeline::Timeline(Recipe initial) {
@@ -148,8 +181,6 @@ absl::Status Timeline::Refuse(int64_t number, std::string reason) {
 absl::StatusOr<int64_t> Timeline::Restore(int64_t expected_revision, int64_t number,
                                           int64_t first_step, int64_t next_step, std::string author,
                                           int64_t time_unix_ms, std::string reason) {
-  absl::Status status = CheckTurn(expected_revision, first_step, next_step);
-  if (!status.ok()) return status;
   const auto wanted = Find(number);
   if (wanted == revisions_.end()) {
     return absl::NotFoundError(
@@ -160,8 +191,17 @@ absl::StatusOr<int64_t> Timeline::Restore(int64_t expected_revision, int64_t num
         absl::StrCat("revision: ", number, " was refused (", wanted->refused,
                      ") and never held; to try its recipe again, set its fields anew"));
   }
+  return RestoreRecipe(expected_revision, wanted->recipe, first_step, next_step, std::move(author),
+                       time_unix_ms, std::move(reason));
+}
+
+absl::StatusOr<int64_t> Timeline::RestoreRecipe(int64_t expected_revision, Recipe recipe,
+                                                int64_t first_step, int64_t next_step,
+                                                std::string author, int64_t time_unix_ms,
+                                                std::string reason) {
+  absl::Status status = CheckTurn(expected_revision, first_step, next_step);
+  if (!status.ok()) return status;
   const int64_t restored = latest() + 1;
-  Recipe recipe = wanted->recipe;
   TakePendingAfter(first_step);
   revisions_.push_back({.number = restored,
                         .first_step = first_step,

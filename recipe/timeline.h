@@ -50,9 +50,14 @@ struct Revision {
   friend bool operator==(const Revision&, const Revision&) = default;
 };
 
-// `change` over `base`: its fields and rules appended, so that they have the last word. Where the
-// base has layer rules, the change's fields become a rule for "*", because a plain field speaks
-// before every rule. The preset stays the base's: a change has none (`change.preset` is not read).
+// The recipe without the settings that a later one for the same layers, or for all of them, takes
+// the place of: it resolves alike, and a field is set once for the same layers.
+Recipe Normalised(const Recipe& recipe);
+
+// `change` over `base`, normalised: its fields and rules appended, so that they have the last word.
+// Where the base has layer rules, the change's fields become a rule for "*", because a plain field
+// speaks before every rule. The preset stays the base's: a change has none (`change.preset` is not
+// read).
 Recipe ApplyOver(const Recipe& base, const Recipe& change);
 
 // Invariants: numbers grow in order of acceptance, and first_step never decreases with the number.
@@ -97,6 +102,10 @@ class Timeline {
   absl::StatusOr<int64_t> Restore(int64_t expected_revision, int64_t number, int64_t first_step,
                                   int64_t next_step, std::string author, int64_t time_unix_ms,
                                   std::string reason);
+  // Restore with this recipe, of a revision that is not in the timeline any more.
+  absl::StatusOr<int64_t> RestoreRecipe(int64_t expected_revision, Recipe recipe,
+                                        int64_t first_step, int64_t next_step, std::string author,
+                                        int64_t time_unix_ms, std::string reason);
 
   friend bool operator==(const Timeline&, const Timeline&) = default;
 

@@ -152,6 +152,41 @@ TEST(Timeline, RestoreBringsARecipeBackAndTakesBackWhatIsPending) {
   EXPECT_EQ(timeline.NextSwitchAfter(400), -1);
 }
 
+TEST(Timeline, AFieldThatIsSetAgainForTheSameLayersIsSetOnceAndMeansTheSame) {
+  const Outline outline = TestOutline("*-M-*-");
+  const std::vector<Recipe> changes = {
+      Change("fprop", "bf16"),
+      Change("fprop.weight", "nvfp4"),
+      Change("keep", "1+1"),
+      {.layers = {{"mlp", {{"fprop", "mxfp8"}, {"wgrad", "bf16"}}}}},
+      Change("fprop", "default"),
+      {.layers = {{"mlp", {{"fprop", "nvfp4"}}}, {"attention", {{"fprop", "bf16"}}}}},
+      Change("keep", "none"),
+      Change("wgrad.hadamard", "off"),
+  };
+  // Every order of two and three of them, each after the other and again.
+  Recipe recipe = {.preset = "nvfp4"};
+  Recipe whole = recipe;  // as it would be with everything appended
+  size_t settings = 0;
+  for (size_t i = 0; i < 400; ++i) {
+    const Recipe& change = changes[(i * i + i / 7) % changes.size()];
+    recipe = ApplyOver(recipe, change);
+    if (whole.layers.empty()) {
+      whole.set.insert(whole.set.end(), change.set.begin(), change.set.end());
+    } else if (!change.set.empty()) {
+      whole.layers.push_back({"*", change.set});
+    }
+    whole.layers.insert(whole.layers.end(), change.layers.begin(), change.layers.end());
+    const auto resolved = Resolve(recipe, outline, 0);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(*resolved == *Resolve(whole, outline, 0)) << i;
+    settings = recipe.set.size();
+    for (const LayerRule& rule : recipe.layers) settings += rule.set.size();
+    EXPECT_LE(settings, 12u);
+    EXPECT_TRUE(Normalised(recipe) == recipe);
+  }
+}
+
 TEST(Timeline, AChangeHasTheLastWordOverLayerRules) {
   const Outline outline = TestOutline("*-");
   const Recipe base = {.preset = "nvfp4-base", .layers = {{"mlp", {{"fprop", "mxfp8"}}}}};

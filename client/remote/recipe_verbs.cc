@@ -37,6 +37,7 @@ struct Flags {
   std::string at, reason;
   int64_t expected_revision = -1;
   bool dry_run = false;
+  bool all = false;
 };
 
 // Of the verbs that are shared.
@@ -146,10 +147,22 @@ absl::StatusOr<int> History(Session& session, const Flags& flags) {
   if (!job.ok()) return job.status();
   v1::ListRecipeRevisionsRequest request;
   request.set_job(job->id());
-  const absl::StatusOr<v1::ListRecipeRevisionsResponse> response =
-      session.Call(&Stub::ListRecipeRevisions, request);
-  if (!response.ok()) return response.status();
-  return session.Finish(*response, HistoryTable(response->revisions()));
+  request.set_all(flags.all);
+  v1::ListRecipeRevisionsResponse history;
+  do {
+    const absl::StatusOr<v1::ListRecipeRevisionsResponse> page =
+        session.Call(&Stub::ListRecipeRevisions, request);
+    if (!page.ok()) return page.status();
+    history.mutable_revisions()->MergeFrom(page->revisions());
+    history.set_archived(page->archived());
+    if (!page->more() || page->revisions().empty()) break;
+    request.set_after_number(page->revisions().rbegin()->number());
+  } while (true);
+  std::string table = HistoryTable(history.revisions());
+  if (!flags.all && history.archived() > 0) {
+    absl::StrAppend(&table, "and ", history.archived(), " in the archive: --all shows them, too\n");
+  }
+  return session.Finish(history, table);
 }
 
 absl::StatusOr<int> Presets(Session& session) {
@@ -296,6 +309,7 @@ void AddRecipeNoun(CLI::App& app, int& exit_code) {
       "Example: nibble recipe set train-1 fprop=bf16 --at step:300 --reason 'to recover'");
 
   RemoteVerb<Flags> history = AddVerb(recipe, "history", "Every revision, with author and reason");
+  history.app()->add_flag("--all", history->all, "Also those in the archive");
   history.Runs(exit_code, History);
 
   RemoteVerb<Flags> rollback =

@@ -10,24 +10,19 @@
 #include "recipe/render.h"
 #include "recipe/timeline.h"
 #include "server/controller/reads.h"
+#include "server/state/limits.h"
+#include "server/state/recipe_history.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
 namespace {
 
+constexpr int kRevisionsPerPage = 1000;
+
 absl::StatusOr<const v1::TimelineRecord*> FindTimeline(const State& state, const std::string& job) {
   const v1::TimelineRecord* const timeline = state.FindTimeline(job);
   if (timeline == nullptr) return absl::NotFoundError(absl::StrCat("job: there is no '", job, "'"));
   return timeline;
-}
-
-absl::StatusOr<const v1::RecipeRevision*> FindRevision(const v1::TimelineRecord& timeline,
-                                                       const char* field, int64_t number) {
-  for (const v1::RecipeRevision& revision : timeline.revisions()) {
-    if (revision.number() == number) return &revision;
-  }
-  return absl::NotFoundError(absl::StrCat(field, ": there is no ", number, "; the latest is ",
-                                          timeline.revisions().rbegin()->number()));
 }
 
 // The model of a job, and its spec.
@@ -52,7 +47,7 @@ absl::StatusOr<v1::GetRecipeResponse> Answer(const ReadContext& context,
   int64_t number = request.revision();
   if (number == 0) number = (*timeline)->in_force();
   if (number == 0) number = (*timeline)->revisions(0).number();
-  const auto revision = FindRevision(**timeline, "revision", number);
+  const auto revision = FindRevision(context.state, request.job(), "revision", number);
   if (!revision.ok()) return revision.status();
   v1::GetRecipeResponse response;
   *response.mutable_revision() = **revision;
@@ -75,14 +70,14 @@ absl::StatusOr<v1::DiffRecipeResponse> Answer(const ReadContext& context,
                                               const v1::DiffRecipeRequest& request) {
   const auto timeline = FindTimeline(context.state, request.job());
   if (!timeline.ok()) return timeline.status();
-  const auto from = FindRevision(
-      **timeline, "from_revision",
-      request.from_revision() == 0 ? (*timeline)->revisions(0).number() : request.from_revision());
+  const int64_t first = request.from_revision() == 0
+                            ? AllRevisions(context.state, request.job()).front()->number()
+                            : request.from_revision();
+  const auto from = FindRevision(context.state, request.job(), "from_revision", first);
   if (!from.ok()) return from.status();
-  const auto to =
-      FindRevision(**timeline, "to_revision",
-                   request.to_revision() == 0 ? (*timeline)->revisions().rbegin()->number()
-                                              : request.to_revision());
+  const int64_t last = request.to_revision() == 0 ? (*timeline)->revisions().rbegin()->number()
+                                                  : request.to_revision();
+  const auto to = FindRevision(context.state, request.job(), "to_revision", last);
   if (!to.ok()) return to.status();
   const absl::StatusOr<Model> model = ModelOf(context.state, request.job());
   if (!model.ok()) return model.status();
@@ -111,8 +106,29 @@ absl::StatusOr<v1::ListRecipeRevisionsResponse> Answer(
     const ReadContext& context, const v1::ListRecipeRevisionsRequest& request) {
   const auto timeline = FindTimeline(context.state, request.job());
   if (!timeline.ok()) return timeline.status();
+  if (request.after_number() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("after_number: ", request.after_number(), "; allowed: 0 and more"));
+  }
   v1::ListRecipeRevisionsResponse response;
-  *response.mutable_revisions() = (*timeline)->revisions();
+  response.set_archived((*timeline)->archived());
+  int64_t bytes = 0;
+  const auto add = [&](const v1::RecipeRevision& revision) {
+    if (revision.number() <= request.after_number() || response.more()) return;
+    bytes += static_cast<int64_t>(revision.ByteSizeLong());
+    // However large a recipe is, one fits.
+    if (response.revisions_size() == kRevisionsPerPage ||
+        (bytes > kMaxTimelineBytes && !response.revisions().empty())) {
+      response.set_more(true);
+    } else {
+      *response.add_revisions() = revision;
+    }
+  };
+  if (request.all()) {
+    for (const auto* revision : AllRevisions(context.state, request.job())) add(*revision);
+  } else {
+    for (const v1::RecipeRevision& revision : (*timeline)->revisions()) add(revision);
+  }
   return response;
 }
 
@@ -131,10 +147,11 @@ absl::StatusOr<v1::GetRecipeCostResponse> Answer(const ReadContext& context,
                                                  const v1::GetRecipeCostRequest& request) {
   const auto record = FindTimeline(context.state, request.job());
   if (!record.ok()) return record.status();
-  absl::StatusOr<Timeline> timeline = ToTimeline((*record)->revisions());
+  absl::StatusOr<Timeline> timeline = ToTimeline(WholeTimeline(context.state, request.job()));
   if (!timeline.ok()) return timeline.status();
   if (request.revision() != 0) {
-    const auto revision = FindRevision(**record, "revision", request.revision());
+    const auto revision =
+        FindRevision(context.state, request.job(), "revision", request.revision());
     if (!revision.ok()) return revision.status();
     timeline = Timeline(FromMessage((*revision)->recipe()));
   }

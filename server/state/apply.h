@@ -33,6 +33,16 @@ absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& dra
 absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft);
 
+// apply_archive.cc
+absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp& stamp, Draft& draft);
+// Puts a revision that has left the timeline, or what made way of it, into the archive.
+void Archive(const std::string& job, const v1::RecipeRevision& revision,
+             v1::TimelineRecord& timeline, Draft& draft);
+// Of every job that the update has changed: where ranks may now begin at an earlier step than the
+// timeline reaches back to, as the newest checkpoint was lost, what they ran from there on is taken
+// out of the archive again.
+void CoverTimelines(Draft& draft);
+
 // apply_checkpoint.cc
 absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::ShardHolderSet& fact, const Stamp& stamp, Draft& draft);

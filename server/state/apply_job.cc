@@ -248,6 +248,7 @@ absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
   for (const auto& [key, unused] : draft.events.WithPrefix(prefix)) draft.events.Erase(key);
   draft.specs.Erase(fact.job());
   draft.timelines.Erase(fact.job());
+  for (const auto& [key, unused] : draft.archive.WithPrefix(prefix)) draft.archive.Erase(key);
   draft.jobs.Erase(fact.job());
   return absl::OkStatus();
 }

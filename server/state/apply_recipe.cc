@@ -13,6 +13,11 @@
 namespace nibble::apply {
 namespace {
 
+// Nothing of it is for good: ranks report, checkpoints are taken, a rollback takes back what is
+// pending.
+constexpr char kMakeRoom[] =
+    "they make room with the next checkpoint ('nibble job checkpoint'), or with a rollback";
+
 absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& job,
                           const v1::TimelineRecord& timeline, const Draft& draft) {
   const int before = timeline.revisions_size();
@@ -68,17 +73,19 @@ absl::Status CheckRoom(const v1::TimelineRecord& timeline) {
   const int count = timeline.revisions_size() + timeline.retired_size();
   if (count > kMaxRevisions) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("revisions: ", count, ", with those that made way in this attempt; at most ",
-                     kMaxRevisions));
+        absl::StrCat("revisions: ", count,
+                     " since the newest checkpoint, with those that are "
+                     "pending; at most ",
+                     kMaxRevisions, "; ", kMakeRoom));
   }
   if (const auto bytes = static_cast<int64_t>(timeline.ByteSizeLong()); bytes > kMaxTimelineBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("revisions: ", bytes,
-                     " bytes, with those that made way in this attempt; at "
-                     "most ",
-                     kMaxTimelineBytes));
+                     " bytes since the newest checkpoint, with those that "
+                     "are pending; at most ",
+                     kMaxTimelineBytes, "; ", kMakeRoom));
   }
-  return CheckRevisions(timeline.revisions());
+  return CheckTimelineRecord(timeline);
 }
 
 RevisionMessages::iterator Find(RevisionMessages& revisions, int64_t number) {
@@ -101,8 +108,12 @@ bool Reinstate(int64_t number, v1::TimelineRecord& timeline) {
 }
 
 // What comes before `number` and was not said to have been run will not be any more.
-void ForgetRetiredBefore(int64_t number, v1::TimelineRecord& timeline) {
+void ArchiveRetired(const std::string& job, int64_t number, v1::TimelineRecord& timeline,
+                    Draft& draft) {
   RevisionMessages& retired = *timeline.mutable_retired();
+  for (const v1::RecipeRevision& revision : retired) {
+    if (revision.number() < number) Archive(job, revision, timeline, draft);
+  }
   retired.erase(std::remove_if(retired.begin(), retired.end(),
                                [number](const auto& r) { return r.number() < number; }),
                 retired.end());
@@ -117,7 +128,7 @@ absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& dra
   absl::Status status = CheckRevised(fact, **job, *timeline, draft);
   if (!status.ok()) return status;
   Retire(static_cast<int>(fact.kept()), *timeline);
-  if (!(*job)->has_attempt()) timeline->clear_retired();
+  if (!(*job)->has_attempt()) ArchiveRetired(fact.job(), kMaxCount, *timeline, draft);
   timeline->mutable_revisions()->MergeFrom(fact.revisions());
   status = CheckRoom(*timeline);
   if (!status.ok()) return status;
@@ -158,7 +169,7 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
                                                    ", ", revision->first_step()));
   }
   timeline->set_in_force(fact.revision());
-  ForgetRetiredBefore(fact.revision(), *timeline);
+  ArchiveRetired(fact.job(), fact.revision(), *timeline, draft);
   if (revision->confirmed()) return absl::OkStatus();
   const int64_t asked = revision->first_step();
   // Revisions before it that no rank has run never held: ranks tell what they run under before the
@@ -171,7 +182,7 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
     moved->set_first_step(std::max(moved->first_step(), fact.first_step()));
   }
   revision->set_confirmed(true);
-  status = CheckRevisions(revisions);
+  status = CheckTimelineRecord(*timeline);
   if (!status.ok()) return status;
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_RECIPE,
@@ -202,6 +213,8 @@ absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& d
       return absl::NotFoundError(
           absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
     }
+    retired->set_refused(fact.reason());
+    Archive(fact.job(), *retired, *timeline, draft);
     timeline->mutable_retired()->erase(retired);
     return absl::OkStatus();
   }
@@ -246,7 +259,7 @@ void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft
   }
   if (!unheard && known.retired().empty()) return;
   v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
-  timeline.clear_retired();
+  ArchiveRetired(job.id(), kMaxCount, timeline, draft);
   for (int i = run; i < timeline.revisions_size(); ++i) {
     if (!timeline.revisions(i).refused().empty()) continue;
     timeline.mutable_revisions(i)->set_first_step(

@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
@@ -11,10 +12,30 @@
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
 #include "server/state/limits.h"
+#include "server/state/recipe_history.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
 namespace {
+
+// Takes out of a timeline that has grown large what no rank needs any more; its numbers.
+std::vector<int64_t> TakeOutlived(const State& state, const v1::JobRecord& job,
+                                  v1::TimelineRecord& record) {
+  if (record.revisions_size() < kManyRevisions &&
+      static_cast<int64_t>(record.ByteSizeLong()) < kManyTimelineBytes) {
+    return {};
+  }
+  std::vector<int64_t> outlived = Outlived(record, state.NeededStep(job), job.has_attempt());
+  RevisionMessages& revisions = *record.mutable_revisions();
+  revisions.erase(std::remove_if(revisions.begin(), revisions.end(),
+                                 [&outlived](const v1::RecipeRevision& revision) {
+                                   return std::binary_search(outlived.begin(), outlived.end(),
+                                                             revision.number());
+                                 }),
+                  revisions.end());
+  record.set_archived(record.archived() + static_cast<int64_t>(outlived.size()));
+  return outlived;
+}
 
 // A change of one job's timeline, from reading what there is to the fact.
 class Revising {
@@ -23,15 +44,17 @@ class Revising {
                                         const std::string& at, const LiveProgress& live) {
     const absl::StatusOr<const v1::JobRecord*> job = decide::FindUnfinished(state, id);
     if (!job.ok()) return job.status();
-    const v1::TimelineRecord& record = *state.FindTimeline(id);
-    absl::StatusOr<Timeline> timeline = ToTimeline(record.revisions());
+    v1::TimelineRecord record = *state.FindTimeline(id);
+    const std::vector<int64_t> outlived = TakeOutlived(state, **job, record);
+    absl::StatusOr<Timeline> timeline = ToTimeline(record);
     if (!timeline.ok()) return timeline.status();
     absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(id)->spec_yaml());
     if (!spec.ok()) return spec.status();
     const absl::StatusOr<EffectiveAt> when = ParseEffectiveAt(at.empty() ? "now" : at);
     if (!when.ok()) return when.status();
-    Revising revising(**job, record, *std::move(timeline), *std::move(spec));
-    revising.next_step_ = state.EarliestStep(**job);
+    Revising revising(**job, std::move(record), *std::move(timeline), *std::move(spec));
+    revising.outlived_ = outlived;
+    revising.next_step_ = state.NeededStep(**job);
     if ((*job)->has_attempt() && live.attempt == (*job)->attempt().number()) {
       if (live.unheard) {
         return absl::UnavailableError(
@@ -62,19 +85,39 @@ class Revising {
     absl::Status status =
         CheckTimeline(timeline_, latest, spec_, job_.scheduling().allowed_ranks());
     if (!status.ok()) return status;
+    if (!outlived_.empty()) {
+      v1::RevisionsArchived& archived = *update.add_facts()->mutable_revisions_archived();
+      archived.set_job(job_.id());
+      archived.mutable_numbers()->Add(outlived_.begin(), outlived_.end());
+    }
     v1::RecipeRevised& revised = *update.add_facts()->mutable_recipe_revised();
     revised.set_job(job_.id());
     revised.set_kept(CommonRevisions(record_.revisions(), timeline_));
     for (const Revision& revision : timeline_.revisions()) {
       if (revision.number > latest) *revised.add_revisions() = ToMessage(revision);
     }
+    AddRoom(update);
     return AddDifferences(*response.mutable_differences());
   }
 
  private:
-  Revising(const v1::JobRecord& job, const v1::TimelineRecord& record, Timeline timeline,
-           JobSpec spec)
-      : job_(job), record_(record), timeline_(std::move(timeline)), spec_(std::move(spec)) {}
+  Revising(const v1::JobRecord& job, v1::TimelineRecord record, Timeline timeline, JobSpec spec)
+      : job_(job),
+        record_(std::move(record)),
+        timeline_(std::move(timeline)),
+        spec_(std::move(spec)) {}
+
+  // A checkpoint is asked for where its ranks have run many revisions since the newest: those
+  // before it need not be kept in the timeline. Once for so many, not with each.
+  void AddRoom(v1::Update& update) const {
+    if (!job_.has_attempt() || job_.attempt().stopping()) return;
+    if (record_.revisions_size() % (2 * kManyRevisions) != 0) return;
+    v1::CheckpointRequested& requested = *update.add_facts()->mutable_checkpoint_requested();
+    requested.set_job(job_.id());
+    requested.set_number(job_.checkpoint_request() + 1);
+    requested.set_reason(absl::StrCat("the recipe has ", record_.revisions_size(),
+                                      " revisions since the newest one"));
+  }
 
   absl::Status AddDifferences(
       google::protobuf::RepeatedPtrField<v1::RecipeDifference>& differences) const {
@@ -104,7 +147,8 @@ class Revising {
   }
 
   const v1::JobRecord& job_;
-  const v1::TimelineRecord& record_;
+  const v1::TimelineRecord record_;  // without what goes to the archive with this change
+  std::vector<int64_t> outlived_;    // which is this, by number
   Timeline timeline_;
   JobSpec spec_;
   int64_t next_step_ = 0;
@@ -151,8 +195,17 @@ absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
         absl::StatusOr<Revising> revising =
             Revising::Begin(state, request.job(), request.at(), live);
         if (!revising.ok()) return revising.status();
-        const absl::StatusOr<int64_t> number = revising->timeline().Restore(
-            request.expected_revision(), request.revision(), revising->first_step(),
+        // Whichever there ever was, in the timeline or the archive.
+        const absl::StatusOr<const v1::RecipeRevision*> wanted =
+            FindRevision(state, request.job(), "revision", request.revision());
+        if (!wanted.ok()) return wanted.status();
+        if (!(*wanted)->refused().empty()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("revision: ", request.revision(), " was refused (", (*wanted)->refused(),
+                           ") and never held; to try its recipe again, set its fields anew"));
+        }
+        const absl::StatusOr<int64_t> number = revising->timeline().RestoreRecipe(
+            request.expected_revision(), FromMessage((*wanted)->recipe()), revising->first_step(),
             revising->next_step(), caller.author, update.time_unix_ms(), request.reason());
         if (!number.ok()) return number.status();
         response.set_revision(*number);

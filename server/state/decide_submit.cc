@@ -15,6 +15,7 @@
 #include "server/state/find_checkpoint.h"
 #include "server/state/keys.h"
 #include "server/state/limits.h"
+#include "server/state/recipe_history.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
@@ -156,11 +157,21 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   return absl::OkStatus();
 }
 
+// Of many revisions, those that hold from the step on: what held before is the parent's history.
+RevisionMessages From(int64_t step, const RevisionMessages& whole) {
+  if (whole.size() < kManyRevisions) return whole;
+  int base = 0;
+  while (base + 1 < whole.size() && whole[base + 1].first_step() <= step) ++base;
+  RevisionMessages revisions(whole.begin() + base, whole.end());
+  revisions[0].set_first_step(0);
+  return revisions;
+}
+
 // The parent's timeline up to the step, or whole, and the change from there on.
-absl::StatusOr<Timeline> ForkTimeline(const v1::TimelineRecord& parent,
+absl::StatusOr<Timeline> ForkTimeline(const RevisionMessages& parent,
                                       const v1::ForkJobRequest& request, int64_t step,
                                       const Caller& caller) {
-  absl::StatusOr<Timeline> timeline = ToTimeline(parent.revisions());
+  absl::StatusOr<Timeline> timeline = ToTimeline(From(step, parent));
   if (!timeline.ok()) return timeline.status();
   if (!request.with_pending()) {
     std::vector<Revision> begun = timeline->revisions();
@@ -189,7 +200,7 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(parent->id())->spec_yaml());
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<Timeline> timeline =
-      ForkTimeline(*state.FindTimeline(parent->id()), request, from->step(), caller);
+      ForkTimeline(WholeTimeline(state, parent->id()), request, from->step(), caller);
   if (!timeline.ok()) return timeline.status();
   if (!request.name().empty()) spec->name = request.name();
   // The timeline says what holds when; the parent's plan would contradict it.

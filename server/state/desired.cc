@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/state/timeline_record.h"
+
 namespace nibble {
 namespace {
 
@@ -33,7 +35,7 @@ v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
       *gang.add_resume_shards() = std::move(shard);
     }
   }
-  *gang.mutable_revisions() = state.FindTimeline(job.id())->revisions();
+  *gang.mutable_revisions() = ForRanks(*state.FindTimeline(job.id()));
   gang.set_command(CommandFor(job));
   gang.set_checkpoint_request(job.checkpoint_request());
   return gang;

@@ -19,6 +19,7 @@ Draft::Draft(const Tables& tables, const Index& index)
       checkpoints(tables.checkpoints),
       shards(tables.shards),
       requests(tables.requests),
+      archive(tables.archive),
       before_(index) {}
 
 std::set<std::string> Draft::GangsOn(absl::string_view worker) const {
@@ -93,6 +94,14 @@ int64_t Draft::EarliestStep(const v1::JobRecord& job) const {
   }
   const v1::Checkpoint* const resume = ResumeOf(job);
   return std::max(began, resume == nullptr ? 0 : resume->ref().step());
+}
+
+int64_t Draft::NeededStep(const v1::JobRecord& job) const {
+  const int64_t earliest = EarliestStep(job);
+  if (!job.has_attempt()) return earliest;
+  const v1::Checkpoint* const newest = NewestGood(job.id());
+  const bool of_it = newest != nullptr && newest->ref().attempt() == job.attempt().number();
+  return of_it ? std::max(earliest, newest->ref().step()) : earliest;
 }
 
 }  // namespace nibble

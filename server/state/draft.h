@@ -36,6 +36,7 @@ class Draft {
   DraftTable<v1::Checkpoint> checkpoints;
   DraftTable<v1::CheckpointShard> shards;
   DraftTable<v1::RequestRecord> requests;
+  DraftTable<v1::RecipeRevision> archive;
 
   // Of the state before the update.
   const Index& before() const { return before_; }
@@ -54,6 +55,9 @@ class Draft {
   const v1::Checkpoint* ResumeOf(const v1::JobRecord& job) const;
   // No rank will make an earlier step: the timeline before it is history.
   int64_t EarliestStep(const v1::JobRecord& job) const;
+  // Nor one before this, also in a later attempt, as long as no checkpoint is lost: of an attempt
+  // that lives, what it has committed counts. What held before it only is for the archive.
+  int64_t NeededStep(const v1::JobRecord& job) const;
 
  private:
   const Index& before_;

@@ -27,6 +27,10 @@ absl::string_view CheckpointOfShard(absl::string_view shard_key) {
   return shard_key.substr(0, shard_key.rfind('/'));
 }
 
+std::string RevisionKey(absl::string_view job, int64_t number) {
+  return absl::StrCat(JobPrefix(job), absl::Dec(number, absl::kZeroPad20));
+}
+
 std::string RequestKey(absl::string_view author, absl::string_view request_id) {
   return absl::StrCat(author, "/", request_id);
 }

@@ -26,6 +26,8 @@ std::string ShardKey(const v1::CheckpointRef& ref, int32_t rank);
 std::string ShardPrefix(const v1::CheckpointRef& ref);
 // The key of the checkpoint that the shard with this key is of; part of it.
 absl::string_view CheckpointOfShard(absl::string_view shard_key);
+// Of a revision of a job's recipe, as of its events.
+std::string RevisionKey(absl::string_view job, int64_t number);
 // Unambiguous because request ids have no '/'.
 std::string RequestKey(absl::string_view author, absl::string_view request_id);
 

@@ -326,18 +326,6 @@ TEST_F(RecipeChangeTest, AConfirmationBeforeTheStepThatWasAskedForIsRefused) {
   EXPECT_EQ(Say({{2, 99}}).code(), Code::kInvalidArgument);
 }
 
-TEST_F(RecipeChangeTest, ATimelineDoesNotGrowWithoutBound) {
-  absl::Status status;
-  int accepted = 0;
-  while (status.ok() && accepted < 2 * kMaxRevisions) {
-    status = Set("now").status();
-    ++accepted;
-  }
-  EXPECT_LE(accepted, kMaxRevisions);
-  EXPECT_FALSE(status.ok());
-  EXPECT_LE(Timeline().revisions_size(), kMaxRevisions);
-}
-
 class ForkTest : public RecipeChangeTest {
  protected:
   ForkTest() {

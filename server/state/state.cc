@@ -56,6 +56,8 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.checkpoint_requested(), stamp, draft);
     case F::kRecipeRevised:
       return apply::Apply(fact.recipe_revised(), stamp, draft);
+    case F::kRevisionsArchived:
+      return apply::Apply(fact.revisions_archived(), stamp, draft);
     case F::kRevisionConfirmed:
       return apply::Apply(fact.revision_confirmed(), stamp, draft);
     case F::kRevisionRefused:
@@ -95,7 +97,6 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
     case F::kAttemptAdopted:
     case F::kCheckpointAdopted:
     case F::kOrphanRemovalSet:
-    case F::kRevisionsArchived:
     case F::FACT_NOT_SET:
       break;
   }
@@ -143,6 +144,7 @@ absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
     status = apply::Remember(update.request(), stamp, draft);
     if (!status.ok()) return status;
   }
+  apply::CoverTimelines(draft);
   status = apply::CheckJobs(draft);
   if (!status.ok()) return status;
   v1::HeadRecord& head = draft.head.Put(kOnlyKey);
@@ -231,6 +233,10 @@ std::vector<const v1::JobEvent*> State::EventsOf(absl::string_view job) const {
   return WithPrefix(tables_.events, JobPrefix(job));
 }
 
+std::vector<const v1::RecipeRevision*> State::ArchiveOf(absl::string_view job) const {
+  return WithPrefix(tables_.archive, JobPrefix(job));
+}
+
 std::vector<const v1::Checkpoint*> State::CheckpointsOf(absl::string_view job) const {
   return WithPrefix(tables_.checkpoints, JobPrefix(job));
 }
@@ -245,6 +251,10 @@ const v1::Checkpoint* State::NewestGood(absl::string_view job) const {
 
 int64_t State::EarliestStep(const v1::JobRecord& job) const {
   return Draft(tables_, index_).EarliestStep(job);
+}
+
+int64_t State::NeededStep(const v1::JobRecord& job) const {
+  return Draft(tables_, index_).NeededStep(job);
 }
 
 std::vector<EntityChange> Snapshot(const State& state) {

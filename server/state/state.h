@@ -92,14 +92,16 @@ class State {
   const Tables& tables() const { return tables_; }
   const Index& index() const { return index_; }
 
-  // Of one job, by number; by step, then attempt; of one checkpoint, by rank.
+  // Of one job, by number; likewise; by step, then attempt; of one checkpoint, by rank.
   std::vector<const v1::JobEvent*> EventsOf(absl::string_view job) const;
+  std::vector<const v1::RecipeRevision*> ArchiveOf(absl::string_view job) const;
   std::vector<const v1::Checkpoint*> CheckpointsOf(absl::string_view job) const;
   std::vector<const v1::CheckpointShard*> ShardsOf(const v1::CheckpointRef& ref) const;
 
   // See Draft; of the state as it is.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
   int64_t EarliestStep(const v1::JobRecord& job) const;
+  int64_t NeededStep(const v1::JobRecord& job) const;
 
  private:
   friend class StateLoader;

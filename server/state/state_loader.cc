@@ -83,6 +83,10 @@ absl::Status CheckReferences(const Tables& tables) {
       }
     }
   }
+  for (const auto& [key, revision] : tables.archive) {
+    const std::string job = key.substr(0, key.rfind('/'));
+    if (!tables.jobs.contains(job)) return Missing(v1::ENTITY_KIND_JOB, job);
+  }
   for (const auto& [key, checkpoint] : tables.checkpoints) {
     if (!tables.jobs.contains(checkpoint->ref().job())) {
       return Missing(v1::ENTITY_KIND_JOB, checkpoint->ref().job());

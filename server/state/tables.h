@@ -40,6 +40,7 @@ struct Tables {
   Table<v1::Checkpoint> checkpoints;
   Table<v1::CheckpointShard> shards;
   Table<v1::RequestRecord> requests;
+  Table<v1::RecipeRevision> archive;
 };
 
 // f(kind, table of a, the same table of b) for every kind, in order. A and B have the members of
@@ -57,6 +58,7 @@ void VisitTables(A& a, B& b, F f) {
   f(v1::ENTITY_KIND_CHECKPOINT, a.checkpoints, b.checkpoints);
   f(v1::ENTITY_KIND_SHARD, a.shards, b.shards);
   f(v1::ENTITY_KIND_REQUEST, a.requests, b.requests);
+  f(v1::ENTITY_KIND_ARCHIVED_REVISION, a.archive, b.archive);
 }
 
 // Null where there is none.

@@ -1,5 +1,6 @@
 #include "server/state/timeline_record.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -91,13 +92,26 @@ absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions) {
   return Timeline::FromRevisions(std::move(values));
 }
 
+RevisionMessages ForRanks(const v1::TimelineRecord& record) {
+  RevisionMessages revisions = record.revisions();
+  if (!revisions.empty()) revisions[0].set_first_step(0);
+  return revisions;
+}
+
+absl::StatusOr<Timeline> ToTimeline(const v1::TimelineRecord& record) {
+  return ToTimeline(ForRanks(record));
+}
+
 RevisionMessages ToMessages(const Timeline& timeline) {
   RevisionMessages messages;
   for (const Revision& revision : timeline.revisions()) *messages.Add() = ToMessage(revision);
   return messages;
 }
 
-absl::Status CheckRevisions(const RevisionMessages& revisions) {
+namespace {
+
+// `reaches_back`: whether the first is to hold from step 0.
+absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
   if (revisions.empty()) return absl::InvalidArgumentError("revisions: there is none");
   if (revisions.size() > kMaxRevisions) {
     return absl::ResourceExhaustedError(
@@ -117,7 +131,39 @@ absl::Status CheckRevisions(const RevisionMessages& revisions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("revisions: ", bytes, " bytes; a job's have at most ", kMaxTimelineBytes));
   }
+  if (!reaches_back) numbers[0].first_step = 0;
   return Timeline::FromRevisions(std::move(numbers)).status();
+}
+
+}  // namespace
+
+absl::Status CheckRevisions(const RevisionMessages& revisions) { return Check(revisions, true); }
+
+absl::Status CheckTimelineRecord(const v1::TimelineRecord& record) {
+  return Check(record.revisions(), record.archived() == 0);
+}
+
+std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, bool ranks_live) {
+  const RevisionMessages& revisions = record.revisions();
+  const auto known = [&](const v1::RecipeRevision& revision) {
+    return revision.refused().empty() && (!ranks_live || revision.confirmed());
+  };
+  int base = 0;  // holds at the step
+  for (int i = 0; i < revisions.size(); ++i) {
+    if (revisions[i].first_step() <= needed && known(revisions[i])) base = i;
+  }
+  std::vector<int64_t> outlived;
+  int64_t next_step = kMaxSteps + 1;  // of those behind that are known to hold
+  for (int i = revisions.size() - 1; i >= 0; --i) {
+    const v1::RecipeRevision& revision = revisions[i];
+    // Another one held from its own step on, before it was run.
+    const bool never = revision.first_step() == next_step &&
+                       !(ranks_live && revision.confirmed()) && revision.refused().empty();
+    if (i < base || (i > base && never)) outlived.push_back(revision.number());
+    if (known(revision)) next_step = revision.first_step();
+  }
+  std::reverse(outlived.begin(), outlived.end());
+  return outlived;
 }
 
 absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,

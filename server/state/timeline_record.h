@@ -6,12 +6,14 @@
 #define NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/repeated_field.h"
 #include "job/job_spec.h"
+#include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/recipe.pb.h"
 #include "recipe/recipe.h"
 #include "recipe/timeline.h"
@@ -30,10 +32,19 @@ v1::RecipeRevision ToMessage(const Revision& revision);
 
 // Errors as Timeline::FromRevisions.
 absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions);
+// As ranks get it: of one that reaches back to where they may begin, the first revision holds from
+// step 0.
+RevisionMessages ForRanks(const v1::TimelineRecord& record);
+absl::StatusOr<Timeline> ToTimeline(const v1::TimelineRecord& record);
 RevisionMessages ToMessages(const Timeline& timeline);
 
 // InvalidArgument where the revisions make no timeline, or too large a one (ResourceExhausted).
 absl::Status CheckRevisions(const RevisionMessages& revisions);
+absl::Status CheckTimelineRecord(const v1::TimelineRecord& record);
+
+// The revisions that can go to the archive, by number: those that no rank runs from the step
+// `needed` on. Of ranks that live only what they have said to have run is known to hold.
+std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, bool ranks_live);
 
 // Of two timelines of one job: revisions that the second has from the first, from the start.
 // Numbers are never used again, so that equal numbers are equal revisions.

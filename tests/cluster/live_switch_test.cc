@@ -248,6 +248,98 @@ TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
 INSTANTIATE_TEST_SUITE_P(Workers, SwitchTimes, testing::Values(1, 2),
                          testing::PrintToStringParamName());
 
+TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLossesOfTheSamePlan) {
+  ClusterBed bed({.workers = 1, .slots = 1});
+  const TinyJob spec = {.steps = 100'000, .every = 25};
+  constexpr int kChanges = 300;
+  const auto change = [&bed](const std::string& job, const std::string& value,
+                             const std::string& at) {
+    v1::SetRecipeRequest request;
+    request.set_job(job);
+    request.set_expected_revision(-1);
+    v1::FieldSetting& setting = *request.mutable_change()->add_set();
+    setting.set_field("fprop");
+    setting.set_value(value);
+    request.set_at(at);
+    v1::SetRecipeResponse response;
+    const grpc::Status status = bed.Call(&Stub::SetRecipe, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  };
+  const auto kill = [&bed](const std::string& job) {
+    v1::KillJobRequest request;
+    request.set_job(job);
+    v1::KillJobResponse response;
+    const grpc::Status status = bed.Call(&Stub::KillJob, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  };
+
+  const std::string changed = bed.Submit(spec);
+  bed.ExpectStep(changed, 30);
+  for (int i = 0; i < kChanges; ++i) {
+    change(changed, i % 2 == 0 ? "bf16" : "nvfp4", "now");
+    if (i == kChanges / 3) {
+      const auto ranks = bed.LiveRanks();
+      ASSERT_EQ(ranks.size(), 1u) << bed.Story(changed);
+      SignalProcess(ranks[0].process, SIGKILL);
+    }
+    if (i == 2 * kChanges / 3) {
+      bed.Kill("coordinator");
+      bed.Restart("coordinator");
+    }
+  }
+  // The last of them is in effect by the time that the ranks are well behind it.
+  bed.ExpectStep(changed, bed.Describe(changed).next_step() + 60);
+
+  // Everything that there ever was is in the history, in pages.
+  std::vector<v1::RecipeRevision> history;
+  v1::ListRecipeRevisionsRequest request;
+  request.set_job(changed);
+  request.set_all(true);
+  v1::ListRecipeRevisionsResponse page;
+  do {
+    ASSERT_TRUE(bed.Call(&Stub::ListRecipeRevisions, request, &page).ok());
+    history.insert(history.end(), page.revisions().begin(), page.revisions().end());
+    request.set_after_number(history.back().number());
+  } while (page.more());
+  ASSERT_EQ(history.size(), kChanges + 1u);
+  EXPECT_GT(page.archived(), 0);
+  const int64_t last = history.back().first_step() + 20;
+  // Whichever revision each step was run under, it held by the history.
+  std::vector<v1::RecipeRevision> held;
+  for (const v1::RecipeRevision& revision : history) {
+    if (revision.confirmed()) held.push_back(revision);
+  }
+  const auto log = bed.EventLog(changed);
+  std::map<int64_t, int64_t> ran;
+  for (const json& step : EventsOf(log, "step")) ran[step.at("step")] = step.at("revision");
+  for (const auto& [step, revision] : ran) {
+    if (step > last) break;
+    int64_t by_history = 0;
+    for (const v1::RecipeRevision& one : held) {
+      if (one.first_step() <= step) by_history = one.number();
+    }
+    EXPECT_EQ(revision, by_history) << "step " << step;
+  }
+
+  // The same plan, made before the first step of another job, while a third one has the slot.
+  const std::string blocker = bed.Submit({.name = "blocker", .steps = 100'000});
+  kill(changed);
+  bed.ExpectStep(blocker, 1);
+  const std::string planned = bed.Submit(spec);
+  for (const v1::RecipeRevision& revision : held) {
+    if (revision.number() == 1) continue;
+    change(planned, revision.recipe().set(0).value(), absl::StrCat("step:", revision.first_step()));
+  }
+  kill(blocker);
+  bed.ExpectStep(planned, last + 1);
+  auto changed_losses = LossBits(log);
+  auto planned_losses = LossBits(bed.EventLog(planned));
+  std::erase_if(changed_losses, [last](const auto& loss) { return loss.first > last; });
+  std::erase_if(planned_losses, [last](const auto& loss) { return loss.first > last; });
+  ASSERT_EQ(changed_losses.size(), static_cast<size_t>(last + 1));
+  EXPECT_EQ(FirstDifference(changed_losses, planned_losses), "") << bed.Story(planned);
+}
+
 INSTANTIATE_TEST_SUITE_P(Gangs, LiveSwitch, testing::Values(std::tuple(1, 4), std::tuple(2, 2)),
                          [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param), "WorkersOf",

@@ -396,6 +396,21 @@ PresentGang Gang::Look() {
   return present;
 }
 
+void Gang::ForgetConfirmed(const v1::DesiredGang& desired) {
+  // The newest stays: it is the one in effect.
+  const auto forget = [this](int64_t number) {
+    if (!revisions_.empty() && number < revisions_.rbegin()->first) revisions_.erase(number);
+  };
+  for (const v1::RecipeRevision& revision : desired.revisions()) {
+    if (revision.confirmed()) forget(revision.number());
+  }
+  // What lies before those it names is over.
+  while (!desired.revisions().empty() && revisions_.size() > 1 &&
+         revisions_.begin()->first < desired.revisions(0).number()) {
+    revisions_.erase(revisions_.begin());
+  }
+}
+
 void Gang::Tell(const v1::DesiredGang& desired) {
   const GangOrder order = WantedOf(desired, {}).order;
   ControlWord word = {.command = CommandOf(order.wish),
@@ -411,6 +426,7 @@ void Gang::Tell(const v1::DesiredGang& desired) {
       word.timeline_revision = 0;
     }
   }
+  ForgetConfirmed(desired);
   told_ = order;
   if (prepares() && order.wish == GangWish::kStop) {  // nothing is lost
     ended_before_start_ = RankState::kStopped;

@@ -121,6 +121,8 @@ class Gang {
   absl::Status StartRanks(const std::string& rendezvous);
   absl::Status StartRank(Rank& rank, const std::string& rendezvous);
   void FailToStart(const absl::Status& why);
+  // Revisions that the coordinator has confirmed durably are not reported again.
+  void ForgetConfirmed(const v1::DesiredGang& desired);
   bool prepares() const { return !started_ && !failed_to_start_ && !ended_before_start_; }
   void Fail(const std::string& detail, v1::FailureCause cause);
   v1::FailureCause CauseOfHang(bool waits) const;
@@ -157,7 +159,8 @@ class Gang {
   std::string detail_;  // of the failure
   v1::FailureCause cause_ = v1::FAILURE_CAUSE_UNSPECIFIED;
   std::optional<int64_t> peer_lost_at_ms_;  // when a rank first ended as it had lost another
-  std::map<int64_t, int64_t> revisions_;    // first step of the job under each, the newest ones
+  // First step of the job under each that the coordinator has not confirmed, and the newest.
+  std::map<int64_t, int64_t> revisions_;
   std::map<int64_t, std::string> refused_;  // why ranks did not take these revisions
 };
 

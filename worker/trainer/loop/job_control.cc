@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstWord = std::chrono::seconds(30);
 
+constexpr size_t kLongHistory = 64;  // revisions that have begun, or were refused
+
 // The words of a boundary. All but the bits are rank 0's to say.
 enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
 constexpr size_t kReasonWords = 64;
@@ -28,10 +30,15 @@ absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offe
                                        int64_t next_step) {
   std::map<int64_t, Revision> adopted;  // by number
   int64_t known = 0;                    // the latest that has begun
+  int64_t before = 0;                   // the one before it
   for (const Revision& revision : run.revisions()) {
     const bool begun = revision.refused.empty() && revision.first_step < next_step;
-    if (begun) known = revision.number;
+    if (begun) before = std::exchange(known, revision.number);
     if (begun || !revision.refused.empty()) adopted.emplace(revision.number, revision);
+  }
+  if (adopted.size() > kLongHistory && before > 0) {
+    adopted.erase(adopted.begin(), adopted.find(before));
+    adopted.begin()->second.first_step = 0;
   }
   int64_t earliest = next_step;
   for (const Revision& revision : offered.revisions()) {

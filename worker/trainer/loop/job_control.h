@@ -30,7 +30,9 @@ namespace nibble {
 // The timeline that a run goes on with, given the one it has run under up to `next_step`, not
 // included, and the one that it is offered. What has begun keeps its step, to the letter; what is
 // new holds from the step it is offered with, or from `next_step` where that is over; what has not
-// begun and is not offered any more goes. What either of them has refused stays refused.
+// begun and is not offered any more goes. What either of them has refused stays refused. Of a long
+// history the last two revisions are kept, of which the first then holds from step 0: the rest is
+// the coordinator's to remember, and checkpoints do not grow with it.
 // InvalidArgument where no timeline comes of it.
 absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
                                        int64_t next_step);

@@ -103,6 +103,25 @@ TEST(AdoptTimelineTest, WhatIsOfferedAsRefusedHoldsAtNoStepOfARunThatBeginsBefor
   EXPECT_EQ(adopted->At(9).number, 3);
 }
 
+TEST(AdoptTimelineTest, OfALongHistoryTheLastTwoAreKeptAndEveryStepToComeIsRunAlike) {
+  std::vector<Revision> revisions;
+  for (int64_t i = 0; i < 200; ++i) revisions.push_back(RevisionAt(i + 1, 3 * i));
+  const Timeline run = TimelineOf(revisions);
+  // The coordinator has archived what lies before its newest checkpoint.
+  std::vector<Revision> offered(revisions.begin() + 90, revisions.end());
+  offered[0].first_step = 0;
+  offered.push_back(RevisionAt(201, 700));
+  const auto adopted = AdoptTimeline(run, TimelineOf(offered), 301);
+  ASSERT_TRUE(adopted.ok()) << adopted.status();
+  EXPECT_EQ(adopted->revisions()[0].number, 100);
+  EXPECT_EQ(adopted->revisions()[1].first_step, 300);
+  EXPECT_EQ(adopted->revisions().size(), 102u);
+  for (int64_t step = 300; step < 700; ++step) {
+    EXPECT_EQ(adopted->At(step).number, run.At(step).number) << "step " << step;
+  }
+  EXPECT_EQ(adopted->At(700).number, 201);
+}
+
 class JobControlTest : public testing::Test {
  protected:
   JobControlTest() {
