@@ -71,7 +71,7 @@ TEST(TheSpecsFault, AWrongPathOfDataATooSmallCorpusAndAnUnreadableTokenizerEndTh
 
 TEST(AMachinesFault, ARankThatIsKilledIsHeldAgainstItsWorkerAndNotAgainstTheOneThatLostIt) {
   ClusterBed bed({.workers = 2, .slots = 1});
-  const TinyJob spec = {.ranks = 2, .steps = 400, .every = 1000};
+  const TinyJob spec = {.ranks = 2, .steps = 100'000, .every = 100'000};
   const std::string job = bed.Submit(spec);
   bed.ExpectStep(job, 10);
   ClusterBed::Rank victim;

@@ -81,7 +81,7 @@ absl::Status CheckpointDesk::OpenJob(const std::string& job, const std::string& 
   std::error_code error;
   const std::string path = directory + "/checkpoints";
   std::filesystem::create_directories(path, error);
-  if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("making ", path));
   Job opened = {.directory = directory};
   // What goes, the coordinator says.
   absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(

@@ -18,8 +18,9 @@ namespace nibble {
 namespace {
 
 absl::Status DiskError(const char* doing, const std::string& path, int error) {
-  return absl::UnavailableError(
-      absl::StrCat("log: ", doing, " ", path, ": ", std::strerror(error)));
+  const std::string text = absl::StrCat("log: ", doing, " ", path, ": ", std::strerror(error));
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
 }
 
 // The directory of the file at `path`, which is of one attempt of a job: JOB/ATTEMPT/FILE. What is

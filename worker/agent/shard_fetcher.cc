@@ -193,8 +193,8 @@ absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellat
     if (IsOurs(status)) return status;
     damaged |= absl::IsDataLoss(status);
     silent |= !absl::IsDataLoss(status) && !absl::IsNotFound(status);
-    reasons.push_back(absl::StrCat(source.holder.empty() ? address : source.holder, ": ",
-                                   std::string(status.message())));
+    reasons.push_back(absl::StrCat(source.holder, source.holder.empty() ? "" : " at ", address,
+                                   ": ", std::string(status.message())));
     if (!absl::IsDataLoss(status)) continue;
     if (options_.log) options_.log(absl::StrCat(NameOf(shard), " is damaged at ", reasons.back()));
     if (options_.damage != nullptr && !source.holder.empty()) {
