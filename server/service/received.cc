@@ -42,8 +42,8 @@ absl::Status NoSuchValue(const EnumDescriptor& type, const std::string& path, in
   for (int i = 0; i < type.value_count(); ++i) {
     if (type.value(i)->number() >= least) allowed.push_back(type.value(i)->name());
   }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", value, " is no ", type.name(),
-                                                 "; allowed: ", absl::StrJoin(allowed, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", value, "; allowed of ", type.name(),
+                                                 ": ", absl::StrJoin(allowed, ", ")));
 }
 
 class Walk {
