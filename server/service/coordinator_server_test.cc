@@ -17,6 +17,7 @@
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
 #include "server/service/worker_link_service.h"
+#include "server/state/limits.h"
 
 namespace nibble {
 namespace {
@@ -383,6 +384,11 @@ TEST_F(CoordinatorServerTest, ARefusalNamesItsFieldForPrograms) {
   ASSERT_TRUE(details.details(details.details_size() - 1).UnpackTo(&bad));
   ASSERT_EQ(bad.field_violations_size(), 1);
   EXPECT_EQ(bad.field_violations(0).field(), "priority");
+  // By the path in the request, not in what would be stored.
+  request.set_priority(5);
+  request.set_reason(std::string(kMaxReasonBytes + 1, 'x'));
+  EXPECT_THAT(stub_->SetJobPriority(Context().get(), request, &response).error_message(),
+              testing::StartsWith("reason: "));
 }
 
 TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {

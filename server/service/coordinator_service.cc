@@ -152,6 +152,8 @@ class CoordinatorService : public grpc::Service {
     absl::Status status = caller.status();
     if (status.ok()) status = request.status;
     if (status.ok()) status = CheckSize(request.message);
+    // As a part of an update it would be refused, too, by a path that is not the request's.
+    if (status.ok()) status = CheckBounds(request.message);
     if (!status.ok()) {
       reactor->Finish(ToGrpc(status));
       return reactor;
