@@ -43,9 +43,10 @@ class Corpus {
       const auto* const reflection = message->GetReflection();
       for (int f = 0; f < message->GetDescriptor()->field_count(); ++f) {
         const auto* const field = message->GetDescriptor()->field(f);
-        if (field->name() == "job") reflection->SetString(message, field, first);
-        if (field->name() == "worker") reflection->SetString(message, field, "w1");
-        if (field->name() == "reason") reflection->SetString(message, field, "why");
+        const bool text = field->cpp_type() == field->CPPTYPE_STRING;
+        if (text && field->name() == "job") reflection->SetString(message, field, first);
+        if (text && field->name() == "worker") reflection->SetString(message, field, "w1");
+        if (text && field->name() == "reason") reflection->SetString(message, field, "why");
         if (field->name() == "attempt" && field->cpp_type() == field->CPPTYPE_INT64) {
           reflection->SetInt64(message, field, 1);
         }
