@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "job/job_fields.h"
 #include "job/schedule.h"
 
 namespace nibble {
@@ -23,7 +24,7 @@ void FillIntervals(const Problems& text, int64_t steps, JobSpec& spec) {
 
 // The warm-up and the decay share the run; the one that is not written takes what is left.
 void FillSchedule(const Problems& text, int64_t steps, OptimizerSpec& optimizer) {
-  if (!text.IsWritten("optimizer.final_lr")) {
+  if (!text.IsWritten("optimizer.final_lr") && optimizer.lr > 0) {
     optimizer.final_lr = std::min(optimizer.final_lr, optimizer.lr);
   }
   const bool warmup_written = text.IsWritten("optimizer.warmup_steps");
@@ -43,9 +44,11 @@ void FillSchedule(const Problems& text, int64_t steps, OptimizerSpec& optimizer)
 void FillBatch(const Problems& text, JobSpec& spec) {
   const int64_t ranks = spec.resources.ranks;
   const int64_t micro = std::max<int64_t>(spec.training.micro_batch, 1);
-  constexpr int64_t kMost = int64_t{1} << 30;  // keeps the product of two wrong values in 64 bits
-  if (text.IsWritten("training.batch") || ranks < 1 || ranks > kMost || micro > kMost) return;
+  if (text.IsWritten("training.batch") || !kBatchRange.Holds(ranks) || !kBatchRange.Holds(micro)) {
+    return;
+  }
   const int64_t share = ranks * micro;
+  if (!kBatchRange.Holds(share)) return;  // no batch is a multiple of it
   spec.training.batch = (spec.training.batch + share - 1) / share * share;
 }
 

@@ -79,6 +79,20 @@ TEST(DefaultsTest, TheBatchIsAMultipleOfRanksAndMicroBatches) {
   EXPECT_EQ(Parse("steps: 100", "resources: {ranks: 8}\n").training.batch, 32);
 }
 
+TEST(DefaultsTest, AValueThatIsWrongIsTheOnlyProblem) {
+  const std::string least = "name: d\nmodel: tiny-hybrid\ndata: {train: [a.txt]}\n";
+  for (const char* wrong :
+       {"optimizer: {lr: -1}\ntraining: {steps: 100}\n",
+        "resources: {ranks: 70000}\ntraining: {steps: 100}\n",
+        "restarts: {backoff: -1}\ntraining: {steps: 100}\n",
+        "optimizer: {warmup_steps: -1}\ntraining: {steps: 100}\n",
+        "optimizer: {decay_fraction: 2}\ntraining: {steps: 100}\n", "training: {steps: 0}\n"}) {
+    const absl::Status status = ParseJobSpec(absl::StrCat(least, wrong)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_EQ(status.message().find("problems"), absl::string_view::npos) << status;
+  }
+}
+
 TEST(DefaultsTest, WithNothingToValidateOnThereIsNoValidation) {
   const std::string yaml =
       "name: d\nmodel: tiny-hybrid\ntraining: {steps: 100}\n"

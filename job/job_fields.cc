@@ -19,7 +19,7 @@ namespace {
 
 // Together they keep steps · batch · sequence within 64 bits.
 constexpr Range<int64_t> kSteps = {1, 100'000'000};
-constexpr Range<int64_t> kBatch = {1, 65'536};
+constexpr Range<int64_t> kBatch = kBatchRange;
 constexpr Range<int64_t> kSequence = {1, 1 << 20};
 static_assert(kSteps.most <= std::numeric_limits<int64_t>::max() / kBatch.most / kSequence.most);
 

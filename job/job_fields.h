@@ -16,6 +16,8 @@ namespace nibble {
 
 const Record<JobSpec>& JobRecord();
 
+// Of training.batch, and of the ranks that share one.
+inline constexpr Range<int64_t> kBatchRange = {1, 65'536};
 // Of optimizer.clip_norm where it is not 0, which turns clipping off.
 inline constexpr Range<double> kClipNorm = {1e-12, 10'000};
 

@@ -83,7 +83,7 @@ TEST(JobCommandTest, ASpecThatIsNotValidIsToldAllItsProblems) {
   EXPECT_THAT(bad.out, IsEmpty());
   EXPECT_EQ(bad.err, absl::StrCat("nibble job validate: ", path,
                                   ": 2 problems:\n"
-                                  "  line 6: optimizer.lr: -1 is not in (0, 10]\n"
+                                  "  line 6: optimizer.lr: -1 is not in [1.0e-12, 10]\n"
                                   "  line 7: trainng: unknown field, did you mean training?\n"));
 }
 
