@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -10,8 +11,9 @@
 namespace nibble {
 namespace {
 
-// A tenth of the time of a thread of ordinary priority that wants the same core.
-constexpr int kNice = 10;
+// Below the rest of the program: a tenth of the time of a thread that wants the same core.
+constexpr int kNicer = 10;
+constexpr int kNicest = 19;
 
 }  // namespace
 
@@ -74,7 +76,8 @@ WatchPump::Watches WatchPump::TakeTurn() {
 
 void WatchPump::Serve() {
   // Of this thread alone; what it does is nobody's to wait for.
-  if (setpriority(PRIO_PROCESS, 0, kNice) != 0) {
+  const int nice = std::min(getpriority(PRIO_PROCESS, 0) + kNicer, kNicest);
+  if (setpriority(PRIO_PROCESS, 0, nice) != 0) {
     Log(LogLevel::kWarning, "watches are served at ordinary priority: it cannot be lowered");
   }
   std::unique_lock lock(mutex_);
