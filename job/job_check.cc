@@ -101,6 +101,16 @@ void CheckElasticity(const JobSpec& spec, Problems& problems) {
   }
 }
 
+void CheckEarlyStop(const JobSpec& spec, Problems& problems) {
+  if (!Sound(problems, {"early_stop", "training.validate_every"})) return;
+  if (spec.early_stop.patience > 0 && spec.training.validate_every == 0) {
+    problems.Add("early_stop.patience",
+                 absl::StrCat(spec.early_stop.patience,
+                              " without validations: training.validate_every is 0, or there is "
+                              "nothing to validate on"));
+  }
+}
+
 void CheckRestarts(const JobSpec& spec, Problems& problems) {
   const RestartSpec& restarts = spec.restarts;
   if (problems.Sound("restarts") && restarts.max_backoff < restarts.backoff) {
@@ -237,6 +247,7 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckBatch(spec, problems);
   CheckElasticity(spec, problems);
   CheckRestarts(spec, problems);
+  CheckEarlyStop(spec, problems);
   CheckSequence(spec, problems);
   CheckData(spec, problems);
   CheckOptimizer(spec, problems);

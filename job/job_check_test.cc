@@ -128,6 +128,16 @@ TEST(JobCheckTest, ValidationNeedsSomethingToValidateOn) {
   EXPECT_TRUE(Validate(spec).ok());
 }
 
+TEST(JobCheckTest, AnEarlyStopNeedsValidations) {
+  JobSpec spec = Valid();
+  spec.early_stop.patience = 3;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.training.validate_every = 0;
+  EXPECT_EQ(Error(spec),
+            "early_stop.patience: 3 without validations: training.validate_every is 0, or there is "
+            "nothing to validate on");
+}
+
 TEST(JobCheckTest, TheWarmUpEndsBeforeTheDecay) {
   JobSpec spec = Valid();
   spec.optimizer.warmup_steps = 801;

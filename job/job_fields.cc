@@ -230,6 +230,19 @@ const Record<GuardSpec>& GuardRecord() {
   return *record;
 }
 
+const Record<EarlyStopSpec>& EarlyStopRecord() {
+  using S = EarlyStopSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Number("patience", &S::patience, Range<int64_t>{0, 10'000}, "validations",
+                 "after so many in a row that were no improvement the run is over: the job has "
+                 "succeeded. What counts is the mean of the losses of all validation sets. 0: "
+                 "every step is made"),
+          Number("min_delta", &S::min_delta, Range<double>{0, 1000}, "",
+                 "only a loss that is lower by more than this is an improvement")}};
+  return *record;
+}
+
 const Record<MetricsSpec>& MetricsRecord() {
   using S = MetricsSpec;
   static const auto* const record = new Record<S>{
@@ -401,6 +414,8 @@ std::vector<Field<JobSpec>> JobFields() {
       Section("training", &S::training, TrainingRecord(), "how long and in what portions"),
       Section("optimizer", &S::optimizer, OptimizerRecord(), "AdamW and its learning rate"),
       Section("guards", &S::guards, GuardRecord(), "what happens when a step goes wrong"),
+      Section("early_stop", &S::early_stop, EarlyStopRecord(),
+              "when a run ends because its validation loss no longer improves"),
       Section("metrics", &S::metrics, MetricsRecord(), "how often is told how it goes"),
       Section("checkpoints", &S::checkpoints, CheckpointRecord(),
               "when the run's state is stored, and what is kept of it"),

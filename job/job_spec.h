@@ -106,6 +106,12 @@ struct GuardSpec {
   friend bool operator==(const GuardSpec&, const GuardSpec&) = default;
 };
 
+struct EarlyStopSpec {
+  int64_t patience = 0;  // 0: never
+  double min_delta = 0;
+  friend bool operator==(const EarlyStopSpec&, const EarlyStopSpec&) = default;
+};
+
 struct MetricsSpec {
   int64_t precision_every = 100;
   int64_t log_every = 10;
@@ -172,6 +178,7 @@ struct JobSpec {
   TrainingSpec training;
   OptimizerSpec optimizer;
   GuardSpec guards;
+  EarlyStopSpec early_stop;
   MetricsSpec metrics;
   CheckpointSpec checkpoints;
   ResourceSpec resources;

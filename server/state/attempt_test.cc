@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "server/state/limits.h"
 #include "server/state/testing.h"
+#include "server/state/views.h"
 
 namespace nibble {
 namespace {
@@ -40,6 +41,25 @@ TEST_F(AttemptTest, AReportFromAnOldAttemptIsRefusedNamingBothNumbers) {
   EXPECT_TRUE(absl::StrContains(status.message(), "1 of train-1 is over")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "2")) << status;
   EXPECT_EQ(Job().state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(AttemptTest, AJobThatStoppedEarlyHasSucceededAndSaysAtWhichStepAndWhy) {
+  v1::SubmitJobRequest request;
+  request.set_request_id(cluster_.Id());
+  request.set_spec_yaml(TestCluster::Spec("early", 4) + "early_stop: {patience: 2}\n");
+  const auto response = cluster_.Do<v1::SubmitJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  const std::string early = response->job().id();
+  ASSERT_EQ(cluster_.Start(early), absl::OkStatus());
+  ASSERT_EQ(cluster_.ReportAll(early, v1::RANK_PHASE_SUCCEEDED, 300), absl::OkStatus());
+  EXPECT_EQ(cluster_.StateOf(early), v1::JOB_STATE_SUCCEEDED);
+  const std::string reason =
+      "stopped early before step 300 of 1000: the validation loss no longer improves";
+  const v1::JobRecord& job = cluster_.Job(early);
+  EXPECT_EQ(job.state_reason(), reason);
+  ASSERT_EQ(job.recent_attempts_size(), 1);
+  EXPECT_EQ(job.recent_attempts(0).reason(), reason);
+  EXPECT_EQ(ViewJob(cluster_.state(), job, {}, "").next_step(), 300);
 }
 
 TEST_F(AttemptTest, AReportFromAnAttemptThatNeverWasIsRefused) {

@@ -5,7 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
 #include "server/state/bounds.h"
 #include "server/state/decide_gang.h"
 #include "server/state/decide_tools.h"
@@ -125,9 +127,19 @@ void AddRefusals(const State& state, const v1::GangReport& report, v1::Update& u
   }
 }
 
+// Why ranks that ended with success before `step` have.
+std::string SuccessReason(const State& state, const v1::JobRecord& job, int64_t step) {
+  constexpr char kDone[] = "every step is done";
+  if (step >= job.shape().steps()) return kDone;
+  const absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(job.id())->spec_yaml());
+  if (!spec.ok() || spec->early_stop.patience == 0) return kDone;
+  return absl::StrCat(kStoppedEarly, " before step ", step, " of ", job.shape().steps(),
+                      ": the validation loss no longer improves");
+}
+
 // The job's moves that follow from where its ranks are.
-void AddConsequences(const v1::JobRecord& job, const PhaseCount& count, int64_t step,
-                     v1::Update& update) {
+void AddConsequences(const State& state, const v1::JobRecord& job, const PhaseCount& count,
+                     int64_t step, v1::Update& update) {
   v1::JobState at = job.state();
   const auto move = [&](v1::JobState to, const std::string& reason) {
     decide::Move(job.id(), at, to, reason, update);
@@ -143,8 +155,9 @@ void AddConsequences(const v1::JobRecord& job, const PhaseCount& count, int64_t 
   }
   if (count.succeeded == count.all) {
     if (at == v1::JOB_STATE_PAUSED) move(v1::JOB_STATE_RUNNING, "went on to the last step");
-    decide::End(job, v1::ATTEMPT_OUTCOME_SUCCEEDED, "every step is done", update);
-    move(v1::JOB_STATE_SUCCEEDED, "every step is done");
+    const std::string reason = SuccessReason(state, job, step);
+    decide::End(job, v1::ATTEMPT_OUTCOME_SUCCEEDED, reason, update);
+    move(v1::JOB_STATE_SUCCEEDED, reason);
   } else if (count.paused == count.all) {
     if (at == v1::JOB_STATE_RUNNING && job.goal() == v1::JOB_GOAL_PAUSE) {
       move(v1::JOB_STATE_PAUSED, absl::StrCat("stands before step ", step));
@@ -243,7 +256,7 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
     if (IsGuards(failure->cause)) update.set_author(kGuardAuthor);
     decide::AddFailure(state, *job, *failure, update);
   } else if (!AnyElsewhere(job->attempt(), worker, HasFailed)) {
-    AddConsequences(*job, Count(job->attempt(), worker, report.phase()), report.next_step(),
+    AddConsequences(state, *job, Count(job->attempt(), worker, report.phase()), report.next_step(),
                     update);
   }
   return decide::Checked(state, std::move(update));

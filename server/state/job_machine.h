@@ -18,6 +18,9 @@
 
 namespace nibble {
 
+// What the reason of an attempt begins with that succeeded before the last step.
+inline constexpr char kStoppedEarly[] = "stopped early";
+
 bool MayMove(v1::JobState from, v1::JobState to);
 // SUCCEEDED, FAILED or CANCELLED.
 bool IsFinished(v1::JobState state);

@@ -4,12 +4,20 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/state/job_machine.h"
 
 namespace nibble {
 namespace {
+
+int64_t StepAtSuccess(const v1::JobRecord& job) {
+  if (job.recent_attempts().empty()) return job.shape().steps();
+  const v1::Attempt& last = *job.recent_attempts().rbegin();
+  const bool early = absl::StartsWith(last.reason(), kStoppedEarly) && !last.placements().empty();
+  return early ? last.placements(0).step() : job.shape().steps();
+}
 
 // What ranks wait for, worker by worker; each text once.
 std::string TroubleOf(const v1::Attempt& attempt) {
@@ -57,7 +65,7 @@ v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress
   const v1::Checkpoint* const newest = state.NewestGood(job.id());
   view.set_checkpoint_step(newest == nullptr ? -1 : newest->ref().step());
   int64_t next_step =
-      job.state() == v1::JOB_STATE_SUCCEEDED ? job.shape().steps() : state.EarliestStep(job);
+      job.state() == v1::JOB_STATE_SUCCEEDED ? StepAtSuccess(job) : state.EarliestStep(job);
   if (job.has_attempt() && live.attempt == job.attempt().number()) {
     next_step = std::max(next_step, live.next_step);
   }

@@ -200,6 +200,33 @@ TEST_F(Resume, StoppedAndContinuedTheRunIsTheSame) {
   EXPECT_TRUE(SameTensors(Tensors("whole", 30), Tensors("stopped", 30)));
 }
 
+TEST_F(Resume, ARunWhoseValidationNoLongerImprovesEndsAtTheSameStepHoweverItIsContinued) {
+  // No improvement is large enough: of the validations after 6, 12 and 18 steps the first is the
+  // best, and two more are waited for.
+  const Settings settings = {.steps = 60,
+                             .more =
+                                 "early_stop: {patience: 2, min_delta: 1000}\n"
+                                 "checkpoints: {every: 3, keep_last: 30}\n"};
+  const std::vector<json> events = Run("early", settings);
+  EXPECT_EQ(LossByStep(events).size(), 18u);
+  ASSERT_EQ(Of(events, "finish").size(), 1u);
+  EXPECT_EQ(Of(events, "finish")[0].at("reason"), "early_stop");
+  EXPECT_EQ(Of(events, "finish")[0].at("steps"), 18);
+  EXPECT_EQ(Stored("early").back(), 18);
+
+  // From between the validations, and from the end.
+  const fs::path spec = WriteSpec("early", settings);
+  ASSERT_EQ(Wait(Start("early", spec, {"--from-step", "9"})), 0) << Chatter("early");
+  EXPECT_EQ(LossByStep(Events("early")), LossByStep(events));
+  ASSERT_EQ(Wait(Start("early", spec)), 0) << Chatter("early");
+  const std::vector<json> finishes = Of(Events("early"), "finish");
+  ASSERT_EQ(finishes.size(), 3u);
+  for (const json& finish : finishes) {
+    EXPECT_EQ(finish.at("steps"), 18);
+    EXPECT_EQ(finish.at("reason"), "early_stop");
+  }
+}
+
 TEST_F(Resume, AnyNumberOfRanksGoesOnFromTheSameState) {
   const Settings half = {.ranks = 2, .steps = 12, .more = kCheckpoints};
   (void)Run("two", half);

@@ -5,6 +5,8 @@
 //   adam_v/<parameter>       FP32, second moment
 //   trainer/counters         I64 [3]: updates, losses in the spike guard's window, spikes in a row
 //   trainer/spike_losses     F64 [window]: oldest first, zeros behind
+//   trainer/early_stop       F64 [2], where the spec may stop early: the best validation loss, and
+//                            the validations since
 //
 // Thread-safety: constants.
 #ifndef NIBBLE_WORKER_WEIGHTS_STATE_NAMES_H_
@@ -20,6 +22,8 @@ inline constexpr char kSecondMomentPrefix[] = "adam_v/";
 inline constexpr char kCounters[] = "trainer/counters";
 inline constexpr int64_t kCounterCount = 3;
 inline constexpr char kSpikeLosses[] = "trainer/spike_losses";
+inline constexpr char kEarlyStop[] = "trainer/early_stop";
+inline constexpr int64_t kEarlyStopCount = 2;
 
 // Grows when the same spec gives other bits than before.
 inline constexpr int32_t kFormulaVersion = 1;

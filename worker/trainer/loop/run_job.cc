@@ -442,6 +442,7 @@ absl::Status Run::FinishCheckpoints() {
 
 absl::Status Run::ValidateAll() {
   const double begin = SteadySeconds();
+  double sum = 0;
   for (const NamedValidation& validation : data_->validation()) {
     const double set_begin = SteadySeconds();
     const int64_t batches = validation.set.batches();
@@ -455,6 +456,7 @@ absl::Status Run::ValidateAll() {
         },
         batches);
     if (!loss.ok()) return loss.status();
+    sum += *loss;
     reporter_->Write(ValidationEvent{.step = trainer_->next_step(),
                                      .set = validation.name,
                                      .loss = *loss,
@@ -466,6 +468,9 @@ absl::Status Run::ValidateAll() {
     }
   }
   reporter_->Waited(SteadySeconds() - begin);
+  if (!data_->validation().empty()) {
+    trainer_->ObserveValidation(sum / static_cast<double>(data_->validation().size()));
+  }
   return absl::OkStatus();
 }
 
@@ -483,6 +488,13 @@ absl::Status Run::TrainAll() {
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
   while (trainer_->next_step() < spec_.training.steps) {
+    // Also where a run continues from the checkpoint that it ended with.
+    if (trainer_->stops_early()) {
+      reporter_->Note(absl::StrCat("ends before step ", trainer_->next_step(),
+                                   ": the validation loss no longer improves"));
+      summary_.reason = "early_stop";
+      return absl::OkStatus();
+    }
     const absl::StatusOr<bool> goes_on = PassBoundary();
     if (!goes_on.ok()) return goes_on.status();
     if (!*goes_on) {

@@ -46,7 +46,7 @@ struct RunSummary {
   int64_t failed_checkpoints = 0;
   int64_t last_checkpoint = -1;  // step of the newest one stored
   double loss = 0;               // of the last step
-  std::string reason;            // "completed", "stopped"
+  std::string reason;            // "completed", "early_stop", "stopped"
   // Of the last checkpoint that was wanted: what it was for is lost where this is not OK.
   absl::Status checkpoint_status;
 };

@@ -112,6 +112,12 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
     const int64_t window = spec.guards.spike_window;
     slices_.push_back(
         {.name = kSpikeLosses, .dtype = FileDType::kF64, .shape = {window}, .count = window});
+    if (spec.early_stop.patience > 0) {
+      slices_.push_back({.name = kEarlyStop,
+                         .dtype = FileDType::kF64,
+                         .shape = {kEarlyStopCount},
+                         .count = kEarlyStopCount});
+    }
   }
 }
 
@@ -132,6 +138,12 @@ absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) con
   if (!position.guard.losses.empty()) {
     std::memcpy(loss_bytes.data(), position.guard.losses.data(),
                 position.guard.losses.size() * sizeof(double));
+  }
+  if (spec_.early_stop.patience > 0) {
+    const std::array<double, kEarlyStopCount> early = {
+        position.early_stop.best, static_cast<double>(position.early_stop.since)};
+    const absl::Span<std::byte> early_bytes = buffers[pieces_.size() + 2];
+    std::memcpy(early_bytes.data(), early.data(), early_bytes.size());
   }
   return absl::OkStatus();
 }
@@ -204,9 +216,27 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   position.updates = counters[0];
   position.guard.in_a_row = counters[2];
   position.guard.losses.resize(counters[1]);
-  return checkpoint.Load(kSpikeLosses, 0, counters[1],
-                         {reinterpret_cast<std::byte*>(position.guard.losses.data()),
-                          position.guard.losses.size() * sizeof(double)});
+  status = checkpoint.Load(kSpikeLosses, 0, counters[1],
+                           {reinterpret_cast<std::byte*>(position.guard.losses.data()),
+                            position.guard.losses.size() * sizeof(double)});
+  // A run that could not stop early before may from here on.
+  if (!status.ok() || spec_.early_stop.patience == 0 ||
+      !checkpoint.tensors().contains(kEarlyStop)) {
+    return status;
+  }
+  status = CheckTensor(checkpoint, kEarlyStop, FileDType::kF64, {kEarlyStopCount});
+  if (!status.ok()) return status;
+  std::array<double, kEarlyStopCount> early = {};
+  status = checkpoint.Load(kEarlyStop, 0, kEarlyStopCount,
+                           {reinterpret_cast<std::byte*>(early.data()), sizeof early});
+  if (!status.ok()) return status;
+  constexpr double kMostSince = 1e9;  // more than any run validates
+  if (!(early[1] >= 0 && early[1] <= kMostSince)) {
+    return absl::DataLossError(
+        absl::StrCat("the checkpoint's tensor ", kEarlyStop, " counts ", early[1], " validations"));
+  }
+  position.early_stop = {.best = early[0], .since = static_cast<int64_t>(early[1])};
+  return absl::OkStatus();
 }
 
 absl::Status RunState::Load(const CheckpointReader& checkpoint) {

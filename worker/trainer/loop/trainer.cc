@@ -49,7 +49,8 @@ Trainer::Trainer(const JobSpec& spec, const Options& options)
       options_(options),
       micro_batches_(SequencesPerRank(spec) / MicroBatch(spec)),
       tokens_(MicroBatch(spec) * spec.data.sequence),
-      timeline_(MakeTimeline(spec)) {
+      timeline_(MakeTimeline(spec)),
+      early_stop_(spec.early_stop.patience, spec.early_stop.min_delta) {
   if (spec.guards.spike != SpikePolicy::kOff) {
     guard_.emplace(
         SpikeGuard::Options{.z = spec.guards.spike_z, .window = spec.guards.spike_window});
@@ -91,6 +92,7 @@ Trainer::Position Trainer::position() const {
   return {.next_step = next_step_,
           .updates = updates_,
           .guard = guard_.has_value() ? guard_->state() : SpikeGuard::State(),
+          .early_stop = early_stop_.state(),
           .timeline = timeline_};
 }
 
@@ -115,6 +117,7 @@ absl::Status Trainer::Restore(Position position) {
     absl::Status status = guard_->Restore(std::move(position.guard));
     if (!status.ok()) return status;
   }
+  early_stop_.Restore(position.early_stop);
   next_step_ = position.next_step;
   updates_ = position.updates;
   skipped_in_a_row_ = non_finite_in_a_row_ = 0;

@@ -24,6 +24,7 @@
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/data/batch.h"
 #include "worker/trainer/model/model.h"
+#include "worker/trainer/optim/early_stop.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 #include "worker/trainer/optim/spike_guard.h"
 
@@ -103,11 +104,17 @@ class Trainer {
   // Mean loss over batches 0 … count − 1 of a source, under the recipe of the step to come.
   absl::StatusOr<double> Validate(const BatchSource& batches, int64_t count);
 
+  // Takes the mean loss of the validation sets; whether the run is over because it no longer
+  // improves.
+  void ObserveValidation(double loss) { early_stop_.Observe(loss); }
+  bool stops_early() const { return early_stop_.stops(); }
+
   // Where the run is, beside weights and moments.
   struct Position {
     int64_t next_step = 0;
     int64_t updates = 0;  // made; steps that were skipped are not among them
     SpikeGuard::State guard;
+    EarlyStop::State early_stop;
     Timeline timeline;
   };
   Position position() const;
@@ -149,6 +156,7 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::optional<SpikeGuard> guard_;
+  EarlyStop early_stop_;
   int64_t next_step_ = 0;
   int64_t updates_ = 0;
   int64_t skipped_in_a_row_ = 0;

@@ -218,7 +218,8 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
     if (speaks) (void)Complain(summary->checkpoint_status);
     return nibble::ExitOf(summary->checkpoint_status);
   }
-  return summary->reason == "completed" ? TrainerExit::kDone : TrainerExit::kStopped;
+  return summary->reason == "completed" || summary->reason == "early_stop" ? TrainerExit::kDone
+                                                                           : TrainerExit::kStopped;
 }
 
 }  // namespace
