@@ -174,7 +174,7 @@ void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport&
   for (const v1::RankHealth& rank : gang.ranks()) {
     median_step_ms = std::max(median_step_ms, rank.median_step_ms());
   }
-  if (gang.phase() == v1::RANK_PHASE_FAILED ||
+  if (gang.phase() == v1::RANK_PHASE_FAILED || !gang.trouble().empty() ||
       silent_ms <= MostWithoutStepMs(options_, median_step_ms)) {
     return;
   }

@@ -316,9 +316,10 @@ TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed)
   }
   const std::string job = Submit(spec);
   ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
-  FillDisk("w1");
-  // Every step is made all the same, and the job waits with what it has come to, and says so.
+  // Every step is made all the same, and the job waits with what it has come to, and says so. What
+  // a checkpoint that could not be written gives back is taken, too.
   ASSERT_TRUE(Eventually([&] {
+    FillDisk("w1");
     const v1::Job now = Describe(job);
     return now.next_step() == 100 && !now.trouble().empty();
   })) << Describe(job).DebugString();

@@ -137,11 +137,10 @@ fs::path TestClusterProcesses::DataOf(const std::string& worker) const {
 }
 
 void TestClusterProcesses::FillDisk(const std::string& name) {
-  std::ofstream ballast(DataOf(name) / "ballast");
+  std::ofstream ballast(DataOf(name) / "ballast", std::ios::app);
   const std::string piece(1 << 16, 'x');
   while (ballast.write(piece.data(), static_cast<std::streamsize>(piece.size())).flush()) {
   }
-  EXPECT_EQ(fs::space(DataOf(name)).available, 0u);
 }
 
 void TestClusterProcesses::FreeDisk(const std::string& name) {

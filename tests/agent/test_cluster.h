@@ -31,7 +31,7 @@ class TestClusterProcesses : public testing::Test {
   // As StartWorker, with its data on a disk of its own, of so many bytes. False where this machine
   // lets nobody mount one.
   bool StartWorkerOnDisk(const std::string& name, int slots, int64_t bytes);
-  // Takes what room is left on that disk, and gives it back.
+  // Takes what room is left on that disk at this moment; gives all of it back.
   void FillDisk(const std::string& name);
   void FreeDisk(const std::string& name);
   // SIGKILL, as the end of its node would be.
