@@ -38,9 +38,9 @@ absl::StatusOr<State> Load(const Store& store) {
 }
 
 absl::Status Unavailable(const absl::Status& cause) {
-  return absl::UnavailableError(
-      absl::StrCat("the coordinator stops because its store did: ", cause.message(),
-                   "; repeat the request under its request id"));
+  return absl::UnavailableError(absl::StrCat(
+      "the coordinator takes no changes because its store has stopped: ", cause.message(),
+      "; repeat the request under its request id"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "server/store/store_layout.h"
 #include "server/store/store_lock.h"
 #include "server/store/store_marker.h"
+#include "server/store/store_place.h"
 
 namespace nibble {
 namespace {
@@ -229,6 +230,9 @@ absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOpti
   auto mark = AcknowledgedMark::Open(fs, path, parts.last_sequence);
   if (!mark.ok()) return mark.status();
   parts.mark = *std::move(mark);
+  auto place = StorePlace::Watch(path, {kStoreLockName, kStoreMarkerName, kMarkName, kStoreDbName});
+  if (!place.ok()) return place.status();
+  parts.place = *std::move(place);
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "server/store/store_format.h"
 #include "server/store/store_lock.h"
 #include "server/store/store_metrics.h"
+#include "server/store/store_place.h"
 
 namespace nibble {
 namespace {
@@ -57,6 +58,7 @@ RocksStore::RocksStore(const std::string& path, const RocksStoreOptions& options
       fs_(std::move(parts.fs)),
       mark_(std::move(parts.mark)),
       db_(std::move(parts.db)),
+      place_(std::move(parts.place)),
       first_sequence_(parts.first_sequence),
       queue_(options, parts.last_sequence,
              [this](absl::Span<const CommitQueue::Entry> group) { return WriteGroup(group); }) {}
@@ -88,7 +90,25 @@ absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) 
   const uint64_t last = group.back().sequence;
   db_->Put(batch, Table::kMeta, kMetaApplied, last, store_format::EncodeNumber(last));
   if (absl::Status s = db_->Write(batch, true); !s.ok()) return s;
-  return mark_->Advance(last);
+  if (absl::Status s = mark_->Advance(last); !s.ok()) return s;
+  // Nothing is acknowledged that the next opening would not find. All files are looked for as
+  // often as the mark is synced.
+  const bool all = ++writes_since_all_ >= kMarksPerSync;
+  if (all) writes_since_all_ = 0;
+  return LookAtFiles(all);
+}
+
+absl::Status RocksStore::LookAtFiles(bool all) const {
+  if (absl::Status s = place_->Check(); !s.ok()) return s;
+  const std::string missing = db_->FindMissing(all);
+  return missing.empty() ? absl::OkStatus() : StoreGone(path_, missing, "is missing");
+}
+
+absl::Status RocksStore::CheckPlace() {
+  if (absl::Status s = Health(); !s.ok()) return s;
+  absl::Status status = LookAtFiles(false);
+  if (!status.ok()) queue_.Stop(status);
+  return status;
 }
 
 absl::StatusOr<uint64_t> RocksStore::Append(StoreBatch batch, Done done) {

@@ -24,6 +24,7 @@
 #include "server/store/store.h"
 #include "server/store/store_lock.h"
 #include "server/store/store_metrics.h"
+#include "server/store/store_place.h"
 
 namespace rocksdb {
 class FileSystem;
@@ -68,6 +69,7 @@ class RocksStore : public Store {
   // Table files whole, and every value. The log and RocksDB's manifest are checked when a store is
   // opened.
   absl::Status Verify() const override;
+  absl::Status CheckPlace() override;
   StoreInfo Info() const override;
   absl::Status Health() const override;
   StoreMetrics Metrics() const override;
@@ -78,6 +80,7 @@ class RocksStore : public Store {
     std::shared_ptr<rocksdb::FileSystem> fs;
     std::unique_ptr<AcknowledgedMark> mark;
     std::unique_ptr<StoreDb> db;
+    std::unique_ptr<StorePlace> place;
     uint64_t last_sequence = 0;
     uint64_t first_sequence = 1;
   };
@@ -86,6 +89,8 @@ class RocksStore : public Store {
                                 Parts& parts);
 
   absl::Status WriteGroup(absl::Span<const CommitQueue::Entry> group);
+  // NotFound where files of the store are gone: those that it writes to, or, with `all`, any.
+  absl::Status LookAtFiles(bool all) const;
   absl::StatusOr<uint64_t> TrimSome(uint64_t first, uint64_t through);
 
   const std::string path_;
@@ -95,6 +100,8 @@ class RocksStore : public Store {
   const std::shared_ptr<rocksdb::FileSystem> fs_;
   const std::unique_ptr<AcknowledgedMark> mark_;  // of the queue's thread
   const std::unique_ptr<StoreDb> db_;
+  const std::unique_ptr<StorePlace> place_;
+  int writes_since_all_ = 0;  // since every file was looked for; of the queue's thread
 
   std::mutex trim_mutex_;  // held while trimming; taken before first_mutex_
   mutable std::mutex first_mutex_;

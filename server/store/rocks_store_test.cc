@@ -6,15 +6,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/store/acknowledged_mark.h"
 #include "server/store/store.h"
 #include "server/store/store_testing.h"
 
@@ -181,6 +184,88 @@ TEST_F(RocksStoreTest, ATrimOfManyRecordsGoesThroughAndIsRememberedAfterARestart
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->Info().first_sequence, 2501u);
   EXPECT_EQ(ReadAll(**store)->journal.size(), 500u);
+}
+
+// What is gone, and how it is taken away while the store is open.
+struct Removal {
+  const char* name;
+  std::function<void(const std::string& path)> remove;
+};
+
+class RemovedUnderneath : public RocksStoreTest, public ::testing::WithParamInterface<Removal> {};
+
+TEST_P(RemovedUnderneath, NothingIsAcknowledgedThatTheNextOpeningWouldNotFind) {
+  auto store = Open(path_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  Fill(**store, 30);
+  ASSERT_EQ((*store)->CheckPlace(), absl::OkStatus());
+  GetParam().remove(path_);
+  const absl::Status refused = (*store)->Commit(RandomBatch(99, 200)).status();
+  EXPECT_TRUE(absl::IsNotFound(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(path_));
+  EXPECT_EQ((*store)->Health(), refused);
+  EXPECT_EQ((*store)->Commit(RandomBatch(100, 200)).status(), refused);
+  EXPECT_EQ((*store)->Info().last_sequence, 30);
+}
+
+TEST_P(RemovedUnderneath, IsNoticedWhenNobodyWrites) {
+  auto store = Open(path_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  Fill(**store, 30);
+  GetParam().remove(path_);
+  EXPECT_TRUE(absl::IsNotFound((*store)->CheckPlace()));
+  EXPECT_TRUE(absl::IsNotFound((*store)->Health()));
+}
+
+void RemoveEnding(const std::string& directory, const std::string& ending) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (absl::EndsWith(entry.path().string(), ending)) std::filesystem::remove(entry.path());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RemovedUnderneath,
+    ::testing::Values(
+        Removal{"Directory", [](const std::string& path) { std::filesystem::remove_all(path); }},
+        Removal{"DirectoryReplacedByAnEmptyOne",
+                [](const std::string& path) {
+                  std::filesystem::remove_all(path);
+                  std::filesystem::create_directory(path);
+                }},
+        Removal{"DirectoryMovedAway",
+                [](const std::string& path) { std::filesystem::rename(path, path + ".old"); }},
+        Removal{"DirectoryReplacedByACopy",
+                [](const std::string& path) {
+                  std::filesystem::rename(path, path + ".old");
+                  std::filesystem::copy(path + ".old", path,
+                                        std::filesystem::copy_options::recursive);
+                }},
+        Removal{"Database",
+                [](const std::string& path) { std::filesystem::remove_all(path + "/db"); }},
+        Removal{"Log", [](const std::string& path) { RemoveEnding(path + "/db", ".log"); }},
+        Removal{"Current",
+                [](const std::string& path) { std::filesystem::remove(path + "/db/CURRENT"); }},
+        Removal{"AcknowledgedMark",
+                [](const std::string& path) { std::filesystem::remove(path + "/ACKNOWLEDGED"); }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(RocksStoreTest, ARemovedTableIsNoticedWithinAFewWrites) {
+  { ASSERT_TRUE(Open(path_).ok()); }
+  RocksStoreOptions options;
+  options.cluster = "test";
+  options.write_buffer_bytes = size_t{64} << 10;
+  auto store = RocksStore::Open(path_, options);
+  ASSERT_TRUE(store.ok()) << store.status();
+  // A copy flushes what is in memory into tables.
+  Fill(**store, 5);
+  ASSERT_TRUE((*store)->Backup(directory_.path() + "/copy").ok());
+  RemoveEnding(path_ + "/db", ".sst");
+  absl::Status status;
+  for (int i = 0; i < kMarksPerSync && status.ok(); ++i) {
+    status = (*store)->Commit(RandomBatch(static_cast<uint64_t>(i), 10)).status();
+  }
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(".sst is missing"));
 }
 
 }  // namespace

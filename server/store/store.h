@@ -11,14 +11,15 @@
 // which every acknowledged one is, and none that is not durable.
 //
 // Failure. A write that fails (ResourceExhausted: the disk is full; Unavailable: it reported an
-// error; else as the status says) fails its batches, and those that waited behind it, and stops the
-// store: whatever is appended from then on is refused with the same error, and Health says so. It
-// is not tried again: after a failed fsync the kernel may count the lost bytes as written, and the
-// next fsync would succeed without them. Whether the batches of the failed write are on the disk is
-// not known to this process; opening the store again decides it, for good, as recovery writes
-// whatever it accepts into new files. So a coordinator whose store is stopped has applied nothing
-// that is not durable, keeps answering reads, refuses changes, and ends to be started again; a
-// client repeats its request under its request id and learns what became of it.
+// error; NotFound: the store's directory or a file of it is gone; else as the status says) fails
+// its batches, and those that waited behind it, and stops the store: whatever is appended from then
+// on is refused with the same error, and Health says so. It is not tried again: after a failed
+// fsync the kernel may count the lost bytes as written, and the next fsync would succeed without
+// them. Whether the batches of the failed write are on the disk is not known to this process;
+// opening the store again decides it, for good, as recovery writes whatever it accepts into new
+// files. So a coordinator whose store is stopped has applied nothing that is not durable, keeps
+// answering reads, refuses changes, and ends to be started again; a client repeats its request
+// under its request id and learns what became of it.
 //
 // Damage. Bytes that are not as they were written are DataLoss, naming the file or the value;
 // they are never handed out.
@@ -135,6 +136,11 @@ class Store {
   virtual absl::Status Backup(const std::string& directory) const = 0;
   // Reads everything there is: DataLoss, naming it, for what is damaged or missing.
   virtual absl::Status Verify() const = 0;
+
+  // Looks whether the store's files are still where it was opened, and stops the store, as a failed
+  // write does, where they are not (NotFound, naming the directory). Every write looks before it is
+  // acknowledged; this is for a store that nobody writes to. A store that has no files is in place.
+  virtual absl::Status CheckPlace() { return Health(); }
 
   virtual StoreInfo Info() const = 0;
   // OK, or the error that stopped the store.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -22,6 +23,7 @@
 #include "rocksdb/slice.h"
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/status.h"
+#include "rocksdb/transaction_log.h"
 #include "rocksdb/utilities/checkpoint.h"
 #include "rocksdb/write_batch.h"
 #include "server/store/rocks_glue.h"
@@ -202,6 +204,40 @@ uint64_t StoreDb::LastInTables() const {
     last = std::max(last, store_format::ParseJournalKey(file.largestkey).value_or(0));
   }
   return last == 0 ? 0 : last - 1;
+}
+
+std::string StoreDb::FindMissing(bool all) const {
+  rocksdb::Env& env = *env_;
+  const auto is_missing = [&](const std::string& path) {
+    const rocksdb::Status status = env.FileExists(path);
+    return status.IsNotFound() || status.IsPathNotFound();
+  };
+  if (const std::string current = absl::StrCat(path_, "/CURRENT"); is_missing(current)) {
+    return current;
+  }
+  // A log may end between the question which one it is and the look at it; not several times.
+  std::string log;
+  for (int tries = 0; tries < 3; ++tries) {
+    std::unique_ptr<rocksdb::LogFile> file;
+    const rocksdb::Status status = db_->GetCurrentWalFile(&file);
+    log = status.ok() && file != nullptr ? absl::StrCat(path_, file->PathName()) : "";
+    if (log.empty() ? !status.IsPathNotFound() && !status.IsNotFound() : !is_missing(log)) break;
+    if (tries == 2) return log.empty() ? absl::StrCat(path_, "/*.log") : log;
+  }
+  if (!all) return "";
+  // What is missing must have been there before and after the look: merging removes tables.
+  const auto live = [this] {
+    std::vector<std::string> files;
+    uint64_t manifest_bytes = 0;
+    if (!db_->GetLiveFiles(files, &manifest_bytes, false).ok()) files.clear();
+    return files;
+  };
+  for (const std::string& name : live()) {
+    if (absl::StrContains(name, "OPTIONS-")) continue;  // is read by people only
+    const std::string path = absl::StrCat(path_, name);
+    if (is_missing(path) && absl::c_linear_search(live(), name)) return path;
+  }
+  return "";
 }
 
 absl::Status StoreDb::VerifyFiles() const {

@@ -81,6 +81,9 @@ class StoreDb {
   // A sequence number up to which the journal is in table files: what is behind it may come from
   // logs.
   uint64_t LastInTables() const;
+  // The path of a file that the database needs and that is gone; empty where none is: the log that
+  // is being written and CURRENT, or, with `all`, also every table and RocksDB's manifest.
+  std::string FindMissing(bool all) const;
   // Every byte of every table file against the checksum taken when it was written.
   absl::Status VerifyFiles() const;
   // A copy in a new directory: files that never change are linked, where the file system can.

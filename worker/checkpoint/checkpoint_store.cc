@@ -83,6 +83,7 @@ std::shared_ptr<WriteSession> CheckpointStore::FindSession(int64_t step, int64_t
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step, int64_t attempt,
                                                                     int32_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = MakeAgainLocked(); !status.ok()) return status;
   if (absl::Status status = FenceLocked(attempt, "begin a checkpoint"); !status.ok()) {
     return status;
   }
@@ -99,6 +100,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
     const ShardManifest& original) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  if (absl::Status status = MakeAgainLocked(); !status.ok()) return status;
   if (absl::Status status = CheckShard(original); !status.ok()) return status;
   if (options_.decides) {
     return absl::FailedPreconditionError(

@@ -99,6 +99,12 @@ class CheckpointStore {
   const StoreIdentity& identity() const { return options_.identity; }
   const OpenReport& open_report() const { return open_report_; }
 
+  // Where the directory was removed or replaced underneath, opens what is there now, or makes it
+  // again, with the same identity and fence; what was in it is lost. Begin and BeginCopy do so, too.
+  absl::Status MakeAgainIfRemoved();
+  // Grows whenever that was so.
+  int64_t generation() const;
+
   // --- Writing. FailedPrecondition where the store is read-only.
 
   // The highest attempt seen.
@@ -174,6 +180,7 @@ class CheckpointStore {
   std::string FilePath() const;
   absl::Status CheckWritable() const;
   // With mutex_ held.
+  absl::Status MakeAgainLocked();
   absl::Status FenceLocked(int64_t attempt, const char* doing);
   absl::Status WriteFile(const StoreFile& file);
   std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const;
@@ -187,10 +194,11 @@ class CheckpointStore {
   const std::string path_;
   const Options options_;
   OpenReport open_report_;
-  std::shared_ptr<StoreLock> lock_;  // null if read_only
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
+  std::shared_ptr<StoreLock> lock_;  // null if read_only
+  int64_t generation_ = 0;
   StoreFile file_;
   int64_t last_serial_ = 0;
   std::vector<std::shared_ptr<WriteSession>> sessions_;  // by serial

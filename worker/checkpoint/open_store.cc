@@ -31,8 +31,8 @@ absl::Status CheckOptions(const CheckpointStore::Options& options) {
   if (absl::Status status = CheckRetention(options.retention); !status.ok()) return status;
   constexpr int64_t kMaxChunk = int64_t{1} << 30;
   if (options.chunk_bytes < 8 || options.chunk_bytes > kMaxChunk) {
-    return absl::InvalidArgumentError(absl::StrCat("chunk_bytes is ", options.chunk_bytes,
-                                                   "; 8 to ", kMaxChunk, " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_bytes is ", options.chunk_bytes, "; 8 to ", kMaxChunk, " are allowed"));
   }
   if (options.file_bytes < 1) {
     return absl::InvalidArgumentError(
@@ -43,9 +43,7 @@ absl::Status CheckOptions(const CheckpointStore::Options& options) {
 
 }  // namespace
 
-std::string CheckpointStore::FilePath() const {
-  return absl::StrCat(path_, "/", kStoreFileName);
-}
+std::string CheckpointStore::FilePath() const { return absl::StrCat(path_, "/", kStoreFileName); }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& path,
                                                                        const Options& options) {
@@ -65,6 +63,38 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
   return store;
 }
 
+absl::Status CheckpointStore::MakeAgainIfRemoved() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return MakeAgainLocked();
+}
+
+int64_t CheckpointStore::generation() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return generation_;
+}
+
+absl::Status CheckpointStore::MakeAgainLocked() {
+  if (options_.read_only || lock_->IsOf(path_)) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path_));
+  absl::StatusOr<std::shared_ptr<StoreLock>> lock = StoreLock::Take(path_);
+  if (!lock.ok()) return lock.status();
+  // Writers of the old sessions have them still, and fail when they seal.
+  sessions_.clear();
+  lock_ = *std::move(lock);
+  ++generation_;
+  const int64_t fence = file_.attempt;
+  file_ = {};
+  if (absl::Status status = ReadOrCreate(); !status.ok()) return status;
+  if (file_.attempt < fence) {
+    StoreFile raised = file_;
+    raised.attempt = fence;
+    if (absl::Status status = WriteFile(raised); !status.ok()) return status;
+  }
+  return RemoveLeftovers();
+}
+
 absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& path) {
   const std::string name = absl::StrCat(path, "/", kStoreFileName);
   const absl::StatusOr<std::string> bytes = ReadWholeFile(name);
@@ -81,8 +111,8 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
   for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
     if (directory->stage != Stage::kCommitted) continue;
     any = true;
-    const absl::StatusOr<std::string> record = ReadWholeFile(
-        absl::StrCat(path, "/", DirectoryName(*directory), "/", kManifestFileName));
+    const absl::StatusOr<std::string> record =
+        ReadWholeFile(absl::StrCat(path, "/", DirectoryName(*directory), "/", kManifestFileName));
     if (!record.ok()) continue;
     const absl::StatusOr<Manifest> manifest = DecodeManifest(*record);
     if (manifest.ok()) return manifest->header.identity;
@@ -90,8 +120,8 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
   if (absl::IsNotFound(damage) && !any) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path));
   }
-  return absl::DataLossError(
-      absl::StrCat(std::string(damage.message()), "; and no checkpoint here says whose store it is"));
+  return absl::DataLossError(absl::StrCat(std::string(damage.message()),
+                                          "; and no checkpoint here says whose store it is"));
 }
 
 absl::Status CheckpointStore::ReadOrCreate() {
@@ -143,10 +173,10 @@ absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
     return absl::DataLossError(absl::StrCat(FilePath(), ": ", why.message(),
                                             "; and no checkpoint here says whose store it is"));
   }
-  open_report_.problems.push_back(absl::StrCat(
-      FilePath(), ": ", why.message(), "; it is made anew from the checkpoints: attempt ",
-      file.attempt, " is the highest known, and all ", file.pinned.size(),
-      " checkpoints are pinned"));
+  open_report_.problems.push_back(absl::StrCat(FilePath(), ": ", why.message(),
+                                               "; it is made anew from the checkpoints: attempt ",
+                                               file.attempt, " is the highest known, and all ",
+                                               file.pinned.size(), " checkpoints are pinned"));
   file_ = file;
   if (options_.read_only) return absl::OkStatus();
   if (const absl::Status status = WriteFile(file); !status.ok()) {

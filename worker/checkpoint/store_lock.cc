@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,6 +43,15 @@ absl::StatusOr<std::shared_ptr<StoreLock>> StoreLock::Take(const std::string& st
     [[maybe_unused]] const ssize_t written = pwrite(fd, pid.data(), pid.size(), 0);
   }
   return std::shared_ptr<StoreLock>(new StoreLock(fd));
+}
+
+bool StoreLock::IsOf(const std::string& store) const {
+  struct stat locked = {};
+  struct stat named = {};
+  const std::string path = absl::StrCat(store, "/", kLockFileName);
+  if (fstat(fd_, &locked) != 0) return true;
+  if (stat(path.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return named.st_ino == locked.st_ino && named.st_dev == locked.st_dev;
 }
 
 StoreLock::~StoreLock() {

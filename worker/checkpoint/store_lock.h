@@ -18,6 +18,9 @@ class StoreLock {
   // Unavailable, naming the process, where another holds it (or this one does, a second time).
   static absl::StatusOr<std::shared_ptr<StoreLock>> Take(const std::string& store);
   ~StoreLock();
+  // Whether the file that is locked is still the one of that name in `store`. Where it is not, the
+  // directory was removed or replaced, and the lock keeps nobody out.
+  bool IsOf(const std::string& store) const;
   StoreLock(const StoreLock&) = delete;
   StoreLock& operator=(const StoreLock&) = delete;
 
