@@ -1,13 +1,15 @@
 // nibble-coordinator: the coordinator of one cluster.
 //
 // Ends with 0 when it was told to (SIGTERM, SIGINT), 1 when it could not start or its store has
-// failed, 2 when the command line is wrong.
+// failed, 2 when the command line is wrong. Where the store's directory is removed underneath it,
+// it does not end: it answers reads, refuses changes, and is not ready.
 #include <signal.h>
 
 #include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -41,6 +43,18 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--cluster", flags.controller.cluster,
                  "name of the cluster; another cluster's store is refused")
       ->required();
+  app.add_flag(
+      "--restored", flags.controller.restored,
+      "the store was put back from a backup: begin a new epoch, in which workers' jobs and "
+      "checkpoints are learned again");
+  app.add_option_function<double>(
+         "--orphan-grace",
+         [&flags](double hours) {
+           flags.controller.orphan_grace_ms = static_cast<int64_t>(hours * 3'600'000);
+         },
+         "hours: what the store does not know may be removed from workers no earlier")
+      ->check(CLI::Range(0.0, 8760.0))
+      ->default_str("6");
   app.add_option("--listen", flags.server.listen, "host:port; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--http", flags.http,
@@ -144,6 +158,13 @@ void AddLimitFlags(CLI::App& app, Flags& flags) {
       ->group(group);
 }
 
+std::string NewStoreId() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::Hex(uint32_t{random()}, absl::kZeroPad8));
+  return id;
+}
+
 sigset_t EndSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -184,8 +205,13 @@ absl::Status Serve(const Flags& flags) {
   const double opened_seconds = opening.seconds();
   const SystemClock clock;
   std::atomic<bool> failed = false;
-  auto controller = Controller::Start(**store, clock, flags.controller,
-                                      [&failed](const absl::Status&) { failed = true; });
+  // Where its directory is gone it stays, refuses changes and is not ready: started again, it
+  // would begin with an empty store in that place.
+  ControllerOptions options = flags.controller;
+  options.fresh_store_id = NewStoreId();
+  auto controller = Controller::Start(**store, clock, options, [&failed](const absl::Status& why) {
+    if (!absl::IsNotFound(why)) failed = true;
+  });
   if (!controller.ok()) return controller.status();
   (*controller)->metrics().Recovered("store", opened_seconds);
   auto http = ServeHttp(**controller, **store, flags);
@@ -200,7 +226,13 @@ absl::Status Serve(const Flags& flags) {
   const sigset_t signals = EndSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
-  while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) (*controller)->Tick();
+  bool healthy = true;
+  while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    (*controller)->Tick();
+    if (!healthy || (*controller)->Health().ok()) continue;
+    healthy = false;
+    (*server)->SetServing(false);
+  }
   (*server)->SetServing(false);
   if (*http != nullptr) (*http)->SetServing(false);
   Log(LogLevel::kInfo, failed ? "ends because its store has failed" : "ends as told");

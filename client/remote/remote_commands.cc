@@ -5,6 +5,7 @@
 #include "client/remote/job_follow_verbs.h"
 #include "client/remote/job_read_verbs.h"
 #include "client/remote/job_submit_verbs.h"
+#include "client/remote/orphan_verbs.h"
 #include "client/remote/queue_verbs.h"
 #include "client/remote/recipe_verbs.h"
 #include "client/remote/worker_verbs.h"
@@ -20,6 +21,7 @@ void AddRemoteCommands(CLI::App& app, int& exit_code) {
   AddRecipeNoun(app, exit_code);
   AddWorkerNoun(app, exit_code);
   AddQueueNoun(app, exit_code);
+  AddOrphanVerbs(NounOf(app, "checkpoint", "Checkpoints of a cluster"), exit_code);
 }
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 #include "server/controller/controller.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,8 +72,11 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
   if (!ledger.ok()) return ledger.status();
   controller->store_ = &store;
   controller->ledger_ = *std::move(ledger);
+  controller->opened_sequence_ =
+      controller->ledger_->Read([](const State& state) { return state.sequence(); });
   absl::Status status = controller->ledger_->ChangeAndWait([&](const State& state) {
-    return DecideClusterName(state, self->options_.cluster, self->CoordinatorNow());
+    return DecideStart(state, self->options_.cluster, self->options_.fresh_store_id,
+                       self->options_.restored, self->CoordinatorNow());
   });
   if (!status.ok()) return status;
   controller->ledger_->Read([&](const State& state) {
@@ -100,6 +104,16 @@ void Controller::ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide
   ledger_->Change(decide, [what](const absl::Status& status) {
     if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat(what, ": ", status.ToString()));
   });
+}
+
+void Controller::NoteEpoch(const v1::Update& update) {
+  for (const v1::Fact& fact : update.facts()) {
+    if (!fact.has_store_restored() || fact.store_restored().epoch() == 1) continue;
+    restored_ms_ = std::max<int64_t>(1, clock_.SteadyMs());
+    Log(LogLevel::kWarning,
+        absl::StrCat("the store was restored: epoch ", fact.store_restored().epoch(), " begins (",
+                     fact.store_restored().reason(), "); workers are asked what they know better"));
+  }
 }
 
 std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
@@ -136,6 +150,7 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
     *news.back().message.mutable_job() = JobNow({state, live_, now_ms}, *job);
   }
   const int64_t sequence = applied.update.sequence();
+  NoteEpoch(applied.update);
   hub_.Publish(sequence, std::move(news));
   std::vector<std::function<void()>> notify;
   {

@@ -17,6 +17,7 @@
 #ifndef NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 #define NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,6 +37,7 @@
 #include "server/controller/ledger.h"
 #include "server/controller/live_facts.h"
 #include "server/controller/moments.h"
+#include "server/controller/orphan_book.h"
 #include "server/controller/reads.h"
 #include "server/controller/scheduling.h"
 #include "server/controller/switch_answers.h"
@@ -48,6 +50,11 @@ namespace nibble {
 
 struct ControllerOptions {
   std::string cluster;
+  // For a store that is made, or has no identity: 32 random hexadecimal digits. Empty, in tests: it
+  // gets none.
+  std::string fresh_store_id;
+  bool restored = false;                            // the store was put back from a backup
+  int64_t orphan_grace_ms = int64_t{6} * 3600'000;  // an orphan is removed no earlier
   int64_t lease_ms = 10'000;  // without a report for so long a worker counts as lost
   // The answer to a change of a recipe waits so long until ranks have switched; 0: not at all.
   int64_t switch_wait_ms = 1000;
@@ -106,7 +113,7 @@ class Controller {
   template <class Request>
   auto Read(const Request& request) const {
     return ledger_->Read([&](const State& shown) {
-      return Answer(ReadContext{shown, live_, clock_.SteadyMs()}, request);
+      return Answer(ReadContext{shown, live_, clock_.SteadyMs(), &orphans_}, request);
     });
   }
   // controller_watch.cc. See WatchJobs and WaitJob of the contract. A watch is closed by its
@@ -170,6 +177,8 @@ class Controller {
 
   // What follows from an update; returned is what may only be done without the ledger's lock.
   std::function<void()> Applied(const Ledger::Applied& applied);
+  // A new epoch: what follows from it for launches, and the log.
+  void NoteEpoch(const v1::Update& update);
   template <class Response>
   void Complete(bool dry_run, Response& response) const;
   template <class Response>
@@ -177,6 +186,15 @@ class Controller {
                           Done<Response> done);
 
   void TakeGang(const std::string& worker, int64_t incarnation, const v1::GangReport& gang);
+  // controller_orphans.cc. Before anything else of a report.
+  void CheckStoreIsNewest(const v1::ConnectRequest& report);
+  void TakeOrphans(const v1::ConnectRequest& report);
+  void AddOrphanOrders(const State& state, const std::string& worker,
+                       v1::ConnectResponse& desired) const;
+  // Why no attempt of the job may start yet, though it has slots; empty: it may.
+  std::string WhyNotLaunched(const State& state, const v1::JobRecord& job) const;
+  std::map<std::string, std::string> HeldForRecovery(const State& state) const;
+
   void CheckHang(const std::string& worker, const v1::GangReport& gang);
   // Ranks that still live although others of their attempt ended as they had lost them.
   // `peers_lost`: there are such.
@@ -210,6 +228,9 @@ class Controller {
   CoordinatorMetrics metrics_;
   LiveFacts live_;
   Moments moments_;
+  OrphanBook orphans_;
+  // When the epoch began in this process, by SteadyMs; 0: before it.
+  std::atomic<int64_t> restored_ms_ = 0;
   WatchHub hub_;
   SwitchAnswers switches_;
   Store* store_ = nullptr;
@@ -229,7 +250,9 @@ class Controller {
     int64_t attempt = 0;
     int64_t since_ms = 0;
   };
-  std::map<std::string, PeerLoss> peer_losses_;  // by job; see CheckSurvivors
+  std::map<std::string, PeerLoss> peer_losses_;   // by job; see CheckSurvivors
+  int64_t opened_sequence_ = 0;                   // of the store when this process began; set once
+  std::map<std::string, int64_t> told_sequence_;  // the latest of each worker's answers
   // Those that have reported, by worker: of one more than one while an old stream is ending.
   std::multimap<std::string, std::shared_ptr<WorkerSession>> session_of_;
   std::map<std::string, CheckpointWork> work_;  // by worker

@@ -1,5 +1,6 @@
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "server/controller/controller.h"
 #include "server/state/decide.h"
+#include "server/state/decide_orphans.h"
 
 namespace nibble {
 namespace {
@@ -92,13 +94,19 @@ void Controller::StopWaiting() { Run(switches_.Close()); }
 
 template <class Response, class Request>
 void Controller::Change(const Request& request, const std::string& author, Done<Response> done) {
-  const Caller caller{author, clock_.NowUnixMs()};
+  const std::set<std::string> taken = orphans_.Jobs();
+  const Caller caller{author, clock_.NowUnixMs(), &taken};
   auto response = std::make_shared<Response>();
   ledger_->Change(
       [&](const State& state) -> MaybeUpdate {
         auto decision = [&] {
           if constexpr (requires { Decide(state, request, caller, LiveProgress{}); }) {
             return Decide(state, request, caller, live_.ProgressOf(request.job()));
+          } else if constexpr (requires { Decide(state, request, caller, Evidence()); }) {
+            return Decide(state, request, caller, orphans_.Of(request.job()).evidence());
+          } else if constexpr (requires { Decide(state, request, caller, Evidence(), 0); }) {
+            return Decide(state, request, caller, orphans_.Of(request.job()).evidence(),
+                          options_.orphan_grace_ms);
           } else {
             return Decide(state, request, caller);
           }
@@ -153,6 +161,8 @@ NIBBLE_CHANGE(ExportCheckpoint);
 NIBBLE_CHANGE(PinCheckpoint);
 NIBBLE_CHANGE(UnpinCheckpoint);
 NIBBLE_CHANGE(DeleteCheckpoint);
+NIBBLE_CHANGE(AdoptJob);
+NIBBLE_CHANGE(RemoveOrphan);
 NIBBLE_CHANGE(DrainWorker);
 NIBBLE_CHANGE(UncordonWorker);
 NIBBLE_CHANGE(SetQueue);

@@ -34,6 +34,11 @@ std::map<std::string, std::string> ReasonsOf(const scheduler::Decisions& decisio
 void Controller::Tick() {
   std::lock_guard lock(tick_mutex_);
   if (!ledger_->Health().ok()) return;
+  if (!store_->CheckPlace().ok()) {
+    // Changes nothing; the ledger finds that its store has stopped, and says so.
+    ChangeAlone([](const State&) -> MaybeUpdate { return std::nullopt; }, "look at the store");
+    return;
+  }
   const int64_t now_ms = clock_.SteadyMs();
   EndLeases(now_ms);
   EndSilentSessions(now_ms);
@@ -96,6 +101,7 @@ bool Controller::Launch(const std::string& job, const scheduler::Placement& plac
         if (moments_.Note(state, *record, now_ms).not_before_ms > now_ms) return std::nullopt;
         const auto slots = ChooseSlots(state, placement);
         if (!slots) return std::nullopt;
+        if (!WhyNotLaunched(state, *record).empty()) return std::nullopt;
         const absl::StatusOr<Resume> resume = ChooseResume(state, *record);
         if (!resume.ok()) return std::nullopt;
         MaybeUpdate update = DecideLaunch(
@@ -139,7 +145,8 @@ void Controller::PlanSlots(int64_t now_ms) {
   std::map<std::string, std::string> held_back;
   const auto fill = [&](const State& state) -> std::optional<scheduler::Snapshot> {
     if (state.sequence() < sequence) return std::nullopt;
-    held_back = HeldBack(state);
+    held_back = HeldForRecovery(state);
+    held_back.merge(HeldBack(state));
     DropBroken(state, promises_);
     return FillSnapshot(state, promises_, held_back, moments_, now_ms);
   };

@@ -82,7 +82,9 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Controller::OpenSession(
 
 void Controller::CloseSession(const std::shared_ptr<WorkerSession>& session) {
   std::lock_guard lock(mutex_);
-  sessions_.erase(session);
+  if (sessions_.erase(session) > 0 && session_of_.count(session->worker_) == 1) {
+    orphans_.Forget(session->worker_);
+  }
   const auto [begin, end] = session_of_.equal_range(session->worker_);
   for (auto at = begin; at != end; ++at) {
     if (at->second != session) continue;
@@ -271,7 +273,11 @@ void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
         log);
   }
   if (report.all_shards()) {
-    const std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());
+    std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());
+    // What an adopted job has is reported here until the worker has heard of it.
+    for (const v1::Orphan& orphan : report.orphans()) {
+      shards.insert(shards.end(), orphan.shards().begin(), orphan.shards().end());
+    }
     ledger_->Change(
         [&](const State& state) {
           return DecideShardInventory(state, worker, shards, CoordinatorNow());
@@ -311,6 +317,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
     done(status);
     return;
   }
+  CheckStoreIsNewest(report);
   const auto refused = std::make_shared<bool>(false);
   ledger_->Change(
       [&, refused](const State& state) {
@@ -343,6 +350,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
           Log(LogLevel::kWarning, absl::StrCat("revision of ", worker, ": ", taken.ToString()));
         });
   }
+  TakeOrphans(report);
   TakeDamage(report);
   TakeShards(session, report);
   for (const v1::GangReport& gang : report.gangs()) TakeGang(worker, incarnation, gang);
@@ -437,6 +445,10 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
     }
   }
   ledger_->Read([&](const State& state) {
+    // What it follows from, and no later: a worker takes an earlier one as a sign of a restored
+    // store.
+    *desired.mutable_store() = state.store();
+    AddOrphanOrders(state, worker, desired);
     for (v1::DesiredGang& gang : DesiredGangs(state, worker, incarnation)) {
       if (gang.command() == v1::GANG_COMMAND_STOP) {
         const int64_t now_ms = clock_.SteadyMs();
@@ -462,6 +474,9 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
   });
   AddSurplus(session, worker, held, desired);
   AddDamaged(session, worker, held, desired);
+  std::lock_guard lock(mutex_);
+  int64_t& told = told_sequence_[worker];
+  told = std::max(told, desired.store().sequence());
   return desired;
 }
 

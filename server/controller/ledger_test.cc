@@ -38,7 +38,7 @@ class LedgerTest : public testing::Test {
     ASSERT_EQ(ledger.status(), absl::OkStatus());
     ledger_ = *std::move(ledger);
     EXPECT_EQ(ledger_->ChangeAndWait([](const State& state) {
-      return DecideClusterName(state, "test", {"coordinator", 1000});
+      return DecideStart(state, "test", "", false, {"coordinator", 1000});
     }),
               absl::OkStatus());
   }

@@ -184,6 +184,31 @@ absl::StatusOr<v1::DescribeCheckpointResponse> Answer(
   return response;
 }
 
+absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
+                                               const v1::ListOrphansRequest& request) {
+  const absl::StatusOr<Page> page = ReadPage(request.page(), "orphans");
+  if (!page.ok()) return page.status();
+  v1::ListOrphansResponse response;
+  for (const std::string& job : context.orphans->Jobs()) {
+    if (job <= page->after || context.state.FindJob(job) != nullptr) continue;
+    const OrphanBook::Holdings holdings = context.orphans->Of(job);
+    v1::OrphanJob described = DescribeOrphan(context.state, job, holdings.evidence());
+    // Left of what has ended or was removed: nothing that anybody could adopt or remove.
+    const auto& all = described.holdings();
+    if (std::none_of(all.begin(), all.end(), [](const v1::OrphanHolding& holding) {
+          return holding.running() || holding.shards() > 0;
+        })) {
+      continue;
+    }
+    if (response.orphans_size() == page->size) {
+      response.set_next_token(PageToken("orphans", response.orphans().rbegin()->job()));
+      break;
+    }
+    *response.add_orphans() = std::move(described);
+  }
+  return response;
+}
+
 absl::StatusOr<v1::ListWorkersResponse> Answer(const ReadContext& context,
                                                const v1::ListWorkersRequest& request) {
   const absl::StatusOr<Page> page = ReadPage(request.page(), "workers");

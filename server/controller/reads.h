@@ -17,6 +17,7 @@
 #include "proto/nibble/v1/recipe.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 #include "server/controller/live_facts.h"
+#include "server/controller/orphan_book.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -25,6 +26,7 @@ struct ReadContext {
   const State& state;
   const LiveFacts& live;
   int64_t now_ms = 0;
+  const OrphanBook* orphans = nullptr;  // null: nothing of them is asked for
 };
 
 v1::Job JobNow(const ReadContext& context, const v1::JobRecord& job);
@@ -43,6 +45,8 @@ absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
                                                    const v1::ListCheckpointsRequest& request);
 absl::StatusOr<v1::DescribeCheckpointResponse> Answer(const ReadContext& context,
                                                       const v1::DescribeCheckpointRequest& request);
+absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
+                                               const v1::ListOrphansRequest& request);
 absl::StatusOr<v1::ListWorkersResponse> Answer(const ReadContext& context,
                                                const v1::ListWorkersRequest& request);
 absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,

@@ -63,6 +63,23 @@ absl::Status Apply(const v1::WorkerForgotten& fact, const Stamp& stamp, Draft& d
 absl::Status Apply(const v1::QueueSet& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::QueueDeleted& fact, const Stamp& stamp, Draft& draft);
 
+// apply_store.cc
+absl::Status Apply(const v1::StoreRestored& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::JobAdopted& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::CheckpointAdopted& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::OrphanRemovalSet& fact, const Stamp& stamp, Draft& draft);
+
+// InvalidArgument unless it is 32 lower-case hexadecimal digits.
+absl::Status CheckStoreId(absl::string_view field, const std::string& id);
+// Of a job that is made: where it is to run and how often it may fail.
+absl::Status CheckPlan(const v1::JobScheduling& scheduling, const v1::RestartPolicy& policy,
+                       const v1::JobShape& shape, const Draft& draft);
+// What an attempt wrote and did not commit can never be: it is over.
+void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft);
+// Adds an attempt that has ended; the oldest beyond kMaxRecentAttempts is dropped.
+void AddEnded(v1::Attempt ended, v1::JobRecord& job);
+
 // The mutation that an update carries out is remembered; what is too old or too much is forgotten.
 absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draft& draft);
 

@@ -137,7 +137,8 @@ int64_t DurationOf(int64_t duration_ms, int64_t until_unix_ms, const Stamp& stam
   return std::max<int64_t>(1, until_unix_ms - stamp.time_unix_ms);
 }
 
-// What an attempt wrote and did not commit can never be: it is over.
+}  // namespace
+
 void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job))) {
     if (checkpoint->ref().attempt() != attempt ||
@@ -151,7 +152,11 @@ void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
   }
 }
 
-}  // namespace
+void AddEnded(v1::Attempt ended, v1::JobRecord& job) {
+  auto& recent = *job.mutable_recent_attempts();
+  if (recent.size() == kMaxRecentAttempts) recent.erase(recent.begin());
+  *recent.Add() = std::move(ended);
+}
 
 absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& draft) {
   absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
@@ -220,9 +225,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   ended.set_reason(fact.reason());
   ended.set_cause(fact.cause());
   ended.set_ended_unix_ms(stamp.time_unix_ms);
-  auto& recent = *(*job)->mutable_recent_attempts();
-  if (recent.size() == kMaxRecentAttempts) recent.erase(recent.begin());
-  *recent.Add() = std::move(ended);
+  AddEnded(std::move(ended), **job);
   if (fact.counts_as_failure()) {
     (*job)->set_restarts_without_progress((*job)->restarts_without_progress() + 1);
   }

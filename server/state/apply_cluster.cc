@@ -71,6 +71,12 @@ absl::Status Apply(const v1::ClusterNamed& fact, const Stamp&, Draft& draft) {
   v1::ClusterRecord& cluster = draft.cluster.Put(kOnlyKey);
   cluster.set_name(fact.name());
   cluster.set_next_job_number(1);
+  if (!fact.store_id().empty()) {
+    status = CheckStoreId("store_id", fact.store_id());
+    if (!status.ok()) return status;
+    cluster.mutable_store()->set_id(fact.store_id());
+    cluster.mutable_store()->set_epoch(1);
+  }
   v1::Queue& queue = draft.queues.Put(kDefaultQueue);
   queue.set_name(kDefaultQueue);
   queue.set_quota_slots(-1);

@@ -56,6 +56,18 @@ absl::Status CheckShape(const v1::JobShape& shape) {
   return CheckRange("shape.device", shape.device(), v1::DEVICE_CPU, v1::DEVICE_CUDA);
 }
 
+}  // namespace
+
+absl::Status CheckPlan(const v1::JobScheduling& scheduling, const v1::RestartPolicy& policy,
+                       const v1::JobShape& shape, const Draft& draft) {
+  absl::Status status = CheckShape(shape);
+  if (!status.ok()) return status;
+  status = CheckScheduling(scheduling, draft);
+  return status.ok() ? CheckPolicy(policy) : status;
+}
+
+namespace {
+
 absl::Status CheckOrigin(const v1::JobOrigin& origin, const Draft& draft) {
   const v1::Checkpoint* const checkpoint =
       draft.checkpoints.Find(CheckpointKey(origin.checkpoint()));
@@ -74,8 +86,10 @@ absl::Status CheckSubmission(const v1::JobSubmitted& fact, const v1::ClusterReco
                              const Draft& draft) {
   absl::Status status = CheckName("name", fact.name());
   if (!status.ok()) return status;
-  const std::string id = absl::StrCat(fact.name(), "-", cluster.next_job_number());
-  if (fact.number() != cluster.next_job_number() || fact.job() != id) {
+  status = CheckRange("number", fact.number(), cluster.next_job_number(), kMaxCount);
+  if (!status.ok()) return status;
+  const std::string id = absl::StrCat(fact.name(), "-", fact.number());
+  if (fact.job() != id || draft.jobs.Find(id) != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("job: '", fact.job(), "'; the next is '", id, "'"));
   }
@@ -87,11 +101,7 @@ absl::Status CheckSubmission(const v1::JobSubmitted& fact, const v1::ClusterReco
                                                      kMaxUnfinishedJobs, " are allowed"));
   }
   if (fact.spec_yaml().empty()) return absl::InvalidArgumentError("spec_yaml: is empty");
-  status = CheckShape(fact.shape());
-  if (!status.ok()) return status;
-  status = CheckScheduling(fact.scheduling(), draft);
-  if (!status.ok()) return status;
-  status = CheckPolicy(fact.restart_policy());
+  status = CheckPlan(fact.scheduling(), fact.restart_policy(), fact.shape(), draft);
   if (!status.ok()) return status;
   if (fact.has_origin()) {
     status = CheckOrigin(fact.origin(), draft);
@@ -106,7 +116,7 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
   v1::ClusterRecord* const cluster = draft.cluster.Edit(kOnlyKey);
   absl::Status status = CheckSubmission(fact, *cluster, draft);
   if (!status.ok()) return status;
-  cluster->set_next_job_number(cluster->next_job_number() + 1);
+  cluster->set_next_job_number(fact.number() + 1);
   draft.specs.Put(fact.job()).set_spec_yaml(fact.spec_yaml());
   *draft.timelines.Put(fact.job()).mutable_revisions() = fact.revisions();
   v1::JobRecord& job = draft.jobs.Put(fact.job());

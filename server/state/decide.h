@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,6 +31,8 @@ namespace nibble {
 struct Caller {
   std::string author;
   int64_t now_unix_ms = 0;
+  // Jobs that workers have something of and the state may not know: their ids are not given again.
+  const std::set<std::string>* taken_jobs = nullptr;
 };
 
 template <class Response>

@@ -88,11 +88,21 @@ absl::StatusOr<Decision<v1::DeleteQueueResponse>> Decide(const State& state,
       });
 }
 
-MaybeUpdate DecideClusterName(const State& state, const std::string& cluster,
-                              const Caller& caller) {
-  if (state.sequence() > 0 && state.cluster() == cluster) return std::nullopt;
+MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
+                        bool restored, const Caller& caller) {
   v1::Update update = decide::NextUpdate(state, caller);
-  update.add_facts()->mutable_cluster_named()->set_name(cluster);
+  if (state.sequence() == 0 || state.cluster() != cluster) {
+    v1::ClusterNamed& named = *update.add_facts()->mutable_cluster_named();
+    named.set_name(cluster);
+    named.set_store_id(fresh_id);
+    return decide::Checked(state, std::move(update));
+  }
+  const v1::StoreIdentity store = state.store();
+  if (fresh_id.empty() || (!restored && !store.id().empty())) return std::nullopt;
+  v1::StoreRestored& fact = *update.add_facts()->mutable_store_restored();
+  fact.set_store_id(store.id().empty() ? fresh_id : store.id());
+  fact.set_epoch(store.epoch() + 1);
+  fact.set_reason(restored ? "started with --restored" : "made before stores had an identity");
   return decide::Checked(state, std::move(update));
 }
 

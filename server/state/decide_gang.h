@@ -90,8 +90,12 @@ int64_t BackoffOf(const v1::JobRecord& job);
 
 // decide_cluster.cc
 
-// The first update of an empty state. FailedPrecondition naming both where it has another name.
-MaybeUpdate DecideClusterName(const State& state, const std::string& cluster, const Caller& caller);
+// What a coordinator's start says of its store: the first update of an empty state; an id for one
+// that was made before stores had one; a new epoch where it was `restored` from a backup. `fresh_id`
+// is random; empty, in tests: the store gets none. FailedPrecondition naming both where the store is
+// of another cluster.
+MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
+                        bool restored, const Caller& caller);
 // Forgets the longest finished job beyond kMaxFinishedJobs that nothing holds.
 MaybeUpdate DecideForget(const State& state, const Caller& caller);
 

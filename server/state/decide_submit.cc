@@ -103,8 +103,14 @@ v1::RestartPolicy PolicyOf(const RestartSpec& restarts) {
   return policy;
 }
 
-v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, v1::Update& update) {
-  const int64_t number = FindIn(state.tables().cluster, kOnlyKey)->next_job_number();
+v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, const Caller& caller,
+                                v1::Update& update) {
+  int64_t number = FindIn(state.tables().cluster, kOnlyKey)->next_job_number();
+  const auto is_taken = [&](const std::string& id) {
+    return state.FindJob(id) != nullptr ||
+           (caller.taken_jobs != nullptr && caller.taken_jobs->contains(id));
+  };
+  while (is_taken(absl::StrCat(name, "-", number))) ++number;
   v1::JobSubmitted& submitted = *update.add_facts()->mutable_job_submitted();
   submitted.set_job(absl::StrCat(name, "-", number));
   submitted.set_number(number);
@@ -137,7 +143,7 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   absl::StatusOr<v1::JobScheduling> scheduling =
       Complete(SchedulingOf(*spec, request.scheduling()), *spec);
   if (!scheduling.ok()) return scheduling.status();
-  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
+  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, caller, update);
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = *shape;
   // The spec was checked with the ranks that it names.
@@ -212,7 +218,7 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   if (!scheduling.ok()) return scheduling.status();
   status = CheckTimeline(*timeline, 0, *spec, scheduling->allowed_ranks());
   if (!status.ok()) return status;
-  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, update);
+  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, caller, update);
   submitted.set_spec_yaml(ToYaml(*spec));
   *submitted.mutable_shape() = parent->shape();
   *submitted.mutable_scheduling() = *std::move(scheduling);

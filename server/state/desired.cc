@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/state/decide_orphans.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
@@ -77,6 +78,8 @@ std::vector<v1::DroppedShard> DroppedShards(const State& state,
   std::vector<v1::DroppedShard> dropped;
   for (const v1::ShardReport& shard : held) {
     if (state.FindShard(shard.ref(), shard.rank()) != nullptr) continue;
+    // Only of what this very store has ordered does it know all.
+    if (!SameEpoch(shard.store(), state.store())) continue;
     const v1::JobRecord* const job = state.FindJob(shard.ref().job());
     if (job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt()) {
       continue;

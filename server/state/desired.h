@@ -20,8 +20,10 @@ std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string&
 // Every shard of a checkpoint, by rank, and the present workers that have it.
 std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref);
 
-// Of what a worker says that it holds: shards of checkpoints that are not in the catalogue and not
-// being written by an attempt that lives.
+// Of what a worker says that it holds: shards that this store has ordered, in its present epoch, of
+// checkpoints that are not in the catalogue and not being written by an attempt that lives. In one
+// epoch the store forgets nothing, so it has given them up: a checkpoint was deleted, or an attempt
+// ended before its commit. Of others its silence says nothing (docs/decisions/0008-whose-store.md).
 std::vector<v1::DroppedShard> DroppedShards(const State& state,
                                             absl::Span<const v1::ShardReport> held);
 

@@ -20,6 +20,7 @@ Draft::Draft(const Tables& tables, const Index& index)
       shards(tables.shards),
       requests(tables.requests),
       archive(tables.archive),
+      removals(tables.removals),
       before_(index) {}
 
 std::set<std::string> Draft::GangsOn(absl::string_view worker) const {

@@ -37,6 +37,7 @@ class Draft {
   DraftTable<v1::CheckpointShard> shards;
   DraftTable<v1::RequestRecord> requests;
   DraftTable<v1::RecipeRevision> archive;
+  DraftTable<v1::OrphanRemoval> removals;
 
   // Of the state before the update.
   const Index& before() const { return before_; }

@@ -35,6 +35,12 @@ std::string RequestKey(absl::string_view author, absl::string_view request_id) {
   return absl::StrCat(author, "/", request_id);
 }
 
+std::string RemovalPrefix(absl::string_view worker) { return absl::StrCat(worker, "/"); }
+
+std::string RemovalKey(absl::string_view worker, absl::string_view job) {
+  return absl::StrCat(RemovalPrefix(worker), job);
+}
+
 std::string CheckpointText(const v1::CheckpointRef& ref) {
   return absl::StrCat("checkpoint of ", ref.job(), " at step ", ref.step(), " (attempt ",
                       ref.attempt(), ")");

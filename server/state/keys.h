@@ -30,6 +30,9 @@ absl::string_view CheckpointOfShard(absl::string_view shard_key);
 std::string RevisionKey(absl::string_view job, int64_t number);
 // Unambiguous because request ids have no '/'.
 std::string RequestKey(absl::string_view author, absl::string_view request_id);
+// "node-3/train-7": of what a worker is to delete; by worker, then job.
+std::string RemovalPrefix(absl::string_view worker);
+std::string RemovalKey(absl::string_view worker, absl::string_view job);
 
 // "checkpoint of train-7 at step 1200 (attempt 3)", for messages.
 std::string CheckpointText(const v1::CheckpointRef& ref);

@@ -93,10 +93,15 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
     case F::kQueueDeleted:
       return apply::Apply(fact.queue_deleted(), stamp, draft);
     case F::kStoreRestored:
+      return apply::Apply(fact.store_restored(), stamp, draft);
     case F::kJobAdopted:
+      return apply::Apply(fact.job_adopted(), stamp, draft);
     case F::kAttemptAdopted:
+      return apply::Apply(fact.attempt_adopted(), stamp, draft);
     case F::kCheckpointAdopted:
+      return apply::Apply(fact.checkpoint_adopted(), stamp, draft);
     case F::kOrphanRemovalSet:
+      return apply::Apply(fact.orphan_removal_set(), stamp, draft);
     case F::FACT_NOT_SET:
       break;
   }
@@ -202,6 +207,14 @@ std::string State::cluster() const {
   return cluster == nullptr ? "" : cluster->name();
 }
 
+v1::StoreIdentity State::store() const {
+  const v1::ClusterRecord* const cluster = FindIn(tables_.cluster, kOnlyKey);
+  if (cluster == nullptr || cluster->store().id().empty()) return {};
+  v1::StoreIdentity store = cluster->store();
+  store.set_sequence(sequence());
+  return store;
+}
+
 const v1::Checkpoint* State::FindCheckpoint(const v1::CheckpointRef& ref) const {
   return FindIn(tables_.checkpoints, CheckpointKey(ref));
 }
@@ -228,6 +241,10 @@ std::vector<const Record*> WithPrefix(const Table<Record>& table, absl::string_v
 }
 
 }  // namespace
+
+std::vector<const v1::OrphanRemoval*> State::RemovalsOn(absl::string_view worker) const {
+  return WithPrefix(tables_.removals, RemovalPrefix(worker));
+}
 
 std::vector<const v1::JobEvent*> State::EventsOf(absl::string_view job) const {
   return WithPrefix(tables_.events, JobPrefix(job));

@@ -72,6 +72,8 @@ class State {
   int64_t sequence() const;      // of the last update; 0: none
   int64_t time_unix_ms() const;  // of the last update, for people
   std::string cluster() const;   // empty before the first update
+  // Which store this is; `sequence` that of the last update. No id: made before stores had one.
+  v1::StoreIdentity store() const;
 
   // By id or name; null where there is none.
   const v1::JobRecord* FindJob(absl::string_view id) const { return FindIn(tables_.jobs, id); }
@@ -91,6 +93,9 @@ class State {
   // All of a kind, by key (server/state/keys.h).
   const Tables& tables() const { return tables_; }
   const Index& index() const { return index_; }
+
+  // What the worker is to delete, by job.
+  std::vector<const v1::OrphanRemoval*> RemovalsOn(absl::string_view worker) const;
 
   // Of one job, by number; likewise; by step, then attempt; of one checkpoint, by rank.
   std::vector<const v1::JobEvent*> EventsOf(absl::string_view job) const;

@@ -35,6 +35,9 @@ std::optional<std::string> KeyOf(const v1::Checkpoint& checkpoint) {
 std::optional<std::string> KeyOf(const v1::RequestRecord& request) {
   return RequestKey(request.author(), request.request_id());
 }
+std::optional<std::string> KeyOf(const v1::OrphanRemoval& removal) {
+  return RemovalKey(removal.worker(), removal.job());
+}
 
 template <class Record>
 absl::Status Load(v1::EntityKind kind, absl::string_view key, absl::string_view value,

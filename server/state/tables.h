@@ -41,6 +41,7 @@ struct Tables {
   Table<v1::CheckpointShard> shards;
   Table<v1::RequestRecord> requests;
   Table<v1::RecipeRevision> archive;
+  Table<v1::OrphanRemoval> removals;
 };
 
 // f(kind, table of a, the same table of b) for every kind, in order. A and B have the members of
@@ -59,6 +60,7 @@ void VisitTables(A& a, B& b, F f) {
   f(v1::ENTITY_KIND_SHARD, a.shards, b.shards);
   f(v1::ENTITY_KIND_REQUEST, a.requests, b.requests);
   f(v1::ENTITY_KIND_ARCHIVED_REVISION, a.archive, b.archive);
+  f(v1::ENTITY_KIND_ORPHAN_REMOVAL, a.removals, b.removals);
 }
 
 // Null where there is none.

@@ -43,6 +43,11 @@ void AddDefault(std::vector<std::string>& flags, const std::string& name,
   flags.insert(flags.end(), {name, value});
 }
 
+void AddCoordinatorDefaults(std::vector<std::string>& flags) {
+  AddDefault(flags, "--lease-ms", absl::StrCat(ClusterBed::kLease.count()));
+  AddDefault(flags, "--tick-ms", "20");
+}
+
 }  // namespace
 
 ClusterPrograms TestPrograms() {
@@ -55,13 +60,14 @@ std::string NibbleProgram() { return ProgramAt("client/nibble"); }
 
 ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
   WriteCorpus(corpus());
-  LocalCluster::Options cluster = {.directory = root_ + "/cluster",
-                                   .programs = TestPrograms(),
-                                   .coordinator_flags = options.coordinator_flags,
-                                   .worker_flags = options.worker_flags,
-                                   // Of a daemon that is killed nothing is left outside.
-                                   .environment = {{"TMPDIR", root_ + "/tmp"}},
-                                   .patience = kPatience};
+  LocalCluster::Options& cluster = cluster_options_;
+  cluster = {.directory = root_ + "/cluster",
+             .programs = TestPrograms(),
+             .coordinator_flags = options.coordinator_flags,
+             .worker_flags = options.worker_flags,
+             // Of a daemon that is killed nothing is left outside.
+             .environment = {{"TMPDIR", root_ + "/tmp"}},
+             .patience = kPatience};
   if (options.wall_clocks) {
     fs::create_directories(ClocksDirectory());
     SetWallClock(kCoordinatorRole, std::chrono::milliseconds(0));
@@ -72,8 +78,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
     cluster.environment["LD_PRELOAD"] =
         fs::absolute(ProgramAt("tests/cluster/libwall_clock_shim.so"));
   }
-  AddDefault(cluster.coordinator_flags, "--lease-ms", absl::StrCat(kLease.count()));
-  AddDefault(cluster.coordinator_flags, "--tick-ms", "20");
+  AddCoordinatorDefaults(cluster.coordinator_flags);
   AddDefault(cluster.worker_flags, "--beat-ms", "100");
   const int port = ChooseFreePort().value();
   if (options.proxies) {
@@ -84,7 +89,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
       return proxies_.at(role)->address();
     };
   }
-  cluster_ = std::make_unique<LocalCluster>(std::move(cluster));
+  cluster_ = std::make_unique<LocalCluster>(cluster);
   const auto up = cluster_->Up({.workers = options.workers, .slots = options.slots, .port = port});
   if (!up.ok()) {
     TakeDown();
@@ -272,6 +277,12 @@ void ClusterBed::Kill(const std::string& role) {
   EXPECT_TRUE(killed.ok()) << killed;
   const absl::Status ended = cluster_->AwaitEnd(role, kPatience);
   EXPECT_TRUE(ended.ok()) << ended;
+}
+
+void ClusterBed::SetCoordinatorFlags(std::vector<std::string> flags) {
+  AddCoordinatorDefaults(flags);
+  cluster_options_.coordinator_flags = std::move(flags);
+  cluster_ = std::make_unique<LocalCluster>(cluster_options_);
 }
 
 void ClusterBed::Restart(const std::string& role) {

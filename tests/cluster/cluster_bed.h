@@ -109,6 +109,8 @@ class ClusterBed {
   void Kill(const std::string& role);
   // Again, and ready.
   void Restart(const std::string& role);
+  // Of its next life, beside those that every test's has.
+  void SetCoordinatorFlags(std::vector<std::string> flags);
 
  private:
   void TakeDown();
@@ -116,6 +118,7 @@ class ClusterBed {
 
   std::string root_;
   std::map<std::string, std::unique_ptr<TcpProxy>> proxies_;
+  LocalCluster::Options cluster_options_;
   std::unique_ptr<LocalCluster> cluster_;
   std::string address_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;

@@ -128,12 +128,18 @@ absl::Status CheckpointDesk::TakeCopy(const std::string& job, const CheckpointHe
       const std::lock_guard<std::mutex> lock(mutex_);
       known = shelf_.contains(key);
     }
+    v1::StoreIdentity store;
+    if (options_.followed && !input) store = options_.followed();
     if (!known) {
+      if (absl::Status noted = WriteStore(key, store); !noted.ok()) return noted;
       if (absl::Status noted = WriteHeader(job, header); !noted.ok()) return noted;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     Entry& entry = shelf_[key];
-    if (!known) entry.header = header;
+    if (!known) {
+      entry.header = header;
+      entry.store = store;
+    }
     entry.input = input && (!known || entry.input);
     entry.shards[sealed.rank] = {.report = ShardReportOf(job, sealed, entry.header.world),
                                  .accepted = input};

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/staged_file.h"
+#include "worker/agent/provenance.h"
 #include "worker/agent/shard_report.h"
 #include "worker/checkpoint/manifest_codec.h"
 
@@ -18,6 +19,22 @@ namespace {
 
 std::string HeaderPath(const std::string& directory, int64_t step, int64_t attempt) {
   return absl::StrCat(directory, "/pending-", step, "-", attempt, ".header");
+}
+
+std::string StorePath(const std::string& directory, int64_t step, int64_t attempt) {
+  return absl::StrCat(directory, "/ordered-by-", step, "-", attempt);
+}
+
+// Unset where it is not known, as of what is older than stores' identities.
+v1::StoreIdentity ReadStore(const std::string& directory, int64_t step, int64_t attempt) {
+  std::ifstream file(StorePath(directory, step, attempt));
+  std::string id;
+  int64_t epoch = 0;
+  v1::StoreIdentity store;
+  if (!(file >> id >> epoch)) return store;
+  store.set_id(id);
+  store.set_epoch(epoch);
+  return store;
 }
 
 std::string NameOf(const std::string& job, int64_t step, int64_t attempt) {
@@ -90,6 +107,7 @@ absl::Status CheckpointDesk::OpenJob(const std::string& job, const std::string& 
              .retention = {.keep_last = std::numeric_limits<int32_t>::max()}});
   if (!store.ok()) return store.status();
   opened.store = *std::move(store);
+  opened.generation = opened.store->generation();
   if (absl::Status status = Hold(job, opened); !status.ok()) return status;
   if (absl::Status status = Recover(job, opened); !status.ok()) return status;
   jobs_.emplace(job, std::move(opened));
@@ -108,6 +126,7 @@ absl::Status CheckpointDesk::Hold(const std::string& name, const Job& job) {
     Entry& entry = shelf_[{name, summary.step, summary.attempt}];
     entry.header = manifest.header;
     entry.committed = true;
+    entry.store = ReadStore(job.directory, summary.step, summary.attempt);
     for (const ShardManifest& shard : manifest.shards) {
       if (!(*reader)->shard_status(shard.rank).ok()) continue;
       entry.shards[shard.rank] = {.report = ShardReportOf(name, shard, manifest.header.world),
@@ -135,6 +154,7 @@ absl::Status CheckpointDesk::Recover(const std::string& name, Job& job) {
         continue;
       }
       shelf_[key].header = *std::move(header);
+      shelf_[key].store = ReadStore(job.directory, shard.step, shard.attempt);
     }
     Entry& entry = shelf_[key];
     entry.shards[shard.rank] = {.report = ShardReportOf(name, shard, entry.header.world)};
@@ -206,12 +226,16 @@ CheckpointDesk::CommitResult CheckpointDesk::Commit(const std::string& job,
                                                     std::vector<ShardManifest> shards) {
   const Key key = {job, header.step, header.attempt};
   if (absl::Status status = CheckOffer(header, shards); !status.ok()) return status;
+  v1::StoreIdentity store;
+  if (options_.ordered_by) store = options_.ordered_by(job);
+  if (absl::Status noted = WriteStore(key, store); !noted.ok()) return noted;
   if (absl::Status noted = WriteHeader(job, header); !noted.ok()) return noted;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Entry& entry = shelf_[key];
     entry.header = header;
     entry.awaited = true;
+    entry.store = store;
     for (const ShardManifest& shard : shards) {
       entry.shards[shard.rank] = {.report = ShardReportOf(job, shard, header.world)};
     }
@@ -242,6 +266,8 @@ bool CheckpointDesk::IsBeingDropped(const Key& key, int32_t rank) const {
 
 std::vector<v1::ShardReport> CheckpointDesk::Report(int64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  look_for_removed_ = true;
+  todo_changed_.notify_all();
   std::vector<v1::ShardReport> all;
   for (auto& [key, entry] : shelf_) {
     if (entry.input) continue;
@@ -249,22 +275,31 @@ std::vector<v1::ShardReport> CheckpointDesk::Report(int64_t number) {
       if (IsBeingDropped(key, rank)) continue;
       if (shard.first_report == 0 || number == 1) shard.first_report = number;
       all.push_back(shard.report);
+      if (!entry.store.id().empty()) *all.back().mutable_store() = entry.store;
     }
   }
   return all;
 }
 
 void CheckpointDesk::Answered(const v1::ConnectResponse& response) {
+  std::vector<std::string> to_say;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const v1::DroppedShard& dropped : response.dropped()) {
       const Key key = KeyOf(dropped.ref());
       const auto at = shelf_.find(key);
       if (at == shelf_.end() || !at->second.shards.contains(dropped.rank())) continue;
+      if (!SameEpoch(at->second.store, response.store())) {
+        to_say.push_back(
+            absl::StrCat(NameOf(dropped.ref().job(), dropped.ref().step(), dropped.ref().attempt()),
+                         " stays: another store, or an earlier epoch, has ordered it"));
+        continue;
+      }
       to_drop_[key].insert(dropped.rank());
     }
     for (auto& [key, entry] : shelf_) {
       bool news = false;
+      if (!SameEpoch(entry.store, response.store())) continue;
       for (auto& [rank, shard] : entry.shards) {
         if (shard.accepted || shard.first_report == 0 || shard.first_report > response.answered() ||
             IsBeingDropped(key, rank)) {
@@ -276,12 +311,65 @@ void CheckpointDesk::Answered(const v1::ConnectResponse& response) {
     }
   }
   todo_changed_.notify_all();
+  for (const std::string& line : to_say) Say(line);
+}
+
+void CheckpointDesk::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Key key = KeyOf(known.ref());
+    const auto at = shelf_.find(key);
+    if (at == shelf_.end() || at->second.input || SameEpoch(at->second.store, store)) return;
+    const auto shard = at->second.shards.find(known.rank());
+    if (shard == at->second.shards.end() ||
+        shard->second.report.manifest_crc32c() != known.manifest_crc32c()) {
+      return;
+    }
+    to_take_over_[key] = store;
+  }
+  todo_changed_.notify_all();
+}
+
+void CheckpointDesk::MakeTakenOver(const Key& key, const v1::StoreIdentity& store) {
+  const std::lock_guard<std::mutex> surgery(surgery_mutex_);
+  const auto& [job, step, attempt] = key;
+  // Where this cannot be written it stays as it is, and is asked for again.
+  if (absl::Status status = WriteStore(key, store); !status.ok()) {
+    return Say(absl::StrCat(NameOf(job, step, attempt),
+                            " is not taken over: ", std::string(status.message())));
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = shelf_.find(key);
+    if (at == shelf_.end()) return;
+    at->second.store = store;
+    // Only what is named from here on is answered as this store's.
+    for (auto& [rank, shard] : at->second.shards) shard.first_report = 0;
+  }
+  if (options_.changed) options_.changed();
+}
+
+void CheckpointDesk::RemoveOrphans(const std::string& job, const std::string& store_id,
+                                   int64_t kept) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [key, entry] : shelf_) {
+      if (std::get<0>(key) != job || entry.input || entry.store.id() != store_id ||
+          entry.store.epoch() == kept) {
+        continue;
+      }
+      for (const auto& [rank, shard] : entry.shards) to_drop_[key].insert(rank);
+    }
+  }
+  todo_changed_.notify_all();
 }
 
 void CheckpointDesk::AwaitSettled() {
   std::unique_lock<std::mutex> lock(mutex_);
-  settled_changed_.wait(
-      lock, [this] { return closing_ || (to_settle_.empty() && to_drop_.empty() && !settling_); });
+  settled_changed_.wait(lock, [this] {
+    return closing_ || (to_settle_.empty() && to_drop_.empty() && to_take_over_.empty() &&
+                        !look_for_removed_ && !settling_);
+  });
 }
 
 CheckpointStore* CheckpointDesk::FindStore(const std::string& job, std::string* directory) const {
@@ -292,10 +380,29 @@ CheckpointStore* CheckpointDesk::FindStore(const std::string& job, std::string* 
   return at->second.store.get();
 }
 
+absl::Status CheckpointDesk::WriteStore(const Key& key, const v1::StoreIdentity& store) const {
+  const auto& [job, step, attempt] = key;
+  std::string directory;
+  (void)FindStore(job, &directory);
+  if (store.id().empty()) return absl::OkStatus();
+  std::error_code error;  // it may have been removed underneath
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("making ", directory, ": ", error.message()));
+  }
+  return WriteStaged(StorePath(directory, step, attempt),
+                     absl::StrCat(store.id(), " ", store.epoch(), "\n"));
+}
+
 absl::Status CheckpointDesk::WriteHeader(const std::string& job,
                                          const CheckpointHeader& header) const {
   std::string directory;
   (void)FindStore(job, &directory);
+  std::error_code error;  // it may have been removed underneath
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("making ", directory, ": ", error.message()));
+  }
   return WriteStaged(HeaderPath(directory, header.step, header.attempt), EncodeHeader(header));
 }
 
@@ -303,22 +410,89 @@ void CheckpointDesk::SettleAll() {
   while (true) {
     std::set<Key> to_settle;
     std::map<Key, std::set<int32_t>> to_drop;
+    std::map<Key, v1::StoreIdentity> to_take_over;
+    bool look = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       settling_ = false;
       dropping_.clear();
       settled_changed_.notify_all();
-      todo_changed_.wait(lock,
-                         [this] { return closing_ || !to_settle_.empty() || !to_drop_.empty(); });
+      todo_changed_.wait(lock, [this] {
+        return closing_ || look_for_removed_ || !to_settle_.empty() || !to_drop_.empty() ||
+               !to_take_over_.empty();
+      });
       if (closing_) return;
       to_settle.swap(to_settle_);
       to_drop.swap(to_drop_);
+      to_take_over.swap(to_take_over_);
       dropping_ = to_drop;
+      look = std::exchange(look_for_removed_, false);
       settling_ = true;
     }
+    if (look) LookForRemoved();
+    for (const auto& [key, store] : to_take_over) MakeTakenOver(key, store);
     for (const auto& [key, ranks] : to_drop) Drop(key, ranks);
     for (const Key& key : to_settle) Settle(key);
   }
+}
+
+void CheckpointDesk::LookForRemoved() {
+  std::vector<std::pair<std::string, CheckpointStore*>> stores;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [name, job] : jobs_) stores.emplace_back(name, job.store.get());
+  }
+  for (const auto& [name, store] : stores) {
+    absl::Status status = store->MakeAgainIfRemoved();
+    absl::StatusOr<size_t> lost = size_t{0};
+    bool removed = false;
+    {
+      const std::lock_guard<std::mutex> surgery(surgery_mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      Job& job = jobs_.at(name);
+      removed = store->generation() != job.generation;
+      if (removed) lost = LookUpAgain(name, job);
+    }
+    if (status.ok()) status = lost.status();
+    if (!status.ok()) {
+      Say(absl::StrCat("the checkpoints of job ", name,
+                       " cannot be stored: ", std::string(status.message())));
+    }
+    if (!removed) continue;
+    settled_changed_.notify_all();
+    if (lost.ok()) {
+      Say(absl::StrCat("the directory ", store->path(),
+                       " was removed or replaced; it is made "
+                       "again, and of its shards ",
+                       *lost, " are reported as lost"));
+    }
+    if (options_.changed) options_.changed();
+  }
+}
+
+absl::StatusOr<size_t> CheckpointDesk::LookUpAgain(const std::string& name, Job& job) {
+  size_t before = 0;
+  for (auto at = shelf_.begin(); at != shelf_.end();) {
+    if (std::get<0>(at->first) != name) {
+      ++at;
+      continue;
+    }
+    before += at->second.shards.size();
+    if (at->second.awaited) {
+      settled_.insert_or_assign(
+          at->first, CommitResult(absl::UnavailableError(
+                         absl::StrCat("the directory ", job.store->path(), " was removed"))));
+    }
+    at = shelf_.erase(at);
+  }
+  job.generation = job.store->generation();
+  if (absl::Status status = Hold(name, job); !status.ok()) return status;
+  if (absl::Status status = Recover(name, job); !status.ok()) return status;
+  size_t after = 0;
+  for (const auto& [key, entry] : shelf_) {
+    if (std::get<0>(key) == name) after += entry.shards.size();
+  }
+  return before - std::min(before, after);
 }
 
 void CheckpointDesk::Settle(const Key& key) {
@@ -330,6 +504,18 @@ void CheckpointDesk::Settle(const Key& key) {
     const auto at = shelf_.find(key);
     if (at == shelf_.end() || !at->second.accepted()) return;
     commit = at->second.complete() && !at->second.committed;
+  }
+  if (options_.accepted) {
+    // Sealed it stays, and reported; a later answer accepts it again.
+    if (absl::Status status = options_.accepted(); !status.ok()) {
+      Say(absl::StrCat(NameOf(job, step, attempt),
+                       " is not accepted yet: ", std::string(status.message())));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto at = shelf_.find(key);
+      if (at == shelf_.end()) return;
+      for (auto& [rank, shard] : at->second.shards) shard.accepted = false;
+      return;
+    }
   }
   if (commit) {
     // It exists for the cluster, whatever this disk says: MakeLoadable tries again.
@@ -392,6 +578,7 @@ void CheckpointDesk::Forget(const Key& key) {
   (void)FindStore(job, &directory);
   std::error_code ignored;
   std::filesystem::remove(HeaderPath(directory, step, attempt), ignored);
+  std::filesystem::remove(StorePath(directory, step, attempt), ignored);
   const std::lock_guard<std::mutex> lock(mutex_);
   shelf_.erase(key);
 }
@@ -419,8 +606,12 @@ absl::Status CheckpointDesk::CommitHere(const Key& key) {
   shelf_.at(key).committed = true;
   // The store has let go what this one replaces.
   std::erase_if(shelf_, [&](const auto& other) {
-    return other.second.committed && other.first != key && std::get<0>(other.first) == job &&
-           std::get<1>(other.first) == step;
+    const bool replaced = other.second.committed && other.first != key &&
+                          std::get<0>(other.first) == job && std::get<1>(other.first) == step;
+    if (replaced) {
+      std::filesystem::remove(StorePath(directory, step, std::get<2>(other.first)), ignored);
+    }
+    return replaced;
   });
   return absl::OkStatus();
 }

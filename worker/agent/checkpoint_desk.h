@@ -13,6 +13,14 @@
 // steps is made good when the store is opened again: what is sealed and has a header is reported
 // again, what has none was never reported and goes.
 //
+// Where a job's directory is removed underneath, it is made again, and what was in it is no longer
+// reported: looked for with each report.
+//
+// Every checkpoint here is of the coordinator's store that ordered it (provenance.h); which one, is
+// durable before its shards are reported. Only an answer that follows from that store, in the same
+// epoch, accepts or drops them; TakeOver makes them another's, RemoveOrphans drops them whatever
+// any answer says.
+//
 // An answer is to the reports up to `answered`: a shard that was first named in one of those, and
 // that the answer does not drop, is accepted. A host tells its ranks that a checkpoint is stored
 // when all of their shards are: those of other workers may not be there yet.
@@ -51,8 +59,14 @@ class CheckpointDesk {
  public:
   struct Options {
     CheckpointHost::Clock clock;
-    std::string run_directory;      // of the hosts' sockets; empty: the system's temporary one
-    std::function<void()> changed;  // there is something to report; may be null
+    std::string run_directory;  // of the hosts' sockets; empty: the system's temporary one
+    // Whose order the ranks of a job follow that run here, and whose order copies are brought by;
+    // null: nobody's that is known. Called with nothing locked.
+    std::function<v1::StoreIdentity(const std::string& job)> ordered_by;
+    std::function<v1::StoreIdentity()> followed;
+    // An answer accepts shards: what it follows from is to be remembered, durably; may be null.
+    std::function<absl::Status()> accepted;
+    std::function<void()> changed;                // there is something to report; may be null
     std::function<void(const std::string&)> log;  // a line for people; may be null
   };
   explicit CheckpointDesk(Options options);
@@ -81,6 +95,11 @@ class CheckpointDesk {
   std::vector<v1::ShardReport> Report(int64_t number);
   // An answer has come, of the stream that was last reported to. Does not wait for the disk.
   void Answered(const v1::ConnectResponse& response);
+  // The present store knows the shard as it is here: it holds it by that store's order from now on.
+  // Does not wait for the disk.
+  void TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store);
+  // Drops what is here of the job by orders of the store with this id, but for its epoch `kept`.
+  void RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept);
   // Until all that answers have asked for is done.
   void AwaitSettled();
 
@@ -118,6 +137,7 @@ class CheckpointDesk {
   struct Job {
     std::string directory;
     std::unique_ptr<CheckpointStore> store;
+    int64_t generation = 0;  // of the store, when what is here was looked up
     std::map<int64_t, std::unique_ptr<CheckpointHost>> hosts;  // by attempt
   };
   using Key = std::tuple<std::string, int64_t, int64_t>;  // job, step, attempt
@@ -133,6 +153,7 @@ class CheckpointDesk {
     bool committed = false;           // in the store; then every shard was here
     bool awaited = false;             // by a host's commit
     bool input = false;
+    v1::StoreIdentity store;  // whose order it is here by
 
     bool complete() const { return static_cast<int32_t>(shards.size()) == header.world; }
     bool accepted() const;
@@ -147,10 +168,16 @@ class CheckpointDesk {
   // The thread.
   void SettleAll();
   void Settle(const Key& key);
+  void LookForRemoved();
+  // Everything of the job that waits or is held is gone, or another now. With surgery_mutex_ and
+  // mutex_ held; the number of shards that are no longer here.
+  absl::StatusOr<size_t> LookUpAgain(const std::string& name, Job& job);
   void Drop(const Key& key, const std::set<int32_t>& ranks);
 
   // Beside the job's store, durably.
   absl::Status WriteHeader(const std::string& job, const CheckpointHeader& header) const;
+  absl::Status WriteStore(const Key& key, const v1::StoreIdentity& store) const;
+  void MakeTakenOver(const Key& key, const v1::StoreIdentity& store);
   // With surgery_mutex_ held and mutex_ not.
   absl::Status CommitHere(const Key& key);
   absl::Status ReopenHere(const Key& key);
@@ -179,9 +206,11 @@ class CheckpointDesk {
   std::map<Key, CommitResult> settled_;  // for the host that waits
   // For the thread.
   std::set<Key> to_settle_;
+  std::map<Key, v1::StoreIdentity> to_take_over_;
   std::map<Key, std::set<int32_t>> to_drop_;
   std::map<Key, std::set<int32_t>> dropping_;  // taken from to_drop_
   bool settling_ = false;
+  bool look_for_removed_ = false;
   std::thread thread_;
 };
 

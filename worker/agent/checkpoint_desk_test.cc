@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,10 +35,14 @@ class CheckpointDeskTest : public testing::Test {
  protected:
   void Open() {
     desk_ = std::make_unique<CheckpointDesk>(
-        CheckpointDesk::Options{.clock = SteadySeconds, .changed = [this] {
-                                  { const std::lock_guard<std::mutex> lock(mutex_); }
-                                  changed_.notify_all();
-                                }});
+        CheckpointDesk::Options{.clock = SteadySeconds,
+                                .ordered_by = [this](const std::string&) { return store_; },
+                                .followed = [this] { return store_; },
+                                .changed =
+                                    [this] {
+                                      { const std::lock_guard<std::mutex> lock(mutex_); }
+                                      changed_.notify_all();
+                                    }});
     ASSERT_TRUE(desk_->OpenJob(kJob, directory_.path(), TestIdentity()).ok());
   }
   // The rank of a gang of `world`.
@@ -73,6 +78,7 @@ class CheckpointDeskTest : public testing::Test {
   // To all reports so far, unless said otherwise.
   void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1) {
     v1::ConnectResponse response;
+    *response.mutable_store() = answering_;
     response.set_answered(answered < 0 ? number_ : answered);
     for (const v1::ShardReport& shard : dropped) {
       v1::DroppedShard& one = *response.add_dropped();
@@ -85,7 +91,9 @@ class CheckpointDeskTest : public testing::Test {
   bool IsThere(const v1::CheckpointRef& ref) { return desk_->Open(ref).ok(); }
 
   TempDirectory directory_;
-  int64_t number_ = 1;  // of the latest report
+  v1::StoreIdentity store_;      // that orders what is made here
+  v1::StoreIdentity answering_;  // of the coordinator
+  int64_t number_ = 1;           // of the latest report
   int32_t world_ = 1;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -322,6 +330,129 @@ TEST_F(CheckpointDeskTest, AShardThatIsFoundDamagedIsNoLongerReported) {
   ASSERT_TRUE(desk_->RemoveDamaged(shards[0].ref(), 0).ok());
   EXPECT_TRUE(Report().empty());
   EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointDeskTest, ARemovedDirectoryIsMadeAgainAndItsShardsAreNoLongerReported) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  ASSERT_EQ(Report().size(), 1u);
+  Answer();
+  ASSERT_TRUE(guest->Wait().has_value());
+  for (const char* removed : {"/checkpoints", ""}) {
+    std::filesystem::remove_all(directory_.path() + removed);
+    (void)Report();  // looks for it
+    desk_->AwaitSettled();
+    EXPECT_TRUE(Report().empty());
+    const int64_t step = *removed == '\0' ? 30 : 20;
+    Snapshot(*guest, step, 1);
+    const auto shards = Report();
+    ASSERT_EQ(shards.size(), 1u);
+    Answer();
+    const auto outcome = guest->Wait();
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+    EXPECT_TRUE(IsThere(shards[0].ref()));
+  }
+  // An earlier attempt is fenced off as it was.
+  EXPECT_EQ(desk_->OpenAttempt(kJob, 0, 0, 1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CheckpointDeskTest, ACheckpointThatBeginsRightAfterTheRemovalIsStored) {
+  Open();
+  const auto guest = Connect(3);
+  Snapshot(*guest, 10, 3);
+  (void)Report();
+  Answer();
+  ASSERT_TRUE(guest->Wait().has_value());
+  std::filesystem::remove_all(directory_.path() + "/checkpoints");
+  const absl::Status taken =
+      guest->Snapshot(TestHeader(20, 3, 1),
+                      [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
+  ASSERT_TRUE(taken.ok()) << taken;
+  // The step that was lost is reported until somebody looks; then the new one alone.
+  std::unique_lock<std::mutex> lock(mutex_);
+  ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
+    const auto shards = desk_->Report(++number_);
+    return shards.size() == 1 && shards[0].ref().step() == 20;
+  }));
+  lock.unlock();
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  EXPECT_EQ(desk_->OpenAttempt(kJob, 2, 0, 1).status().code(), absl::StatusCode::kAborted);
+}
+
+v1::StoreIdentity StoreOf(char digit, int64_t epoch) {
+  v1::StoreIdentity store;
+  store.set_id(std::string(32, digit));
+  store.set_epoch(epoch);
+  return store;
+}
+
+TEST_F(CheckpointDeskTest, OnlyTheStoreThatOrderedAShardInTheSameEpochDropsIt) {
+  store_ = answering_ = StoreOf('a', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  ASSERT_EQ(shards.size(), 1u);
+  EXPECT_EQ(shards[0].store().SerializeAsString(), store_.SerializeAsString());
+  Answer();
+  for (const v1::StoreIdentity& other : {StoreOf('b', 1), StoreOf('a', 2), v1::StoreIdentity()}) {
+    answering_ = other;
+    Answer(shards);
+    EXPECT_TRUE(IsThere(shards[0].ref())) << other.ShortDebugString();
+  }
+  answering_ = store_;
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointDeskTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShardOver) {
+  store_ = StoreOf('a', 1);
+  answering_ = StoreOf('b', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  Answer();
+  EXPECT_FALSE(IsThere(shard.ref()));
+  v1::DesiredReplica known;
+  *known.mutable_ref() = shard.ref();
+  known.set_manifest_crc32c(shard.manifest_crc32c() + 1);
+  desk_->TakeOver(known, answering_);  // not the shard that is meant
+  desk_->AwaitSettled();
+  EXPECT_EQ(Report().at(0).store().id(), store_.id());
+  known.set_manifest_crc32c(shard.manifest_crc32c());
+  desk_->TakeOver(known, answering_);
+  desk_->AwaitSettled();
+  EXPECT_EQ(Report().at(0).store().id(), answering_.id());
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+  // Also in the next life.
+  desk_.reset();
+  Open();
+  EXPECT_EQ(Report().at(0).store().id(), answering_.id());
+}
+
+TEST_F(CheckpointDeskTest, AnOrderToRemoveOrphansMeansThoseOfTheStoreThatItNames) {
+  store_ = answering_ = StoreOf('a', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  Answer();
+  answering_ = StoreOf('b', 1);
+  desk_->RemoveOrphans(kJob, StoreOf('c', 1).id(), -1);
+  desk_->RemoveOrphans(kJob, store_.id(), 1);  // but for this epoch
+  desk_->AwaitSettled();
+  EXPECT_TRUE(IsThere(shard.ref()));
+  desk_->RemoveOrphans(kJob, store_.id(), -1);
+  desk_->AwaitSettled();
+  EXPECT_FALSE(IsThere(shard.ref()));
+  EXPECT_TRUE(Report().empty());
 }
 
 }  // namespace

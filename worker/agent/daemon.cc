@@ -20,6 +20,7 @@
 #include "common/process/process_record.h"
 #include "common/staged_file.h"
 #include "worker/agent/log_service.h"
+#include "worker/agent/provenance.h"
 #include "worker/agent/reconcile.h"
 #include "worker/agent/shard_service.h"
 
@@ -84,6 +85,7 @@ absl::Status Daemon::Prepare() {
   if (!run.ok()) return run.status();
   run_ = *std::move(run);
   cluster_ = ReadLine(data + "/cluster");
+  provenance_ = std::make_unique<Provenance>(data, SteadyMs);
   supervisor_ = std::make_unique<ProcessSupervisor>(
       ProcessSupervisor::Options{.record_directory = data + "/processes",
                                  .oom_kills = OomKills,
@@ -94,14 +96,18 @@ absl::Status Daemon::Prepare() {
                                                              .version = options_.identity.version(),
                                                              .clock = SteadySeconds});
   const auto say = [this](const std::string& line) { Say(line); };
-  desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{.clock = SteadySeconds,
-                                                                   .run_directory = run_->path(),
-                                                                   .changed =
-                                                                       [this] {
-                                                                         shards_changed_ = true;
-                                                                         Wake();
-                                                                       },
-                                                                   .log = say});
+  desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{
+      .clock = SteadySeconds,
+      .run_directory = run_->path(),
+      .ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); },
+      .followed = [this] { return provenance_->followed(); },
+      .accepted = [this] { return provenance_->Remember(); },
+      .changed =
+          [this] {
+            shards_changed_ = true;
+            Wake();
+          },
+      .log = say});
   damage_ = std::make_unique<DamageReports>([this] {
     shards_changed_ = true;
     Wake();
@@ -292,9 +298,24 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   // After the gangs: the shards of a gang that says it has stopped are in the same report.
   std::vector<v1::ShardReport> shards = desk_->Report(number);
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (const v1::StoreIdentity store = provenance_->followed(); !store.id().empty()) {
+    *request.mutable_store() = store;
+  }
+  std::map<std::string, int64_t> running;
+  for (const std::unique_ptr<Gang>& gang : gangs_) {
+    const PresentGang present = gang->Look();
+    if (!std::all_of(present.ranks.begin(), present.ranks.end(),
+                     [](const PresentRank& rank) { return HasEnded(rank.state); })) {
+      running[gang->job()] = gang->attempt();
+    }
+  }
+  // Whose ranks run is said with the shards.
+  if (running != last_running_) shard_news_.Dropped();
+  last_running_ = running;
   if (shard_news_.AreToBeNamed(number, shards)) {
-    for (v1::ShardReport& shard : shards) *request.add_shards() = std::move(shard);
+    provenance_->Describe(std::move(shards), running, request);
     request.set_all_shards(true);
+    described_ = number;
   }
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
   for (v1::DamagedShard& shard : damage_->Report(number)) *request.add_damaged() = std::move(shard);
@@ -302,6 +323,35 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
 }
 
 void Daemon::Take(const v1::ConnectResponse& response) {
+  const v1::StoreIdentity before = provenance_->followed();
+  bool obey = false;
+  const absl::Status heard = provenance_->Hear(response.store(), obey);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!heard.ok() || !obey) {
+      // It learns from the next report that it is older; what is here goes on as it is.
+      if (!std::exchange(ignores_, true)) {
+        Say(heard.ok()
+                ? absl::StrCat("the coordinator's store ", response.store().id(), ", epoch ",
+                               response.store().epoch(), ", update ", response.store().sequence(),
+                               ", is older than what this worker has heard of it: not obeyed")
+                : std::string(heard.message()));
+      }
+      return;
+    }
+    ignores_ = false;
+    if (!before.id().empty() && !SameEpoch(before, response.store())) {
+      Say(absl::StrCat("the coordinator has store ", response.store().id(), ", epoch ",
+                       response.store().epoch(), " now; before it was ", before.id(), ", epoch ",
+                       before.epoch(), ": what that has ordered is reported as orphans"));
+      shard_news_.Dropped();
+    }
+    RemoveOrphans(response);
+    if (described_ > 0 && response.answered() >= described_) provenance_->Answered();
+  }
+  for (const v1::DesiredReplica& known : response.replicas()) {
+    desk_->TakeOver(known, response.store());
+  }
   desk_->Answered(response);
   damage_->Answered(response.answered());
   {
@@ -333,6 +383,27 @@ void Daemon::Lost(const absl::Status& status, std::chrono::milliseconds wait) {
   woken_.notify_all();
 }
 
+void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
+  removed_.clear();
+  for (const v1::OrphanOrder& order : response.orphans()) {
+    if (SameEpoch(order.store(), response.store())) continue;
+    removed_.insert(order.job());
+    const int64_t kept =
+        order.store().id() == response.store().id() ? response.store().epoch() : -1;
+    desk_->RemoveOrphans(order.job(), order.store().id(), kept);
+    if (!SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
+      provenance_->Forget(order.job());
+    }
+    shard_news_.Dropped();
+  }
+}
+
+bool Daemon::IsMeant(const v1::DesiredGang& wanted, const Gang& gang) const {
+  return wanted.job() != gang.job() || wanted.attempt() != gang.attempt() ||
+         wanted.command() == v1::GANG_COMMAND_STOP || gang.store().id().empty() ||
+         gang.store().id() == desired_->store().id();
+}
+
 const v1::DesiredGang* Daemon::FindDesired(const std::string& job, int64_t attempt) const {
   for (const v1::DesiredGang& gang : desired_->gangs()) {
     if (gang.job() == job && gang.attempt() == attempt) return &gang;
@@ -354,13 +425,22 @@ void Daemon::Tend() {
     std::vector<WantedGang> wanted;
     if (desired_.has_value()) {
       for (const v1::DesiredGang& gang : desired_->gangs()) {
-        wanted.push_back(WantedOf(gang, stop_deadlines_));
+        // An order to end ranks that are not here asks for nothing.
+        const bool starts = !gang.slots().empty();
+        const Gang* const here = FindGang(gang.job(), gang.attempt());
+        if (here == nullptr ? starts : IsMeant(gang, *here))
+          wanted.push_back(WantedOf(gang, stop_deadlines_));
       }
     }
     std::vector<PresentGang> present;
     for (const std::unique_ptr<Gang>& gang : gangs_) {
-      gang->Advance(desired_.has_value() ? FindDesired(gang->job(), gang->attempt()) : nullptr);
+      const v1::DesiredGang* const desired =
+          desired_.has_value() ? FindDesired(gang->job(), gang->attempt()) : nullptr;
+      if (desired != nullptr && IsMeant(*desired, *gang)) ReAttach(*desired, *gang);
+      gang->Advance(desired);
       present.push_back(gang->Look());
+      present.back().ours = !desired_.has_value() || removed_.contains(gang->job()) ||
+                            SameEpoch(gang->store(), desired_->store());
     }
     const std::vector<AgentAction> actions =
         Reconcile(desired_.has_value() ? &wanted : nullptr, present, SteadyMs());
@@ -383,12 +463,44 @@ void Daemon::Tend() {
   link_->Nudge();
 }
 
+void Daemon::NoteOrder(const v1::DesiredGang& desired, const Gang& gang) {
+  // Ranks that are only to end stay those of the store that launched them.
+  if (!SameEpoch(gang.store(), desired_->store())) return;
+  const absl::Status noted = provenance_->NoteOrder(desired, desired_->store());
+  if (!noted.ok()) Say(std::string(noted.message()));
+}
+
+void Daemon::ReAttach(const v1::DesiredGang& desired, Gang& gang) {
+  const v1::StoreIdentity& store = desired_->store();
+  if (desired.command() == v1::GANG_COMMAND_STOP || SameEpoch(gang.store(), store)) return;
+  Say(absl::StrCat(gang.job(), " attempt ", gang.attempt(), " is known to the store in epoch ",
+                   store.epoch(), " and continues"));
+  gang.Follow(store);
+  NoteOrder(desired, gang);
+}
+
 void Daemon::CarryOut(const AgentAction& action) {
   using Kind = AgentAction::Kind;
   const std::string name = absl::StrCat(action.job, " attempt ", action.attempt);
   if (action.kind == Kind::kStart) {
-    Say(absl::StrCat("starts ", name));
-    gangs_.push_back(Gang::Launch(*FindDesired(action.job, action.attempt), home_));
+    const v1::DesiredGang& desired = *FindDesired(action.job, action.attempt);
+    const v1::StoreIdentity& store = desired_->store();
+    absl::Status status = CheckJobId(action.job);
+    if (status.ok() && provenance_->AttemptOf(action.job) >= action.attempt &&
+        provenance_->StoreOf(action.job).id() == store.id() && !store.id().empty()) {
+      status = absl::AbortedError(
+          absl::StrCat("attempt ", provenance_->AttemptOf(action.job), " of ", action.job,
+                       " has run on this worker; no attempt up to it starts again"));
+    }
+    if (status.ok()) status = provenance_->NoteOrder(desired, store);
+    if (status.ok()) {
+      Say(absl::StrCat("starts ", name));
+      gangs_.push_back(Gang::Launch(desired, home_));
+    } else {
+      Say(absl::StrCat("does not start ", name, ": ", std::string(status.message())));
+      gangs_.push_back(Gang::Refuse(desired, home_, status));
+    }
+    gangs_.back()->Follow(store);
     return;
   }
   Gang* const gang = FindGang(action.job, action.attempt);
@@ -397,6 +509,7 @@ void Daemon::CarryOut(const AgentAction& action) {
     case Kind::kStart:
       break;
     case Kind::kTell:
+      NoteOrder(*FindDesired(action.job, action.attempt), *gang);
       gang->Tell(*FindDesired(action.job, action.attempt));
       break;
     case Kind::kDumpStacks:

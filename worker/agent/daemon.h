@@ -18,9 +18,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,7 @@
 #include "worker/agent/meeting_points.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
+#include "worker/agent/provenance.h"
 #include "worker/agent/replica_keeper.h"
 #include "worker/agent/run_directory.h"
 #include "worker/agent/shard_fetcher.h"
@@ -98,6 +101,14 @@ class Daemon {
   // One round: what is against what should be.
   void Tend();
   void CarryOut(const AgentAction& action);
+  // With mutex_ held. Orders to delete what no store knows that is followed.
+  void RemoveOrphans(const v1::ConnectResponse& response);
+  // Whether what is wanted may be carried out on what is here: the ranks of another store's attempt
+  // of the same name are not the ones that are meant, but to be stopped.
+  bool IsMeant(const v1::DesiredGang& wanted, const Gang& gang) const;
+  void NoteOrder(const v1::DesiredGang& desired, const Gang& gang);
+  // A restored store knows the gang as one that lives.
+  void ReAttach(const v1::DesiredGang& desired, Gang& gang);
   const v1::DesiredGang* FindDesired(const std::string& job, int64_t attempt) const;
   Gang* FindGang(const std::string& job, int64_t attempt);
   std::unique_ptr<grpc::Service> MakeLogs();
@@ -109,6 +120,7 @@ class Daemon {
   GangHome home_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<HttpExposer> http_;  // null: turned off
+  std::unique_ptr<Provenance> provenance_;
   std::unique_ptr<ProcessSupervisor> supervisor_;
   std::unique_ptr<CheckpointDesk> desk_;
   std::unique_ptr<DamageReports> damage_;
@@ -134,7 +146,11 @@ class Daemon {
   StopDeadlines stop_deadlines_;
   int64_t carried_out_ = 0;  // number of the latest desired state of this stream; 0: none yet
   ShardNews shard_news_;
+  int64_t described_ = 0;  // number of the latest report that names all shards
   std::vector<std::unique_ptr<Gang>> gangs_;
+  std::set<std::string> removed_;  // jobs whose orphaned ranks are to be killed
+  bool ignores_ = false;           // the latest answer was of an older store than is known
+  std::map<std::string, int64_t> last_running_;  // attempts with ranks, as named last, by job
   std::string last_progress_;  // phases and recipes of all gangs in the latest round
 };
 

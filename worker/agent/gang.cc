@@ -184,6 +184,14 @@ std::unique_ptr<Gang> Gang::Launch(const v1::DesiredGang& desired, const GangHom
   return gang;
 }
 
+std::unique_ptr<Gang> Gang::Refuse(const v1::DesiredGang& desired, const GangHome& home,
+                                   const absl::Status& why) {
+  std::unique_ptr<Gang> gang(new Gang(desired, home));
+  gang->not_started_ = true;
+  gang->FailToStart(why);
+  return gang;
+}
+
 void Gang::FailToStart(const absl::Status& why) {
   failed_to_start_ = true;
   Fail(absl::StrCat("cannot start: ", std::string(why.message())), CauseOf(why));
@@ -512,6 +520,7 @@ v1::GangReport Gang::Report() {
     report.set_detail(detail_);
     report.set_cause(cause_);
   }
+  if (not_started_) report.set_cause(v1::FAILURE_CAUSE_PEER);
   if (report.phase() == v1::RANK_PHASE_ASSIGNED && preparation_ != nullptr) {
     report.set_detail(Printable(preparation_->progress(), kMaxDetailBytes));
   }

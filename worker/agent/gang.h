@@ -77,12 +77,18 @@ class Gang {
  public:
   // Never fails: see above.
   static std::unique_ptr<Gang> Launch(const v1::DesiredGang& desired, const GangHome& home);
+  // One that is not to be started, for this reason: it has failed for nobody's fault.
+  static std::unique_ptr<Gang> Refuse(const v1::DesiredGang& desired, const GangHome& home,
+                                      const absl::Status& why);
   ~Gang();
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
 
   const std::string& job() const { return job_; }
   int64_t attempt() const { return attempt_; }
+  // Whose order its ranks run by.
+  const v1::StoreIdentity& store() const { return store_; }
+  void Follow(const v1::StoreIdentity& store) { store_ = store; }
 
   // Of a rank's process with the supervisor, and where its log is.
   static std::string ProcessName(const std::string& job, int64_t attempt, int32_t rank);
@@ -141,6 +147,8 @@ class Gang {
   const v1::DesiredGang desired_;  // as it was launched
   const std::string job_;
   const int64_t attempt_;
+  v1::StoreIdentity store_;
+  bool not_started_ = false;  // Refuse
   std::map<std::string, std::string> environment_;  // of the ranks, as the spec sets it
   std::string directory_;                           // of the attempt
   std::string checkpoint_host_;                     // where ranks hand over checkpoints

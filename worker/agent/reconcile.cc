@@ -51,23 +51,29 @@ bool MayStart(const WantedGang& gang, absl::Span<const PresentGang> present) {
   });
 }
 
-// A gang that is wanted, as it is now.
-void Tend(const WantedGang& wanted, const PresentGang& gang, int64_t now_ms,
-          std::vector<AgentAction>& actions) {
-  if (!AnyRuns(gang)) return;
+// Whether its ranks can go on: one that hangs writes its stacks first; where one has failed or
+// hangs all are killed.
+bool MayGoOn(const PresentGang& gang, std::vector<AgentAction>& actions) {
   bool waits_for_stacks = false;
   for (const PresentRank& rank : gang.ranks) {
     if (!rank.hangs || rank.dumped || HasEnded(rank.state)) continue;
     actions.push_back({Kind::kDumpStacks, gang.job, gang.attempt, rank.rank, "makes no step"});
     waits_for_stacks = true;
   }
-  if (waits_for_stacks) return;
+  if (waits_for_stacks) return false;
   for (const PresentRank& rank : gang.ranks) {
     if (rank.state != RankState::kFailed && !rank.hangs) continue;
-    return KillAll(gang,
-                   absl::StrCat("rank ", rank.rank, rank.hangs ? " makes no step" : " has failed"),
-                   actions);
+    KillAll(gang, absl::StrCat("rank ", rank.rank, rank.hangs ? " makes no step" : " has failed"),
+            actions);
+    return false;
   }
+  return true;
+}
+
+// A gang that is wanted, as it is now.
+void Tend(const WantedGang& wanted, const PresentGang& gang, int64_t now_ms,
+          std::vector<AgentAction>& actions) {
+  if (!AnyRuns(gang) || !MayGoOn(gang, actions)) return;
   const bool stops = wanted.order.wish == GangWish::kStop;
   if (stops && wanted.stop_by_ms > 0 && now_ms > wanted.stop_by_ms) {
     return KillAll(gang, "has not stopped in time", actions);
@@ -85,6 +91,8 @@ std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
     const WantedGang* const one = FindWanted(*wanted, gang);
     if (one != nullptr) {
       Tend(*one, gang, now_ms, actions);
+    } else if (AnyRuns(gang) && !gang.ours) {
+      (void)MayGoOn(gang, actions);
     } else if (AnyRuns(gang)) {
       KillAll(gang, "the coordinator does not want it", actions);
     } else {

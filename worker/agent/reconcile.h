@@ -6,6 +6,8 @@
 //     coordinator makes a new one;
 //   - not before whatever holds one of its slots, or is an older attempt of its job, is gone;
 //   - a gang that should not be is killed, and forgotten once nothing of it is left;
+//   - but where another store of a coordinator has ordered it, or an earlier epoch of this one, it
+//     is left alone: that the present one does not want it says nothing;
 //   - a wish older than what is here (a lower attempt of the job) is not carried out;
 //   - where one rank has failed or hangs, the others have nobody to talk to and are killed;
 //   - a rank that hangs writes its stacks first;
@@ -63,6 +65,8 @@ struct PresentGang {
   std::vector<int32_t> slots;
   std::vector<PresentRank> ranks;
   std::optional<GangOrder> told;
+  // Its ranks run by an order of the store, in the epoch, that what is wanted follows from.
+  bool ours = true;
 };
 
 struct AgentAction {

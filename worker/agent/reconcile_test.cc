@@ -147,5 +147,29 @@ TEST(ReconcileTest, AGangThatPreparesHoldsItsSlotsAndIsKilledLikeOneThatRuns) {
   EXPECT_THAT(Do({}, {prepares}), ElementsAre("kill a/1 0", "kill a/1 1"));
 }
 
+PresentGang OfAnotherStore(PresentGang gang) {
+  gang.ours = false;
+  return gang;
+}
+
+TEST(ReconcileTest, RanksOfAnotherStoreOrEpochAreLeftAloneThoughTheyAreNotWanted) {
+  EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1))}), IsEmpty());
+  EXPECT_THAT(Do({Wanted("a", 1)}, {OfAnotherStore(Present("a", 2))}), IsEmpty());
+}
+
+TEST(ReconcileTest, OfThemTooARankThatHasFailedEndsTheOthers) {
+  EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1, {kFailed, kRuns}))}),
+              ElementsAre("kill a/1 1"));
+}
+
+TEST(ReconcileTest, WhatIsLeftOfThemIsForgotten) {
+  EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1, {kStopped, kStopped}))}),
+              ElementsAre("forget a/1"));
+}
+
+TEST(ReconcileTest, TheirSlotsAreWaitedFor) {
+  EXPECT_THAT(Do({Wanted("b", 1)}, {OfAnotherStore(Present("a", 1))}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace nibble

@@ -1,0 +1,199 @@
+// The coordinator's store is lost, or an older backup is put in its place: workers delete nothing
+// and kill nobody, and what they have becomes known again.
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cluster/cluster_files.h"
+#include "client/cluster/detached_process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_bed.h"
+
+namespace nibble {
+namespace {
+
+using Stub = v1::Coordinator::Stub;
+using ::testing::HasSubstr;
+
+// Looks again and again; false where it is not so in time.
+template <class So>
+bool Eventually(So so) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!so()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+v1::ListOrphansResponse Orphans(ClusterBed& bed) {
+  v1::ListOrphansResponse response;
+  const grpc::Status status = bed.Call(&Stub::ListOrphans, v1::ListOrphansRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+int64_t StepsMade(ClusterBed& bed, const std::string& job) {
+  const auto steps = EventsOf(bed.EventLog(job), "step");
+  return steps.empty() ? 0 : steps.back().at("step").get<int64_t>();
+}
+
+// Steps of which there is a committed checkpoint in the directories of workers.
+std::set<std::string> OnDisk(ClusterBed& bed, const std::string& job, int workers) {
+  std::set<std::string> found;
+  for (int worker = 1; worker <= workers; ++worker) {
+    const std::string path =
+        bed.cluster().paths().Data(WorkerRole(worker)) + "/jobs/" + job + "/checkpoints";
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+      if (entry.is_directory())
+        found.insert(absl::StrCat(worker, "/", entry.path().filename().string()));
+    }
+  }
+  return found;
+}
+
+void Resume(ClusterBed& bed, const std::string& job) {
+  v1::ResumeJobRequest request;
+  request.set_job(job);
+  v1::ResumeJobResponse response;
+  const grpc::Status status = bed.Call(&Stub::ResumeJob, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
+  ClusterBed bed({.workers = 2});
+  const TinyJob tiny = {.ranks = 2, .steps = 4000, .every = 100};
+  const std::string job = bed.Submit(tiny);
+  ASSERT_TRUE(Eventually([&] { return bed.Checkpoints(job).size() >= 2; })) << bed.Story(job);
+  const auto ranks = bed.LiveRanks();
+  ASSERT_EQ(ranks.size(), 2u);
+
+  bed.Kill(kCoordinatorRole);
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+  std::filesystem::rename(store, store + ".lost");
+  const auto before = OnDisk(bed, job, 2);
+  bed.Restart(kCoordinatorRole);
+
+  // Both workers have spoken to the new store, and it lists what they have.
+  v1::ListOrphansResponse listed;
+  ASSERT_TRUE(Eventually([&] {
+    listed = Orphans(bed);
+    return listed.orphans_size() == 1 && listed.orphans(0).holdings_size() == 2;
+  })) << listed.DebugString();
+  EXPECT_EQ(listed.orphans(0).job(), job);
+  EXPECT_TRUE(listed.orphans(0).holdings(0).running());
+  EXPECT_TRUE(listed.orphans(0).holdings(0).spec_known());
+  EXPECT_GT(listed.orphans(0).newest_whole_step(), 0);
+  const int64_t made = StepsMade(bed, job);
+  ASSERT_TRUE(Eventually([&] { return StepsMade(bed, job) > made + 20; })) << bed.Story(job);
+  for (const auto& rank : ranks) EXPECT_TRUE(IsAlive(rank.process));
+  for (const std::string& name : before) {
+    EXPECT_TRUE(OnDisk(bed, job, 2).contains(name)) << name << " is gone";
+  }
+  // Nobody gets its id.
+  EXPECT_NE(bed.Submit({.steps = 10}), job);
+
+  const Said dry = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job,
+                                      " --dry-run --server ", bed.address(), " 2>&1"));
+  EXPECT_EQ(dry.code, 0) << dry.text;
+  EXPECT_THAT(dry.text, HasSubstr("would be known again"));
+  const Said adopted = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job, " --server ",
+                                          bed.address(), " 2>&1"));
+  EXPECT_EQ(adopted.code, 0) << adopted.text;
+  EXPECT_EQ(bed.Describe(job).state(), v1::JOB_STATE_PAUSED);
+  // Its ranks end with a checkpoint; nothing of what they made is lost.
+  ASSERT_TRUE(Eventually([&] { return !IsAlive(ranks[0].process) && !IsAlive(ranks[1].process); }))
+      << bed.Story(job);
+  const int64_t stopped = StepsMade(bed, job);
+  ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() == stopped + 1; }))
+      << bed.Story(job);
+  Resume(bed, job);
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(bed.Describe(job).attempts(), 2) << bed.Story(job);
+  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  EXPECT_EQ(Orphans(bed).orphans_size(), 0);
+}
+
+// The documented restore: end the coordinator, put the copy in the store's place, start it. Also
+// without the flag, which a person may forget.
+class RestoredBackup : public testing::TestWithParam<bool> {};
+
+TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
+  ClusterBed bed({.workers = 2});
+  const TinyJob tiny = {.ranks = 2, .steps = 4000, .every = 100, .keep_last = 2};
+  const std::string job = bed.Submit(tiny);
+  ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+
+  // A cold copy; then a second attempt, and checkpoints that the copy does not know.
+  bed.Kill(kCoordinatorRole);
+  std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
+  bed.Restart(kCoordinatorRole);
+  const auto first = bed.LiveRanks();
+  ASSERT_FALSE(first.empty());
+  (void)kill(first[0].process.pid, SIGKILL);
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Job now = bed.Describe(job);
+    return now.attempts() == 2 && now.state() == v1::JOB_STATE_RUNNING;
+  })) << bed.Story(job);
+  const int64_t known = bed.Describe(job).checkpoint_step();
+  ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= known + 200; }))
+      << bed.Story(job);
+
+  bed.Kill(kCoordinatorRole);
+  const int64_t newest = StepsMade(bed, job) / 100 * 100;
+  std::filesystem::rename(store, store + ".lost");
+  std::filesystem::rename(store + ".backup", store);
+  if (GetParam()) bed.SetCoordinatorFlags({"--restored"});
+  bed.Restart(kCoordinatorRole);
+
+  ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= newest - 100; }))
+      << bed.Story(job);
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  EXPECT_THAT(Shell("cat " + bed.cluster().paths().Log(kCoordinatorRole)).text,
+              HasSubstr("the store was restored: epoch 2 begins"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Flag, RestoredBackup, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Given" : "Forgotten"; });
+
+TEST(LostStore, AnOrphanIsRemovedOnlyByNameAndAfterTheGracePeriod) {
+  ClusterBed bed({.workers = 1, .coordinator_flags = {"--orphan-grace", "1"}});
+  const std::string job = bed.Submit({.steps = 100'000, .every = 100});
+  ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
+  const auto ranks = bed.LiveRanks();
+  ASSERT_EQ(ranks.size(), 1u);
+  bed.Kill(kCoordinatorRole);
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+  std::filesystem::rename(store, store + ".lost");
+  bed.Restart(kCoordinatorRole);
+  ASSERT_TRUE(Eventually([&] { return Orphans(bed).orphans_size() == 1; }));
+  v1::RemoveOrphanRequest request;
+  request.set_job(job);
+  v1::RemoveOrphanResponse response;
+  const grpc::Status early = bed.Call(&Stub::RemoveOrphan, request, &response);
+  EXPECT_EQ(early.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(early.error_message(), HasSubstr("--orphan-grace"));
+  EXPECT_TRUE(IsAlive(ranks[0].process));
+
+  bed.Kill(kCoordinatorRole);
+  bed.SetCoordinatorFlags({"--orphan-grace", "0"});
+  bed.Restart(kCoordinatorRole);
+  ASSERT_TRUE(Eventually([&] { return Orphans(bed).orphans_size() == 1; }));
+  const grpc::Status removed = bed.Call(&Stub::RemoveOrphan, request, &response);
+  ASSERT_TRUE(removed.ok()) << removed.error_message();
+  EXPECT_EQ(response.workers(), 1);
+  EXPECT_TRUE(Eventually([&] { return Orphans(bed).orphans_size() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(ranks[0].process); }));
+}
+
+}  // namespace
+}  // namespace nibble
