@@ -210,13 +210,15 @@ void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
     header = DecodeHeader(rank.area->Note(message.note_bytes));
   }
   bool direct = true;
-  absl::StatusOr<ShardManifest> shard = header.status();
+  absl::StatusOr<ShardManifest> shard = ShardManifest();
   if (header.ok()) {
     // The outcome is in `shard`.
     (void)WithRoom(message.step, [&] {
       shard = Write(rank, message.step, direct);
       return shard.status();
     });
+  } else {
+    shard = header.status();
   }
 
   std::unique_lock<std::mutex> lock(mutex_);
