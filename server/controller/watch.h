@@ -61,6 +61,7 @@ class Watch {
   void set_asked(bool asked) { asked_ = asked; }
   bool of_all() const { return jobs_.empty(); }
   const std::set<std::string>& jobs() const { return jobs_; }
+  int64_t reads() const { return reads_; }
   void Notify() const {
     if (notify_) notify_();
   }
@@ -83,6 +84,7 @@ class Watch {
   std::atomic<Phase> phase_ = Phase::kNotBegun;
   std::atomic<bool> closed_ = false;
   std::atomic<bool> asked_ = false;
+  std::atomic<int64_t> reads_ = 0;  // messages taken
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
@@ -90,7 +92,6 @@ class Watch {
   WatchBeginning beginning_;
   int64_t told_ = 0;   // sequence of the snapshot it began with
   int64_t place_ = 0;  // in the log
-  int64_t reads_ = 0;  // messages taken
   absl::Status status_;
   int64_t seen_ms_ = -1;  // when it was last seen to have read, or to have read everything
   int64_t seen_reads_ = 0;

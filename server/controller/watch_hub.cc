@@ -6,6 +6,12 @@
 #include "server/state/job_machine.h"
 
 namespace nibble {
+namespace {
+
+// A reader of a beginning who takes nothing for so long lets others begin.
+constexpr int64_t kSlowMs = 1000;
+
+}  // namespace
 
 WatchHub::WatchHub(const WatchLimits& limits)
     : limits_(limits), log_(std::make_shared<WatchLog>(limits.kept, limits.kept_bytes)) {}
@@ -48,10 +54,14 @@ void WatchHub::Close(const std::shared_ptr<Watch>& watch) {
 
 void WatchHub::CutStalled(int64_t now_ms) {
   std::vector<std::shared_ptr<Watch>> watches;
+  bool pass_by = false;
   {
     std::lock_guard lock(mutex_);
     watches.assign(watches_.begin(), watches_.end());
+    pass_by = now_ms - passed_by_ms_ >= kSlowMs;
+    if (pass_by) passed_by_ms_ = now_ms;
   }
+  if (pass_by) pump_.PassSlowBy();
   for (const auto& watch : watches) {
     // Its reader is told also while a write waits for him.
     if (watch->CutIfStalled(now_ms, limits_.stall_ms)) pump_.Ask(watch);

@@ -101,6 +101,7 @@ class WatchHub {
   std::map<int64_t, Waiting> waits_;
   std::map<std::string, std::set<int64_t>> waits_of_;  // by job
   int64_t next_wait_ = 1;
+  int64_t passed_by_ms_ = 0;  // when slow readers last were
 
   WatchPump pump_;  // last: its turns use the above
 };

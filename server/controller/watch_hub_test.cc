@@ -262,6 +262,31 @@ TEST(WatchHubTest, EveryReaderGetsItsBeginningThenTheNewsAndHearsNoMoreWhenItHas
   EXPECT_EQ(hub.Count().watches, 2u);
 }
 
+TEST(WatchHubTest, ReadersWhoTakeNothingOfTheirBeginningsKeepNobodyFromBeginning) {
+  WatchHub hub({});
+  // More than read at a time; each of them takes one message, and asks for no more.
+  std::vector<std::shared_ptr<Watch>> slow;
+  for (int i = 0; i < 40; ++i) {
+    auto taken = std::make_shared<std::promise<void>>();
+    auto self = std::make_shared<std::weak_ptr<Watch>>();
+    auto watch = hub.Open({}, BeginWith(5, 0), [taken, self] {
+      if (const auto watch = self->lock()) watch->Next();
+      taken->set_value();
+    });
+    ASSERT_EQ(watch.status(), absl::OkStatus());
+    *self = *watch;
+    slow.push_back(*watch);
+    hub.Ask(*watch);
+    // Slow ones are passed by when they are looked at a second time.
+    for (int64_t look = 1; look <= 2; ++look) hub.CutStalled((2 * i + look) * 1000);
+    taken->get_future().wait();
+  }
+  Reader last(hub, BeginWith(2, 0));
+  for (int64_t look = 1; look <= 2; ++look) hub.CutStalled((100 + look) * 1000);
+  EXPECT_EQ(last.Wait(3), (std::vector<std::string>{"0", "1", "caught up"}));
+  for (const auto& watch : slow) hub.Close(watch);
+}
+
 TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
   WatchHub hub({});
   std::promise<void> takes;

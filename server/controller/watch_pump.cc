@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "server/controller/log.h"
@@ -34,6 +35,7 @@ void WatchPump::Ask(std::shared_ptr<Watch> watch) {
   {
     std::lock_guard lock(mutex_);
     const Watch::Phase phase = one.front()->phase();
+    if (phase == Watch::Phase::kCaughtUp) beginning_.erase(one.front());
     Watches& queue = phase == Watch::Phase::kCaughtUp ? ready_
                      : phase == Watch::Phase::kBegun  ? begun_
                                                       : fresh_;
@@ -46,6 +48,17 @@ void WatchPump::Wake() {
   {
     std::lock_guard lock(mutex_);
     woken_ = true;
+  }
+  changed_.notify_one();
+}
+
+void WatchPump::PassSlowBy() {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto at = beginning_.begin(); at != beginning_.end();) {
+      const int64_t before = std::exchange(at->second, at->first->reads());
+      at = before == at->second || at->first->closed() ? beginning_.erase(at) : std::next(at);
+    }
   }
   changed_.notify_one();
 }
@@ -65,12 +78,14 @@ void WatchPump::Settle() {
 }
 
 WatchPump::Watches WatchPump::TakeTurn() {
-  Watches& beginnings = begun_.empty() ? fresh_ : begun_;
+  const bool begins = begun_.empty() && MayBegin();
+  Watches& beginnings = begins ? fresh_ : begun_;
   const bool news = beginnings.empty() || (news_next_ && !ready_.empty());
   Watches& queue = news ? ready_ : beginnings;
   news_next_ = !news;
   Watches turn;
   if (!queue.empty()) turn.splice(turn.end(), queue, queue.begin());
+  if (begins && !news) beginning_.emplace(turn.front(), -1);
   return turn;
 }
 
@@ -84,7 +99,7 @@ void WatchPump::Serve() {
   while (true) {
     changed_.wait(lock, [this] {
       return closing_ || woken_ || !tasks_.empty() || !ready_.empty() || !begun_.empty() ||
-             !fresh_.empty();
+             MayBegin();
     });
     if (!tasks_.empty()) {
       std::vector<std::function<void()>> tasks;

@@ -35,6 +35,8 @@ namespace {
 constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.WorkerLink"};
 // A connection that has not said what it is by then is closed.
 constexpr int kHandshakeMs = 10'000;
+// What a stream that nobody reads may keep of its writes; gRPC would keep 64 KiB.
+constexpr int kWriteBufferBytes = 8 << 10;
 
 void SetConnectionLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(
@@ -67,6 +69,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   grpc::ServerBuilder builder;
   // A second coordinator on the port is an error, not a partner.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   SetConnectionLimits(options, builder);
   CountCalls(controller.metrics(), builder);
