@@ -112,7 +112,7 @@ int64_t NumberIn(const std::string& id) {
   int64_t number = 0;
   const size_t dash = id.rfind('-');
   if (dash == std::string::npos || !absl::SimpleAtoi(id.substr(dash + 1), &number)) return 0;
-  return number;
+  return number < kMaxCount - 1 ? number : 0;
 }
 
 bool IsAdopted(const v1::JobRecord& job) {
@@ -242,6 +242,10 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
   const v1::StoreIdentity& seen = report.store();
   if (ours.id().empty() || seen.id() != ours.id() || seen.epoch() < ours.epoch()) {
     return std::nullopt;
+  }
+  if (absl::Status status = CheckRange("store.epoch", seen.epoch(), 1, kMaxCount - 1);
+      !status.ok()) {
+    return status;
   }
   std::string why;
   if (seen.epoch() > ours.epoch() || seen.sequence() > told) {

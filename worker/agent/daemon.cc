@@ -426,7 +426,7 @@ void Daemon::Tend() {
     if (desired_.has_value()) {
       for (const v1::DesiredGang& gang : desired_->gangs()) {
         // An order to end ranks that are not here asks for nothing.
-        const bool starts = !gang.slots().empty();
+        const bool starts = gang.command() != v1::GANG_COMMAND_STOP || !gang.slots().empty();
         const Gang* const here = FindGang(gang.job(), gang.attempt());
         if (here == nullptr ? starts : IsMeant(gang, *here))
           wanted.push_back(WantedOf(gang, stop_deadlines_));
