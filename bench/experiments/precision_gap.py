@@ -25,6 +25,7 @@ RECIPES = {
     "nvfp4+switch": ("nvfp4", 'changes: [{at: "fraction:0.82", set: {fprop: bf16}, '
                               'reason: "recover the forward pass"}]\n'),
     "mxfp4": ("mxfp4", ""),
+    "mxfp4 1x32": ("{preset: mxfp4, set: {weights.block: 1x32}}", ""),
 }
 
 
@@ -48,7 +49,7 @@ output: {{directory: {directory}}}
 
 
 def run(a, model, recipe, seed):
-    directory = os.path.join(os.path.abspath(a.out), f"{model}.{recipe}.{seed}")
+    directory = os.path.join(os.path.abspath(a.out), f"{model}.{recipe.replace(' ', '-')}.{seed}")
     log = os.path.join(directory, "events.jsonl")
     if not finished(log):
         os.makedirs(directory, exist_ok=True)

@@ -167,14 +167,14 @@ TEST(CpuGemm, EmulatedFormAloneIsEnoughWhereNoScaleIsLost) {
       if (Info(kind.spec->format).scale == ScaleKind::kF32) continue;
     }
     for (const EmulatedLayout layout : {EmulatedLayout::kSource, EmulatedLayout::kCopy}) {
-      const Case shape = {48, 48, 256, kRows, kRows};
-      const TestOperand packed(Backend2(), kind, {48, 256, kRows}, 7);
-      const TestOperand alone(Backend2(), kind, {48, 256, kRows}, 7, false, layout);
+      const Case shape = {96, 96, 256, kRows, kRows};
+      const TestOperand packed(Backend2(), kind, {96, 256, kRows}, 7);
+      const TestOperand alone(Backend2(), kind, {96, 256, kRows}, 7, false, layout);
       const auto sums = ReferenceProduct(packed, packed, shape.m, shape.n, shape.k);
-      Result c(48, 48, DType::kF32);
+      Result c(96, 96, DType::kF32);
       ASSERT_TRUE(engine->Gemm({alone.operand(), alone.operand(), c.matrix()}).ok());
       const double alpha = FoldedAlpha(1.0f, packed, packed);
-      for (int64_t i = 0; i < 48 * 48; i += kEvery) {
+      for (int64_t i = 0; i < 96 * 96; i += kEvery) {
         ASSERT_NEAR(c.f32[i], alpha * sums[i].sum,
                     ErrorBound(shape.k, alpha * sums[i].magnitude, 0, DType::kF32));
       }
