@@ -31,6 +31,14 @@ const char* NameOf(Fault fault) {
       return "set the coordinator's wall clock";
     case Fault::kJumpWorkerClock:
       return "set a worker's wall clock";
+    case Fault::kFullDisk:
+      return "fill a worker's disk for a while";
+    case Fault::kRemoveCheckpoints:
+      return "remove a job's checkpoints from a worker";
+    case Fault::kWatchStorm:
+      return "open watches that nobody reads";
+    case Fault::kRestoreBackup:
+      return "restore an older copy of the coordinator's store";
   }
   return "?";
 }

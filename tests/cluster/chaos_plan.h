@@ -22,8 +22,12 @@ enum class Fault : uint8_t {
   kStallWire,             // nothing passes on a daemon's connection past its lease
   kJumpCoordinatorClock,  // its wall clock is set, by seconds or by a month, and stays so
   kJumpWorkerClock,       // a daemon's and its ranks', likewise
+  kFullDisk,              // a worker's disk has no room for a while
+  kRemoveCheckpoints,     // a worker's directory of a job's checkpoints is removed
+  kWatchStorm,            // many watches of all jobs are opened and not read
+  kRestoreBackup,         // the coordinator's store is replaced by an older copy of it
 };
-inline constexpr int kFaults = 9;
+inline constexpr int kFaults = 13;
 
 struct PlannedFault {
   Fault fault = Fault::kKillRank;

@@ -9,8 +9,10 @@
 #include <bit>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,7 +35,8 @@ using Stub = v1::Coordinator::Stub;
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-int fault_count = 10;
+int fault_count = 13;
+bool has_disks = false;  // of its own, that can be filled
 uint64_t chaos_seed = 20;
 
 constexpr int kWorkers = 2;
@@ -44,12 +47,15 @@ constexpr milliseconds kHeard(100);
 constexpr milliseconds kUnheard = ClusterBed::kLease / 4;
 constexpr milliseconds kPastLease = ClusterBed::kLease + milliseconds(400);
 constexpr milliseconds kRankStands(700);
+constexpr milliseconds kDiskIsFull(700);
+constexpr int kWatches = 100;
 
 // What was acknowledged of one job.
 struct Accepted {
   std::string job;
   TinyJob spec;
   bool changes_now = false;              // its recipe changed at steps that nobody chose
+  bool restored = false;                 // the coordinator forgot some of what it had acknowledged
   int64_t checkpoints = 0;               // asked for
   std::map<int64_t, int64_t> revisions;  // first step, asked for, by number
 };
@@ -61,6 +67,7 @@ class Chaos : public testing::Test {
               .slots = 2,
               .proxies = true,
               .wall_clocks = true,
+              .disks = has_disks,
               // While nothing is heard of ranks, a change is not to take as long as a lease.
               .coordinator_flags = {"--switch-wait-ms", "100"}}) {}
 
@@ -195,6 +202,7 @@ class Chaos : public testing::Test {
         break;
       case Fault::kKillCoordinator:
         bed_.Kill(kCoordinatorRole);
+        CopyStore(store_, backup_);
         bed_.Restart(kCoordinatorRole);
         break;
       case Fault::kStopWorker:
@@ -215,6 +223,31 @@ class Chaos : public testing::Test {
       case Fault::kJumpWorkerClock:
         bed_.SetWallClock(worker, WallClockAfter(planned));
         break;
+      case Fault::kFullDisk:
+        if (!has_disks) {
+          std::printf("  not done: this machine does not let the test mount a disk\n");
+          break;
+        }
+        bed_.SetFull(worker, true);
+        LetPass(kDiskIsFull);
+        bed_.SetFull(worker, false);
+        break;
+      case Fault::kRemoveCheckpoints: {
+        const std::vector<Accepted*> under_way = UnderWay();
+        if (under_way.empty()) break;
+        const std::string job = under_way[planned.job % under_way.size()]->job;
+        // What the daemon writes meanwhile may stay.
+        std::error_code ignored;
+        std::filesystem::remove_all(cluster.paths().Data(worker) + "/jobs/" + job + "/checkpoints",
+                                    ignored);
+        break;
+      }
+      case Fault::kWatchStorm:
+        OpenWatches();
+        break;
+      case Fault::kRestoreBackup:
+        RestoreBackup();
+        break;
     }
     for (const char* const role : {"worker-1", "worker-2"}) {
       const absl::Status ready = cluster.AwaitReady(role);
@@ -230,10 +263,71 @@ class Chaos : public testing::Test {
     }
   }
 
+  // As an operator copies it, while nobody has it open.
+  static void CopyStore(const std::string& from, const std::string& to) {
+    std::filesystem::remove_all(to);
+    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  }
+  // Jobs that were submitted since the copy was made are known to their workers alone.
+  void RestoreBackup() {
+    bed_.Kill(kCoordinatorRole);
+    if (std::filesystem::exists(backup_)) CopyStore(backup_, store_);
+    bed_.Restart(kCoordinatorRole);
+    for (const char* const role : {"worker-1", "worker-2"}) {
+      const absl::Status ready = bed_.cluster().AwaitReady(role);
+      ASSERT_TRUE(ready.ok()) << ready;
+    }
+    for (Accepted& accepted : jobs_) {
+      accepted.restored = true;
+      v1::DescribeJobRequest describe;
+      describe.set_job(accepted.job);
+      v1::DescribeJobResponse described;
+      const grpc::Status known = bed_.Call(&Stub::DescribeJob, describe, &described);
+      if (known.error_code() == grpc::StatusCode::NOT_FOUND) Adopt(accepted.job);
+    }
+  }
+  void Adopt(const std::string& job) {
+    v1::AdoptJobRequest adopt;
+    adopt.set_job(job);
+    adopt.set_reason("chaos");
+    v1::AdoptJobResponse adopted;
+    grpc::Status status;
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    // Until the workers have reported it.
+    do {
+      status = bed_.Call(&Stub::AdoptJob, adopt, &adopted);
+    } while (status.error_code() == grpc::StatusCode::NOT_FOUND &&
+             std::chrono::steady_clock::now() < deadline && (LetPass(milliseconds(50)), true));
+    ASSERT_TRUE(status.ok()) << job << ": " << status.error_message();
+    v1::ResumeJobRequest resume;
+    resume.set_job(job);
+    resume.set_reason("chaos");
+    v1::ResumeJobResponse resumed;
+    status = bed_.Call(&Stub::ResumeJob, resume, &resumed);
+    EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  }
+  void OpenWatches() {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>>> watches;
+    v1::WatchJobsRequest request;
+    request.set_with_samples(true);
+    for (int i = 0; i < kWatches; ++i) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      contexts.back()->set_wait_for_ready(true);
+      watches.push_back(bed_.stub().WatchJobs(contexts.back().get(), request));
+    }
+    v1::WatchJobsResponse first;
+    for (const auto& watch : watches) EXPECT_TRUE(watch->Read(&first));
+    for (const auto& context : contexts) context->TryCancel();
+  }
+
   void Check(const Accepted& accepted) {
     SCOPED_TRACE(accepted.job);
     bed_.ExpectState(accepted.job, v1::JOB_STATE_SUCCEEDED);
     CheckLosses(accepted);
+    CheckLast(accepted);
+    // A backup does not have what was acknowledged after it was made.
+    if (accepted.restored) return;
     CheckRevisions(accepted);
     CheckCheckpoints(accepted);
   }
@@ -338,7 +432,9 @@ class Chaos : public testing::Test {
           << "step " << step << " was committed by several attempts\n"
           << bed_.Story(accepted.job);
     }
-    // The last one is there, whole.
+  }
+  // The last checkpoint is there, whole.
+  void CheckLast(const Accepted& accepted) {
     const auto kept = bed_.Checkpoints(accepted.job);
     ASSERT_FALSE(kept.empty());
     EXPECT_EQ(kept[0].ref().step(), accepted.spec.steps);
@@ -346,6 +442,8 @@ class Chaos : public testing::Test {
   }
 
   ClusterBed bed_;
+  const std::string store_ = bed_.cluster().paths().Data(kCoordinatorRole);
+  const std::string backup_ = bed_.root() + "/backup";
   std::vector<Accepted> jobs_;
   int held_after_all_ = 0;  // changes that had made way
 };
@@ -383,5 +481,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "chaos_test: '%s' is neither --faults=N nor --seed=N\n", argv[i]);
     return 2;
   }
+  nibble::has_disks = nibble::EnterOwnMounts();
   return RUN_ALL_TESTS();
 }

@@ -1,9 +1,14 @@
 #include "tests/cluster/cluster_bed.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/statfs.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,6 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr char kDiskSize[] = "size=1g";
 
 std::string ProgramAt(const std::string& path) {
   const char* const root = getenv("TEST_SRCDIR");
@@ -49,6 +56,11 @@ void AddCoordinatorDefaults(std::vector<std::string>& flags) {
 }
 
 }  // namespace
+
+bool EnterOwnMounts() {
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
 
 ClusterPrograms TestPrograms() {
   return {.coordinator = ProgramAt("server/nibble-coordinator"),
@@ -80,6 +92,9 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
   }
   AddCoordinatorDefaults(cluster.coordinator_flags);
   AddDefault(cluster.worker_flags, "--beat-ms", "100");
+  for (int number = 1; options.disks && number <= options.workers; ++number) {
+    MountDisk(absl::StrCat(root_, "/cluster/", WorkerRole(number)));
+  }
   const int port = ChooseFreePort().value();
   if (options.proxies) {
     for (int number = 1; number <= options.workers; ++number) {
@@ -118,6 +133,28 @@ void ClusterBed::SetWallClock(const std::string& role, std::chrono::milliseconds
   EXPECT_TRUE(file.flush().good()) << "the wall clock of " << role << " is not set";
 }
 
+void ClusterBed::MountDisk(const std::string& path) {
+  fs::create_directories(path);
+  EXPECT_EQ(mount("tmpfs", path.c_str(), "tmpfs", 0, kDiskSize), 0)
+      << path << ": " << std::strerror(errno);
+  disks_.push_back(path);
+}
+
+void ClusterBed::SetFull(const std::string& role, bool full) {
+  const std::string path = cluster_->paths().Data(role);
+  std::string size = kDiskSize;
+  // What is in use may have grown since it was read.
+  for (int tries = 0; tries < 1000; ++tries) {
+    if (full) {
+      struct statfs used;
+      ASSERT_EQ(statfs(path.c_str(), &used), 0) << std::strerror(errno);
+      size = absl::StrCat("size=", (used.f_blocks - used.f_bfree) * used.f_bsize);
+    }
+    if (mount("tmpfs", path.c_str(), "tmpfs", MS_REMOUNT, size.c_str()) == 0) return;
+  }
+  ADD_FAILURE() << path << ": " << size << ": " << std::strerror(errno);
+}
+
 void ClusterBed::TakeDown() {
   const auto record = ReadClusterRecord(cluster_->paths());
   if (record.ok()) {
@@ -128,6 +165,7 @@ void ClusterBed::TakeDown() {
   }
   const absl::Status down = cluster_->Down(std::chrono::milliseconds(0));
   EXPECT_TRUE(down.ok()) << down;
+  for (const std::string& disk : disks_) EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0) << disk;
   if (getenv("NIBBLE_TEST_KEEP") == nullptr) fs::remove_all(root_);
 }
 

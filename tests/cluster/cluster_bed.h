@@ -29,6 +29,10 @@ inline constexpr std::chrono::seconds kPatience(120);
 ClusterPrograms TestPrograms();
 std::string NibbleProgram();
 
+// From now on what this process mounts is seen by it and its children only, and is gone with them.
+// Call it before there is a second thread. False where this machine does not let it.
+bool EnterOwnMounts();
+
 class ClusterBed {
  public:
   static constexpr std::chrono::milliseconds kLease{1500};
@@ -38,6 +42,9 @@ class ClusterBed {
     int slots = 1;
     bool proxies = false;      // workers reach the coordinator through a wire that can be cut
     bool wall_clocks = false;  // each process has one of its own, which SetWallClock sets
+    // Each worker's data are on a file system of their own, which SetFull fills. The process must
+    // have called EnterOwnMounts.
+    bool disks = false;
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 
@@ -105,6 +112,9 @@ class ClusterBed {
   // From now on the wall clock of the role's processes is `ahead` of this machine's, or behind.
   void SetWallClock(const std::string& role, std::chrono::milliseconds ahead);
 
+  // There is no room on the worker's disk, or there is again.
+  void SetFull(const std::string& role, bool full);
+
   // kill -9, and gone.
   void Kill(const std::string& role);
   // Again, and ready.
@@ -114,6 +124,7 @@ class ClusterBed {
 
  private:
   void TakeDown();
+  void MountDisk(const std::string& path);
   std::string ClocksDirectory() const { return root_ + "/clocks"; }
 
   std::string root_;
@@ -124,6 +135,7 @@ class ClusterBed {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<JobWatch> watch_;
   std::map<std::string, std::map<int64_t, uint64_t>> undisturbed_;  // by spec
+  std::vector<std::string> disks_;                                  // where they are mounted
   int64_t ids_ = 0;
 };
 
