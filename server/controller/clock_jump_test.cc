@@ -83,7 +83,7 @@ TEST(ClockJumpTest, ABackOffThatBeganInAWrongMonthEndsInItsTime) {
   coordinator.Tick();
   EXPECT_FALSE(coordinator.Job(job).has_attempt());
   coordinator.clock.JumpWall(-kMonthMs);
-  coordinator.clock.Advance(1);
+  coordinator.clock.Advance(kSecondMs);  // to the next plan
   coordinator.Tick();
   EXPECT_EQ(coordinator.Job(job).attempt().number(), 2);
 }
