@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "model/limits.h"
 #include "model/model_spec.h"
 #include "model/outline_testing.h"
 
@@ -69,7 +70,7 @@ TEST(MemoryTest, TheLargestModelStaysInside64Bits) {
   spec.mamba_head_dim = 1;
   spec.mamba_groups = 1;
   spec.mamba_state = kWidth;
-  spec.conv_width = kWidth;
+  spec.conv_width = kMaxConvWidth;
   const Outline outline = MakeOutline(spec).value();
   double parameters = 0;
   for (const ParamInfo& param : outline.params) {

@@ -92,7 +92,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
                AgoText(job.submitted_unix_ms(), now_unix_ms),
-               OneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
+               OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
   }
   return table.Text();
 }

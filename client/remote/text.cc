@@ -158,7 +158,7 @@ std::vector<std::string> Wrap(absl::string_view utf8, size_t columns, size_t ind
   return lines;
 }
 
-std::string OneLine(absl::string_view utf8) {
+std::string OnOneLine(absl::string_view utf8) {
   std::vector<std::string> parts;
   for (const absl::string_view line : absl::StrSplit(utf8, '\n', absl::SkipWhitespace())) {
     parts.emplace_back(absl::StripAsciiWhitespace(line));

@@ -48,7 +48,7 @@ std::string Fit(absl::string_view utf8, size_t columns);
 // feeds; the lines after the first begin with `indent` blanks. Control characters as in Fit().
 std::vector<std::string> Wrap(absl::string_view utf8, size_t columns, size_t indent);
 // All of it in one line: line feeds and the blanks around them become one blank.
-std::string OneLine(absl::string_view utf8);
+std::string OnOneLine(absl::string_view utf8);
 
 // Columns as wide as what is in them; a column of which every cell is a number stands to the right.
 class TextTable {

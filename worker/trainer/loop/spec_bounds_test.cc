@@ -125,7 +125,8 @@ void MakeOneStep(const JobSpec& spec) {
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   ASSERT_TRUE(outline.ok()) << outline.status();
   const auto device =
-      CpuDevice::Create(spec.resources.threads == 0 ? 2 : static_cast<int>(spec.resources.threads));
+      CpuDevice::Create(spec.resources.threads == 0 ? 2 : static_cast<int>(spec.resources.threads),
+                        /*memory_bytes=*/0);
   ASSERT_TRUE(device.ok()) << device.status();
   auto parameters = Parameters::Create((*device)->backend->memory(), *outline, spec.training.seed);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
