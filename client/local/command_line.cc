@@ -179,7 +179,8 @@ void AddHelpCommands(CLI::App& app, int& exit_code) {
       at = next;
       absl::StrAppend(&path, " ", word);
     }
-    std::cout << at->help(at == &app ? "" : path.substr(0, path.rfind(' ')));
+    // App::help would print the help of the command that was parsed: of help itself.
+    std::cout << at->get_formatter()->make_help(at, path, CLI::AppFormatMode::Normal);
     exit_code = kExitDone;
   });
 }
