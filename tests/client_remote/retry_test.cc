@@ -67,7 +67,8 @@ TEST(RetryTest, TheServerMayBeNamedBeforeTheVerb) {
        std::vector<std::vector<std::string>>{{"--server", cluster.address(), "job", "list"},
                                              {"job", "--server", cluster.address(), "list"},
                                              {"job", "list", "--server", cluster.address()}}) {
-    EXPECT_EQ(RemoteCluster::Nibble(words).exit_code, 0);
+    const Outcome listed = NibbleProcess::Run(words);
+    EXPECT_EQ(listed.exit_code, 0) << listed.err;
   }
 }
 
