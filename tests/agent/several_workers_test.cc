@@ -40,6 +40,14 @@ class SeveralWorkers : public TestClusterProcesses {
     }
     return "";
   }
+  int Checkpoints(const std::string& job) {
+    v1::ListCheckpointsRequest request;
+    request.set_job(job);
+    v1::ListCheckpointsResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->ListCheckpoints(&context, request, &response).ok());
+    return response.checkpoints_size();
+  }
   template <class Request>
   static Request OfJob(const std::string& job) {
     Request request;
@@ -260,12 +268,15 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   StartCoordinator({"--copies", "1"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string job = Submit(spec);
-  ASSERT_TRUE(Eventually([&] { return Describe(job).next_step() >= 12; }));
+  // Two at least: where one takes long to write, the next waits for a later step.
+  ASSERT_TRUE(Eventually([&] { return Checkpoints(job) >= 2; }));
   Ask<v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, OfJob<v1::PauseJobRequest>(job));
   const v1::Job paused = Await(job, {v1::JOB_STATE_PAUSED});
-  // The last one is committed, too.
-  const int64_t newest_step = paused.next_step() / 5 * 5;
-  ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() == newest_step; }));
+  // One that is on its way is committed, too: ranks that stand begin no other.
+  ASSERT_TRUE(Eventually([&] {
+    return paused.next_step() - Newest(job).checkpoint().ref().step() < 5;
+  })) << Describe(job).DebugString();
+  const int64_t newest_step = Newest(job).checkpoint().ref().step();
   const std::string holder = WorkerOf(paused, 0);
   ASSERT_EQ(Newest(job).shards(0).holders(0), holder);
   // Its slots are not to be had, its checkpoints are.
@@ -293,7 +304,8 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   ASSERT_EQ(attempts.size(), 3) << after.DebugString();
   EXPECT_EQ(attempts[1].resume().step(), newest_step);
   EXPECT_EQ(attempts[1].cause(), v1::FAILURE_CAUSE_CHECKPOINT) << after.DebugString();
-  EXPECT_EQ(attempts[2].resume().step(), newest_step - 5);
+  EXPECT_GT(attempts[2].resume().step(), 0);
+  EXPECT_LT(attempts[2].resume().step(), newest_step);
   v1::DescribeCheckpointRequest request;
   *request.mutable_ref() = attempts[1].resume();
   v1::DescribeCheckpointResponse response;
