@@ -117,7 +117,7 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
                           int64_t grace_ms, const Caller& caller) {
   const absl::StatusOr<const v1::JobRecord*> found = decide::FindUnfinished(state, job);
   if (!found.ok()) return found.status();
-  absl::Status status = CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs);
+  absl::Status status = CheckRange("grace_ms", grace_ms, 0, kMaxGraceMs);
   if (!status.ok()) return status;
   const v1::JobRecord& record = **found;
   if (!record.has_attempt()) {
@@ -134,7 +134,8 @@ MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std:
   v1::AttemptStopping& stopping = *update.add_facts()->mutable_attempt_stopping();
   stopping.set_job(job);
   stopping.set_attempt(record.attempt().number());
-  stopping.set_grace_ms(grace_ms);
+  // 0 would stand for the default.
+  stopping.set_grace_ms(std::max<int64_t>(grace_ms, 1));
   stopping.set_stop_by_unix_ms(update.time_unix_ms() + grace_ms);
   stopping.set_reason(OneLine(why));
   if (record.state() == v1::JOB_STATE_RUNNING) {
