@@ -49,7 +49,7 @@ void WatchHub::Close(const std::shared_ptr<Watch>& watch) {
     }
     if (watches_.empty()) dropped = log_->TakeAll();
   }
-  pump_.Wake();  // which lets go of it
+  pump_.Release(watch);
 }
 
 void WatchHub::CutStalled(int64_t now_ms) {

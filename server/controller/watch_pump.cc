@@ -52,6 +52,15 @@ void WatchPump::Wake() {
   changed_.notify_one();
 }
 
+void WatchPump::Release(const std::shared_ptr<Watch>& watch) {
+  {
+    std::lock_guard lock(mutex_);
+    beginning_.erase(watch);
+    woken_ = true;  // its turn lets go of it
+  }
+  changed_.notify_one();
+}
+
 void WatchPump::PassSlowBy() {
   {
     std::lock_guard lock(mutex_);
@@ -85,7 +94,7 @@ WatchPump::Watches WatchPump::TakeTurn() {
   news_next_ = !news;
   Watches turn;
   if (!queue.empty()) turn.splice(turn.end(), queue, queue.begin());
-  if (begins && !news) beginning_.emplace(turn.front(), -1);
+  if (begins && !news && !turn.front()->closed()) beginning_.emplace(turn.front(), -1);
   return turn;
 }
 

@@ -39,6 +39,8 @@ class WatchPump {
   void Ask(std::shared_ptr<Watch> watch);
   // There may be something to read for those who had nothing.
   void Wake();
+  // The watch is closed: another may begin in its place.
+  void Release(const std::shared_ptr<Watch>& watch);
   // Those that have read nothing of their beginnings since the last call count among the few no
   // more.
   void PassSlowBy();
