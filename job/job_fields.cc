@@ -285,7 +285,7 @@ const Record<ResourceSpec>& ResourceRecord() {
                          {0, kMaxAllowedWorlds}, "processes",
                          "instead of min_ranks and max_ranks: the numbers that a cluster may run "
                          "the job with, ascending"),
-                 Number("threads", &S::threads, Range<int64_t>{0, 4096}, "threads",
+                 Number("threads", &S::threads, Range<int64_t>{0, 1024}, "threads",
                         "how many each rank computes with. 0: one per processor of the machine"),
                  Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
                         "most that the tensors of a rank take. A change of the recipe that needs "

@@ -184,11 +184,11 @@ TEST(JobSpecTest, ValuesOfAnotherTypeAreRefused) {
   EXPECT_EQ(Error(With("training2: 1\nresources: {threads: many}\n")),
             "2 problems:\n"
             "  line 5: training2: unknown field, did you mean training?\n"
-            "  line 6: resources.threads: 'many' is not a whole number in [0, 4096]");
+            "  line 6: resources.threads: 'many' is not a whole number in [0, 1024]");
   for (const char* value : {"1.5", "\"4\"", "[4]", "{a: 4}", "", "~", "99999999999999999999", "1e3",
                             "0x10", "+4", " 4 5"}) {
     EXPECT_THAT(Error(With(absl::StrCat("resources: {threads: ", value, "}\n"))),
-                HasSubstr("is not a whole number in [0, 4096]"))
+                HasSubstr("is not a whole number in [0, 1024]"))
         << value;
   }
   EXPECT_EQ(Error(With("optimizer: {lr: fast}\n")),
@@ -239,9 +239,9 @@ TEST(JobSpecTest, MissingFieldsAreAllTold) {
   EXPECT_EQ(
       Error("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
             "data:\n  train:\n    - weight: 2\n"),
-      "line 6: data.train[0].path: missing; a text file, a directory of them, a token shard, or "
-      "another trainer's tokens (.bin of GPT-2 trainers, .idx of Megatron); relative to "
-      "where the trainer runs");
+      "line 6: data.train[0].path: missing; a text file, a .jsonl file (see text_field), either "
+      "with .gz or .zst, a directory of them, a token shard, or another trainer's tokens (.bin of "
+      "GPT-2 trainers, .idx of Megatron); relative to where the trainer runs");
 }
 
 TEST(JobSpecTest, ADocumentThatIsNoMapIsRefused) {

@@ -66,6 +66,7 @@ class CoordinatorHttpTest : public testing::Test {
     v1::SetRecipeRequest set;
     set.set_job(job);
     set.set_expected_revision(1);
+    set.set_at("step:900");
     v1::FieldSetting& setting = *set.mutable_change()->add_set();
     setting.set_field("fprop");
     setting.set_value("bf16");

@@ -76,12 +76,15 @@ class GatedStream : public Base {
   // The rest with the gate's lock held.
   bool ended() const { return ended_; }
   bool MayWrite() const { return !ended_ && !writing_; }
-  // `more` follows at once: what is written may wait for it, and share its packet.
+  // `more` follows at once: what is written may wait for it, and share its packet. Not so the
+  // first, with which the stream's metadata go: gRPC says that it is written only when something
+  // else has made the connection write, and nothing need.
   void Write(std::shared_ptr<const Message> message, bool more = false) {
     message_ = std::move(message);
     writing_ = true;
     grpc::WriteOptions options;
-    if (more) options.set_buffer_hint();
+    if (more && begun_) options.set_buffer_hint();
+    begun_ = true;
     this->StartWrite(message_.get(), options);
   }
   void Write(Message message) { Write(std::make_shared<const Message>(std::move(message))); }
@@ -93,6 +96,7 @@ class GatedStream : public Base {
  private:
   const std::shared_ptr<Gate> gate_;
   std::shared_ptr<const Message> message_;  // of the write under way, or the last
+  bool begun_ = false;
   bool writing_ = false;
   bool ended_ = false;
 };
