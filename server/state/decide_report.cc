@@ -86,20 +86,27 @@ absl::StatusOr<const v1::Placement*> FindPlacement(const v1::JobRecord& job,
 // Revisions that the attempt has run under and that the state does not know of yet.
 void AddConfirmations(const State& state, const v1::GangReport& report, v1::Update& update) {
   const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
-  std::map<int64_t, bool> confirmed;
+  struct Known {
+    int64_t first_step = 0;
+    bool confirmed = false;
+  };
+  std::map<int64_t, Known> all;
   for (const v1::RecipeRevision& revision : timeline.revisions()) {
-    if (revision.refused().empty()) confirmed[revision.number()] = revision.confirmed();
+    if (!revision.refused().empty()) continue;
+    all[revision.number()] = {revision.first_step(), revision.confirmed()};
   }
   // Made way while ranks switched to them: they held all the same.
-  for (const v1::RecipeRevision& revision : timeline.retired())
-    confirmed[revision.number()] = false;
+  for (const v1::RecipeRevision& revision : timeline.retired()) {
+    all[revision.number()] = {revision.first_step(), false};
+  }
   const int last = report.revisions_size() - 1;
   for (int i = 0; i <= last; ++i) {
     const v1::RevisionStart& start = report.revisions(i);
-    const auto known = confirmed.find(start.revision());
+    const auto known = all.find(start.revision());
     // Of an earlier attempt, for a timeline that is not gone on with.
-    if (known == confirmed.end()) continue;
-    const bool news = !known->second || (i == last && start.revision() != timeline.in_force());
+    if (known == all.end() || start.first_step() < known->second.first_step) continue;
+    const bool news =
+        !known->second.confirmed || (i == last && start.revision() != timeline.in_force());
     if (!news) continue;
     v1::RevisionConfirmed& fact = *update.add_facts()->mutable_revision_confirmed();
     fact.set_job(report.job());

@@ -48,6 +48,7 @@ TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
   const TinyJob spec{.steps = 300};
   const std::string job = bed_.Submit(spec);
   bed_.ExpectStep(job, 50);
+  bed_.ExpectCopied(job);  // a checkpoint that is nowhere else is waited for
   bed_.SetWallClock(kCoordinatorRole, hours(-2));
   const std::string worker = bed_.Describe(job).attempt().placements(0).worker();
   bed_.Kill(worker);

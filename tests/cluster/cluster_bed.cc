@@ -234,6 +234,29 @@ void ClusterBed::ExpectStep(const std::string& job, int64_t step) {
                                                        << Story(job);
 }
 
+void ClusterBed::ExpectCopied(const std::string& job) {
+  const auto copied = [&] {
+    const std::vector<v1::Checkpoint> checkpoints = Checkpoints(job);
+    return std::any_of(checkpoints.begin(), checkpoints.end(), [&](const v1::Checkpoint& one) {
+      v1::DescribeCheckpointRequest request;
+      *request.mutable_ref() = one.ref();
+      v1::DescribeCheckpointResponse described;
+      const grpc::Status status =
+          Call(&v1::Coordinator::Stub::DescribeCheckpoint, request, &described);
+      if (!status.ok()) return false;  // deleted since
+      const auto& shards = described.shards();
+      return std::all_of(shards.begin(), shards.end(), [](const v1::CheckpointShard& shard) {
+        return shard.holders_size() >= 2;
+      });
+    });
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!copied()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no copy yet\n" << Story(job);
+    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
+  }
+}
+
 std::string ClusterBed::Story(const std::string& job) {
   std::string story = Describe(job).ShortDebugString();
   for (const v1::JobEvent& event : Events(job)) {

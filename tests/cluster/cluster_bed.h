@@ -93,6 +93,8 @@ class ClusterBed {
   // A test failure, with what there is to read, where it does not get there.
   void ExpectState(const std::string& job, v1::JobState state);
   void ExpectStep(const std::string& job, int64_t step);
+  // Of some checkpoint of the job every shard is on two workers.
+  void ExpectCopied(const std::string& job);
   // Why a job is not where it should be: state, events, and the ends of logs.
   std::string Story(const std::string& job);
 

@@ -165,6 +165,49 @@ TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
 INSTANTIATE_TEST_SUITE_P(Flag, RestoredBackup, testing::Bool(),
                          [](const auto& info) { return info.param ? "Given" : "Forgotten"; });
 
+// The step comes to pass after the copy was made, under an attempt that the copy does not know, and
+// while nobody could be told: the checkpoint alone has it.
+TEST(LostStore, ARestoredStoreLearnsSinceWhenARevisionHolds) {
+  ClusterBed bed({.workers = 1});
+  TinyJob tiny = {.steps = 3000, .every = 500};
+  const std::string job = bed.Submit(tiny);
+  bed.ExpectStep(job, 10);
+  v1::SetRecipeRequest set;
+  set.set_job(job);
+  set.set_expected_revision(-1);
+  set.set_at("step:2000");
+  v1::FieldSetting& setting = *set.mutable_change()->add_set();
+  setting.set_field("fprop");
+  setting.set_value("bf16");
+  v1::SetRecipeResponse response;
+  ASSERT_TRUE(bed.Call(&Stub::SetRecipe, set, &response).ok());
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+  bed.Kill(kCoordinatorRole);
+  std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
+  bed.Restart(kCoordinatorRole);
+  const auto first = bed.LiveRanks();
+  ASSERT_EQ(first.size(), 1u);
+  (void)kill(first[0].process.pid, SIGKILL);
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Job now = bed.Describe(job);
+    return now.attempts() == 2 && now.state() == v1::JOB_STATE_RUNNING;
+  })) << bed.Story(job);
+
+  bed.Kill(kCoordinatorRole);
+  ASSERT_TRUE(Eventually([&] { return bed.LiveRanks().empty(); }));
+  ASSERT_EQ(StepsMade(bed, job), tiny.steps - 1);
+  std::filesystem::rename(store, store + ".lost");
+  std::filesystem::rename(store + ".backup", store);
+  bed.Restart(kCoordinatorRole);
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  const auto revisions = bed.Revisions(job);
+  ASSERT_EQ(revisions.size(), 2u) << bed.Story(job);
+  EXPECT_EQ(revisions[1].first_step(), 2000) << bed.Story(job);
+  EXPECT_TRUE(revisions[1].confirmed());
+  tiny.more = "changes:\n  - {at: step:2000, set: {fprop: bf16}}\n";
+  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+}
+
 TEST(LostStore, AnOrphanIsRemovedOnlyByNameAndAfterTheGracePeriod) {
   ClusterBed bed({.workers = 1, .coordinator_flags = {"--orphan-grace", "1"}});
   const std::string job = bed.Submit({.steps = 100'000, .every = 100});

@@ -363,6 +363,8 @@ TEST_F(DaemonTest, ANewLifeHasAGreaterIncarnationAndNoRanks) {
 TEST_F(DaemonTest, TwoDaemonsDoNotShareADirectory) {
   StartDaemon(Script(kUntilTold));
   Daemon::Options options;
+  options.identity.set_address("127.0.0.1:0");
+  options.http.listen = "127.0.0.1:0";
   options.data_directory = directory_ + "/data";
   EXPECT_EQ(Daemon::Start(std::move(options)).status().code(), absl::StatusCode::kUnavailable);
 }

@@ -237,8 +237,16 @@ absl::Status Run::Resume() {
   taken_step_ = summary_.last_checkpoint = from.resume_step;
   const CheckpointHeader& header = (*reader)->manifest().header;
   const int64_t next = trainer_->next_step();
-  for (const Revision& revision : trainer_->timeline().revisions()) {
-    if (!revision.refused.empty()) NoteRefused({revision.number, revision.refused}, news_);
+  // What the run has been through may be news: a store that was restored is an older copy of itself.
+  const std::vector<Revision>& revisions = trainer_->timeline().revisions();
+  for (size_t i = 1; i < revisions.size(); ++i) {
+    const Revision& revision = revisions[i];
+    if (!revision.refused.empty()) {
+      NoteRefused({revision.number, revision.refused}, news_);
+    } else if (revision.first_step < next &&
+               trainer_->timeline().At(revision.first_step).number == revision.number) {
+      NoteBegun({.revision = revision.number, .first_step = revision.first_step}, news_);
+    }
   }
   resumed_ = ResumeEvent{
       .step = next,
