@@ -301,7 +301,12 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
     history.insert(history.end(), page.revisions().begin(), page.revisions().end());
     request.set_after_number(history.back().number());
   } while (page.more());
-  ASSERT_EQ(history.size(), kChanges + 1u);
+  // A change while there are no ranks holds from the checkpoint on: what held behind it is built
+  // anew on it, under numbers of its own.
+  ASSERT_GE(history.size(), kChanges + 1u);
+  for (size_t i = 0; i < history.size(); ++i) {
+    ASSERT_EQ(history[i].number(), static_cast<int64_t>(i) + 1);
+  }
   EXPECT_GT(page.archived(), 0);
   const int64_t last = history.back().first_step() + 20;
   // Whichever revision each step was run under, it held by the history.
