@@ -99,12 +99,17 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
   for (const v1::RecipeRevision& revision : timeline.retired()) {
     all[revision.number()] = {revision.first_step(), false};
   }
+  // What lies before this the attempt has from its checkpoint.
+  const v1::Attempt& attempt = state.FindJob(report.job())->attempt();
+  const int64_t begins = attempt.has_resume() ? attempt.resume().step() : 0;
   const int last = report.revisions_size() - 1;
   for (int i = 0; i <= last; ++i) {
     const v1::RevisionStart& start = report.revisions(i);
     const auto known = all.find(start.revision());
-    // Of an earlier attempt, for a timeline that is not gone on with.
-    if (known == all.end() || start.first_step() < known->second.first_step) continue;
+    // Of an earlier attempt, for a timeline that is not gone on with: it may have had another
+    // revision of this number, where a store was restored since.
+    if (known == all.end()) continue;
+    if (start.first_step() < std::min(known->second.first_step, begins)) continue;
     const bool news =
         !known->second.confirmed || (i == last && start.revision() != timeline.in_force());
     if (!news) continue;
