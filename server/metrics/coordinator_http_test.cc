@@ -66,7 +66,6 @@ class CoordinatorHttpTest : public testing::Test {
     v1::SetRecipeRequest set;
     set.set_job(job);
     set.set_expected_revision(1);
-    set.set_at("step:900");
     v1::FieldSetting& setting = *set.mutable_change()->add_set();
     setting.set_field("fprop");
     setting.set_value("bf16");
@@ -81,7 +80,8 @@ class CoordinatorHttpTest : public testing::Test {
     coordinator_.Tick();
   }
 
-  TestCoordinator coordinator_;
+  // Its ranks never say at which step they switch.
+  TestCoordinator coordinator_{{.switch_wait_ms = 0}};
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<CoordinatorHttp> http_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
