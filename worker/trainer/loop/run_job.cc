@@ -228,8 +228,11 @@ absl::Status Run::PrepareCheckpoints() {
 absl::Status Run::Resume() {
   const RunCheckpoints& from = options_.checkpoints;
   const double begin = SteadySeconds();
-  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
-      from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
+  // A fork begins in its parent's store.
+  const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(from.store);
+  if (!identity.ok()) return OfCheckpoint(identity.status());
+  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+      CheckpointStore::Open(from.store, {.identity = *identity, .read_only = true});
   if (!store.ok()) return OfCheckpoint(store.status());
   const auto reader = (*store)->OpenCheckpoint(from.resume_step);
   if (!reader.ok()) return OfCheckpoint(reader.status());

@@ -53,6 +53,7 @@ struct Arguments {
   int64_t attempt = 0;
   std::string checkpoint_host;
   int64_t resume_step = -1;
+  std::string resume_store;
   int local_rank = -1;
   bool fresh = false;
   std::optional<int64_t> from_step;
@@ -160,7 +161,9 @@ TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec)
 TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
                                         .attempt = arguments.attempt,
-                                        .store = nibble::CheckpointDirectory(spec),
+                                        .store = arguments.resume_store.empty()
+                                                     ? nibble::CheckpointDirectory(spec)
+                                                     : arguments.resume_store,
                                         .resume_step = arguments.resume_step,
                                         .notices = arguments.notices};
   // A run of one rank stores its own; otherwise whoever started the ranks does.
@@ -239,6 +242,8 @@ int main(int argc, char** argv) {
                  "Where checkpoints are handed over, in a group started by others");
   app.add_option("--resume-step", arguments.resume_step,
                  "The checkpoint that such a group begins from");
+  app.add_option("--resume-store", arguments.resume_store,
+                 "Where that checkpoint is; else among the run's own");
   app.add_option("--local-rank", arguments.local_rank,
                  "This process's number on its node, in a group started by others");
   app.add_option("--notice", arguments.notices, "For the event log of such a group");
