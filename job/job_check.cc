@@ -46,6 +46,19 @@ void CheckModel(const JobSpec& spec, Problems& problems) {
   }
 }
 
+void CheckInit(const JobSpec& spec, Problems& problems) {
+  if (!problems.Sound("init_from")) return;
+  const InitSpec& init = spec.init_from;
+  if (!init.job.empty() && !init.path.empty()) {
+    problems.Add("init_from.path", "not together with init_from.job: each names the weights");
+  }
+  if (init.step != -1 && !init.any()) {
+    problems.Add(
+        "init_from.step",
+        absl::StrCat(init.step, " without init_from.job or init_from.path: of which job?"));
+  }
+}
+
 void CheckBatch(const JobSpec& spec, Problems& problems) {
   const TrainingSpec& training = spec.training;
   const int64_t ranks = spec.resources.ranks;
@@ -244,6 +257,7 @@ void CheckOptimizer(const JobSpec& spec, Problems& problems) {
 void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckRecord(JobRecord(), spec, "", problems);
   CheckModel(spec, problems);
+  CheckInit(spec, problems);
   CheckBatch(spec, problems);
   CheckElasticity(spec, problems);
   CheckRestarts(spec, problems);

@@ -86,6 +86,22 @@ const Record<ValidationSource>& ValidationSourceRecord() {
   return *record;
 }
 
+const Record<InitSpec>& InitRecord() {
+  using S = InitSpec;
+  static const auto* const record = new Record<S>{
+      .fields = {
+          Text("job", &S::job, {TextRule::Kind::kLine, true},
+               "a job of the cluster: its id, or its name where no other job has that name. Its "
+               "model must have the same shapes, its number of ranks may be another. The "
+               "checkpoint is chosen when the job is submitted, and kept until the job has ended"),
+          Text("path", &S::path, {TextRule::Kind::kPath, true},
+               "the same without a cluster: a checkpoint store, or the output directory of the "
+               "run that made it. Not together with job"),
+          Number("step", &S::step, Range<int64_t>{-1, kSteps.most}, "steps",
+                 "of the checkpoint. -1: the newest good one")}};
+  return *record;
+}
+
 const Record<DataPhase>& PhaseRecord() {
   using S = DataPhase;
   static const auto* const record = new Record<S>{
@@ -407,6 +423,11 @@ std::vector<Field<JobSpec>> JobFields() {
       Text("name", &S::name, kName, "what the job is called in events, metrics and paths")
           .Required(),
       ModelField(),
+      Section("init_from", &S::init_from, InitRecord(),
+              "the weights that the run begins with, from a checkpoint of another job; without it "
+              "they are random. Only the weights are taken: the first step is 0, the optimizer's "
+              "moments are 0, and data, tokenizer, schedule and recipe are this spec's. Once the "
+              "run has a checkpoint of its own, it resumes from that"),
       RecipeField(),
       List("changes", &S::changes, ChangeRecord(), {0, 64},
            "planned changes of the recipe, such as {at: lr-decay, set: {fprop: bf16}}"),

@@ -1,7 +1,7 @@
-// What a job says: model, recipe and its changes, data, training, optimizer, guards, metrics,
-// resources, output. Read from YAML, where every field has a name, a type and a range; the fields
-// are documented in one table, job/job_fields.cc, from which parsing, error messages,
-// `nibble job show-defaults` and docs/reference/job-spec.md are made.
+// What a job says: model, the weights it begins with, recipe and its changes, data, training,
+// optimizer, guards, metrics, resources, output. Read from YAML, where every field has a name, a
+// type and a range; the fields are documented in one table, job/job_fields.cc, from which parsing,
+// error messages, `nibble job show-defaults` and docs/reference/job-spec.md are made.
 //
 // No I/O, no clock: a spec is text in, a value out. Thread-safety: values and pure functions.
 #ifndef NIBBLE_JOB_JOB_SPEC_H_
@@ -67,6 +67,16 @@ struct DataSpec {
   double validation_fraction = 0.01;
   bool reset_at_documents = true;
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
+};
+
+// Whose weights the run begins with; without any, they are random.
+struct InitSpec {
+  std::string job;    // of the cluster: id, or a name that only one has
+  std::string path;   // of a store on disk, without a cluster
+  int64_t step = -1;  // of the checkpoint; -1: the newest good one
+  friend bool operator==(const InitSpec&, const InitSpec&) = default;
+
+  bool any() const { return !job.empty() || !path.empty(); }
 };
 
 struct TrainingSpec {
@@ -172,6 +182,7 @@ struct OutputSpec {
 struct JobSpec {
   std::string name;
   ModelSpec model;
+  InitSpec init_from;
   Recipe recipe = {.preset = "nvfp4"};
   std::vector<PlannedChange> changes;
   DataSpec data;

@@ -47,6 +47,23 @@ TEST(JobSpecTest, TheLeastSpecHasDefaultsForTheRest) {
   EXPECT_EQ(MicroBatch(spec), 32);
 }
 
+TEST(JobSpecTest, TheWeightsToBeginWithAreThoseOfAJobOrOfAStore) {
+  EXPECT_FALSE(Parse(kLeast).init_from.any());
+  const JobSpec of_job = Parse(With("init_from: {job: base-run, step: 2000}\n"));
+  EXPECT_EQ(of_job.init_from, (InitSpec{.job = "base-run", .step = 2000}));
+  const JobSpec of_store = Parse(With("init_from: {path: runs/base}\n"));
+  EXPECT_EQ(of_store.init_from, (InitSpec{.path = "runs/base"}));
+  EXPECT_EQ(Parse(ToYaml(of_store)), of_store);
+  EXPECT_EQ(Error(With("init_from: {job: base-run, path: runs/base}\n")),
+            "line 5: init_from.path: not together with init_from.job: each names the weights");
+  EXPECT_THAT(
+      Error(With("init_from: {step: 20}\n")),
+      HasSubstr("init_from.step: 20 without init_from.job or init_from.path: of which job?"));
+  EXPECT_THAT(Error(With("init_from: {job: base-run, step: -2}\n")),
+              HasSubstr("init_from.step: -2 is not in [-1, 100000000]"));
+  EXPECT_THAT(Error(With("init_from: {jobs: base-run}\n")), HasSubstr("init_from.jobs"));
+}
+
 TEST(JobSpecTest, EverySectionIsRead) {
   const JobSpec spec = Parse(R"(
 name: all-of-it

@@ -52,6 +52,9 @@ class SpecSource {
     spec.guards.spike = ChoicesOf<SpikePolicy>()[Below(3)].value;
     spec.guards.spike_z = 1 + 100 * Fraction();
     spec.resources.ranks = Below(2) ? 2 : 1;
+    if (Below(2))
+      spec.init_from = {.job = Line() + "z", .step = static_cast<int64_t>(Below(9)) - 1};
+    if (Below(4) == 0) spec.init_from = {.path = Line() + "z"};
     spec.output.directory = Below(2) ? "" : Line();
     return spec;
   }

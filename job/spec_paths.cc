@@ -14,6 +14,7 @@ bool MakePathsAbsolute(const std::string& directory, JobSpec& spec) {
   for (TrainingSource& source : spec.data.train) resolve(source.path);
   for (ValidationSource& source : spec.data.validation) resolve(source.path);
   resolve(spec.data.tokenizer_model);
+  resolve(spec.init_from.path);
   return changed;
 }
 

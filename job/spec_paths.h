@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-// Puts `directory` before every path of the data that is relative. True where there was one. The
+// Puts `directory` before every path that is read and is relative. True where there was one. The
 // output directory is left alone: it is the worker's to choose.
 bool MakePathsAbsolute(const std::string& directory, JobSpec& spec);
 

@@ -67,6 +67,56 @@ std::string_view PositionsName(Positions positions) {
   return "unknown";
 }
 
+absl::Status CheckSameShapes(const ModelSpec& ours, const ModelSpec& theirs,
+                             std::string_view whose) {
+  const auto has = [&ours](char mixer) { return ours.pattern.find(mixer) != std::string::npos; };
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  // Of those that are not learned, positions have no parameters; of those that have no gate,
+  // activations leave the shapes alone.
+  const auto positions = [](const ModelSpec& spec) {
+    return spec.positions == Positions::kLearned ? "learned" : "not learned";
+  };
+  const auto activation = [](const ModelSpec& spec) {
+    return spec.activation == Activation::kSwiglu ? "swiglu" : "not swiglu";
+  };
+  const bool learned = ours.positions == Positions::kLearned;
+  struct Compared {
+    const char* field;
+    bool matters;
+    std::string ours, theirs;
+  };
+  const auto number = [&](const char* field, bool matters, int64_t ModelSpec::*member) {
+    return Compared{field, matters, absl::StrCat(ours.*member), absl::StrCat(theirs.*member)};
+  };
+  const Compared fields[] = {
+      {"pattern", true, ours.pattern, theirs.pattern},
+      number("vocab", true, &ModelSpec::vocab),
+      number("d_model", true, &ModelSpec::d_model),
+      {"norm", true, std::string(NormKindName(ours.norm)), std::string(NormKindName(theirs.norm))},
+      {"positions", true, positions(ours), positions(theirs)},
+      number("max_positions", learned, &ModelSpec::max_positions),
+      {"biases", true, flag(ours.biases), flag(theirs.biases)},
+      {"tied_head", true, flag(ours.tied_head), flag(theirs.tied_head)},
+      number("d_ff", has('-'), &ModelSpec::d_ff),
+      {"activation", has('-'), activation(ours), activation(theirs)},
+      number("heads", has('*'), &ModelSpec::heads),
+      number("kv_heads", has('*'), &ModelSpec::kv_heads),
+      number("head_dim", has('*'), &ModelSpec::head_dim),
+      number("mamba_heads", has('M'), &ModelSpec::mamba_heads),
+      number("mamba_head_dim", has('M'), &ModelSpec::mamba_head_dim),
+      number("mamba_groups", has('M'), &ModelSpec::mamba_groups),
+      number("mamba_state", has('M'), &ModelSpec::mamba_state),
+      number("conv_width", has('M'), &ModelSpec::conv_width),
+  };
+  for (const Compared& one : fields) {
+    if (!one.matters || one.ours == one.theirs) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.", one.field, ": ", one.ours, ", but ", one.theirs, " in the model of ",
+        std::string(whose), ", whose weights init_from names; shapes must be the same"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const ModelSpec& spec) {
   absl::Status status = ValidatePattern(spec);
   if (status.ok()) status = CheckSize("vocab", spec.vocab, kMaxRows);

@@ -74,6 +74,13 @@ struct ModelSpec {
 // InvalidArgument naming the field, its value and what is allowed.
 absl::Status Validate(const ModelSpec& spec);
 
+// Whether parameters of a model `theirs` are parameters of a model `ours`: what pattern and sizes
+// say of them is the same. Names, constants and initialization are free. InvalidArgument naming the
+// first field that differs, as a job's spec has it, and both values; `whose` says whose `theirs`
+// is. Both are valid.
+absl::Status CheckSameShapes(const ModelSpec& ours, const ModelSpec& theirs,
+                             std::string_view whose);
+
 // Every preset is valid. NotFound with the nearest preset's name.
 absl::StatusOr<ModelSpec> ModelPreset(std::string_view name);
 const std::vector<std::string>& ModelPresetNames();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -113,6 +114,36 @@ TEST(ModelSpecTest, OddHeadsAreFineWithoutRope) {
   spec.head_dim = 31;
   spec.positions = Positions::kNone;
   EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
+}
+
+TEST(ModelSpecTest, WeightsFitAModelOfTheSameShapesAndAreRefusedByTheFieldThatDiffers) {
+  const ModelSpec ours = Preset("tiny-hybrid");
+  ModelSpec theirs = ours;
+  theirs.name = "other";
+  theirs.norm_eps *= 2;
+  theirs.init_std *= 2;
+  theirs.chunk *= 2;
+  EXPECT_TRUE(CheckSameShapes(ours, theirs, "base-1").ok());
+  theirs.d_model *= 2;
+  const absl::Status wider = CheckSameShapes(ours, theirs, "base-1");
+  EXPECT_EQ(wider.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(wider.message(), absl::StrCat("model.d_model: ", ours.d_model, ", but ", theirs.d_model,
+                                          " in the model of base-1, whose weights init_from names; "
+                                          "shapes must be the same"));
+  for (int64_t ModelSpec::*const size :
+       {&ModelSpec::vocab, &ModelSpec::d_ff, &ModelSpec::heads, &ModelSpec::kv_heads,
+        &ModelSpec::head_dim, &ModelSpec::mamba_heads, &ModelSpec::mamba_state,
+        &ModelSpec::conv_width}) {
+    theirs = ours;
+    theirs.*size += 1;
+    EXPECT_FALSE(CheckSameShapes(ours, theirs, "base-1").ok());
+  }
+  // What the pattern does not read is free.
+  ModelSpec small = Preset("tiny-transformer");
+  theirs = small;
+  theirs.mamba_heads += 1;
+  theirs.max_positions += 1;
+  EXPECT_EQ(CheckSameShapes(small, theirs, "base-1").ok(), small.positions != Positions::kLearned);
 }
 
 TEST(ModelSpecTest, NamesAreThoseOfTheSpecFiles) {

@@ -57,6 +57,20 @@ TEST(JobCommandTest, AValidSpecIsToldWhatItAmountsTo) {
   }
 }
 
+TEST(JobCommandTest, WhoseWeightsAJobBeginsWithIsTold) {
+  const std::string newest =
+      WriteFile("init.yaml", absl::StrCat(kSpec, "init_from: {job: base-run}\n"));
+  EXPECT_THAT(Nibble({"job", "validate", newest}).out,
+              HasSubstr("\nweights     of the newest good checkpoint of job base-run\n"));
+  const std::string path =
+      WriteFile("path.yaml", absl::StrCat(kSpec, "init_from: {path: runs/base, step: 20}\n"));
+  EXPECT_THAT(Nibble({"job", "validate", path}).out,
+              HasSubstr("\nweights     of the checkpoint of step 20 of runs/base\n"));
+  const nlohmann::json report =
+      nlohmann::json::parse(Nibble({"job", "validate", path, "-o", "json"}).out);
+  EXPECT_EQ(report["init_from"], nlohmann::json({{"path", "runs/base"}, {"step", 20}}));
+}
+
 TEST(JobCommandTest, YamlSaysWhatJsonSays) {
   const Outcome valid = Nibble({"job", "validate", WriteFile("valid.yaml", kSpec), "-o", "yaml"});
   EXPECT_EQ(valid.exit_code, 0);

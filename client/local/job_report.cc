@@ -33,6 +33,12 @@ std::string StepText(const JobSpec& spec, int64_t step) {
       100.0 * static_cast<double>(step) / static_cast<double>(spec.training.steps));
 }
 
+std::string WeightsText(const InitSpec& init) {
+  const std::string whose = init.job.empty() ? init.path : absl::StrCat("job ", init.job);
+  return init.step < 0 ? absl::StrCat("of the newest good checkpoint of ", whose)
+                       : absl::StrCat("of the checkpoint of step ", init.step, " of ", whose);
+}
+
 std::string ScheduleText(const JobReport& report) {
   const OptimizerSpec& optimizer = report.spec.optimizer;
   std::string text =
@@ -97,6 +103,7 @@ std::string JobReportText(const JobReport& report) {
   Row(out, "model",
       absl::StrFormat("%s, %d parameters in %d blocks", spec.model.name, report.parameters,
                       spec.model.blocks()));
+  if (spec.init_from.any()) Row(out, "weights", WeightsText(spec.init_from));
   Row(out, "tokens",
       absl::StrFormat(
           "%d in %d steps of %d (%d sequences of %d); %.3g per parameter", TotalTokens(spec),
@@ -127,6 +134,12 @@ std::string JobReportJson(const JobReport& report) {
   out["name"] = spec.name;
   out["model"] = spec.model.name;
   out["parameters"] = report.parameters;
+  if (spec.init_from.any()) {
+    const InitSpec& init = spec.init_from;
+    out["init_from"] = {
+        {init.job.empty() ? "path" : "job", init.job.empty() ? init.path : init.job},
+        {"step", init.step}};
+  }
   out["steps"] = spec.training.steps;
   out["tokens_per_step"] = TokensPerStep(spec);
   out["tokens"] = TotalTokens(spec);

@@ -32,11 +32,19 @@ std::string SchedulingText(const v1::JobScheduling& scheduling) {
   return text;
 }
 
-std::string AttemptText(const v1::Attempt& attempt, int64_t now_unix_ms) {
+// "base-1@2000": as `nibble` commands name a checkpoint.
+std::string CheckpointName(const v1::CheckpointRef& ref) {
+  return absl::StrCat(ref.job(), "@", ref.step());
+}
+
+std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t now_unix_ms) {
   std::string text = absl::StrCat(attempt.number(), " with ", Counted(attempt.world(), "rank"),
                                   ", launched ", AgoText(attempt.launched_unix_ms(), now_unix_ms));
   if (attempt.has_resume()) {
-    absl::StrAppend(&text, ", from the checkpoint of step ", attempt.resume().step());
+    const bool own = attempt.resume().job() == job.id();
+    absl::StrAppend(&text, ", from ",
+                    own ? absl::StrCat("the checkpoint of step ", attempt.resume().step())
+                        : CheckpointName(attempt.resume()));
   }
   if (attempt.outcome() != v1::ATTEMPT_OUTCOME_UNSPECIFIED) {
     absl::StrAppend(&text, ", ", Word(attempt.outcome()), " ",
@@ -86,12 +94,13 @@ std::string RestartsText(const v1::Job& job) {
 
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
   TextTable table(
-      {"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "SUBMITTED", "WHY"});
+      {"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "SUBMITTED", "FROM", "WHY"});
   for (const v1::Job& job : jobs) {
     table.Add({job.id(), Word(job.state()), StepsText(job),
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
                AgoText(job.submitted_unix_ms(), now_unix_ms),
+               job.has_origin() ? CheckpointName(job.origin().checkpoint()) : "-",
                OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
   }
   return table.Text();
@@ -126,8 +135,8 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
   if (job.has_origin()) {
-    list.Add("forked from",
-             absl::StrCat(job.origin().checkpoint().job(), "@", job.origin().checkpoint().step()));
+    list.Add(job.origin().weights_only() ? "weights from" : "forked from",
+             CheckpointName(job.origin().checkpoint()));
   }
   if (job.submitted_unix_ms() != 0) {
     list.Add("submitted", absl::StrCat(TimeText(job.submitted_unix_ms()), " UTC"));
@@ -135,10 +144,10 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   if (job.finished_unix_ms() != 0) {
     list.Add("finished", absl::StrCat(TimeText(job.finished_unix_ms()), " UTC"));
   }
-  if (job.has_attempt()) list.Add("attempt", AttemptText(job.attempt(), now_unix_ms));
+  if (job.has_attempt()) list.Add("attempt", AttemptText(job, job.attempt(), now_unix_ms));
   for (auto ended = job.recent_attempts().rbegin(); ended != job.recent_attempts().rend();
        ++ended) {
-    list.Add("attempt", AttemptText(*ended, now_unix_ms));
+    list.Add("attempt", AttemptText(job, *ended, now_unix_ms));
   }
   for (const v1::WorkerBlame& blame : job.blames()) {
     list.Add("blamed", absl::StrCat(blame.worker(), ": ended ", blame.failures(), " attempts",

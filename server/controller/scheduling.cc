@@ -215,8 +215,7 @@ std::optional<std::vector<SlotChoice>> ChooseSlots(const State& state,
 absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job) {
   const std::vector<const v1::Checkpoint*> loadable = LoadableCheckpoints(state, job);
   const v1::Checkpoint* newest = state.NewestGood(job.id());
-  if (newest == nullptr && job.has_origin())
-    newest = state.FindCheckpoint(job.origin().checkpoint());
+  if (newest == nullptr) newest = state.OriginOf(job);
   Resume resume;
   if (newest == nullptr) {
     // All that was paid for is not done again without a word.
@@ -225,7 +224,12 @@ absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job
           absl::StrCat("every checkpoint of it is damaged, the newest is the ",
                        CheckpointText(damaged->ref()), "; submit it anew to begin at step 0"));
     }
-    return resume;
+    if (!job.has_origin()) return resume;
+  }
+  if (newest == nullptr || newest->state() != v1::CHECKPOINT_STATE_COMMITTED) {
+    return absl::UnavailableError(absl::StrCat(
+        "it is to begin with the ", CheckpointText(job.origin().checkpoint()), ", which is ",
+        newest == nullptr ? "gone" : "damaged", "; submit it anew to begin with another"));
   }
   if (loadable.empty()) {
     return absl::UnavailableError(absl::StrCat("waits for workers that are away: the ",

@@ -162,5 +162,29 @@ TEST(SchedulingTest, AJobWhoseCheckpointsAreAllDamagedIsHeldAndSaysSo) {
               HasSubstr("every checkpoint of it is damaged, the newest is the checkpoint of"));
 }
 
+TEST(SchedulingTest, AJobThatIsToBeginWithDamagedWeightsOfAnotherIsHeldAndNamesThem) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 2);
+  const std::string base = cluster.Submit(1, "base");
+  ASSERT_EQ(cluster.Start(base), absl::OkStatus());
+  ASSERT_EQ(cluster.Checkpoint(base, 10), absl::OkStatus());
+  v1::SubmitJobRequest request;
+  request.set_request_id(cluster.Id());
+  request.set_spec_yaml(TestCluster::Spec("tuned", 1) + "init_from: {job: base}\n");
+  const auto tuned = cluster.Do<v1::SubmitJobResponse>(request);
+  ASSERT_EQ(tuned.status(), absl::OkStatus());
+  const v1::JobRecord& job = cluster.Job(tuned->job().id());
+  EXPECT_EQ(ChooseResume(cluster.state(), job)->from->job(), base);
+  v1::DamagedShard damage;
+  *damage.mutable_ref() = job.origin().checkpoint();
+  damage.set_holder("w1");
+  damage.set_detail("chunk 3");
+  ASSERT_EQ(cluster.Run(DecideDamage(cluster.state(), damage, cluster.caller())), absl::OkStatus());
+  EXPECT_THAT(
+      HeldBack(cluster.state()).at(tuned->job().id()),
+      HasSubstr("it is to begin with the checkpoint of base-1 at step 10 (attempt 1), which "
+                "is damaged"));
+}
+
 }  // namespace
 }  // namespace nibble

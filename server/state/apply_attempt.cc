@@ -78,9 +78,10 @@ absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, c
         absl::StrCat("resume: is not set, but there is the ", CheckpointText(newest->ref())));
   }
   const bool own = attempt.resume().job() == job.id();
-  const bool origin = job.has_origin() &&
-                      CheckpointKey(job.origin().checkpoint()) == CheckpointKey(attempt.resume());
-  if (!own && !origin) {
+  const v1::Checkpoint* const origin = draft.OriginOf(job);
+  const bool is_origin =
+      origin != nullptr && CheckpointKey(origin->ref()) == CheckpointKey(attempt.resume());
+  if (!own && !is_origin) {
     return absl::InvalidArgumentError(absl::StrCat("resume: the ", CheckpointText(attempt.resume()),
                                                    " does not belong to ", job.id()));
   }
@@ -178,9 +179,9 @@ absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& d
                 " on ", Counted(attempt.placements_size(), "worker"),
                 fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
             .attempt = attempt.number(),
-            .step = attempt.has_resume() ? attempt.resume().step() : 0},
+            .step = FirstStep(**job)},
            stamp, **job, draft);
-  LeaveCheckpointsBeyond(attempt.has_resume() ? attempt.resume().step() : 0, stamp, **job, draft);
+  LeaveCheckpointsBeyond(FirstStep(**job), stamp, **job, draft);
   return absl::OkStatus();
 }
 

@@ -57,8 +57,7 @@ absl::Status AddHolder(v1::CheckpointShard& shard, const std::string& worker) {
 absl::Status CheckShard(const v1::ShardStored& fact, const v1::JobRecord& job, const Draft& draft) {
   absl::Status status = CheckAttempt(job, fact.ref().attempt());
   if (!status.ok()) return status;
-  status =
-      CheckRange("ref.step", fact.ref().step(), job.attempt().resume().step(), job.shape().steps());
+  status = CheckRange("ref.step", fact.ref().step(), FirstStep(job), job.shape().steps());
   if (!status.ok()) return status;
   status = CheckRange("bytes", fact.bytes(), 0, kMaxCount / kMaxRanks);
   if (!status.ok()) return status;
@@ -237,7 +236,7 @@ absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft&
              CheckpointKey(job.attempt().resume()) == key) {
     why = "is what the job's attempt began with";
   } else if (draft.AnyForkOf(key)) {
-    why = "is what an unfinished fork began with";
+    why = "is what another unfinished job began, or is to begin, with";
   }
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) why = "has a task under way";

@@ -139,7 +139,10 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
   job.set_next_event(1);
   std::string text = "submitted";
   if (fact.has_origin()) {
-    text = absl::StrCat("forked from ", CheckpointText(fact.origin().checkpoint()));
+    text = absl::StrCat(fact.origin().weights_only()
+                            ? "submitted, to begin at step 0 with the weights of the "
+                            : "forked from ",
+                        CheckpointText(fact.origin().checkpoint()));
   }
   if (!fact.reason().empty()) absl::StrAppend(&text, ": ", Clip(fact.reason(), kMaxClause));
   AddEvent({.kind = v1::JOB_EVENT_KIND_SUBMITTED,
@@ -247,8 +250,9 @@ absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
   const std::string prefix = JobPrefix(fact.job());
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(prefix)) {
     if (!checkpoint->pins().empty() || draft.AnyForkOf(key)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "job: the ", CheckpointText(checkpoint->ref()), " is pinned, or a fork began with it"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("job: the ", CheckpointText(checkpoint->ref()),
+                       " is pinned, or another job began with it"));
     }
   }
   for (const auto& [key, unused] : draft.checkpoints.WithPrefix(prefix)) {

@@ -46,7 +46,7 @@ MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64
 int64_t StopGraceOf(const v1::Attempt& attempt);
 
 // Committed checkpoints that can be loaded now, newest first: not damaged, every shard on a worker
-// that is present. Of a fork also the one it began from, last.
+// that is present. Also the one of another job that it may begin from (Draft::OriginOf), last.
 std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
                                                        const v1::JobRecord& job);
 

@@ -67,10 +67,7 @@ std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
   std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job.id());
   std::reverse(all.begin(), all.end());
   std::erase_if(all, [](const v1::Checkpoint* checkpoint) { return checkpoint->left(); });
-  if (job.has_origin()) {
-    const v1::Checkpoint* const origin = state.FindCheckpoint(job.origin().checkpoint());
-    if (origin != nullptr) all.push_back(origin);
-  }
+  if (const v1::Checkpoint* const origin = state.OriginOf(job)) all.push_back(origin);
   std::erase_if(all, [&state](const v1::Checkpoint* checkpoint) {
     return checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED ||
            !AllShardsPresent(state, *checkpoint);

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/job_spec.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
@@ -131,7 +133,68 @@ void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& 
   job.set_goal(v1::JOB_GOAL_RUN);
   job.set_latest_revision(submitted.revisions().rbegin()->number());
   job.set_checkpoint_step(-1);
-  job.set_next_step(submitted.origin().checkpoint().step());
+  const bool forked = submitted.has_origin() && !submitted.origin().weights_only();
+  job.set_next_step(forked ? submitted.origin().checkpoint().step() : 0);
+}
+
+// The job that init_from names: by its id, or by a name that only one job has.
+absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& text) {
+  if (state.FindJob(text) != nullptr) return text;
+  std::vector<std::string> named;
+  const std::string prefix = absl::StrCat(text, "-");
+  const auto& jobs = state.tables().jobs;
+  for (auto at = jobs.lower_bound(prefix); at != jobs.end(); ++at) {
+    if (!absl::StartsWith(at->first, prefix)) break;
+    if (at->second->name() == text) named.push_back(at->first);
+  }
+  if (named.size() == 1) return named.front();
+  const std::string what = absl::StrCat("init_from.job: '", Clip(text, kMaxNameBytes), "'");
+  if (named.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(what, " is no job; run 'nibble job list' to see those there are"));
+  }
+  constexpr size_t kShown = 3;
+  const size_t more = named.size() - std::min(named.size(), kShown);
+  named.resize(named.size() - more);
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " is the name of ", absl::StrJoin(named, ", "),
+      more > 0 ? absl::StrCat(" and ", more, " more jobs") : "", "; give the id of one"));
+}
+
+// The checkpoint whose weights the spec begins with. They must fit its model, as far as the spec of
+// the job that made them tells.
+absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec) {
+  if (!spec.init_from.path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("init_from.path: '", Clip(spec.init_from.path, kMaxNameBytes),
+                     "' is for a trainer without a cluster; here init_from.job names a job"));
+  }
+  const absl::StatusOr<std::string> job = ResolveJob(state, spec.init_from.job);
+  if (!job.ok()) return job.status();
+  v1::CheckpointRef wanted;
+  wanted.set_job(*job);
+  wanted.set_step(spec.init_from.step);
+  const absl::StatusOr<v1::CheckpointRef> found = FindCheckpoint(state, wanted, "init_from");
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat(std::string(found.status().message()),
+                                     "; run 'nibble checkpoint list ", *job, "' to see those"));
+  }
+  if (state.FindCheckpoint(*found)->state() != v1::CHECKPOINT_STATE_COMMITTED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("init_from: the ", CheckpointText(*found), " is damaged"));
+  }
+  const absl::StatusOr<JobSpec> theirs = ParseJobSpec(state.FindSpec(*job)->spec_yaml());
+  if (!theirs.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("init_from.job: the spec of ", *job,
+                     " cannot be read: ", std::string(theirs.status().message())));
+  }
+  if (absl::Status fits = CheckSameShapes(spec.model, theirs->model, *job); !fits.ok()) return fits;
+  v1::JobOrigin origin;
+  *origin.mutable_checkpoint() = *found;
+  origin.set_weights_only(true);
+  return origin;
 }
 
 absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, const Caller& caller,
@@ -146,6 +209,11 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   v1::JobSubmitted& submitted = AddSubmission(state, spec->name, caller, update);
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = *shape;
+  if (spec->init_from.any()) {
+    absl::StatusOr<v1::JobOrigin> origin = WeightsFor(state, *spec);
+    if (!origin.ok()) return origin.status();
+    *submitted.mutable_origin() = *std::move(origin);
+  }
   // The spec was checked with the ranks that it names.
   std::vector<int32_t> others(scheduling->allowed_ranks().begin(),
                               scheduling->allowed_ranks().end());
@@ -211,6 +279,8 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   if (!request.name().empty()) spec->name = request.name();
   // The timeline says what holds when; the parent's plan would contradict it.
   if (!request.with_pending()) spec->changes.clear();
+  // It begins with the parent's checkpoint, wherever the parent's own weights came from.
+  spec->init_from = {};
   absl::Status status = Validate(*spec);
   if (!status.ok()) return status;
   absl::StatusOr<v1::JobScheduling> scheduling =

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/state/decide_orphans.h"
+#include "server/state/job_machine.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
@@ -35,6 +36,7 @@ v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
     for (v1::DesiredReplica& shard : ShardSources(state, attempt.resume())) {
       *gang.add_resume_shards() = std::move(shard);
     }
+    gang.set_weights_only(TakesOnlyWeights(job, attempt.resume()));
   }
   *gang.mutable_revisions() = ForRanks(*state.FindTimeline(job.id()));
   gang.set_command(CommandFor(job));

@@ -82,19 +82,29 @@ const v1::Checkpoint* Draft::NewestGood(absl::string_view job) const {
   return nullptr;
 }
 
-const v1::Checkpoint* Draft::ResumeOf(const v1::JobRecord& job) const {
-  const v1::Checkpoint* const own = NewestGood(job.id());
-  if (own != nullptr || !job.has_origin()) return own;
+const v1::Checkpoint* Draft::OriginOf(const v1::JobRecord& job) const {
+  if (!job.has_origin()) return nullptr;
+  if (job.origin().weights_only()) {
+    const auto own = checkpoints.WithPrefix(JobPrefix(job.id()));
+    const bool begun = std::any_of(own.begin(), own.end(), [](const auto& entry) {
+      return entry.second->state() != v1::CHECKPOINT_STATE_WRITING;
+    });
+    if (begun) return nullptr;
+  }
   return checkpoints.Find(CheckpointKey(job.origin().checkpoint()));
 }
 
+const v1::Checkpoint* Draft::ResumeOf(const v1::JobRecord& job) const {
+  const v1::Checkpoint* const own = NewestGood(job.id());
+  return own != nullptr ? own : OriginOf(job);
+}
+
 int64_t Draft::EarliestStep(const v1::JobRecord& job) const {
-  const int64_t began = job.has_origin() ? job.origin().checkpoint().step() : 0;
-  if (job.has_attempt()) {
-    return std::max(began, job.attempt().has_resume() ? job.attempt().resume().step() : 0);
-  }
-  const v1::Checkpoint* const resume = ResumeOf(job);
-  return std::max(began, resume == nullptr ? 0 : resume->ref().step());
+  const bool forked = job.has_origin() && !job.origin().weights_only();
+  const int64_t began = forked ? job.origin().checkpoint().step() : 0;
+  if (job.has_attempt()) return std::max(began, FirstStep(job));
+  const v1::Checkpoint* const own = NewestGood(job.id());
+  return std::max(began, own == nullptr ? 0 : own->ref().step());
 }
 
 int64_t Draft::NeededStep(const v1::JobRecord& job) const {

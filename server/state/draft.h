@@ -51,8 +51,12 @@ class Draft {
   // The newest committed checkpoint that is not damaged, the later attempt's of one step; null
   // where there is none.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
-  // What the next attempt of a job loads: its newest good checkpoint, else the one it was forked
-  // from; null: nothing, it begins at step 0.
+  // The checkpoint of another job that the job may begin from: its origin, damaged or not; null
+  // where it has none, or where only the weights are taken and it has a checkpoint of its own, good
+  // or damaged.
+  const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
+  // What the next attempt of a job loads: its newest good checkpoint, else its origin; null:
+  // nothing, it begins at step 0.
   const v1::Checkpoint* ResumeOf(const v1::JobRecord& job) const;
   // No rank will make an earlier step: the timeline before it is history.
   int64_t EarliestStep(const v1::JobRecord& job) const;

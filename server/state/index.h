@@ -45,7 +45,7 @@ class Index {
   }
   // Jobs with a live attempt that has ranks on the worker.
   const Names& GangsOn(absl::string_view worker) const;
-  // Unfinished jobs that were forked from the checkpoint with this key.
+  // Unfinished jobs whose origin is the checkpoint with this key.
   const Names& ForksOf(absl::string_view checkpoint_key) const;
   // Keys of the shards that the worker holds, by checkpoint, then rank.
   const Names& ShardsOn(absl::string_view worker) const;

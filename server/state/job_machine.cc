@@ -67,6 +67,15 @@ bool MayMove(v1::RankPhase from, v1::RankPhase to) {
   return to != from && to >= v1::RANK_PHASE_RUNNING && to <= v1::RANK_PHASE_FAILED;
 }
 
+bool TakesOnlyWeights(const v1::JobRecord& job, const v1::CheckpointRef& resume) {
+  return job.origin().weights_only() && resume.job() != job.id();
+}
+
+int64_t FirstStep(const v1::JobRecord& job) {
+  const v1::CheckpointRef& resume = job.attempt().resume();
+  return TakesOnlyWeights(job, resume) ? 0 : resume.step();
+}
+
 absl::string_view StateName(v1::JobState state) {
   return WithoutPrefix(v1::JobState_Name(state), "JOB_STATE_");
 }

@@ -13,7 +13,10 @@
 #ifndef NIBBLE_SERVER_STATE_JOB_MACHINE_H_
 #define NIBBLE_SERVER_STATE_JOB_MACHINE_H_
 
+#include <cstdint>
+
 #include "absl/strings/string_view.h"
+#include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/job.pb.h"
 
 namespace nibble {
@@ -31,6 +34,12 @@ NeedsAttempt AttemptIn(v1::JobState state);
 
 // Whether ranks in one phase may next be seen in another. What has ended stays as it ended.
 bool MayMove(v1::RankPhase from, v1::RankPhase to);
+
+// Of a checkpoint that an attempt of the job loads: it is another job's, of which only the weights
+// are taken. The attempt begins at step 0, not at that of the checkpoint.
+bool TakesOnlyWeights(const v1::JobRecord& job, const v1::CheckpointRef& resume);
+// The first step of the attempt that lives.
+int64_t FirstStep(const v1::JobRecord& job);
 
 // "RUNNING", "UNSPECIFIED"; numbers that are no state are "UNKNOWN".
 absl::string_view StateName(v1::JobState state);

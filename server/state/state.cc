@@ -266,6 +266,10 @@ const v1::Checkpoint* State::NewestGood(absl::string_view job) const {
   return Draft(tables_, index_).NewestGood(job);
 }
 
+const v1::Checkpoint* State::OriginOf(const v1::JobRecord& job) const {
+  return Draft(tables_, index_).OriginOf(job);
+}
+
 int64_t State::EarliestStep(const v1::JobRecord& job) const {
   return Draft(tables_, index_).EarliestStep(job);
 }

@@ -105,6 +105,7 @@ class State {
 
   // See Draft; of the state as it is.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
+  const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
   int64_t EarliestStep(const v1::JobRecord& job) const;
   int64_t NeededStep(const v1::JobRecord& job) const;
 

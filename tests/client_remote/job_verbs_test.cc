@@ -312,6 +312,29 @@ TEST_F(JobVerbsTest, AForkGoesOnFromACheckpointUnderAChangedRecipe) {
   EXPECT_EQ(Nibble({"job", "fork", job, "--at-step", "77"}).exit_code, 102);
 }
 
+TEST_F(JobVerbsTest, AJobThatBeginsWithAnothersWeightsSaysWhose) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Obey(100);
+  worker.Store(100);
+  const std::string path = testing::TempDir() + "tuned.yaml";
+  std::ofstream(path, std::ios::binary)
+      << TestCoordinator::Spec("tuned", 1) << "init_from: {job: train}\n";
+  const Outcome dry = Nibble({"job", "submit", path, "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("weights from"), HasSubstr(job + "@100")));
+  EXPECT_EQ(Nibble({"job", "submit", path}).out, "tuned-2\n");
+  EXPECT_THAT(Nibble({"job", "describe", "tuned-2"}).out,
+              AllOf(HasSubstr("weights from"), HasSubstr(job + "@100"), HasSubstr("0/1000 (0%)")));
+  EXPECT_THAT(Nibble({"job", "list"}).out, AllOf(HasSubstr("FROM"), HasSubstr(job + "@100")));
+  const nlohmann::json json = Json({"job", "describe", "tuned-2"});
+  EXPECT_EQ(json["job"]["origin"]["weights_only"], true);
+  const Outcome nobody = Nibble({"job", "submit", path, "--set", "init_from.job=nobody"});
+  EXPECT_EQ(nobody.exit_code, 102);
+  EXPECT_THAT(nobody.err, HasSubstr("init_from.job: 'nobody' is no job"));
+}
+
 TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
   const std::string a = cluster_.Submit("a", 1);
   const std::string b = cluster_.Submit("b", 1);

@@ -22,8 +22,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "job/job_spec.h"
 #include "tests/trainer/trainer_process.h"
 #include "worker/checkpoint/checkpoint_store.h"
+#include "worker/weights/checkpoint_weights.h"
+#include "worker/weights/initial_checkpoint.h"
 
 namespace nibble {
 namespace {
@@ -253,6 +256,70 @@ TEST_F(Resume, AnyNumberOfRanksGoesOnFromTheSameState) {
   // What was stored by two ranks and by four is whole alike.
   EXPECT_EQ(Tensors("on4", 12).size(), tensors.size());
   EXPECT_TRUE(SameTensors(Tensors("on4", 12), tensors));
+}
+
+// The reference is a run that resumes at step 0 from a checkpoint into which the same weights were
+// written with moments of 0.
+TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {
+  (void)Run("base", {.ranks = 1, .steps = 12, .more = kCheckpoints});
+  const Settings plain = {.ranks = 2, .steps = 30, .more = kCheckpoints};
+  const fs::path reference = WriteSpec("reference", plain);
+  {
+    std::stringstream text;
+    text << std::ifstream(reference).rdbuf();
+    const absl::StatusOr<JobSpec> spec = ParseJobSpec(text.str());
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    auto weights = CheckpointWeights::Open((root_ / "base").string(), 9);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    fs::create_directories(root_ / "reference" / "checkpoints");
+    auto store = CheckpointStore::Open((root_ / "reference" / "checkpoints").string(),
+                                       {.identity = {.job = "run"}});
+    ASSERT_TRUE(store.ok()) << store.status();
+    const absl::Status written = WriteInitialCheckpoint(**store, *spec, **weights, 0);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  ASSERT_EQ(Wait(Start("reference", reference)), 0) << Chatter("reference");
+  const std::map<int64_t, double> losses = LossByStep(Events("reference"));
+  ASSERT_EQ(losses.size(), 30u);
+
+  Settings tuned = plain;
+  tuned.more += "init_from: {path: " + (root_ / "base").string() + ", step: 9}\n";
+  const fs::path spec = WriteSpec("tuned", tuned);
+  const pid_t child = Start("tuned", spec);
+  while (LossByStep(Events("tuned")).size() < 13) std::this_thread::yield();
+  ASSERT_EQ(kill(child, SIGTERM), 0);
+  ASSERT_EQ(Wait(child), 101) << Chatter("tuned");
+  std::string notices;
+  for (const json& notice : Of(Events("tuned"), "notice")) notices += notice.at("text");
+  EXPECT_THAT(notices, HasSubstr("begins with the weights of run, checkpoint of step 9"));
+  // It goes on without the other's store.
+  fs::rename(root_ / "base", root_ / "away");
+  ASSERT_EQ(Wait(Start("tuned", spec)), 0) << Chatter("tuned");
+  EXPECT_EQ(Of(Events("tuned"), "resume").size(), 1u);
+  EXPECT_EQ(LossByStep(Events("tuned")), losses);
+  EXPECT_TRUE(SameTensors(Tensors("reference", 30), Tensors("tuned", 30)));
+  // And cannot begin anew without it.
+  EXPECT_EQ(Wait(Start("tuned", spec, {"--fresh"})), static_cast<int>(TrainerExit::kSpec));
+  EXPECT_THAT(Chatter("tuned"), HasSubstr("init_from.path: there is no checkpoint store in " +
+                                          (root_ / "base").string()));
+}
+
+TEST_F(Resume, WeightsOfOtherShapesAreRefusedByTheFieldAndThoseOfAClustersJobByName) {
+  (void)Run("base", {.steps = 3, .more = kCheckpoints});
+  const std::string init = "init_from: {path: " + (root_ / "base").string() + "}\n";
+  for (const int ranks : {1, 2}) {
+    const fs::path spec = WriteSpec("wider", {.ranks = ranks, .more = init + kCheckpoints});
+    std::stringstream text;
+    text << std::ifstream(spec).rdbuf();
+    std::string wider = text.str();
+    wider.replace(wider.find("tiny-hybrid"), 11, "{preset: tiny-hybrid, d_ff: 256}");
+    std::ofstream(spec) << wider;
+    EXPECT_EQ(Wait(Start("wider", spec)), static_cast<int>(TrainerExit::kSpec));
+    EXPECT_THAT(Chatter("wider"), HasSubstr("model.d_ff: 256, but 512 in the model of run"));
+  }
+  const fs::path spec = WriteSpec("job", {.more = "init_from: {job: base-1}\n"});
+  EXPECT_EQ(Wait(Start("job", spec)), static_cast<int>(TrainerExit::kSpec));
+  EXPECT_THAT(Chatter("job"), HasSubstr("init_from.job: 'base-1': "));
 }
 
 TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItUsed) {

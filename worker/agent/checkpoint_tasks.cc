@@ -165,8 +165,8 @@ absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task)
   const v1::CheckpointRef& ref = task.ref();
   for (const v1::DesiredReplica& shard : task.shards()) {
     if (options_.desk->CrcOf(ref, shard.rank()).ok()) continue;
-    const absl::Status fetched = options_.fetcher->Fetch(shard, {.job = ref.job(), .input = true},
-                                                         cancellation_, [](int64_t) {});
+    const absl::Status fetched =
+        options_.fetcher->Fetch(shard, /*input=*/true, cancellation_, [](int64_t) {});
     if (!fetched.ok()) return fetched;
   }
   if (absl::Status status = options_.desk->MakeLoadable(ref); !status.ok()) return status;

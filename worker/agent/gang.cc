@@ -150,7 +150,7 @@ Gang::Gang(const v1::DesiredGang& desired, const GangHome& home)
       job_(desired.job()),
       attempt_(desired.attempt()),
       slots_(desired.slots().begin(), desired.slots().end()),
-      first_step_(desired.has_resume() ? desired.resume().step() : 0) {
+      first_step_(desired.weights_only() ? 0 : desired.resume().step()) {
   for (int i = 0; i < desired.slots_size(); ++i) {
     ranks_.push_back({.rank = desired.first_rank() + i});
   }
@@ -248,7 +248,7 @@ absl::Status Gang::Start(const v1::DesiredGang& desired) {
   const std::string rendezvous = whole ? absl::StrCat("file:", directory_, "/rendezvous") : "";
   if (whole && !desired.has_resume()) return StartRanks(rendezvous);
   preparation_ =
-      std::make_unique<GangPreparation>(desired, spec->name, rendezvous,
+      std::make_unique<GangPreparation>(desired, rendezvous,
                                         GangPreparation::Means{.desk = home_.desk,
                                                                .fetcher = home_.fetcher,
                                                                .damage = home_.damage,
@@ -291,8 +291,11 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
       .log_path = LogPath(home_.jobs_directory, job_, attempt_, rank.rank),
       .log_limits = home_.logs};
   if (desired_.has_resume()) {
-    program.arguments.insert(program.arguments.end(),
-                             {"--resume-step", absl::StrCat(desired_.resume().step())});
+    program.arguments.insert(
+        program.arguments.end(),
+        {"--resume-step", absl::StrCat(desired_.resume().step()), "--resume-store",
+         absl::StrCat(home_.jobs_directory, "/", desired_.resume().job(), "/checkpoints")});
+    if (desired_.weights_only()) program.arguments.push_back("--weights-only");
   }
   // What the spec sets never covers what the daemon says.
   program.environment[kDaemonLinkVariable] = link_->address();

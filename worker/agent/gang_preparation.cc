@@ -14,17 +14,11 @@ constexpr int64_t kTellBytes = int64_t{16} << 20;
 
 }  // namespace
 
-GangPreparation::GangPreparation(v1::DesiredGang gang, std::string store_job,
-                                 std::string rendezvous, Means means)
-    : gang_(std::move(gang)),
-      store_job_(std::move(store_job)),
-      rendezvous_(std::move(rendezvous)),
-      means_(std::move(means)),
-      here_(gang_.resume()) {
+GangPreparation::GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means)
+    : gang_(std::move(gang)), rendezvous_(std::move(rendezvous)), means_(std::move(means)) {
   if (gang_.has_resume()) {
     Update(gang_);
-    here_.set_job(gang_.job());
-    lease_ = means_.desk->Keep(here_);
+    lease_ = means_.desk->Keep(gang_.resume());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -80,39 +74,36 @@ void GangPreparation::Run() {
 }
 
 absl::Status GangPreparation::CheckHeld() {
+  const v1::CheckpointRef& resume = gang_.resume();
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
     if (cancellation_.cancelled()) return absl::CancelledError("called off");
-    const absl::StatusOr<uint32_t> crc = means_.desk->CrcOf(here_, shard.rank());
+    const absl::StatusOr<uint32_t> crc = means_.desk->CrcOf(resume, shard.rank());
     if (!crc.ok()) continue;
     Tell(absl::StrCat("checks its copy of the shard of rank ", shard.rank()));
     absl::Status good;
     if (*crc != shard.manifest_crc32c()) {
       good = absl::DataLossError("it is not the one that the coordinator knows");
     } else {
-      const auto reader = means_.desk->OpenShard(here_, shard.rank());
+      const auto reader = means_.desk->OpenShard(resume, shard.rank());
       int64_t chunks = 0;
       good = reader.ok() ? (*reader)->Verify(chunks) : reader.status();
     }
     if (good.ok()) continue;
     if (means_.log) {
       means_.log(absl::StrCat(
-          "the copy of the shard of rank ", shard.rank(), " of ", here_.job(), ", step ",
-          here_.step(), ", that is here is damaged and given up: ", std::string(good.message())));
+          "the copy of the shard of rank ", shard.rank(), " of ", resume.job(), ", step ",
+          resume.step(), ", that is here is damaged and given up: ", std::string(good.message())));
     }
     given_up_.insert(shard.rank());
-    // Of a fork it is a copy of its own, which nobody else reads.
-    if (shard.ref().job() == here_.job()) {
-      means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
-    }
-    absl::Status removed = means_.desk->RemoveDamaged(here_, shard.rank());
+    means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
+    absl::Status removed = means_.desk->RemoveDamaged(resume, shard.rank());
     if (!removed.ok()) return removed;
   }
   return absl::OkStatus();
 }
 
 absl::Status GangPreparation::BringShard(int32_t rank) {
-  const ShardFetcher::Target target = {
-      .job = gang_.job(), .input = gang_.resume().job() != gang_.job(), .store_job = store_job_};
+  const v1::CheckpointRef& resume = gang_.resume();
   Backoff backoff({.first = std::chrono::milliseconds(200),
                    .most = std::chrono::milliseconds(5000),
                    .seed = static_cast<uint64_t>(rank)});
@@ -124,8 +115,8 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
     }
     const bool damaged = given_up_.contains(rank) || means_.damage->AnyOf(shard.ref(), rank);
     if (shard.sources().empty() && damaged) {
-      return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", here_.job(),
-                                              ", step ", here_.step(),
+      return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", resume.job(),
+                                              ", step ", resume.step(),
                                               ", is damaged, and no worker that is present has "
                                               "another copy"));
     }
@@ -137,7 +128,7 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
     };
     tell();
     const absl::Status status =
-        means_.fetcher->Fetch(shard, target, cancellation_, [&](int64_t bytes) {
+        means_.fetcher->Fetch(shard, /*input=*/false, cancellation_, [&](int64_t bytes) {
           come += bytes;
           if (come - told < kTellBytes) return;
           told = come;
@@ -156,13 +147,13 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
 
 absl::Status GangPreparation::BringCheckpoint() {
   // Whoever says what to resume from has taken it.
-  means_.desk->Accept(here_);
+  means_.desk->Accept(gang_.resume());
   if (absl::Status status = CheckHeld(); !status.ok()) return status;
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
-    if (means_.desk->CrcOf(here_, shard.rank()).ok()) continue;
+    if (means_.desk->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
     if (absl::Status status = BringShard(shard.rank()); !status.ok()) return status;
   }
-  return means_.desk->MakeLoadable(here_);
+  return means_.desk->MakeLoadable(gang_.resume());
 }
 
 }  // namespace nibble

@@ -44,9 +44,8 @@ class GangPreparation {
     std::function<void()> changed;
     std::function<void(const std::string&)> log;
   };
-  // `store_job`: of the job's spec, which its store is of. `rendezvous`: of a gang that is all
-  // here; empty where it is not.
-  GangPreparation(v1::DesiredGang gang, std::string store_job, std::string rendezvous, Means means);
+  // `rendezvous`: of a gang that is all here; empty where it is not.
+  GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means);
   // Calls it off.
   ~GangPreparation();
   GangPreparation(const GangPreparation&) = delete;
@@ -69,10 +68,8 @@ class GangPreparation {
   void Tell(const std::string& progress);
 
   const v1::DesiredGang gang_;
-  const std::string store_job_;
   const std::string rendezvous_;
   const Means means_;
-  v1::CheckpointRef here_;  // the checkpoint as it is kept here
   CheckpointDesk::Lease lease_;
   Cancellation cancellation_;
   std::set<int32_t> given_up_;  // ranks whose shards here were damaged; the thread's

@@ -83,8 +83,7 @@ void ReplicaKeeper::Run() {
     const absl::StatusOr<uint32_t> held = options_.desk->CrcOf(replica.ref(), replica.rank());
     absl::Status status;
     if (!held.ok() || *held != replica.manifest_crc32c()) {
-      status = options_.fetcher->Fetch(replica, {.job = replica.ref().job()}, *cancellation,
-                                       [](int64_t) {});
+      status = options_.fetcher->Fetch(replica, /*input=*/false, *cancellation, [](int64_t) {});
     }
     if (!status.ok() && !absl::IsCancelled(status) && options_.log) {
       options_.log(absl::StrCat("no copy yet: ", std::string(status.message())));

@@ -276,39 +276,35 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   return absl::DataLossError(absl::StrCat(at, " bytes came, ", bytes, " are in the manifest"));
 }
 
-absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
-                                const Target& target, Cancellation& cancellation,
+absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard, bool input,
+                                Cancellation& cancellation,
                                 absl::FunctionRef<void(int64_t bytes)> progress) {
-  absl::StatusOr<Described> described = Describe(source, shard, cancellation);
+  const absl::StatusOr<Described> described = Describe(source, shard, cancellation);
   if (!described.ok()) return described.status();
-  CheckpointHeader header = described->header;
-  if (!target.store_job.empty()) header.identity.job = target.store_job;
-  if (absl::Status opened = options_.open_job(target.job, header.identity); !opened.ok()) {
-    return opened;
-  }
+  const std::string& job = shard.ref().job();
+  absl::Status status = options_.open_job(job, described->header.identity);
+  if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<ShardWriter>> writer =
-      options_.desk->BeginCopy(target.job, described->manifest);
+      options_.desk->BeginCopy(job, described->manifest);
   if (!writer.ok()) return writer.status();
   CopyFeed feed(**writer, described->manifest);
-  absl::Status status = Read(source, shard, described->manifest.bytes(), cancellation,
-                             [&](const std::string& bytes) -> absl::Status {
-                               progress(static_cast<int64_t>(bytes.size()));
-                               return feed.Take(BytesOf(bytes));
-                             });
+  status = Read(source, shard, described->manifest.bytes(), cancellation,
+                [&](const std::string& bytes) -> absl::Status {
+                  progress(static_cast<int64_t>(bytes.size()));
+                  return feed.Take(BytesOf(bytes));
+                });
   if (status.ok()) status = feed.NextSlice();
   if (!status.ok()) return status;
   const absl::StatusOr<ShardManifest> sealed = (*writer)->Seal();
   if (!sealed.ok()) return sealed.status();
-  return options_.desk->TakeCopy(target.job, header, *sealed, target.input);
+  return options_.desk->TakeCopy(job, described->header, *sealed, input);
 }
 
-absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, const Target& target,
+absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,
                                  Cancellation& cancellation,
                                  absl::FunctionRef<void(int64_t bytes)> progress) {
-  v1::CheckpointRef here = shard.ref();
-  here.set_job(target.job);
   const auto is_here = [&] {
-    const absl::StatusOr<uint32_t> crc = options_.desk->CrcOf(here, shard.rank());
+    const absl::StatusOr<uint32_t> crc = options_.desk->CrcOf(shard.ref(), shard.rank());
     return crc.ok() && *crc == shard.manifest_crc32c();
   };
   const auto begin = std::chrono::steady_clock::now();
@@ -321,7 +317,7 @@ absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, const Target& 
   const absl::Status status =
       TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
         if (is_here()) return absl::OkStatus();  // somebody else has brought it meanwhile
-        return Copy(source, shard, target, cancellation, count);
+        return Copy(source, shard, input, cancellation, count);
       });
   if (options_.fetched) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

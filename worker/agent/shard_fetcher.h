@@ -64,18 +64,11 @@ class ShardFetcher {
   };
   explicit ShardFetcher(Options options);
 
-  // Where a copy goes.
-  struct Target {
-    std::string job;     // that of the shard, or one that begins from it
-    bool input = false;  // CheckpointDesk::TakeCopy
-    // Of the target's store, where it is not the shard's.
-    std::string store_job;
-  };
-  // Sees that a copy is here. DataLoss where every source that answered has damaged bytes, naming
-  // them; Unavailable where none did; Cancelled; what the disk says, ResourceExhausted where it is
-  // full. `bytes` is told what has come.
-  absl::Status Fetch(const v1::DesiredReplica& shard, const Target& target,
-                     Cancellation& cancellation, absl::FunctionRef<void(int64_t bytes)> progress);
+  // Sees that a copy is here; `input` as in CheckpointDesk::TakeCopy. DataLoss where every source
+  // that answered has damaged bytes, naming them; Unavailable where none did; Cancelled; what the
+  // disk says, ResourceExhausted where it is full. `bytes` is told what has come.
+  absl::Status Fetch(const v1::DesiredReplica& shard, bool input, Cancellation& cancellation,
+                     absl::FunctionRef<void(int64_t bytes)> progress);
 
   // Reads every byte of a shard where it is, and keeps nothing. Errors as Fetch; damaged copies
   // beside a good one are named in `notes`.
@@ -99,7 +92,7 @@ class ShardFetcher {
                                      Cancellation& cancellation);
   absl::Status Read(Source& source, const v1::DesiredReplica& shard, int64_t bytes,
                     Cancellation& cancellation, TakeBytes take);
-  absl::Status Copy(Source& source, const v1::DesiredReplica& shard, const Target& target,
+  absl::Status Copy(Source& source, const v1::DesiredReplica& shard, bool input,
                     Cancellation& cancellation, absl::FunctionRef<void(int64_t bytes)> progress);
 
   const Options options_;

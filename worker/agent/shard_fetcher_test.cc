@@ -99,9 +99,8 @@ class ShardFetcherTest : public testing::Test {
     ref.set_attempt(1);
     return ref;
   }
-  absl::Status Fetch(const v1::DesiredReplica& replica, const ShardFetcher::Target& target) {
-    return fetcher_.Fetch(replica, target, cancellation_,
-                          [this](int64_t bytes) { come_ += bytes; });
+  absl::Status Fetch(const v1::DesiredReplica& replica, bool input = false) {
+    return fetcher_.Fetch(replica, input, cancellation_, [this](int64_t bytes) { come_ += bytes; });
   }
 
   const State state_ = RandomState(5, 6, 700'000);
@@ -118,7 +117,7 @@ class ShardFetcherTest : public testing::Test {
 TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
   int64_t all = 0;
   for (int32_t rank = 0; rank < kWorld; ++rank) {
-    const absl::Status fetched = Fetch(Replica(rank, {&first_}), {.job = kJob});
+    const absl::Status fetched = Fetch(Replica(rank, {&first_}));
     ASSERT_TRUE(fetched.ok()) << fetched;
     all += first_.desk.Report(1)[static_cast<size_t>(rank)].bytes();
   }
@@ -139,7 +138,7 @@ TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
 TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
   Holder second(state_);
   first_.Damage(0);
-  const absl::Status fetched = Fetch(Replica(0, {&first_, &second}), {.job = kJob});
+  const absl::Status fetched = Fetch(Replica(0, {&first_, &second}));
   EXPECT_TRUE(fetched.ok()) << fetched;
   int64_t chunks = 0;
   EXPECT_TRUE((*desk_.OpenShard(Ref(), 0))->Verify(chunks).ok());
@@ -147,7 +146,7 @@ TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
 
 TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
   first_.Damage(1);
-  const absl::Status fetched = Fetch(Replica(1, {&first_}), {.job = kJob});
+  const absl::Status fetched = Fetch(Replica(1, {&first_}));
   EXPECT_EQ(fetched.code(), absl::StatusCode::kDataLoss) << fetched;
   EXPECT_THAT(std::string(fetched.message()), HasSubstr("shard of rank 1 of gpt-1, step 10"));
   EXPECT_THAT(std::string(fetched.message()), HasSubstr(first_.server->address()));
@@ -157,38 +156,47 @@ TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
 TEST_F(ShardFetcherTest, AShardOfAnotherManifestIsNotTaken) {
   v1::DesiredReplica replica = Replica(0, {&first_});
   replica.set_manifest_crc32c(replica.manifest_crc32c() + 1);
-  EXPECT_EQ(Fetch(replica, {.job = kJob}).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Fetch(replica).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(ShardFetcherTest, NobodyToAskIsNoDamage) {
-  EXPECT_EQ(Fetch(Replica(0, {}), {.job = kJob}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Fetch(Replica(0, {})).code(), absl::StatusCode::kUnavailable);
   v1::DesiredReplica replica = Replica(0, {});
   replica.add_sources("127.0.0.1:1");
-  EXPECT_EQ(Fetch(replica, {.job = kJob}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Fetch(replica).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ShardFetcherTest, WhatIsCalledOffEnds) {
   cancellation_.Cancel();
-  EXPECT_EQ(Fetch(Replica(0, {&first_}), {.job = kJob}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Fetch(Replica(0, {&first_})).code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(ShardFetcherTest, InputOfAForkIsThereForItsJobAndNobodyElse) {
-  v1::CheckpointRef fork = Ref();
-  fork.set_job("fork-2");
-  CheckpointDesk::Lease lease = desk_.Keep(fork);
+TEST_F(ShardFetcherTest, InputIsThereForThoseWhoKeepItAndNobodyElse) {
+  CheckpointDesk::Lease lease = desk_.Keep(Ref());
   for (int32_t rank = 0; rank < kWorld; ++rank) {
-    const absl::Status fetched =
-        Fetch(Replica(rank, {&first_}), {.job = "fork-2", .input = true, .store_job = "fork"});
+    const absl::Status fetched = Fetch(Replica(rank, {&first_}), /*input=*/true);
     ASSERT_TRUE(fetched.ok()) << fetched;
   }
-  ASSERT_TRUE(desk_.MakeLoadable(fork).ok());
-  const auto reader = desk_.Open(fork);
+  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
+  const auto reader = desk_.Open(Ref());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->manifest().header.identity.job, "fork");
   EXPECT_TRUE(desk_.Report(1).empty());
   lease.reset();
   desk_.AwaitSettled();
-  EXPECT_EQ(desk_.Open(fork).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(desk_.Open(Ref()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ShardFetcherTest, InputOfWhichPartsAreHeldHereIsReportedLikeThem) {
+  ASSERT_TRUE(Fetch(Replica(0, {&first_})).ok());
+  CheckpointDesk::Lease lease = desk_.Keep(Ref());
+  for (int32_t rank = 1; rank < kWorld; ++rank) {
+    ASSERT_TRUE(Fetch(Replica(rank, {&first_}), /*input=*/true).ok());
+  }
+  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
+  EXPECT_EQ(desk_.Report(1).size(), static_cast<size_t>(kWorld));
+  lease.reset();
+  desk_.AwaitSettled();
+  EXPECT_TRUE(desk_.Open(Ref()).ok());
 }
 
 TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {

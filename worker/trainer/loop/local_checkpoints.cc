@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/disk.h"
+#include "worker/weights/checkpoint_weights.h"
 
 namespace nibble {
 namespace {
@@ -15,7 +16,44 @@ double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void AddSkipped(const GoodCheckpoint& good, std::vector<std::string>& notices) {
+  for (const SkippedCheckpoint& skipped : good.skipped) {
+    notices.push_back(
+        absl::StrCat("checkpoint of step ", skipped.step,
+                     " is damaged and passed over: ", std::string(skipped.status.message())));
+  }
+}
+
+absl::StatusOr<InitialWeights> FindIn(const InitSpec& init) {
+  absl::StatusOr<std::string> path = FindStore(init.path);
+  if (!path.ok()) return path.status();
+  const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(*path);
+  if (!identity.ok()) return identity.status();
+  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+      CheckpointStore::Open(*path, {.identity = *identity, .read_only = true});
+  if (!store.ok()) return store.status();
+  InitialWeights weights = {.store = *std::move(path), .step = init.step};
+  if (init.step >= 0) {
+    const absl::StatusOr<Verification> verified = (*store)->Verify(init.step);
+    if (!verified.ok()) return verified.status();
+    if (!verified->ok()) return verified->ToStatus();
+    return weights;
+  }
+  const absl::StatusOr<GoodCheckpoint> good = (*store)->LatestGood();
+  if (!good.ok()) return good.status();
+  weights.step = good->reader->manifest().header.step;
+  AddSkipped(*good, weights.notices);
+  return weights;
+}
+
 }  // namespace
+
+absl::StatusOr<InitialWeights> FindInitialWeights(const InitSpec& init) {
+  absl::StatusOr<InitialWeights> weights = FindIn(init);
+  if (weights.ok()) return weights;
+  return absl::Status(weights.status().code(),
+                      absl::StrCat("init_from.path: ", std::string(weights.status().message())));
+}
 
 std::string CheckpointDirectory(const JobSpec& spec) {
   return OutputDirectory(spec) + "/checkpoints";
@@ -53,11 +91,7 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
     absl::StatusOr<GoodCheckpoint> good = local->store_->LatestGood();
     if (good.ok()) {
       local->resume_step_ = good->reader->manifest().header.step;
-      for (const SkippedCheckpoint& skipped : good->skipped) {
-        local->notices_.push_back(
-            absl::StrCat("checkpoint of step ", skipped.step,
-                         " is damaged and passed over: ", std::string(skipped.status.message())));
-      }
+      AddSkipped(*good, local->notices_);
     } else if (!absl::IsNotFound(good.status())) {
       return good.status();
     }

@@ -27,6 +27,15 @@ struct StartFrom {
   std::optional<int64_t> step;  // from this checkpoint; otherwise from the newest that is whole
 };
 
+// The checkpoint whose weights init_from.path names.
+struct InitialWeights {
+  std::string store;
+  int64_t step = 0;
+  std::vector<std::string> notices;  // newer ones that were damaged and passed over, for people
+};
+// Every byte of it is right. NotFound, DataLoss and others as CheckpointStore's, naming the field.
+absl::StatusOr<InitialWeights> FindInitialWeights(const InitSpec& init);
+
 class LocalCheckpoints {
  public:
   // Finds where to begin and starts to listen. FailedPrecondition where the store is another job's

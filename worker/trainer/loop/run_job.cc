@@ -140,6 +140,7 @@ class Run {
   int64_t prepared_ = 0;  // revision that all ranks have in effect; 0: not agreed yet
   double memory_read_at_ = 0;
   std::optional<ResumeEvent> resumed_;
+  std::string begins_with_;  // of a run that takes another's weights, for people
   bool checkpoint_due_ = false;
   int64_t request_heard_ = 0;     // greatest number of a checkpoint that was asked for
   int64_t request_taken_ = 0;     // of which the checkpoint that is on its way is
@@ -210,6 +211,16 @@ absl::Status Run::PrepareCheckpoints() {
   const RunCheckpoints& checkpoints = options_.checkpoints;
   if (checkpoints.resume_step >= 0) {
     if (absl::Status status = Resume(); !status.ok()) return status;
+  } else if (spec_.init_from.any()) {
+    // Random weights are not what was asked for.
+    const bool named = !spec_.init_from.job.empty();
+    return WithExit(
+        absl::InvalidArgumentError(absl::StrCat(
+            named ? "init_from.job: '" : "init_from.path: '",
+            named ? spec_.init_from.job : spec_.init_from.path,
+            "': this trainer was given no checkpoint of it to begin with; without a cluster, "
+            "init_from.path names a checkpoint store")),
+        TrainerExit::kSpec);
   }
   // A daemon may ask for one at any time.
   const bool wanted = spec_.checkpoints.any() || control_->has_daemon();
@@ -228,12 +239,22 @@ absl::Status Run::PrepareCheckpoints() {
 absl::Status Run::Resume() {
   const RunCheckpoints& from = options_.checkpoints;
   const double begin = SteadySeconds();
-  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store = CheckpointStore::Open(
-      from.store, {.identity = {.cluster = "", .job = spec_.name}, .read_only = true});
+  // A fork begins in its parent's store.
+  const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(from.store);
+  if (!identity.ok()) return OfCheckpoint(identity.status());
+  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+      CheckpointStore::Open(from.store, {.identity = *identity, .read_only = true});
   if (!store.ok()) return OfCheckpoint(store.status());
   const auto reader = (*store)->OpenCheckpoint(from.resume_step);
   if (!reader.ok()) return OfCheckpoint(reader.status());
-  if (absl::Status status = state_->Load(**reader); !status.ok()) return OfCheckpoint(status);
+  const absl::Status loaded =
+      from.weights_only ? state_->LoadWeightsOf(**reader) : state_->Load(**reader);
+  if (!loaded.ok()) return OfCheckpoint(loaded);
+  if (from.weights_only) {
+    begins_with_ = absl::StrCat("begins with the weights of ", identity->job,
+                                ", checkpoint of step ", from.resume_step);
+    return absl::OkStatus();
+  }
   taken_step_ = summary_.last_checkpoint = from.resume_step;
   const CheckpointHeader& header = (*reader)->manifest().header;
   const int64_t next = trainer_->next_step();
@@ -544,6 +565,10 @@ absl::StatusOr<RunSummary> Run::Execute() {
   for (const std::string& notice : options_.checkpoints.notices) {
     reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = notice});
     reporter_->Note(notice);
+  }
+  if (!begins_with_.empty()) {
+    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = begins_with_});
+    reporter_->Note(begins_with_);
   }
   if (resumed_.has_value()) {
     reporter_->Write(*resumed_);

@@ -24,6 +24,8 @@ struct RunCheckpoints {
   int64_t attempt = 1;       // this launch's number
   std::string store;         // where `resume_step` is read
   int64_t resume_step = -1;  // the checkpoint to begin from; -1: the first step
+  // It is another job's, of which only the weights are taken: the run begins at the first step.
+  bool weights_only = false;
   // What whoever opened the store has to say, for the event log.
   std::vector<std::string> notices;
 };

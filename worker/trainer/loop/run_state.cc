@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "model/model_spec.h"
 #include "recipe/recipe_json.h"
 #include "worker/weights/state_names.h"
 
@@ -54,6 +56,14 @@ absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& 
         absl::StrCat("the checkpoint's tensor ", name, " has another type or shape"));
   }
   return absl::OkStatus();
+}
+
+// Of the job that made the checkpoint.
+absl::StatusOr<JobSpec> SpecOf(const CheckpointReader& checkpoint) {
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(checkpoint.manifest().header.spec);
+  if (spec.ok()) return spec;
+  return absl::FailedPreconditionError(absl::StrCat("the checkpoint's job spec cannot be read: ",
+                                                    std::string(spec.status().message())));
 }
 
 // Where both labels are known they say whether the tokenizer is the same, by whatever way it was
@@ -239,6 +249,14 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   return absl::OkStatus();
 }
 
+absl::Status RunState::LoadWeightsOf(const CheckpointReader& checkpoint) {
+  const absl::StatusOr<JobSpec> theirs = SpecOf(checkpoint);
+  if (!theirs.ok()) return theirs.status();
+  const absl::Status fits = CheckSameShapes(spec_.model, theirs->model, theirs->name);
+  if (!fits.ok()) return absl::FailedPreconditionError(fits.message());
+  return LoadWeights(checkpoint);
+}
+
 absl::Status RunState::Load(const CheckpointReader& checkpoint) {
   const CheckpointHeader& header = checkpoint.manifest().header;
   if (header.formula_version != kFormulaVersion) {
@@ -246,11 +264,8 @@ absl::Status RunState::Load(const CheckpointReader& checkpoint) {
         absl::StrCat("the checkpoint's formula version is ", header.formula_version,
                      "; this trainer computes by version ", kFormulaVersion));
   }
-  const absl::StatusOr<JobSpec> then = ParseJobSpec(header.spec);
-  if (!then.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("the checkpoint's job spec cannot be read: ",
-                                                      std::string(then.status().message())));
-  }
+  const absl::StatusOr<JobSpec> then = SpecOf(checkpoint);
+  if (!then.ok()) return then.status();
   if (const std::string field = DecisiveDifference(*then, spec_); !field.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(field, " is not what it was when the checkpoint of step ", header.step,

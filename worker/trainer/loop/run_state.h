@@ -40,6 +40,9 @@ class RunState {
   // formula version or its run differs in what decides the numbers: names the field. An error of
   // reading leaves the trainer between two states: it is good for nothing more.
   absl::Status Load(const CheckpointReader& checkpoint);
+  // Takes only the weights of a checkpoint of another job: the trainer stays at its first step.
+  // FailedPrecondition naming the field where that job's model has other shapes; otherwise as Load.
+  absl::Status LoadWeightsOf(const CheckpointReader& checkpoint);
 
  private:
   struct Piece {  // of a flat vector

@@ -79,6 +79,7 @@ Settings GoesWith(const std::string& path, bool most) {
             "training.batch=1",
             "data.sequence=1"};
   }
+  if (path == "init_from.step") return {"init_from.path=store"};
   if (path == "restarts.max_backoff") return {"restarts.backoff=0"};
   if (!most) return {};
   if (path == "model.d_model") return with({"model.pattern=\"-\"", "model.d_ff=1"});

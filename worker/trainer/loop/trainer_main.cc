@@ -53,6 +53,8 @@ struct Arguments {
   int64_t attempt = 0;
   std::string checkpoint_host;
   int64_t resume_step = -1;
+  std::string resume_store;
+  bool weights_only = false;
   int local_rank = -1;
   bool fresh = false;
   std::optional<int64_t> from_step;
@@ -86,7 +88,18 @@ void Chat(const Arguments& arguments, const std::string& text) {
   if (!arguments.quiet) std::fprintf(stderr, "nibble-trainer: %s\n", text.c_str());
 }
 
-// Null where the spec wants none and none are there to begin from.
+// The exit code of an error of the checkpoints to begin from, or of their store.
+TrainerExit ComplainOfStore(const absl::Status& status) {
+  if (absl::IsDataLoss(status)) {
+    return Complain(nibble::WithExit(status, TrainerExit::kCheckpoint));
+  }
+  if (absl::IsResourceExhausted(status)) {
+    return Complain(nibble::WithExit(status, TrainerExit::kDisk));
+  }
+  return Complain(status);
+}
+
+// Null where the spec wants none.
 TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& spec,
                             std::unique_ptr<nibble::LocalCheckpoints>& checkpoints) {
   if (!spec.checkpoints.any()) return TrainerExit::kDone;
@@ -98,17 +111,37 @@ TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& s
         std::fprintf(stderr, "%s%s\n", nibble::kTrainerComplaint,
                      trouble.empty() ? "there is room for the checkpoint again" : trouble.c_str());
       });
-  if (!opened.ok()) {
-    const absl::Status& status = opened.status();
-    if (absl::IsDataLoss(status)) {
-      return Complain(nibble::WithExit(status, TrainerExit::kCheckpoint));
-    }
-    if (absl::IsResourceExhausted(status)) {
-      return Complain(nibble::WithExit(status, TrainerExit::kDisk));
-    }
-    return Complain(status);
-  }
+  if (!opened.ok()) return ComplainOfStore(opened.status());
   checkpoints = *std::move(opened);
+  return TrainerExit::kDone;
+}
+
+// Where a run without a cluster stores its checkpoints, and what it begins with: the newest of
+// them, else the weights that its spec names. `local` serves as long as the run.
+TrainerExit BeginLocally(const Arguments& arguments, const nibble::JobSpec& spec,
+                         std::unique_ptr<nibble::LocalCheckpoints>& local,
+                         nibble::RunCheckpoints& checkpoints) {
+  const TrainerExit opened = OpenCheckpoints(arguments, spec, local);
+  if (opened != TrainerExit::kDone) return opened;
+  if (local != nullptr) {
+    checkpoints.host = local->address();
+    checkpoints.attempt = local->attempt();
+    checkpoints.resume_step = local->resume_step().value_or(-1);
+    checkpoints.notices = local->notices();
+  }
+  if (checkpoints.resume_step >= 0 || spec.init_from.path.empty()) return TrainerExit::kDone;
+  const absl::StatusOr<nibble::InitialWeights> weights = nibble::FindInitialWeights(spec.init_from);
+  if (!weights.ok()) {
+    const bool not_there =
+        absl::IsNotFound(weights.status()) || absl::IsFailedPrecondition(weights.status());
+    return ComplainOfStore(not_there ? nibble::WithExit(weights.status(), TrainerExit::kSpec)
+                                     : weights.status());
+  }
+  checkpoints.store = weights->store;
+  checkpoints.resume_step = weights->step;
+  checkpoints.weights_only = true;
+  checkpoints.notices.insert(checkpoints.notices.end(), weights->notices.begin(),
+                             weights->notices.end());
   return TrainerExit::kDone;
 }
 
@@ -131,20 +164,23 @@ TrainerExit ExitOfGroup(const nibble::LaunchResult& result) {
 
 // Starts this program once per rank.
 TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
-  std::unique_ptr<nibble::LocalCheckpoints> checkpoints;
-  const TrainerExit opened = OpenCheckpoints(arguments, spec, checkpoints);
-  if (opened != TrainerExit::kDone) return opened;
+  std::unique_ptr<nibble::LocalCheckpoints> local;
+  nibble::RunCheckpoints checkpoints = {.store = nibble::CheckpointDirectory(spec)};
+  const TrainerExit begun = BeginLocally(arguments, spec, local, checkpoints);
+  if (begun != TrainerExit::kDone) return begun;
   std::vector<std::string> passed = {"--spec", arguments.spec};
-  if (checkpoints != nullptr) {
-    for (const std::string& notice : checkpoints->notices()) {
-      passed.insert(passed.end(), {"--notice", notice});
-    }
-    passed.insert(passed.end(), {"--checkpoint-host", checkpoints->address(), "--attempt",
-                                 absl::StrCat(checkpoints->attempt())});
-    if (checkpoints->resume_step().has_value()) {
-      passed.insert(passed.end(), {"--resume-step", absl::StrCat(*checkpoints->resume_step())});
-    }
+  for (const std::string& notice : checkpoints.notices) {
+    passed.insert(passed.end(), {"--notice", notice});
   }
+  if (!checkpoints.host.empty()) {
+    passed.insert(passed.end(), {"--checkpoint-host", checkpoints.host, "--attempt",
+                                 absl::StrCat(checkpoints.attempt)});
+  }
+  if (checkpoints.resume_step >= 0) {
+    passed.insert(passed.end(), {"--resume-step", absl::StrCat(checkpoints.resume_step),
+                                 "--resume-store", checkpoints.store});
+  }
+  if (checkpoints.weights_only) passed.push_back("--weights-only");
   if (arguments.quiet) passed.push_back("--quiet");
   const absl::StatusOr<nibble::LaunchResult> result = nibble::LaunchLocal(
       {.ranks = static_cast<int>(spec.resources.ranks), .arguments = std::move(passed)});
@@ -160,20 +196,17 @@ TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec)
 TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
   nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
                                         .attempt = arguments.attempt,
-                                        .store = nibble::CheckpointDirectory(spec),
+                                        .store = arguments.resume_store.empty()
+                                                     ? nibble::CheckpointDirectory(spec)
+                                                     : arguments.resume_store,
                                         .resume_step = arguments.resume_step,
+                                        .weights_only = arguments.weights_only,
                                         .notices = arguments.notices};
   // A run of one rank stores its own; otherwise whoever started the ranks does.
   std::unique_ptr<nibble::LocalCheckpoints> local;
   if (arguments.rank < 0) {
-    const TrainerExit opened = OpenCheckpoints(arguments, spec, local);
-    if (opened != TrainerExit::kDone) return opened;
-  }
-  if (local != nullptr) {
-    checkpoints.host = local->address();
-    checkpoints.attempt = local->attempt();
-    checkpoints.resume_step = local->resume_step().value_or(-1);
-    checkpoints.notices = local->notices();
+    const TrainerExit begun = BeginLocally(arguments, spec, local, checkpoints);
+    if (begun != TrainerExit::kDone) return begun;
   }
   std::unique_ptr<nibble::Collective> collective;
   if (spec.resources.ranks == 1) {
@@ -239,6 +272,10 @@ int main(int argc, char** argv) {
                  "Where checkpoints are handed over, in a group started by others");
   app.add_option("--resume-step", arguments.resume_step,
                  "The checkpoint that such a group begins from");
+  app.add_option("--resume-store", arguments.resume_store,
+                 "Where that checkpoint is; else among the run's own");
+  app.add_flag("--weights-only", arguments.weights_only,
+               "Take its weights alone, and begin at the first step");
   app.add_option("--local-rank", arguments.local_rank,
                  "This process's number on its node, in a group started by others");
   app.add_option("--notice", arguments.notices, "For the event log of such a group");
