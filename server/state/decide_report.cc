@@ -100,8 +100,7 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
     all[revision.number()] = {revision.first_step(), false};
   }
   // What lies before this the attempt has from its checkpoint.
-  const v1::Attempt& attempt = state.FindJob(report.job())->attempt();
-  const int64_t begins = attempt.has_resume() ? attempt.resume().step() : 0;
+  const int64_t begins = FirstStep(*state.FindJob(report.job()));
   const int last = report.revisions_size() - 1;
   for (int i = 0; i <= last; ++i) {
     const v1::RevisionStart& start = report.revisions(i);
