@@ -40,6 +40,7 @@ bool has_disks = false;  // of its own, that can be filled
 uint64_t chaos_seed = 20;
 
 constexpr int kWorkers = 2;
+constexpr const char* kRoles[kWorkers] = {"worker-1", "worker-2"};
 constexpr int kAtOnce = 3;  // jobs under way
 constexpr int64_t kSwitchStep = 250;
 constexpr int64_t kSoon = 40;  // steps
@@ -249,7 +250,7 @@ class Chaos : public testing::Test {
         RestoreBackup();
         break;
     }
-    for (const char* const role : {"worker-1", "worker-2"}) {
+    for (const char* const role : kRoles) {
       const absl::Status ready = cluster.AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
       // An operator who knows that it was not the worker's fault.
@@ -268,23 +269,38 @@ class Chaos : public testing::Test {
     std::filesystem::remove_all(to);
     std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   }
-  // Jobs that were submitted since the copy was made are known to their workers alone.
+  // Jobs that were submitted since the copy was made are known to their workers alone. Those that
+  // no worker has begun are nowhere any more.
   void RestoreBackup() {
     bed_.Kill(kCoordinatorRole);
     if (std::filesystem::exists(backup_)) CopyStore(backup_, store_);
     bed_.Restart(kCoordinatorRole);
-    for (const char* const role : {"worker-1", "worker-2"}) {
+    for (const char* const role : kRoles) {
       const absl::Status ready = bed_.cluster().AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
     }
     for (Accepted& accepted : jobs_) {
       accepted.restored = true;
-      v1::DescribeJobRequest describe;
-      describe.set_job(accepted.job);
-      v1::DescribeJobResponse described;
-      const grpc::Status known = bed_.Call(&Stub::DescribeJob, describe, &described);
-      if (known.error_code() == grpc::StatusCode::NOT_FOUND) Adopt(accepted.job);
+      if (!IsKnown(accepted.job) && AWorkerHas(accepted.job)) Adopt(accepted.job);
     }
+    std::erase_if(jobs_, [this](const Accepted& accepted) {
+      if (IsKnown(accepted.job)) return false;
+      EXPECT_FALSE(AWorkerHas(accepted.job)) << accepted.job;
+      std::printf("  no worker had begun %s, which the copy does not have\n", accepted.job.c_str());
+      return true;
+    });
+  }
+  bool IsKnown(const std::string& job) {
+    v1::DescribeJobRequest describe;
+    describe.set_job(job);
+    v1::DescribeJobResponse described;
+    return bed_.Call(&Stub::DescribeJob, describe, &described).error_code() !=
+           grpc::StatusCode::NOT_FOUND;
+  }
+  bool AWorkerHas(const std::string& job) {
+    return std::any_of(std::begin(kRoles), std::end(kRoles), [&](const char* role) {
+      return std::filesystem::exists(bed_.cluster().paths().Data(role) + "/jobs/" + job);
+    });
   }
   void Adopt(const std::string& job) {
     v1::AdoptJobRequest adopt;
