@@ -52,6 +52,8 @@ class SpecSource {
     spec.guards.spike = ChoicesOf<SpikePolicy>()[Below(3)].value;
     spec.guards.spike_z = 1 + 100 * Fraction();
     spec.resources.ranks = Below(2) ? 2 : 1;
+    if (Below(2)) spec.notify = {{.url = "http://a.example.org:81/b?c=%20"}};
+    if (Below(2)) spec.notify.push_back({"https://[::1]", {NotifyEvent::kRecipeChanged}});
     spec.output.directory = Below(2) ? "" : Line();
     return spec;
   }
