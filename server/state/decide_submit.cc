@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
+#include "job/notify_url.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
 #include "server/state/bounds.h"
@@ -117,6 +118,8 @@ v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, con
   submitted.set_name(name);
   return submitted;
 }
+
+static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPathBytes);
 
 // FailedPrecondition naming the URL that may not be posted to.
 absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
