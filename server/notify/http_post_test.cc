@@ -1,5 +1,8 @@
 #include "server/notify/http_post.h"
 
+#include <signal.h>
+#include <stdlib.h>
+
 #include <chrono>
 #include <string>
 #include <thread>
@@ -8,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/notify/testing.h"
+#include "server/notify/tls_receiver.h"
 
 namespace nibble {
 namespace {
@@ -97,6 +101,39 @@ TEST(HttpPostTest, WhatIsNoHttpOrNobodyAnswersIsUnavailable) {
   { closed = TestReceiver().port(); }
   const auto code = PostHttp(PostTo(absl::StrCat("http://127.0.0.1:", closed)), Cancel());
   EXPECT_TRUE(absl::IsUnavailable(code.status())) << code.status();
+}
+
+// A client that refuses a certificate closes its connection, which the receiver may write to.
+class TlsPostTest : public testing::Test {
+ protected:
+  TlsPostTest() { signal(SIGPIPE, SIG_IGN); }
+  ~TlsPostTest() override { unsetenv("SSL_CERT_FILE"); }
+
+  absl::StatusOr<int> Post(const std::string& host) {
+    HttpPost post = PostTo(absl::StrCat("https://", host, ":", receiver_.port(), "/hook"));
+    // The receiver listens on IPv4 alone.
+    post.may_connect = [](const IpAddress& address) { return IpText(address) == "127.0.0.1"; };
+    return PostHttp(post, Cancel());
+  }
+
+  const std::string certificate_ = absl::StrCat(testing::TempDir(), "/certificate.pem");
+  TlsReceiver receiver_{certificate_};
+};
+
+TEST_F(TlsPostTest, ACertificateOfATrustedRootAndThisHostIsAccepted) {
+  setenv("SSL_CERT_FILE", certificate_.c_str(), 1);
+  const auto code = Post("localhost");
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(*code, 204);
+}
+
+TEST_F(TlsPostTest, OneThatNobodyTrustsIsNot) {
+  EXPECT_THAT(std::string(Post("localhost").status().message()), HasSubstr("TLS handshake: self"));
+}
+
+TEST_F(TlsPostTest, OneOfAnotherHostIsNot) {
+  setenv("SSL_CERT_FILE", certificate_.c_str(), 1);
+  EXPECT_THAT(std::string(Post("127.0.0.1").status().message()), HasSubstr("mismatch"));
 }
 
 TEST(HttpPostTest, TlsWithAReceiverThatHasNoneFails) {
