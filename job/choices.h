@@ -20,6 +20,22 @@ enum class NonFinitePolicy : uint8_t { kSkip, kStop };
 enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu };
+// Events of a job that can be posted; the coordinator maps its own to them
+// (server/state/notify_events.h).
+enum class NotifyEvent : uint8_t {
+  kSubmitted,
+  kStarted,
+  kPaused,
+  kRecovering,
+  kPreempted,
+  kCompleted,
+  kFailed,
+  kCancelled,
+  kRecipeChanged,
+  kCheckpoint,
+  kWorkerExcluded,
+  kTrouble
+};
 
 template <class E>
 struct Choice {
@@ -84,6 +100,22 @@ struct ChoiceTable<SpikePolicy> {
 template <>
 struct ChoiceTable<JobDevice> {
   static constexpr Choice<JobDevice> kAll[] = {{JobDevice::kCpu, "cpu"}};
+};
+
+template <>
+struct ChoiceTable<NotifyEvent> {
+  static constexpr Choice<NotifyEvent> kAll[] = {{NotifyEvent::kSubmitted, "submitted"},
+                                                 {NotifyEvent::kStarted, "started"},
+                                                 {NotifyEvent::kPaused, "paused"},
+                                                 {NotifyEvent::kRecovering, "recovering"},
+                                                 {NotifyEvent::kPreempted, "preempted"},
+                                                 {NotifyEvent::kCompleted, "completed"},
+                                                 {NotifyEvent::kFailed, "failed"},
+                                                 {NotifyEvent::kCancelled, "cancelled"},
+                                                 {NotifyEvent::kRecipeChanged, "recipe_changed"},
+                                                 {NotifyEvent::kCheckpoint, "checkpoint"},
+                                                 {NotifyEvent::kWorkerExcluded, "worker_excluded"},
+                                                 {NotifyEvent::kTrouble, "trouble"}};
 };
 
 template <class E>

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "job/model_fields.h"
+#include "job/notify_url.h"
 #include "job/recipe_fields.h"
 
 namespace nibble {
@@ -147,7 +148,8 @@ const Record<DataSpec>& DataRecord() {
           Text("text_field", &S::text_field, {TextRule::Kind::kLine},
                "the field of each line's object that holds the document, in .jsonl files"),
           OneOf("split", &S::split,
-                "where text files other than .jsonl are cut into documents. file: a file is one; paragraphs: at "
+                "where text files other than .jsonl are cut into documents. file: a file is one; "
+                "paragraphs: at "
                 "blank lines, 1024 bytes or more each"),
           Number("validation_fraction", &S::validation_fraction, Range<double>{0, 0.5}, "",
                  "share of the documents of each training text that is held out where validation "
@@ -355,6 +357,31 @@ const Record<RestartSpec>& RestartRecord() {
   return *record;
 }
 
+const Record<NotifySpec>& NotifyRecord() {
+  using S = NotifySpec;
+  static const auto* const record = [] {
+    auto url = Text("url", &S::url, {TextRule::Kind::kLine},
+                    "receives a POST with a JSON body for each event. It is stored and shown with "
+                    "the job")
+                   .Required()
+                   .Allowing("http:// or https://, host, path");
+    url.check = [](const S& s, const std::string& path, Problems& p) {
+      if (!p.Sound(path)) return;
+      const absl::StatusOr<NotifyUrl> parsed = ParseNotifyUrl(s.url);
+      if (!parsed.ok()) p.Add(path, std::string(parsed.status().message()));
+    };
+    return new Record<S>{
+        .shorthand = "url",
+        .fields = {std::move(url),
+                   SomeOf("on", &S::on,
+                          "the events that are posted. recipe_changed: a revision was accepted, is "
+                          "in effect or was refused; checkpoint: requested, committed, pinned, "
+                          "deleted, damaged; trouble: ranks wait for something, such as room on a "
+                          "disk, or no longer")}};
+  }();
+  return *record;
+}
+
 const Record<OutputSpec>& OutputRecord() {
   using S = OutputSpec;
   static const auto* const record = new Record<S>{
@@ -445,6 +472,10 @@ std::vector<Field<JobSpec>> JobFields() {
               "where and when a cluster runs the job; without a cluster it means nothing"),
       Section("restarts", &S::restarts, RestartRecord(),
               "when a cluster follows a failed attempt by another"),
+      List("notify", &S::notify, NotifyRecord(), {0, kMaxNotifyTargets},
+           "URLs to which a cluster's coordinator posts events of the job, as far as its "
+           "--notify-allow names them; an entry may be a URL alone. Without a cluster it means "
+           "nothing"),
       Texts("env", &S::env, "names of letters, digits and _, and texts", EnvironmentProblem,
             "environment variables of the ranks' processes, such as {OMP_NUM_THREADS: 4}. They are "
             "stored with the job: no place for secrets. Not those that decide which code runs or "

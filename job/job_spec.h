@@ -174,6 +174,15 @@ struct RestartSpec {
   friend bool operator==(const RestartSpec&, const RestartSpec&) = default;
 };
 
+// Where a cluster's coordinator posts events of the job.
+struct NotifySpec {
+  std::string url;  // see job/notify_url.h
+  std::vector<NotifyEvent> on = {NotifyEvent::kPaused, NotifyEvent::kCompleted,
+                                 NotifyEvent::kFailed, NotifyEvent::kCancelled,
+                                 NotifyEvent::kTrouble};
+  friend bool operator==(const NotifySpec&, const NotifySpec&) = default;
+};
+
 struct OutputSpec {
   std::string directory;  // see OutputDirectory()
   friend bool operator==(const OutputSpec&, const OutputSpec&) = default;
@@ -195,6 +204,7 @@ struct JobSpec {
   ResourceSpec resources;
   SchedulingSpec scheduling;
   RestartSpec restarts;
+  std::vector<NotifySpec> notify;
   std::vector<NamedText> env;  // of the ranks' processes
   OutputSpec output;
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -206,6 +216,7 @@ inline constexpr int kMaxJobDepth = 16;
 inline constexpr size_t kMaxJobNodes = 50'000;
 inline constexpr int64_t kMaxAllowedWorlds = 64;
 inline constexpr int64_t kMaxNamedTexts = 64;
+inline constexpr int64_t kMaxNotifyTargets = 8;
 
 // A valid spec. InvalidArgument with every problem of the text, ten at most, each with its line,
 // its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.

@@ -307,6 +307,40 @@ Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Ra
   return WithDefault(std::move(field));
 }
 
+// Names of choices, each at most once and at least one of them.
+template <class S, class E>
+Field<S> SomeOf(std::string name, std::vector<E> S::*member, std::string meaning) {
+  std::vector<std::string> names;
+  for (const Choice<E>& choice : ChoicesOf<E>()) names.emplace_back(choice.name);
+  const Range<int64_t> count = {1, static_cast<int64_t>(names.size())};
+  auto field = Leaf<S>(std::move(name), "list", absl::StrJoin(names, ", "), "", std::move(meaning));
+  field.read = [member, names, count](const YamlNode& node, const std::string& path, S& s,
+                                      Problems& p) {
+    if (!IsListOf(node, path, count, p)) return;
+    (s.*member).clear();
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      p.SetLine(at, node.items[i].line);
+      const int index = ReadName(node.items[i], at, names, p);
+      if (index >= 0) (s.*member).push_back(ChoicesOf<E>()[index].value);
+    }
+  };
+  field.write = [member](const S& s) {
+    YamlNode list = YamlNode::List();
+    for (const E value : s.*member) list.items.push_back(YamlNode::Text(ChoiceName(value)));
+    return list;
+  };
+  field.check = [member, count](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
+    std::set<E> seen;
+    for (const E value : s.*member) {
+      if (!seen.insert(value).second)
+        p.Add(path, std::string(ChoiceName(value)) + " is there twice");
+    }
+  };
+  return WithDefault(std::move(field));
+}
+
 // `count`: how many entries there may be.
 template <class S, class Item>
 Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>& record,

@@ -55,6 +55,8 @@ class SpecSource {
     if (Below(2))
       spec.init_from = {.job = Line() + "z", .step = static_cast<int64_t>(Below(9)) - 1};
     if (Below(4) == 0) spec.init_from = {.path = Line() + "z"};
+    if (Below(2)) spec.notify = {{.url = "http://a.example.org:81/b?c=%20"}};
+    if (Below(2)) spec.notify.push_back({"https://[::1]", {NotifyEvent::kRecipeChanged}});
     spec.output.directory = Below(2) ? "" : Line();
     return spec;
   }

@@ -11,6 +11,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,8 @@
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
 #include "server/metrics/coordinator_http.h"
+#include "server/notify/allow_list.h"
+#include "server/notify/notifier.h"
 #include "server/service/coordinator_server.h"
 #include "server/state/limits.h"
 #include "server/store/rocks_store.h"
@@ -33,6 +37,8 @@ struct Flags {
   ServerOptions server;
   std::string http = kCoordinatorHttp;
   bool http_given = false;
+  std::vector<std::string> notify_allow;
+  std::string notify_secret_file;
   int64_t tick_ms = 100;
   int64_t grace_ms = 5000;
 };
@@ -94,6 +100,20 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--grace-ms", flags.grace_ms, "for calls under way when it is told to end")
       ->check(CLI::Range(int64_t{0}, int64_t{600'000}))
       ->capture_default_str();
+}
+
+void AddNotifyFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--notify-allow", flags.notify_allow,
+                 "HOST[:PORT][=ADDRESS[/BITS]] that jobs may have their events posted to, any "
+                 "number of times; none: nowhere (docs/guide/notifications.md)")
+      ->allow_extra_args(false)
+      ->check([](const std::string& pattern) {
+        return std::string(AllowList::Parse({pattern}).status().message());
+      })
+      ->group("Notifications");
+  app.add_option("--notify-secret-file", flags.notify_secret_file,
+                 "posted events are signed with the secret in this file (HMAC-SHA256)")
+      ->group("Notifications");
 }
 
 // What callers together, and each of them, may take.
@@ -197,6 +217,14 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
 absl::Status Serve(const Flags& flags) {
   absl::Status status = CheckListen(flags.server.listen, flags.server.insecure);
   if (!status.ok()) return status;
+  const absl::StatusOr<AllowList> allow = AllowList::Parse(flags.notify_allow);
+  if (!allow.ok()) return allow.status();
+  Notifier::Options notify = {.allow = *allow};
+  if (!flags.notify_secret_file.empty()) {
+    absl::StatusOr<std::string> secret = ReadSecret(flags.notify_secret_file);
+    if (!secret.ok()) return secret.status();
+    notify.secret = *std::move(secret);
+  }
   const Stopwatch opening;
   RocksStoreOptions store_options;
   store_options.cluster = flags.controller.cluster;
@@ -209,6 +237,7 @@ absl::Status Serve(const Flags& flags) {
   // would begin with an empty store in that place.
   ControllerOptions options = flags.controller;
   options.fresh_store_id = NewStoreId();
+  options.may_post = [&allow](const std::string& url) { return allow->MayPost(url); };
   auto controller = Controller::Start(**store, clock, options, [&failed](const absl::Status& why) {
     if (!absl::IsNotFound(why)) failed = true;
   });
@@ -218,6 +247,7 @@ absl::Status Serve(const Flags& flags) {
   if (!http.ok()) return http.status();
   auto server = CoordinatorServer::Start(**controller, flags.server);
   if (!server.ok()) return server.status();
+  Notifier notifier(**controller, std::move(notify));
   if (flags.server.insecure) Log(LogLevel::kWarning, "callers are not authenticated (--insecure)");
   Log(LogLevel::kInfo,
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", (*server)->port(), ", ",
@@ -229,6 +259,7 @@ absl::Status Serve(const Flags& flags) {
   bool healthy = true;
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
     (*controller)->Tick();
+    notifier.Tick();
     if (!healthy || (*controller)->Health().ok()) continue;
     healthy = false;
     (*server)->SetServing(false);
@@ -246,6 +277,7 @@ int Main(int argc, char** argv) {
   CLI::App app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
                "nibble-coordinator");
   AddFlags(app, flags);
+  AddNotifyFlags(app, flags);
   AddLimitFlags(app, flags);
   try {
     app.parse(argc, argv);

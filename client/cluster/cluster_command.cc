@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -134,6 +135,15 @@ void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_cod
   up->add_option("--trainer-program", flags->programs.trainer, "likewise, of nibble-trainer");
   up->add_option("--coordinator-flag", flags->coordinator_flags,
                  "passed on, such as --coordinator-flag=--lease-ms=5000; any number of times")
+      ->allow_extra_args(false);
+  up->add_option_function<std::vector<std::string>>(
+        "--notify-allow",
+        [flags](const std::vector<std::string>& hosts) {
+          for (const std::string& host : hosts) {
+            flags->coordinator_flags.push_back(absl::StrCat("--notify-allow=", host));
+          }
+        },
+        "HOST[:PORT] that jobs may have their events posted to; any number of times")
       ->allow_extra_args(false);
   up->add_option("--worker-flag", flags->worker_flags, "likewise, to every worker")
       ->allow_extra_args(false);

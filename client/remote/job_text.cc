@@ -58,6 +58,18 @@ std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t 
   return text;
 }
 
+std::string NotifyText(const v1::NotifyTarget& target, int64_t now_unix_ms) {
+  std::string text = absl::StrCat(target.url(), "\non ", absl::StrJoin(target.on(), ", "), "\n",
+                                  Counted(target.delivered(), "event"), " delivered");
+  if (target.given_up() > 0) absl::StrAppend(&text, ", ", target.given_up(), " given up");
+  if (target.settled_unix_ms() > 0) {
+    absl::StrAppend(&text, ", the last ", AgoText(target.settled_unix_ms(), now_unix_ms));
+  }
+  if (target.wanted_event() > target.settled_event()) absl::StrAppend(&text, "; more wait");
+  if (!target.problem().empty()) absl::StrAppend(&text, "\ngiven up: ", target.problem());
+  return text;
+}
+
 }  // namespace
 
 bool IsOver(v1::JobState state) {
@@ -134,6 +146,9 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
                              : absl::StrCat("of step ", job.checkpoint_step(), " is the newest"));
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
+  for (const v1::NotifyTarget& target : job.notify()) {
+    list.Add("notify", NotifyText(target, now_unix_ms));
+  }
   if (job.has_origin()) {
     list.Add(job.origin().weights_only() ? "weights from" : "forked from",
              CheckpointName(job.origin().checkpoint()));

@@ -65,6 +65,8 @@ struct ControllerOptions {
   size_t max_sessions = 20'000;         // workers connected at once
   scheduler::Policy policy;
   WatchLimits watches;
+  // Whether events of jobs may be posted to a URL, and why not; null: to none.
+  std::function<absl::Status(const std::string& url)> may_post;
 };
 
 // One stream of a worker. Its fields are the controller's.
@@ -108,6 +110,10 @@ class Controller {
   // Waits; not from a callback.
   template <class Response, class Request>
   absl::StatusOr<Response> ChangeAndWait(const Request& request, const std::string& author);
+
+  // What has become of posts of jobs' events; done(OK) when it is durable.
+  void RecordPosts(const std::vector<v1::PostsSettled>& settled,
+                   std::function<void(const absl::Status&)> done);
 
   // A read of server/controller/reads.h.
   template <class Request>

@@ -1,3 +1,4 @@
+#include <functional>
 #include <future>
 #include <memory>
 #include <set>
@@ -95,7 +96,8 @@ void Controller::StopWaiting() { Run(switches_.Close()); }
 template <class Response, class Request>
 void Controller::Change(const Request& request, const std::string& author, Done<Response> done) {
   const std::set<std::string> taken = orphans_.Jobs();
-  const Caller caller{author, clock_.NowUnixMs(), &taken};
+  const Caller caller{author, clock_.NowUnixMs(), &taken,
+                      options_.may_post ? &options_.may_post : nullptr};
   auto response = std::make_shared<Response>();
   ledger_->Change(
       [&](const State& state) -> MaybeUpdate {
@@ -138,6 +140,13 @@ absl::StatusOr<Response> Controller::ChangeAndWait(const Request& request,
     answer->set_value(std::move(response));
   });
   return answered.get();
+}
+
+void Controller::RecordPosts(const std::vector<v1::PostsSettled>& settled,
+                             std::function<void(const absl::Status&)> done) {
+  ledger_->Change(
+      [&](const State& state) { return DecideSettled(state, settled, CoordinatorNow()); },
+      std::move(done));
 }
 
 #define NIBBLE_CHANGE(Verb)                                                                       \

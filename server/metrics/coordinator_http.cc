@@ -54,6 +54,9 @@ std::string CoordinatorHttp::Metrics() const {
   page.Set(rows.streams, {}, static_cast<double>(connected.workers));
   page.Set(rows.watches, {}, static_cast<double>(connected.watches));
   page.Set(rows.waits, {}, static_cast<double>(connected.waits));
+  page.Set(rows.posts_waiting, {}, static_cast<double>(controller_.Inspect([](const State& state) {
+             return state.index().unsettled().size();
+           })));
   return RenderPage(rows, page, metrics_.book(), "nibble-coordinator", version_);
 }
 

@@ -133,6 +133,10 @@ void CoordinatorMetrics::Planned(double seconds, const scheduler::Decisions& dec
 
 void CoordinatorMetrics::LeaseExpired() { book_.Add(Rows().lease_expiries, {}); }
 
+void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {
+  book_.Add(Rows().posts, {result}, static_cast<double>(events));
+}
+
 void CoordinatorMetrics::Reported(double seconds, const absl::Status& status) {
   book_.Add(Rows().reports, {absl::StatusCodeToString(status.code())});
   book_.Observe(Rows().report_seconds, {}, seconds);

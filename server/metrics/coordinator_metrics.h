@@ -7,6 +7,7 @@
 #define NIBBLE_SERVER_METRICS_COORDINATOR_METRICS_H_
 
 #include <chrono>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +45,8 @@ class CoordinatorMetrics {
                int64_t now_ms);
   void Planned(double seconds, const scheduler::Decisions& decisions);
   void LeaseExpired();
+  // "delivered", "failed" or "given_up".
+  void Posted(absl::string_view result, int64_t events);
   void Reported(double seconds, const absl::Status& status);
   // `method`: "/nibble.v1.Coordinator/ListJobs", any others count as "other". A stream's seconds
   // are not kept.

@@ -31,6 +31,12 @@ struct CoordinatorTable : ProgramTable {
       Counter("nibble_checkpoints_total", "checkpoints", {"event"}, "committed, damaged, deleted");
   const MetricSpec& checkpoint_bytes = Counter("nibble_checkpoint_stored_bytes_total", "bytes", {},
                                                "of shards that became durable, each counted once");
+  const MetricSpec& posts =
+      Counter("nibble_notifications_total", "events", {"result"},
+              "of jobs, posted to a URL of `notify`: delivered, given_up; failed: tries that are "
+              "repeated");
+  const MetricSpec& posts_waiting = Gauge("nibble_notifications_waiting_jobs", "jobs", {},
+                                          "with events that are still to be posted");
 
   // Slots and the scheduler.
   const MetricSpec& slots = Gauge("nibble_slots", "slots", {}, "of workers that are present");

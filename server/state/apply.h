@@ -21,6 +21,12 @@ absl::Status Apply(const v1::JobRestartPolicySet& fact, const Stamp& stamp, Draf
 absl::Status Apply(const v1::JobForgotten& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::CheckpointRequested& fact, const Stamp& stamp, Draft& draft);
 
+// apply_notify.cc
+absl::Status Apply(const v1::PostsSettled& fact, const Stamp& stamp, Draft& draft);
+// A job that is made gets these targets, of which nothing was posted yet.
+absl::Status SetTargets(const google::protobuf::RepeatedPtrField<v1::NotifyTarget>& targets,
+                        v1::JobRecord& job);
+
 // apply_attempt.cc
 absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& draft);

@@ -8,6 +8,7 @@
 #include "server/state/job_machine.h"
 #include "server/state/keys.h"
 #include "server/state/limits.h"
+#include "server/state/notify_events.h"
 
 namespace nibble::apply {
 namespace {
@@ -59,6 +60,9 @@ void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, D
   event.set_attempt(facts.attempt);
   event.set_step(facts.step);
   event.set_revision(facts.revision);
+  for (v1::NotifyTarget& target : *job.mutable_notify()) {
+    if (Wants(target, event)) target.set_wanted_event(event.number());
+  }
   job.set_next_event(job.next_event() + 1);
   if (job.next_event() - job.first_event() > kMaxEventsPerJob) {
     draft.events.Erase(EventKey(job.id(), job.first_event()));

@@ -137,6 +137,8 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
   job.set_submitted_unix_ms(stamp.time_unix_ms);
   job.set_first_event(1);
   job.set_next_event(1);
+  status = SetTargets(fact.notify(), job);
+  if (!status.ok()) return status;
   std::string text = "submitted";
   if (fact.has_origin()) {
     text = absl::StrCat(fact.origin().weights_only()

@@ -181,6 +181,8 @@ absl::Status Apply(const v1::JobAdopted& fact, const Stamp& stamp, Draft& draft)
   job.set_submitted_unix_ms(stamp.time_unix_ms);
   job.set_first_event(1);
   job.set_next_event(1);
+  status = SetTargets(adopted.notify(), job);
+  if (!status.ok()) return status;
   AddAdopted("adopted from its workers", fact.reason(), adopted.last_attempt(), -1, stamp, job,
              draft);
   for (const auto& [key, removal] : draft.removals.WithPrefix("")) {

@@ -11,6 +11,7 @@
 #define NIBBLE_SERVER_STATE_DECIDE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,6 +34,8 @@ struct Caller {
   int64_t now_unix_ms = 0;
   // Jobs that workers have something of and the state may not know: their ids are not given again.
   const std::set<std::string>* taken_jobs = nullptr;
+  // Whether events of jobs may be posted to a URL, and why not; null: to none.
+  const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
 };
 
 template <class Response>

@@ -88,6 +88,12 @@ int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures);
 // the store is of a version that kept no durations.
 int64_t BackoffOf(const v1::JobRecord& job);
 
+// decide_notify.cc
+
+// What has become of posts. Unset where all of these jobs are gone, or all of it is known.
+MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled>& settled,
+                          const Caller& caller);
+
 // decide_cluster.cc
 
 // What a coordinator's start says of its store: the first update of an empty state; an id for one

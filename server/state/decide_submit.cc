@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "job/job_spec.h"
+#include "job/notify_url.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
 #include "server/state/bounds.h"
@@ -120,6 +121,25 @@ v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, con
   return submitted;
 }
 
+static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPathBytes);
+
+// FailedPrecondition naming the URL that may not be posted to.
+absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
+  for (size_t i = 0; i < spec.notify.size(); ++i) {
+    const NotifySpec& notify = spec.notify[i];
+    const absl::Status may = caller.may_post == nullptr
+                                 ? absl::FailedPreconditionError("this coordinator posts no events")
+                                 : (*caller.may_post)(notify.url);
+    if (!may.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("notify[", i, "].url: ", may.message()));
+    }
+    v1::NotifyTarget& target = *submitted.add_notify();
+    target.set_url(notify.url);
+    for (const NotifyEvent event : notify.on) target.add_on(std::string(ChoiceName(event)));
+  }
+  return absl::OkStatus();
+}
+
 // A dry run has no entity to show: the answer says itself what would be.
 void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job) {
   job.set_id(submitted.job());
@@ -128,6 +148,7 @@ void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& 
   *job.mutable_scheduling() = submitted.scheduling();
   *job.mutable_restart_policy() = submitted.restart_policy();
   *job.mutable_shape() = submitted.shape();
+  *job.mutable_notify() = submitted.notify();
   if (submitted.has_origin()) *job.mutable_origin() = submitted.origin();
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_goal(v1::JOB_GOAL_RUN);
@@ -227,6 +248,8 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   *submitted.mutable_restart_policy() =
       request.has_restart_policy() ? request.restart_policy() : PolicyOf(spec->restarts);
   *submitted.mutable_revisions() = ToMessages(timeline);
+  const absl::Status targets = AddTargets(*spec, caller, submitted);
+  if (!targets.ok()) return targets;
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }
@@ -297,6 +320,8 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   *submitted.mutable_origin()->mutable_checkpoint() = *from;
   *submitted.mutable_revisions() = ToMessages(*timeline);
   submitted.set_reason(request.reason());
+  status = AddTargets(*spec, caller, submitted);
+  if (!status.ok()) return status;
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }

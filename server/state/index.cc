@@ -4,6 +4,7 @@
 
 #include "server/state/job_machine.h"
 #include "server/state/keys.h"
+#include "server/state/notify_events.h"
 
 namespace nibble {
 namespace {
@@ -37,6 +38,7 @@ void Erase(Sets& sets, const std::string& key, const std::string& name) {
 
 void Index::Add(const std::string&, const v1::JobRecord& job) {
   jobs_.Put(job.number(), job.id());
+  if (HasUnsettled(job)) unsettled_.Insert(job.id());
   if (IsFinished(job.state())) {
     finished_.Put(std::pair(job.finished_unix_ms(), job.number()), job.id());
     return;
@@ -50,6 +52,7 @@ void Index::Add(const std::string&, const v1::JobRecord& job) {
 
 void Index::Remove(const std::string&, const v1::JobRecord& job) {
   jobs_.Erase(job.number());
+  if (HasUnsettled(job)) unsettled_.Erase(job.id());
   if (IsFinished(job.state())) {
     finished_.Erase(std::pair(job.finished_unix_ms(), job.number()));
     return;

@@ -49,6 +49,8 @@ class Index {
   const Names& ForksOf(absl::string_view checkpoint_key) const;
   // Keys of the shards that the worker holds, by checkpoint, then rank.
   const Names& ShardsOn(absl::string_view worker) const;
+  // Jobs with events that are to be posted and were neither delivered nor given up.
+  const Names& unsettled() const { return unsettled_; }
   // Keys by the sequence of the update that carried them out.
   const PersistentMap<int64_t, std::string>& requests() const { return requests_; }
 
@@ -61,6 +63,7 @@ class Index {
   Sets gangs_;
   Sets forks_;
   Sets shards_;
+  Names unsettled_;
   PersistentMap<int64_t, std::string> requests_;
 };
 

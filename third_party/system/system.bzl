@@ -16,6 +16,7 @@ _PKG_CONFIG = {
     "grpc": ("grpc++ protobuf", "libgrpc++-dev"),
     "httplib": ("cpp-httplib", "libcpp-httplib-dev"),
     "nlohmann_json": ("nlohmann_json", "nlohmann-json3-dev"),
+    "openssl": ("openssl", "libssl-dev"),
     "prometheus": ("prometheus-cpp-core", "prometheus-cpp-dev"),
     "protobuf": ("protobuf", "libprotobuf-dev"),
     "yaml_cpp": ("yaml-cpp", "libyaml-cpp-dev"),

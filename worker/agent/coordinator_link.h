@@ -19,8 +19,8 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "common/backoff.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/backoff.h"
 #include "worker/agent/link_security.h"
 
 namespace nibble {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/agent/backoff.h"
+#include "common/backoff.h"
 #include "worker/trainer/link/trainer_exit.h"
 
 namespace nibble {

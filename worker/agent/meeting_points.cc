@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/backoff.h"
 #include "proto/nibble/v1/gang_meeting.grpc.pb.h"
-#include "worker/agent/backoff.h"
 #include "worker/agent/peer_server.h"
 #include "worker/trainer/comm/rendezvous.h"
 #include "worker/trainer/comm/tcp_store.h"

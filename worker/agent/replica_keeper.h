@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/backoff.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/backoff.h"
 #include "worker/agent/checkpoint_desk.h"
 #include "worker/agent/shard_fetcher.h"
 

@@ -1,4 +1,4 @@
-#include "worker/agent/backoff.h"
+#include "common/backoff.h"
 
 #include <chrono>
 

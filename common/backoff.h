@@ -1,9 +1,9 @@
 // How long to wait before trying again: longer each time, up to a bound, and a little different for
-// each daemon, so that they do not all come back at once.
+// each of its users, so that they do not all come back at once.
 //
 // Thread-safety: none; give each user its own.
-#ifndef NIBBLE_WORKER_AGENT_BACKOFF_H_
-#define NIBBLE_WORKER_AGENT_BACKOFF_H_
+#ifndef NIBBLE_COMMON_BACKOFF_H_
+#define NIBBLE_COMMON_BACKOFF_H_
 
 #include <algorithm>
 #include <chrono>
@@ -40,4 +40,4 @@ class Backoff {
 
 }  // namespace nibble
 
-#endif  // NIBBLE_WORKER_AGENT_BACKOFF_H_
+#endif  // NIBBLE_COMMON_BACKOFF_H_
