@@ -67,6 +67,8 @@ void Notifier::Tick() {
 }
 
 PostPlan::Turn Notifier::NextTurn() {
+  // What cannot be settled would be posted again and again.
+  if (!controller_.Health().ok()) return {};
   return controller_.Inspect([this](const State& state) {
     PostPlan::Turn turn = plan_.Next(state, controller_.clock().SteadyMs());
     looked_at_ = state.sequence();

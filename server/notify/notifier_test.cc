@@ -157,6 +157,24 @@ TEST_F(NotifierTest, AfterARestartWhatWasNotDeliveredIsAndNothingElse) {
   EXPECT_EQ(Target(done).delivered(), 1);
 }
 
+TEST_F(NotifierTest, WithAStoreThatHasFailedNothingIsPostedAgain) {
+  TestReceiver receiver;
+  const std::string job = Submit({receiver.Url()});
+  coordinator_.store().FailAppend(
+      static_cast<int64_t>(coordinator_.store().Info().last_sequence) + 1,
+      FaultyStore::Fault::kDiskFull);
+  Start();
+  ASSERT_TRUE(Await([&] { return !coordinator_.controller().Health().ok(); }));
+  for (int i = 0; i < 50; ++i) {
+    notifier_->Tick();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(receiver.count(), 1u);
+  Restart();
+  ASSERT_TRUE(AwaitDelivered(job, 1));
+  EXPECT_EQ(TestReceiver::BodyOf(receiver.Request(0)), TestReceiver::BodyOf(receiver.Request(1)));
+}
+
 TEST_F(NotifierTest, WhatMayNoLongerBePostedToIsGivenUp) {
   TestReceiver receiver;
   const std::string job = Submit({receiver.Url()});
