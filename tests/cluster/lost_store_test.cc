@@ -70,7 +70,7 @@ void Resume(ClusterBed& bed, const std::string& job) {
 
 TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   ClusterBed bed({.workers = 2});
-  const TinyJob tiny = {.ranks = 2, .steps = 4000, .every = 100};
+  const TinyJob tiny = {.ranks = 2, .steps = 2500, .every = 100};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return bed.Checkpoints(job).size() >= 2; })) << bed.Story(job);
   const auto ranks = bed.LiveRanks();
@@ -130,7 +130,7 @@ class RestoredBackup : public testing::TestWithParam<bool> {};
 
 TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
   ClusterBed bed({.workers = 2});
-  const TinyJob tiny = {.ranks = 2, .steps = 4000, .every = 100, .keep_last = 2};
+  const TinyJob tiny = {.ranks = 2, .steps = 2500, .every = 100, .keep_last = 2};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
