@@ -2,11 +2,11 @@
 # Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), its
 # YAML with what PyYAML reads (yaml_check.py), its coordinator's API with what gRPC's Python makes
 # of it (foreign_client.py), and its weights, figures and data with llm-compressor,
-# compressed-tensors, lm-eval and megatron-core (parity_check.py), in Python environments of its own:
+# compressed-tensors, lm-eval and megatron-core (parity_check.py), in environments of its own:
 #   tests/interop/interop.sh
 # An environment is made once for each file of requirements, in ${XDG_CACHE_HOME:-~/.cache}/nibble,
-# and again when that file changes. PyPI's torch brings CUDA along (some 5 GB, twice: the packages of
-# requirements-parity.txt ask for an older one); pip's own settings (PIP_INDEX_URL,
+# and again when that file changes. PyPI's torch brings CUDA along (some 5 GB, twice: the packages
+# of requirements-parity.txt ask for an older one); pip's own settings (PIP_INDEX_URL,
 # PIP_EXTRA_INDEX_URL) choose an index whose torch does not.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

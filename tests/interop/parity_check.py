@@ -9,7 +9,7 @@
     python parity_check.py NIBBLE HF_LOGITS EXPORT_RANDOM WORK_DIRECTORY
 
 The second and third argument are the programs of the *_main.cc files. Run it from the repository's
-root: its documents are the text that is evaluated. Each comparison is repeated on a damaged copy,
+root: its licence is the text that is evaluated. Each comparison is repeated on a damaged copy,
 which has to differ. Prints a line per check and, at the end, the table that README.md shows; exits
 with 1 where a check fails.
 """
@@ -38,7 +38,7 @@ from lm_eval.models.huggingface import HFLM  # noqa: E402
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: E402
 from parity_table import Row, check, nibble  # noqa: E402
 
-# Of log-likelihoods, in nats per token: log-sum-exp of logits that agree within 1e-6 (live_check.py).
+# Of log-likelihoods, in nats per token: log-sum-exp of logits that live_check.py compares.
 LOSS_TOLERANCE = 1e-5
 DOCUMENT_END = 256  # of the byte tokenizer
 # The tokens of a window of text, and those that context and choice may have: gpt2 has 40 positions.
@@ -50,22 +50,19 @@ WINDOWS = 8  # of each text
 
 
 def texts_of(sequence):
-    """ASCII, so that a text of so many bytes is whole windows: Nibble leaves out a last one that is
-    shorter, which lm-eval gives more context than the others."""
-    texts = []
-    for path in ("README.md", "CONTRIBUTING.md", "docs/guide/cli.md"):
-        with open(path, encoding="utf-8") as f:
-            text = f.read().encode("ascii", "ignore").decode()
-        texts.append(text[: WINDOWS * sequence])
-        assert len(texts[-1]) == WINDOWS * sequence, path
-    return texts
+    """Whole windows: Nibble leaves out a last one that is shorter, which lm-eval gives more context
+    than the others. Bytes are tokens, and the licence is ASCII."""
+    with open("LICENSE", encoding="ascii") as f:
+        text = f.read()
+    size = WINDOWS * sequence
+    return [text[i * size : (i + 1) * size] for i in range(3)]
 
 
 def questions_of(count, longest):
-    """The words that follow in a document, among others; also with spaces at the context's end,
+    """The words that follow in the licence, among others; also with spaces at the context's end,
     choices of other lengths and of more bytes than characters, and no context at all."""
     draw = random.Random(5)
-    with open("docs/formats/checkpoint-store.md", encoding="utf-8") as f:
+    with open("LICENSE", encoding="ascii") as f:
         words = f.read().split()
     questions = []
     while len(questions) < count:
@@ -123,7 +120,9 @@ def our_losses(program, directory, sequence, texts, work):
         paths.append(os.path.join(work, f"text-{i}.bin"))
         np.array([DOCUMENT_END, *text.encode()], np.uint16).tofile(paths[-1])
     found = our_evaluation(
-        program, directory, "--data", ",".join(paths), "--token-width", "2", "--sequence", str(sequence)
+        program,
+        directory,
+        *("--data", ",".join(paths), "--token-width", "2", "--sequence", str(sequence)),
     )
     assert [one["tokens"] for one in found["data"]] == [len(text) for text in texts]
     return [one["loss"] for one in found["data"]]
@@ -209,8 +208,9 @@ def built(prefix, dtype, documents):
 
 
 def read_documents(program, index, vocabulary):
-    options = ["--vocabulary", str(vocabulary), "--documents", "1000000", "--max-tokens", "1000000000"]
-    found = json.loads(nibble(program, "data", "inspect", index, *options, "-o", "json"))
+    options = ["--documents", "1000000", "--max-tokens", "1000000000", "-o", "json"]
+    options += ["--vocabulary", str(vocabulary)]
+    found = json.loads(nibble(program, "data", "inspect", index, *options))
     return [document["first_tokens"] for document in found["shown"]]
 
 
@@ -224,7 +224,7 @@ def check_refused(what, program, verb, index, vocabulary):
 
 
 def check_damaged(kind, program, prefix, dtype, vocabulary):
-    """Of the index and the tokens every kind of damage that they can show: they have no checksums."""
+    """Every kind of damage that index and tokens can show: they have no checksums."""
     parts = {}
     for ending in (".idx", ".bin"):
         with open(prefix + ending, "rb") as f:
@@ -246,7 +246,7 @@ def check_damaged(kind, program, prefix, dtype, vocabulary):
         "a longer sequence": {".idx": with_bytes(index, 34, b"\xff\xff")},
         "another pointer": {".idx": with_bytes(index, 34 + 4 * count + 8, b"\xff")},
         "another document": {".idx": with_bytes(index, 34 + 12 * count + 8, b"\xff\xff")},
-        "a token above the vocabulary": {".bin": with_bytes(tokens, 0, dtype(vocabulary).tobytes())},
+        "a token too large": {".bin": with_bytes(tokens, 0, dtype(vocabulary).tobytes())},
     }
     for i, (what, changed) in enumerate(cases.items()):
         damaged = f"{prefix}-damaged-{i}"
@@ -261,10 +261,10 @@ def check_megatron(program, work):
     row, documents, tokens, damages = Row(), 0, 0, 0
     for kind, dtype, vocabulary in (("uint16", np.uint16, 50257), ("int32", np.int32, 131072)):
         draw = np.random.default_rng(3)
-        made = [
-            [draw.integers(0, vocabulary, draw.integers(1, 400)) for _ in range(draw.integers(1, 5))]
-            for _ in range(60)
-        ]
+        made = []
+        for _ in range(60):
+            lengths = draw.integers(1, 400, draw.integers(1, 5))
+            made.append([draw.integers(0, vocabulary, length) for length in lengths])
         prefix = os.path.join(work, f"megatron-{kind}")
         built(prefix, dtype, made)
         expected = [np.concatenate(document).tolist() for document in made]

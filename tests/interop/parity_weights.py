@@ -115,7 +115,8 @@ def exported_packed(program, source, model, work):
     """The directory that a job, begun from `source`, exports in NVFP4."""
     run, target = os.path.join(work, "run"), os.path.join(work, "packed")
     spec = {"name": "parity", "model": model, "recipe": "nvfp4-base", "output": {"directory": run}}
-    spec |= {"data": {"train": ["README.md"], "sequence": 64}, "training": {"steps": 1, "batch": 1}}
+    spec |= {"data": {"train": ["README.md"], "sequence": 64}}
+    spec |= {"training": {"steps": 1, "batch": 1}}
     path = os.path.join(work, "spec.yaml")
     with open(path, "w") as f:
         json.dump(spec, f)
@@ -140,20 +141,21 @@ def first_difference(theirs, ours):
 
 
 def beyond_nearest(exact, chosen, grid):
-    """By how much another value of the grid is nearer to `exact`, at most, over `exact`; [n] all."""
+    """By how much another value of the grid is nearer to `exact`, over it, at most; [n] each."""
     nearest = np.abs(exact[:, None] - grid).min(1)
-    return float(((np.abs(exact - chosen) - nearest) / np.maximum(exact, 1e-30)).max())
+    return float(((np.abs(exact - chosen) - nearest) / np.maximum(np.abs(exact), 1e-30)).max())
 
 
 def worst_rounding(weight, tensors, scale_of):
-    """Of one linear's codes and block scales: how far any is from the nearest to the exact quotient,
-    in FP32 roundings (2^-24). `scale_of`: the global scale that the quotients are of."""
+    """Of one linear's codes and block scales: how far any is from the nearest to its
+    quotient, in FP32 roundings (2^-24). `scale_of`: the global scale that the quotients are of."""
     blocks = weight.double().numpy().reshape(-1, 16)
     scale = tensors[PARTS[1]].double().numpy().reshape(-1)
     packed = tensors[PARTS[0]].numpy().reshape(-1, 8)
     codes = np.stack([packed & 15, packed >> 4], -1).reshape(-1, 16)
     g = float(scale_of)
-    exact = np.abs(blocks) * g / scale[:, None]
+    # Of a code of the other sign it is negative.
+    exact = blocks * np.where(codes & 8, -1, 1) * g / scale[:, None]
     worst = beyond_nearest(exact.ravel(), E2M1[codes & 7].ravel(), E2M1)
     worst = max(worst, beyond_nearest(np.abs(blocks).max(1) / 6 * g, scale, E4M3))
     # A shift of the quotient changes both distances.
@@ -188,13 +190,16 @@ def differing(theirs, ours, part):
     return sum(int((raw(t[part]) != raw(ours[m][part])).sum()) for m, t in theirs.items())
 
 
-def check_damage(name, theirs, ours):
+def check_damage(name, theirs, ours, weights):
     for part in PARTS[:2]:
         damaged = {module: dict(tensors) for module, tensors in ours.items()}
-        last = damaged[list(damaged)[-1]]
-        last[part] = flipped(last[part])
+        module = list(damaged)[-1]
+        damaged[module][part] = flipped(damaged[module][part])
         seen = first_difference(theirs, damaged)
         check(f"{name}, a flipped bit of {part} shows", seen is not None, seen)
+        scale = ours[module][PARTS[2]]
+        worst = worst_rounding(weights[module], damaged[module], scale)
+        check(f"{name}, it is no rounding", worst > ROUNDINGS, f"{worst:.0f} FP32 roundings")
 
 
 def check_llm_compressor(program, work, dtype):
@@ -216,7 +221,7 @@ def check_llm_compressor(program, work, dtype):
         exported = packed_modules(tensors_of(exported_packed(program, source, spec, here)))
         by_verb, _ = quantised_by_verb(program, weights, here)
         difference = first_difference(by_verb, exported)
-        check(f"{what}, nibble quantize and checkpoint export", difference is None, difference or "")
+        check(f"{what}, nibble quantize and export", difference is None, difference or "")
         difference = first_difference(theirs, exported)
         bytes_here = sum(raw(t[part]).size for t in theirs.values() for part in PARTS[:2])
         apart = [differing(theirs, exported, part) for part in PARTS[:2]]
@@ -231,11 +236,11 @@ def check_llm_compressor(program, work, dtype):
         count = check_global_scales(theirs, exported)
         check(f"{what}, global scales", True, f"{count} of {len(theirs)} equal")
         if strict:
-            check_damage(what, theirs, exported)
+            check_damage(what, theirs, exported, weights)
             in_bf16 = llm_compressor(source, os.path.join(here, "theirs-bf16"), torch.bfloat16)
             other = differing(in_bf16, exported, PARTS[1])
             total = sum(t[PARTS[1]].numel() for t in in_bf16.values())
-            print(f"note {name}, loaded in BF16 by llm-compressor: {other} of {total} scales differ")
+            print(f"note {name}, llm-compressor in BF16: {other} of {total} scales differ")
         linears, size = linears + len(theirs), size + bytes_here
         equal, different = equal + count, different + sum(apart)
     result = "bit-identical" if strict else f"{different} bytes differ, each at a rounding tie"
@@ -317,7 +322,7 @@ def check_compressed_tensors(programs, work):
             last = [key for key in parts if key.endswith(PARTS[0])][-1:]
             save_file(parts | {key: flipped(parts[key], 4) for key in last}, path, {"format": "pt"})
         damage = distance(their_logits(packed, tokens), ours)
-        check(f"{name}, flipped codes show in the logits", damage > LOGITS_TOLERANCE, f"{damage:.1e}")
+        check(f"{name}, flipped codes show", damage > LOGITS_TOLERANCE, f"{damage:.1e}")
         worst, linears = max(worst, difference), linears + len(modules)
     amount = f"{len(MODELS)} models, {linears} linears, {len(tokens)} tokens each"
     packages = ("compressed-tensors", "transformers")
