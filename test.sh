@@ -3,7 +3,7 @@
 #   ./test.sh                    all tests
 #   ./test.sh --sanitizers       numbers, checkpoints, readers, coordinator and daemon again under address and undefined-behaviour sanitizers
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
-#   ./test.sh --interop          also beside PyPI's transformers, live, in a Python environment of its own
+#   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -71,7 +71,7 @@ if ((quickstart)); then
   rm -f "$log"
 fi
 if ((interop)); then
-  echo "test: models to and from transformers"
+  echo "test: models, figures, data and calls, compared with other packages'"
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 fi
 if ((sanitizers)); then
