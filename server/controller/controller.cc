@@ -82,6 +82,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
   controller->ledger_->Read([&](const State& state) {
     self->live_.Restart(state, clock.SteadyMs());
     self->metrics_.Begin(state, clock.SteadyMs());
+    self->hub_.SetStore(state.store());
     self->hub_.Publish(state.sequence(), {});
     std::lock_guard lock(self->mutex_);
     for (const auto& [number, id] : state.index().unfinished()) {
@@ -151,6 +152,7 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
   }
   const int64_t sequence = applied.update.sequence();
   NoteEpoch(applied.update);
+  hub_.SetStore(state.store());
   hub_.Publish(sequence, std::move(news));
   std::vector<std::function<void()>> notify;
   {

@@ -38,7 +38,12 @@ class Beginning {
   // `from`: of the resume token.
   Beginning(std::shared_ptr<const State> state, const LiveFacts& live, const Clock& clock,
             const v1::WatchJobsRequest& request, std::optional<int64_t> from)
-      : state_(std::move(state)), live_(live), clock_(clock), request_(request), from_(from) {
+      : state_(std::move(state)),
+        live_(live),
+        clock_(clock),
+        request_(request),
+        from_(from),
+        mark_(StoreMark(state_->store())) {
     if (request_.jobs().empty()) unfinished_ = state_->index().unfinished().begin();
   }
 
@@ -50,13 +55,13 @@ class Beginning {
     if (event_ < missed_.size()) {
       const v1::JobEvent& event = *missed_[event_++];
       *message.mutable_event() = event;
-      message.set_resume_token(ResumeToken(event.sequence() - 1));
+      message.set_resume_token(ResumeToken(mark_, event.sequence() - 1));
     } else if (const v1::JobRecord* const job = NextJob()) {
       *message.mutable_job() = JobNow({*state_, live_, clock_.SteadyMs()}, *job);
       if (from_) message.set_resume_token(request_.resume_token());
     } else {
       message.set_caught_up(true);
-      message.set_resume_token(ResumeToken(state_->sequence()));
+      message.set_resume_token(ResumeToken(mark_, state_->sequence()));
     }
     return message;
   }
@@ -101,6 +106,7 @@ class Beginning {
   const Clock& clock_;
   const v1::WatchJobsRequest request_;
   const std::optional<int64_t> from_;
+  const std::string mark_;
   bool looked_ = false;
   std::vector<const v1::JobEvent*> missed_;  // by update
   std::vector<const v1::JobRecord*> ended_;  // finished, and missed
@@ -118,14 +124,15 @@ absl::StatusOr<std::shared_ptr<Watch>> Controller::OpenWatch(const v1::WatchJobs
   std::optional<int64_t> from;
   const std::shared_ptr<const State> now = ledger_->Shown();
   if (!request.resume_token().empty()) {
-    const absl::StatusOr<int64_t> parsed = ParseResumeToken(request.resume_token());
+    const absl::StatusOr<ResumePlace> parsed = ParseResumeToken(request.resume_token());
     if (!parsed.ok()) return parsed.status();
-    from = *parsed;
-    if (*from > now->sequence()) {
-      return absl::InvalidArgumentError(absl::StrCat("resume_token: '", request.resume_token(),
-                                                     "' is not one of ours: the last update is ",
-                                                     now->sequence()));
+    // What came behind it in the other store, or in what was restored over, is not known here.
+    if (parsed->store != StoreMark(now->store()) || parsed->sequence > now->sequence()) {
+      return absl::OutOfRangeError(absl::StrCat(
+          "resume_token: '", request.resume_token(),
+          "' is of another store, or of this one before it was restored; begin without a token"));
     }
+    from = parsed->sequence;
   }
   for (const std::string& id : request.jobs()) {
     if (now->FindJob(id) == nullptr) {

@@ -52,9 +52,18 @@ TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
   ASSERT_EQ(coordinator.Do<v1::ResumeJobResponse>(resume).status(), absl::OkStatus());
   EXPECT_THAT(Drain(**resumed), testing::Contains(absl::StrCat("job ", job)));
 
-  request.set_resume_token("s999999");
+  request.set_resume_token("token");
   EXPECT_TRUE(
       absl::IsInvalidArgument(coordinator.controller().OpenWatch(request, nullptr).status()));
+  // Of another epoch, another store, and of updates that a restored copy does not have.
+  const std::string place = token.substr(token.find('s'));
+  const std::string mark = token.substr(0, token.find('.'));
+  for (const std::string& other : {absl::StrCat(mark, ".2.", place), absl::StrCat("0f.1.", place),
+                                   place, absl::StrCat(mark, ".1.s999999")}) {
+    request.set_resume_token(other);
+    EXPECT_TRUE(absl::IsOutOfRange(coordinator.controller().OpenWatch(request, nullptr).status()))
+        << other;
+  }
 }
 
 TEST(ControllerWatchTest, AWatchOfAllBeginsWithUnfinishedJobsAndOneOfSomeWithThose) {
@@ -85,13 +94,15 @@ TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange
     request.set_priority(i);
     ASSERT_EQ(coordinator.Do<v1::SetJobPriorityResponse>(request).status(), absl::OkStatus());
   }
+  const std::string mark =
+      coordinator.controller().Inspect([](const State& state) { return StoreMark(state.store()); });
   v1::WatchJobsRequest request;
-  request.set_resume_token("s1");
+  request.set_resume_token(absl::StrCat(mark, "s1"));
   auto late = coordinator.controller().OpenWatch(request, nullptr);
   ASSERT_EQ(late.status(), absl::OkStatus());
   EXPECT_TRUE(Drain(**late).empty());
   EXPECT_TRUE(absl::IsOutOfRange((*late)->status()));
-  request.set_resume_token("s3");
+  request.set_resume_token(absl::StrCat(mark, "s3"));
   auto resumed = coordinator.controller().OpenWatch(request, nullptr);
   ASSERT_EQ(resumed.status(), absl::OkStatus());
   EXPECT_FALSE(Drain(**resumed).empty());
@@ -139,7 +150,7 @@ TEST(ControllerWatchTest, PagesOfJobsNewestFirstHaveEachJobOnceWhateverComesInBe
   request.mutable_page()->set_size(3);
   std::vector<int64_t> numbers;
   do {
-    const auto page = coordinator.controller().Read(request);
+    const auto page = coordinator.controller().Inspect(request);
     ASSERT_EQ(page.status(), absl::OkStatus());
     for (const v1::Job& job : page->jobs()) {
       numbers.push_back(std::stoll(job.id().substr(job.id().rfind('-') + 1)));

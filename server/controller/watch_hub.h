@@ -69,6 +69,8 @@ class WatchHub {
   // Of those that are open.
   Counts Count() const;
 
+  // Whose updates are published from here on.
+  void SetStore(const v1::StoreIdentity& store) { log_->SetStore(store); }
   // What an update brings, perhaps nothing; called for each, in their order.
   void Publish(int64_t sequence, std::vector<WatchLog::Entry> news);
   void PublishSamples(std::vector<WatchLog::Entry> samples);

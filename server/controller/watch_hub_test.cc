@@ -334,8 +334,15 @@ TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
 }
 
 TEST(WatchHubTest, ATokenIsOneOfOursOrRefused) {
-  EXPECT_EQ(*ParseResumeToken(ResumeToken(41)), 41);
-  for (const char* token : {"", "41", "s", "s-1", "s1x", "x1"}) {
+  v1::StoreIdentity store;
+  store.set_id("27c4934527c5ca44567c36dd41a7ec8e");
+  store.set_epoch(2);
+  const std::string token_of_it = ResumeToken(StoreMark(store), 41);
+  EXPECT_EQ(token_of_it, "27c49345.2.s41");
+  EXPECT_EQ(ParseResumeToken(token_of_it)->store, StoreMark(store));
+  EXPECT_EQ(ParseResumeToken(token_of_it)->sequence, 41);
+  EXPECT_EQ(ParseResumeToken(ResumeToken("", 7))->sequence, 7);
+  for (const char* token : {"", "41", "s", "s-1", "s1x", "x1", "x.1.s4", "27c49345.2.41"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseResumeToken(token).status())) << token;
   }
 }

@@ -3,26 +3,43 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace nibble {
 
-std::string ResumeToken(int64_t sequence) { return absl::StrCat("s", sequence); }
+std::string StoreMark(const v1::StoreIdentity& store) {
+  constexpr size_t kDigits = 8;
+  if (store.id().empty()) return "";
+  return absl::StrCat(store.id().substr(0, kDigits), ".", store.epoch(), ".");
+}
 
-absl::StatusOr<int64_t> ParseResumeToken(absl::string_view token) {
-  int64_t sequence = 0;
-  if (!absl::StartsWith(token, "s") || !absl::SimpleAtoi(token.substr(1), &sequence) ||
-      sequence < 0) {
+std::string ResumeToken(absl::string_view store_mark, int64_t sequence) {
+  return absl::StrCat(store_mark, "s", sequence);
+}
+
+absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token) {
+  ResumePlace place;
+  const size_t at = token.find('s');
+  const bool ours = at != absl::string_view::npos &&
+                    token.find_first_not_of("0123456789abcdef.") == at &&
+                    absl::SimpleAtoi(token.substr(at + 1), &place.sequence) && place.sequence >= 0;
+  if (!ours) {
     return absl::InvalidArgumentError(
         absl::StrCat("resume_token: '", token.substr(0, 80), "' is not one of ours"));
   }
-  return sequence;
+  place.store = std::string(token.substr(0, at));
+  return place;
+}
+
+void WatchLog::SetStore(const v1::StoreIdentity& store) {
+  std::string mark = StoreMark(store);
+  std::lock_guard lock(mutex_);
+  store_mark_ = std::move(mark);
 }
 
 void WatchLog::Push(Entry entry, int64_t token, Entries& dropped) {
-  entry.message.set_resume_token(ResumeToken(token));
+  entry.message.set_resume_token(ResumeToken(store_mark_, token));
   sizes_.push_back(entry.message.ByteSizeLong());
   bytes_ += sizes_.back();
   entries_.push_back(std::make_shared<const Entry>(std::move(entry)));

@@ -18,14 +18,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/nibble/v1/common.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
 namespace nibble {
 
-// "s41": everything up to update 41 is told.
-std::string ResumeToken(int64_t sequence);
+// What a resume token says: everything up to this update of this store is told. Another store, or
+// the same one after a restore, has other updates of the same numbers.
+struct ResumePlace {
+  std::string store;  // see StoreMark
+  int64_t sequence = 0;
+};
+// "27c49345.2." of an id that begins so, in its second epoch; empty: it has no id yet.
+std::string StoreMark(const v1::StoreIdentity& store);
+// "27c49345.2.s41".
+std::string ResumeToken(absl::string_view store_mark, int64_t sequence);
 // InvalidArgument where it is none.
-absl::StatusOr<int64_t> ParseResumeToken(absl::string_view token);
+absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token);
 
 class WatchLog {
  public:
@@ -39,6 +48,8 @@ class WatchLog {
   // Entries and their bytes that are kept.
   WatchLog(size_t messages, size_t bytes) : max_messages_(messages), max_bytes_(bytes) {}
 
+  // Whose tokens messages have from here on.
+  void SetStore(const v1::StoreIdentity& store);
   // What an update brings, in order; nothing where nobody watches. Its last message has its token,
   // those before it that of the update before. Updates come in their order.
   void Append(int64_t sequence, std::vector<Entry> news);
@@ -66,6 +77,7 @@ class WatchLog {
   int64_t first_ = 0;         // place of the first entry
   size_t bytes_ = 0;
   int64_t published_ = 0;  // newest update of which everything is here
+  std::string store_mark_;
 };
 
 }  // namespace nibble

@@ -195,16 +195,16 @@ absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& dr
   absl::StatusOr<v1::JobRecord*> job = EditJob(draft, fact.job());
   if (!job.ok()) return job.status();
   const int64_t number = fact.attempt().number();
+  const int64_t last = (*job)->last_attempt();
   if (fact.living()) {
-    // Known as living: what its ranks know better is the timeline.
-    absl::Status status = CheckAttempt(**job, number);
+    // Known, living or ended: what its ranks know better is the timeline.
+    absl::Status status = CheckRange("attempt.number", number, std::max<int64_t>(1, last), last);
     if (!status.ok()) return status;
     AddAdopted("its timeline is taken over from its ranks", fact.reason(), number, -1, stamp, **job,
                draft);
     return TakeTimeline(fact.revisions(), **job, draft);
   }
-  absl::Status status =
-      CheckRange("attempt.number", number, (*job)->last_attempt() + 1, kMaxCount - 1);
+  absl::Status status = CheckRange("attempt.number", number, last + 1, kMaxCount - 1);
   if (!status.ok()) return status;
   if ((*job)->has_attempt()) {
     return absl::FailedPreconditionError(

@@ -308,13 +308,14 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
     adopted.mutable_attempt()->set_number(last);
     if (newest->attempt() == last) *adopted.mutable_revisions() = newest->revisions();
     adopted.set_reason("reported by its workers");
-  } else if (living > 0 && newest->attempt() == living && newest->running() &&
-             !newest->revisions().empty() &&
+  } else if (last > 0 && last == job->last_attempt() && newest->attempt() == last &&
+             !IsFinished(job->state()) && !newest->revisions().empty() &&
              newest->revisions().rbegin()->number() >
                  state.FindTimeline(id)->revisions().rbegin()->number()) {
+    // Its ranks run, or have made their steps, under what the copy does not have.
     v1::AttemptAdopted& adopted = *update.add_facts()->mutable_attempt_adopted();
     adopted.set_job(id);
-    *adopted.mutable_attempt() = job->attempt();
+    adopted.mutable_attempt()->set_number(last);
     adopted.set_living(true);
     *adopted.mutable_revisions() = newest->revisions();
     adopted.set_reason("reported by its workers");

@@ -237,6 +237,30 @@ TEST_F(OrphansTest, AnAttemptThatLivesIsReattachedWithTheTimelineOfItsRanks) {
       absl::OkStatus());
 }
 
+TEST_F(OrphansTest, ATimelineIsTakenOverFromRanksThatHaveEnded) {
+  const std::string job = cluster_.Submit(2);
+  ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
+  Restore();
+  v1::Orphan orphan = Orphan(job, 1, Store(kId, 1));
+  *orphan.mutable_revisions() = cluster_.state().FindTimeline(job)->revisions();
+  v1::RecipeRevision& later = *orphan.add_revisions();
+  later = orphan.revisions(0);
+  later.set_number(2);
+  later.set_first_step(30);
+  later.set_confirmed(false);
+  ASSERT_EQ(cluster_.Report(job, "w1", v1::RANK_PHASE_FAILED), absl::OkStatus());
+  ASSERT_FALSE(cluster_.Job(job).has_attempt());
+  ASSERT_EQ(Recover(job, {{"w1", &orphan}}), absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(job).last_attempt(), 1);
+  ASSERT_EQ(cluster_.state().FindTimeline(job)->revisions_size(), 2);
+  EXPECT_EQ(cluster_.state().FindTimeline(job)->revisions(1).first_step(), 30);
+  // Once: then it is known.
+  const std::vector<OrphanEvidence> same = {{"w1", &orphan}};
+  const MaybeUpdate again = DecideRecover(cluster_.state(), job, same, cluster_.caller());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_FALSE(again->has_value());
+}
+
 TEST_F(OrphansTest, ACheckpointThatALaterAttemptDidNotContinueFromIsLeft) {
   const std::string job = cluster_.Submit(2);
   Restore();

@@ -309,10 +309,11 @@ class Chaos : public testing::Test {
     v1::AdoptJobResponse adopted;
     grpc::Status status;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    // Until the workers have reported it.
+    // Until the worker that has run it has reported it, not only one with copies.
     do {
       status = bed_.Call(&Stub::AdoptJob, adopt, &adopted);
-    } while (status.error_code() == grpc::StatusCode::NOT_FOUND &&
+    } while ((status.error_code() == grpc::StatusCode::NOT_FOUND ||
+              status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) &&
              std::chrono::steady_clock::now() < deadline && (LetPass(milliseconds(50)), true));
     ASSERT_TRUE(status.ok()) << job << ": " << status.error_message();
     v1::ResumeJobRequest resume;

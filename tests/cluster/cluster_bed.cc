@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char kDiskSize[] = "size=1g";
+constexpr char kDiskSize[] = "size=4g";
 
 std::string ProgramAt(const std::string& path) {
   const char* const root = getenv("TEST_SRCDIR");

@@ -91,6 +91,15 @@ void CheckpointDesk::Say(const std::string& line) const {
   if (options_.log) options_.log(line);
 }
 
+void CheckpointDesk::SayOnce(const Key& key, const char* what, const absl::Status& status) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!complained_.insert(key).second) return;
+  }
+  const auto& [job, step, attempt] = key;
+  Say(absl::StrCat(NameOf(job, step, attempt), what, std::string(status.message())));
+}
+
 absl::Status CheckpointDesk::OpenJob(const std::string& job, const std::string& directory,
                                      const StoreIdentity& identity) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -332,14 +341,13 @@ void CheckpointDesk::TakeOver(const v1::DesiredReplica& known, const v1::StoreId
 
 void CheckpointDesk::MakeTakenOver(const Key& key, const v1::StoreIdentity& store) {
   const std::lock_guard<std::mutex> surgery(surgery_mutex_);
-  const auto& [job, step, attempt] = key;
   // Where this cannot be written it stays as it is, and is asked for again.
   if (absl::Status status = WriteStore(key, store); !status.ok()) {
-    return Say(absl::StrCat(NameOf(job, step, attempt),
-                            " is not taken over: ", std::string(status.message())));
+    return SayOnce(key, " is not taken over: ", status);
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    complained_.erase(key);
     const auto at = shelf_.find(key);
     if (at == shelf_.end()) return;
     at->second.store = store;
@@ -564,8 +572,8 @@ void CheckpointDesk::Drop(const Key& key, const std::set<int32_t>& ranks) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (status.ok()) shelf_[key].shards.erase(rank);
   }
-  if (!status.ok()) {  // said again with the next answer
-    Say(absl::StrCat(NameOf(job, step, attempt), " is not freed: ", std::string(status.message())));
+  if (!status.ok()) {
+    SayOnce(key, " is not freed: ", status);
   } else if (all) {
     Forget(key);
   }
@@ -581,6 +589,7 @@ void CheckpointDesk::Forget(const Key& key) {
   std::filesystem::remove(StorePath(directory, step, attempt), ignored);
   const std::lock_guard<std::mutex> lock(mutex_);
   shelf_.erase(key);
+  complained_.erase(key);
 }
 
 absl::Status CheckpointDesk::CommitHere(const Key& key) {

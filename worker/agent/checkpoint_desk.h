@@ -184,6 +184,8 @@ class CheckpointDesk {
   void Forget(const Key& key);  // its header, and that it is here
   void Release(const Key& key);
   void Say(const std::string& line) const;
+  // What answers ask for again until it succeeds: said once.
+  void SayOnce(const Key& key, const char* what, const absl::Status& status);
   CheckpointStore* FindStore(const std::string& job, std::string* directory) const;
   // With mutex_ held.
   bool IsBeingDropped(const Key& key, int32_t rank) const;
@@ -203,6 +205,7 @@ class CheckpointDesk {
   std::map<std::string, Job> jobs_;
   std::map<Key, Entry> shelf_;
   std::map<Key, int> leases_;
+  std::set<Key> complained_;             // by SayOnce, of what is still on the shelf
   std::map<Key, CommitResult> settled_;  // for the host that waits
   // For the thread.
   std::set<Key> to_settle_;
