@@ -28,6 +28,8 @@ constexpr size_t kMaxJobIdBytes = 80;
 constexpr size_t kMaxRevisionsReported = 128;
 // A rank that has lost another one of this worker waits for that one's end: whose fault it is.
 constexpr int64_t kPeerPatienceMs = 5000;
+// For the last words of a rank whose process is gone. They are in its socket already.
+constexpr int64_t kLastWordsMs = 1000;
 constexpr char kDumpSeconds[] = "30";
 
 GangWish WishOf(v1::GangCommand command) {
@@ -357,8 +359,15 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
         prepares() ? RankState::kPrepares : ended_before_start_.value_or(RankState::kFailed);
     return present;
   }
+  const auto at = linked.find(rank.rank);
   const auto exit = home_.supervisor->ExitOf(rank.process);
   if (exit.ok() && exit->has_value()) {
+    if (!rank.ended_at_ms.has_value()) rank.ended_at_ms = home_.clock();
+    const bool may_have_said_more = at != linked.end() && at->second.connected;
+    if (may_have_said_more && home_.clock() - *rank.ended_at_ms < kLastWordsMs) {
+      present.state = RankState::kRuns;
+      return present;
+    }
     const bool told = told_.has_value() && told_->wish == GangWish::kStop;
     const RankEnd end = EndOf(rank.rank, **exit, told);
     present.state = end.state;
@@ -370,7 +379,6 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
     Fail(end.detail, end.cause);
     return present;
   }
-  const auto at = linked.find(rank.rank);
   if (at != linked.end() && at->second.news.doing == RankNews::Doing::kStanding &&
       told_.has_value() && told_->wish == GangWish::kPause) {
     present.state = RankState::kStands;

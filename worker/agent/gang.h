@@ -120,6 +120,7 @@ class Gang {
     bool killed = false;
     bool dumping = false;
     bool dumped = false;
+    std::optional<int64_t> ended_at_ms;  // its process was first seen to be gone
   };
 
   Gang(const v1::DesiredGang& desired, const GangHome& home);
@@ -148,7 +149,7 @@ class Gang {
   const std::string job_;
   const int64_t attempt_;
   v1::StoreIdentity store_;
-  bool not_started_ = false;  // Refuse
+  bool not_started_ = false;                        // Refuse
   std::map<std::string, std::string> environment_;  // of the ranks, as the spec sets it
   std::string directory_;                           // of the attempt
   std::string checkpoint_host_;                     // where ranks hand over checkpoints
