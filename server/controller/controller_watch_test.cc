@@ -150,7 +150,7 @@ TEST(ControllerWatchTest, PagesOfJobsNewestFirstHaveEachJobOnceWhateverComesInBe
   request.mutable_page()->set_size(3);
   std::vector<int64_t> numbers;
   do {
-    const auto page = coordinator.controller().Inspect(request);
+    const auto page = coordinator.controller().Read(request);
     ASSERT_EQ(page.status(), absl::OkStatus());
     for (const v1::Job& job : page->jobs()) {
       numbers.push_back(std::stoll(job.id().substr(job.id().rfind('-') + 1)));
