@@ -63,6 +63,12 @@ bool InUse(const State& state, const v1::JobRecord& job, const v1::Checkpoint& c
          CheckpointKey(job.attempt().resume()) == key;
 }
 
+bool HasCopies(const State& state, const v1::Checkpoint& checkpoint) {
+  const auto shards = state.ShardsOf(checkpoint.ref());
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const v1::CheckpointShard* shard) { return shard->holders_size() > 1; });
+}
+
 }  // namespace
 
 JobCare CareFor(const State& state, const std::string& job, int copies,
@@ -114,13 +120,16 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
   if (!spec.ok()) return beyond;
   std::reverse(all.begin(), all.end());
   int64_t kept = 0;
+  bool copied = false;  // the newest that no single worker takes with it, however many are newer
   for (const v1::Checkpoint* checkpoint : all) {
     const int64_t step = checkpoint->ref().step();
     // Damaged ones are there for people to look at; unfinished ones go with their attempt.
     if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) continue;
+    const bool safe = !copied && !checkpoint->left() && HasCopies(state, *checkpoint);
+    copied |= safe;
     const bool keep =
         !checkpoint->left() &&
-        (kept < spec->checkpoints.keep_last ||
+        (kept < spec->checkpoints.keep_last || safe ||
          (spec->checkpoints.keep_every > 0 && step % spec->checkpoints.keep_every == 0));
     kept += checkpoint->left() ? 0 : 1;
     if (!keep && !InUse(state, *job, *checkpoint)) beyond.push_back(checkpoint->ref());

@@ -58,6 +58,30 @@ TEST_F(CheckpointCareTest, OnlyTheNewestGoodOnesAreKept) {
   EXPECT_THAT(Beyond(), IsEmpty());
 }
 
+TEST_F(CheckpointCareTest, TheNewestThatHasCopiesStaysUntilANewerOneHas) {
+  const auto copy = [this](int64_t step) {
+    v1::Update update;
+    update.set_sequence(cluster_.state().sequence() + 1);
+    for (const int32_t rank : {0, 1}) {
+      v1::ShardHolderSet& set = *update.add_facts()->mutable_shard_holder_set();
+      *set.mutable_ref() = Ref(step);
+      set.set_rank(rank);
+      set.set_worker("w2");
+      set.set_held(true);
+    }
+    return cluster_.Apply(update);
+  };
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  ASSERT_EQ(copy(10), absl::OkStatus());
+  for (const int64_t step : {20, 30, 40}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  // Were w1 to go now, 10 would be all that is left.
+  EXPECT_THAT(Beyond(), ElementsAre(20));
+  ASSERT_EQ(copy(40), absl::OkStatus());
+  EXPECT_THAT(Beyond(), ElementsAre(20, 10));
+}
+
 TEST_F(CheckpointCareTest, APinnedCheckpointStays) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   v1::PinCheckpointRequest pin;

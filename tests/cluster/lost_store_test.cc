@@ -86,13 +86,13 @@ TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   v1::ListOrphansResponse listed;
   ASSERT_TRUE(Eventually([&] {
     listed = Orphans(bed);
-    return listed.orphans_size() == 1 && listed.orphans(0).holdings_size() == 2;
+    if (listed.orphans_size() != 1 || listed.orphans(0).holdings_size() != 2) return false;
+    const auto& holdings = listed.orphans(0).holdings();
+    return std::any_of(holdings.begin(), holdings.end(), [](const v1::OrphanHolding& holding) {
+      return holding.running() && holding.spec_known();
+    });
   })) << listed.DebugString();
   EXPECT_EQ(listed.orphans(0).job(), job);
-  const auto& holdings = listed.orphans(0).holdings();
-  EXPECT_TRUE(std::any_of(holdings.begin(), holdings.end(), [](const v1::OrphanHolding& holding) {
-    return holding.running() && holding.spec_known();
-  })) << listed.DebugString();
   EXPECT_GT(listed.orphans(0).newest_whole_step(), 0);
   const int64_t made = StepsMade(bed, job);
   ASSERT_TRUE(Eventually([&] { return StepsMade(bed, job) > made + 20; })) << bed.Story(job);
