@@ -62,6 +62,7 @@ TEST_F(CheckpointCareTest, TheNewestThatHasCopiesStaysUntilANewerOneHas) {
   const auto copy = [this](int64_t step) {
     v1::Update update;
     update.set_sequence(cluster_.state().sequence() + 1);
+    update.set_author("test");
     for (const int32_t rank : {0, 1}) {
       v1::ShardHolderSet& set = *update.add_facts()->mutable_shard_holder_set();
       *set.mutable_ref() = Ref(step);
