@@ -103,8 +103,6 @@ TrainerExit ComplainOfStore(const absl::Status& status) {
 TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& spec,
                             std::unique_ptr<nibble::LocalCheckpoints>& checkpoints) {
   if (!spec.checkpoints.any()) return TrainerExit::kDone;
-  // Its threads take no signals: these are for the launcher, or the run.
-  const nibble::BlockAllSignals blocked;
   absl::StatusOr<std::unique_ptr<nibble::LocalCheckpoints>> opened = nibble::LocalCheckpoints::Open(
       spec, {.fresh = arguments.fresh, .step = arguments.from_step},
       [](const std::string& trouble) {
@@ -121,6 +119,8 @@ TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& s
 TrainerExit BeginLocally(const Arguments& arguments, const nibble::JobSpec& spec,
                          std::unique_ptr<nibble::LocalCheckpoints>& local,
                          nibble::RunCheckpoints& checkpoints) {
+  // The threads of stores take no signals: these are for the launcher, or the run.
+  const nibble::BlockAllSignals blocked;
   const TrainerExit opened = OpenCheckpoints(arguments, spec, local);
   if (opened != TrainerExit::kDone) return opened;
   if (local != nullptr) {
