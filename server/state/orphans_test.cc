@@ -307,7 +307,7 @@ TEST_F(OrphansTest, AnAdoptedJobIsPausedWithItsCheckpointsAndContinues) {
   EXPECT_EQ(cluster_.state().FindJob("train-7"), nullptr);
 
   ASSERT_EQ(Adopt("train-7", evidence).status(), absl::OkStatus());
-  const v1::JobRecord& job = cluster_.Job("train-7");
+  const v1::JobRecord job = cluster_.Job("train-7");
   EXPECT_EQ(job.state(), v1::JOB_STATE_PAUSED);
   EXPECT_EQ(job.owner(), "eve");
   EXPECT_EQ(job.last_attempt(), 2);
