@@ -109,7 +109,12 @@ void Controller::ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide
 
 void Controller::NoteEpoch(const v1::Update& update) {
   for (const v1::Fact& fact : update.facts()) {
-    if (!fact.has_store_restored() || fact.store_restored().epoch() == 1) continue;
+    if (!fact.has_store_restored()) continue;
+    v1::StoreIdentity store;
+    store.set_id(fact.store_restored().store_id());
+    store.set_epoch(fact.store_restored().epoch());
+    hub_.SetStore(store);
+    if (store.epoch() == 1) continue;
     restored_ms_ = std::max<int64_t>(1, clock_.SteadyMs());
     Log(LogLevel::kWarning,
         absl::StrCat("the store was restored: epoch ", fact.store_restored().epoch(), " begins (",
@@ -152,7 +157,6 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
   }
   const int64_t sequence = applied.update.sequence();
   NoteEpoch(applied.update);
-  hub_.SetStore(state.store());
   hub_.Publish(sequence, std::move(news));
   std::vector<std::function<void()>> notify;
   {

@@ -94,7 +94,8 @@ void CheckpointDesk::Say(const std::string& line) const {
 void CheckpointDesk::SayOnce(const Key& key, const char* what, const absl::Status& status) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!complained_.insert(key).second) return;
+    const auto at = shelf_.find(key);
+    if (at != shelf_.end() && std::exchange(at->second.complained, true)) return;
   }
   const auto& [job, step, attempt] = key;
   Say(absl::StrCat(NameOf(job, step, attempt), what, std::string(status.message())));
@@ -347,9 +348,9 @@ void CheckpointDesk::MakeTakenOver(const Key& key, const v1::StoreIdentity& stor
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    complained_.erase(key);
     const auto at = shelf_.find(key);
     if (at == shelf_.end()) return;
+    at->second.complained = false;
     at->second.store = store;
     // Only what is named from here on is answered as this store's.
     for (auto& [rank, shard] : at->second.shards) shard.first_report = 0;
@@ -589,7 +590,6 @@ void CheckpointDesk::Forget(const Key& key) {
   std::filesystem::remove(StorePath(directory, step, attempt), ignored);
   const std::lock_guard<std::mutex> lock(mutex_);
   shelf_.erase(key);
-  complained_.erase(key);
 }
 
 absl::Status CheckpointDesk::CommitHere(const Key& key) {

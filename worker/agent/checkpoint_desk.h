@@ -153,6 +153,7 @@ class CheckpointDesk {
     bool committed = false;           // in the store; then every shard was here
     bool awaited = false;             // by a host's commit
     bool input = false;
+    bool complained = false;  // by SayOnce
     v1::StoreIdentity store;  // whose order it is here by
 
     bool complete() const { return static_cast<int32_t>(shards.size()) == header.world; }
@@ -205,7 +206,6 @@ class CheckpointDesk {
   std::map<std::string, Job> jobs_;
   std::map<Key, Entry> shelf_;
   std::map<Key, int> leases_;
-  std::set<Key> complained_;             // by SayOnce, of what is still on the shelf
   std::map<Key, CommitResult> settled_;  // for the host that waits
   // For the thread.
   std::set<Key> to_settle_;
