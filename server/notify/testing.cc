@@ -39,16 +39,21 @@ std::string Read(int connection) {
 
 }  // namespace
 
-TestReceiver::TestReceiver() {
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+int ListenOnLoopback(int& port) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  (void)bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  (void)listen(listener_, 64);
+  (void)bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  (void)listen(listener, 64);
   socklen_t size = sizeof(address);
-  (void)getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-  port_ = ntohs(address.sin_port);
+  (void)getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  port = ntohs(address.sin_port);
+  return listener;
+}
+
+TestReceiver::TestReceiver() {
+  listener_ = ListenOnLoopback(port_);
   acceptor_ = std::thread([this] { Accept(); });
 }
 

@@ -13,6 +13,9 @@
 
 namespace nibble {
 
+// A socket that listens at a free port, which it gives.
+int ListenOnLoopback(int& port);
+
 class TestReceiver {
  public:
   // Hangs: the connection stays open and nothing is sent.

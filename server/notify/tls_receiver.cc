@@ -1,7 +1,5 @@
 #include "server/notify/tls_receiver.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -11,6 +9,8 @@
 
 #include <cstdio>
 #include <string_view>
+
+#include "server/notify/testing.h"
 
 namespace nibble {
 
@@ -47,15 +47,7 @@ TlsReceiver::TlsReceiver(const std::string& certificate_path) : parts_(std::make
     PEM_write_X509(file, certificate);
     std::fclose(file);
   }
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  (void)bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  (void)listen(listener_, 8);
-  socklen_t size = sizeof(address);
-  (void)getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-  port_ = ntohs(address.sin_port);
+  listener_ = ListenOnLoopback(port_);
   thread_ = std::thread([this] { Accept(); });
 }
 
