@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/cluster/detached_process.h"
 #include "gtest/gtest.h"
@@ -55,6 +56,7 @@ constexpr int kWatches = 100;
 struct Accepted {
   std::string job;
   TinyJob spec;
+  std::map<std::string, int> hits_before;  // by worker: faults there before it was submitted
   bool changes_now = false;              // its recipe changed at steps that nobody chose
   bool restored = false;                 // the coordinator forgot some of what it had acknowledged
   int64_t checkpoints = 0;               // asked for
@@ -97,6 +99,7 @@ class Chaos : public testing::Test {
     v1::Label& node = *scheduling.add_preferred_labels();
     node.set_key("node");
     node.set_value(WorkerRole(1 + static_cast<int>(jobs_.size()) % kWorkers));
+    accepted.hits_before = hits_;
     accepted.job = bed_.Submit(accepted.spec, scheduling);
     if (kind == 1) {
       ChangeRecipe(absl::StrCat("step:", kSwitchStep), "fprop", accepted);
@@ -187,17 +190,22 @@ class Chaos : public testing::Test {
     const std::string worker = WorkerRole(1 + static_cast<int>(planned.victim % kWorkers));
     LocalCluster& cluster = bed_.cluster();
     switch (planned.fault) {
-      case Fault::kKillRank:
-        SignalProcess(SomeRank(planned.victim).process, SIGKILL);
+      case Fault::kKillRank: {
+        const ClusterBed::Rank rank = SomeRank(planned.victim);
+        ++hits_[rank.worker];
+        SignalProcess(rank.process, SIGKILL);
         break;
+      }
       case Fault::kStopRank: {
-        const ProcessIdentity rank = SomeRank(planned.victim).process;
-        SignalProcess(rank, SIGSTOP);
+        const ClusterBed::Rank rank = SomeRank(planned.victim);
+        ++hits_[rank.worker];
+        SignalProcess(rank.process, SIGSTOP);
         LetPass(kRankStands);
-        SignalProcess(rank, SIGCONT);
+        SignalProcess(rank.process, SIGCONT);
         break;
       }
       case Fault::kKillWorker:
+        ++hits_[worker];
         bed_.Kill(worker);
         bed_.Restart(worker);
         break;
@@ -207,12 +215,14 @@ class Chaos : public testing::Test {
         bed_.Restart(kCoordinatorRole);
         break;
       case Fault::kStopWorker:
+        ++hits_[worker];
         EXPECT_TRUE(cluster.Signal(worker, SIGSTOP).ok());
         LetPass(kPastLease);
         EXPECT_TRUE(cluster.Signal(worker, SIGCONT).ok());
         break;
       case Fault::kCutWire:
       case Fault::kStallWire:
+        ++hits_[worker];
         bed_.proxy(worker).Set(planned.fault == Fault::kCutWire ? TcpProxy::Mode::kCut
                                                                 : TcpProxy::Mode::kStall);
         LetPass(kPastLease);
@@ -253,14 +263,34 @@ class Chaos : public testing::Test {
     for (const char* const role : kRoles) {
       const absl::Status ready = cluster.AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
-      // An operator who knows that it was not the worker's fault.
-      v1::UncordonWorkerRequest request;
-      request.set_worker(role);
-      request.set_reason("chaos");
-      request.set_clear_flags(true);
-      v1::UncordonWorkerResponse response;
-      const grpc::Status cleared = bed_.Call(&Stub::UncordonWorker, request, &response);
-      EXPECT_TRUE(cleared.ok()) << cleared.error_message();
+    }
+    CheckFlags();
+  }
+
+  // A worker is flagged for as many attempts of a job as faults of its own can have ended since the
+  // job was submitted, and for nothing else: what happens to the coordinator, to clocks, disks,
+  // checkpoints or to another worker is not its fault.
+  void CheckFlags() {
+    v1::ListWorkersResponse listed;
+    const grpc::Status status = bed_.Call(&Stub::ListWorkers, v1::ListWorkersRequest(), &listed);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_EQ(listed.workers_size(), kWorkers);
+    for (const v1::Worker& worker : listed.workers()) {
+      for (const std::string& flag : worker.flags()) {
+        const std::vector<std::string> words = absl::StrSplit(flag, absl::MaxSplits(' ', 5));
+        int ended = 0;
+        ASSERT_TRUE(words.size() > 4 && words[0] == "ended" && absl::SimpleAtoi(words[1], &ended))
+            << flag;
+        const auto named = std::find_if(
+            jobs_.begin(), jobs_.end(),
+            [&](const Accepted& accepted) { return words[4] == accepted.job + ";"; });
+        ASSERT_NE(named, jobs_.end()) << flag;
+        const std::string& name = worker.identity().name();
+        EXPECT_LE(ended, hits_[name] - named->hits_before[name])
+            << name << " is flagged though it is healthy: " << flag << "\n"
+            << bed_.Story(named->job);
+        flags_.insert(flag);
+      }
     }
   }
 
@@ -491,7 +521,9 @@ class Chaos : public testing::Test {
   const std::string store_ = bed_.cluster().paths().Data(kCoordinatorRole);
   const std::string backup_ = bed_.root() + "/backup";
   std::vector<Accepted> jobs_;
-  int held_after_all_ = 0;  // changes that had made way
+  std::map<std::string, int> hits_;  // by worker: faults that can end attempts there
+  std::set<std::string> flags_;      // that were seen
+  int held_after_all_ = 0;           // changes that had made way
 };
 
 TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
@@ -510,10 +542,12 @@ TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
     Inject(planned);
     if (HasFatalFailure()) break;
   }
+  CheckFlags();
   for (const Accepted& accepted : jobs_) Check(accepted);
   for (const auto& [fault, count] : of_each) std::printf("%3d  %s\n", count, fault.c_str());
-  std::printf("%zu jobs; %d changes that had made way were made before that was heard\n",
-              jobs_.size(), held_after_all_);
+  std::printf("%zu jobs; %d changes that had made way were made before that was heard; "
+              "%zu flags of workers, each for faults of its own\n",
+              jobs_.size(), held_after_all_, flags_.size());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,15 @@ bool Eventually(So so) {
     (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
   }
   return true;
+}
+
+// Retries where the process writes a file while its directory is being emptied.
+bool RemoveTree(const std::string& path) {
+  return Eventually([&path] {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    return !error;
+  });
 }
 
 // A change that has no deadline to be repeated until: one answer.
@@ -53,7 +63,7 @@ TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
   ASSERT_EQ(Shell(readyz).text, "200") << readyz;
 
   const std::string store = paths.Data(kCoordinatorRole);
-  std::filesystem::remove_all(store);
+  ASSERT_TRUE(RemoveTree(store));
   for (int i = 0; i < 10; ++i) {
     const grpc::Status refused = SetQueueOnce(bed, absl::StrCat("after-", i));
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -74,8 +84,9 @@ TEST(RemovedDirectories, OfAJobsCheckpointsOnAWorkerIsMadeAgainAndItsShardsAreLo
   const TinyJob tiny = {.steps = 1500, .every = 50, .keep_last = 2};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
-  std::filesystem::remove_all(bed.cluster().paths().Data(WorkerRole(1)) + "/jobs/" + job +
-                              "/checkpoints");
+  const std::string checkpoints =
+      bed.cluster().paths().Data(WorkerRole(1)) + "/jobs/" + job + "/checkpoints";
+  ASSERT_TRUE(RemoveTree(checkpoints));
   // The attempt continues, and what is stored later is found by the next one.
   ASSERT_TRUE(Eventually([&] {
     for (const v1::JobEvent& event : bed.Events(job)) {
