@@ -248,6 +248,7 @@ absl::StatusOr<bool> Compare(const Setting& setting) {
       "%d jobs wait, %d workers report once a second, one client changes a job after the "
       "other; %d watches\n",
       setting.jobs, setting.load.workers, setting.watches);
+  const int64_t at_first = (*coordinator)->RssBytes();
   const auto alone = Measure(**coordinator, setting.load, [] {});
   if (!alone.ok()) return alone.status();
   Print("alone", *alone);
@@ -270,12 +271,16 @@ absl::StatusOr<bool> Compare(const Setting& setting) {
   const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / Since(start);
   Print("while watches open", *watched);
   std::printf("%scoordinator %.2f cores\n", words.c_str(), cores);
+  const int64_t closed = (*coordinator)->RssBytes();
   const auto after = Measure(**coordinator, setting.load, [] {});
   if (!after.ok()) return after.status();
   Print("alone again", *after);
-  std::printf("memory: %.1f MiB before, %.1f MiB at most, %.1f MiB when they had closed\n",
-              static_cast<double>(before) / kMiB, static_cast<double>(watched->peak_rss) / kMiB,
-              static_cast<double>((*coordinator)->RssBytes()) / kMiB);
+  std::printf(
+      "memory: %.1f MiB with the jobs, then after each phase %.1f alone, %.1f (at most %.1f) with "
+      "watches, %.1f alone again\n",
+      static_cast<double>(at_first) / kMiB, static_cast<double>(before) / kMiB,
+      static_cast<double>(closed) / kMiB, static_cast<double>(watched->peak_rss) / kMiB,
+      static_cast<double>((*coordinator)->RssBytes()) / kMiB);
   const auto ratio = [](const std::vector<double>& with, const std::vector<double>& one,
                         const std::vector<double>& other) {
     return Percentile(with, 99) / std::max(Percentile(one, 99), Percentile(other, 99));

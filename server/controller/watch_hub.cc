@@ -1,5 +1,8 @@
 #include "server/controller/watch_hub.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,8 @@ namespace {
 
 // A reader of a beginning who takes nothing for so long lets others begin.
 constexpr int64_t kSlowMs = 1000;
+// Fewer watches than this leave nothing worth a walk through the heap.
+constexpr size_t kTrimFrom = 32;
 
 }  // namespace
 
@@ -31,6 +36,7 @@ absl::StatusOr<std::shared_ptr<Watch>> WatchHub::Open(const v1::WatchJobsRequest
         absl::StrCat("watches: ", watches_.size(), " are open, as many as are allowed"));
   }
   watches_.insert(watch);
+  most_ = std::max(most_, watches_.size());
   of_all_ += watch->of_all() ? 1 : 0;
   for (const std::string& job : watch->jobs()) ++watched_[job];
   return watch;
@@ -39,9 +45,12 @@ absl::StatusOr<std::shared_ptr<Watch>> WatchHub::Open(const v1::WatchJobsRequest
 void WatchHub::Close(const std::shared_ptr<Watch>& watch) {
   watch->Close();
   WatchLog::Kept dropped;
+  bool trims = false;
   {
     std::lock_guard lock(mutex_);
     if (watches_.erase(watch) == 0) return;
+    trims = most_ >= kTrimFrom && watches_.size() * 2 <= most_;
+    if (trims) most_ = watches_.size();
     of_all_ -= watch->of_all() ? 1 : 0;
     for (const std::string& job : watch->jobs()) {
       const auto watched = watched_.find(job);
@@ -49,7 +58,10 @@ void WatchHub::Close(const std::shared_ptr<Watch>& watch) {
     }
     if (watches_.empty()) dropped = log_->TakeAll();
   }
+  dropped.clear();
   pump_.Release(watch);
+  // The allocator keeps freed memory unless it is asked to return it to the system.
+  if (trims) pump_.Run([] { malloc_trim(0); });
 }
 
 void WatchHub::CutStalled(int64_t now_ms) {

@@ -99,6 +99,7 @@ class WatchHub {
   // Guarded by mutex_.
   std::set<std::shared_ptr<Watch>> watches_;
   size_t of_all_ = 0;                      // of them, count
+  size_t most_ = 0;                        // open at once since memory was last given back
   std::map<std::string, size_t> watched_;  // by job: those that name it, count
   std::map<int64_t, Waiting> waits_;
   std::map<std::string, std::set<int64_t>> waits_of_;  // by job
