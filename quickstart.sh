@@ -28,8 +28,8 @@ show() {
 install_packages
 report_cuda
 say "build: the command line, the coordinator, the worker daemon, the trainer"
-bazel build "$(bazel_flags)" //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker \
-  //worker/trainer/loop:nibble-trainer
+# shellcheck disable=SC2046  # several targets
+bazel build "$(bazel_flags)" $(quickstart_targets)
 
 began=$SECONDS
 export NIBBLE_HOME="$root/quickstart"

@@ -80,7 +80,7 @@ if ((sanitizers)); then
   # longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
     //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... \
-    //server/... //worker/agent/... //worker/metrics/... //client/remote/... //client/cluster/... \
+    //server/... //worker/agent/... //worker/metrics/... //client/shell/... //client/remote/... //client/cluster/... \
     -//kernels/cpu/layers/... -//worker/agent:daemon_test
 fi
 finish

@@ -1,27 +1,19 @@
 // nibble: the command line. Verbs that run here, without a cluster, are in client/local, those that
 // speak to a coordinator in client/remote.
-#include <CLI/CLI.hpp>
-
 #include "client/cluster/cluster_command.h"
-#include "client/local/checkpoint_command.h"
-#include "client/local/command_line.h"
-#include "client/local/data_command.h"
-#include "client/local/eval_command.h"
-#include "client/local/exit_code.h"
-#include "client/local/generate_command.h"
-#include "client/local/job_command.h"
-#include "client/local/model_command.h"
-#include "client/local/quantize_command.h"
-#include "client/remote/checkpoint_verbs.h"
-#include "client/remote/completion.h"
+#include "client/local/local_commands.h"
 #include "client/remote/remote_commands.h"
-#include "worker/weights/open_weights.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "client/shell/spec_commands.h"
+#include "common/command_line/command_line.h"
+#include "worker/interop/hf_import.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Nibble: pretrain language models in 4-bit floating point", "nibble");
-  app.set_version_flag("--version", nibble::kVersionText);
-  app.require_subcommand(1);
-  app.footer(
+  nibble::CommandLine app("Nibble: pretrain language models in 4-bit floating point", "nibble");
+  app.SetVersion(nibble::kVersionText);
+  app.RequireSubcommand();
+  app.Footer(
       "'nibble help NOUN VERB' tells every option. To begin:\n"
       "  nibble cluster up\n"
       "  nibble job submit examples/quickstart.yaml --watch");

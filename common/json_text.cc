@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace nibble {
@@ -92,8 +93,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_by
 }
 
 absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view text) {
-  const absl::StatusOr<std::string> normalised = Normalised(name, text);
-  if (!normalised.ok()) return normalised.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::string normalised, Normalised(name, text));
   std::vector<std::set<std::string>> open;
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
@@ -105,7 +105,7 @@ absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view tex
     }
     return true;
   };
-  Json tree = Json::parse(*normalised, watch, /*allow_exceptions=*/false);
+  Json tree = Json::parse(normalised, watch, /*allow_exceptions=*/false);
   if (tree.is_discarded()) {
     return Refuse(name, absl::StrCat(text.size(), " bytes are not JSON"));
   }

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<StagedFile>> StagedFile::Create(const std::string
 
 absl::Status StagedFile::Append(absl::Span<const std::byte> bytes) {
   if (bytes.size() > kBufferBytes - buffer_.size()) {
-    if (absl::Status status = Flush(); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Flush());
   }
   if (bytes.size() <= kBufferBytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -89,7 +90,7 @@ absl::Status StagedFile::Flush() {
 }
 
 absl::Status StagedFile::Overwrite(int64_t offset, absl::Span<const std::byte> bytes) {
-  if (absl::Status status = Flush(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Flush());
   return WriteAll(bytes, temporary_, [&](auto rest) {
     const ssize_t written = pwrite(fd_, rest.data(), rest.size(), offset);
     if (written > 0) offset += written;
@@ -98,14 +99,14 @@ absl::Status StagedFile::Overwrite(int64_t offset, absl::Span<const std::byte> b
 }
 
 absl::Status StagedFile::Sync() {
-  if (absl::Status status = Flush(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Flush());
   if (fsync(fd_) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("syncing ", temporary_));
   return absl::OkStatus();
 }
 
 absl::Status StagedFile::Publish() {
   // Before the rename: otherwise a crash could keep the new name and lose the content.
-  if (absl::Status status = Sync(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Sync());
   // Some network file systems report a failed write only here.
   if (close(std::exchange(fd_, -1)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("closing ", temporary_));
@@ -127,10 +128,9 @@ absl::Status StagedFile::Publish() {
 }
 
 absl::Status WriteStaged(const std::string& path, absl::string_view bytes) {
-  const absl::StatusOr<std::unique_ptr<StagedFile>> file = StagedFile::Create(path);
-  if (!file.ok()) return file.status();
-  absl::Status status = (*file)->Append(std::as_bytes(std::span(bytes.data(), bytes.size())));
-  return status.ok() ? (*file)->Publish() : status;
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> file, StagedFile::Create(path));
+  absl::Status status = file->Append(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  return status.ok() ? file->Publish() : status;
 }
 
 }  // namespace nibble

@@ -21,7 +21,7 @@ enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu };
 // Events of a job that can be posted; the coordinator maps its own to them
-// (server/state/notify_events.h).
+// (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
   kSubmitted,
   kStarted,

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "job/model_fields.h"
 #include "job/notify_url.h"
-#include "job/recipe_fields.h"
 
 namespace nibble {
 namespace {

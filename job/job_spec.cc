@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/defaults.h"
 #include "job/job_check.h"
 #include "job/job_fields.h"
@@ -52,15 +53,14 @@ void Comment(YamlNode& map, const std::string& prefix) {
 }  // namespace
 
 absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml) {
-  const absl::StatusOr<YamlNode> root = ReadYaml(yaml, {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes});
-  if (!root.ok()) return root.status();
+  NIBBLE_ASSIGN_OR_RETURN(const YamlNode root,
+                          ReadYaml(yaml, {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes}));
   Problems problems;
   JobSpec spec;
-  ReadRecord(*root, "", JobRecord(), spec, problems);
+  ReadRecord(root, "", JobRecord(), spec, problems);
   FillDefaults(problems, spec);
   CheckJob(spec, problems);
-  absl::Status status = problems.ToStatus();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(problems.ToStatus());
   return spec;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -106,7 +107,7 @@ absl::StatusOr<NotifyUrl> ParseNotifyUrl(std::string_view text) {
   if (authority.find('@') != std::string_view::npos) {
     return Wrong("a user name or password would be stored and shown with the job");
   }
-  if (absl::Status status = TakeHost(authority, url); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(TakeHost(authority, url));
   rest.remove_prefix(authority.size());
   url.target = rest.starts_with('/') ? std::string(rest) : absl::StrCat("/", std::string(rest));
   return url;

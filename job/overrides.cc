@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/field_values.h"
 #include "job/job_fields.h"
 #include "job/job_spec.h"
-#include "job/record_keys.h"
+#include "job/problems.h"
 #include "job/yaml_tree.h"
 
 namespace nibble {
+
 namespace {
 
 constexpr YamlLimits kLimits = {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes};
@@ -58,9 +61,8 @@ class Walk {
     YamlNode* node = &root;
     std::string_view rest = setting_.path;
     while (!rest.empty()) {
-      absl::Status status =
-          rest.front() == '[' ? StepIntoList(node, rest) : StepIntoMap(node, rest);
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(rest.front() == '[' ? StepIntoList(node, rest)
+                                                 : StepIntoMap(node, rest));
     }
     *node = setting_.value;
     return absl::OkStatus();
@@ -139,21 +141,33 @@ bool Overlap(std::string_view a, std::string_view b) {
 absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
                                            std::span<const std::string> settings) {
   if (settings.empty()) return std::string(yaml);
-  absl::StatusOr<YamlNode> root = ReadYaml(yaml, kLimits);
-  if (!root.ok()) return root.status();
+  NIBBLE_ASSIGN_OR_RETURN(YamlNode root, ReadYaml(yaml, kLimits));
   std::vector<std::string> seen;
   for (const std::string& text : settings) {
-    const absl::StatusOr<Setting> setting = ParseSetting(text);
-    if (!setting.ok()) return setting.status();
+    NIBBLE_ASSIGN_OR_RETURN(const Setting setting, ParseSetting(text));
     for (const std::string& earlier : seen) {
-      if (Overlap(earlier, setting->path)) {
-        return Wrong(setting->path, absl::StrCat("an earlier setting sets ", earlier));
+      if (Overlap(earlier, setting.path)) {
+        return Wrong(setting.path, absl::StrCat("an earlier setting sets ", earlier));
       }
     }
-    seen.push_back(setting->path);
-    if (absl::Status status = Walk(*setting).Run(*root); !status.ok()) return status;
+    seen.push_back(setting.path);
+    NIBBLE_RETURN_IF_ERROR(Walk(setting).Run(root));
   }
-  return WriteYaml(*root);
+  return WriteYaml(root);
+}
+
+bool MakePathsAbsolute(const std::string& directory, JobSpec& spec) {
+  bool changed = false;
+  const auto resolve = [&](std::string& path) {
+    if (path.empty() || path[0] == '/') return;
+    path = (std::filesystem::path(directory) / path).lexically_normal().string();
+    changed = true;
+  };
+  for (TrainingSource& source : spec.data.train) resolve(source.path);
+  for (ValidationSource& source : spec.data.validation) resolve(source.path);
+  resolve(spec.data.tokenizer_model);
+  resolve(spec.init_from.path);
+  return changed;
 }
 
 }  // namespace nibble

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "job/job_spec.h"
 
 namespace nibble {
 
@@ -26,6 +27,14 @@ namespace nibble {
 // say.
 absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
                                            std::span<const std::string> settings);
+
+// Where the paths of a spec lead when it is sent from where it was written to where it runs.
+//
+// Thread-safety: pure functions.
+
+// Puts `directory` before every path that is read and is relative. True where there was one. The
+// output directory is left alone: it is the worker's to choose.
+bool MakePathsAbsolute(const std::string& directory, JobSpec& spec);
 
 }  // namespace nibble
 

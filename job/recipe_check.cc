@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/status_macros.h"
 #include "job/schedule.h"
 #include "model/outline.h"
 #include "recipe/selector.h"
@@ -131,15 +132,12 @@ Timeline MakeTimeline(const JobSpec& spec) {
 
 absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const JobSpec& spec) {
   for (const LayerRule& rule : recipe.layers) {
-    const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
-    if (!selector.ok()) return selector.status();
-    const absl::StatusOr<std::vector<int64_t>> layers = selector->Select(outline);
-    if (!layers.ok()) return layers.status();
+    NIBBLE_ASSIGN_OR_RETURN(const Selector selector, Selector::Parse(rule.match));
+    NIBBLE_RETURN_IF_ERROR(selector.Select(outline).status());
   }
-  const absl::StatusOr<ResolvedRecipe> resolved =
-      Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence);
-  if (!resolved.ok()) return resolved.status();
-  const std::optional<std::string> layer = FirstQuantised(outline, *resolved);
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved,
+                          Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence));
+  const std::optional<std::string> layer = FirstQuantised(outline, resolved);
   if (spec.training.precision != JobPrecision::kFp32 || !layer) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "training.precision is fp32, which goes with no quantised layer, but ", *layer, " would be"));

@@ -23,7 +23,6 @@
 #include "job/choices.h"
 #include "job/field_values.h"
 #include "job/problems.h"
-#include "job/record_keys.h"
 #include "job/yaml_tree.h"
 
 namespace nibble {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/status_macros.h"
 #include "model/field_check.h"
 #include "model/mixers.h"
 
@@ -19,8 +20,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 absl::StatusOr<MemoryPerRank> EstimateMemory(const Outline& outline, int64_t ranks,
                                              int64_t tokens) {
-  if (absl::Status status = CheckSize("ranks", ranks, kMaxRanks); !status.ok()) return status;
-  if (absl::Status status = CheckSize("tokens", tokens, kMaxTokens); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSize("ranks", ranks, kMaxRanks));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("tokens", tokens, kMaxTokens));
   const ModelSpec& spec = outline.spec;
   const int64_t parameters = outline.parameters();
   int64_t linear_weights = 0;

@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "model/block_outline.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 

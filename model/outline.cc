@@ -1,13 +1,15 @@
 #include "model/outline.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "model/block_outline.h"
+#include "common/status_macros.h"
 #include "model/mixers.h"
 
 namespace nibble {
+
 namespace {
 
 // Weight decay pulls on matrices, which project: linears, and the tables at both ends (embedding,
@@ -39,7 +41,7 @@ absl::StatusOr<int64_t> Outline::Find(std::string_view param) const {
 }
 
 absl::StatusOr<Outline> MakeOutline(const ModelSpec& spec) {
-  if (absl::Status status = Validate(spec); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Validate(spec));
   Outline outline;
   outline.spec = spec;
   outline.params.push_back(Table("embedding.weight", spec.vocab, spec));
@@ -87,6 +89,68 @@ std::vector<PartCount> ParametersByPart(const Outline& outline) {
   parts.push_back(std::move(norms));
   parts.push_back(std::move(head));
   return parts;
+}
+
+void BlockOutline::AddLinear(std::string_view name, int64_t in, int64_t out, LinearEnd end) {
+  const ModelSpec& spec = outline_.spec;
+  LinearInfo linear;
+  linear.kind = absl::StrCat(std::string(mixer_), ".", std::string(name));
+  linear.name = absl::StrCat("blocks.", block_, ".", linear.kind);
+  linear.block = block_;
+  linear.in = in;
+  linear.out = out;
+  linear.bias = spec.biases;
+  linear.weight = static_cast<int64_t>(outline_.params.size());
+
+  const bool smaller = end == LinearEnd::kResidual && spec.scale_output_init;
+  const double shrink = smaller ? 1 / std::sqrt(2.0 * static_cast<double>(spec.blocks())) : 1;
+  outline_.params.push_back({.name = absl::StrCat(linear.name, ".weight"),
+                             .shape = {out, in},
+                             .init = Init::kNormal,
+                             .scale = spec.init_std * shrink,
+                             .decay = true,
+                             .block = block_,
+                             .linear = static_cast<int64_t>(outline_.linears.size())});
+  if (linear.bias) {
+    outline_.params.push_back({.name = absl::StrCat(linear.name, ".bias"),
+                               .shape = {out},
+                               .init = Init::kZeros,
+                               .block = block_});
+  }
+  outline_.linears.push_back(std::move(linear));
+}
+
+void BlockOutline::AddParam(std::string_view name, std::vector<int64_t> shape, Init init,
+                            double scale) {
+  outline_.params.push_back(
+      {.name = absl::StrCat("blocks.", block_, ".", std::string(mixer_), ".", std::string(name)),
+       .shape = std::move(shape),
+       .init = init,
+       .scale = scale,
+       .block = block_});
+}
+
+void AddNorm(Outline& outline, std::string_view prefix, int64_t block, int64_t width) {
+  outline.params.push_back({.name = absl::StrCat(std::string(prefix), ".weight"),
+                            .shape = {width},
+                            .init = Init::kOnes,
+                            .block = block});
+  if (outline.spec.norm != NormKind::kLayerNorm) return;
+  outline.params.push_back({.name = absl::StrCat(std::string(prefix), ".bias"),
+                            .shape = {width},
+                            .init = Init::kZeros,
+                            .block = block});
+}
+
+FlopsPerToken CountFlops(const Outline& outline, int64_t sequence) {
+  const ModelSpec& spec = outline.spec;
+  FlopsPerToken flops;
+  for (const LinearInfo& linear : outline.linears) {
+    flops.linears += 2 * static_cast<double>(linear.in) * static_cast<double>(linear.out);
+  }
+  for (const char symbol : spec.pattern) FindMixer(symbol)->add_flops(spec, sequence, flops);
+  flops.head = 2 * static_cast<double>(spec.d_model) * static_cast<double>(spec.vocab);
+  return flops;
 }
 
 }  // namespace nibble

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "recipe/operand_roles.h"
 #include "recipe/render.h"
 
@@ -19,7 +20,7 @@ double RelativeTime(const OperandFormat& operand) {
 
 absl::StatusOr<GemmCost> CostOf(const ResolvedRecipe& recipe, const Outline& outline,
                                 int64_t sequence) {
-  if (absl::Status status = CheckLayers(recipe, outline); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckLayers(recipe, outline));
   if (sequence < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("sequence: ", sequence, "; allowed: 1 and more"));
@@ -54,13 +55,12 @@ absl::StatusOr<GemmCost> CostOf(const Timeline& timeline, const Outline& outline
     const int64_t end = next < 0 ? steps : std::min(next, steps);
     const absl::StatusOr<ResolvedRecipe> recipe = Resolve(timeline.At(step).recipe, outline, 0);
     if (!recipe.ok()) return recipe.status();
-    const absl::StatusOr<GemmCost> cost = CostOf(*recipe, outline, sequence);
-    if (!cost.ok()) return cost.status();
+    NIBBLE_ASSIGN_OR_RETURN(const GemmCost cost, CostOf(*recipe, outline, sequence));
     const double share = static_cast<double>(end - step) / static_cast<double>(steps);
-    mean.fprop += share * cost->fprop;
-    mean.dgrad += share * cost->dgrad;
-    mean.wgrad += share * cost->wgrad;
-    mean.attention += share * cost->attention;
+    mean.fprop += share * cost.fprop;
+    mean.dgrad += share * cost.dgrad;
+    mean.wgrad += share * cost.wgrad;
+    mean.attention += share * cost.attention;
     step = end;
   }
   return mean;

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "model/outline.h"
 #include "recipe/recipe.h"
 
 namespace nibble {
@@ -48,6 +50,16 @@ class RoleSet {
  private:
   uint8_t bits_ = 0;
 };
+
+// Whether an operand of a linear layer can be quantised as a recipe says: the spec itself, and the
+// layer's dimensions against its blocks.
+//
+// Thread-safety: pure.
+
+// InvalidArgument naming the layer, the operand, and the spec's field or the dimension, its size
+// and what does not divide it. `tokens`: 0 leaves that dimension unchecked.
+absl::Status CheckOperand(const OperandSpec& spec, OperandRole role, const LinearInfo& layer,
+                          int64_t tokens);
 
 }  // namespace nibble
 

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "recipe/layer_names.h"
+#include "recipe/selector.h"
 #include "recipe/operand_roles.h"
 #include "recipe/testing.h"
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -103,53 +104,51 @@ absl::Status ReadArray(const Json& tree, const std::string& path, std::vector<T>
   if (!tree.is_array()) return Refuse(path, "is not an array");
   for (size_t i = 0; i < tree.size(); ++i) {
     out.emplace_back();
-    absl::Status status = read(tree[i], absl::StrCat(path, "[", i, "]"), out.back());
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(read(tree[i], absl::StrCat(path, "[", i, "]"), out.back()));
   }
   return absl::OkStatus();
 }
 
 absl::Status ReadSetting(const Json& tree, const std::string& path, FieldSetting& out) {
-  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(tree, path, {"field", "value"});
-  if (!object.ok()) return object.status();
-  absl::Status status = object->Read("field", out.field);
-  if (status.ok()) status = object->Read("value", out.value);
+  NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
+                          ObjectReader::Open(tree, path, {"field", "value"}));
+  absl::Status status = object.Read("field", out.field);
+  if (status.ok()) status = object.Read("value", out.value);
   return status;
 }
 
 absl::Status ReadRule(const Json& tree, const std::string& path, LayerRule& out) {
-  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(tree, path, {"match", "set"});
-  if (!object.ok()) return object.status();
-  absl::Status status = object->Read("match", out.match);
-  if (!status.ok()) return status;
-  return ReadArray(object->Tree("set"), object->PathOf("set"), out.set, ReadSetting);
+  NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
+                          ObjectReader::Open(tree, path, {"match", "set"}));
+  NIBBLE_RETURN_IF_ERROR(object.Read("match", out.match));
+  return ReadArray(object.Tree("set"), object.PathOf("set"), out.set, ReadSetting);
 }
 
 absl::Status ReadRecipe(const Json& tree, const std::string& path, Recipe& out) {
-  const absl::StatusOr<ObjectReader> object =
-      ObjectReader::Open(tree, path, {"preset", "set", "layers"});
-  if (!object.ok()) return object.status();
-  absl::Status status = object->Read("preset", out.preset);
+  NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
+                          ObjectReader::Open(tree, path, {"preset", "set", "layers"}));
+  absl::Status status = object.Read("preset", out.preset);
   if (status.ok()) {
-    status = ReadArray(object->Tree("set"), object->PathOf("set"), out.set, ReadSetting);
+    status = ReadArray(object.Tree("set"), object.PathOf("set"), out.set, ReadSetting);
   }
   if (!status.ok()) return status;
-  return ReadArray(object->Tree("layers"), object->PathOf("layers"), out.layers, ReadRule);
+  return ReadArray(object.Tree("layers"), object.PathOf("layers"), out.layers, ReadRule);
 }
 
 absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& out) {
-  const absl::StatusOr<ObjectReader> object = ObjectReader::Open(
-      tree, path, {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"},
-      {"refused"});
-  if (!object.ok()) return object.status();
-  absl::Status status = object->Read("number", out.number);
-  if (status.ok()) status = object->Read("first_step", out.first_step);
-  if (status.ok()) status = object->Read("author", out.author);
-  if (status.ok()) status = object->Read("time_unix_ms", out.time_unix_ms);
-  if (status.ok()) status = object->Read("reason", out.reason);
-  if (status.ok() && object->Has("refused")) status = object->Read("refused", out.refused);
+  NIBBLE_ASSIGN_OR_RETURN(
+      const ObjectReader object,
+      ObjectReader::Open(tree, path,
+                         {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"},
+                         {"refused"}));
+  absl::Status status = object.Read("number", out.number);
+  if (status.ok()) status = object.Read("first_step", out.first_step);
+  if (status.ok()) status = object.Read("author", out.author);
+  if (status.ok()) status = object.Read("time_unix_ms", out.time_unix_ms);
+  if (status.ok()) status = object.Read("reason", out.reason);
+  if (status.ok() && object.Has("refused")) status = object.Read("refused", out.refused);
   if (!status.ok()) return status;
-  return ReadRecipe(object->Tree("recipe"), object->PathOf("recipe"), out.recipe);
+  return ReadRecipe(object.Tree("recipe"), object.PathOf("recipe"), out.recipe);
 }
 
 absl::StatusOr<Json> Parse(std::string_view text, const char* what) {
@@ -179,28 +178,24 @@ std::string ToJson(const Timeline& timeline) {
 }
 
 absl::StatusOr<Recipe> RecipeFromJson(std::string_view text) {
-  const absl::StatusOr<Json> tree = Parse(text, "recipe");
-  if (!tree.ok()) return tree.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Json tree, Parse(text, "recipe"));
   Recipe recipe;
-  if (absl::Status status = ReadRecipe(*tree, "", recipe); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(ReadRecipe(tree, "", recipe));
   return recipe;
 }
 
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
-  const absl::StatusOr<Json> tree = Parse(text, "timeline");
-  if (!tree.ok()) return tree.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Json tree, Parse(text, "timeline"));
   // The version comes first: other versions may have other fields.
-  if (tree->is_object() && tree->contains("version") &&
-      (*tree)["version"] != Json(kTimelineJsonVersion)) {
-    return Refuse("version", absl::StrCat(Dump((*tree)["version"]),
+  if (tree.is_object() && tree.contains("version") &&
+      tree["version"] != Json(kTimelineJsonVersion)) {
+    return Refuse("version", absl::StrCat(Dump(tree["version"]),
                                           " is not known; allowed: ", kTimelineJsonVersion));
   }
-  const absl::StatusOr<ObjectReader> object =
-      ObjectReader::Open(*tree, "", {"version", "revisions"});
-  if (!object.ok()) return object.status();
+  NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
+                          ObjectReader::Open(tree, "", {"version", "revisions"}));
   std::vector<Revision> revisions;
-  absl::Status status = ReadArray(object->Tree("revisions"), "revisions", revisions, ReadRevision);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(ReadArray(object.Tree("revisions"), "revisions", revisions, ReadRevision));
   return Timeline::FromRevisions(std::move(revisions));
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "recipe/fields.h"
-#include "recipe/operand_check.h"
 #include "recipe/operand_roles.h"
 #include "recipe/presets.h"
 #include "recipe/recipe.h"
@@ -65,9 +65,8 @@ class Resolver {
     absl::Status status = Apply(preset_.set, all_, true);
     for (const LayerRule& rule : preset_.layers) {
       if (!status.ok()) return status;
-      const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
-      if (!selector.ok()) return selector.status();
-      const absl::StatusOr<std::vector<int64_t>> selected = selector->Select(outline_);
+      NIBBLE_ASSIGN_OR_RETURN(const Selector selector, Selector::Parse(rule.match));
+      const absl::StatusOr<std::vector<int64_t>> selected = selector.Select(outline_);
       if (selected.ok()) status = Apply(rule.set, *selected, true);
     }
     for (LayerState& layer : layers_) {
@@ -84,11 +83,9 @@ class Resolver {
     absl::Status status = Apply(recipe.set, all_, true);
     for (const LayerRule& rule : recipe.layers) {
       if (!status.ok()) return status;
-      const absl::StatusOr<Selector> selector = Selector::Parse(rule.match);
-      if (!selector.ok()) return selector.status();
-      const absl::StatusOr<std::vector<int64_t>> selected = selector->Select(outline_);
-      if (!selected.ok()) return selected.status();
-      status = Apply(rule.set, *selected, rule.match == "*");
+      NIBBLE_ASSIGN_OR_RETURN(const Selector selector, Selector::Parse(rule.match));
+      NIBBLE_ASSIGN_OR_RETURN(const std::vector<int64_t> selected, selector.Select(outline_));
+      status = Apply(rule.set, selected, rule.match == "*");
     }
     return status;
   }
@@ -99,8 +96,7 @@ class Resolver {
       const LayerRecipe layer = Specs(layers_[i]);
       for (const OperandRole role : kAllOperandRoles) {
         if (!layer[role]) continue;
-        absl::Status status = CheckOperand(*layer[role], role, outline_.linears[i], tokens);
-        if (!status.ok()) return status;
+        NIBBLE_RETURN_IF_ERROR(CheckOperand(*layer[role], role, outline_.linears[i], tokens));
       }
       resolved.layers.push_back(layer);
     }
@@ -111,13 +107,12 @@ class Resolver {
   absl::Status Apply(const std::vector<FieldSetting>& settings, const std::vector<int64_t>& layers,
                      bool whole_model) {
     for (const FieldSetting& setting : settings) {
-      const absl::StatusOr<FieldValue> value = ParseField(setting);
-      if (!value.ok()) return value.status();
-      if (value->field->kind == FieldKind::kKeep) {
-        if (absl::Status status = Keep(*value, whole_model); !status.ok()) return status;
+      NIBBLE_ASSIGN_OR_RETURN(const FieldValue value, ParseField(setting));
+      if (value.field->kind == FieldKind::kKeep) {
+        NIBBLE_RETURN_IF_ERROR(Keep(value, whole_model));
         continue;
       }
-      for (const int64_t layer : layers) ApplyTo(layer, *value);
+      for (const int64_t layer : layers) ApplyTo(layer, value);
     }
     return absl::OkStatus();
   }

@@ -6,7 +6,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "recipe/fields.h"
-#include "recipe/layer_names.h"
 #include "recipe/operand_roles.h"
 #include "recipe/recipe.h"
 #include "recipe/selector.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -141,8 +142,7 @@ std::vector<Revision> Timeline::TakePendingAfter(int64_t step) {
 absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe& change,
                                          int64_t first_step, int64_t next_step, std::string author,
                                          int64_t time_unix_ms, std::string reason) {
-  absl::Status status = CheckTurn(expected_revision, first_step, next_step);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTurn(expected_revision, first_step, next_step));
   if (change.set.empty() && change.layers.empty()) {
     return absl::InvalidArgumentError("change: sets no field");
   }
@@ -199,8 +199,7 @@ absl::StatusOr<int64_t> Timeline::RestoreRecipe(int64_t expected_revision, Recip
                                                 int64_t first_step, int64_t next_step,
                                                 std::string author, int64_t time_unix_ms,
                                                 std::string reason) {
-  absl::Status status = CheckTurn(expected_revision, first_step, next_step);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTurn(expected_revision, first_step, next_step));
   const int64_t restored = latest() + 1;
   TakePendingAfter(first_step);
   revisions_.push_back({.number = restored,

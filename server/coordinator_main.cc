@@ -1,21 +1,23 @@
 // nibble-coordinator: the coordinator of one cluster.
 //
-// Ends with 0 when it was told to (SIGTERM, SIGINT), 1 when it could not start or its store has
-// failed, 2 when the command line is wrong. Where the store's directory is removed underneath it,
-// it does not end: it answers reads, refuses changes, and is not ready.
+// Exits with 0 after SIGTERM or SIGINT, 1 if it cannot start or its store fails, and 2 if the
+// command line is wrong. If the store's directory is removed while it runs, it does not exit: it
+// answers reads, refuses changes, and is not ready.
 #include <signal.h>
 
 #include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
@@ -43,139 +45,136 @@ struct Flags {
   int64_t grace_ms = 5000;
 };
 
-void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--store", flags.store, "directory of the durable state; made if missing")
-      ->required();
-  app.add_option("--cluster", flags.controller.cluster,
-                 "name of the cluster; another cluster's store is refused")
-      ->required();
-  app.add_flag(
-      "--restored", flags.controller.restored,
-      "the store was put back from a backup: begin a new epoch, in which workers' jobs and "
-      "checkpoints are learned again");
-  app.add_option_function<double>(
+void AddFlags(Command app, Flags& flags) {
+  app.Add("--store", flags.store, "directory of the durable state; made if missing").Required();
+  app.Add("--cluster", flags.controller.cluster,
+          "name of the cluster; another cluster's store is refused")
+      .Required();
+  app.AddFlag("--restored", flags.controller.restored,
+              "the store was put back from a backup: begin a new epoch, in which workers' jobs and "
+              "checkpoints are learned again");
+  app.AddCall(
          "--orphan-grace",
          [&flags](double hours) {
            flags.controller.orphan_grace_ms = static_cast<int64_t>(hours * 3'600'000);
          },
          "hours: what the store does not know may be removed from workers no earlier")
-      ->check(CLI::Range(0.0, 8760.0))
-      ->default_str("6");
-  app.add_option("--listen", flags.server.listen, "host:port; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--http", flags.http,
-                 "host:port of plain HTTP for metrics and probes; port 0 takes a free one, as does "
-                 "the default where it is taken; '' turns it off")
-      ->capture_default_str();
-  app.add_flag("--insecure", flags.server.insecure,
-               "listen off loopback although callers are not authenticated");
-  app.add_option("--lease-ms", flags.controller.lease_ms,
-                 "a worker that is silent for so long counts as lost")
-      ->check(CLI::Range(int64_t{100}, int64_t{3'600'000}))
-      ->capture_default_str();
-  app.add_option("--copies", flags.controller.copies,
-                 "workers that hold each shard of a newest checkpoint")
-      ->check(CLI::Range(1, 16))
-      ->capture_default_str();
-  app.add_option("--preemption-grace-ms", flags.controller.policy.grace_ms,
-                 "a job that is preempted has so long for its checkpoint")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}))
-      ->capture_default_str();
-  app.add_option("--grow-interval-ms", flags.controller.policy.grow_interval_ms,
-                 "an elastic job grows when its start or last change of size is so long ago")
-      ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}))
-      ->capture_default_str();
-  app.add_option("--hang-factor", flags.controller.hang_factor,
-                 "a rank without a step for so many of its median steps is hung")
-      ->check(CLI::Range(2.0, 1e6))
-      ->capture_default_str();
-  app.add_option("--switch-wait-ms", flags.controller.switch_wait_ms,
-                 "the answer to a change of a recipe waits so long until ranks have switched, to "
-                 "name their step; 0: not at all")
-      ->check(CLI::Range(int64_t{0}, int64_t{30'000}))
-      ->capture_default_str();
-  app.add_option("--tick-ms", flags.tick_ms, "between two looks at the time and the queues")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000}))
-      ->capture_default_str();
-  app.add_option("--grace-ms", flags.grace_ms, "for calls under way when it is told to end")
-      ->check(CLI::Range(int64_t{0}, int64_t{600'000}))
-      ->capture_default_str();
+      .InRange(0.0, 8760.0)
+      .ShowDefault("6");
+  app.Add("--listen", flags.server.listen, "host:port; port 0 takes a free one").ShowDefault();
+  app.Add("--http", flags.http,
+          "host:port of plain HTTP for metrics and probes; port 0 takes a free one, as does "
+          "the default where it is taken; '' turns it off")
+      .ShowDefault();
+  app.AddFlag("--insecure", flags.server.insecure,
+              "listen off loopback although callers are not authenticated");
+  app.Add("--lease-ms", flags.controller.lease_ms,
+          "a worker that is silent for so long counts as lost")
+      .InRange(int64_t{100}, int64_t{3'600'000})
+      .ShowDefault();
+  app.Add("--copies", flags.controller.copies,
+          "workers that hold each shard of a newest checkpoint")
+      .InRange(1, 16)
+      .ShowDefault();
+  app.Add("--preemption-grace-ms", flags.controller.policy.grace_ms,
+          "a job that is preempted has so long for its checkpoint")
+      .InRange(int64_t{0}, int64_t{86'400'000})
+      .ShowDefault();
+  app.Add("--grow-interval-ms", flags.controller.policy.grow_interval_ms,
+          "an elastic job grows when its start or last change of size is so long ago")
+      .InRange(int64_t{0}, int64_t{86'400'000})
+      .ShowDefault();
+  app.Add("--hang-factor", flags.controller.hang_factor,
+          "a rank without a step for so many of its median steps is hung")
+      .InRange(2.0, 1e6)
+      .ShowDefault();
+  app.Add("--switch-wait-ms", flags.controller.switch_wait_ms,
+          "the answer to a change of a recipe waits so long until ranks have switched, to "
+          "name their step; 0: not at all")
+      .InRange(int64_t{0}, int64_t{30'000})
+      .ShowDefault();
+  app.Add("--tick-ms", flags.tick_ms, "between two looks at the time and the queues")
+      .InRange(int64_t{1}, int64_t{10'000})
+      .ShowDefault();
+  app.Add("--grace-ms", flags.grace_ms, "for calls under way when it is told to end")
+      .InRange(int64_t{0}, int64_t{600'000})
+      .ShowDefault();
 }
 
-void AddNotifyFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--notify-allow", flags.notify_allow,
-                 "HOST[:PORT][=ADDRESS[/BITS]] that jobs may have their events posted to, any "
-                 "number of times; none: nowhere (docs/guide/notifications.md)")
-      ->allow_extra_args(false)
-      ->check([](const std::string& pattern) {
+void AddNotifyFlags(Command app, Flags& flags) {
+  app.Add("--notify-allow", flags.notify_allow,
+          "HOST[:PORT][=ADDRESS[/BITS]] that jobs may have their events posted to, any "
+          "number of times; none: nowhere (docs/guide/notifications.md)")
+      .OneValueEach()
+      .Check([](const std::string& pattern) {
         return std::string(AllowList::Parse({pattern}).status().message());
       })
-      ->group("Notifications");
-  app.add_option("--notify-secret-file", flags.notify_secret_file,
-                 "posted events are signed with the secret in this file (HMAC-SHA256)")
-      ->group("Notifications");
+      .Group("Notifications");
+  app.Add("--notify-secret-file", flags.notify_secret_file,
+          "posted events are signed with the secret in this file (HMAC-SHA256)")
+      .Group("Notifications");
 }
 
-// What callers together, and each of them, may take.
-void AddLimitFlags(CLI::App& app, Flags& flags) {
+// Limits on all callers together and on each of them.
+void AddLimitFlags(Command app, Flags& flags) {
   ControllerOptions& controller = flags.controller;
   ServerOptions& server = flags.server;
   const std::string group = "Limits";
-  app.add_option("--max-message-bytes", server.max_message_bytes, "of a request or report")
-      ->check(CLI::Range(1 << 16, 1 << 28))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-spec-bytes", server.service.spec_bytes, "of a job that is submitted")
-      ->check(CLI::Range(int64_t{1}, kMaxSpecBytes))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-buffer-bytes", server.buffer_bytes, "of all connections, in gRPC")
-      ->check(CLI::Range(int64_t{1} << 24, int64_t{1} << 40))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-calls-per-connection", server.streams_per_connection, "at once")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--requests-per-second", server.rate.per_second, "of one address; 0: no bound")
-      ->check(CLI::Range(0.0, 1e9))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--request-burst", server.rate.burst, "of one address, at once after a pause")
-      ->check(CLI::Range(1.0, 1e9))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--change-ms", server.service.change_ms,
-                 "a change that is not durable by then is answered so")
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-watches", controller.watches.watches, "open at once")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-watch-buffer-bytes", controller.watches.kept_bytes,
-                 "of changes that are kept for watches that are behind, all of them together")
-      ->check(CLI::Range(size_t{1} << 10, size_t{1} << 30))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--watch-stall-ms", controller.watches.stall_ms,
-                 "a watch that has something to read reads within this time")
-      ->check(CLI::Range(int64_t{1}, int64_t{86'400'000}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-waits", controller.watches.waits, "open at once")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-log-streams", server.service.logs.streams, "open at once")
-      ->check(CLI::Range(0, 100'000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--max-workers", controller.max_sessions, "connected at once")
-      ->check(CLI::Range(size_t{1}, static_cast<size_t>(kMaxWorkers)))
-      ->capture_default_str()
-      ->group(group);
+  app.Add("--max-message-bytes", server.max_message_bytes, "of a request or report")
+      .InRange(1 << 16, 1 << 28)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-spec-bytes", server.service.spec_bytes, "of a job that is submitted")
+      .InRange(int64_t{1}, kMaxSpecBytes)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-buffer-bytes", server.buffer_bytes, "of all connections, in gRPC")
+      .InRange(int64_t{1} << 24, int64_t{1} << 40)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-calls-per-connection", server.streams_per_connection, "at once")
+      .InRange(1, 1'000'000)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--requests-per-second", server.rate.per_second, "of one address; 0: no bound")
+      .InRange(0.0, 1e9)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--request-burst", server.rate.burst, "of one address, at once after a pause")
+      .InRange(1.0, 1e9)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--change-ms", server.service.change_ms,
+          "a change that is not durable by then is answered so")
+      .InRange(int64_t{1}, int64_t{3'600'000})
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-watches", controller.watches.watches, "open at once")
+      .InRange(0, 1'000'000)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-watch-buffer-bytes", controller.watches.kept_bytes,
+          "of changes that are kept for watches that are behind, all of them together")
+      .InRange(size_t{1} << 10, size_t{1} << 30)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--watch-stall-ms", controller.watches.stall_ms,
+          "a watch that has something to read reads within this time")
+      .InRange(int64_t{1}, int64_t{86'400'000})
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-waits", controller.watches.waits, "open at once")
+      .InRange(0, 1'000'000)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-log-streams", server.service.logs.streams, "open at once")
+      .InRange(0, 100'000)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-workers", controller.max_sessions, "connected at once")
+      .InRange(size_t{1}, static_cast<size_t>(kMaxWorkers))
+      .ShowDefault()
+      .Group(group);
 }
 
 std::string NewStoreId() {
@@ -193,7 +192,7 @@ sigset_t EndSignals() {
   return signals;
 }
 
-// Null where it is turned off.
+// Null if HTTP is turned off.
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& controller,
                                                            const Store& store, const Flags& flags) {
   if (flags.http.empty()) {
@@ -215,77 +214,66 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
 }
 
 absl::Status Serve(const Flags& flags) {
-  absl::Status status = CheckListen(flags.server.listen, flags.server.insecure);
-  if (!status.ok()) return status;
-  const absl::StatusOr<AllowList> allow = AllowList::Parse(flags.notify_allow);
-  if (!allow.ok()) return allow.status();
-  Notifier::Options notify = {.allow = *allow};
+  NIBBLE_RETURN_IF_ERROR(CheckListen(flags.server.listen, flags.server.insecure));
+  NIBBLE_ASSIGN_OR_RETURN(const AllowList allow, AllowList::Parse(flags.notify_allow));
+  Notifier::Options notify = {.allow = allow};
   if (!flags.notify_secret_file.empty()) {
-    absl::StatusOr<std::string> secret = ReadSecret(flags.notify_secret_file);
-    if (!secret.ok()) return secret.status();
-    notify.secret = *std::move(secret);
+    NIBBLE_ASSIGN_OR_RETURN(notify.secret, ReadSecret(flags.notify_secret_file));
   }
   const Stopwatch opening;
   RocksStoreOptions store_options;
   store_options.cluster = flags.controller.cluster;
-  auto store = RocksStore::Open(flags.store, store_options);
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(const auto store, RocksStore::Open(flags.store, store_options));
   const double opened_seconds = opening.seconds();
   const SystemClock clock;
   std::atomic<bool> failed = false;
-  // Where its directory is gone it stays, refuses changes and is not ready: started again, it
-  // would begin with an empty store in that place.
   ControllerOptions options = flags.controller;
   options.fresh_store_id = NewStoreId();
-  options.may_post = [&allow](const std::string& url) { return allow->MayPost(url); };
-  auto controller = Controller::Start(**store, clock, options, [&failed](const absl::Status& why) {
+  options.may_post = [&allow](const std::string& url) { return allow.MayPost(url); };
+  // If the store's directory is gone (NotFound), keep running: after a restart the coordinator
+  // would create an empty store in its place.
+  const auto store_failed = [&failed](const absl::Status& why) {
     if (!absl::IsNotFound(why)) failed = true;
-  });
-  if (!controller.ok()) return controller.status();
-  (*controller)->metrics().Recovered("store", opened_seconds);
-  auto http = ServeHttp(**controller, **store, flags);
-  if (!http.ok()) return http.status();
-  auto server = CoordinatorServer::Start(**controller, flags.server);
-  if (!server.ok()) return server.status();
-  Notifier notifier(**controller, std::move(notify));
+  };
+  NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, store_failed));
+  controller->metrics().Recovered("store", opened_seconds);
+  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, flags.server));
+  Notifier notifier(*controller, std::move(notify));
   if (flags.server.insecure) Log(LogLevel::kWarning, "callers are not authenticated (--insecure)");
   Log(LogLevel::kInfo,
-      absl::StrCat("cluster ", flags.controller.cluster, " on port ", (*server)->port(), ", ",
-                   (*store)->Info().last_sequence, " updates so far"));
-  if (*http != nullptr) (*http)->SetServing(true);
+      absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
+                   store->Info().last_sequence, " updates so far"));
+  if (http != nullptr) http->SetServing(true);
   const sigset_t signals = EndSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
-    (*controller)->Tick();
+    controller->Tick();
     notifier.Tick();
-    if (!healthy || (*controller)->Health().ok()) continue;
+    if (!healthy || controller->Health().ok()) continue;
     healthy = false;
-    (*server)->SetServing(false);
+    server->SetServing(false);
   }
-  (*server)->SetServing(false);
-  if (*http != nullptr) (*http)->SetServing(false);
+  server->SetServing(false);
+  if (http != nullptr) http->SetServing(false);
   Log(LogLevel::kInfo, failed ? "ends because its store has failed" : "ends as told");
-  (*controller)->StopWaiting();
-  (*server)->Shutdown(flags.grace_ms);
-  return (*controller)->Health();
+  controller->StopWaiting();
+  server->Shutdown(flags.grace_ms);
+  return controller->Health();
 }
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
-               "nibble-coordinator");
+  CommandLine app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
+                  "nibble-coordinator");
   AddFlags(app, flags);
   AddNotifyFlags(app, flags);
   AddLimitFlags(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  flags.http_given = app.count("--http") > 0;
-  // Before any thread begins: all of them inherit it, and Serve takes the signals in turn.
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
+  flags.http_given = app.GetOption("--http").Given();
+  // Block the signals before any thread starts, so that all inherit it and Serve receives them.
   const sigset_t signals = EndSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Status status = Serve(flags);

@@ -11,23 +11,23 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "bench/checkpoint/disk_limit.h"
 #include "bench/limits.h"
-#include "worker/checkpoint/checkpoint_guest.h"
+#include "common/command_line/command_line.h"
 #include "worker/checkpoint/checkpoint_host.h"
+#include "worker/checkpoint/checkpoint_link.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble::bench {
 namespace {
@@ -149,14 +149,14 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Checkpoints against the disk's own speed");
+  CommandLine app("Checkpoints against the disk's own speed");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::vector<int64_t> megabytes = {100, 2048};
   int repeat = 5;
-  app.add_option("--directory", directory, "on the disk to measure")->capture_default_str();
-  app.add_option("--mb", megabytes, "sizes of state")->capture_default_str();
-  app.add_option("--repeat", repeat, "measurements of each")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--directory", directory, "on the disk to measure").ShowDefault();
+  app.Add("--mb", megabytes, "sizes of state").ShowDefault();
+  app.Add("--repeat", repeat, "measurements of each").ShowDefault();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   std::string path = directory + "/nibble_checkpoint_bench_XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
     std::fprintf(stderr, "cannot make a directory in %s\n", directory.c_str());

@@ -15,22 +15,23 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/control/heartbeat_load.h"
 #include "bench/control/measure.h"
+#include "common/command_line/command_line.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/service/testing/coordinator_process.h"
-#include "server/store/memory_store.h"
+#include "server/store/store_testing.h"
 
 namespace nibble::bench {
 namespace {
@@ -188,31 +189,30 @@ absl::Status OverStreams(const std::string& program, const std::string& director
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Heartbeats of many workers");
+  CommandLine app("Heartbeats of many workers");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::string program = CoordinatorProgram();
   HeartbeatLoad load = {.workers = 10'000, .connections = 16, .seconds = 10};
   int rounds = 10, processes = 1;
-  app.add_option("--directory", directory, "of the coordinator's store")->capture_default_str();
-  app.add_option("--coordinator", program, "the program")->capture_default_str();
-  app.add_option("--workers", load.workers, "count")->capture_default_str();
-  app.add_option("--connections", load.connections, "that the streams share")
-      ->capture_default_str();
-  app.add_option("--processes", processes, "that the workers of streams are in")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--rounds", rounds, "of reports without a network")->capture_default_str();
-  app.add_option("--seconds", load.seconds, "of reports over streams")->capture_default_str();
-  CLI::App* const share = app.add_subcommand("load", "One process of the load, for this program");
-  share->add_option("--target", load.target, "host:port")->required();
-  share->add_option("--workers", load.workers, "of all processes")->required();
-  share->add_option("--share", load.share, "which, from 0")->required();
-  share->add_option("--of", load.of, "count")->required();
-  share->add_option("--connections", load.connections, "of this process")->required();
-  share->add_option("--begin-unix-ms", load.begin_unix_ms, "of what counts")->required();
-  share->add_option("--seconds", load.seconds, "from then on")->required();
-  CLI11_PARSE(app, argc, argv);
-  if (share->parsed()) {
+  app.Add("--directory", directory, "of the coordinator's store").ShowDefault();
+  app.Add("--coordinator", program, "the program").ShowDefault();
+  app.Add("--workers", load.workers, "count").ShowDefault();
+  app.Add("--connections", load.connections, "that the streams share").ShowDefault();
+  app.Add("--processes", processes, "that the workers of streams are in")
+      .InRange(1, 64)
+      .ShowDefault();
+  app.Add("--rounds", rounds, "of reports without a network").ShowDefault();
+  app.Add("--seconds", load.seconds, "of reports over streams").ShowDefault();
+  const Command share = app.AddSubcommand("load", "One process of the load, for this program");
+  share.Add("--target", load.target, "host:port").Required();
+  share.Add("--workers", load.workers, "of all processes").Required();
+  share.Add("--share", load.share, "which, from 0").Required();
+  share.Add("--of", load.of, "count").Required();
+  share.Add("--connections", load.connections, "of this process").Required();
+  share.Add("--begin-unix-ms", load.begin_unix_ms, "of what counts").Required();
+  share.Add("--seconds", load.seconds, "from then on").Required();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
+  if (share.Parsed()) {
     WriteAnswers(GenerateHeartbeats(load), stdout);
     return 0;
   }

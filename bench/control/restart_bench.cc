@@ -11,14 +11,15 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "bench/control/measure.h"
 #include "bench/limits.h"
+#include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/clock.h"
@@ -151,17 +152,17 @@ absl::Status Run(const std::string& program, const std::string& directory, int64
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("A restart with many jobs, and what they cost in memory");
+  CommandLine app("A restart with many jobs, and what they cost in memory");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::string program = CoordinatorProgram();
   int64_t finished = 100'000, live = 1'000;
   int runs = 3;
-  app.add_option("--directory", directory, "on the disk to measure")->capture_default_str();
-  app.add_option("--coordinator", program, "the program")->capture_default_str();
-  app.add_option("--finished", finished, "finished jobs")->capture_default_str();
-  app.add_option("--live", live, "live jobs")->capture_default_str();
-  app.add_option("--runs", runs, "restarts")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--directory", directory, "on the disk to measure").ShowDefault();
+  app.Add("--coordinator", program, "the program").ShowDefault();
+  app.Add("--finished", finished, "finished jobs").ShowDefault();
+  app.Add("--live", live, "live jobs").ShowDefault();
+  app.Add("--runs", runs, "restarts").ShowDefault();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::Status status = Run(program, directory, finished, live, runs);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;

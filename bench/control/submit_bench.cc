@@ -12,13 +12,14 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "bench/control/measure.h"
+#include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/service/testing/coordinator_process.h"
@@ -60,16 +61,16 @@ Outcome Submit(const CoordinatorProcess& coordinator, int client, Clock::time_po
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Durable submissions per second over gRPC");
+  CommandLine app("Durable submissions per second over gRPC");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::string program = CoordinatorProgram();
   std::vector<int> counts = {1, 8, 64};
   double seconds = 4;
-  app.add_option("--directory", directory, "on the disk to measure")->capture_default_str();
-  app.add_option("--coordinator", program, "the program")->capture_default_str();
-  app.add_option("--clients", counts, "numbers of clients")->capture_default_str();
-  app.add_option("--seconds", seconds, "of each measurement")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--directory", directory, "on the disk to measure").ShowDefault();
+  app.Add("--coordinator", program, "the program").ShowDefault();
+  app.Add("--clients", counts, "numbers of clients").ShowDefault();
+  app.Add("--seconds", seconds, "of each measurement").ShowDefault();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   bool all_met = true;
   for (const int clients : counts) {
     // A store of its own: no more jobs wait than are allowed.

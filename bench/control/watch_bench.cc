@@ -19,15 +19,16 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/control/heartbeat_load.h"
 #include "bench/control/measure.h"
+#include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/service/testing/coordinator_process.h"
@@ -297,23 +298,23 @@ absl::StatusOr<bool> Compare(const Setting& setting) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Heartbeats and changes while watches open");
+  CommandLine app("Heartbeats and changes while watches open");
   Setting setting;
   std::string target;
-  app.add_option("--directory", setting.directory, "of the store")->capture_default_str();
-  app.add_option("--coordinator", setting.program, "the program")->capture_default_str();
-  app.add_option("--jobs", setting.jobs, "that wait")->capture_default_str();
-  app.add_option("--watches", setting.watches, "of all jobs")->capture_default_str();
-  app.add_option("--connections", setting.connections, "that they share")->capture_default_str();
-  app.add_option("--workers", setting.load.workers, "that report")->capture_default_str();
-  app.add_option("--seconds", setting.load.seconds, "of each phase")->capture_default_str();
-  CLI::App* const read = app.add_subcommand("read", "The readers, for this program");
-  read->add_option("--target", target, "host:port")->required();
-  read->add_option("--watches", setting.watches, "count")->required();
-  read->add_option("--connections", setting.connections, "that they share")->required();
-  read->add_option("--seconds", setting.load.seconds, "at most")->required();
-  CLI11_PARSE(app, argc, argv);
-  if (read->parsed()) {
+  app.Add("--directory", setting.directory, "of the store").ShowDefault();
+  app.Add("--coordinator", setting.program, "the program").ShowDefault();
+  app.Add("--jobs", setting.jobs, "that wait").ShowDefault();
+  app.Add("--watches", setting.watches, "of all jobs").ShowDefault();
+  app.Add("--connections", setting.connections, "that they share").ShowDefault();
+  app.Add("--workers", setting.load.workers, "that report").ShowDefault();
+  app.Add("--seconds", setting.load.seconds, "of each phase").ShowDefault();
+  const Command read = app.AddSubcommand("read", "The readers, for this program");
+  read.Add("--target", target, "host:port").Required();
+  read.Add("--watches", setting.watches, "count").Required();
+  read.Add("--connections", setting.connections, "that they share").Required();
+  read.Add("--seconds", setting.load.seconds, "at most").Required();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
+  if (read.Parsed()) {
     return Read(target, setting.watches, setting.connections, setting.load.seconds);
   }
   const absl::StatusOr<bool> met = Compare(setting);

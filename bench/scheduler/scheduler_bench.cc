@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "server/scheduler/plan.h"
-#include "server/scheduler/testing/random_snapshot.h"
+#include "server/scheduler/random_snapshot_testing.h"
 
 namespace {
 

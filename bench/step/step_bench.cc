@@ -7,11 +7,11 @@
 // all of them alike.
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,11 +19,12 @@
 #include "absl/status/status.h"
 #include "bench/limits.h"
 #include "bench/step/timed_device.h"
+#include "common/command_line/command_line.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/layers/cpu_layer_ops.h"
 #include "kernels/gemm/cpu_gemm.h"
 #include "model/outline.h"
-#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 
@@ -234,30 +235,25 @@ absl::Status Main(const Settings& settings) {
 
 int main(int argc, char** argv) {
   nibble::bench::Settings settings;
-  CLI::App app("Times whole training steps, and every operation in one", "step_bench");
-  app.add_option("--model", settings.model, "A preset (nibble model presets)")
-      ->capture_default_str();
-  app.add_option("--recipe", settings.recipes, "Presets; the first is what others are held against")
-      ->capture_default_str();
+  nibble::CommandLine app("Times whole training steps, and every operation in one", "step_bench");
+  app.Add("--model", settings.model, "A preset (nibble model presets)").ShowDefault();
+  app.Add("--recipe", settings.recipes, "Presets; the first is what others are held against")
+      .ShowDefault();
   int64_t layers = 0, d_model = 0, d_ff = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
-  app.add_option("--layers", layers, "Repeats of *- instead of the preset's pattern");
-  app.add_option("--d-model", d_model, "Overrides the preset's");
-  app.add_option("--d-ff", d_ff, "Overrides the preset's");
-  app.add_option("--heads", heads, "Overrides the preset's");
-  app.add_option("--kv-heads", kv_heads, "Overrides the preset's");
-  app.add_option("--head-dim", head_dim, "Overrides the preset's");
-  app.add_option("--vocab", vocab, "Overrides the preset's");
-  app.add_option("--batch", settings.batch, "Sequences")->capture_default_str();
-  app.add_option("--sequence", settings.sequence, "Tokens of one")->capture_default_str();
-  app.add_option("--steps", settings.steps, "Timed steps per recipe")->capture_default_str();
-  app.add_option("--threads", settings.threads, "0: every processor")->capture_default_str();
-  app.add_flag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
-  app.add_flag("!--no-operations", settings.operations, "Leave out the table of operations");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  app.Add("--layers", layers, "Repeats of *- instead of the preset's pattern");
+  app.Add("--d-model", d_model, "Overrides the preset's");
+  app.Add("--d-ff", d_ff, "Overrides the preset's");
+  app.Add("--heads", heads, "Overrides the preset's");
+  app.Add("--kv-heads", kv_heads, "Overrides the preset's");
+  app.Add("--head-dim", head_dim, "Overrides the preset's");
+  app.Add("--vocab", vocab, "Overrides the preset's");
+  app.Add("--batch", settings.batch, "Sequences").ShowDefault();
+  app.Add("--sequence", settings.sequence, "Tokens of one").ShowDefault();
+  app.Add("--steps", settings.steps, "Timed steps per recipe").ShowDefault();
+  app.Add("--threads", settings.threads, "0: every processor").ShowDefault();
+  app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
+  app.AddFlag("!--no-operations", settings.operations, "Leave out the table of operations");
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);
   absl::Status status = preset.status();
   if (status.ok()) {

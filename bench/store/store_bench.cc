@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
@@ -22,11 +23,11 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/limits.h"
+#include "common/command_line/command_line.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 
@@ -193,17 +194,17 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("The coordinator's store against the disk it is on");
+  CommandLine app("The coordinator's store against the disk it is on");
   std::string directory = std::filesystem::temp_directory_path().string();
   std::vector<int> clients = {1, 8, 64};
   double seconds = 4;
   int64_t finished = 100'000, live = 1'000;
-  app.add_option("--directory", directory, "on the disk to measure")->capture_default_str();
-  app.add_option("--clients", clients, "numbers of clients")->capture_default_str();
-  app.add_option("--seconds", seconds, "of each measurement")->capture_default_str();
-  app.add_option("--finished", finished, "finished jobs at the restart")->capture_default_str();
-  app.add_option("--live", live, "live jobs at the restart")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--directory", directory, "on the disk to measure").ShowDefault();
+  app.Add("--clients", clients, "numbers of clients").ShowDefault();
+  app.Add("--seconds", seconds, "of each measurement").ShowDefault();
+  app.Add("--finished", finished, "finished jobs at the restart").ShowDefault();
+  app.Add("--live", live, "live jobs at the restart").ShowDefault();
+  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   std::string path = directory + "/nibble_store_bench_XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
     std::fprintf(stderr, "cannot make a directory in %s\n", directory.c_str());

@@ -9,6 +9,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
 
 namespace nibble {
 namespace {
@@ -28,11 +29,11 @@ std::unique_ptr<grpc::ClientContext> Context(std::chrono::milliseconds patience)
 
 std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   grpc::ChannelArguments arguments;
-  // A coordinator that was just started is to be found at once.
+  // Find a coordinator that was just started without delay.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMs);
-  // Channels of one process to one address would share how long they wait.
+  // Otherwise channels of this process to the same address share their reconnect backoff.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -43,14 +44,24 @@ std::string RequestId(const std::string& what) {
 
 }  // namespace
 
+struct ClusterClient::Connection {
+  explicit Connection(const std::string& address)
+      : channel(Dial(address)), stub(v1::Coordinator::NewStub(channel)) {}
+
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Coordinator::Stub> stub;
+};
+
 ClusterClient::ClusterClient(const std::string& address)
-    : channel_(Dial(address)), stub_(v1::Coordinator::NewStub(channel_)) {}
+    : connection_(std::make_unique<Connection>(address)) {}
+
+ClusterClient::~ClusterClient() = default;
 
 bool ClusterClient::Serves(std::chrono::milliseconds patience) {
   const auto context = Context(patience);
   context->set_wait_for_ready(true);
-  grpc::GenericStub stub(channel_);
-  // HealthCheckRequest of the whole server is empty.
+  grpc::GenericStub stub(connection_->channel);
+  // The HealthCheckRequest for the whole server is empty.
   const grpc::Slice nothing;
   const grpc::ByteBuffer request(&nothing, 1);
   grpc::ByteBuffer response;
@@ -74,7 +85,7 @@ absl::StatusOr<std::vector<v1::Worker>> ClusterClient::Workers() {
   do {
     v1::ListWorkersResponse response;
     const grpc::Status status =
-        stub_->ListWorkers(Context(kCallPatience).get(), request, &response);
+        connection_->stub->ListWorkers(Context(kCallPatience).get(), request, &response);
     if (!status.ok()) return Told(status);
     workers.insert(workers.end(), response.workers().begin(), response.workers().end());
     request.mutable_page()->set_token(response.next_token());
@@ -88,7 +99,8 @@ absl::StatusOr<std::map<v1::JobState, int64_t>> ClusterClient::JobsByState() {
   request.mutable_page()->set_size(1000);
   do {
     v1::ListJobsResponse response;
-    const grpc::Status status = stub_->ListJobs(Context(kCallPatience).get(), request, &response);
+    const grpc::Status status =
+        connection_->stub->ListJobs(Context(kCallPatience).get(), request, &response);
     if (!status.ok()) return Told(status);
     for (const v1::Job& job : response.jobs()) ++jobs[job.state()];
     request.mutable_page()->set_token(response.next_token());
@@ -102,7 +114,7 @@ absl::Status ClusterClient::Drain(const std::string& worker, const std::string& 
   request.set_worker(worker);
   request.set_reason(reason);
   v1::DrainWorkerResponse response;
-  return Told(stub_->DrainWorker(Context(kCallPatience).get(), request, &response));
+  return Told(connection_->stub->DrainWorker(Context(kCallPatience).get(), request, &response));
 }
 
 absl::Status ClusterClient::Uncordon(const std::string& worker, const std::string& reason) {
@@ -111,7 +123,7 @@ absl::Status ClusterClient::Uncordon(const std::string& worker, const std::strin
   request.set_worker(worker);
   request.set_reason(reason);
   v1::UncordonWorkerResponse response;
-  return Told(stub_->UncordonWorker(Context(kCallPatience).get(), request, &response));
+  return Told(connection_->stub->UncordonWorker(Context(kCallPatience).get(), request, &response));
 }
 
 }  // namespace nibble

@@ -1,5 +1,5 @@
-// What a cluster on this machine says of itself over the wire: whether it serves, its workers, its
-// jobs; and the drains around an orderly end.
+// Calls to the coordinator of a cluster on this machine: whether it serves, its workers and jobs,
+// and the drains around an orderly shutdown.
 //
 // Ownership: owns its channel. Thread-safety: all methods.
 #ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_CLIENT_H_
@@ -13,28 +13,30 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "grpcpp/channel.h"
-#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/worker.pb.h"
 
 namespace nibble {
 
 class ClusterClient {
  public:
   explicit ClusterClient(const std::string& address);
+  ~ClusterClient();
 
-  // Asks grpc.health.v1. False where nobody answers in time, or what answers does not serve.
+  // Calls grpc.health.v1. False if there is no answer in time or the server does not serve.
   bool Serves(std::chrono::milliseconds patience);
 
   absl::StatusOr<std::vector<v1::Worker>> Workers();
   absl::StatusOr<std::map<v1::JobState, int64_t>> JobsByState();
 
-  // What runs on the worker moves off through a checkpoint.
+  // The worker's jobs are checkpointed and moved elsewhere.
   absl::Status Drain(const std::string& worker, const std::string& reason);
   absl::Status Uncordon(const std::string& worker, const std::string& reason);
 
  private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  struct Connection;
+
+  const std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace nibble

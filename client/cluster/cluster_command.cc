@@ -1,28 +1,161 @@
 #include "client/cluster/cluster_command.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/cluster/cluster_report.h"
-#include "client/cluster/find_programs.h"
 #include "client/cluster/local_cluster.h"
-#include "client/local/exit_code.h"
-#include "client/local/finish.h"
-#include "client/local/number_check.h"
-#include "client/local/output_format.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "client/remote/text.h"
+#include "common/command_line/command_line.h"
+#include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/worker.pb.h"
 
 namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Program {
+  const char* name;
+  const char* built;  // beside client/, where Bazel puts it
+  std::string ClusterPrograms::*path;
+};
+
+constexpr Program kPrograms[] = {
+    {"nibble-coordinator", "server/nibble-coordinator", &ClusterPrograms::coordinator},
+    {"nibble-worker", "worker/agent/nibble-worker", &ClusterPrograms::worker},
+    {"nibble-trainer", "worker/trainer/loop/nibble-trainer", &ClusterPrograms::trainer},
+};
+
+bool IsProgram(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& said, const std::string& self) {
+  ClusterPrograms found;
+  const fs::path directory = fs::path(self).parent_path();
+  for (const Program& program : kPrograms) {
+    const fs::path beside = directory / program.name;
+    const fs::path built = directory.parent_path() / program.built;
+    const std::string& given = said.*program.path;
+    if (!given.empty()) {
+      if (!IsProgram(given)) {
+        return absl::NotFoundError(absl::StrCat(program.name, ": '", given, "' is no program"));
+      }
+      found.*program.path = fs::absolute(given);
+    } else if (IsProgram(beside)) {
+      found.*program.path = beside;
+    } else if (IsProgram(built)) {
+      found.*program.path = built;
+    } else {
+      return absl::NotFoundError(absl::StrCat(program.name, ": is neither ", beside.string(),
+                                              " nor ", built.string(), "; --", program.name + 7,
+                                              "-program says where it is"));
+    }
+  }
+  return found;
+}
+
+std::string SelfPath() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).string();
+}
+
+namespace {
+
+int64_t UptimeMs(const LocalCluster::ProcessStatus& process, int64_t now_unix_ms) {
+  return process.alive ? std::max<int64_t>(0, now_unix_ms - process.process.started_unix_ms) : 0;
+}
+
+const v1::Worker* FindWorker(const LocalCluster::Status& status, const std::string& role) {
+  for (const v1::Worker& worker : status.workers) {
+    if (worker.identity().name() == role) return &worker;
+  }
+  return nullptr;
+}
+
+// The role's state as the coordinator reports it.
+std::string Remark(const LocalCluster::Status& status, const std::string& role) {
+  if (role == kCoordinatorRole) return status.serves ? "serves" : "does not serve";
+  const v1::Worker* const worker = FindWorker(status, role);
+  if (worker == nullptr) return status.serves ? "not known" : "-";
+  return absl::StrCat(
+      worker->present() ? "present" : "absent",
+      worker->mode() == v1::WORKER_MODE_OPEN ? "" : absl::StrCat(", ", Word(worker->mode())), ", ",
+      worker->used_slots(), " of ", worker->identity().slots(), " slots used",
+      worker->flags().empty() ? "" : ", flagged");
+}
+
+}  // namespace
+
+std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms) {
+  std::string text =
+      absl::StrCat("address      ", status.address.empty() ? "not up" : status.address, "\n\n");
+  absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", "PROCESS", "PID", "UP FOR", "STATE");
+  for (const LocalCluster::ProcessStatus& process : status.processes) {
+    const double uptime = static_cast<double>(UptimeMs(process, now_unix_ms)) / 1000;
+    absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", process.role,
+                          process.alive ? absl::StrCat(process.process.identity.pid) : "-",
+                          process.alive ? DurationText(uptime) : "-",
+                          process.alive ? Remark(status, process.role) : "does not run");
+  }
+  if (!status.serves) return text;
+  std::vector<std::string> counts;
+  for (const auto& [state, count] : status.jobs) {
+    counts.push_back(absl::StrCat(count, " ", Word(state)));
+  }
+  absl::StrAppend(&text, "\njobs         ", counts.empty() ? "none" : absl::StrJoin(counts, ", "),
+                  "\n");
+  return text;
+}
+
+std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms) {
+  nlohmann::ordered_json processes = nlohmann::ordered_json::array();
+  for (const LocalCluster::ProcessStatus& process : status.processes) {
+    nlohmann::ordered_json one = {{"role", process.role}, {"alive", process.alive}};
+    if (process.alive) {
+      one["pid"] = process.process.identity.pid;
+      one["uptime_seconds"] = static_cast<double>(UptimeMs(process, now_unix_ms)) / 1000;
+    }
+    if (const v1::Worker* const worker = FindWorker(status, process.role); worker != nullptr) {
+      one["present"] = worker->present();
+      one["mode"] = Word(worker->mode());
+      one["slots"] = worker->identity().slots();
+      one["used_slots"] = worker->used_slots();
+    }
+    processes.push_back(std::move(one));
+  }
+  nlohmann::ordered_json jobs = nlohmann::ordered_json::object();
+  for (const auto& [state, count] : status.jobs) jobs[Word(state)] = count;
+  const nlohmann::ordered_json whole = {{"address", status.address},
+                                        {"serves", status.serves},
+                                        {"processes", std::move(processes)},
+                                        {"jobs", std::move(jobs)}};
+  return JsonText(whole);
+}
+
 namespace {
 
 struct Flags {
@@ -53,7 +186,7 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// What to type next; a cluster that is not where it is looked for by itself has to be named.
+// The commands to try next; they name the cluster unless it is in the default directory.
 std::string Hints(const std::string& directory, const std::string& address) {
   const bool usual = directory == DefaultClusterDirectory();
   const std::string state = usual ? "" : absl::StrCat(" --state ", directory);
@@ -89,7 +222,7 @@ int Up(const Flags& flags) {
 int Down(const Flags& flags) {
   const std::string directory = DirectoryOf(flags);
   LocalCluster cluster({.directory = directory, .say = Chat});
-  // Whoever has none has none to end, and none is to be made.
+  // Without a cluster there is nothing to end, and Down must not create one.
   const absl::StatusOr<LocalCluster::Status> there = cluster.Look();
   if (absl::IsNotFound(there.status())) {
     Chat(std::string(there.status().message()));
@@ -115,28 +248,27 @@ int ShowStatus(const Flags& flags) {
                                       : ClusterTable(*status, now));
 }
 
-void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_code) {
-  CLI::App* up =
-      cluster.add_subcommand("up", "Start what does not run, and wait until it is ready");
-  up->add_option("--workers", flags->wish.workers,
-                 "worker daemons; where not given those it had, 2 at first")
-      ->check(WholeNumber(1, 64));
-  up->add_option("--slots", flags->wish.slots,
-                 "ranks that each worker runs at a time; likewise, 1 at first")
-      ->check(WholeNumber(1, 1024));
-  up->add_option("--device", flags->wish.device, "what a slot is; likewise, cpu at first")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  up->add_option("--port", flags->wish.port,
-                 "of the coordinator on 127.0.0.1; 0: the one it had, or a free one")
-      ->check(WholeNumber(0, 65535));
-  up->add_option("--coordinator-program", flags->programs.coordinator,
-                 "path of nibble-coordinator, where it is not beside this program");
-  up->add_option("--worker-program", flags->programs.worker, "likewise, of nibble-worker");
-  up->add_option("--trainer-program", flags->programs.trainer, "likewise, of nibble-trainer");
-  up->add_option("--coordinator-flag", flags->coordinator_flags,
-                 "passed on, such as --coordinator-flag=--lease-ms=5000; any number of times")
-      ->allow_extra_args(false);
-  up->add_option_function<std::vector<std::string>>(
+void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code) {
+  Command up = cluster.AddSubcommand("up", "Start what does not run, and wait until it is ready");
+  up.Add("--workers", flags->wish.workers,
+         "worker daemons; where not given those it had, 2 at first")
+      .WholeNumber(1, 64);
+  up.Add("--slots", flags->wish.slots,
+         "ranks that each worker runs at a time; likewise, 1 at first")
+      .WholeNumber(1, 1024);
+  up.Add("--device", flags->wish.device, "what a slot is; likewise, cpu at first")
+      .OneOf({"cpu", "cuda"});
+  up.Add("--port", flags->wish.port,
+         "of the coordinator on 127.0.0.1; 0: the one it had, or a free one")
+      .WholeNumber(0, 65535);
+  up.Add("--coordinator-program", flags->programs.coordinator,
+         "path of nibble-coordinator, where it is not beside this program");
+  up.Add("--worker-program", flags->programs.worker, "likewise, of nibble-worker");
+  up.Add("--trainer-program", flags->programs.trainer, "likewise, of nibble-trainer");
+  up.Add("--coordinator-flag", flags->coordinator_flags,
+         "passed on, such as --coordinator-flag=--lease-ms=5000; any number of times")
+      .OneValueEach();
+  up.AddCall(
         "--notify-allow",
         [flags](const std::vector<std::string>& hosts) {
           for (const std::string& host : hosts) {
@@ -144,43 +276,42 @@ void AddUp(CLI::App& cluster, const std::shared_ptr<Flags>& flags, int& exit_cod
           }
         },
         "HOST[:PORT] that jobs may have their events posted to; any number of times")
-      ->allow_extra_args(false);
-  up->add_option("--worker-flag", flags->worker_flags, "likewise, to every worker")
-      ->allow_extra_args(false);
-  up->add_option("--patience", flags->patience_seconds,
-                 "seconds until a process is ready, after which it is given up")
-      ->check(RealNumber(1.0, 3600.0))
-      ->capture_default_str();
-  up->footer("Example: nibble cluster up --workers 2 --slots 1");
-  up->callback([flags, &exit_code] { exit_code = Up(*flags); });
+      .OneValueEach();
+  up.Add("--worker-flag", flags->worker_flags, "likewise, to every worker").OneValueEach();
+  up.Add("--patience", flags->patience_seconds,
+         "seconds until a process is ready, after which it is given up")
+      .RealNumber(1.0, 3600.0)
+      .ShowDefault();
+  up.Footer("Example: nibble cluster up --workers 2 --slots 1");
+  up.OnParsed([flags, &exit_code] { exit_code = Up(*flags); });
 }
 
 }  // namespace
 
-void AddClusterCommand(CLI::App& app, int& exit_code) {
+void AddClusterCommand(Command app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* cluster = app.add_subcommand("cluster", "A whole cluster on this machine");
-  cluster->require_subcommand(1);
-  AddUp(*cluster, flags, exit_code);
+  Command cluster = app.AddSubcommand("cluster", "A whole cluster on this machine");
+  cluster.RequireSubcommand();
+  AddUp(cluster, flags, exit_code);
 
-  CLI::App* down = cluster->add_subcommand(
+  Command down = cluster.AddSubcommand(
       "down", "Let jobs store where they are, and end every process of the cluster");
-  CLI::Option* const keep =
-      down->add_flag("--keep", flags->keep, "Keep jobs, checkpoints and logs (the default)");
-  down->add_flag("--purge", flags->purge, "Remove them")->excludes(keep);
-  down->add_option("--grace", flags->grace_seconds,
-                   "seconds for jobs to store where they are, after which processes are killed")
-      ->check(RealNumber(0.0, 3600.0))
-      ->capture_default_str();
-  down->callback([flags, &exit_code] { exit_code = Down(*flags); });
+  const Option keep =
+      down.AddFlag("--keep", flags->keep, "Keep jobs, checkpoints and logs (the default)");
+  down.AddFlag("--purge", flags->purge, "Remove them").Excludes(keep);
+  down.Add("--grace", flags->grace_seconds,
+           "seconds for jobs to store where they are, after which processes are killed")
+      .RealNumber(0.0, 3600.0)
+      .ShowDefault();
+  down.OnParsed([flags, &exit_code] { exit_code = Down(*flags); });
 
-  CLI::App* status = cluster->add_subcommand("status", "Processes, workers, and jobs by state");
+  Command status = cluster.AddSubcommand("status", "Processes, workers, and jobs by state");
   AddOutputOption(status, flags->print);
-  status->callback([flags, &exit_code] { exit_code = ShowStatus(*flags); });
+  status.OnParsed([flags, &exit_code] { exit_code = ShowStatus(*flags); });
 
-  for (CLI::App* verb : cluster->get_subcommands({})) {
-    verb->add_option("--state", flags->state,
-                     "directory of the cluster (${NIBBLE_HOME:-$HOME/.nibble}/cluster)");
+  for (Command verb : cluster.Subcommands()) {
+    verb.Add("--state", flags->state,
+             "directory of the cluster (${NIBBLE_HOME:-$HOME/.nibble}/cluster)");
   }
 }
 

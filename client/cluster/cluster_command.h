@@ -1,17 +1,34 @@
-// `nibble cluster up | down | status`: a whole cluster on this machine.
+// `nibble cluster up | down | status`: a whole cluster on this machine; the cluster's state as
+// text; where its programs are.
 //
-// Ownership: the app keeps the verbs and their flags; `exit_code` outlives it.
-// Thread-safety: none; the command line is parsed once.
+// Ownership: the command line keeps the verbs and their flags; `exit_code` outlives it.
+// Thread-safety: none for the command, which is parsed once; functions of the disk otherwise.
 #ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_
 #define NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cluster/local_cluster.h"
+#include "common/command_line/command_line.h"
 
 namespace nibble {
 
 // Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error, 2 usage, 102
-// where the cluster or a program of it is not there.
-void AddClusterCommand(CLI::App& app, int& exit_code);
+// if the cluster or one of its programs does not exist.
+void AddClusterCommand(Command app, int& exit_code);
+
+// For people. Both end with a newline.
+std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms);
+std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms);
+
+// Searches beside `self`, the path of the running program, and where Bazel builds them. Non-empty
+// paths of `said` are used as they are. NotFound names the program and the places searched.
+absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& said, const std::string& self);
+
+// The path of this process's program.
+std::string SelfPath();
 
 }  // namespace nibble
 

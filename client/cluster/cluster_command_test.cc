@@ -1,13 +1,15 @@
 #include "client/cluster/cluster_command.h"
 
+#include <stdlib.h>
+
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/status.h"
 #include "client/cluster/cluster_files.h"
-#include "client/local/command_testing.h"
-#include "client/local/yaml_testing.h"
+#include "client/shell/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,5 +47,112 @@ TEST(ClusterCommandTest, StatusOfNoClusterIsNotFoundAndDownHasNothingToDo) {
   EXPECT_EQ(RunCommand(AddClusterCommand, {"cluster", "down", "--state", nowhere}).exit_code, 0);
 }
 
+using testing::HasSubstr;
+using testing::Not;
+
+LocalCluster::Status Example() {
+  LocalCluster::Status status = {.address = "127.0.0.1:7700", .serves = true};
+  status.processes = {{.role = "coordinator",
+                       .alive = true,
+                       .process = {.identity = {.pid = 41}, .started_unix_ms = 1'000}},
+                      {.role = "worker-1",
+                       .alive = true,
+                       .process = {.identity = {.pid = 42}, .started_unix_ms = 2'000}},
+                      {.role = "worker-2", .alive = false, .process = {.identity = {.pid = 43}}}};
+  v1::Worker worker;
+  worker.mutable_identity()->set_name("worker-1");
+  worker.mutable_identity()->set_slots(4);
+  worker.set_present(true);
+  worker.set_mode(v1::WORKER_MODE_DRAINING);
+  worker.set_used_slots(3);
+  status.workers = {worker};
+  status.jobs = {{v1::JOB_STATE_QUEUED, 2}, {v1::JOB_STATE_RUNNING, 1}};
+  return status;
+}
+
+TEST(ClusterReportTest, TheTableHasEveryProcessAndTheJobsByState) {
+  const std::string table = ClusterTable(Example(), 92'000);
+  EXPECT_THAT(table, HasSubstr("127.0.0.1:7700"));
+  EXPECT_THAT(table, HasSubstr("1m31s"));
+  EXPECT_THAT(table, HasSubstr("present, draining, 3 of 4 slots used"));
+  EXPECT_THAT(table, HasSubstr("does not run"));
+  EXPECT_THAT(table, Not(HasSubstr("43")));
+  EXPECT_THAT(table, HasSubstr("2 queued, 1 running"));
+}
+
+TEST(ClusterReportTest, JsonSaysTheSame) {
+  const auto json = nlohmann::json::parse(ClusterJson(Example(), 92'000));
+  EXPECT_EQ(json.at("address"), "127.0.0.1:7700");
+  EXPECT_EQ(json.at("serves"), true);
+  ASSERT_EQ(json.at("processes").size(), 3u);
+  EXPECT_EQ(json["processes"][0].at("pid"), 41);
+  EXPECT_EQ(json["processes"][0].at("uptime_seconds"), 91.0);
+  EXPECT_EQ(json["processes"][1].at("mode"), "draining");
+  EXPECT_EQ(json["processes"][1].at("used_slots"), 3);
+  EXPECT_EQ(json["processes"][2].at("alive"), false);
+  EXPECT_FALSE(json["processes"][2].contains("pid"));
+  EXPECT_EQ(json.at("jobs").at("running"), 1);
+}
+
+TEST(ClusterReportTest, AClusterThatIsDownHasNoJobsToTellOf) {
+  LocalCluster::Status status;
+  status.processes = {{.role = "coordinator"}, {.role = "worker-1"}};
+  const std::string table = ClusterTable(status, 0);
+  EXPECT_THAT(table, HasSubstr("not up"));
+  EXPECT_THAT(table, Not(HasSubstr("jobs")));
+}
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class FindProgramsTest : public testing::Test {
+ protected:
+  FindProgramsTest() { EXPECT_NE(mkdtemp(root_.data()), nullptr); }
+  ~FindProgramsTest() override { fs::remove_all(root_); }
+  std::string Make(const std::string& path) const {
+    const fs::path whole = fs::path(root_) / path;
+    fs::create_directories(whole.parent_path());
+    std::ofstream(whole) << "#!/bin/sh\n";
+    fs::permissions(whole, fs::perms::owner_all);
+    return whole;
+  }
+  std::string root_ = testing::TempDir() + "/programs-XXXXXX";
+};
+
+TEST_F(FindProgramsTest, TheyAreBesideTheCommandOrWhereBazelBuildsThem) {
+  const std::string beside = Make("client/nibble-coordinator");
+  (void)Make("server/nibble-coordinator");
+  const std::string worker = Make("worker/agent/nibble-worker");
+  const std::string trainer = Make("worker/trainer/loop/nibble-trainer");
+  const auto found = FindPrograms({}, root_ + "/client/nibble");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->coordinator, beside);
+  EXPECT_EQ(found->worker, worker);
+  EXPECT_EQ(found->trainer, trainer);
+}
+
+TEST_F(FindProgramsTest, WhatIsSaidIsTakenAndHasToBeThere) {
+  const std::string other = Make("other/coordinator");
+  (void)Make("client/nibble-coordinator");
+  (void)Make("client/nibble-worker");
+  (void)Make("client/nibble-trainer");
+  const auto found = FindPrograms({.coordinator = other}, root_ + "/client/nibble");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->coordinator, other);
+  const absl::Status none =
+      FindPrograms({.coordinator = other + "-not"}, root_ + "/client/nibble").status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(none.message()), HasSubstr(other + "-not"));
+}
+
+TEST_F(FindProgramsTest, AMissingOneIsNamedWithThePlacesAndTheFlag) {
+  (void)Make("client/nibble-coordinator");
+  const absl::Status status = FindPrograms({}, root_ + "/client/nibble").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(root_ + "/worker/agent/nibble-worker"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--worker-program"));
+}
+
 }  // namespace
+
 }  // namespace nibble

@@ -14,8 +14,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "common/staged_file.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -80,9 +81,8 @@ bool ClusterRecord::AnyAlive() const {
 }
 
 absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths) {
-  const absl::StatusOr<std::string> text = ReadWhole(paths.Record());
-  if (!text.ok()) return text.status();
-  const json read = json::parse(*text, nullptr, false);
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWhole(paths.Record()));
+  const json read = json::parse(text, nullptr, false);
   ClusterRecord record;
   ClusterShape& shape = record.shape;
   bool whole = read.is_object() && Take(read, "workers", shape.workers) &&

@@ -1,9 +1,9 @@
-// What a cluster on one machine is on disk, below one directory:
+// The files of a cluster on one machine, below one directory:
 //
-//   address              one line, host:port of the coordinator; there while the cluster is up
-//   cluster.json         how the cluster is made, and which processes are its own
-//   LOCK                 held by who changes the cluster
-//   log/ROLE.log         what each process writes
+//   address              one line, host:port of the coordinator; exists while the cluster is up
+//   cluster.json         the shape of the cluster, and its processes
+//   LOCK                 held while the cluster is changed
+//   log/ROLE.log         the output of each process
 //   coordinator/         the coordinator's store
 //   worker-N/            each worker's data
 //
@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/process/process_record.h"
+#include "common/process/process.h"
 
 namespace nibble {
 
@@ -41,7 +41,7 @@ struct ClusterPaths {
   std::string Data(const std::string& role) const { return directory + "/" + role; }
 };
 
-// How the cluster is made.
+// The configuration of the cluster.
 struct ClusterShape {
   int workers = 2;
   int slots = 1;  // of each worker
@@ -54,7 +54,7 @@ struct ClusterShape {
 struct ClusterProcess {
   ProcessIdentity identity;
   int64_t started_unix_ms = 0;
-  int64_t earlier_incarnation = 0;  // of a worker: that of the life before this one; 0: none
+  int64_t earlier_incarnation = 0;  // of a worker: that of its previous process; 0: none
 };
 
 struct ClusterRecord {
@@ -62,20 +62,20 @@ struct ClusterRecord {
   std::map<std::string, ClusterProcess> processes;  // by role
 
   std::vector<std::string> Roles() const;  // the coordinator first
-  // Still running; null where it never ran or has ended.
+  // The process if it runs; null if it never ran or has ended.
   const ClusterProcess* Alive(const std::string& role) const;
   bool AnyAlive() const;
 };
 
-// NotFound where there is no cluster; DataLoss, naming the file, where it is no such record.
+// NotFound if there is no cluster; DataLoss, naming the file, if it is not a valid record.
 absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths);
 // Durable on return.
 absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& record);
 
-// NotFound where no cluster is up.
+// NotFound if no cluster is up.
 absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory);
 
-// Whoever changes the cluster: one at a time. Waits for the other.
+// Serialises changes of the cluster among processes. Take() blocks.
 class ClusterLock {
  public:
   static absl::StatusOr<ClusterLock> Take(const ClusterPaths& paths);

@@ -13,10 +13,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster/cluster_client.h"
-#include "client/cluster/detached_process.h"
-#include "client/cluster/free_port.h"
-#include "client/cluster/log_tail.h"
+#include "client/cluster/local_processes.h"
 #include "common/staged_file.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -27,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr char kClusterName[] = "local";
 constexpr char kUpReason[] = "the cluster is up again";
 
-// A worker's number of its present life, as it noted it before it spoke to anybody; 0: none yet.
+// The worker's incarnation, which it writes before it first connects; 0: none yet.
 int64_t IncarnationOf(const std::string& data) {
   std::ifstream file(data + "/incarnation");
   std::string line;
@@ -43,7 +42,7 @@ absl::Status CheckShape(const ClusterShape& shape) {
       " with device cuda; a machine's GPUs are the slots of one worker, so that --workers is 1"));
 }
 
-// The shape that is wanted; FailedPrecondition where what runs cannot become it.
+// The requested shape; FailedPrecondition if the running cluster cannot be changed to it.
 absl::StatusOr<ClusterShape> Reshape(const ClusterShape& is, const LocalCluster::Wish& wish,
                                      bool runs) {
   ClusterShape shape = is;
@@ -51,7 +50,7 @@ absl::StatusOr<ClusterShape> Reshape(const ClusterShape& is, const LocalCluster:
   shape.slots = wish.slots.value_or(is.slots);
   shape.device = wish.device.value_or(is.device);
   if (wish.port.value_or(0) != 0) shape.port = *wish.port;
-  if (absl::Status status = CheckShape(shape); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckShape(shape));
   ClusterShape grown = is;
   grown.workers = std::max(is.workers, shape.workers);
   if (!runs || shape == grown) return shape;
@@ -127,24 +126,24 @@ absl::Status LocalCluster::StartLocked(const std::string& role, ClusterRecord& r
         absl::StrCat("making ", paths_.Data(role), ": ", error.message()));
   }
   const int64_t earlier_incarnation = IsWorker(role) ? IncarnationOf(paths_.Data(role)) : 0;
-  const absl::StatusOr<ProcessIdentity> started =
-      StartDetached({.arguments = Arguments(role, record.shape),
-                     .environment = options_.environment,
-                     .log_path = paths_.Log(role)});
-  if (!started.ok()) return started.status();
-  record.processes[role] = {.identity = *started,
+  NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity started,
+                          StartDetached({.arguments = Arguments(role, record.shape),
+                                         .environment = options_.environment,
+                                         .log_path = paths_.Log(role)}));
+  record.processes[role] = {.identity = started,
                             .started_unix_ms = absl::ToUnixMillis(absl::Now()),
                             .earlier_incarnation = earlier_incarnation};
   absl::Status status = WriteClusterRecord(paths_, record);
-  // One that nobody would find again is not to run.
-  if (!status.ok()) (void)EndProcess(*started, milliseconds(0));
+  // Do not leave a process running that has no record.
+  if (!status.ok()) (void)EndProcess(started, milliseconds(0));
   return status;
 }
 
 bool LocalCluster::IsReady(const std::string& role, const ClusterRecord& record) const {
   ClusterClient client(absl::StrCat("127.0.0.1:", record.shape.port));
   if (!IsWorker(role)) return client.Serves(kServesPatience);
-  // To a coordinator that has just begun the life before this one may still be present.
+  // A coordinator that has just started may still list the worker's previous incarnation as
+  // present.
   const int64_t incarnation = IncarnationOf(paths_.Data(role));
   if (incarnation <= record.processes.at(role).earlier_incarnation) return false;
   const absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
@@ -163,7 +162,7 @@ absl::Status LocalCluster::NotReady(const std::string& role, const std::string& 
 
 absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterRecord& record) const {
   const auto deadline = SteadyClock::now() + options_.patience;
-  // Without the coordinator no worker is ever present.
+  // Without the coordinator no worker becomes present.
   std::vector<ProcessIdentity> needed;
   for (const std::string& one : {std::string(kCoordinatorRole), role}) {
     const auto at = record.processes.find(one);
@@ -182,89 +181,78 @@ absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterReco
   return absl::OkStatus();
 }
 
-// What Down drained takes work again. Without what a person has drained.
+// Uncordons the workers that Down drained, but not those that a user drained.
 absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
   ClusterClient client(address);
-  const absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
-  if (!workers.ok()) return workers.status();
-  for (const v1::Worker& worker : *workers) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, client.Workers());
+  for (const v1::Worker& worker : workers) {
     if (worker.mode() != v1::WORKER_MODE_DRAINING || worker.mode_reason() != kDownReason) continue;
-    if (absl::Status status = client.Uncordon(worker.identity().name(), kUpReason); !status.ok()) {
-      return status;
-    }
+    NIBBLE_RETURN_IF_ERROR(client.Uncordon(worker.identity().name(), kUpReason));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
-  const absl::StatusOr<ClusterLock> lock = LockDirectory();
-  if (!lock.ok()) return lock.status();
-  absl::StatusOr<ClusterRecord> record = ReadRecord();
-  if (!record.ok()) return record.status();
-  const bool any = record->AnyAlive();
-  absl::StatusOr<ClusterShape> shape = Reshape(record->shape, wish, any);
+  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
+  const bool any = record.AnyAlive();
+  absl::StatusOr<ClusterShape> shape = Reshape(record.shape, wish, any);
   if (!shape.ok()) return shape.status();
-  const bool coordinator_runs = record->Alive(kCoordinatorRole) != nullptr;
-  // Workers that run know the port, and so it stays.
+  const bool coordinator_runs = record.Alive(kCoordinatorRole) != nullptr;
+  // Keep the port: running workers use it.
   const bool stays = any || wish.port.value_or(0) != 0;
   if (shape->port == 0 || (!stays && !IsPortFree(shape->port))) {
-    const absl::StatusOr<int> port = ChooseFreePort();
-    if (!port.ok()) return port.status();
-    shape->port = *port;
+    NIBBLE_ASSIGN_OR_RETURN(const int port, ChooseFreePort());
+    shape->port = port;
   }
-  record->shape = *std::move(shape);
-  if (!coordinator_runs && !IsPortFree(record->shape.port)) {
+  record.shape = *std::move(shape);
+  if (!coordinator_runs && !IsPortFree(record.shape.port)) {
     return absl::UnavailableError(
-        absl::StrCat("port: another program listens on 127.0.0.1:", record->shape.port));
+        absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port));
   }
-  const std::string address = absl::StrCat("127.0.0.1:", record->shape.port);
+  const std::string address = absl::StrCat("127.0.0.1:", record.shape.port);
   size_t started = 0;
-  const std::vector<std::string> roles = record->Roles();
+  const std::vector<std::string> roles = record.Roles();
   for (const std::string& role : roles) {
-    if (record->Alive(role) == nullptr) {
+    if (record.Alive(role) == nullptr) {
       Say(absl::StrCat("starts ", role));
-      if (absl::Status status = StartLocked(role, *record); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(StartLocked(role, record));
       ++started;
     }
-    // Workers come up together, once there is somebody to report to.
+    // Start all workers once the coordinator serves, then wait for them together.
     if (IsWorker(role)) continue;
-    if (absl::Status status = AwaitReady(role, *record); !status.ok()) return status;
-    absl::Status status = WriteStaged(paths_.Address(), address + "\n");
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
+    NIBBLE_RETURN_IF_ERROR(WriteStaged(paths_.Address(), address + "\n"));
   }
   for (const std::string& role : roles) {
-    if (absl::Status status = AwaitReady(role, *record); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
   }
-  if (absl::Status status = OpenWorkers(address); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OpenWorkers(address));
   return started == 0 ? Before::kAll : any ? Before::kSome : Before::kNothing;
 }
 
 absl::Status LocalCluster::Start(const std::string& role) {
-  const absl::StatusOr<ClusterLock> lock = LockDirectory();
-  if (!lock.ok()) return lock.status();
-  absl::StatusOr<ClusterRecord> record = ReadRecord();
-  if (!record.ok()) return record.status();
-  if (record->Alive(role) != nullptr) {
+  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
+  if (record.Alive(role) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("role: ", role, " runs"));
   }
-  return StartLocked(role, *record);
+  return StartLocked(role, record);
 }
 
 absl::Status LocalCluster::Signal(const std::string& role, int signal) {
-  const absl::StatusOr<ClusterRecord> record = ReadRecord();
-  if (!record.ok()) return record.status();
-  const ClusterProcess* const process = record->Alive(role);
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
+  const ClusterProcess* const process = record.Alive(role);
   if (process == nullptr) return absl::NotFoundError(absl::StrCat("role: ", role, " does not run"));
   SignalProcess(process->identity, signal);
   return absl::OkStatus();
 }
 
 absl::Status LocalCluster::AwaitEnd(const std::string& role, milliseconds patience) {
-  const absl::StatusOr<ClusterRecord> record = ReadRecord();
-  if (!record.ok()) return record.status();
-  const ClusterProcess* const process = record->Alive(role);
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
+  const ClusterProcess* const process = record.Alive(role);
   if (process == nullptr || AwaitAnyEnd({process->identity}, patience)) {
-    (void)record->Alive(role);  // reaps it where it is this process's child
+    (void)record.Alive(role);  // reaps the process if it is our child
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
@@ -272,9 +260,139 @@ absl::Status LocalCluster::AwaitEnd(const std::string& role, milliseconds patien
 }
 
 absl::Status LocalCluster::AwaitReady(const std::string& role) {
-  const absl::StatusOr<ClusterRecord> record = ReadRecord();
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
+  return AwaitReady(role, record);
+}
+
+absl::StatusOr<LocalCluster::Status> LocalCluster::Look() const {
+  const absl::StatusOr<ClusterRecord> record = ReadClusterRecord(paths_);
+  if (absl::IsNotFound(record.status())) {
+    return absl::NotFoundError(absl::StrCat("there is no cluster in ", paths_.directory));
+  }
   if (!record.ok()) return record.status();
-  return AwaitReady(role, *record);
+  Status status;
+  for (const std::string& role : record->Roles()) {
+    const auto at = record->processes.find(role);
+    status.processes.push_back(
+        {.role = role,
+         .alive = record->Alive(role) != nullptr,
+         .process = at == record->processes.end() ? ClusterProcess() : at->second});
+  }
+  if (!status.processes[0].alive) return status;
+  status.address = absl::StrCat("127.0.0.1:", record->shape.port);
+  ClusterClient client(status.address);
+  status.serves = client.Serves(kServesPatience);
+  if (!status.serves) return status;
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<v1::Worker> workers, client.Workers());
+  status.workers = std::move(workers);
+  NIBBLE_ASSIGN_OR_RETURN(auto jobs, client.JobsByState());
+  status.jobs = std::move(jobs);
+  return status;
+}
+
+namespace {
+
+constexpr milliseconds kLeftoverPatience(10'000);
+constexpr milliseconds kAtOnce(0);
+
+milliseconds Left(SteadyClock::time_point deadline) {
+  return std::max(kAtOnce, std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()));
+}
+
+}  // namespace
+
+void LocalCluster::DrainWorkers(const std::string& address, milliseconds grace) const {
+  ClusterClient client(address);
+  absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
+  if (!workers.ok()) return;
+  for (const v1::Worker& worker : *workers) {
+    // Leave drains by users alone.
+    if (worker.mode() == v1::WORKER_MODE_DRAINING) continue;
+    const absl::Status status = client.Drain(worker.identity().name(), kDownReason);
+    if (!status.ok()) Say(absl::StrCat("drain: ", std::string(status.message())));
+  }
+  const auto deadline = SteadyClock::now() + grace;
+  const absl::StatusOr<ClusterRecord> record = ReadRecord();
+  if (!record.ok() || record->Alive(kCoordinatorRole) == nullptr) return;
+  const ProcessIdentity coordinator = record->processes.at(kCoordinatorRole).identity;
+  bool said = false;
+  while (true) {
+    workers = client.Workers();
+    if (!workers.ok()) return;
+    const bool busy = std::any_of(workers->begin(), workers->end(), [](const v1::Worker& worker) {
+      return worker.present() && worker.used_slots() > 0;
+    });
+    if (!busy) return;
+    if (!said) Say("waits for jobs to store where they are");
+    said = true;
+    if (AwaitAnyEnd({coordinator}, std::min(kPollPause, Left(deadline)))) return;
+    if (SteadyClock::now() >= deadline) {
+      Say("not all jobs have stored where they are; they go on from their last checkpoints");
+      return;
+    }
+  }
+}
+
+absl::Status LocalCluster::EndRole(const std::string& role, ClusterRecord& record,
+                                   milliseconds grace) const {
+  const auto at = record.processes.find(role);
+  if (at == record.processes.end()) return absl::OkStatus();
+  NIBBLE_ASSIGN_OR_RETURN(const bool ended, EndProcess(at->second.identity, grace));
+  if (!ended) Say(absl::StrCat(role, " did not end as told, and was killed"));
+  // Ranks that the worker could not end itself.
+  const std::string ranks = paths_.Data(role) + "/processes";
+  if (std::filesystem::exists(ranks)) {
+    NIBBLE_RETURN_IF_ERROR(KillLeftovers(ranks, kLeftoverPatience).status());
+  }
+  record.processes.erase(at);
+  return WriteClusterRecord(paths_, record);
+}
+
+absl::Status LocalCluster::Down(milliseconds grace) {
+  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
+  const auto deadline = SteadyClock::now() + grace;
+  if (record.Alive(kCoordinatorRole) != nullptr) {
+    DrainWorkers(absl::StrCat("127.0.0.1:", record.shape.port), grace / 2);
+  }
+  std::vector<std::string> roles;
+  for (const auto& [role, process] : record.processes) roles.push_back(role);
+  // Workers first, so that the coordinator receives their last reports.
+  std::stable_partition(roles.begin(), roles.end(), IsWorker);
+  for (const std::string& role : roles) {
+    if (const ClusterProcess* const process = record.Alive(role);
+        process != nullptr && IsWorker(role)) {
+      SignalProcess(process->identity, SIGTERM);
+    }
+  }
+  for (const std::string& role : roles) {
+    NIBBLE_RETURN_IF_ERROR(EndRole(role, record, Left(deadline)));
+  }
+  std::error_code error;
+  std::filesystem::remove(paths_.Address(), error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("removing ", paths_.Address(), ": ", error.message()));
+}
+
+absl::Status LocalCluster::Purge() {
+  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
+  if (record.AnyAlive()) {
+    return absl::FailedPreconditionError("the cluster is up: what it stores is in use");
+  }
+  // Remove only the cluster's files: the directory may have existed before.
+  std::vector<std::string> stored = {paths_.Record(), paths_.Address(), paths_.Logs(),
+                                     paths_.Lock()};
+  for (const std::string& role : record.Roles()) stored.push_back(paths_.Data(role));
+  for (const std::string& path : stored) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error)
+      return absl::UnavailableError(absl::StrCat("removing ", path, ": ", error.message()));
+  }
+  std::error_code not_empty;
+  std::filesystem::remove(paths_.directory, not_empty);
+  return absl::OkStatus();
 }
 
 }  // namespace nibble

@@ -1,11 +1,12 @@
 // A whole cluster of real processes on this machine's loopback: a coordinator and its workers,
-// detached, so that they outlive whoever started them. What runs and what it is made of is on disk
-// (cluster_files.h); everything here reads it anew, so that any process may look or change.
+// detached, so that they outlive the process that started them. Their record is on disk
+// (cluster_files.h) and is read by every call, so that any process may inspect or change the
+// cluster.
 //
-// A worker takes ranks with it when it ends; nothing of a cluster is left once Down returns.
+// Ranks end with their worker; no process of the cluster is left when Down returns.
 //
-// Ownership: owns nothing that runs. Thread-safety: all methods; changes go one after the other,
-// also over several processes.
+// Ownership: does not own the processes. Thread-safety: all methods; changes are serialised, also
+// among processes.
 #ifndef NIBBLE_CLIENT_CLUSTER_LOCAL_CLUSTER_H_
 #define NIBBLE_CLIENT_CLUSTER_LOCAL_CLUSTER_H_
 
@@ -24,7 +25,7 @@
 
 namespace nibble {
 
-// Paths of what a cluster consists of.
+// Paths of the programs of a cluster.
 struct ClusterPrograms {
   std::string coordinator;
   std::string worker;
@@ -34,33 +35,35 @@ struct ClusterPrograms {
 class LocalCluster {
  public:
   struct Options {
-    std::string directory;  // absolute; made where it is not
+    std::string directory;  // absolute; created if needed
     ClusterPrograms programs;
-    std::vector<std::string> coordinator_flags;      // behind those that are always given
-    std::vector<std::string> worker_flags;           // likewise
-    std::map<std::string, std::string> environment;  // of all processes, over this one's
-    // Where a worker finds the coordinator that listens at `address`; null: there.
+    std::vector<std::string> coordinator_flags;      // after those that are always given
+    std::vector<std::string> worker_flags;           // as above
+    std::map<std::string, std::string> environment;  // of all processes; overrides this one's
+    // The address at which a worker reaches the coordinator that listens at `address`; null: the
+    // same.
     std::function<std::string(const std::string& role, const std::string& address)> reach;
     std::chrono::milliseconds patience{60'000};   // until a process is ready
     std::function<void(const std::string&)> say;  // a line for people; may be null
   };
-  // What is wanted other than it is.
+  // Requested changes; unset fields keep their values.
   struct Wish {
     std::optional<int> workers, slots, port;
     std::optional<std::string> device;
   };
-  enum class Before : char { kNothing, kAll, kSome };  // of its processes ran
+  enum class Before : char { kNothing, kAll, kSome };  // how many of its processes ran
 
   explicit LocalCluster(Options options);
 
-  // Starts what does not run, and returns once the coordinator serves and every worker is present.
-  // FailedPrecondition where what runs is of another shape (more workers are added); Unavailable,
-  // with the end of its log, where a process ends or is not ready in time: what runs is left.
+  // Starts the missing processes, and returns when the coordinator serves and every worker is
+  // present. FailedPrecondition if the running cluster has another shape (more workers are added);
+  // Unavailable, with the end of its log, if a process ends or is not ready in time; the running
+  // processes are left.
   absl::StatusOr<Before> Up(const Wish& wish);
-  // What runs moves off through checkpoints, within the grace, and goes on after the next Up. Then
-  // the workers and the coordinator end, by force after the grace. OK where nothing runs.
+  // Drains the workers: jobs are checkpointed within the grace and resume after the next Up. Then
+  // ends the workers and the coordinator, by force after the grace. OK if nothing runs.
   absl::Status Down(std::chrono::milliseconds grace);
-  // After Down: everything that was stored is gone.
+  // After Down: removes everything that the cluster stored.
   absl::Status Purge();
 
   struct ProcessStatus {
@@ -69,30 +72,31 @@ class LocalCluster {
     ClusterProcess process;
   };
   struct Status {
-    std::string address;  // empty: not up
+    std::string address;  // empty: the cluster is down
     bool serves = false;
     std::vector<ProcessStatus> processes;
     std::vector<v1::Worker> workers;  // as the coordinator sees them
     std::map<v1::JobState, int64_t> jobs;
   };
-  // NotFound where there never was a cluster.
+  // NotFound if there never was a cluster.
   absl::StatusOr<Status> Look() const;
 
-  // Single processes, for tests. Start does not wait until it is ready; a signal goes to one that
-  // runs, else NotFound.
+  // Single processes, for tests. Start does not wait until the process is ready; Signal returns
+  // NotFound if it does not run.
   absl::Status Start(const std::string& role);
   absl::Status Signal(const std::string& role, int signal);
   absl::Status AwaitEnd(const std::string& role, std::chrono::milliseconds patience);
-  // Ready as Up says: the coordinator serves, or this life of the worker is present.
+  // Ready as in Up: the coordinator serves, or this process of the worker is present.
   absl::Status AwaitReady(const std::string& role);
 
   absl::StatusOr<std::string> Address() const { return ReadClusterAddress(options_.directory); }
   const ClusterPaths& paths() const { return paths_; }
 
  private:
-  // Why Down has drained a worker; Up takes back those drains and no others.
+  // The reason of the drains of Down; Up takes back those drains and no others.
   static constexpr char kDownReason[] = "the cluster goes down";
-  static constexpr std::chrono::milliseconds kPollPause{50};  // for what nobody tells of
+  static constexpr std::chrono::milliseconds kPollPause{
+      50};  // between polls of states that nothing announces
   static constexpr std::chrono::milliseconds kServesPatience{500};
 
   static bool IsWorker(const std::string& role) { return role != kCoordinatorRole; }
@@ -103,7 +107,7 @@ class LocalCluster {
   std::vector<std::string> Arguments(const std::string& role, const ClusterShape& shape) const;
   absl::Status AwaitReady(const std::string& role, const ClusterRecord& record) const;
   bool IsReady(const std::string& role, const ClusterRecord& record) const;
-  // The role's process has ended or is not ready in time: with the end of its log.
+  // The error for a process that has ended or is not ready in time, with the end of its log.
   absl::Status NotReady(const std::string& role, const std::string& what) const;
   absl::Status OpenWorkers(const std::string& address) const;
   void DrainWorkers(const std::string& address, std::chrono::milliseconds grace) const;

@@ -1,4 +1,4 @@
-#include "client/local/checkpoint_command.h"
+#include "client/local/local_commands.h"
 
 #include <cstdint>
 #include <functional>
@@ -11,13 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/local/checkpoint_report.h"
-#include "client/local/checkpoint_transfer.h"
-#include "client/local/exit_code.h"
-#include "client/local/finish.h"
-#include "client/local/json_text.h"
-#include "client/local/noun.h"
-#include "client/local/output_format.h"
+#include "client/local/checkpoint_files.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -46,33 +44,32 @@ absl::StatusOr<std::string> Describe(const Flags& flags) {
 
 enum class Change { kPin, kUnpin, kDelete };
 
-// Not while a run writes there: its process owns the store.
+// Fails while a run writes to the store: its process owns it.
 absl::StatusOr<std::string> Apply(Change change, const Flags& flags) {
   const absl::StatusOr<CheckpointName> name = ParseCheckpointName(flags.name);
   if (!name.ok()) return name.status();
   if (!name->step.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("say which: ", flags.name, "@STEP"));
   }
-  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
-      OpenStore(name->directory, /*read_only=*/false);
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          OpenStore(name->directory, /*read_only=*/false));
   const int64_t step = *name->step;
   nlohmann::ordered_json json = {{"directory", name->directory}, {"step", step}};
   absl::Status status;
   const char* done = "";
   switch (change) {
     case Change::kPin:
-      status = (*store)->Pin(step);
+      status = store->Pin(step);
       done = "is pinned";
       json["pinned"] = true;
       break;
     case Change::kUnpin:
-      status = (*store)->Unpin(step);
+      status = store->Unpin(step);
       done = "is no longer pinned";
       json["pinned"] = false;
       break;
     case Change::kDelete:
-      status = (*store)->Delete(step);
+      status = store->Delete(step);
       done = "is deleted";
       json["deleted"] = true;
       break;
@@ -95,42 +92,37 @@ int Transfer(const char* command, const std::string& print, Request request,
 
 }  // namespace
 
-void AddCheckpointCommand(CLI::App& app, int& exit_code) {
-  AddCheckpointCommandWith(app, exit_code, nullptr);
-}
-
-void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& take_over) {
+void AddCheckpointCommandWith(Command app, int& exit_code, const TakeOver& take_over) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* checkpoint =
+  Command checkpoint =
       NounOf(app, "checkpoint", "Checkpoints of runs and jobs, and weights in and out");
   constexpr char kRun[] = "a run's output directory, or its checkpoint store";
   constexpr char kOne[] = "DIRECTORY@STEP; DIRECTORY alone: the newest";
   // `name` is one of the flags.
-  const auto run = [flags, take_over, &exit_code](CLI::App* verb, const std::string& name,
+  const auto run = [flags, take_over, &exit_code](Command verb, const std::string& name,
                                                   std::function<int()> here) {
-    verb->callback([flags, take_over, &exit_code, verb, &name, here = std::move(here)] {
+    verb.OnParsed([flags, take_over, &exit_code, verb, &name, here = std::move(here)] {
       const auto taken = TakenOver(take_over, {verb, name, flags->print});
       exit_code = taken ? *taken : here();
     });
   };
 
-  CLI::App* list = checkpoint->add_subcommand("list", "A line for each, oldest first");
-  list->add_option("DIRECTORY", flags->name, kRun)->required();
+  Command list = checkpoint.AddSubcommand("list", "A line for each, oldest first");
+  list.Add("DIRECTORY", flags->name, kRun).Required();
   AddOutputOption(list, flags->print);
   run(list, flags->name, [flags] {
     return Finish("checkpoint list",
                   InFormat(flags->print, ListCheckpoints(flags->name, ForPrograms(flags->print))));
   });
 
-  CLI::App* describe =
-      checkpoint->add_subcommand("describe", "One at length: recipe timeline, tensors, slices");
-  describe->add_option("CHECKPOINT", flags->name, kOne)->required();
+  Command describe =
+      checkpoint.AddSubcommand("describe", "One at length: recipe timeline, tensors, slices");
+  describe.Add("CHECKPOINT", flags->name, kOne).Required();
   AddOutputOption(describe, flags->print);
   run(describe, flags->name, [flags] { return Finish("checkpoint describe", Describe(*flags)); });
 
-  CLI::App* verify = checkpoint->add_subcommand("verify", "Read every byte and check it");
-  verify->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP; DIRECTORY alone: all of them")
-      ->required();
+  Command verify = checkpoint.AddSubcommand("verify", "Read every byte and check it");
+  verify.Add("CHECKPOINT", flags->name, "DIRECTORY@STEP; DIRECTORY alone: all of them").Required();
   AddOutputOption(verify, flags->print);
   run(verify, flags->name, [flags] { return Verify(*flags); });
 
@@ -144,42 +136,38 @@ void AddCheckpointCommandWith(CLI::App& app, int& exit_code, const TakeOver& tak
       {"delete", "Remove it; its space is free at once", Change::kDelete},
   };
   for (const auto& [verb, help, change] : changes) {
-    CLI::App* command = checkpoint->add_subcommand(verb, help);
-    command->add_option("CHECKPOINT", flags->name, "DIRECTORY@STEP")->required();
+    Command command = checkpoint.AddSubcommand(verb, help);
+    command.Add("CHECKPOINT", flags->name, "DIRECTORY@STEP").Required();
     AddOutputOption(command, flags->print);
     run(command, flags->name, [flags, verb = verb, change = change] {
       return Finish(absl::StrCat("checkpoint ", verb), Apply(change, *flags));
     });
   }
 
-  CLI::App* out = checkpoint->add_subcommand(
+  Command out = checkpoint.AddSubcommand(
       "export", "Weights as a directory that Hugging Face's transformers loads");
-  out->add_option("CHECKPOINT", flags->out.source, kOne)->required();
-  out->add_option("TARGET", flags->out.directory, "directory to make")->required();
-  out->add_option("--format", flags->out.format, "of the files")
-      ->check(CLI::IsMember({"safetensors"}))
-      ->capture_default_str();
-  out->add_option("--dtype", flags->out.dtype, "bf16 or fp32")
-      ->check(CLI::IsMember({"bf16", "fp32"}))
-      ->capture_default_str();
-  out->add_flag("--quantised,--quantized", flags->out.quantised,
-                "pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
-  out->add_option("--recipe", flags->out.recipe, "pack by this preset instead, such as nvfp4");
-  out->add_flag("--overwrite", flags->out.overwrite, "replace a model that is there");
+  out.Add("CHECKPOINT", flags->out.source, kOne).Required();
+  out.Add("TARGET", flags->out.directory, "directory to make").Required();
+  out.Add("--format", flags->out.format, "of the files").OneOf({"safetensors"}).ShowDefault();
+  out.Add("--dtype", flags->out.dtype, "bf16 or fp32").OneOf({"bf16", "fp32"}).ShowDefault();
+  out.AddFlag("--quantised,--quantized", flags->out.quantised,
+              "pack what the recipe in force keeps in NVFP4 (compressed-tensors)");
+  out.Add("--recipe", flags->out.recipe, "pack by this preset instead, such as nvfp4");
+  out.AddFlag("--overwrite", flags->out.overwrite, "replace a model that is there");
   AddOutputOption(out, flags->print);
-  out->footer("Example: nibble checkpoint export runs/quickstart@300 exported");
+  out.Footer("Example: nibble checkpoint export runs/quickstart@300 exported");
   run(out, flags->out.source, [flags] {
     return Transfer("checkpoint export", flags->print, flags->out, ExportCheckpoint);
   });
 
-  CLI::App* in = checkpoint->add_subcommand(
+  Command in = checkpoint.AddSubcommand(
       "import", "Begin a job from weights: they become its checkpoint of step 0");
-  in->add_option("SOURCE", flags->in.source,
-                 "a Hugging Face directory, or a run's checkpoint: DIRECTORY@STEP")
-      ->required();
-  in->add_option("--spec", flags->in.spec, "the job, as YAML")->required();
+  in.Add("SOURCE", flags->in.source,
+         "a Hugging Face directory, or a run's checkpoint: DIRECTORY@STEP")
+      .Required();
+  in.Add("--spec", flags->in.spec, "the job, as YAML").Required();
   AddOutputOption(in, flags->print);
-  in->callback([flags, &exit_code] {
+  in.OnParsed([flags, &exit_code] {
     exit_code = Transfer("checkpoint import", flags->print, flags->in, ImportWeights);
   });
 }

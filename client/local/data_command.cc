@@ -1,22 +1,19 @@
-#include "client/local/data_command.h"
+#include "client/local/local_commands.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "client/local/data_inspect.h"
-#include "client/local/data_tokenize.h"
-#include "client/local/exit_code.h"
-#include "client/local/finish.h"
-#include "client/local/number_check.h"
-#include "client/local/output_format.h"
-#include "worker/trainer/data/document_split.h"
-#include "worker/trainer/data/sentencepiece_training.h"
-#include "worker/trainer/data/token_hints.h"
+#include "client/local/data_files.h"
+#include "client/shell/output.h"
+#include "common/command_line/command_line.h"
+#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/text_corpus.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
 namespace {
@@ -26,7 +23,14 @@ const std::map<std::string, SplitRule> kSplitRules = {
 const std::map<std::string, SentencePieceType> kTokenizerTypes = {
     {"bpe", SentencePieceType::kBpe}, {"unigram", SentencePieceType::kUnigram}};
 
-// What the options write to, in the words of the command line.
+template <class T>
+std::vector<std::string> Names(const std::map<std::string, T>& named) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : named) names.push_back(name);
+  return names;
+}
+
+// The variables of the options, as texts where the request has enums.
 struct TokenizeFlags {
   TokenizeRequest request;
   std::string split = "paragraphs";
@@ -59,98 +63,95 @@ struct VerifyFlags {
   std::string print = "table";
 };
 
-void AddHints(CLI::App* command, HintFlags& flags) {
+void AddHints(Command command, HintFlags& flags) {
   const char* const kGroup = "Files of other trainers, which do not say";
-  command->add_option("--tokenizer-label", flags.hints.tokenizer, "what made the tokens: gpt2, say")
-      ->group(kGroup);
-  command->add_option("--vocabulary", flags.hints.vocabulary, "tokens are below it: 50257, say")
-      ->check(WholeNumber(int64_t{1}, int64_t{1} << 31))
-      ->group(kGroup);
+  command.Add("--tokenizer-label", flags.hints.tokenizer, "what made the tokens: gpt2, say")
+      .Group(kGroup);
+  command.Add("--vocabulary", flags.hints.vocabulary, "tokens are below it: 50257, say")
+      .WholeNumber(int64_t{1}, int64_t{1} << 31)
+      .Group(kGroup);
   command
-      ->add_option("--token-width", flags.hints.token_width,
-                   "bytes per token of a file of nothing but tokens: 2 or 4")
-      ->check(CLI::IsMember({2, 4}))
-      ->group(kGroup);
-  CLI::Option* mark =
-      command->add_option("--document-mark", flags.mark, "token that ends every document")
-          ->check(WholeFor(flags.mark, 0))
-          ->group(kGroup);
-  command->add_flag("--mark-begins", flags.mark_begins, "it begins every document instead")
-      ->needs(mark)
-      ->group(kGroup);
+      .Add("--token-width", flags.hints.token_width,
+           "bytes per token of a file of nothing but tokens: 2 or 4")
+      .OneOfNumbers({2, 4})
+      .Group(kGroup);
+  Option mark = command.Add("--document-mark", flags.mark, "token that ends every document")
+                    .AtLeast(0)
+                    .Group(kGroup);
+  command.AddFlag("--mark-begins", flags.mark_begins, "it begins every document instead")
+      .Needs(mark)
+      .Group(kGroup);
 }
 
-void AddTokenize(CLI::App* data, int& exit_code) {
+void AddTokenize(Command data, int& exit_code) {
   auto flags = std::make_shared<TokenizeFlags>();
   TokenizeRequest& request = flags->request;
   request.text.validation_fraction = 0.05;
   request.text.threads = 0;
-  CLI::App* command = data->add_subcommand(
+  Command command = data.AddSubcommand(
       "tokenize", "Make token shards of text files: one to train on, one to validate on");
   command
-      ->add_option("INPUT", request.text.inputs,
-                   "text files, .jsonl files (see --text-field), either with .gz or .zst, and "
-                   "directories of such")
-      ->required();
+      .Add("INPUT", request.text.inputs,
+           "text files, .jsonl files (see --text-field), either with .gz or .zst, and "
+           "directories of such")
+      .Required();
   command
-      ->add_option("--output-dir", request.text.output_dir,
-                   "where train.tokens and validation.tokens go; made if need be")
-      ->required();
-  CLI::Option* model = command->add_option(
+      .Add("--output-dir", request.text.output_dir,
+           "where train.tokens and validation.tokens go; made if need be")
+      .Required();
+  Option model = command.Add(
       "--tokenizer", request.tokenizer,
       "a SentencePiece .model or a Hugging Face tokenizer.json; without it tokens are bytes");
-  CLI::Option* train =
+  Option train =
       command
-          ->add_option("--train-tokenizer", request.training.vocabulary,
-                       "train a SentencePiece model of so many pieces on the text first")
-          ->check(WholeNumber(SentencePieceTraining::kMinVocabulary,
-                              SentencePieceTraining::kMaxVocabulary))
-          ->excludes(model);
-  command->add_option("--tokenizer-type", flags->type, "of the model to train: bpe or unigram")
-      ->check(CLI::IsMember(kTokenizerTypes))
-      ->needs(train)
-      ->capture_default_str();
+          .Add("--train-tokenizer", request.training.vocabulary,
+               "train a SentencePiece model of so many pieces on the text first")
+          .WholeNumber(SentencePieceTraining::kMinVocabulary, SentencePieceTraining::kMaxVocabulary)
+          .Excludes(model);
+  command.Add("--tokenizer-type", flags->type, "of the model to train: bpe or unigram")
+      .OneOf(Names(kTokenizerTypes))
+      .Needs(train)
+      .ShowDefault();
   command
-      ->add_option("--sample-bytes", request.sample_bytes,
-                   "of text to train it on, drawn by lines where there is more")
-      ->check(WholeFor(request.sample_bytes, 1))
-      ->needs(train)
-      ->capture_default_str();
+      .Add("--sample-bytes", request.sample_bytes,
+           "of text to train it on, drawn by lines where there is more")
+      .AtLeast(1)
+      .Needs(train)
+      .ShowDefault();
   command
-      ->add_option("--split", flags->split,
-                   "what is a document: a file, paragraphs, or what lies between lines that are "
-                   "the delimiter (line)")
-      ->check(CLI::IsMember(kSplitRules))
-      ->capture_default_str();
+      .Add("--split", flags->split,
+           "what is a document: a file, paragraphs, or what lies between lines that are "
+           "the delimiter (line)")
+      .OneOf(Names(kSplitRules))
+      .ShowDefault();
   command
-      ->add_option("--min-bytes", request.text.split.min_bytes,
-                   "of a document of paragraphs, unless its file is shorter")
-      ->check(WholeFor(request.text.split.min_bytes, 1))
-      ->capture_default_str();
-  command->add_option("--delimiter", request.text.split.delimiter, "of documents split by line");
+      .Add("--min-bytes", request.text.split.min_bytes,
+           "of a document of paragraphs, unless its file is shorter")
+      .AtLeast(1)
+      .ShowDefault();
+  command.Add("--delimiter", request.text.split.delimiter, "of documents split by line");
   command
-      ->add_option("--text-field", request.text.split.text_field,
-                   "the field of each line's object that holds the document, in .jsonl files")
-      ->capture_default_str();
+      .Add("--text-field", request.text.split.text_field,
+           "the field of each line's object that holds the document, in .jsonl files")
+      .ShowDefault();
   command
-      ->add_option("--extension", request.text.extensions,
-                   "of a directory only files whose names end so, e.g. .txt; none: all")
-      ->allow_extra_args(false);
+      .Add("--extension", request.text.extensions,
+           "of a directory only files whose names end so, e.g. .txt; none: all")
+      .OneValueEach();
   command
-      ->add_option("--validation-fraction", request.text.validation_fraction,
-                   "share of the documents that is held out, in [0, 1)")
-      ->capture_default_str();
-  command->add_option("--seed", request.text.seed, "of which documents are held out")
-      ->capture_default_str();
+      .Add("--validation-fraction", request.text.validation_fraction,
+           "share of the documents that is held out, in [0, 1)")
+      .ShowDefault();
+  command.Add("--seed", request.text.seed, "of which documents are held out").ShowDefault();
   command
-      ->add_option("--threads", request.text.threads,
-                   "that tokenize; 0: one per processor. They change no byte of the shards")
-      ->check(WholeNumber(0, 1024))
-      ->capture_default_str();
-  command->add_flag("--overwrite", request.text.overwrite, "replace shards that are there");
-  command->footer("Example: nibble data tokenize texts --output-dir tokens --train-tokenizer 4096");
+      .Add("--threads", request.text.threads,
+           "that tokenize; 0: one per processor. They change no byte of the shards")
+      .WholeNumber(0, 1024)
+      .ShowDefault();
+  command.AddFlag("--overwrite", request.text.overwrite, "replace shards that are there");
+  command.Footer("Example: nibble data tokenize texts --output-dir tokens --train-tokenizer 4096");
   AddOutputOption(command, flags->print);
-  command->callback([flags, &exit_code] {
+  command.OnParsed([flags, &exit_code] {
     flags->request.text.split.rule = kSplitRules.at(flags->split);
     flags->request.training.type = kTokenizerTypes.at(flags->type);
     flags->request.json = ForPrograms(flags->print);
@@ -159,48 +160,46 @@ void AddTokenize(CLI::App* data, int& exit_code) {
   });
 }
 
-void AddInspect(CLI::App* data, int& exit_code) {
+void AddInspect(Command data, int& exit_code) {
   auto flags = std::make_shared<InspectFlags>();
   InspectRequest& request = flags->request;
-  CLI::App* command = data->add_subcommand(
+  Command command = data.AddSubcommand(
       "inspect", "What a token file holds: a shard, a GPT-2 trainer's .bin, a Megatron .idx");
-  command->add_option("FILE", request.file, "the token file")->required();
-  command->footer("Example: nibble data inspect tokens/train.tokens --documents 2 --text");
-  CLI::Option* documents =
-      command->add_option("--documents", request.documents, "show so many documents")
-          ->check(WholeFor(request.documents, 0));
-  command->add_option("--from", request.first_document, "from this one on")
-      ->check(WholeFor(request.first_document, 0))
-      ->needs(documents)
-      ->capture_default_str();
-  command->add_option("--max-tokens", request.max_tokens, "of each document at most so many")
-      ->check(WholeFor(request.max_tokens, 1))
-      ->needs(documents)
-      ->capture_default_str();
-  CLI::Option* text =
-      command->add_flag("--text", request.text, "as text instead of numbers")->needs(documents);
+  command.Add("FILE", request.file, "the token file").Required();
+  command.Footer("Example: nibble data inspect tokens/train.tokens --documents 2 --text");
+  Option documents =
+      command.Add("--documents", request.documents, "show so many documents").AtLeast(0);
+  command.Add("--from", request.first_document, "from this one on")
+      .AtLeast(0)
+      .Needs(documents)
+      .ShowDefault();
+  command.Add("--max-tokens", request.max_tokens, "of each document at most so many")
+      .AtLeast(1)
+      .Needs(documents)
+      .ShowDefault();
+  Option text =
+      command.AddFlag("--text", request.text, "as text instead of numbers").Needs(documents);
   command
-      ->add_option(
-          "--tokenizer", request.tokenizer,
-          "the .model or tokenizer.json for that; without it the one beside FILE that FILE names")
-      ->needs(text);
+      .Add("--tokenizer", request.tokenizer,
+           "the .model or tokenizer.json for that; without it the one beside FILE that FILE names")
+      .Needs(text);
   AddHints(command, flags->hints);
   AddOutputOption(command, flags->print);
-  command->callback([flags, &exit_code] {
+  command.OnParsed([flags, &exit_code] {
     flags->request.hints = flags->hints.Hints();
     flags->request.json = ForPrograms(flags->print);
     exit_code = Finish("data inspect", InFormat(flags->print, RunInspect(flags->request)));
   });
 }
 
-void AddVerify(CLI::App* data, int& exit_code) {
+void AddVerify(Command data, int& exit_code) {
   auto flags = std::make_shared<VerifyFlags>();
-  CLI::App* command =
-      data->add_subcommand("verify", "Check every byte of token files that can be checked");
-  command->add_option("FILE", flags->request.files, "token files")->required();
+  Command command =
+      data.AddSubcommand("verify", "Check every byte of token files that can be checked");
+  command.Add("FILE", flags->request.files, "token files").Required();
   AddHints(command, flags->hints);
   AddOutputOption(command, flags->print);
-  command->callback([flags, &exit_code] {
+  command.OnParsed([flags, &exit_code] {
     flags->request.hints = flags->hints.Hints();
     flags->request.json = ForPrograms(flags->print);
     const auto say = [](std::string_view line) { Tell("data verify", line); };
@@ -213,9 +212,9 @@ void AddVerify(CLI::App* data, int& exit_code) {
 
 }  // namespace
 
-void AddDataCommand(CLI::App& app, int& exit_code) {
-  CLI::App* data = app.add_subcommand("data", "Token shards: make them, look into them");
-  data->require_subcommand(1);
+void AddDataCommand(Command app, int& exit_code) {
+  Command data = app.AddSubcommand("data", "Token shards: make them, look into them");
+  data.RequireSubcommand();
   AddTokenize(data, exit_code);
   AddInspect(data, exit_code);
   AddVerify(data, exit_code);

@@ -1,4 +1,4 @@
-#include "client/local/data_command.h"
+#include "client/local/local_commands.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/local/command_testing.h"
-#include "client/local/yaml_testing.h"
+#include "client/shell/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/sentencepiece_testing.h"
 
 namespace nibble {
 namespace {

@@ -1,19 +1,216 @@
-#include "client/local/eval_command.h"
+#include "client/local/local_commands.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "client/local/eval_run.h"
-#include "client/local/finish.h"
-#include "client/local/model_options.h"
-#include "client/local/number_check.h"
-#include "client/local/output_format.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
+#include "worker/infer/decoder.h"
+#include "worker/infer/eval/multiple_choice.h"
+#include "worker/infer/eval/token_loss.h"
+#include "worker/infer/model_choice.h"
+#include "worker/trainer/data/token_source.h"
+#include "worker/weights/weight_source.h"
 
 namespace nibble {
 namespace {
+
+struct EvalRequest {
+  std::string from;
+  std::string tokenizer;          // as for ChooseTokenizer; empty: the model's own
+  std::vector<std::string> data;  // token files; or
+  std::string choices;            // a file of questions
+
+  // For token data.
+  int64_t sequence = 0;  // 0: 2048, or the model's learned positions where these are fewer
+  int64_t max_windows = 0;
+  bool reset_at_documents = true;
+  int token_width = 0;        // of files without a header
+  int64_t document_end = -1;  // of files without an index of documents
+
+  ChoiceOptions choice_options;
+  bool answers = false;  // JSON includes every question's log-likelihoods
+
+  std::string precision = "bf16";
+  int threads = 0;
+  bool json = false;
+};
+
+// Receives one progress line, without its newline.
+using EvalSay = std::function<void(std::string_view line)>;
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultSequence = 2048;
+
+Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+// Files of other trainers do not name their tokenizer: assumes the model's.
+absl::StatusOr<std::shared_ptr<const TokenSource>> OpenData(const std::string& path,
+                                                            const EvalRequest& request,
+                                                            const WeightSource& weights,
+                                                            const Tokenizer* tokenizer) {
+  NIBBLE_ASSIGN_OR_RETURN(const TokenFileKind kind, RecogniseTokens(path));
+  TokenHints hints;
+  if (kind != TokenFileKind::kShard) {
+    hints.tokenizer = tokenizer == nullptr ? "unknown" : tokenizer->label();
+    hints.vocabulary = weights.outline().spec.vocab;
+    hints.token_width = request.token_width;
+    if (request.document_end >= 0 && kind != TokenFileKind::kMegatronIndex) {
+      hints.document_mark = DocumentMark{.token = static_cast<int32_t>(request.document_end)};
+    }
+  }
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TokenSource> opened, OpenTokens(path, hints));
+  if (tokenizer != nullptr && opened->tokenizer() != tokenizer->label()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": tokenizer is \"", opened->tokenizer(),
+                                                   "\", not the model's, \"", tokenizer->label(),
+                                                   "\""));
+  }
+  return std::shared_ptr<const TokenSource>(std::move(opened));
+}
+
+// Reports progress after each tenth of the windows.
+WindowProgress TenthsOf(const std::string& path, const EvalSay& say) {
+  return [path, &say, last = int64_t{0}](int64_t done, int64_t windows) mutable {
+    const int64_t tenth = 10 * done / windows;
+    if (tenth <= last) return;
+    last = tenth;
+    say(absl::StrFormat("%s: %d %% of %d windows", path, 10 * tenth, windows));
+  };
+}
+
+std::string LossTable(const std::vector<TokenLoss>& losses) {
+  std::string table = absl::StrFormat("%10s  %12s  %10s  %12s  %s\n", "windows", "tokens", "loss",
+                                      "perplexity", "data");
+  for (const TokenLoss& loss : losses) {
+    absl::StrAppendFormat(&table, "%10d  %12d  %10.5f  %12.4f  %s\n", loss.windows, loss.tokens,
+                          loss.loss, loss.perplexity, loss.name);
+  }
+  return table;
+}
+
+Json Head(const EvalRequest& request, const WeightSource& source) {
+  return {{"from", request.from},
+          {"source", source.description()},
+          {"model", source.outline().spec.name},
+          {"precision", request.precision}};
+}
+
+absl::StatusOr<std::string> EvalData(const EvalRequest& request, const WeightSource& source,
+                                     const Tokenizer* tokenizer, Decoder& decoder,
+                                     const EvalSay& say) {
+  const int64_t sequence = request.sequence > 0
+                               ? request.sequence
+                               : std::min(kDefaultSequence, LongestSequence(source.outline()));
+  // Opens all files before evaluating any, so that a missing one fails at once.
+  std::vector<std::shared_ptr<const TokenSource>> sources;
+  for (const std::string& path : request.data) {
+    NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const TokenSource> data,
+                            OpenData(path, request, source, tokenizer));
+    sources.push_back(std::move(data));
+  }
+  std::vector<TokenLoss> losses;
+  for (const std::shared_ptr<const TokenSource>& data : sources) {
+    NIBBLE_ASSIGN_OR_RETURN(
+        TokenLoss loss,
+        EvaluateTokens(decoder, data,
+                       {.sequence = sequence,
+                        .max_windows = request.max_windows,
+                        .window = {.reset_at_documents = request.reset_at_documents}},
+                       TenthsOf(data->name(), say)));
+    losses.push_back(std::move(loss));
+  }
+  if (!request.json) return LossTable(losses);
+  Json json = Head(request, source);
+  json["sequence"] = sequence;
+  json["reset_at_documents"] = request.reset_at_documents;
+  json["data"] = Json::array();
+  for (const TokenLoss& loss : losses) {
+    json["data"].push_back({{"path", loss.name},
+                            {"windows", loss.windows},
+                            {"tokens", loss.tokens},
+                            {"loss", loss.loss},
+                            {"perplexity", loss.perplexity}});
+  }
+  return JsonText(json);
+}
+
+std::string ChoiceTable(const ChoiceScore& score) {
+  const auto row = [](const char* name, double value, const std::optional<double>& error) {
+    return absl::StrFormat("%-9s  %.4f  +- %s\n", name, value,
+                           error ? absl::StrFormat("%.4f", *error) : "unknown");
+  };
+  return absl::StrFormat("questions  %d\n", score.questions) +
+         row("acc", score.accuracy, score.standard_error) +
+         row("acc_norm", score.accuracy_norm, score.standard_error_norm);
+}
+
+absl::StatusOr<std::string> EvalChoices(const EvalRequest& request, const WeightSource& source,
+                                        const Tokenizer& tokenizer, Decoder& decoder) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
+                          AnswerFile(decoder, tokenizer, request.choices, request.choice_options));
+  const ChoiceScore score = Summarize(answers);
+  if (!request.json) return ChoiceTable(score);
+  Json json = Head(request, source);
+  json["choices"] = request.choices;
+  json["questions"] = score.questions;
+  json["acc"] = score.accuracy;
+  json["acc_stderr"] = OrNull(score.standard_error);
+  json["acc_norm"] = score.accuracy_norm;
+  json["acc_norm_stderr"] = OrNull(score.standard_error_norm);
+  if (request.answers) {
+    json["answers"] = Json::array();
+    for (const Answer& answer : answers) {
+      json["answers"].push_back({{"line", answer.line},
+                                 {"id", answer.id.empty() ? Json() : Json(answer.id)},
+                                 {"gold", answer.gold},
+                                 {"log_likelihoods", answer.log_likelihoods},
+                                 {"chosen", answer.chosen},
+                                 {"chosen_norm", answer.chosen_norm}});
+    }
+  }
+  return JsonText(json);
+}
+
+// Returns the text for stdout. Errors: those of `open`, ChooseTokenizer, EvaluateTokens and
+// AnswerFile; InvalidArgument if the data was made with another tokenizer than the model's.
+absl::StatusOr<std::string> RunEval(const EvalRequest& request, const WeightOpener& open,
+                                    const EvalSay& say) {
+  if (request.data.empty() == request.choices.empty()) {
+    return absl::InvalidArgumentError("either data or choices are evaluated, and not both");
+  }
+  const absl::StatusOr<DType> precision = ParsePrecision(request.precision);
+  if (!precision.ok()) return precision.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open(request.from));
+  // Questions need a tokenizer; token data does not.
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!request.choices.empty() || !request.tokenizer.empty() || source->tokenizer() != nullptr) {
+    NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> chosen,
+                            ChooseTokenizer(*source, request.tokenizer));
+    tokenizer = std::move(chosen);
+  }
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Decoder> decoder,
+      Decoder::Create(*source, {.precision = *precision,
+                                .threads = request.threads,
+                                .max_sequence = LongestSequence(source->outline())}));
+  if (!request.choices.empty()) return EvalChoices(request, *source, *tokenizer, *decoder);
+  return EvalData(request, *source, tokenizer.get(), *decoder, say);
+}
 
 struct Flags {
   EvalRequest request;
@@ -21,70 +218,68 @@ struct Flags {
   std::string print = "table";
 };
 
-void AddDataOptions(CLI::App* command, EvalRequest& request, Flags& flags) {
+void AddDataOptions(Command command, EvalRequest& request, Flags& flags) {
   const char* const kGroup = "Token data";
   command
-      ->add_option("--sequence", request.sequence,
-                   "tokens of a window; 2048 by default, or what learned positions allow")
-      ->check(WholeFor(request.sequence, 1))
-      ->group(kGroup);
+      .Add("--sequence", request.sequence,
+           "tokens of a window; 2048 by default, or what learned positions allow")
+      .AtLeast(1)
+      .Group(kGroup);
+  command.Add("--max-windows", request.max_windows, "of each file the first so many; 0: all")
+      .AtLeast(0)
+      .ShowDefault()
+      .Group(kGroup);
   command
-      ->add_option("--max-windows", request.max_windows, "of each file the first so many; 0: all")
-      ->check(WholeFor(request.max_windows, 0))
-      ->capture_default_str()
-      ->group(kGroup);
+      .AddFlag("--run-documents-together", flags.run_together,
+               "let a document see the one before it, as a model trained so has to")
+      .Group(kGroup);
   command
-      ->add_flag("--run-documents-together", flags.run_together,
-                 "let a document see the one before it, as a model trained so has to")
-      ->group(kGroup);
+      .Add("--token-width", request.token_width,
+           "bytes per token of a file of nothing but tokens: 2 or 4")
+      .OneOfNumbers({2, 4})
+      .Group(kGroup);
   command
-      ->add_option("--token-width", request.token_width,
-                   "bytes per token of a file of nothing but tokens: 2 or 4")
-      ->check(CLI::IsMember({2, 4}))
-      ->group(kGroup);
-  command
-      ->add_option("--document-end", request.document_end,
-                   "token that ends every document of a file that has no index of them")
-      ->check(WholeNumber(int64_t{0}, (int64_t{1} << 31) - 1))
-      ->group(kGroup);
+      .Add("--document-end", request.document_end,
+           "token that ends every document of a file that has no index of them")
+      .WholeNumber(int64_t{0}, (int64_t{1} << 31) - 1)
+      .Group(kGroup);
 }
 
-void AddChoiceOptions(CLI::App* command, EvalRequest& request) {
+void AddChoiceOptions(Command command, EvalRequest& request) {
   const char* const kGroup = "Multiple choice";
   command
-      ->add_option("--delimiter", request.choice_options.delimiter,
-                   "what stands between context and choice; a space by default")
-      ->group(kGroup);
+      .Add("--delimiter", request.choice_options.delimiter,
+           "what stands between context and choice; a space by default")
+      .Group(kGroup);
   command
-      ->add_option("--max-questions", request.choice_options.max_questions,
-                   "the first so many only; 0: all")
-      ->check(WholeFor(request.choice_options.max_questions, 0))
-      ->capture_default_str()
-      ->group(kGroup);
+      .Add("--max-questions", request.choice_options.max_questions,
+           "the first so many only; 0: all")
+      .AtLeast(0)
+      .ShowDefault()
+      .Group(kGroup);
   command
-      ->add_flag("--answers", request.answers,
-                 "with -o json or yaml: every question's log-likelihoods too")
-      ->group(kGroup);
+      .AddFlag("--answers", request.answers,
+               "with -o json or yaml: every question's log-likelihoods too")
+      .Group(kGroup);
 }
 
 }  // namespace
 
-void AddEvalCommand(CLI::App& app, int& exit_code, WeightOpener open) {
+void AddEvalCommand(Command app, int& exit_code, WeightOpener open) {
   auto flags = std::make_shared<Flags>();
   EvalRequest& request = flags->request;
-  CLI::App* command = app.add_subcommand(
+  Command command = app.AddSubcommand(
       "eval", "A trained model's loss on token data, or its accuracy on multiple-choice questions");
-  AddModelOptions(command, request);
-  CLI::Option_group* what = command->add_option_group("What to evaluate");
-  what->add_option("--data", request.data, "token files, separated by commas")->delimiter(',');
-  what->add_option("--choices", request.choices,
-                   "a file of questions, one JSON object with context, choices and gold a line");
-  what->require_option(1);
+  AddModelOptions(command, request.from, request.precision, request.threads, request.tokenizer);
+  const Command what = command.AddChoice("What to evaluate");
+  what.Add("--data", request.data, "token files, separated by commas").SplitAt(',');
+  what.Add("--choices", request.choices,
+           "a file of questions, one JSON object with context, choices and gold a line");
   AddDataOptions(command, request, *flags);
   AddChoiceOptions(command, request);
   AddOutputOption(command, flags->print);
-  command->footer("Example: nibble eval --from runs/quickstart --data tokens/validation.tokens");
-  command->callback([flags, open = std::move(open), &exit_code] {
+  command.Footer("Example: nibble eval --from runs/quickstart --data tokens/validation.tokens");
+  command.OnParsed([flags, open = std::move(open), &exit_code] {
     flags->request.reset_at_documents = !flags->run_together;
     flags->request.json = ForPrograms(flags->print);
     const auto say = [](std::string_view line) { Tell("eval", line); };

@@ -1,20 +1,277 @@
-#include "client/local/model_command.h"
+#include "client/local/local_commands.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/local/finish.h"
-#include "client/local/model_report.h"
-#include "client/local/number_check.h"
-#include "client/local/output_format.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/shell/output.h"
+#include "client/shell/spec_input.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
+#include "model/memory.h"
+#include "model/mixers.h"
 #include "model/model_spec.h"
+#include "model/outline.h"
 
 namespace nibble {
 namespace {
+
+struct ModelReport {
+  ModelSpec spec;
+  int64_t linears = 0;
+  int64_t parameters = 0;
+  std::vector<PartCount> parts;
+  int64_t sequence = 0;
+  int64_t ranks = 0;
+  FlopsPerToken flops;
+  MemoryPerRank memory;  // with a microbatch of one sequence
+};
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kCounts[] = {"", " K", " M", " B", " T"};
+constexpr const char* kOperations[] = {"", " K", " M", " G", " T", " P"};
+constexpr const char* kBytes[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+
+// Four digits: "12.31 B", "354.8 M".
+std::string Scaled(double value, double step, std::span<const char* const> units) {
+  size_t unit = 0;
+  while (value >= step && unit + 1 < units.size()) {
+    value /= step;
+    ++unit;
+  }
+  return absl::StrFormat("%.4g%s", value, units[unit]);
+}
+
+std::string Count(int64_t value) { return Scaled(static_cast<double>(value), 1000, kCounts); }
+std::string Bytes(int64_t value) { return Scaled(static_cast<double>(value), 1024, kBytes); }
+
+// "*- x 12" if the pattern repeats one unit, else the pattern.
+std::string ShortPattern(const std::string& pattern) {
+  for (size_t unit = 1; unit <= pattern.size() / 2; ++unit) {
+    if (pattern.size() % unit != 0) continue;
+    // A string has period `unit` if it equals itself shifted by `unit`.
+    if (std::equal(pattern.begin() + static_cast<int64_t>(unit), pattern.end(), pattern.begin())) {
+      return absl::StrCat(pattern.substr(0, unit), " x ", pattern.size() / unit);
+    }
+  }
+  return pattern;
+}
+
+bool Has(const ModelSpec& spec, char symbol) {
+  return spec.pattern.find(symbol) != std::string::npos;
+}
+
+void Row(std::string& out, std::string_view name, std::string_view value) {
+  absl::StrAppendFormat(&out, "%-12s %s\n", std::string(name), std::string(value));
+}
+
+void AppendSpec(std::string& out, const ModelSpec& spec) {
+  std::string mixers;
+  for (const Mixer* mixer : AllMixers()) {
+    const int64_t blocks = std::count(spec.pattern.begin(), spec.pattern.end(), mixer->symbol);
+    if (blocks == 0) continue;
+    absl::StrAppend(&mixers, mixers.empty() ? "" : ", ", blocks, " ", std::string(mixer->name));
+  }
+  Row(out, "model", spec.name);
+  Row(out, "pattern", spec.pattern);
+  Row(out, "blocks", absl::StrCat(spec.blocks(), ": ", mixers));
+  Row(out, "sizes", absl::StrCat("d_model ", spec.d_model, ", vocab ", spec.vocab));
+  Row(out, "norm",
+      absl::StrFormat("%s, eps %g", std::string(NormKindName(spec.norm)), spec.norm_eps));
+  std::string positions(PositionsName(spec.positions));
+  if (spec.positions == Positions::kRope) {
+    absl::StrAppend(&positions, ", theta ", spec.rope_theta);
+  } else if (spec.positions == Positions::kLearned) {
+    absl::StrAppend(&positions, ", ", spec.max_positions);
+  }
+  Row(out, "positions", positions);
+  Row(out, "biases", spec.biases ? "yes" : "no");
+  Row(out, "head", spec.tied_head ? "tied to the embedding" : "its own");
+  if (Has(spec, '*')) {
+    Row(out, "attention",
+        absl::StrCat(spec.heads, " heads, ", spec.kv_heads, " of keys and values, ", "dimension ",
+                     spec.head_dim));
+  }
+  if (Has(spec, '-')) {
+    Row(out, "mlp",
+        absl::StrCat("d_ff ", spec.d_ff, ", ", std::string(ActivationName(spec.activation))));
+  }
+  if (Has(spec, 'M')) {
+    Row(out, "mamba",
+        absl::StrCat(spec.mamba_heads, " heads, dimension ", spec.mamba_head_dim, ", ",
+                     spec.mamba_groups, " groups, state ", spec.mamba_state, ", convolution ",
+                     spec.conv_width, ", chunk ", spec.chunk));
+  }
+}
+
+void AppendParameters(std::string& out, const ModelReport& report) {
+  absl::StrAppendFormat(&out, "\n%-24s %16d  %s\n", "parameters", report.parameters,
+                        Count(report.parameters));
+  for (const PartCount& part : report.parts) {
+    absl::StrAppendFormat(
+        &out, "  %-22s %16d  %5.1f %%\n", part.part, part.parameters,
+        100.0 * static_cast<double>(part.parameters) / static_cast<double>(report.parameters));
+  }
+}
+
+void AppendFlops(std::string& out, const ModelReport& report) {
+  const FlopsPerToken& flops = report.flops;
+  absl::StrAppendFormat(&out, "\nFLOPs per token, sequences of %d\n", report.sequence);
+  const auto row = [&out](const char* name, double value) {
+    absl::StrAppendFormat(&out, "  %-22s %16s\n", name, Scaled(value, 1000, kOperations));
+  };
+  row("linears", flops.linears);
+  row("attention", flops.attention);
+  row("scan", flops.scan);
+  row("head", flops.head);
+  row("forward", flops.forward());
+  row("training", flops.training());
+}
+
+void AppendMemory(std::string& out, const ModelReport& report) {
+  const MemoryPerRank& memory = report.memory;
+  absl::StrAppendFormat(&out,
+                        "\nmemory per rank, of %d; a microbatch is one sequence of %d\n"
+                        "  %-22s %16s %18s\n",
+                        report.ranks, report.sequence, "", "bf16, saved", "nvfp4, recomputed");
+  const auto row = [&out](const char* name, int64_t bf16, int64_t nvfp4) {
+    absl::StrAppendFormat(&out, "  %-22s %16s %18s\n", name, Bytes(bf16), Bytes(nvfp4));
+  };
+  row("master weights", memory.master, memory.master);
+  row("optimizer moments", memory.moments, memory.moments);
+  row("gradients", memory.gradients, memory.gradients);
+  row("working weights", memory.working_bf16, memory.working_nvfp4);
+  row("activations", memory.activations_saved, memory.activations_recomputed);
+  row("total", memory.Total(false, false), memory.Total(true, true));
+}
+
+// Every field, by its name in ModelSpec.
+Json SpecJson(const ModelSpec& spec) {
+  return {{"name", spec.name},
+          {"pattern", spec.pattern},
+          {"vocab", spec.vocab},
+          {"d_model", spec.d_model},
+          {"norm", std::string(NormKindName(spec.norm))},
+          {"norm_eps", spec.norm_eps},
+          {"positions", std::string(PositionsName(spec.positions))},
+          {"rope_theta", spec.rope_theta},
+          {"max_positions", spec.max_positions},
+          {"biases", spec.biases},
+          {"tied_head", spec.tied_head},
+          {"d_ff", spec.d_ff},
+          {"activation", std::string(ActivationName(spec.activation))},
+          {"heads", spec.heads},
+          {"kv_heads", spec.kv_heads},
+          {"head_dim", spec.head_dim},
+          {"mamba_heads", spec.mamba_heads},
+          {"mamba_head_dim", spec.mamba_head_dim},
+          {"mamba_groups", spec.mamba_groups},
+          {"mamba_state", spec.mamba_state},
+          {"conv_width", spec.conv_width},
+          {"chunk", spec.chunk},
+          {"init_std", spec.init_std},
+          {"scale_output_init", spec.scale_output_init}};
+}
+
+// InvalidArgument, naming the field, its value and the bound, if the spec is not valid, the
+// sequence is longer than the learned positions, or EstimateMemory refuses.
+absl::StatusOr<ModelReport> MakeModelReport(const ModelSpec& spec, int64_t sequence,
+                                            int64_t ranks) {
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec));
+  if (spec.positions == Positions::kLearned && sequence > spec.max_positions) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence: ", sequence, " is over the model's max_positions, ", spec.max_positions));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const MemoryPerRank memory, EstimateMemory(outline, ranks, sequence));
+  return ModelReport{.spec = spec,
+                     .linears = static_cast<int64_t>(outline.linears.size()),
+                     .parameters = outline.parameters(),
+                     .parts = ParametersByPart(outline),
+                     .sequence = sequence,
+                     .ranks = ranks,
+                     .flops = CountFlops(outline, sequence),
+                     .memory = memory};
+}
+
+// These end with a newline. JSON has exact counts: parameters, operations, bytes.
+std::string ModelReportText(const ModelReport& report) {
+  std::string out;
+  AppendSpec(out, report.spec);
+  Row(out, "linears", absl::StrCat(report.linears));
+  AppendParameters(out, report);
+  AppendFlops(out, report);
+  AppendMemory(out, report);
+  return out;
+}
+
+std::string ModelReportJson(const ModelReport& report) {
+  Json parts;
+  for (const PartCount& part : report.parts) parts[part.part] = part.parameters;
+  const FlopsPerToken& flops = report.flops;
+  const MemoryPerRank& memory = report.memory;
+  const auto whole = [](double value) { return static_cast<int64_t>(value + 0.5); };
+  return JsonText({{"spec", SpecJson(report.spec)},
+                   {"blocks", report.spec.blocks()},
+                   {"linears", report.linears},
+                   {"parameters", report.parameters},
+                   {"parameters_by_part", parts},
+                   {"sequence", report.sequence},
+                   {"ranks", report.ranks},
+                   {"flops_per_token",
+                    {{"linears", whole(flops.linears)},
+                     {"attention", whole(flops.attention)},
+                     {"scan", whole(flops.scan)},
+                     {"head", whole(flops.head)},
+                     {"forward", whole(flops.forward())},
+                     {"training", whole(flops.training())}}},
+                   {"bytes_per_rank",
+                    {{"master", memory.master},
+                     {"moments", memory.moments},
+                     {"gradients", memory.gradients},
+                     {"working_bf16", memory.working_bf16},
+                     {"working_nvfp4", memory.working_nvfp4},
+                     {"activations_saved", memory.activations_saved},
+                     {"activations_recomputed", memory.activations_recomputed},
+                     {"total_bf16_saved", memory.Total(false, false)},
+                     {"total_bf16_recomputed", memory.Total(false, true)},
+                     {"total_nvfp4_saved", memory.Total(true, false)},
+                     {"total_nvfp4_recomputed", memory.Total(true, true)}}}});
+}
+
+// One line, or one array element, per model.
+std::string ModelListText(const std::vector<ModelReport>& reports) {
+  std::string out = absl::StrFormat("%-18s %10s %7s %8s %7s  %s\n", "model", "parameters",
+                                    "d_model", "vocab", "blocks", "pattern");
+  for (const ModelReport& report : reports) {
+    const ModelSpec& spec = report.spec;
+    absl::StrAppendFormat(&out, "%-18s %10s %7d %8d %7d  %s\n", spec.name, Count(report.parameters),
+                          spec.d_model, spec.vocab, spec.blocks(), ShortPattern(spec.pattern));
+  }
+  return out;
+}
+
+std::string ModelListJson(const std::vector<ModelReport>& reports) {
+  Json models = Json::array();
+  for (const ModelReport& report : reports) {
+    models.push_back({{"name", report.spec.name},
+                      {"parameters", report.parameters},
+                      {"d_model", report.spec.d_model},
+                      {"vocab", report.spec.vocab},
+                      {"blocks", report.spec.blocks()},
+                      {"pattern", report.spec.pattern}});
+  }
+  return JsonText(models);
+}
 
 struct Flags {
   std::string model;
@@ -23,52 +280,50 @@ struct Flags {
   std::string print = "table";
 };
 
-// The text that goes to stdout.
+// These return the text for stdout.
 absl::StatusOr<std::string> Presets(const Flags& flags) {
   std::vector<ModelReport> reports;
   for (const std::string& name : ModelPresetNames()) {
-    const absl::StatusOr<ModelSpec> spec = ModelPreset(name);
-    if (!spec.ok()) return spec.status();
-    absl::StatusOr<ModelReport> report = MakeModelReport(*spec, DefaultSequence(*spec), 1);
-    if (!report.ok()) return report.status();
-    reports.push_back(*std::move(report));
+    NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(name));
+    NIBBLE_ASSIGN_OR_RETURN(ModelReport report, MakeModelReport(spec, DefaultSequence(spec), 1));
+    reports.push_back(std::move(report));
   }
   if (!ForPrograms(flags.print)) return ModelListText(reports);
   return InFormat(flags.print, ModelListJson(reports));
 }
 
 absl::StatusOr<std::string> Show(const Flags& flags) {
-  const absl::StatusOr<ModelSpec> spec = ModelPreset(flags.model);
-  if (!spec.ok()) return spec.status();
-  const absl::StatusOr<ModelReport> report = MakeModelReport(
-      *spec, flags.sequence == 0 ? DefaultSequence(*spec) : flags.sequence, flags.ranks);
-  if (!report.ok()) return report.status();
-  if (!ForPrograms(flags.print)) return ModelReportText(*report);
-  return InFormat(flags.print, ModelReportJson(*report));
+  NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(
+      const ModelReport report,
+      MakeModelReport(spec, flags.sequence == 0 ? DefaultSequence(spec) : flags.sequence,
+                      flags.ranks));
+  if (!ForPrograms(flags.print)) return ModelReportText(report);
+  return InFormat(flags.print, ModelReportJson(report));
 }
 
 }  // namespace
 
-void AddModelCommand(CLI::App& app, int& exit_code) {
+void AddModelCommand(Command app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* model = app.add_subcommand("model", "What models there are, and what one takes");
-  model->require_subcommand(1);
+  Command model = app.AddSubcommand("model", "What models there are, and what one takes");
+  model.RequireSubcommand();
 
-  CLI::App* presets = model->add_subcommand("presets", "List the models that have a name");
+  Command presets = model.AddSubcommand("presets", "List the models that have a name");
   AddOutputOption(presets, flags->print);
-  presets->callback([flags, &exit_code] { exit_code = Finish("model presets", Presets(*flags)); });
+  presets.OnParsed([flags, &exit_code] { exit_code = Finish("model presets", Presets(*flags)); });
 
-  CLI::App* show = model->add_subcommand(
+  Command show = model.AddSubcommand(
       "show", "Pattern, sizes, parameters, operations per token and memory per rank");
-  show->add_option("MODEL", flags->model, "a preset; see `nibble model presets`")->required();
-  show->add_option("--sequence", flags->sequence,
-                   "tokens of a sequence; 2048 by default, or what learned positions allow")
-      ->check(WholeFor(flags->sequence, 1));
-  show->add_option("--ranks", flags->ranks, "processes that share the optimizer's state")
-      ->check(WholeFor(flags->ranks, 1))
-      ->capture_default_str();
+  show.Add("MODEL", flags->model, "a preset; see `nibble model presets`").Required();
+  show.Add("--sequence", flags->sequence,
+           "tokens of a sequence; 2048 by default, or what learned positions allow")
+      .AtLeast(1);
+  show.Add("--ranks", flags->ranks, "processes that share the optimizer's state")
+      .AtLeast(1)
+      .ShowDefault();
   AddOutputOption(show, flags->print);
-  show->callback([flags, &exit_code] { exit_code = Finish("model show", Show(*flags)); });
+  show.OnParsed([flags, &exit_code] { exit_code = Finish("model show", Show(*flags)); });
 }
 
 }  // namespace nibble

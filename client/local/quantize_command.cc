@@ -1,4 +1,4 @@
-#include "client/local/quantize_command.h"
+#include "client/local/local_commands.h"
 
 #include <cmath>
 #include <memory>
@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/local/finish.h"
-#include "client/local/json_text.h"
-#include "client/local/output_format.h"
+#include "client/shell/output.h"
 #include "client/local/quantize_file.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -87,10 +87,9 @@ absl::StatusOr<QuantizeFileOptions> ToOptions(const Flags& flags) {
     hadamard.signs = SignChoice::kSeeded;
     hadamard.seed = flags.seed;
   } else if (flags.signs != "fixed") {
-    const absl::StatusOr<std::array<uint32_t, 4>> mask = ParseSignMask(flags.signs);
-    if (!mask.ok()) return mask.status();
+    NIBBLE_ASSIGN_OR_RETURN(const auto mask, ParseSignMask(flags.signs));
     hadamard.signs = SignChoice::kGiven;
-    hadamard.mask = *mask;
+    hadamard.mask = mask;
   }
   options.transpose = flags.transpose;
   options.random = {flags.seed, flags.stream, flags.step};
@@ -136,7 +135,7 @@ std::string Table(const Flags& flags, const QuantizeFileOptions& options,
   return table;
 }
 
-// JSON has no infinity and no NaN: null stands for both, and non_finite and amax say why.
+// JSON has no infinity and no NaN; both become null, and non_finite and amax explain why.
 nlohmann::json Number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
@@ -172,7 +171,7 @@ std::string ReportJson(const Flags& flags, const QuantizeFileOptions& options,
   return JsonText(out);
 }
 
-// What has to be said of a file beside the table.
+// Warnings that go with the table.
 void Warn(const QuantizeFileReport& report) {
   uint64_t non_finite = 0;
   for (const QuantizedTensorReport& tensor : report.tensors) non_finite += tensor.stats.non_finite;
@@ -185,59 +184,55 @@ void Warn(const QuantizeFileReport& report) {
 }
 
 absl::StatusOr<std::string> Run(const Flags& flags) {
-  const absl::StatusOr<QuantizeFileOptions> options = ToOptions(flags);
-  if (!options.ok()) return options.status();
-  const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(*options);
-  if (!report.ok()) return report.status();
-  Warn(*report);
-  if (!ForPrograms(flags.print)) return Table(flags, *options, *report);
-  return InFormat(flags.print, ReportJson(flags, *options, *report));
+  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileOptions options, ToOptions(flags));
+  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileReport report, QuantizeFile(options));
+  Warn(report);
+  if (!ForPrograms(flags.print)) return Table(flags, options, report);
+  return InFormat(flags.print, ReportJson(flags, options, report));
 }
 
 }  // namespace
 
-void AddQuantizeCommand(CLI::App& app, int& exit_code) {
+void AddQuantizeCommand(Command app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.AddSubcommand(
       "quantize",
       "Quantise every 2-D F32, BF16 or F16 tensor of a safetensors file, and copy the others");
-  command->add_option("IN", flags->input, "safetensors file to read")->required();
-  command->add_option("OUT", flags->output, "safetensors file to write")->required();
-  command->add_option("--format", flags->format, "one of " + FormatNames())->required();
-  command->add_option("--block", flags->block,
-                      "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; the "
-                      "format's first by default");
-  command->add_option("--rounding", flags->rounding, "nearest or stochastic")
-      ->check(CLI::IsMember({"nearest", "stochastic"}))
-      ->capture_default_str();
+  command.Add("IN", flags->input, "safetensors file to read").Required();
+  command.Add("OUT", flags->output, "safetensors file to write").Required();
+  command.Add("--format", flags->format, "one of " + FormatNames()).Required();
+  command.Add("--block", flags->block,
+              "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; the "
+              "format's first by default");
+  command.Add("--rounding", flags->rounding, "nearest or stochastic")
+      .OneOf({"nearest", "stochastic"})
+      .ShowDefault();
   command
-      ->add_option("--hadamard", flags->hadamard,
-                   "size (2 to 128) of a Hadamard transform along the quantised direction; 0: none")
-      ->capture_default_str();
+      .Add("--hadamard", flags->hadamard,
+           "size (2 to 128) of a Hadamard transform along the quantised direction; 0: none")
+      .ShowDefault();
   command
-      ->add_option("--signs", flags->signs,
-                   "of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
-                   "whose bit i makes sign i negative")
-      ->capture_default_str();
-  command->add_flag("--transpose", flags->transpose,
-                    "quantise along the columns: outputs have the transposed shape");
-  command->add_option("--seed", flags->seed, "of stochastic rounding")->capture_default_str();
-  command->add_option("--stream", flags->stream, "of stochastic rounding: names the tensor's copy")
-      ->capture_default_str();
-  command->add_option("--step", flags->step, "of stochastic rounding: the training step")
-      ->capture_default_str();
-  command->add_option("--amax", flags->amax,
-                      "largest magnitude to scale for, such as 6.5; else the tensor's own");
-  command->add_option("--formula", flags->formula, "version of the nvfp4 scale formula")
-      ->check(CLI::IsMember({"te-2.14", "te-pre-2.14"}))
-      ->capture_default_str();
+      .Add("--signs", flags->signs,
+           "of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
+           "whose bit i makes sign i negative")
+      .ShowDefault();
+  command.AddFlag("--transpose", flags->transpose,
+                  "quantise along the columns: outputs have the transposed shape");
+  command.Add("--seed", flags->seed, "of stochastic rounding").ShowDefault();
+  command.Add("--stream", flags->stream, "of stochastic rounding: names the tensor's copy")
+      .ShowDefault();
+  command.Add("--step", flags->step, "of stochastic rounding: the training step").ShowDefault();
+  command.Add("--amax", flags->amax,
+              "largest magnitude to scale for, such as 6.5; else the tensor's own");
+  command.Add("--formula", flags->formula, "version of the nvfp4 scale formula")
+      .OneOf({"te-2.14", "te-pre-2.14"})
+      .ShowDefault();
   AddOutputOption(command, flags->print);
-  command->footer("Example: nibble quantize in.safetensors out.safetensors --format nvfp4");
-  command->add_option("--threads", flags->threads, "that quantise; 0: one per processor")
-      ->capture_default_str();
-  command->add_option("--isa", flags->isa, "force an instruction set (same bits, other speed)")
-      ->check(CLI::IsMember({"scalar", "avx2", "avx512"}));
-  command->callback([flags, &exit_code] { exit_code = Finish("quantize", Run(*flags)); });
+  command.Footer("Example: nibble quantize in.safetensors out.safetensors --format nvfp4");
+  command.Add("--threads", flags->threads, "that quantise; 0: one per processor").ShowDefault();
+  command.Add("--isa", flags->isa, "force an instruction set (same bits, other speed)")
+      .OneOf({"scalar", "avx2", "avx512"});
+  command.OnParsed([flags, &exit_code] { exit_code = Finish("quantize", Run(*flags)); });
 }
 
 }  // namespace nibble

@@ -11,10 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/safetensors/reader.h"
 #include "common/safetensors/writer.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/formats/minifloat.h"
 #include "kernels/gemm/expand.h"
-#include "worker/interop/element_codec.h"
+#include "worker/interop/hf_layout.h"
 
 namespace nibble {
 namespace {
@@ -31,8 +32,8 @@ T LoadElement(const TensorInfo& tensor, size_t index) {
   return value;
 }
 
-// Scales and amax of an earlier quantisation may travel in the input; a NaN among them means that
-// the file is damaged, and nothing made from it could be trusted.
+// The input may contain scales and amax of an earlier quantisation; a NaN among them means that the
+// file is damaged.
 absl::Status CheckScales(const TensorInfo& tensor) {
   if (!absl::EndsWith(tensor.name, ".scales") && !absl::EndsWith(tensor.name, ".amax")) {
     return absl::OkStatus();
@@ -55,8 +56,8 @@ absl::Status CheckScales(const TensorInfo& tensor) {
   return absl::OkStatus();
 }
 
-// The input's elements as the kernels take them: in place where the file has them aligned, F16 as
-// the same numbers in F32.
+// The input's elements as the kernels read them: in place if the file has them aligned, F16
+// converted to F32.
 class AlignedSource {
  public:
   explicit AlignedSource(const TensorInfo& tensor) {
@@ -83,7 +84,7 @@ class AlignedSource {
   ConstMatrix matrix_;
 };
 
-// InvalidArgument where the tensor is none that can be quantised.
+// InvalidArgument if the tensor cannot be quantised.
 absl::StatusOr<QuantizedTensor> MakeOutput(Memory& memory, const TensorInfo& tensor,
                                            const QuantizeFileOptions& options) {
   if (tensor.shape.size() != 2) {
@@ -117,8 +118,8 @@ absl::Span<const std::byte> Bytes(const void* data, int64_t bytes) {
   return {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)};
 }
 
-// One call quantises; a chosen amax asks for the tensor's own first, because statistics are kept in
-// units of the largest value there is.
+// Quantises the tensor. With a given amax it first computes the tensor's own, because statistics
+// are in units of the largest value.
 absl::StatusOr<QuantHead> QuantizeOne(CpuBackend& backend, const ConstMatrix& x,
                                       const QuantizeFileOptions& options, QuantizedTensor& out) {
   QuantizeRequest request;
@@ -129,14 +130,13 @@ absl::StatusOr<QuantHead> QuantizeOne(CpuBackend& backend, const ConstMatrix& x,
   copy.statistics = true;
   float own_amax = 0;
   if (options.amax.has_value()) {
-    if (absl::Status status = backend.Quantize(request); !status.ok()) return status;
-    const absl::StatusOr<QuantHead> head = backend.ReadHead(out);
-    if (!head.ok()) return head.status();
-    own_amax = head->amax;
+    NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
+    NIBBLE_ASSIGN_OR_RETURN(const QuantHead head, backend.ReadHead(out));
+    own_amax = head.amax;
     copy.amax = &*options.amax;
     copy.statistics_amax = &own_amax;
   }
-  if (absl::Status status = backend.Quantize(request); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
   return backend.ReadHead(out);
 }
 
@@ -156,7 +156,7 @@ absl::Status AddOutputs(SafetensorsWriter& writer, ThreadPool& pool, const std::
   status = writer.AddTensor(name + ".amax", FileDType::kF32, {1},
                             Bytes(&tensor.head()->amax, sizeof(float)));
   if (!status.ok()) return status;
-  // The wide forms are made when their turn to be written comes, one tensor at a time.
+  // Dequantised values are computed while they are written, one tensor at a time, to save memory.
   status = writer.AddStreamedTensor(
       name + ".dequantized", FileDType::kF32, {rows, cols},
       [&tensor, &pool, rows, cols](SafetensorsWriter::Sink sink) -> absl::Status {
@@ -175,7 +175,7 @@ absl::Status AddOutputs(SafetensorsWriter& writer, ThreadPool& pool, const std::
 }
 
 absl::Status CheckOptions(const QuantizeFileOptions& options) {
-  if (absl::Status status = options.spec.Validate(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(options.spec.Validate());
   if (!options.amax.has_value()) return absl::OkStatus();
   const FormatInfo& format = Info(options.spec.format);
   if (!std::isfinite(*options.amax) || *options.amax < 0) {
@@ -193,20 +193,18 @@ absl::Status CheckOptions(const QuantizeFileOptions& options) {
 }  // namespace
 
 absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(options.input);
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<std::unique_ptr<CpuBackend>> backend =
-      CpuBackend::Create({.threads = options.threads, .isa = options.isa});
-  if (!backend.ok()) return backend.status();
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
+  NIBBLE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(options.input));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CpuBackend> backend,
+                          CpuBackend::Create({.threads = options.threads, .isa = options.isa}));
 
   QuantizeFileReport report;
-  report.backend = (*backend)->Name();
+  report.backend = backend->Name();
   SafetensorsWriter writer;
   std::deque<QuantizedTensor> quantized;  // the writer borrows their buffers
-  for (const TensorInfo& tensor : file->tensors()) {
-    if (absl::Status status = CheckScales(tensor); !status.ok()) return status;
-    absl::StatusOr<QuantizedTensor> out = MakeOutput((*backend)->memory(), tensor, options);
+  for (const TensorInfo& tensor : file.tensors()) {
+    NIBBLE_RETURN_IF_ERROR(CheckScales(tensor));
+    absl::StatusOr<QuantizedTensor> out = MakeOutput(backend->memory(), tensor, options);
     if (absl::IsInvalidArgument(out.status())) {
       absl::Status status = writer.AddTensor(tensor.name, tensor.dtype, tensor.shape, tensor.data);
       if (!status.ok()) return InTensor(tensor.name, status);
@@ -217,15 +215,15 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
     const AlignedSource source(tensor);
     quantized.push_back(*std::move(out));
     const absl::StatusOr<QuantHead> head =
-        QuantizeOne(**backend, source.matrix(), options, quantized.back());
+        QuantizeOne(*backend, source.matrix(), options, quantized.back());
     if (!head.ok()) return InTensor(tensor.name, head.status());
     report.tensors.push_back(
         {tensor.name, tensor.shape, Finish(*head, tensor.shape[0] * tensor.shape[1])});
-    absl::Status status = AddOutputs(writer, (*backend)->pool(), tensor.name, quantized.back());
+    absl::Status status = AddOutputs(writer, backend->pool(), tensor.name, quantized.back());
     if (!status.ok()) return InTensor(tensor.name, status);
   }
   if (report.tensors.empty()) {
-    std::string message = absl::StrCat(options.input, ": none of its ", file->tensors().size(),
+    std::string message = absl::StrCat(options.input, ": none of its ", file.tensors().size(),
                                        " tensors can be quantised");
     if (!report.copied.empty()) {
       absl::StrAppend(&message, "; '", report.copied[0].name, "': ", report.copied[0].reason);
@@ -233,7 +231,7 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
     return absl::InvalidArgumentError(message);
   }
   const absl::Status status = writer.Write(options.output);
-  // NotFound is the input's: the folder of an output is a condition.
+  // NotFound means a missing input; a missing output directory is FailedPrecondition.
   if (absl::IsNotFound(status)) return absl::FailedPreconditionError(status.message());
   if (!status.ok()) return status;
   return report;

@@ -1,5 +1,5 @@
-// `nibble quantize` without its flags: every 2-D F32, BF16 or F16 tensor of one safetensors file
-// quantised into another, the other tensors copied.
+// Quantises every 2-D F32, BF16 or F16 tensor of a safetensors file into another file and copies
+// the other tensors: the work of `nibble quantize`.
 //
 // Ownership: values. Thread-safety: reentrant; uses threads of its own.
 #ifndef NIBBLE_CLIENT_LOCAL_QUANTIZE_FILE_H_
@@ -24,7 +24,7 @@ struct QuantizeFileOptions {
   OperandSpec spec;
   bool transpose = false;
   RandomStream random;
-  std::optional<float> amax;  // of every tensor, instead of its own
+  std::optional<float> amax;  // for every tensor, instead of its own
   int threads = 0;
   std::optional<cpu::Isa> isa;
 };

@@ -1,25 +1,28 @@
-#include "client/remote/checkpoint_verbs.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/local/exit_code.h"
-#include "client/local/finish.h"
-#include "client/local/noun.h"
-#include "client/local/number_check.h"
-#include "client/remote/checkpoint_text.h"
-#include "client/remote/find_job.h"
-#include "client/remote/interrupt.h"
+#include "absl/strings/str_join.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "client/remote/job_text.h"
+#include "client/remote/remote_commands.h"
+#include "client/remote/rpcs.h"
+#include "client/remote/terminal.h"
+#include "client/remote/text.h"
 #include "client/remote/verb.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 
@@ -33,7 +36,59 @@ struct CheckpointFlags {
 
 namespace {
 
-using Stub = CoordinatorClient::Stub;
+// "train-7@300"
+std::string NameOf(const v1::CheckpointRef& ref) {
+  return absl::StrCat(ref.job(), "@", ref.step());
+}
+
+// A line each, oldest first; the response lists them newest first.
+std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
+  TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
+  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
+    table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
+               checkpoint->left() ? "left" : Word(checkpoint->state()),
+               BytesText(checkpoint->bytes()), absl::StrCat(checkpoint->world()),
+               TimeText(checkpoint->committed_unix_ms()), absl::StrJoin(checkpoint->pins(), ", ")});
+  }
+  return table.Text();
+}
+
+// "verification 3 of train-7@300 is done on w1: …"
+std::string TaskText(const v1::CheckpointRef& ref, const v1::CheckpointTask& task) {
+  std::string text =
+      absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT ? "export " : "verification ",
+                   task.number(), " of ", NameOf(ref), " is ", Word(task.state()));
+  if (!task.worker().empty()) absl::StrAppend(&text, " on ", task.worker());
+  if (!task.destination().empty()) absl::StrAppend(&text, " to ", task.destination());
+  if (!task.detail().empty()) absl::StrAppend(&text, ": ", task.detail());
+  return text;
+}
+
+std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
+  const v1::Checkpoint& checkpoint = described.checkpoint();
+  TextList list;
+  list.Add("checkpoint",
+           absl::StrCat(NameOf(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
+  list.Add("state", checkpoint.left() ? "left: a later attempt began before it and took its own way"
+                    : checkpoint.damage().empty()
+                        ? Word(checkpoint.state())
+                        : absl::StrCat(Word(checkpoint.state()), ": ", checkpoint.damage()));
+  list.Add("shards", absl::StrCat(checkpoint.durable_shards(), " of ", checkpoint.world(),
+                                  " durable, ", BytesText(checkpoint.bytes())));
+  if (checkpoint.committed_unix_ms() != 0) {
+    list.Add("committed", absl::StrCat(TimeText(checkpoint.committed_unix_ms()), " UTC"));
+  }
+  if (!checkpoint.pins().empty()) list.Add("pinned by", absl::StrJoin(checkpoint.pins(), ", "));
+  for (const v1::CheckpointShard& shard : described.shards()) {
+    list.Add("shard", absl::StrCat("rank ", shard.rank(), ", ", BytesText(shard.bytes()), ", on ",
+                                   shard.holders().empty() ? "no worker"
+                                                           : absl::StrJoin(shard.holders(), ", ")));
+  }
+  for (const v1::CheckpointTask& task : checkpoint.tasks()) {
+    list.Add("task", TaskText(checkpoint.ref(), task));
+  }
+  return list.Text();
+}
 
 // "train-7@300"; without a step, the newest (-1).
 struct Name {
@@ -54,46 +109,41 @@ absl::StatusOr<Name> ParseName(const std::string& text) {
 
 absl::StatusOr<v1::CheckpointRef> FindRef(Session& session, const std::string& text,
                                           const CheckpointFlags& flags) {
-  const absl::StatusOr<Name> name = ParseName(text);
-  if (!name.ok()) return name.status();
-  const absl::StatusOr<v1::Job> job = FindJob(session, name->job);
+  NIBBLE_ASSIGN_OR_RETURN(const Name name, ParseName(text));
+  const absl::StatusOr<v1::Job> job = FindJob(session, name.job);
   if (!job.ok()) return job.status();
   v1::CheckpointRef ref;
   ref.set_job(job->id());
-  ref.set_step(name->step);
+  ref.set_step(name.step);
   ref.set_attempt(flags.attempt);
   return ref;
 }
 
 absl::StatusOr<int> List(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, text);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, text));
   v1::ListCheckpointsRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_with_uncommitted(flags.uncommitted);
-  const absl::StatusOr<v1::ListCheckpointsResponse> all =
-      session.CallAllPages(&Stub::ListCheckpoints, request);
-  if (!all.ok()) return all.status();
-  return session.Finish(*all, CheckpointTable(all->checkpoints()));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse all,
+                          session.CallAllPages(kListCheckpoints, request));
+  return session.Finish(all, CheckpointTable(all.checkpoints()));
 }
 
 absl::StatusOr<v1::DescribeCheckpointResponse> Described(Session& session,
                                                          const v1::CheckpointRef& ref) {
   v1::DescribeCheckpointRequest request;
   *request.mutable_ref() = ref;
-  return session.Call(&Stub::DescribeCheckpoint, request);
+  return session.Call(kDescribeCheckpoint, request);
 }
 
 absl::StatusOr<int> Describe(Session& session, const std::string& text,
                              const CheckpointFlags& flags) {
-  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
-  if (!ref.ok()) return ref.status();
-  const absl::StatusOr<v1::DescribeCheckpointResponse> described = Described(session, *ref);
-  if (!described.ok()) return described.status();
-  return session.Finish(*described, CheckpointText(*described));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described, Described(session, ref));
+  return session.Finish(described, CheckpointText(described));
 }
 
-// The task as it is when it has ended, or nobody waits any longer.
+// Returns the task when it has ended, or as it is when the wait ends.
 absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::CheckpointRef& ref,
                                                int64_t number, bool no_wait) {
   Interrupt interrupt;
@@ -103,9 +153,9 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
   RetryPauses pauses;
   bool told = false;
   while (true) {
-    const absl::StatusOr<v1::DescribeCheckpointResponse> described = Described(session, ref);
-    if (!described.ok()) return described.status();
-    for (const v1::CheckpointTask& task : described->checkpoint().tasks()) {
+    NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described,
+                            Described(session, ref));
+    for (const v1::CheckpointTask& task : described.checkpoint().tasks()) {
       if (task.number() != number) continue;
       const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
       if (ended || no_wait || interrupt.happened() || SteadyNow() >= deadline) return task;
@@ -120,11 +170,10 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
 
 absl::StatusOr<int> FinishTask(Session& session, const v1::CheckpointRef& ref, int64_t number,
                                const CheckpointFlags& flags) {
-  const absl::StatusOr<v1::CheckpointTask> task = WaitForTask(session, ref, number, flags.no_wait);
-  if (!task.ok()) return task.status();
-  const absl::Status status = session.Print(*task, TaskText(ref, *task) + "\n");
-  if (!status.ok()) return status;
-  switch (task->state()) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointTask task,
+                          WaitForTask(session, ref, number, flags.no_wait));
+  NIBBLE_RETURN_IF_ERROR(session.Print(task, TaskText(ref, task) + "\n"));
+  switch (task.state()) {
     case v1::CHECKPOINT_TASK_STATE_DONE:
       return kExitDone;
     case v1::CHECKPOINT_TASK_STATE_FAILED:
@@ -137,18 +186,16 @@ absl::StatusOr<int> FinishTask(Session& session, const v1::CheckpointRef& ref, i
 
 absl::StatusOr<int> Verify(Session& session, const std::string& text,
                            const CheckpointFlags& flags) {
-  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
-  if (!ref.ok()) return ref.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
   v1::VerifyCheckpointRequest request;
-  *request.mutable_ref() = *ref;
-  const absl::StatusOr<v1::VerifyCheckpointResponse> response =
-      session.Call(&Stub::VerifyCheckpoint, request);
-  if (!response.ok()) return response.status();
-  return FinishTask(session, response->ref(), response->task(), flags);
+  *request.mutable_ref() = ref;
+  NIBBLE_ASSIGN_OR_RETURN(const v1::VerifyCheckpointResponse response,
+                          session.Call(kVerifyCheckpoint, request));
+  return FinishTask(session, response.ref(), response.task(), flags);
 }
 
-// What is relative is taken from here, as for a directory; the worker that writes there may be
-// another machine.
+// Resolves a relative target against the working directory, as for local checkpoints. The worker
+// that writes it may be on another machine.
 absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& target) {
   std::filesystem::path path(target);
   if (target.empty() || path.is_absolute()) return target;
@@ -165,44 +212,37 @@ absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& 
 
 absl::StatusOr<int> Export(Session& session, const std::string& text, const std::string& target,
                            const CheckpointFlags& flags) {
-  const absl::StatusOr<std::string> destination = AbsoluteTarget(session, target);
-  if (!destination.ok()) return destination.status();
-  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
-  if (!ref.ok()) return ref.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::string destination, AbsoluteTarget(session, target));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
   v1::ExportCheckpointRequest request;
-  *request.mutable_ref() = *ref;
-  request.set_destination(*destination);
-  const absl::StatusOr<v1::ExportCheckpointResponse> response =
-      session.Call(&Stub::ExportCheckpoint, request);
-  if (!response.ok()) return response.status();
-  return FinishTask(session, response->ref(), response->task(), flags);
+  *request.mutable_ref() = ref;
+  request.set_destination(destination);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse response,
+                          session.Call(kExportCheckpoint, request));
+  return FinishTask(session, response.ref(), response.task(), flags);
 }
 
 template <class Request, class Response>
 absl::StatusOr<Response> ChangeOf(Session& session, const std::string& text,
-                                  const CheckpointFlags& flags,
-                                  CoordinatorClient::Method<Request, Response> method,
+                                  const CheckpointFlags& flags, const Rpc<Request, Response>& rpc,
                                   Request request = {}) {
   if (text.find('@') == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint: say which: ", text, "@STEP"));
   }
-  const absl::StatusOr<v1::CheckpointRef> ref = FindRef(session, text, flags);
-  if (!ref.ok()) return ref.status();
-  *request.mutable_ref() = *ref;
-  return session.Call(method, request);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
+  *request.mutable_ref() = ref;
+  return session.Call(rpc, request);
 }
 
 absl::StatusOr<int> Pin(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  const auto response = ChangeOf(session, text, flags, &Stub::PinCheckpoint);
-  if (!response.ok()) return response.status();
-  return session.Finish(response->checkpoint(),
-                        absl::StrCat(NameOf(response->checkpoint().ref()), " is pinned\n"));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, ChangeOf(session, text, flags, kPinCheckpoint));
+  return session.Finish(response.checkpoint(),
+                        absl::StrCat(NameOf(response.checkpoint().ref()), " is pinned\n"));
 }
 
 absl::StatusOr<int> Unpin(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  const auto response = ChangeOf(session, text, flags, &Stub::UnpinCheckpoint);
-  if (!response.ok()) return response.status();
-  const v1::Checkpoint& checkpoint = response->checkpoint();
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, ChangeOf(session, text, flags, kUnpinCheckpoint));
+  const v1::Checkpoint& checkpoint = response.checkpoint();
   return session.Finish(
       checkpoint, absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
                                                              ? " is no longer pinned\n"
@@ -213,12 +253,12 @@ absl::StatusOr<int> Delete(Session& session, const std::string& text,
                            const CheckpointFlags& flags) {
   v1::DeleteCheckpointRequest request;
   request.set_reason(flags.reason);
-  const auto response = ChangeOf(session, text, flags, &Stub::DeleteCheckpoint, request);
-  if (!response.ok()) return response.status();
-  return session.Finish(*response, absl::StrCat(NameOf(response->ref()), " is deleted\n"));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response,
+                          ChangeOf(session, text, flags, kDeleteCheckpoint, request));
+  return session.Finish(response, absl::StrCat(NameOf(response.ref()), " is deleted\n"));
 }
 
-// A name with a slash is a path; one without is a directory where there is one.
+// Whether the name is a local directory: it has a slash, or a directory of that name exists.
 bool IsHere(const std::string& name) {
   std::error_code ignored;
   const size_t at = name.rfind('@');
@@ -227,13 +267,13 @@ bool IsHere(const std::string& name) {
          (at != std::string::npos && std::filesystem::is_directory(name.substr(0, at), ignored));
 }
 
-// Refuses an option that means nothing for what the name is: 2 where one of them is given.
+// Returns kExitUsage if one of the options is given, which do not apply to this kind of name.
 std::optional<int> Refuse(const GivenVerb& given, std::initializer_list<const char*> options,
                           const char* only) {
   for (const char* name : options) {
-    const CLI::Option* const option = given.verb->get_option_no_throw(name);
-    if (option == nullptr || option->count() == 0) continue;
-    Tell("checkpoint " + given.verb->get_name(),
+    const std::optional<Option> option = given.verb.FindOption(name);
+    if (!option || !option->Given()) continue;
+    Tell("checkpoint " + given.verb.Name(),
          absl::StrCat(name, " goes with ", only, "; '", given.name, "' is none"));
     return kExitUsage;
   }
@@ -249,18 +289,17 @@ std::optional<int> Run(const GivenVerb& given, CheckpointFlags flags) {
       Refuse(given, {"--dtype", "--quantised", "--recipe", "--overwrite"}, "a run's directory");
   if (refused) return refused;
   flags.remote.print = given.print;
-  const std::string verb = given.verb->get_name();
-  return RunRemote("checkpoint " + verb, flags.remote,
-                   [&](Session& session) -> absl::StatusOr<int> {
-                     if (verb == "list") return List(session, given.name, flags);
-                     if (verb == "describe") return Describe(session, given.name, flags);
-                     if (verb == "verify") return Verify(session, given.name, flags);
-                     if (verb == "pin") return Pin(session, given.name, flags);
-                     if (verb == "unpin") return Unpin(session, given.name, flags);
-                     if (verb == "delete") return Delete(session, given.name, flags);
-                     return Export(session, given.name,
-                                   given.verb->get_option("TARGET")->as<std::string>(), flags);
-                   });
+  const std::string verb = given.verb.Name();
+  return RunRemote(
+      "checkpoint " + verb, flags.remote, [&](Session& session) -> absl::StatusOr<int> {
+        if (verb == "list") return List(session, given.name, flags);
+        if (verb == "describe") return Describe(session, given.name, flags);
+        if (verb == "verify") return Verify(session, given.name, flags);
+        if (verb == "pin") return Pin(session, given.name, flags);
+        if (verb == "unpin") return Unpin(session, given.name, flags);
+        if (verb == "delete") return Delete(session, given.name, flags);
+        return Export(session, given.name, given.verb.GetOption("TARGET").Word(), flags);
+      });
 }
 
 }  // namespace
@@ -271,18 +310,17 @@ TakeOver CheckpointVerbs::take_over() const {
   return [flags = flags_](const GivenVerb& given) { return Run(given, *flags); };
 }
 
-void CheckpointVerbs::AddOptions(CLI::App& app) const {
-  CLI::App* const checkpoint = NounOf(app, "checkpoint", "");
+void CheckpointVerbs::AddOptions(Command app) const {
+  const Command checkpoint = NounOf(app, "checkpoint", "");
   for (const char* name : {"list", "describe", "verify", "export", "pin", "unpin", "delete"}) {
-    CLI::App* const verb = checkpoint->get_subcommand(name);
+    const Command verb = checkpoint.Subcommand(name);
     AddRemoteOptions(verb, flags_->remote, Output::kNone);
     if (std::string(name) != "list") {
-      verb->add_option("--attempt", flags_->attempt, "of a job: the attempt that made it")
-          ->check(WholeFor(flags_->attempt, 0));
+      verb.Add("--attempt", flags_->attempt, "of a job: the attempt that made it").AtLeast(0);
     }
   }
   const auto describe = [checkpoint](const char* verb, const char* option, const char* text) {
-    checkpoint->get_subcommand(verb)->get_option(option)->description(text);
+    checkpoint.Subcommand(verb).GetOption(option).Describe(text);
   };
   describe("list", "DIRECTORY", "a run's directory or store, or a job of the cluster");
   for (const char* verb : {"describe", "verify", "export"}) {
@@ -295,23 +333,117 @@ void CheckpointVerbs::AddOptions(CLI::App& app) const {
   }
   describe("export", "TARGET",
            "directory to make; of a job it is made by a worker, on that worker's machine");
-  CLI::App* const out = checkpoint->get_subcommand("export");
-  out->footer(
+  const Command out = checkpoint.Subcommand("export");
+  out.Footer(
       "Examples: nibble checkpoint export runs/quickstart@300 exported\n"
       "          nibble checkpoint export train-1@100 exported");
   for (const char* name : {"--dtype", "--quantised", "--recipe", "--overwrite"}) {
-    CLI::Option* const option = out->get_option(name);
-    option->description("of a directory: " + option->get_description());
+    const Option option = out.GetOption(name);
+    option.Describe("of a directory: " + option.Description());
   }
-  checkpoint->get_subcommand("list")->add_flag("--uncommitted", flags_->uncommitted,
-                                               "of a job: also those still being written");
+  checkpoint.Subcommand("list").AddFlag("--uncommitted", flags_->uncommitted,
+                                        "of a job: also those still being written");
   for (const char* verb : {"verify", "export"}) {
-    checkpoint->get_subcommand(verb)->add_flag("--no-wait", flags_->no_wait,
-                                               "of a job: ask for it and go");
-    TimeoutEndsWait(checkpoint->get_subcommand(verb));
+    checkpoint.Subcommand(verb).AddFlag("--no-wait", flags_->no_wait,
+                                        "of a job: ask for it and go");
+    TimeoutEndsWait(checkpoint.Subcommand(verb));
   }
-  checkpoint->get_subcommand("delete")->add_option("--reason", flags_->reason,
-                                                   "of a job: why, for its events");
+  checkpoint.Subcommand("delete").Add("--reason", flags_->reason, "of a job: why, for its events");
+}
+
+namespace {
+
+struct OrphanFlags {
+  RemoteFlags remote;
+  std::string job, worker, reason;
+  bool dry_run = false;
+};
+
+std::string StepText(int64_t step) { return step < 0 ? "-" : absl::StrCat(step); }
+
+std::string StateText(const v1::OrphanHolding& holding) {
+  std::string text = holding.running() ? "ranks run" : "stored";
+  if (!holding.spec_known()) text += ", no spec";
+  if (holding.removal_ordered()) text += ", to be removed";
+  return text;
+}
+
+absl::StatusOr<int> Orphans(Session& session, const OrphanFlags&) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListOrphansResponse all, session.CallAllPages(kListOrphans));
+  TextTable table({"JOB", "WORKER", "STATE", "ATTEMPT", "SHARDS", "SIZE", "NEWEST STEP",
+                   "WHOLE STEP", "FOR", "STORE"});
+  for (const v1::OrphanJob& job : all.orphans()) {
+    for (const v1::OrphanHolding& holding : job.holdings()) {
+      table.Add({job.job(), holding.worker(), StateText(holding), absl::StrCat(holding.attempt()),
+                 absl::StrCat(holding.shards()), BytesText(holding.bytes()),
+                 StepText(holding.newest_step()), StepText(job.newest_whole_step()),
+                 DurationText(static_cast<double>(holding.since_ms()) / 1000),
+                 holding.store().id().empty() ? "-"
+                                              : absl::StrCat(holding.store().id().substr(0, 8), "/",
+                                                             holding.store().epoch())});
+    }
+  }
+  return session.Finish(all, table.Text());
+}
+
+absl::StatusOr<int> Adopt(Session& session, const OrphanFlags& flags) {
+  v1::AdoptJobRequest request;
+  request.set_job(flags.job);
+  request.set_reason(flags.reason);
+  request.set_dry_run(flags.dry_run);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::AdoptJobResponse adopted, session.Call(kAdoptJob, request));
+  std::string text = absl::StrCat(
+      flags.job, flags.dry_run ? " would be known again with " : " is known again with ",
+      adopted.checkpoints(), adopted.checkpoints() == 1 ? " checkpoint" : " checkpoints");
+  if (adopted.incomplete() > 0) {
+    absl::StrAppend(&text, "; of ", adopted.incomplete(),
+                    " more, shards are on no worker that is present");
+  }
+  absl::StrAppend(&text, "\n", JobLine(adopted.job()), "\n");
+  return session.Finish(adopted, text);
+}
+
+absl::StatusOr<int> Remove(Session& session, const OrphanFlags& flags) {
+  v1::RemoveOrphanRequest request;
+  request.set_job(flags.job);
+  request.set_worker(flags.worker);
+  request.set_reason(flags.reason);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::RemoveOrphanResponse removed,
+                          session.Call(kRemoveOrphan, request));
+  return session.Finish(
+      removed,
+      absl::StrCat(removed.workers(), removed.workers() == 1 ? " worker is" : " workers are",
+                   " told to delete what is left of ", flags.job, "\n"));
+}
+
+}  // namespace
+
+void AddOrphanVerbs(Command checkpoint, int& exit_code) {
+  RemoteVerb<OrphanFlags> orphans(checkpoint, "orphans",
+                                  "What workers have of jobs that the coordinator does not know");
+  orphans.Runs(exit_code, Orphans);
+  orphans.app().Footer(
+      "After the coordinator's store was lost or replaced. Nothing of it is deleted by itself:\n"
+      "`nibble checkpoint adopt JOB` makes it known again, `remove-orphan JOB` deletes it.");
+
+  RemoteVerb<OrphanFlags> adopt(checkpoint, "adopt",
+                                "Make an orphaned job known again, with its checkpoints");
+  adopt.app().Add("JOB", adopt->job, "id, as `nibble checkpoint orphans` lists it").Required();
+  adopt.app().AddFlag("--dry-run", adopt->dry_run, "Show what would be known; change nothing");
+  adopt.app().Add("--reason", adopt->reason, "Why, for the job's events");
+  adopt.Runs(exit_code, Adopt);
+  adopt.app().Footer(
+      "It is paused: ranks that still run end with a checkpoint, `nibble job resume JOB`\n"
+      "continues from it.");
+
+  RemoteVerb<OrphanFlags> remove(
+      checkpoint, "remove-orphan",
+      "Delete what workers have of a job that the coordinator does not know");
+  remove.app().Add("JOB", remove->job, "id, as `nibble checkpoint orphans` lists it").Required();
+  remove.app().Add("--worker", remove->worker, "Only what this worker has");
+  remove.app().Add("--reason", remove->reason, "Why, for the coordinator's journal");
+  remove.Runs(exit_code, Remove);
+  remove.app().Footer("Only after the coordinator's --orphan-grace; ranks that run are killed.");
 }
 
 }  // namespace nibble

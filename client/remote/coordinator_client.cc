@@ -1,41 +1,156 @@
 #include "client/remote/coordinator_client.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pwd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <random>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/remote/server_address.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
 
 namespace nibble {
 namespace {
 
+using google::protobuf::Message;
+
 constexpr size_t kMaxAuthorBytes = 200;
 constexpr int kMaxMessageBytes = 64 << 20;
 
-std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& server) {
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string AddressFile() {
+  std::string home = Variable("NIBBLE_HOME");
+  if (home.empty()) {
+    home = Variable("HOME");
+    if (home.empty()) return "";
+    absl::StrAppend(&home, "/.nibble");
+  }
+  return absl::StrCat(home, "/cluster/address");
+}
+
+absl::StatusOr<std::string> Checked(const std::string& source, const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
+  }
+  return address;
+}
+
+// The loopback address that `host` names; an empty family: none.
+sockaddr_storage Loopback(const std::string& host, int port, socklen_t& size) {
+  sockaddr_storage address = {};
+  size = 0;
+  auto* const four = reinterpret_cast<sockaddr_in*>(&address);
+  auto* const six = reinterpret_cast<sockaddr_in6*>(&address);
+  const std::string name = host == "localhost" ? "127.0.0.1" : host;
+  if (inet_pton(AF_INET, name.c_str(), &four->sin_addr) == 1 &&
+      ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET) {
+    four->sin_family = AF_INET;
+    four->sin_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*four);
+    return address;
+  }
+  address = {};
+  if (name == "[::1]") {
+    six->sin6_family = AF_INET6;
+    six->sin6_addr = in6addr_loopback;
+    six->sin6_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*six);
+  }
+  return address;
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& server) {
   grpc::ChannelArguments arguments;
   // A coordinator that restarts is back in a second or two; the library's own pauses grow to two
   // minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A proxy of the environment is for the web.
+  // The environment's proxy is meant for the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  return v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments));
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }
 
+absl::Status StatusOf(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+template <class Response>
+class GrpcStream : public ResponseStream<Response> {
+ public:
+  using Reader = grpc::ClientReaderInterface<Response>;
+
+  // `begin` begins the call in the context.
+  template <class Begin>
+  GrpcStream(const CoordinatorClient& client, const Begin& begin)
+      : context_(client), reader_(begin(&context_.grpc())) {}
+
+  bool Read(Response& response) override { return reader_->Read(&response); }
+  absl::Status Finish() override { return StatusOf(reader_->Finish()); }
+  void Cancel() override { context_.Cancel(); }
+
+ private:
+  CallContext context_;
+  const std::unique_ptr<Reader> reader_;
+};
+
 }  // namespace
+
+bool NobodyListensHere(const std::string& server) {
+  const size_t colon = server.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(server.substr(colon + 1), &port)) {
+    return false;
+  }
+  socklen_t size = 0;
+  const sockaddr_storage address = Loopback(server.substr(0, colon), port, size);
+  if (size == 0) return false;
+  const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  const bool refused = connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
+                       errno == ECONNREFUSED;
+  close(probe);
+  return refused;
+}
+
+absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
+  if (!flag.empty()) return Checked("--server", flag);
+  const std::string variable = Variable("NIBBLE_SERVER");
+  if (!variable.empty()) return Checked("NIBBLE_SERVER", variable);
+  const std::string path = AddressFile();
+  std::ifstream file(path);
+  std::string line;
+  if (file && std::getline(file, line)) {
+    return Checked(path, std::string(absl::StripAsciiWhitespace(line)));
+  }
+  return kUsualServer;
+}
 
 std::string AuthorName() {
   std::array<char, 4096> room;
@@ -57,42 +172,90 @@ std::string NewRequestId() {
   return id;
 }
 
-CoordinatorClient::CoordinatorClient(ClientOptions options)
-    : options_(std::move(options)), stub_(Connect(options_.server)) {}
-
-std::unique_ptr<grpc::ClientContext> CoordinatorClient::NewContext() const {
-  auto context = std::make_unique<grpc::ClientContext>();
-  context->AddMetadata("nibble-author", options_.author);
-  return context;
+CallContext::CallContext(const CoordinatorClient& client, absl::Duration timeout)
+    : context_(std::make_unique<grpc::ClientContext>()) {
+  context_->AddMetadata("nibble-author", client.options().author);
+  // gRPC takes the deadline on the wall clock and keeps it on the monotonic clock.
+  if (timeout != absl::InfiniteDuration()) {
+    context_->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
 }
 
-absl::Status CoordinatorClient::Told(const grpc::Status& status) const {
-  if (status.ok()) return absl::OkStatus();
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
-  const std::string& text = status.error_message();
-  if (code == absl::StatusCode::kUnavailable) {
+CallContext::~CallContext() = default;
+
+void CallContext::Cancel() { context_->TryCancel(); }
+
+struct CoordinatorClient::Connection {
+  explicit Connection(const std::string& server)
+      : channel(Connect(server)),
+        unary(channel),
+        streams(v1::Coordinator::NewStub(channel)),
+        prefix(absl::StrCat("/", v1::Coordinator::service_full_name(), "/")) {}
+
+  const std::shared_ptr<grpc::Channel> channel;
+  grpc::TemplatedGenericStub<Message, Message> unary;
+  const std::unique_ptr<v1::Coordinator::Stub> streams;
+  const std::string prefix;  // of a method's name
+};
+
+CoordinatorClient::CoordinatorClient(ClientOptions options)
+    : options_(std::move(options)), connection_(std::make_unique<Connection>(options_.server)) {}
+
+CoordinatorClient::~CoordinatorClient() = default;
+
+std::unique_ptr<ResponseStream<v1::WatchJobsResponse>> CoordinatorClient::WatchJobs(
+    const v1::WatchJobsRequest& request) const {
+  return std::make_unique<GrpcStream<v1::WatchJobsResponse>>(
+      *this, [&](grpc::ClientContext* context) {
+        return connection_->streams->WatchJobs(context, request);
+      });
+}
+
+std::unique_ptr<ResponseStream<v1::StreamLogsResponse>> CoordinatorClient::StreamLogs(
+    const v1::StreamLogsRequest& request) const {
+  return std::make_unique<GrpcStream<v1::StreamLogsResponse>>(
+      *this, [&](grpc::ClientContext* context) {
+        return connection_->streams->StreamLogs(context, request);
+      });
+}
+
+absl::Status CoordinatorClient::Told(const absl::Status& status) const {
+  if (status.ok()) return status;
+  if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(
-        absl::StrCat("no answer from ", options_.server, " (", text,
+        absl::StrCat("no answer from ", options_.server, " (", status.message(),
                      "); --server or NIBBLE_SERVER names another coordinator"));
   }
-  if (code == absl::StatusCode::kDeadlineExceeded) {
+  if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat("no answer from ", options_.server, " in ",
                                                     absl::FormatDuration(options_.timeout),
                                                     "; --timeout waits longer"));
   }
-  return absl::Status(code, text);
+  return status;
 }
 
-absl::Status CoordinatorClient::Repeat(
-    const std::function<grpc::Status(grpc::ClientContext&)>& call) const {
+absl::Status CoordinatorClient::Attempt(const char* method, const Message& request,
+                                        Message& response, CallContext& context) const {
+  absl::Status result;
+  absl::Notification answered;
+  connection_->unary.UnaryCall(&context.grpc(), connection_->prefix + method, {}, &request,
+                               &response, [&](const grpc::Status& status) {
+                                 result = StatusOf(status);
+                                 answered.Notify();
+                               });
+  answered.WaitForNotification();
+  return result;
+}
+
+absl::Status CoordinatorClient::Repeat(const char* method, const Message& request,
+                                       Message& response) const {
   const absl::Duration deadline = SteadyNow() + options_.timeout;
   RetryPauses pauses;
   bool told = false;
   while (true) {
-    const auto context = NewContext();
-    context->set_deadline(DeadlineIn(deadline - SteadyNow()));
-    const grpc::Status status = call(*context);
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) reached_ = true;
+    CallContext context(*this, deadline - SteadyNow());
+    const absl::Status status = Attempt(method, request, response, context);
+    if (!absl::IsUnavailable(status)) reached_ = true;
     if (!reached_ && options_.fails_at_once && NobodyListensHere(options_.server)) {
       return absl::UnavailableError(absl::StrCat(
           "nothing listens at ", options_.server,
@@ -100,9 +263,7 @@ absl::Status CoordinatorClient::Repeat(
           "and --timeout waits for one that is starting"));
     }
     const absl::Duration pause = pauses.Next();
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || SteadyNow() + pause >= deadline) {
-      return Told(status);
-    }
+    if (!absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) return Told(status);
     if (!std::exchange(told, true) && options_.say) {
       options_.say(absl::StrCat(options_.server, " does not answer yet; trying for ",
                                 absl::FormatDuration(options_.timeout)));

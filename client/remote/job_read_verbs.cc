@@ -1,5 +1,3 @@
-#include "client/remote/job_read_verbs.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,20 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/local/exit_code.h"
-#include "client/local/number_check.h"
-#include "client/remote/compare_losses.h"
-#include "client/remote/find_job.h"
+#include "client/shell/output.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
-#include "client/remote/step_wait.h"
+#include "client/remote/remote_commands.h"
+#include "client/remote/rpcs.h"
 #include "client/remote/text.h"
 #include "client/remote/verb.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
-
-using Stub = CoordinatorClient::Stub;
 
 struct ListFlags {
   RemoteFlags remote;
@@ -78,21 +74,17 @@ absl::StatusOr<int> List(Session& session, const ListFlags& flags) {
   v1::ListJobsResponse listed;
   bool more = false;
   if (flags.limit == 0) {
-    absl::StatusOr<std::vector<v1::Job>> jobs = ListAllJobs(session, request);
-    if (!jobs.ok()) return jobs.status();
-    for (v1::Job& job : *jobs) *listed.add_jobs() = std::move(job);
+    NIBBLE_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, ListAllJobs(session, request));
+    for (v1::Job& job : jobs) *listed.add_jobs() = std::move(job);
   } else {
     request.mutable_page()->set_size(flags.limit);
-    absl::StatusOr<v1::ListJobsResponse> page = session.Call(&Stub::ListJobs, request);
-    if (!page.ok()) return page.status();
-    listed = *std::move(page);
+    NIBBLE_ASSIGN_OR_RETURN(v1::ListJobsResponse page, session.Call(kListJobs, request));
+    listed = std::move(page);
     more = !listed.next_token().empty();
     listed.clear_next_token();
   }
   const std::vector<v1::Job> jobs(listed.jobs().begin(), listed.jobs().end());
-  const absl::Status status =
-      session.Print(listed, JobTable(jobs, absl::ToUnixMillis(absl::Now())));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(session.Print(listed, JobTable(jobs, absl::ToUnixMillis(absl::Now()))));
   if (more) session.Say(absl::StrCat("there are more; --limit 0 lists all"));
   return kExitDone;
 }
@@ -103,12 +95,11 @@ absl::StatusOr<int> Describe(Session& session, const JobFlags& flags) {
   v1::DescribeJobRequest request;
   request.set_job(job->id());
   request.set_with_spec(flags.with_spec);
-  const absl::StatusOr<v1::DescribeJobResponse> described =
-      session.Call(&Stub::DescribeJob, request);
-  if (!described.ok()) return described.status();
-  std::string text = JobText(described->job(), absl::ToUnixMillis(absl::Now()));
-  if (flags.with_spec) absl::StrAppend(&text, "\n", described->spec_yaml());
-  return session.Finish(*described, text);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeJobResponse described,
+                          session.Call(kDescribeJob, request));
+  std::string text = JobText(described.job(), absl::ToUnixMillis(absl::Now()));
+  if (flags.with_spec) absl::StrAppend(&text, "\n", described.spec_yaml());
+  return session.Finish(described, text);
 }
 
 absl::StatusOr<int> Events(Session& session, const JobFlags& flags) {
@@ -118,95 +109,82 @@ absl::StatusOr<int> Events(Session& session, const JobFlags& flags) {
   request.set_job(job->id());
   request.set_after_number(flags.after);
   request.set_limit(flags.limit);
-  const absl::StatusOr<v1::ListJobEventsResponse> listed =
-      session.Call(&Stub::ListJobEvents, request);
-  if (!listed.ok()) return listed.status();
-  const absl::Status status =
-      session.Print(*listed, EventTable({listed->events().begin(), listed->events().end()}));
-  if (!status.ok()) return status;
-  if (listed->dropped() > 0) {
-    session.Say(absl::StrCat("the oldest ", listed->dropped(), " are no longer kept"));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobEventsResponse listed,
+                          session.Call(kListJobEvents, request));
+  NIBBLE_RETURN_IF_ERROR(
+      session.Print(listed, EventTable({listed.events().begin(), listed.events().end()})));
+  if (listed.dropped() > 0) {
+    session.Say(absl::StrCat("the oldest ", listed.dropped(), " are no longer kept"));
   }
   return kExitDone;
 }
 
 absl::StatusOr<int> WaitStep(Session& session, const std::string& id, int64_t step) {
-  const absl::StatusOr<v1::Job> job = WaitForStep(session, id, step);
-  if (!job.ok()) return job.status();
-  const absl::Status status = session.Print(*job, JobLine(*job));
-  if (!status.ok()) return status;
-  return job->next_step() >= step ? kExitDone : ExitCodeOfJob(job->state());
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, WaitForStep(session, id, step));
+  NIBBLE_RETURN_IF_ERROR(session.Print(job, JobLine(job)));
+  return job.next_step() >= step ? kExitDone : ExitCodeOfJob(job.state());
 }
 
 absl::StatusOr<int> Wait(Session& session, const JobFlags& flags) {
-  const absl::StatusOr<v1::Job> found = FindJob(session, flags.job);
-  if (!found.ok()) return found.status();
-  if (flags.step > 0) return WaitStep(session, found->id(), flags.step);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job found, FindJob(session, flags.job));
+  if (flags.step > 0) return WaitStep(session, found.id(), flags.step);
   std::vector<v1::JobState> states;
   for (const std::string& word : flags.states) states.push_back(StateOf(word));
-  const absl::StatusOr<v1::Job> job = WaitForJob(session, found->id(), states);
-  if (!job.ok()) return job.status();
-  const absl::Status status = session.Print(*job, JobLine(*job));
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, WaitForJob(session, found.id(), states));
+  NIBBLE_RETURN_IF_ERROR(session.Print(job, JobLine(job)));
   for (const v1::JobState state : states) {
-    if (job->state() == state) return kExitDone;
+    if (job.state() == state) return kExitDone;
   }
-  return ExitCodeOfJob(job->state());
+  return ExitCodeOfJob(job.state());
 }
 
 absl::StatusOr<int> Compare(Session& session, const CompareFlags& flags) {
   std::vector<LossSeries> jobs;
   for (const std::string& given : flags.jobs) {
-    const absl::StatusOr<v1::Job> job = FindJob(session, given);
-    if (!job.ok()) return job.status();
+    NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
     v1::GetJobMetricsRequest request;
-    request.set_job(job->id());
+    request.set_job(job.id());
     request.set_max_samples(kMostComparedSamples);
-    const absl::StatusOr<v1::GetJobMetricsResponse> metrics =
-        session.Call(&Stub::GetJobMetrics, request);
-    if (!metrics.ok()) return metrics.status();
-    jobs.push_back({job->id(), {metrics->series().begin(), metrics->series().end()}});
+    NIBBLE_ASSIGN_OR_RETURN(const v1::GetJobMetricsResponse metrics,
+                            session.Call(kGetJobMetrics, request));
+    jobs.push_back({job.id(), {metrics.series().begin(), metrics.series().end()}});
   }
-  const absl::StatusOr<Comparison> comparison = CompareLosses(jobs);
-  if (!comparison.ok()) return comparison.status();
-  const absl::StatusOr<std::string> text =
-      ComparisonText(*comparison, session.flags().print, flags.rows);
-  if (!text.ok()) return text.status();
-  session.Out(*text);
+  NIBBLE_ASSIGN_OR_RETURN(const Comparison comparison, CompareLosses(jobs));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text,
+                          ComparisonText(comparison, session.flags().print, flags.rows));
+  session.Out(text);
   return kExitDone;
 }
 
 }  // namespace
 
-void AddJobReadVerbs(CLI::App* job, int& exit_code) {
+void AddJobReadVerbs(Command job, int& exit_code) {
   RemoteVerb<ListFlags> list(job, "list", "Jobs of the cluster, newest first");
   list.app()
-      ->add_option("--state", list->states, "only in this state; may be repeated")
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(StateWords()));
-  list.app()->add_flag("--active", list->active, "Only what is not finished");
-  list.app()->add_option("--owner", list->owner, "only of this owner");
-  list.app()->add_option("--queue", list->queue, "only in this queue");
+      .Add("--state", list->states, "only in this state; may be repeated")
+      .OneValueEach()
+      .OneOf(StateWords());
+  list.app().AddFlag("--active", list->active, "Only what is not finished");
+  list.app().Add("--owner", list->owner, "only of this owner");
+  list.app().Add("--queue", list->queue, "only in this queue");
   list.app()
-      ->add_option("--limit", list->limit, "the newest so many; 0: all")
-      ->check(WholeNumber(0, 1000))
-      ->capture_default_str();
+      .Add("--limit", list->limit, "the newest so many; 0: all")
+      .WholeNumber(0, 1000)
+      .ShowDefault();
   list.Runs(exit_code, List);
 
   RemoteVerb<JobFlags> describe(
       job, "describe", "Everything about a job: why it waits, its attempts, where it runs");
   AddJobOption(describe.app(), describe->job);
-  describe.app()->add_flag("--spec", describe->with_spec, "Also the spec as it was submitted");
+  describe.app().AddFlag("--spec", describe->with_spec, "Also the spec as it was submitted");
   describe.Runs(exit_code, Describe);
 
   RemoteVerb<JobFlags> events(job, "events", "What happened to a job, oldest first");
   AddJobOption(events.app(), events->job);
   events.app()
-      ->add_option("--after", events->after, "only those after this number (`-o json` tells it)")
-      ->check(WholeFor(events->after, 0));
-  events.app()
-      ->add_option("--limit", events->limit, "so many at most; 0: all that are kept")
-      ->check(WholeFor(events->limit, 0));
+      .Add("--after", events->after, "only those after this number (`-o json` tells it)")
+      .AtLeast(0);
+  events.app().Add("--limit", events->limit, "so many at most; 0: all that are kept").AtLeast(0);
   events.Runs(exit_code, Events);
 
   RemoteVerb<JobFlags> wait(
@@ -215,25 +193,22 @@ void AddJobReadVerbs(CLI::App* job, int& exit_code) {
   AddJobOption(wait.app(), wait->job);
   TimeoutEndsWait(wait.app());
   wait.app()
-      ->add_option("--for", wait->states, "until it is in this state; may be repeated")
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(StateWords()));
-  wait.app()
-      ->add_option("--step", wait->step, "until so many steps are made")
-      ->check(WholeFor(wait->step, 1))
-      ->excludes("--for");
+      .Add("--for", wait->states, "until it is in this state; may be repeated")
+      .OneValueEach()
+      .OneOf(StateWords());
+  wait.app().Add("--step", wait->step, "until so many steps are made").AtLeast(1).Excludes("--for");
   wait.Runs(exit_code, Wait);
-  wait.app()->footer("Example: nibble job wait train-1 --step 100 --timeout 1h");
+  wait.app().Footer("Example: nibble job wait train-1 --step 100 --timeout 1h");
 
   RemoteVerb<CompareFlags> compare(job, "compare", "The losses of jobs at the steps all have");
   compare.app()
-      ->add_option("JOB", compare->jobs, "two to sixteen, each as in `nibble job describe`")
-      ->required()
-      ->expected(2, 16);
+      .Add("JOB", compare->jobs, "two to sixteen, each as in `nibble job describe`")
+      .Required()
+      .Expect(2, 16);
   compare.app()
-      ->add_option("--rows", compare->rows, "of the table; 0: every common step")
-      ->check(WholeFor(compare->rows, 0))
-      ->capture_default_str();
+      .Add("--rows", compare->rows, "of the table; 0: every common step")
+      .AtLeast(0)
+      .ShowDefault();
   compare.Runs(exit_code, Compare);
 }
 

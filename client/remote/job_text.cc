@@ -1,11 +1,18 @@
 #include "client/remote/job_text.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/local/exit_code.h"
+#include "client/shell/output.h"
 #include "client/remote/text.h"
 #include "common/counted.h"
+#include "recipe/recipe.h"
 
 namespace nibble {
 namespace {
@@ -121,7 +128,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
 std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   TextList list;
   list.Add("job", absl::StrCat(job.id(), " of ", job.owner()));
-  // Of a dry run there is no since.
+  // The job of a dry run has no time.
   list.Add("state", job.state_since_unix_ms() == 0
                         ? Word(job.state())
                         : absl::StrCat(Word(job.state()), " since ",
@@ -222,6 +229,113 @@ std::string PlacementText(const v1::Placement& placement) {
                                   " ", Word(placement.phase()));
   if (!placement.detail().empty()) absl::StrAppend(&text, ": ", placement.detail());
   return text;
+}
+
+namespace {
+
+using Settings = google::protobuf::RepeatedPtrField<v1::FieldSetting>;
+
+void AddSettings(const std::vector<FieldSetting>& settings, Settings& messages) {
+  for (const FieldSetting& setting : settings) {
+    v1::FieldSetting& message = *messages.Add();
+    message.set_field(setting.field);
+    message.set_value(setting.value);
+  }
+}
+
+void AppendSettings(const Settings& settings, const char* between, std::string& text) {
+  const char* before = "";
+  for (const v1::FieldSetting& setting : settings) {
+    absl::StrAppend(&text, before, setting.field(), "=", setting.value());
+    before = between;
+  }
+}
+
+}  // namespace
+
+v1::RecipeChange ChangeMessage(const Recipe& change) {
+  v1::RecipeChange message;
+  AddSettings(change.set, *message.mutable_set());
+  for (const LayerRule& rule : change.layers) {
+    v1::LayerRule& layer = *message.add_layers();
+    layer.set_match(rule.match);
+    AddSettings(rule.set, *layer.mutable_set());
+  }
+  return message;
+}
+
+std::string RecipeText(const v1::Recipe& recipe) {
+  std::string text = recipe.preset();
+  if (!recipe.set().empty()) absl::StrAppend(&text, ", ");
+  AppendSettings(recipe.set(), ", ", text);
+  for (const v1::LayerRule& rule : recipe.layers()) {
+    absl::StrAppend(&text, ", ", rule.match(), ":");
+    AppendSettings(rule.set(), ",", text);
+  }
+  return text;
+}
+
+namespace {
+
+std::string ComparisonTable(const Comparison& comparison, int rows) {
+  std::vector<std::string> heads = {"STEP"};
+  for (const std::string& job : comparison.jobs) heads.push_back(job);
+  for (size_t i = 1; i < comparison.jobs.size(); ++i) {
+    heads.push_back(absl::StrCat("Δ ", comparison.jobs[i]));
+  }
+  TextTable table(std::move(heads));
+  const size_t steps = comparison.steps.size();
+  const size_t shown = rows == 0 ? steps : std::min(steps, static_cast<size_t>(rows));
+  for (size_t i = 0; i < shown; ++i) {
+    // Counted from the end, so that the last step is included.
+    const ComparedStep& step = comparison.steps[(i + 1) * steps / shown - 1];
+    std::vector<std::string> cells = {absl::StrCat(step.step)};
+    for (const double loss : step.losses) cells.push_back(absl::StrFormat("%.4f", loss));
+    for (size_t j = 1; j < step.losses.size(); ++j) {
+      cells.push_back(absl::StrFormat("%+.4f", step.losses[j] - step.losses[0]));
+    }
+    table.Add(std::move(cells));
+  }
+  return table.Text();
+}
+
+}  // namespace
+
+absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs) {
+  Comparison comparison;
+  std::map<int64_t, std::vector<double>> by_step;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const LossSeries& job = jobs[i];
+    if (job.samples.empty()) {
+      return absl::NotFoundError(absl::StrCat("job: ", job.job, " has no losses yet"));
+    }
+    comparison.jobs.push_back(job.job);
+    for (const v1::StepSample& sample : job.samples) {
+      std::vector<double>& losses = by_step[sample.step()];
+      if (losses.size() == i) losses.push_back(sample.loss());
+    }
+  }
+  for (auto& [step, losses] : by_step) {
+    if (losses.size() == jobs.size()) comparison.steps.push_back({step, std::move(losses)});
+  }
+  if (!comparison.steps.empty()) return comparison;
+  std::string spans;
+  for (const LossSeries& job : jobs) {
+    absl::StrAppend(&spans, spans.empty() ? "" : ", ", job.job, " has ", job.samples.size(), " of ",
+                    job.samples.front().step(), " to ", job.samples.back().step());
+  }
+  return absl::NotFoundError(absl::StrCat("job: no sampled step is common: ", spans));
+}
+
+absl::StatusOr<std::string> ComparisonText(const Comparison& comparison, const std::string& print,
+                                           int rows) {
+  if (!ForPrograms(print)) return ComparisonTable(comparison, rows);
+  nlohmann::ordered_json json = {{"jobs", comparison.jobs},
+                                 {"steps", nlohmann::ordered_json::array()}};
+  for (const ComparedStep& step : comparison.steps) {
+    json["steps"].push_back({{"step", step.step}, {"losses", step.losses}});
+  }
+  return InFormat(print, JsonText(json));
 }
 
 }  // namespace nibble

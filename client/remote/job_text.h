@@ -1,6 +1,6 @@
-// Jobs and what happened to them, for people.
+// Jobs, their events, their recipes and their losses side by side, for people.
 //
-// Thread-safety: pure functions.
+// Thread-safety: values and pure functions.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_TEXT_H_
 #define NIBBLE_CLIENT_REMOTE_JOB_TEXT_H_
 
@@ -8,19 +8,24 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/metrics.pb.h"
+#include "proto/nibble/v1/recipe.pb.h"
 
 namespace nibble {
 
+struct Recipe;  // recipe/recipe.h
+
 bool IsOver(v1::JobState state);
-// What `watch` and `wait` tell the shell of a job in this state.
+// The exit code of `watch` and `wait` for a job in this state.
 int ExitCodeOfJob(v1::JobState state);
 
 // A line each, newest first.
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms);
-// Everything about one.
+// The full description of one job.
 std::string JobText(const v1::Job& job, int64_t now_unix_ms);
-// "train-7 is paused at 120/1000 (12%): ann: lunch": what a change has come to.
+// "train-7 is paused at 120/1000 (12%): ann: lunch": the result of a change.
 std::string JobLine(const v1::Job& job);
 // "0 of 3 without a new checkpoint; pauses of 1s to 5m00s"
 std::string RestartsText(const v1::Job& job);
@@ -32,6 +37,38 @@ std::string EventTable(const std::vector<v1::JobEvent>& events);
 std::string EventText(const v1::JobEvent& event);
 // "w1: ranks 0-3 running"
 std::string PlacementText(const v1::Placement& placement);
+
+// Without the preset.
+v1::RecipeChange ChangeMessage(const Recipe& change);
+
+// "nvfp4, fprop=bf16, last 8 blocks:fprop=bf16,wgrad=mxfp8"
+std::string RecipeText(const v1::Recipe& recipe);
+
+// More than a coordinator keeps of a job, so that it thins nothing and common steps stay common.
+inline constexpr int kMostComparedSamples = 1 << 20;
+
+struct LossSeries {
+  std::string job;
+  std::vector<v1::StepSample> samples;  // by step
+};
+
+struct ComparedStep {
+  int64_t step = 0;
+  std::vector<double> losses;  // by job
+};
+
+struct Comparison {
+  std::vector<std::string> jobs;
+  std::vector<ComparedStep> steps;
+};
+
+// NotFound, naming the jobs, if one has no samples or no step is common.
+absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs);
+
+// `print` is the value of --output. The table has at most `rows` evenly spaced rows (0: all), the
+// last step included, and the difference of each job to the first.
+absl::StatusOr<std::string> ComparisonText(const Comparison& comparison, const std::string& print,
+                                           int rows);
 
 }  // namespace nibble
 

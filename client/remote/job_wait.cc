@@ -1,26 +1,33 @@
 #include "client/remote/job_wait.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/remote/interrupt.h"
+#include "client/remote/job_text.h"
+#include "client/remote/rpcs.h"
+#include "client/remote/terminal.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
 
-// A call does not wait longer: what lies between may forget a connection on which nothing moves.
+// Limit of one call: proxies and firewalls may drop a connection without traffic.
 constexpr absl::Duration kOneCall = absl::Minutes(5);
 
 absl::StatusOr<v1::Job> JobNow(Session& session, const std::string& job) {
   v1::DescribeJobRequest request;
   request.set_job(job);
-  absl::StatusOr<v1::DescribeJobResponse> described =
-      session.Call(&CoordinatorClient::Stub::DescribeJob, request);
-  if (!described.ok()) return described.status();
-  return std::move(*described->mutable_job());
+  NIBBLE_ASSIGN_OR_RETURN(v1::DescribeJobResponse described, session.Call(kDescribeJob, request));
+  return std::move(*described.mutable_job());
+}
+
+// How often Ctrl-C and the deadline are checked while the stream is silent.
+constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
+
+bool MayComeBack(const absl::Status& end) {
+  return end.ok() || absl::IsUnavailable(end) ||
+         absl::IsCancelled(end);  // by a coordinator that is stopping
 }
 
 }  // namespace
@@ -39,31 +46,29 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
   bool told = false;
   RetryPauses pauses;
   while (true) {
-    const auto context = client.NewContext();
-    context->set_deadline(DeadlineIn(std::min(deadline - SteadyNow(), kOneCall)));
-    v1::WaitJobResponse response;
-    grpc::Status status;
+    CallContext context(client, std::min(deadline - SteadyNow(), kOneCall));
+    absl::StatusOr<v1::WaitJobResponse> response;
     {
-      const Interrupt::Call call(interrupt, [&context] { context->TryCancel(); });
-      status = client.stub().WaitJob(context.get(), request, &response);
+      const Interrupt::Call call(interrupt, [&context] { context.Cancel(); });
+      response = client.CallOnce(kWaitJob, request, context);
     }
-    if (status.ok()) return std::move(*response.mutable_job());
+    if (response.ok()) return std::move(*response->mutable_job());
     if (interrupt.happened()) {
       session.Say(
           absl::StrCat("detached; the job goes on. `nibble job wait ", job, "` waits again"));
       return JobNow(session, job);
     }
-    switch (status.error_code()) {
-      case grpc::StatusCode::DEADLINE_EXCEEDED:
+    switch (response.status().code()) {
+      case absl::StatusCode::kDeadlineExceeded:
         if (SteadyNow() >= deadline) return JobNow(session, job);
         break;
-      case grpc::StatusCode::FAILED_PRECONDITION:
-        session.Say(status.error_message());
+      case absl::StatusCode::kFailedPrecondition:
+        session.Say(std::string(response.status().message()));
         return JobNow(session, job);
-      case grpc::StatusCode::CANCELLED:  // by a coordinator that stops
-      case grpc::StatusCode::UNAVAILABLE: {
+      case absl::StatusCode::kCancelled:  // by a coordinator that is stopping
+      case absl::StatusCode::kUnavailable: {
         const absl::Duration pause = pauses.Next();
-        if (SteadyNow() + pause >= deadline) return client.Told(status);
+        if (SteadyNow() + pause >= deadline) return client.Told(response.status());
         if (!std::exchange(told, true)) {
           session.Say(absl::StrCat(client.options().server,
                                    " does not answer; waiting for it to come back"));
@@ -72,9 +77,86 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
         break;
       }
       default:
-        return client.Told(status);
+        return client.Told(response.status());
     }
   }
+}
+
+absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step) {
+  CoordinatorClient& client = session.client();
+  const absl::Duration deadline = session.flags().timeout.empty()
+                                      ? absl::InfiniteDuration()
+                                      : SteadyNow() + client.options().timeout;
+  v1::WatchJobsRequest request;
+  request.add_jobs(job);
+  request.set_with_samples(true);
+  v1::Job seen;
+  Interrupt interrupt;
+  RetryPauses pauses;
+  while (true) {
+    WatchStream stream(client, request);
+    const Interrupt::Call call(interrupt, [&stream] { stream.Cancel(); });
+    std::optional<absl::Status> end;
+    while (!end) {
+      if (const std::optional<v1::WatchJobsResponse> message = stream.Next(kCheckEvery)) {
+        pauses = RetryPauses();
+        const int64_t made = seen.next_step();
+        if (message->has_job()) seen = message->job();
+        if (message->has_sample()) seen.set_next_step(message->sample().sample().step() + 1);
+        // The job's state may lag behind the samples.
+        if (message->has_job()) seen.set_next_step(std::max(made, seen.next_step()));
+        if (seen.next_step() >= step || IsOver(seen.state())) return seen;
+      } else {
+        end = stream.End();
+      }
+      if (interrupt.happened()) {
+        session.Say(absl::StrCat("detached; the job goes on. `nibble job wait ", job, " --step ",
+                                 step, "` waits again"));
+        return seen;
+      }
+      if (SteadyNow() >= deadline) return seen;
+    }
+    if (!MayComeBack(*end)) return client.Told(*end);
+    interrupt.SleepFor(std::min(pauses.Next(), deadline - SteadyNow()));
+  }
+}
+
+WatchStream::WatchStream(const CoordinatorClient& client, const v1::WatchJobsRequest& request)
+    : stream_(client.WatchJobs(request)) {
+  thread_ = std::thread([this] { Read(); });
+}
+
+WatchStream::~WatchStream() {
+  stream_->Cancel();
+  thread_.join();
+}
+
+void WatchStream::Read() {
+  v1::WatchJobsResponse message;
+  while (stream_->Read(message)) {
+    std::lock_guard lock(mutex_);
+    messages_.push_back(std::move(message));
+    changed_.notify_all();
+  }
+  absl::Status status = stream_->Finish();
+  std::lock_guard lock(mutex_);
+  end_ = std::move(status);
+  changed_.notify_all();
+}
+
+std::optional<v1::WatchJobsResponse> WatchStream::Next(absl::Duration wait) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoNanoseconds(wait),
+                    [this] { return !messages_.empty() || end_; });
+  if (messages_.empty()) return std::nullopt;
+  v1::WatchJobsResponse message = std::move(messages_.front());
+  messages_.pop_front();
+  return message;
+}
+
+std::optional<absl::Status> WatchStream::End() {
+  std::lock_guard lock(mutex_);
+  return messages_.empty() ? end_ : std::nullopt;
 }
 
 }  // namespace nibble

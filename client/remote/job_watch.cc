@@ -1,36 +1,42 @@
 #include "client/remote/job_watch.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/local/exit_code.h"
-#include "client/remote/interrupt.h"
+#include "client/shell/output.h"
 #include "client/remote/job_text.h"
-#include "client/remote/screen.h"
+#include "client/remote/job_wait.h"
+#include "client/remote/remote_commands.h"
+#include "client/remote/rpcs.h"
+#include "client/remote/terminal.h"
 #include "client/remote/text.h"
-#include "client/remote/watch_stream.h"
+#include "client/remote/verb.h"
 #include "client/remote/watch_view.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
 
-using Stub = CoordinatorClient::Stub;
-
-constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // drawings are no closer
-constexpr absl::Duration kClockRedraw = absl::Seconds(1);    // times that count on are drawn
-constexpr absl::Duration kLineEvery = absl::Seconds(1);      // of samples on a pipe
-constexpr absl::Duration kLookEvery = absl::Seconds(2);      // at the workers
+constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // least time between redraws
+constexpr absl::Duration kClockRedraw = absl::Seconds(1);    // redraw for running times
+constexpr absl::Duration kLineEvery = absl::Seconds(1);      // between sample lines on a pipe
+constexpr absl::Duration kLookEvery = absl::Seconds(2);      // between looks at the workers
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 constexpr int kSeedSamples = 512;
 constexpr int kMostWorkers = 8;
 
-// What is shown, and how.
+// The output: what is shown, and in which form.
 class Show {
  public:
   Show(Session& session, WatchState& state)
@@ -59,7 +65,7 @@ class Show {
     if (SteadyNow() - printed_ >= kLineEvery) PrintSample();
   }
 
-  // About the connection.
+  // `note` is about the connection.
   void Note(const std::string& note) {
     dirty_ = true;
     note_ = note;
@@ -68,7 +74,7 @@ class Show {
 
   void Touch() { dirty_ = true; }
 
-  // Draws where something has changed, the terminal's size too, but not too often.
+  // Redraws if something changed, including the terminal's size, but at most every kRedraw.
   void Draw(bool at_once = false) {
     if (!terminal_) return;
     const absl::Duration now = SteadyNow();
@@ -121,14 +127,13 @@ class Watcher {
   absl::StatusOr<int> Run() {
     v1::DescribeJobRequest describe;
     describe.set_job(job_);
-    const auto described = session_.Call(&Stub::DescribeJob, describe);
-    if (!described.ok()) return described.status();
-    state_.Take(described->job());
+    NIBBLE_ASSIGN_OR_RETURN(const auto described, session_.Call(kDescribeJob, describe));
+    state_.Take(described.job());
     show_.Begin();
     Interrupt interrupt;
     RetryPauses pauses;
     while (true) {
-      const std::optional<grpc::Status> end = Follow(interrupt, pauses);
+      const std::optional<absl::Status> end = Follow(interrupt, pauses);
       if (over_) {
         show_.Finish();
         return ExitCodeOfJob(state_.job().state());
@@ -146,8 +151,8 @@ class Watcher {
   }
 
  private:
-  // Until the stream ends: its status; unset: the job is over, or Ctrl-C.
-  std::optional<grpc::Status> Follow(Interrupt& interrupt, RetryPauses& pauses) {
+  // Returns the status that the stream ended with; unset: the job is over, or Ctrl-C.
+  std::optional<absl::Status> Follow(Interrupt& interrupt, RetryPauses& pauses) {
     WatchStream stream(session_.client(), request_);
     const Interrupt::Call call(interrupt, [&stream] { stream.Cancel(); });
     bool begun = false;
@@ -164,7 +169,7 @@ class Watcher {
         if (over_) return std::nullopt;
         continue;
       }
-      std::optional<grpc::Status> end = stream.End();
+      std::optional<absl::Status> end = stream.End();
       if (end) return end;
       if (show_.terminal()) LookAtWorkers();
     }
@@ -200,7 +205,7 @@ class Watcher {
     }
   }
 
-  // A stream has begun, the first or another.
+  // A stream has begun: the first one, or one after a lost connection.
   void Connected() {
     if (std::exchange(away_, false)) show_.Note("the coordinator is back; the watch goes on");
     LookAtRecipe();
@@ -208,38 +213,38 @@ class Watcher {
     v1::GetJobMetricsRequest metrics;
     metrics.set_job(job_);
     metrics.set_max_samples(kSeedSamples);
-    if (const auto seen = Look(&Stub::GetJobMetrics, metrics)) {
+    if (const auto seen = Look(kGetJobMetrics, metrics)) {
       for (const v1::StepSample& sample : seen->series()) state_.Take(sample);
       if (!seen->series().empty()) show_.Sample();
     }
     if (!show_.terminal()) return;
     v1::ListJobEventsRequest events;
     events.set_job(job_);
-    if (const auto seen = Look(&Stub::ListJobEvents, events)) {
+    if (const auto seen = Look(kListJobEvents, events)) {
       for (const v1::JobEvent& event : seen->events()) state_.Take(event);
     }
     LookAtWorkers();
   }
 
-  // OK: the stream is to be begun again.
-  absl::Status MayGoOn(const grpc::Status& end) {
-    switch (end.error_code()) {
-      case grpc::StatusCode::OK:
-      case grpc::StatusCode::CANCELLED:  // by a coordinator that stops
-      case grpc::StatusCode::UNAVAILABLE:
-      case grpc::StatusCode::INTERNAL:  // a connection that broke in the middle of a message
-      case grpc::StatusCode::UNKNOWN:
+  // OK: begin the stream again.
+  absl::Status MayGoOn(const absl::Status& end) {
+    switch (end.code()) {
+      case absl::StatusCode::kOk:
+      case absl::StatusCode::kCancelled:  // by a coordinator that is stopping
+      case absl::StatusCode::kUnavailable:
+      case absl::StatusCode::kInternal:  // a connection that broke in the middle of a message
+      case absl::StatusCode::kUnknown:
         if (!std::exchange(away_, true)) {
           show_.Note(absl::StrCat(session_.client().options().server,
                                   " does not answer; the watch goes on when it is back"));
         }
         return absl::OkStatus();
-      case grpc::StatusCode::OUT_OF_RANGE:
-      case grpc::StatusCode::INVALID_ARGUMENT:
-      case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      case absl::StatusCode::kOutOfRange:
+      case absl::StatusCode::kInvalidArgument:
+      case absl::StatusCode::kResourceExhausted:
         if (request_.resume_token().empty()) break;
         request_.clear_resume_token();
-        show_.Note("some events may be missing: " + end.error_message());
+        show_.Note(absl::StrCat("some events may be missing: ", end.message()));
         return absl::OkStatus();
       default:
         break;
@@ -254,25 +259,21 @@ class Watcher {
     return kExitNotFinished;
   }
 
-  // What is only to be shown: once, not for long, and nothing is lost where it fails.
+  // A call for the display only: one attempt with a short timeout; failures are ignored.
   template <class Request, class Response>
-  std::optional<Response> Look(CoordinatorClient::Method<Request, Response> method,
-                               const Request& request) {
-    const auto context = session_.client().NewContext();
-    context->set_deadline(DeadlineIn(kLookTimeout));
-    Response response;
-    if (!(session_.client().stub().*method)(context.get(), request, &response).ok()) {
-      return std::nullopt;
-    }
+  std::optional<Response> Look(const Rpc<Request, Response>& rpc, const Request& request) {
+    CallContext context(session_.client(), kLookTimeout);
+    absl::StatusOr<Response> response = session_.client().CallOnce(rpc, request, context);
+    if (!response.ok()) return std::nullopt;
     show_.Touch();
-    return response;
+    return *std::move(response);
   }
 
   void LookAtRecipe() {
     if (!show_.terminal()) return;
     v1::ListRecipeRevisionsRequest request;
     request.set_job(job_);
-    if (auto seen = Look(&Stub::ListRecipeRevisions, request)) {
+    if (auto seen = Look(kListRecipeRevisions, request)) {
       state_.TakeRevisions({seen->revisions().begin(), seen->revisions().end()});
     }
   }
@@ -285,7 +286,7 @@ class Watcher {
       if (workers.size() == kMostWorkers) break;
       v1::DescribeWorkerRequest request;
       request.set_worker(placement.worker());
-      auto seen = Look(&Stub::DescribeWorker, request);
+      auto seen = Look(kDescribeWorker, request);
       if (!seen) return;
       workers.push_back(std::move(*seen->mutable_worker()));
     }
@@ -307,6 +308,95 @@ class Watcher {
 
 absl::StatusOr<int> WatchJob(Session& session, const std::string& job) {
   return Watcher(session, job).Run();
+}
+
+namespace {
+
+struct FollowFlags {
+  RemoteFlags remote;
+  std::string job;
+  bool follow = false;
+  int32_t tail = 0;
+  int32_t rank = -1;
+  int64_t attempt = 0;
+};
+
+absl::StatusOr<int> Watch(Session& session, const FollowFlags& flags) {
+  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
+  if (!job.ok()) return job.status();
+  return WatchJob(session, job->id());
+}
+
+// For people, each line begins with its rank if there is more than one.
+void Print(const Session& session, const v1::StreamLogsResponse& lines, bool with_rank) {
+  if (session.flags().for_programs()) {
+    session.PrintElement(lines);
+    return;
+  }
+  const std::string head = with_rank ? absl::StrCat("[", lines.rank(), "] ") : "";
+  std::string text;
+  for (const std::string& line : lines.lines()) absl::StrAppend(&text, head, line, "\n");
+  session.Out(text);
+}
+
+absl::StatusOr<int> Logs(Session& session, const FollowFlags& flags) {
+  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
+  if (!job.ok()) return job.status();
+  CoordinatorClient& client = session.client();
+  v1::StreamLogsRequest request;
+  request.set_job(job->id());
+  request.set_rank(flags.rank);
+  request.set_attempt(flags.attempt);
+  request.set_tail_lines(flags.tail);
+  request.set_follow(flags.follow);
+  const bool with_rank = flags.rank < 0 && job->shape().ranks() > 1;
+  Interrupt interrupt;
+  RetryPauses pauses;
+  const absl::Duration deadline = SteadyNow() + client.options().timeout;
+  bool any = false;
+  while (true) {
+    const std::unique_ptr<ResponseStream<v1::StreamLogsResponse>> stream =
+        client.StreamLogs(request);
+    absl::Status status;
+    {
+      const Interrupt::Call call(interrupt, [&stream] { stream->Cancel(); });
+      v1::StreamLogsResponse lines;
+      while (stream->Read(lines)) {
+        any = true;
+        Print(session, lines, with_rank);
+      }
+      status = stream->Finish();
+    }
+    if (interrupt.happened()) {
+      session.Say(absl::StrCat("detached; the job goes on. `nibble job logs -f ", job->id(),
+                               "` comes back to it"));
+      return kExitNotFinished;
+    }
+    if (status.ok()) return kExitDone;
+    // A retry would print lines twice, so a stream that has begun is not retried.
+    const absl::Duration pause = pauses.Next();
+    if (any || !absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) {
+      return client.Told(status);
+    }
+    interrupt.SleepFor(pause);
+  }
+}
+
+}  // namespace
+
+void AddJobFollowVerbs(Command job, int& exit_code) {
+  RemoteVerb<FollowFlags> watch(
+      job, "watch", "Progress, losses and events as they come, until the job is finished");
+  AddJobOption(watch.app(), watch->job);
+  watch.Runs(exit_code, Watch);
+
+  RemoteVerb<FollowFlags> logs(job, "logs", "Lines that ranks wrote");
+  AddJobOption(logs.app(), logs->job);
+  logs.app().AddFlag("-f,--follow", logs->follow, "Go on until the job is finished");
+  logs.app().Add("--tail", logs->tail, "only the last so many lines; 0: all").AtLeast(0);
+  logs.app().Add("--rank", logs->rank, "of this rank; else of all").AtLeast(0);
+  logs.app().Add("--attempt", logs->attempt, "of this attempt; else of the latest").AtLeast(0);
+  logs.Runs(exit_code, Logs);
 }
 
 }  // namespace nibble

@@ -1,8 +1,8 @@
-// Following a job until it is finished: drawn in place on a terminal, plain lines elsewhere, one
-// JSON object a line for programs.
+// `nibble job watch` and `logs`: follows a job until it is finished. Redrawn in place on a
+// terminal, plain lines elsewhere, one JSON object per line for programs.
 //
-// The coordinator may go away and come back: the watch says so once and goes on where it was, by
-// its resume token. Ctrl-C lets go of the job, which goes on.
+// If the coordinator restarts, the watch reports it once and resumes by its resume token. Ctrl-C
+// detaches; the job keeps running.
 //
 // Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
@@ -15,7 +15,7 @@
 
 namespace nibble {
 
-// `job` is an id. The exit code of the job, or kExitNotFinished when Ctrl-C detaches.
+// `job` is an id. Returns the exit code of the job, or kExitNotFinished when Ctrl-C detaches.
 absl::StatusOr<int> WatchJob(Session& session, const std::string& job);
 
 }  // namespace nibble

@@ -1,5 +1,4 @@
-#include "client/remote/recipe_verbs.h"
-
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -12,23 +11,89 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/local/exit_code.h"
-#include "client/local/noun.h"
-#include "client/local/number_check.h"
-#include "client/local/recipe_command.h"
-#include "client/local/recipe_flags.h"
-#include "client/remote/find_job.h"
 #include "client/remote/job_text.h"
-#include "client/remote/recipe_message.h"
-#include "client/remote/recipe_text.h"
+#include "client/remote/remote_commands.h"
+#include "client/remote/rpcs.h"
+#include "client/remote/text.h"
 #include "client/remote/verb.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "client/shell/spec_commands.h"
+#include "client/shell/spec_input.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
 
-using Stub = CoordinatorClient::Stub;
+// One revision in full.
+std::string RevisionText(const v1::GetRecipeResponse& response) {
+  const v1::RecipeRevision& revision = response.revision();
+  TextList list;
+  list.Add("revision",
+           absl::StrCat(revision.number(), "; the latest is ", response.latest_revision()));
+  list.Add("from step", absl::StrCat(revision.first_step(),
+                                     revision.confirmed() ? ", exactly: ranks have run it" : ""));
+  list.Add("recipe", RecipeText(revision.recipe()));
+  if (!revision.author().empty()) {
+    list.Add("by",
+             absl::StrCat(revision.author(), ", ", TimeText(revision.time_unix_ms()), " UTC"));
+  }
+  if (!revision.reason().empty()) list.Add("reason", revision.reason());
+  if (!revision.refused().empty()) list.Add("refused", revision.refused());
+  return response.table().empty() ? list.Text() : absl::StrCat(list.Text(), "\n", response.table());
+}
 
-struct Flags {
+std::string HistoryTable(const google::protobuf::RepeatedPtrField<v1::RecipeRevision>& revisions) {
+  TextTable table({"REVISION", "FROM STEP", "RUN", "BY", "WHEN (UTC)", "RECIPE", "REASON"});
+  for (const v1::RecipeRevision& revision : revisions) {
+    const bool refused = !revision.refused().empty();
+    table.Add({absl::StrCat(revision.number()), absl::StrCat(revision.first_step()),
+               revision.confirmed() ? "yes"
+               : refused            ? "refused"
+                                    : "no",
+               revision.author(), TimeText(revision.time_unix_ms()),
+               Fit(RecipeText(revision.recipe()), 80),
+               refused ? absl::StrCat("refused: ", revision.refused()) : revision.reason()});
+  }
+  return table.Text();
+}
+
+// "  fprop: nvfp4 → bf16 in 12 layers: blocks.0.mlp.up, …" lines; "  no difference" for none.
+std::string DifferencesText(
+    const google::protobuf::RepeatedPtrField<v1::RecipeDifference>& differences) {
+  constexpr int kNamed = 3;
+  if (differences.empty()) return "  no difference\n";
+  std::string text;
+  for (const v1::RecipeDifference& difference : differences) {
+    absl::StrAppend(&text, "  ", difference.field(), ": ", difference.from(), " → ",
+                    difference.to(), " in ", difference.layers_size(),
+                    difference.layers_size() == 1 ? " layer: " : " layers: ");
+    for (int i = 0; i < std::min(difference.layers_size(), kNamed); ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : ", ", difference.layers(i));
+    }
+    absl::StrAppend(&text, difference.layers_size() > kNamed ? ", …\n" : "\n");
+  }
+  return text;
+}
+
+std::string CostTable(const v1::RecipeCost& cost) {
+  const struct {
+    const char* name;
+    double ratio;
+  } rows[] = {{"fprop", cost.fprop_ratio()},
+              {"dgrad", cost.dgrad_ratio()},
+              {"wgrad", cost.wgrad_ratio()},
+              {"attention", cost.attention_ratio()},
+              {"total", cost.total_ratio()}};
+  TextTable table({"PRODUCT", "SHARE OF ALL TIME IN 16 BIT"});
+  for (const auto& [name, ratio] : rows) {
+    table.Add({name, absl::StrFormat("%.1f%%", 100 * ratio)});
+  }
+  return table.Text();
+}
+
+struct RecipeFlags {
   RemoteFlags remote;
   std::string job;
   int64_t revision = 0;
@@ -40,14 +105,14 @@ struct Flags {
   bool all = false;
 };
 
-// Of the verbs that are shared.
+// Options of verbs that are local or about a job.
 struct SharedFlags {
   RemoteFlags remote;
   std::string to;  // revision of diff
   int64_t revision = 0;
 };
 
-// A revision as a word of the command line; 0 for none.
+// Parses a revision, such as "3" or "r3"; 0 for an empty text.
 absl::StatusOr<int64_t> RevisionOf(const char* name, std::string text) {
   if (text.empty()) return 0;
   if (text[0] == 'r') text.erase(0, 1);
@@ -59,29 +124,28 @@ absl::StatusOr<int64_t> RevisionOf(const char* name, std::string text) {
   return revision;
 }
 
-absl::StatusOr<int> Get(Session& session, const Flags& flags) {
+absl::StatusOr<int> Get(Session& session, const RecipeFlags& flags) {
   const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
   if (!job.ok()) return job.status();
   v1::GetRecipeRequest request;
   request.set_job(job->id());
   request.set_revision(flags.revision);
   request.set_resolved(flags.table);
-  const absl::StatusOr<v1::GetRecipeResponse> response = session.Call(&Stub::GetRecipe, request);
-  if (!response.ok()) return response.status();
-  return session.Finish(*response, RevisionText(*response));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeResponse response, session.Call(kGetRecipe, request));
+  return session.Finish(response, RevisionText(response));
 }
 
-// Whether ranks run under the revision, so that its step is exact.
+// Whether ranks have run the revision, so that its first step is exact.
 bool IsInEffect(Session& session, const std::string& job, int64_t revision) {
   v1::GetRecipeRequest request;
   request.set_job(job);
   request.set_revision(revision);
-  const absl::StatusOr<v1::GetRecipeResponse> response = session.Call(&Stub::GetRecipe, request);
+  const absl::StatusOr<v1::GetRecipeResponse> response = session.Call(kGetRecipe, request);
   return response.ok() && response->revision().confirmed();
 }
 
 template <class Response>
-std::string RevisionLine(Session& session, const Flags& flags, const v1::Job& job,
+std::string RevisionLine(Session& session, const RecipeFlags& flags, const v1::Job& job,
                          const Response& response, const std::string& whose) {
   const bool in_effect = !flags.dry_run && IsInEffect(session, job.id(), response.revision());
   return absl::StrCat("revision ", response.revision(), " of ", job.id(),
@@ -89,19 +153,17 @@ std::string RevisionLine(Session& session, const Flags& flags, const v1::Job& jo
                       "\n", DifferencesText(response.differences()));
 }
 
-// What a change has come to, and where the job was by then.
-absl::StatusOr<int> Told(Session& session, const Flags& flags, const v1::Job& job,
+// Prints the result of a change, and where the job was at that time.
+absl::StatusOr<int> Told(Session& session, const RecipeFlags& flags, const v1::Job& job,
                          const google::protobuf::Message& response, const std::string& text) {
-  const absl::Status status = session.Print(response, absl::StrCat(text, JobLine(job)));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(session.Print(response, absl::StrCat(text, JobLine(job))));
   if (flags.dry_run) session.Say("a dry run: nothing is changed");
   return kExitDone;
 }
 
-absl::StatusOr<int> Set(Session& session, const Flags& flags) {
-  const absl::StatusOr<Recipe> change = ParseRecipeChange(flags.set, flags.layer);
-  if (!change.ok()) return change.status();
-  if (change->set.empty() && change->layers.empty()) {
+absl::StatusOr<int> Set(Session& session, const RecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
+  if (change.set.empty() && change.layers.empty()) {
     return absl::InvalidArgumentError(
         "set: nothing to change; FIELD=VALUE or --layer says what, such as fprop=bf16");
   }
@@ -110,21 +172,20 @@ absl::StatusOr<int> Set(Session& session, const Flags& flags) {
   v1::SetRecipeRequest request;
   request.set_job(job->id());
   request.set_expected_revision(flags.expected_revision);
-  *request.mutable_change() = ChangeMessage(*change);
+  *request.mutable_change() = ChangeMessage(change);
   request.set_at(flags.at);
   request.set_reason(flags.reason);
   request.set_dry_run(flags.dry_run);
-  const absl::StatusOr<v1::SetRecipeResponse> response = session.Call(&Stub::SetRecipe, request);
-  if (!response.ok()) return response.status();
-  std::string text = RevisionLine(session, flags, *job, *response, "");
-  if (response->latest_revision() > response->revision()) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::SetRecipeResponse response, session.Call(kSetRecipe, request));
+  std::string text = RevisionLine(session, flags, *job, response, "");
+  if (response.latest_revision() > response.revision()) {
     absl::StrAppend(&text, "what was pending later is made anew over it: the latest revision is ",
-                    response->latest_revision(), "\n");
+                    response.latest_revision(), "\n");
   }
-  return Told(session, flags, *job, *response, text);
+  return Told(session, flags, *job, response, text);
 }
 
-absl::StatusOr<int> Rollback(Session& session, const Flags& flags) {
+absl::StatusOr<int> Rollback(Session& session, const RecipeFlags& flags) {
   const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
   if (!job.ok()) return job.status();
   v1::RollbackRecipeRequest request;
@@ -134,15 +195,14 @@ absl::StatusOr<int> Rollback(Session& session, const Flags& flags) {
   request.set_at(flags.at);
   request.set_reason(flags.reason);
   request.set_dry_run(flags.dry_run);
-  const absl::StatusOr<v1::RollbackRecipeResponse> response =
-      session.Call(&Stub::RollbackRecipe, request);
-  if (!response.ok()) return response.status();
-  return Told(session, flags, *job, *response,
-              RevisionLine(session, flags, *job, *response,
+  NIBBLE_ASSIGN_OR_RETURN(const v1::RollbackRecipeResponse response,
+                          session.Call(kRollbackRecipe, request));
+  return Told(session, flags, *job, response,
+              RevisionLine(session, flags, *job, response,
                            absl::StrCat(", the recipe of revision ", flags.revision)));
 }
 
-absl::StatusOr<int> History(Session& session, const Flags& flags) {
+absl::StatusOr<int> History(Session& session, const RecipeFlags& flags) {
   const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
   if (!job.ok()) return job.status();
   v1::ListRecipeRevisionsRequest request;
@@ -150,13 +210,12 @@ absl::StatusOr<int> History(Session& session, const Flags& flags) {
   request.set_all(flags.all);
   v1::ListRecipeRevisionsResponse history;
   do {
-    const absl::StatusOr<v1::ListRecipeRevisionsResponse> page =
-        session.Call(&Stub::ListRecipeRevisions, request);
-    if (!page.ok()) return page.status();
-    history.mutable_revisions()->MergeFrom(page->revisions());
-    history.set_archived(page->archived());
-    if (!page->more() || page->revisions().empty()) break;
-    request.set_after_number(page->revisions().rbegin()->number());
+    NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipeRevisionsResponse page,
+                            session.Call(kListRecipeRevisions, request));
+    history.mutable_revisions()->MergeFrom(page.revisions());
+    history.set_archived(page.archived());
+    if (!page.more() || page.revisions().empty()) break;
+    request.set_after_number(page.revisions().rbegin()->number());
   } while (true);
   std::string table = HistoryTable(history.revisions());
   if (!flags.all && history.archived() > 0) {
@@ -166,61 +225,54 @@ absl::StatusOr<int> History(Session& session, const Flags& flags) {
 }
 
 absl::StatusOr<int> Presets(Session& session) {
-  const absl::StatusOr<v1::ListRecipePresetsResponse> response =
-      session.Call(&Stub::ListRecipePresets, v1::ListRecipePresetsRequest());
-  if (!response.ok()) return response.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipePresetsResponse response,
+                          session.Call(kListRecipePresets, v1::ListRecipePresetsRequest()));
   std::string table;
-  for (const v1::RecipePreset& preset : response->presets()) {
+  for (const v1::RecipePreset& preset : response.presets()) {
     absl::StrAppendFormat(&table, "%-16s  %s\n", preset.name(), preset.summary());
   }
-  return session.Finish(*response, table);
+  return session.Finish(response, table);
 }
 
 absl::StatusOr<int> Differences(Session& session, const std::string& given, const std::string& from,
                                 const std::string& to) {
-  const absl::StatusOr<int64_t> first = RevisionOf("from_revision", from);
-  if (!first.ok()) return first.status();
-  const absl::StatusOr<int64_t> last = RevisionOf("to_revision", to);
-  if (!last.ok()) return last.status();
-  const absl::StatusOr<v1::Job> job = FindJob(session, given);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t first, RevisionOf("from_revision", from));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t last, RevisionOf("to_revision", to));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
   v1::DiffRecipeRequest request;
-  request.set_job(job->id());
-  request.set_from_revision(*first);
-  request.set_to_revision(*last);
-  const absl::StatusOr<v1::DiffRecipeResponse> response = session.Call(&Stub::DiffRecipe, request);
-  if (!response.ok()) return response.status();
-  return session.Finish(*response, response->text());
+  request.set_job(job.id());
+  request.set_from_revision(first);
+  request.set_to_revision(last);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
+                          session.Call(kDiffRecipe, request));
+  return session.Finish(response, response.text());
 }
 
 absl::StatusOr<int> Cost(Session& session, const std::string& given, int64_t revision,
                          const std::vector<std::string>& set,
                          const std::vector<std::string>& layer) {
-  const absl::StatusOr<Recipe> change = ParseRecipeChange(set, layer);
-  if (!change.ok()) return change.status();
-  const absl::StatusOr<v1::Job> job = FindJob(session, given);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(set, layer));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
   v1::GetRecipeCostRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_revision(revision);
-  *request.mutable_change() = ChangeMessage(*change);
-  const absl::StatusOr<v1::GetRecipeCostResponse> response =
-      session.Call(&Stub::GetRecipeCost, request);
-  if (!response.ok()) return response.status();
-  return session.Finish(*response, CostTable(response->cost()));
+  *request.mutable_change() = ChangeMessage(change);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
+                          session.Call(kGetRecipeCost, request));
+  return session.Finish(response, CostTable(response.cost()));
 }
 
-std::vector<std::string> Words(const CLI::App* verb, const char* option) {
-  return verb->get_option(option)->results();
+std::vector<std::string> Words(Command verb, const char* option) {
+  return verb.GetOption(option).Words();
 }
 
-std::string WordOrNone(const CLI::App* verb, const char* option) {
+std::string WordOrNone(Command verb, const char* option) {
   const std::vector<std::string> words = Words(verb, option);
   return words.empty() ? "" : words.back();
 }
 
 std::optional<int> RunShared(const GivenVerb& given, SharedFlags flags) {
-  const std::string name = given.verb->get_name();
+  const std::string name = given.verb.Name();
   flags.remote.print = given.print;
   if (name == "presets") {
     if (flags.remote.server.empty()) return std::nullopt;
@@ -243,81 +295,78 @@ std::optional<int> RunShared(const GivenVerb& given, SharedFlags flags) {
   });
 }
 
-void AddChange(RemoteVerb<Flags>& verb) {
-  verb.app()->add_option(
+void AddChange(RemoteVerb<RecipeFlags>& verb) {
+  verb.app().Add(
       "--at", verb->at,
       "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; now where not given");
-  verb.app()->add_option("--reason", verb->reason, "why, for the history");
+  verb.app().Add("--reason", verb->reason, "why, for the history");
   verb.app()
-      ->add_option("--expected-revision", verb->expected_revision,
-                   "only if this is still the latest, as `nibble recipe get` tells it")
-      ->check(WholeFor(verb->expected_revision, 1));
-  verb.app()->add_flag("--dry-run", verb->dry_run, "Check and tell; change nothing");
+      .Add("--expected-revision", verb->expected_revision,
+           "only if this is still the latest, as `nibble recipe get` tells it")
+      .AtLeast(1);
+  verb.app().AddFlag("--dry-run", verb->dry_run, "Check and tell; change nothing");
 }
 
-RemoteVerb<Flags> AddVerb(CLI::App* recipe, const char* name, const char* help) {
-  RemoteVerb<Flags> verb(recipe, name, help);
+RemoteVerb<RecipeFlags> AddVerb(Command recipe, const char* name, const char* help) {
+  RemoteVerb<RecipeFlags> verb(recipe, name, help);
   AddJobOption(verb.app(), verb->job);
   return verb;
 }
 
 }  // namespace
 
-void AddRecipeNoun(CLI::App& app, int& exit_code) {
+void AddRecipeNoun(Command app, int& exit_code) {
   auto shared = std::make_shared<SharedFlags>();
   AddRecipeCommandWith(app, exit_code,
                        [shared](const GivenVerb& given) { return RunShared(given, *shared); });
-  CLI::App* const recipe = NounOf(app, "recipe", "");
+  const Command recipe = NounOf(app, "recipe", "");
   for (const char* name : {"presets", "diff", "cost"}) {
-    AddRemoteOptions(recipe->get_subcommand(name), shared->remote, Output::kNone);
+    AddRemoteOptions(recipe.Subcommand(name), shared->remote, Output::kNone);
   }
-  CLI::App* const diff = recipe->get_subcommand("diff");
-  diff->description("What differs between two revisions of a job, or two recipes for one --model");
-  diff->get_option("A")->description("a job; with --model the preset to start from");
-  diff->get_option("B")->required(false)->description(
+  const Command diff = recipe.Subcommand("diff");
+  diff.Describe("What differs between two revisions of a job, or two recipes for one --model");
+  diff.GetOption("A").Describe("a job; with --model the preset to start from");
+  diff.GetOption("B").Required(false).Describe(
       "its revision to start from, else the first; with --model the other preset");
-  diff->get_option("--model")->required(false);
-  diff->add_option("TO", shared->to, "of a job: the other revision, else the latest")
-      ->excludes("--model");
-  for (const char* option : {"--set", "--layer"}) diff->get_option(option)->needs("--model");
-  CLI::App* const cost = recipe->get_subcommand("cost");
-  cost->description("Theoretical time of the matrix products against 16 bit, of a job or a preset");
-  cost->get_option("PRESET")->description("a job; with --model a preset");
-  cost->get_option("--model")->required(false);
-  cost->get_option("--sequence")->needs("--model");
-  cost->add_option("--revision", shared->revision,
-                   "of a job: this one alone; else the whole timeline")
-      ->check(WholeFor(shared->revision, 1))
-      ->excludes("--model");
+  diff.GetOption("--model").Required(false);
+  diff.Add("TO", shared->to, "of a job: the other revision, else the latest").Excludes("--model");
+  for (const char* option : {"--set", "--layer"}) diff.GetOption(option).Needs("--model");
+  const Command cost = recipe.Subcommand("cost");
+  cost.Describe("Theoretical time of the matrix products against 16 bit, of a job or a preset");
+  cost.GetOption("PRESET").Describe("a job; with --model a preset");
+  cost.GetOption("--model").Required(false);
+  cost.GetOption("--sequence").Needs("--model");
+  cost.Add("--revision", shared->revision, "of a job: this one alone; else the whole timeline")
+      .AtLeast(1)
+      .Excludes("--model");
 
-  RemoteVerb<Flags> get = AddVerb(recipe, "get", "The recipe in force, or another revision");
-  get.app()
-      ->add_option("--revision", get->revision, "this one; else the one in force")
-      ->check(WholeFor(get->revision, 1));
-  get.app()->add_flag("--table", get->table, "Also the format of every operand of every layer");
+  RemoteVerb<RecipeFlags> get = AddVerb(recipe, "get", "The recipe in force, or another revision");
+  get.app().Add("--revision", get->revision, "this one; else the one in force").AtLeast(1);
+  get.app().AddFlag("--table", get->table, "Also the format of every operand of every layer");
   get.Runs(exit_code, Get);
 
-  RemoteVerb<Flags> set = AddVerb(recipe, "set", "Change the recipe of a job from a step on");
-  set.app()->add_option("SETTING", set->set, "FIELD=VALUE; see `nibble recipe fields`");
+  RemoteVerb<RecipeFlags> set = AddVerb(recipe, "set", "Change the recipe of a job from a step on");
+  set.app().Add("SETTING", set->set, "FIELD=VALUE; see `nibble recipe fields`");
   set.app()
-      ->add_option("--layer", set->layer,
-                   "SELECTOR:FIELD=VALUE[,FIELD=VALUE]..., such as 'last 4 blocks:fprop=bf16'")
-      ->allow_extra_args(false);
+      .Add("--layer", set->layer,
+           "SELECTOR:FIELD=VALUE[,FIELD=VALUE]..., such as 'last 4 blocks:fprop=bf16'")
+      .OneValueEach();
   AddChange(set);
   set.Runs(exit_code, Set);
-  set.app()->footer(
+  set.app().Footer(
       "Example: nibble recipe set train-1 fprop=bf16 --at step:300 --reason 'to recover'");
 
-  RemoteVerb<Flags> history = AddVerb(recipe, "history", "Every revision, with author and reason");
-  history.app()->add_flag("--all", history->all, "Also those in the archive");
+  RemoteVerb<RecipeFlags> history =
+      AddVerb(recipe, "history", "Every revision, with author and reason");
+  history.app().AddFlag("--all", history->all, "Also those in the archive");
   history.Runs(exit_code, History);
 
-  RemoteVerb<Flags> rollback =
+  RemoteVerb<RecipeFlags> rollback =
       AddVerb(recipe, "rollback", "The recipe of an earlier revision again, as a new one");
   rollback.app()
-      ->add_option("REVISION", rollback->revision, "whose recipe is to hold again")
-      ->required()
-      ->check(WholeFor(rollback->revision, 1));
+      .Add("REVISION", rollback->revision, "whose recipe is to hold again")
+      .Required()
+      .AtLeast(1);
   AddChange(rollback);
   rollback.Runs(exit_code, Rollback);
 }

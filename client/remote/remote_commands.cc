@@ -1,19 +1,204 @@
 #include "client/remote/remote_commands.h"
 
-#include "client/local/noun.h"
-#include "client/remote/job_change_verbs.h"
-#include "client/remote/job_follow_verbs.h"
-#include "client/remote/job_read_verbs.h"
-#include "client/remote/job_submit_verbs.h"
-#include "client/remote/orphan_verbs.h"
-#include "client/remote/queue_verbs.h"
-#include "client/remote/recipe_verbs.h"
-#include "client/remote/worker_verbs.h"
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "common/command_line/command_line.h"
 
 namespace nibble {
+namespace {
 
-void AddRemoteCommands(CLI::App& app, int& exit_code) {
-  CLI::App* const job = NounOf(app, "job", "Jobs of a cluster");
+std::vector<std::string> Names(const std::vector<Command>& parts) {
+  std::vector<std::string> names;
+  for (Command part : parts) names.push_back(part.Name());
+  return names;
+}
+
+std::vector<std::string> OptionWords(Command app) {
+  std::vector<std::string> words;
+  for (Option option : app.Options()) {
+    for (const std::string& name : option.LongNames()) words.push_back("--" + name);
+    for (const std::string& name : option.ShortNames()) words.push_back("-" + name);
+  }
+  return words;
+}
+
+// What the verb's positional names: "job", "worker", "queue", "checkpoint" (a job or a directory)
+// or "file".
+std::string ArgumentOf(Command noun, Command verb) {
+  std::string argument = "file";
+  for (Option option : verb.Options()) {
+    const std::string name = option.PositionalName();
+    if (name == "JOB") argument = "job";
+    if (name == "WORKER") argument = "worker";
+    if (name == "QUEUE") argument = "queue";
+    const bool of_job = verb.FindOption("--server").has_value();
+    if (of_job && noun.Name() == "recipe" && (name == "A" || name == "PRESET")) {
+      argument = "job";
+    }
+    if (of_job && noun.Name() == "checkpoint" && argument == "file") argument = "checkpoint";
+  }
+  return argument;
+}
+
+// The branches of the shell's case: the words to complete with, for each noun and verb.
+std::string BashCases(Command app) {
+  std::string cases = absl::StrCat("    ' ') words='", absl::StrJoin(Names(app.Subcommands()), " "),
+                                   " ", absl::StrJoin(OptionWords(app), " "), "' ;;\n");
+  for (Command noun : app.Subcommands()) {
+    const std::vector<Command> verbs = noun.Subcommands();
+    absl::StrAppend(
+        &cases, "    '", noun.Name(), " ') words='", absl::StrJoin(Names(verbs), " "), "'",
+        verbs.empty()
+            ? absl::StrCat(" options='", absl::StrJoin(OptionWords(noun), " "), "' argument=file")
+            : "",
+        " ;;\n");
+    // The words behind a noun without verbs are arguments.
+    if (verbs.empty()) {
+      absl::StrAppend(&cases, "    '", noun.Name(), " '*) options='",
+                      absl::StrJoin(OptionWords(noun), " "), "' argument=file ;;\n");
+    }
+    for (Command verb : verbs) {
+      absl::StrAppend(&cases, "    '", noun.Name(), " ", verb.Name(), "') options='",
+                      absl::StrJoin(OptionWords(verb), " "), "' argument=", ArgumentOf(noun, verb),
+                      " ;;\n");
+    }
+  }
+  return cases;
+}
+
+constexpr char kBash[] = R"SH(# nibble in bash: source <(nibble completion bash)
+_nibble_names() {
+  # Names from the cluster that the line is about; nothing where nobody answers at once.
+  "${COMP_WORDS[0]}" "$@" --timeout 1 2>/dev/null | awk 'NR > 1 { print $1 }'
+}
+
+_nibble() {
+  local current="${COMP_WORDS[COMP_CWORD]}" before="" noun="" verb="" word="" i=0
+  local words="" options="" argument=""
+  local -a server=()
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    word="${COMP_WORDS[i]}"
+    if [[ $before == --server ]]; then server=(--server "$word"); fi
+    # An address holds a colon, which bash takes for a word of its own.
+    if [[ ${#server[@]} -gt 0 && $before == : ]]; then server[1]+=":$word"; fi
+    if [[ $word != -* ]]; then
+      if [[ -z $noun ]]; then noun="$word"; elif [[ -z $verb ]]; then verb="$word"; fi
+    fi
+    before="$word"
+  done
+  case "$before" in
+    -o | --output)
+      COMPREPLY=($(compgen -W 'table json yaml' -- "$current"))
+      return
+      ;;
+  esac
+  case "$noun $verb" in
+@CASES@  esac
+  if [[ $current == -* && -n $options ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$current"))
+    return
+  fi
+  case "$argument" in
+    job) words="$(_nibble_names job list "${server[@]}")" ;;
+    worker) words="$(_nibble_names worker list "${server[@]}")" ;;
+    queue) words="$(_nibble_names queue list "${server[@]}")" ;;
+    checkpoint)
+      words="$(_nibble_names job list "${server[@]}")"
+      COMPREPLY=($(compgen -d -- "$current"))
+      ;;
+    file) COMPREPLY=($(compgen -f -- "$current")) ;;
+  esac
+  COMPREPLY+=($(compgen -W "$words" -- "$current"))
+}
+complete -o filenames -F _nibble nibble
+)SH";
+
+constexpr char kZshHead[] =
+    "#compdef nibble\n"
+    "# nibble in zsh: source <(nibble completion zsh)\n"
+    "autoload -U +X compinit && compinit -u\n"
+    "autoload -U +X bashcompinit && bashcompinit\n";
+
+std::string FishText(std::string text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
+}
+
+void AppendFishOptions(Command app, const std::string& condition, std::string& script) {
+  for (Option option : app.Options()) {
+    if (option.LongNames().empty() && option.ShortNames().empty()) continue;
+    absl::StrAppend(&script, "complete -c nibble -n ", FishText(condition));
+    for (const std::string& name : option.LongNames()) absl::StrAppend(&script, " -l ", name);
+    for (const std::string& name : option.ShortNames()) absl::StrAppend(&script, " -s ", name);
+    if (option.TakesValue()) absl::StrAppend(&script, " -r");
+    const std::vector<std::string> names = option.LongNames();
+    if (std::find(names.begin(), names.end(), "output") != names.end())
+      absl::StrAppend(&script, " -f -a 'table json yaml'");
+    absl::StrAppend(&script, " -d ", FishText(option.Description()), "\n");
+  }
+}
+
+std::string FishScript(Command app) {
+  std::string script =
+      "# nibble in fish: nibble completion fish | source\n"
+      "function __nibble_names\n"
+      "    nibble $argv --timeout 1 2>/dev/null | awk 'NR > 1 { print $1 }'\n"
+      "end\n";
+  for (Command noun : app.Subcommands()) {
+    absl::StrAppend(&script, "complete -c nibble -n __fish_use_subcommand -f -a ", noun.Name(),
+                    " -d ", FishText(noun.Description()), "\n");
+    const std::string seen = absl::StrCat("__fish_seen_subcommand_from ", noun.Name());
+    const std::vector<Command> verbs = noun.Subcommands();
+    if (verbs.empty()) AppendFishOptions(noun, seen, script);
+    const std::string none = absl::StrCat(seen, "; and not __fish_seen_subcommand_from ",
+                                          absl::StrJoin(Names(verbs), " "));
+    for (Command verb : verbs) {
+      absl::StrAppend(&script, "complete -c nibble -n ", FishText(none), " -f -a ", verb.Name(),
+                      " -d ", FishText(verb.Description()), "\n");
+      const std::string here =
+          absl::StrCat(seen, "; and __fish_seen_subcommand_from ", verb.Name());
+      AppendFishOptions(verb, here, script);
+      const std::string argument = ArgumentOf(noun, verb);
+      if (argument == "file") continue;
+      absl::StrAppend(&script, "complete -c nibble -n ", FishText(here),
+                      argument == "checkpoint" ? "" : " -f", " -a '(__nibble_names ",
+                      argument == "checkpoint" ? "job" : argument, " list)'\n");
+    }
+  }
+  return script;
+}
+
+}  // namespace
+
+std::string CompletionScript(const std::string& shell, Command app) {
+  if (shell == "fish") return FishScript(app);
+  const std::string bash = absl::StrReplaceAll(kBash, {{"@CASES@", BashCases(app)}});
+  return shell == "zsh" ? absl::StrCat(kZshHead, bash) : bash;
+}
+
+void AddCompletionCommand(Command app, int& exit_code) {
+  const Command completion =
+      app.AddSubcommand("completion", "A script by which the shell completes what is typed");
+  completion.RequireSubcommand();
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    completion.AddSubcommand(shell, absl::StrCat("For ", shell))
+        .OnParsed([app, &exit_code, shell = std::string(shell)] {
+          std::fputs(CompletionScript(shell, app).c_str(), stdout);
+          exit_code = kExitDone;
+        });
+  }
+}
+
+void AddRemoteCommands(Command app, int& exit_code) {
+  const Command job = NounOf(app, "job", "Jobs of a cluster");
   AddJobSubmitVerbs(job, exit_code);
   AddJobReadVerbs(job, exit_code);
   AddJobFollowVerbs(job, exit_code);

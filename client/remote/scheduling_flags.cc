@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "client/local/number_check.h"
 #include "client/remote/verb.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "common/yaml_scalar.h"
 
 namespace nibble {
@@ -35,12 +36,11 @@ absl::Status AddLabels(const char* option, const std::vector<std::string>& texts
 
 absl::StatusOr<int64_t> Milliseconds(const std::string& text) {
   if (text == "0") return 0;
-  const absl::StatusOr<absl::Duration> duration = ParseSeconds(text);
-  if (!duration.ok()) return duration.status();
-  return absl::ToInt64Milliseconds(*duration);
+  NIBBLE_ASSIGN_OR_RETURN(const absl::Duration duration, ParseSeconds(text));
+  return absl::ToInt64Milliseconds(duration);
 }
 
-// A check of the command line.
+// For Option::Check.
 std::string IsPause(const std::string& text) {
   return std::string(Milliseconds(text).status().message());
 }
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
   };
   set_labels("scheduling.require", labels.required_labels());
   set_labels("scheduling.prefer", labels.preferred_labels());
-  // Each of the two ways to say it puts the other aside, whichever the spec has.
+  // The two forms exclude each other: the one that is given clears the other in the spec.
   if (ranks.empty() && !min_slots && !max_slots) return settings;
   std::vector<int32_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
@@ -119,41 +119,37 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
   return settings;
 }
 
-void AddSchedulingOptions(CLI::App* verb, SchedulingFlags& flags) {
-  verb->add_option("--queue", flags.queue, "that the job waits in; `default` where not given");
-  verb->add_option("--priority", flags.priority, "higher goes first")
-      ->check(WholeNumber(-kMostPriority, kMostPriority));
-  CLI::Option* const ranks =
-      verb->add_option("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
-          ->delimiter(',')
-          ->allow_extra_args(false)
-          ->check(WholeNumber(1, kMaxRanks));
-  verb->add_option("--min-slots", flags.min_slots,
-                   "it may run with as few slots as this, which divide the batch")
-      ->check(WholeNumber(1, kMaxRanks))
-      ->excludes(ranks);
-  verb->add_option("--max-slots", flags.max_slots, "and with as many as this")
-      ->check(WholeNumber(1, kMaxRanks))
-      ->excludes(ranks);
-  verb->add_option("--require", flags.required, "KEY=VALUE that a worker must have")
-      ->allow_extra_args(false);
-  verb->add_option("--prefer", flags.preferred, "KEY=VALUE of the workers that come first")
-      ->allow_extra_args(false);
-  verb->add_flag("--prefer-fp4", flags.fp4, "Workers with FP4 tensor cores come first");
+void AddSchedulingOptions(Command verb, SchedulingFlags& flags) {
+  verb.Add("--queue", flags.queue, "that the job waits in; `default` where not given");
+  verb.Add("--priority", flags.priority, "higher goes first")
+      .WholeNumber(-kMostPriority, kMostPriority);
+  const Option ranks =
+      verb.Add("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
+          .SplitAt(',')
+          .OneValueEach()
+          .WholeNumber(1, kMaxRanks);
+  verb.Add("--min-slots", flags.min_slots,
+           "it may run with as few slots as this, which divide the batch")
+      .WholeNumber(1, kMaxRanks)
+      .Excludes(ranks);
+  verb.Add("--max-slots", flags.max_slots, "and with as many as this")
+      .WholeNumber(1, kMaxRanks)
+      .Excludes(ranks);
+  verb.Add("--require", flags.required, "KEY=VALUE that a worker must have").OneValueEach();
+  verb.Add("--prefer", flags.preferred, "KEY=VALUE of the workers that come first").OneValueEach();
+  verb.AddFlag("--prefer-fp4", flags.fp4, "Workers with FP4 tensor cores come first");
 }
 
 absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) const {
   if (max_restarts) base.set_max_without_progress(*max_restarts);
   if (backoff) {
-    const absl::StatusOr<int64_t> ms = Milliseconds(*backoff);
-    if (!ms.ok()) return ms.status();
-    base.set_initial_backoff_ms(*ms);
-    if (!max_backoff) base.set_max_backoff_ms(std::max(base.max_backoff_ms(), *ms));
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t ms, Milliseconds(*backoff));
+    base.set_initial_backoff_ms(ms);
+    if (!max_backoff) base.set_max_backoff_ms(std::max(base.max_backoff_ms(), ms));
   }
   if (max_backoff) {
-    const absl::StatusOr<int64_t> ms = Milliseconds(*max_backoff);
-    if (!ms.ok()) return ms.status();
-    base.set_max_backoff_ms(*ms);
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t ms, Milliseconds(*max_backoff));
+    base.set_max_backoff_ms(ms);
   }
   return base;
 }
@@ -165,9 +161,8 @@ absl::StatusOr<std::vector<std::string>> RestartFlags::Settings() const {
   }
   const auto set_pause = [&](const char* field, const std::optional<std::string>& text) {
     if (!text) return absl::OkStatus();
-    const absl::StatusOr<int64_t> ms = Milliseconds(*text);
-    if (!ms.ok()) return ms.status();
-    settings.push_back(absl::StrCat(field, "=", YamlNumber(absl::StrCat(*ms / 1000.0))));
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t ms, Milliseconds(*text));
+    settings.push_back(absl::StrCat(field, "=", YamlNumber(absl::StrCat(ms / 1000.0))));
     return absl::OkStatus();
   };
   absl::Status status = set_pause("restarts.backoff", backoff);
@@ -176,15 +171,14 @@ absl::StatusOr<std::vector<std::string>> RestartFlags::Settings() const {
   return settings;
 }
 
-void AddRestartOptions(CLI::App* verb, RestartFlags& flags) {
-  verb->add_option("--max-restarts", flags.max_restarts,
-                   "failures in a row without a new checkpoint until it is given up; 0: none")
-      ->check(WholeFor(flags.max_restarts, 0));
-  verb->add_option("--backoff", flags.backoff,
-                   "pause before the first restart, such as 5s or 0; it doubles with each")
-      ->check(IsPause);
-  verb->add_option("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m")
-      ->check(IsPause);
+void AddRestartOptions(Command verb, RestartFlags& flags) {
+  verb.Add("--max-restarts", flags.max_restarts,
+           "failures in a row without a new checkpoint until it is given up; 0: none")
+      .AtLeast(0);
+  verb.Add("--backoff", flags.backoff,
+           "pause before the first restart, such as 5s or 0; it doubles with each")
+      .Check(IsPause);
+  verb.Add("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m").Check(IsPause);
 }
 
 }  // namespace nibble

@@ -16,7 +16,7 @@
 
 namespace nibble {
 
-// "running", "rank failed": the enum's name without what all of them begin with.
+// "running", "rank failed": the name of the enum value without the common prefix.
 std::string Word(v1::JobState state);
 std::string Word(v1::JobGoal goal);
 std::string Word(v1::AttemptOutcome outcome);
@@ -44,13 +44,13 @@ size_t WidthOf(absl::string_view utf8);
 // which could move the cursor, become '?'.
 std::string Fit(absl::string_view utf8, size_t columns);
 
-// All of it in lines of at most `columns` columns, broken at spaces where there are any and at line
-// feeds; the lines after the first begin with `indent` blanks. Control characters as in Fit().
+// The whole text in lines of at most `columns` columns, broken at spaces where there are any and at
+// line feeds; the lines after the first begin with `indent` blanks. Control characters as in Fit().
 std::vector<std::string> Wrap(absl::string_view utf8, size_t columns, size_t indent);
-// All of it in one line: line feeds and the blanks around them become one blank.
+// The whole text in one line: line feeds and the blanks around them become one blank.
 std::string OnOneLine(absl::string_view utf8);
 
-// Columns as wide as what is in them; a column of which every cell is a number stands to the right.
+// Columns are as wide as their cells; a column of numbers is aligned to the right.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heads) : rows_{std::move(heads)} {}
@@ -65,7 +65,7 @@ class TextTable {
 // "name           value" lines, as `describe` prints them.
 class TextList {
  public:
-  // A value of several lines stands in one column.
+  // The lines of a value are aligned in one column.
   void Add(absl::string_view name, absl::string_view value);
   const std::string& Text() const { return text_; }
 

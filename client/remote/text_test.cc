@@ -48,7 +48,8 @@ TEST(TextTest, WrappedTextIsWholeAndBreaksAtBlanks) {
 }
 
 TEST(TextTest, OneLineKeepsEveryWord) {
-  EXPECT_EQ(OnOneLine("2 problems:\n  line 1: a\n  line 2: b\n"), "2 problems: line 1: a line 2: b");
+  EXPECT_EQ(OnOneLine("2 problems:\n  line 1: a\n  line 2: b\n"),
+            "2 problems: line 1: a line 2: b");
 }
 
 TEST(TextTest, WidthsAreOfCharactersNotOfBytes) {

@@ -8,14 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "client/remote/job_text.h"
-#include "client/remote/recipe_message.h"
 #include "client/remote/text.h"
 #include "common/counted.h"
 
 namespace nibble {
 namespace {
 
-constexpr size_t kPaceSamples = 16;  // that the time to the end is estimated from
+constexpr size_t kPaceSamples = 16;  // for the estimate of the remaining time
 constexpr size_t kShownEvents = 6;
 constexpr size_t kShownWorkers = 8;
 constexpr size_t kShownRevisions = 3;
@@ -124,7 +123,7 @@ void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
                     " restarts without a new checkpoint");
   }
   lines.push_back(std::move(line));
-  // What does not run is what somebody looks for.
+  // Show the placements that do not run: those are what users look for.
   std::vector<const v1::Placement*> placements;
   for (const v1::Placement& placement : attempt.placements()) placements.push_back(&placement);
   std::stable_partition(placements.begin(), placements.end(), [](const v1::Placement* placement) {
@@ -169,7 +168,8 @@ void WatchState::Take(const v1::StepSample& sample) {
   while (!samples_.empty() && samples_.back().step() >= sample.step()) samples_.pop_back();
   samples_.push_back(sample);
   if (samples_.size() < kMostSamples) return;
-  // Every second of the older half: the pace needs the newest, the curve only its shape.
+  // Drop every second sample of the older half: the pace needs only the newest ones, the curve only
+  // its shape.
   std::vector<v1::StepSample> kept;
   for (size_t i = 0; i < samples_.size(); ++i) {
     if (i >= samples_.size() / 2 || i % 2 == 0) kept.push_back(std::move(samples_[i]));
@@ -243,7 +243,7 @@ std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& si
   }
   AddRecipe(state, lines);
   AddAttempt(state, lines);
-  // Figures are cut where the screen is narrow, sentences are wrapped: a cause is read whole.
+  // On a narrow screen figures are cut, but sentences are wrapped, so that a cause is complete.
   std::vector<std::string> shown;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i < kFigureLines) {

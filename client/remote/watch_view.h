@@ -1,4 +1,4 @@
-// What `nibble job watch` shows: pure functions of what has been told.
+// The display of `nibble job watch`: pure functions of what the coordinator has reported.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_
@@ -17,16 +17,16 @@
 
 namespace nibble {
 
-// What is known of a job; bounded however long it is watched.
+// What is known about a job. Its size is bounded, however long the job is watched.
 class WatchState {
  public:
   static constexpr size_t kMostSamples = 1024;
   static constexpr size_t kMostEvents = 50;
 
   void Take(const v1::Job& job) { job_ = job; }
-  // False for one that was known.
+  // False if the event was known.
   bool Take(const v1::JobEvent& event);
-  // Of a step that is made again, and of later ones, what was known before goes.
+  // A sample of a repeated step replaces the samples of that and of all later steps.
   void Take(const v1::StepSample& sample);
   void TakeRevisions(std::vector<v1::RecipeRevision> revisions) {
     revisions_ = std::move(revisions);
@@ -39,9 +39,9 @@ class WatchState {
   const std::vector<v1::RecipeRevision>& revisions() const { return revisions_; }
   const std::vector<v1::Worker>& workers() const { return workers_; }
 
-  // The next step, as ranks or samples last said.
+  // The next step, by the last job or sample.
   int64_t next_step() const;
-  // Until the last step at the pace of the last samples; less than 0: not known.
+  // The time to the last step at the pace of the last samples; negative: unknown.
   double eta_seconds() const;
 
  private:
@@ -49,10 +49,10 @@ class WatchState {
   std::vector<v1::StepSample> samples_;  // by step
   std::deque<v1::JobEvent> events_;      // oldest first
   std::vector<v1::RecipeRevision> revisions_;
-  std::vector<v1::Worker> workers_;  // of the living attempt
+  std::vector<v1::Worker> workers_;  // of the running attempt
 };
 
-// One character per column, of the newest values that fit, thinned; lowest to highest.
+// One character per column, for the newest values, thinned to fit; scaled from lowest to highest.
 std::string Sparkline(const std::vector<double>& values, size_t columns);
 // "[=====>      ]", `columns` wide.
 std::string ProgressBar(int64_t done, int64_t whole, size_t columns);

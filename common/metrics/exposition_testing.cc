@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 #include "httplib.h"
 
 namespace nibble {
@@ -110,17 +111,16 @@ absl::StatusOr<Exposition> Exposition::Parse(absl::string_view text) {
       field = words[3];
       continue;
     }
-    const absl::StatusOr<Line> line = ParseLine(raw);
-    if (!line.ok()) return line.status();
-    const auto family = exposition.families_.find(FamilyOf(line->name, exposition.families_));
+    NIBBLE_ASSIGN_OR_RETURN(const Line line, ParseLine(raw));
+    const auto family = exposition.families_.find(FamilyOf(line.name, exposition.families_));
     if (family == exposition.families_.end()) return Bad(raw, "of no family");
-    if (!family->second.series.emplace(SeriesName(*line, true), line->value).second) {
+    if (!family->second.series.emplace(SeriesName(line, true), line.value).second) {
       return Bad(raw, "the series comes twice");
     }
-    if (absl::EndsWith(line->name, "_bucket") && line->labels.contains("le")) {
-      double& last = buckets[SeriesName(*line, false)];
-      if (line->value < last) return Bad(raw, "a bucket is below the one before it");
-      last = line->value;
+    if (absl::EndsWith(line.name, "_bucket") && line.labels.contains("le")) {
+      double& last = buckets[SeriesName(line, false)];
+      if (line.value < last) return Bad(raw, "a bucket is below the one before it");
+      last = line.value;
     }
   }
   for (const auto& [series, last] : buckets) {

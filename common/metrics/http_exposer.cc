@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/listen_address.h"
+#include "common/status_macros.h"
 #include "httplib.h"
 
 namespace nibble {
@@ -135,11 +136,11 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
   const int listener = responder.TakeSocket();
   // The library's queue of five overflows when as many come at once.
   (void)listen(listener, SOMAXCONN);
-  auto loop =
-      HttpLoop::Start(listener, kept.limits, kAnswerThreads,
-                      [&responder](const std::string& head) { return responder.Respond(head); });
-  if (!loop.ok()) return loop.status();
-  parts->loop = *std::move(loop);
+  NIBBLE_ASSIGN_OR_RETURN(auto loop, HttpLoop::Start(listener, kept.limits, kAnswerThreads,
+                                                     [&responder](const std::string& head) {
+                                                       return responder.Respond(head);
+                                                     }));
+  parts->loop = std::move(loop);
   return std::unique_ptr<HttpExposer>(new HttpExposer(std::move(parts)));
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -85,11 +86,10 @@ absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::s
 }
 
 absl::Status CheckListenAddress(absl::string_view field, absl::string_view text, bool insecure) {
-  const absl::StatusOr<ListenAddress> address = ParseListenAddress(field, text);
-  if (!address.ok()) return address.status();
-  if (address->loopback || insecure) return absl::OkStatus();
+  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(field, text));
+  if (address.loopback || insecure) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(field, ": '", address->host,
+      absl::StrCat(field, ": '", address.host,
                    "' is not loopback, and callers are not authenticated; "
                    "--insecure says that this is meant"));
 }

@@ -25,6 +25,7 @@
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/limits.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -71,13 +72,12 @@ absl::Status CheckRange(const HeaderEntry& entry, uint64_t payload_bytes) {
         absl::StrFormat("tensor %s: data_offsets [%d,%d] end after the payload's %d bytes",
                         QuoteName(entry.name), entry.begin, entry.end, payload_bytes));
   }
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(entry.name, entry.dtype, entry.shape);
-  if (!bytes.ok()) return bytes.status();
-  if (entry.end - entry.begin != *bytes) {
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(entry.name, entry.dtype, entry.shape));
+  if (entry.end - entry.begin != bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tensor %s: data_offsets [%d,%d] hold %d bytes, but shape %s of %s needs %d",
         QuoteName(entry.name), entry.begin, entry.end, entry.end - entry.begin,
-        ShapeString(entry.shape), FileDTypeName(entry.dtype), *bytes));
+        ShapeString(entry.shape), FileDTypeName(entry.dtype), bytes));
   }
   return absl::OkStatus();
 }
@@ -118,15 +118,13 @@ void SafetensorsFile::Unmapper::operator()(void* address) const {
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::string_view bytes) {
-  const absl::StatusOr<std::string_view> text = HeaderText(bytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<Header> header = safetensors_internal::ParseHeader(*text);
-  if (!header.ok()) return header.status();
-  const std::string_view payload = bytes.substr(kPrefixBytes + text->size());
+  NIBBLE_ASSIGN_OR_RETURN(const std::string_view text, HeaderText(bytes));
+  NIBBLE_ASSIGN_OR_RETURN(Header header, safetensors_internal::ParseHeader(text));
+  const std::string_view payload = bytes.substr(kPrefixBytes + text.size());
 
-  std::vector<HeaderEntry>& entries = header->entries;
+  std::vector<HeaderEntry>& entries = header.entries;
   for (const HeaderEntry& entry : entries) {
-    if (absl::Status status = CheckRange(entry, payload.size()); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckRange(entry, payload.size()));
   }
   std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -147,7 +145,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::string_view bytes) {
                           QuoteName(a.name), a.begin, a.end, b.begin, b.end));
     }
   }
-  if (absl::Status status = CheckCoverage(entries, payload.size()); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckCoverage(entries, payload.size()));
 
   const auto* base = reinterpret_cast<const std::byte*>(payload.data());
   file.tensors_.reserve(entries.size());
@@ -157,7 +155,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::string_view bytes) {
                              .shape = std::move(entry.shape),
                              .data = {base + entry.begin, entry.end - entry.begin}});
   }
-  file.metadata_ = std::move(header->metadata);
+  file.metadata_ = std::move(header.metadata);
   return file;
 }
 

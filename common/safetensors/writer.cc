@@ -20,6 +20,7 @@
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/limits.h"
 #include "common/staged_file.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -66,28 +67,26 @@ absl::Status CheckByteCount(std::string_view name, uint64_t actual, uint64_t exp
 absl::Status SafetensorsWriter::AddTensor(std::string_view name, FileDType dtype,
                                           absl::Span<const int64_t> shape,
                                           absl::Span<const std::byte> data) {
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(name, dtype, shape);
-  if (!bytes.ok()) return bytes.status();
-  if (data.size() != *bytes) {
+  NIBBLE_RETURN_IF_ERROR(CheckName(name));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(name, dtype, shape));
+  if (data.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tensor %s: %d bytes were given, but shape %s of %s needs %d", QuoteName(name), data.size(),
-        ShapeString(shape), FileDTypeName(dtype), *bytes));
+        ShapeString(shape), FileDTypeName(dtype), bytes));
   }
-  return Add(name, dtype, shape, *bytes, [data](Sink sink) { return sink(data); });
+  return Add(name, dtype, shape, bytes, [data](Sink sink) { return sink(data); });
 }
 
 absl::Status SafetensorsWriter::AddStreamedTensor(std::string_view name, FileDType dtype,
                                                   absl::Span<const int64_t> shape,
                                                   Producer producer) {
-  if (absl::Status status = CheckName(name); !status.ok()) return status;
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(name, dtype, shape);
-  if (!bytes.ok()) return bytes.status();
+  NIBBLE_RETURN_IF_ERROR(CheckName(name));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(name, dtype, shape));
   if (producer == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor %s: the producer is null", QuoteName(name)));
   }
-  return Add(name, dtype, shape, *bytes, std::move(producer));
+  return Add(name, dtype, shape, bytes, std::move(producer));
 }
 
 absl::Status SafetensorsWriter::Add(std::string_view name, FileDType dtype,
@@ -106,8 +105,7 @@ absl::Status SafetensorsWriter::Add(std::string_view name, FileDType dtype,
 
 absl::Status SafetensorsWriter::AddMetadata(std::string_view key, std::string_view value) {
   if (const auto json_key = JsonString(key); !json_key.ok()) return json_key.status();
-  absl::StatusOr<std::string> json_value = JsonString(value);
-  if (!json_value.ok()) return json_value.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::string json_value, JsonString(value));
   if (json_metadata_.count(std::string(key)) > 0) {
     return absl::AlreadyExistsError(
         absl::StrFormat("__metadata__ key %s was set before", QuoteName(key)));
@@ -117,7 +115,7 @@ absl::Status SafetensorsWriter::AddMetadata(std::string_view key, std::string_vi
         absl::StrFormat("__metadata__ key %s is one above the bound of %d entries", QuoteName(key),
                         kMaxMetadataEntries));
   }
-  json_metadata_.emplace(key, *std::move(json_value));
+  json_metadata_.emplace(key, std::move(json_value));
   return absl::OkStatus();
 }
 
@@ -177,13 +175,11 @@ absl::StatusOr<std::string> SafetensorsWriter::Header(
 
 absl::Status SafetensorsWriter::Write(const std::string& path) const {
   const std::vector<const NamedTensor*> tensors = FileOrder();
-  const absl::StatusOr<std::string> header = Header(tensors);
-  if (!header.ok()) return header.status();
-  absl::StatusOr<std::unique_ptr<StagedFile>> file = StagedFile::Create(path);
-  if (!file.ok()) return file.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::string header, Header(tensors));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
 
-  absl::Status status = (*file)->Append(
-      absl::MakeSpan(reinterpret_cast<const std::byte*>(header->data()), header->size()));
+  absl::Status status = file->Append(
+      absl::MakeSpan(reinterpret_cast<const std::byte*>(header.data()), header.size()));
   if (!status.ok()) return status;
   for (const NamedTensor* named : tensors) {
     const auto& [name, tensor] = *named;
@@ -194,7 +190,7 @@ absl::Status SafetensorsWriter::Write(const std::string& path) const {
       if (!sink_status.ok()) return sink_status;
       fed += piece.size();
       sink_status =
-          fed > expected ? CheckByteCount(named->first, fed, expected) : (*file)->Append(piece);
+          fed > expected ? CheckByteCount(named->first, fed, expected) : file->Append(piece);
       return sink_status;
     };
     status = tensor.producer(sink);
@@ -203,7 +199,7 @@ absl::Status SafetensorsWriter::Write(const std::string& path) const {
     status = CheckByteCount(name, fed, tensor.bytes);
     if (!status.ok()) return status;
   }
-  return (*file)->Publish();
+  return file->Publish();
 }
 
 }  // namespace nibble

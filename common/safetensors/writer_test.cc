@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/safetensors/reader.h"
+#include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -75,7 +76,8 @@ class SafetensorsWriterTest : public testing::Test {
 
 TEST_F(SafetensorsWriterTest, WhatIsWrittenIsReadBack) {
   SafetensorsWriter writer;
-  ASSERT_TRUE(writer.AddTensor("layer.0/w \"\n\u20ac", FileDType::kBF16, {2, 1}, Bytes("abcd")).ok());
+  ASSERT_TRUE(
+      writer.AddTensor("layer.0/w \"\n\u20ac", FileDType::kBF16, {2, 1}, Bytes("abcd")).ok());
   ASSERT_TRUE(writer.AddTensor("", FileDType::kF64, {}, Bytes("12345678")).ok());
   ASSERT_TRUE(writer.AddTensor("none", FileDType::kF32, {4, 0}, {}).ok());
   ASSERT_TRUE(writer.AddMetadata("format", "pt").ok());
@@ -136,7 +138,7 @@ TEST_F(SafetensorsWriterTest, ProducersStreamInPiecesOfAnySize) {
   SafetensorsWriter writer;
   const auto producer = [&](SafetensorsWriter::Sink sink) {
     for (const std::string_view piece : {std::string_view("a"), {}, {large}, {"yz"}}) {
-      if (absl::Status status = sink(Bytes(piece)); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(sink(Bytes(piece)));
     }
     return absl::OkStatus();
   };
@@ -202,8 +204,9 @@ TEST_F(SafetensorsWriterTest, RefusedAdditionsNameTheTensorAndTheNumbers) {
               HasSubstr("tensor \"w\": 1 bytes were given, but shape [2,3] of BF16 needs 12"));
   EXPECT_THAT(Message(writer.AddTensor("w", FileDType::kU8, {-1}, Bytes("x"))),
               AllOf(HasSubstr("tensor \"w\""), HasSubstr("-1"), HasSubstr("the least is 0")));
-  EXPECT_THAT(Message(writer.AddTensor("w", FileDType::kU8, std::vector<int64_t>(33, 1), Bytes("x"))),
-              HasSubstr("rank 33 is above the bound of 32"));
+  EXPECT_THAT(
+      Message(writer.AddTensor("w", FileDType::kU8, std::vector<int64_t>(33, 1), Bytes("x"))),
+      HasSubstr("rank 33 is above the bound of 32"));
   EXPECT_THAT(
       Message(writer.AddStreamedTensor("w", FileDType::kU8, {1}, SafetensorsWriter::Producer())),
       HasSubstr("tensor \"w\": the producer is null"));

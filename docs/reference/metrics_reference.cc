@@ -2,14 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/metric_table.h"
-#include "server/metrics/coordinator_table.h"
+#include "server/controller/coordinator_table.h"
 #include "worker/metrics/worker_table.h"
 
 namespace nibble {
 namespace {
 
 constexpr char kIntroduction[] =
-    R"(<!-- Made from server/metrics/coordinator_table.h and worker/metrics/worker_table.h:
+    R"(<!-- Made from server/controller/coordinator_table.h and worker/metrics/worker_table.h:
      bazel run //docs/reference:write_metrics_reference > docs/reference/metrics.md -->
 # Metrics
 

@@ -6,7 +6,7 @@
 
 #include "common/metrics/metric_table.h"
 #include "gtest/gtest.h"
-#include "server/metrics/coordinator_table.h"
+#include "server/controller/coordinator_table.h"
 #include "worker/metrics/worker_table.h"
 
 namespace nibble {

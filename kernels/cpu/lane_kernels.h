@@ -16,7 +16,7 @@
 #include "kernels/formats/philox.h"
 #include "kernels/formats/scaling.h"
 #include "kernels/formats/statistics.h"
-#include "recipe/format.h"
+#include "recipe/operand_spec.h"
 
 namespace nibble::cpu {
 

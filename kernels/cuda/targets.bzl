@@ -28,7 +28,7 @@ def _backend(name, kernels):
         deps = [
             ":kernel_headers",
             kernels,
-            "//kernels/ops:backend",
+            "//kernels/ops",
             "@cuda//:runtime_headers",
             "@system//:absl",
         ],
@@ -43,7 +43,7 @@ def _cases(name, backend):
         deps = [
             ":check_data",
             backend,
-            "//kernels/cpu:cpu_backend",
+            "//kernels/cpu",
             "@cuda//:runtime_headers",
             "@system//:absl",
         ],
@@ -86,7 +86,7 @@ def _emulation():
         deps = [
             ":emulated_kernels",
             ":kernel_headers",
-            "//kernels/ops:backend",
+            "//kernels/ops",
             "@cuda//:runtime_headers",
             "@system//:absl",
         ],
@@ -101,7 +101,7 @@ def _emulation():
         deps = [
             ":emulated_backend",
             ":emulated_cases",
-            "//kernels/cpu:cpu_backend",
+            "//kernels/cpu",
             "@cuda//:runtime_headers",
             "@system//:gtest_main",
         ],
@@ -138,8 +138,7 @@ def cuda_targets():
             ":cuda_backend",
             ":instruction_check",
             ":kernel_headers",
-            "//kernels/cpu:cpu_backend",
-            "//kernels/cpu:vector_file",
+            "//kernels/cpu",
             "@cuda//:runtime_headers",
             "@system//:absl",
         ],

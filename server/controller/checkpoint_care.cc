@@ -1,21 +1,91 @@
 #include "server/controller/checkpoint_care.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <set>
+#include <tuple>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/crc32c.h"
 #include "job/job_spec.h"
-#include "server/controller/checkpoint_care_holders.h"
 #include "server/state/decide_tools.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 
 namespace nibble {
 namespace {
 
+const v1::WorkerRecord* FindPresent(const State& state, const std::string& name) {
+  const v1::WorkerRecord* const worker = state.FindWorker(name);
+  return worker != nullptr && worker->present() ? worker : nullptr;
+}
+
+bool IsHolder(const v1::CheckpointShard& shard, const std::string& worker) {
+  return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
+}
+
+uint32_t Extend(uint32_t crc, absl::string_view text) {
+  return ExtendCrc32c(
+      crc, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
+}
+
+// The rank of each worker in one shard's order.
+class Order {
+ public:
+  Order(const v1::CheckpointRef& ref, int32_t rank) : crc_(Extend(0, ShardKey(ref, rank) + "@")) {}
+  std::pair<uint32_t, std::string> of(const std::string& worker) const {
+    return {Extend(crc_, worker), worker};
+  }
+
+ private:
+  const uint32_t crc_;
+};
+
+// The workers whose living attempts rely on a checkpoint.
+class Reliance {
+ public:
+  Reliance(const State& state, const v1::CheckpointRef& ref) {
+    const std::string key = CheckpointKey(ref);
+    const v1::JobRecord* const job = state.FindJob(ref.job());
+    if (job != nullptr) Add(*job, key);
+    for (const std::string& fork : state.index().ForksOf(key)) Add(*state.FindJob(fork), key);
+    if (job != nullptr && job->has_attempt() && job->attempt().number() == ref.attempt()) {
+      writer_ = &job->attempt();
+    }
+  }
+  bool IsOn(const std::string& worker, int32_t rank) const {
+    if (began_.contains(worker)) return true;
+    return writer_ != nullptr &&
+           std::any_of(writer_->placements().begin(), writer_->placements().end(),
+                       [&](const v1::Placement& placement) {
+                         return placement.worker() == worker && placement.first_rank() <= rank &&
+                                rank < placement.first_rank() + placement.slots_size();
+                       });
+  }
+
+ private:
+  void Add(const v1::JobRecord& job, const std::string& key) {
+    if (!job.has_attempt() || !job.attempt().has_resume()) return;
+    if (CheckpointKey(job.attempt().resume()) != key) return;
+    for (const v1::Placement& placement : job.attempt().placements()) {
+      began_.insert(placement.worker());
+    }
+  }
+
+  std::set<std::string> began_;          // workers with ranks that began from it
+  const v1::Attempt* writer_ = nullptr;  // whose ranks wrote it
+};
+
+bool MayBeThinned(const v1::Checkpoint& checkpoint) {
+  return checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && !HasOpenTask(checkpoint);
+}
+
 using Shards = std::vector<const v1::CheckpointShard*>;
 
-// Workers that are ranked among others cost less to look at than records.
+// Ranking a worker costs less than a look at a record.
 constexpr int64_t kTakersPerLook = 16;
 
 void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
@@ -71,6 +141,104 @@ bool HasCopies(const State& state, const v1::Checkpoint& checkpoint) {
 
 }  // namespace
 
+bool HasOpenTask(const v1::Checkpoint& checkpoint) {
+  return std::any_of(checkpoint.tasks().begin(), checkpoint.tasks().end(), [](const auto& task) {
+    return task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED;
+  });
+}
+
+std::vector<std::string> TakersOf(const State& state) {
+  std::vector<std::string> takers;
+  for (const auto& [name, worker] : state.tables().workers) {
+    if (worker->present() && worker->mode() == v1::WORKER_MODE_OPEN) takers.push_back(name);
+  }
+  return takers;
+}
+
+std::vector<std::string> PresentHolders(const State& state, const v1::CheckpointShard& shard) {
+  std::vector<std::string> present;
+  for (const std::string& holder : shard.holders()) {
+    if (FindPresent(state, holder) != nullptr) present.push_back(holder);
+  }
+  return present;
+}
+
+std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
+                                     const v1::CheckpointShard& shard, int copies,
+                                     const std::vector<std::string>& takers) {
+  const std::vector<std::string> present = PresentHolders(state, shard);
+  // A draining worker is about to go: other workers get its copies before.
+  const auto staying = std::count_if(present.begin(), present.end(), [&](const auto& holder) {
+    return state.FindWorker(holder)->mode() != v1::WORKER_MODE_DRAINING;
+  });
+  std::vector<std::string> next;
+  if (present.empty() || staying >= copies) return next;
+  const Order order(ref, shard.rank());
+  std::vector<std::pair<uint32_t, std::string>> ranked;
+  for (const std::string& taker : takers) {
+    if (!IsHolder(shard, taker)) ranked.push_back(order.of(taker));
+  }
+  const auto missing = std::min(ranked.size(), static_cast<size_t>(copies - staying));
+  std::partial_sort(ranked.begin(), ranked.begin() + static_cast<ptrdiff_t>(missing), ranked.end());
+  for (size_t i = 0; i < missing; ++i) next.push_back(std::move(ranked[i].second));
+  return next;
+}
+
+std::vector<std::string> SurplusHolders(const State& state, const v1::Checkpoint& checkpoint,
+                                        const v1::CheckpointShard& shard, int copies) {
+  std::vector<std::string> surplus;
+  if (shard.holders_size() <= copies || !MayBeThinned(checkpoint)) return surplus;
+  const Reliance reliance(state, checkpoint.ref());
+  const Order order(checkpoint.ref(), shard.rank());
+  // The first workers keep theirs: false sorts before true.
+  struct Standing {
+    bool not_relied_on;
+    bool draining;
+    bool not_open;
+    std::pair<uint32_t, std::string> place;
+    bool operator<(const Standing& other) const {
+      return std::tie(not_relied_on, draining, not_open, place) <
+             std::tie(other.not_relied_on, other.draining, other.not_open, other.place);
+    }
+  };
+  std::vector<Standing> present;
+  for (const std::string& holder : shard.holders()) {
+    const v1::WorkerRecord* const worker = FindPresent(state, holder);
+    if (worker == nullptr) continue;
+    present.push_back({.not_relied_on = !reliance.IsOn(holder, shard.rank()),
+                       .draining = worker->mode() == v1::WORKER_MODE_DRAINING,
+                       .not_open = worker->mode() != v1::WORKER_MODE_OPEN,
+                       .place = order.of(holder)});
+  }
+  std::sort(present.begin(), present.end());
+  int staying = 0;
+  for (Standing& holder : present) {
+    if (staying >= copies && holder.not_relied_on) {
+      surplus.push_back(std::move(holder.place.second));
+    } else if (!holder.draining) {
+      ++staying;
+    }
+  }
+  return surplus;
+}
+
+bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardReport& report,
+                int copies) {
+  const v1::CheckpointShard* const shard = state.FindShard(report.ref(), report.rank());
+  if (shard == nullptr || IsHolder(*shard, worker) ||
+      shard->manifest_crc32c() != report.manifest_crc32c()) {
+    return false;
+  }
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
+  if (checkpoint == nullptr || !MayBeThinned(*checkpoint)) return false;
+  const auto others =
+      std::count_if(shard->holders().begin(), shard->holders().end(), [&](const auto& holder) {
+        const v1::WorkerRecord* const other = FindPresent(state, holder);
+        return other != nullptr && other->mode() != v1::WORKER_MODE_DRAINING;
+      });
+  return others >= copies && !Reliance(state, report.ref()).IsOn(worker, report.rank());
+}
+
 JobCare CareFor(const State& state, const std::string& job, int copies,
                 const std::vector<std::string>& takers) {
   JobCare care = {.work = {}, .looks = 1};
@@ -98,7 +266,7 @@ MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies
   for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
     for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
       for (std::string& worker : SurplusHolders(state, *checkpoint, *shard, copies)) {
-        // The rest with the next update.
+        // The next update has the rest.
         if (update.facts_size() == kMaxFacts) break;
         v1::ShardHolderSet& fact = *update.add_facts()->mutable_shard_holder_set();
         *fact.mutable_ref() = checkpoint->ref();
@@ -120,10 +288,11 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
   if (!spec.ok()) return beyond;
   std::reverse(all.begin(), all.end());
   int64_t kept = 0;
-  bool copied = false;  // the newest that no single worker takes with it, however many are newer
+  // Whether the newest checkpoint that survives the loss of any one worker was seen.
+  bool copied = false;
   for (const v1::Checkpoint* checkpoint : all) {
     const int64_t step = checkpoint->ref().step();
-    // Damaged ones are there for people to look at; unfinished ones go with their attempt.
+    // Damaged ones are kept for people to inspect; unfinished ones end with their attempt.
     if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) continue;
     const bool safe = !copied && !checkpoint->left() && HasCopies(state, *checkpoint);
     copied |= safe;

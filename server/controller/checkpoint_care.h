@@ -1,6 +1,11 @@
-// What is to be done for checkpoints beyond writing them: copies on other workers, tasks that
-// somebody asked for, giving up copies that are too many, and deleting checkpoints that a job's
-// spec no longer keeps. Pure.
+// What the coordinator does for checkpoints after they are written: copies on other workers,
+// requested tasks, surplus copies, and retention.
+//
+// Placement of copies. Each shard orders the workers in its own way, for taking copies as for
+// keeping them: a worker that comes or goes moves no shard between others, and the same state gives
+// the same choice. A copy is missing if fewer present workers than wanted have it. It is surplus
+// only if enough other workers that are present and not draining have it: so a copy just made is
+// not dropped, and a dropped copy is not requested again.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_CONTROLLER_CHECKPOINT_CARE_H_
@@ -12,11 +17,36 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/nibble/v1/checkpoint.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "server/state/decide_gang.h"
+#include "server/state/decide.h"
 #include "server/state/state.h"
 
 namespace nibble {
+
+bool HasOpenTask(const v1::Checkpoint& checkpoint);
+
+// Workers that may take copies: present and open. By name.
+std::vector<std::string> TakersOf(const State& state);
+
+// Present holders of a shard, in the order in which they got it.
+std::vector<std::string> PresentHolders(const State& state, const v1::CheckpointShard& shard);
+
+// The workers among `takers` that take a copy: as many as are missing, not counting draining
+// holders; none if no present worker has the shard.
+std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
+                                     const v1::CheckpointShard& shard, int copies,
+                                     const std::vector<std::string>& takers);
+
+// All present holders with surplus copies. None for a checkpoint that is not good or that a task
+// reads, nor on workers whose living attempt resumed from it, or whose living rank wrote the shard.
+std::vector<std::string> SurplusHolders(const State& state, const v1::Checkpoint& checkpoint,
+                                        const v1::CheckpointShard& shard, int copies);
+
+// Whether a shard that a worker reports, without being its holder, would be surplus. The same
+// exceptions as above.
+bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardReport& report,
+                int copies);
 
 struct CheckpointWork {
   std::vector<v1::DesiredReplica> replicas;
@@ -26,32 +56,32 @@ struct CheckpointWork {
 // Of one job, finished or not.
 struct JobCare {
   std::map<std::string, CheckpointWork> work;  // by worker
-  bool surplus = false;                        // DecideSurplus has something to decide
-  int64_t looks = 0;                           // at records, count: what it cost
+  bool surplus = false;                        // whether DecideSurplus has something to decide
+  int64_t looks = 0;                           // records looked at: the cost
 };
 
-// The newest good checkpoint, and each that is pinned, is to be with `copies` present workers,
-// shard by shard; others keep what copies they have, up to as many. A task is for the first present
-// worker that has most of the shards. The same state gives the same work, so that nothing moves
-// from worker to worker. `takers`: TakersOf.
+// The work for a job's checkpoints. Every shard of the newest good checkpoint, and of pinned ones,
+// gets copies on `copies` present workers; other checkpoints keep their copies, up to as many. A
+// task goes to the first present worker that has most of the shards. The same state gives the same
+// work, so nothing moves back and forth. `takers`: TakersOf(state).
 JobCare CareFor(const State& state, const std::string& job, int copies,
                 const std::vector<std::string>& takers);
 
-// The SurplusHolders of every shard of the job are holders no longer; unset where there are none.
-// Only once that is durable are they to be told.
+// Ends the SurplusHolders of every shard of the job as holders; unset if there are none. Workers
+// may be told to drop their copies only once that is durable.
 MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies,
                           const Caller& caller);
 
 // Good checkpoints that the job's spec does not keep: all but the newest checkpoints.keep_last and
-// the steps that are multiples of checkpoints.keep_every. Those in use stay: pinned, with a task
-// under way, loaded by the living attempt, or where a fork begins.
+// the steps that are multiples of checkpoints.keep_every. Checkpoints in use are not among them:
+// pinned, with a running task, loaded by the living attempt, or the origin of a fork.
 std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& job);
 
-// The end of one of them; unset where it has come into use.
+// Deletes one of them; unset if it has come into use.
 MaybeUpdate DecideRetention(const State& state, const v1::CheckpointRef& ref, const Caller& caller);
 
-// Whether a shard is of a checkpoint that is not in the catalogue and older than a good one of its
-// job: it was deleted, or came too late, and is not taken in, even of an attempt that lives.
+// Whether a shard belongs to a checkpoint that is not in the catalogue and is older than a good one
+// of its job: it was deleted, or came too late. It is not accepted, even from a living attempt.
 bool IsOutlived(const State& state, const v1::ShardReport& shard);
 
 }  // namespace nibble

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <limits>
 
-#include "server/controller/checkpoint_care_holders.h"
-#include "server/state/job_machine.h"
+#include "server/controller/checkpoint_care.h"
+#include "server/state/entities.h"
 
 namespace nibble {
 namespace {
@@ -35,7 +35,7 @@ bool CheckpointCareRounds::Step(const State& state) {
   while (!changed_.empty() && looks < looks_per_step_) {
     looks += LookAtWithOrigin(state, TakeChanged());
   }
-  // Also where jobs change without a pause the lap goes on.
+  // The lap advances even if jobs change all the time.
   StepLap(state, std::max(looks_per_step_ - looks, looks_per_step_ / 4));
   return other_work_;
 }
@@ -43,7 +43,7 @@ bool CheckpointCareRounds::Step(const State& state) {
 void CheckpointCareRounds::TakeWorkersChanged(const State& state) {
   takers_ = TakersOf(state);
   for (const auto& [number, id] : state.index().unfinished()) changed_.insert(id);
-  // What is asked for already names workers.
+  // The outstanding requests name workers.
   for (const auto& [id, work] : finished_) changed_.insert(id);
   lap_again_ = true;
 }
@@ -73,7 +73,7 @@ void CheckpointCareRounds::StepLap(const State& state, int64_t looks) {
 
 int64_t CheckpointCareRounds::LookAtWithOrigin(const State& state, const std::string& job) {
   int64_t looks = LookAt(state, job);
-  // Its attempt may have been what its origin was needed for.
+  // Its attempt may have been the reason to keep its origin.
   const v1::JobRecord* const record = state.FindJob(job);
   if (record != nullptr && record->has_origin()) {
     looks += LookAt(state, record->origin().checkpoint().job());

@@ -1,16 +1,16 @@
-// CareFor every job, kept up to date in small steps: what a step costs depends on what has changed,
-// and not on how many jobs have ever been finished.
+// Keeps CareFor of every job up to date in small steps. The cost of a step depends on the number of
+// changes, not on the number of jobs ever finished.
 //
-// A job whose records have changed is looked at in one of the next steps. Where workers have, every
-// unfinished job is, and every finished one in a lap that takes as many steps as it needs. A step
-// makes a bounded number of looks (or those of one job). Nobody waits for ever: jobs take their
-// turns in a circle, and a lap is finished before the next one begins.
+// A job whose records have changed is looked at in one of the next steps. After a change of
+// workers, every unfinished job is looked at, and every finished job in a lap that takes as many
+// steps as needed. A step makes a bounded number of looks (or those of one job). No job starves:
+// jobs take turns in a circle, and a lap ends before the next one begins.
 //
-// Of finished jobs a worker is asked for kMaxAsked copies at a time: after the loss of a worker
-// with the results of very many, what is asked for stays small. Those left out have their turn in a
-// lap once there is room.
+// For finished jobs, each worker is asked for at most kMaxAsked copies at a time: after the loss of
+// a worker with the results of very many jobs, the outstanding requests stay few. Jobs left out
+// have their turn in a lap once there is room.
 //
-// Pure: the same calls give the same answers. Ownership: values. Thread-safety: none of its own.
+// Deterministic: the same calls give the same answers. Ownership: values. Thread-safety: none.
 #ifndef NIBBLE_SERVER_CONTROLLER_CHECKPOINT_CARE_ROUNDS_H_
 #define NIBBLE_SERVER_CONTROLLER_CHECKPOINT_CARE_ROUNDS_H_
 
@@ -32,20 +32,20 @@ class CheckpointCareRounds {
   static constexpr int64_t kMaxAsked = 64;
   static constexpr int64_t kLooksPerStep = 4000;
 
-  // Nothing has been looked at.
+  // Has looked at nothing yet.
   explicit CheckpointCareRounds(int copies, int64_t looks_per_step = kLooksPerStep)
       : copies_(copies), looks_per_step_(looks_per_step) {}
 
-  // Its record, or one of a checkpoint or shard of it, is another, or gone.
+  // The record of the job, of one of its checkpoints or of their shards was changed or erased.
   void JobChanged(const std::string& job) { changed_.insert(job); }
   void WorkersChanged() { workers_changed_ = true; }
 
   // Whether there is something to look at.
   bool behind() const;
-  // Takes a step. The state has all that was said to have changed. True where work() is another.
+  // Takes a step. `state` includes all reported changes. Returns whether Work() has changed.
   bool Step(const State& state);
 
-  // By worker; that of unfinished jobs first.
+  // By worker; unfinished jobs first.
   std::map<std::string, CheckpointWork> Work() const;
   // Jobs for DecideSurplus, since the last call.
   std::set<std::string> TakeSurplus() { return std::exchange(surplus_, {}); }
@@ -59,9 +59,9 @@ class CheckpointCareRounds {
   int64_t LookAtWithOrigin(const State& state, const std::string& job);
   int64_t LookAt(const State& state, const std::string& job);
   int64_t Refresh(const State& state, const std::string& job);
-  // What is asked for of a finished job, less what is beyond the bound.
+  // Requests the work of a finished job, up to the bound.
   void Ask(const std::string& job, std::map<std::string, CheckpointWork> work);
-  // By worker, what was asked for of it.
+  // Withdraws the job's requests; returns their number by worker.
   std::map<std::string, int64_t> Forget(const std::string& job);
   void StepLap(const State& state, int64_t looks);
 
@@ -70,19 +70,19 @@ class CheckpointCareRounds {
   std::vector<std::string> takers_;
   ByJob unfinished_;
   ByJob finished_;
-  std::map<std::string, int64_t> asked_;  // copies in finished_, by worker; none is 0
+  std::map<std::string, int64_t> asked_;  // copies in finished_, by worker; without zeros
   std::set<std::string> surplus_;
   bool other_work_ = false;  // in this step
 
   bool workers_changed_ = true;
   std::set<std::string> changed_;
-  std::string last_changed_;  // that had its turn
+  std::string last_changed_;  // the last one that had its turn
 
-  // The lap through State::index().finished(): the last one that had its turn; unset: none is run.
+  // The lap through State::index().finished(): the last job that had its turn; unset: no lap.
   std::optional<std::pair<int64_t, int64_t>> lap_;
-  bool lap_again_ = false;  // workers have changed since it began
-  bool left_out_ = false;   // somebody was, since it began
-  bool room_ = false;       // somebody asked for less, since it began
+  bool lap_again_ = false;  // workers have changed since the lap began
+  bool left_out_ = false;   // a job was left out since the lap began
+  bool room_ = false;       // some requests were withdrawn since the lap began
 };
 
 }  // namespace nibble

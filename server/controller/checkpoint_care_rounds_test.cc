@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/controller/checkpoint_care_holders.h"
+#include "server/controller/checkpoint_care.h"
 #include "server/state/testing.h"
 
 namespace nibble {
@@ -24,7 +24,7 @@ class CheckpointCareRoundsTest : public testing::Test {
   CheckpointCareRoundsTest() { cluster_.AddWorkers(3, 40); }
 
   const State& state() const { return cluster_.state(); }
-  // Runs on the first worker that is open, and has a checkpoint at step 10.
+  // Starts a job on the first open worker, with a checkpoint at step 10.
   std::string Run() {
     const std::string job = cluster_.Submit(1);
     EXPECT_EQ(cluster_.Start(job), absl::OkStatus());
@@ -48,7 +48,7 @@ class CheckpointCareRoundsTest : public testing::Test {
     ASSERT_EQ(cluster_.Run(DecideWorkerLost(state(), worker, 1, "silent", cluster_.caller())),
               absl::OkStatus());
   }
-  // Steps until there is nothing more to look at; how many it took.
+  // Steps until nothing is left to look at; returns the number of steps.
   int Settle(CheckpointCareRounds& care) {
     int steps = 0;
     while (care.behind() && steps < 1000) {
@@ -58,7 +58,7 @@ class CheckpointCareRoundsTest : public testing::Test {
     EXPECT_LT(steps, 1000);
     return steps;
   }
-  // Jobs that each worker is to take copies of.
+  // The jobs of which each worker must take copies.
   static std::map<std::string, std::multiset<std::string>> JobsOf(
       const std::map<std::string, CheckpointWork>& work) {
     std::map<std::string, std::multiset<std::string>> jobs;
@@ -69,7 +69,7 @@ class CheckpointCareRoundsTest : public testing::Test {
     }
     return jobs;
   }
-  // As if every job were looked at now.
+  // The result of a look at every job.
   std::map<std::string, std::multiset<std::string>> Expected() const {
     std::map<std::string, std::multiset<std::string>> jobs;
     for (const auto& [id, job] : state().tables().jobs) {
@@ -99,7 +99,7 @@ TEST_F(CheckpointCareRoundsTest, AFinishedJobsNewestCheckpointGetsItsCopies) {
   EXPECT_THAT(care.Work(), IsEmpty());
   EXPECT_FALSE(care.behind());
 
-  // And another one where a holder is lost.
+  // And another copy after the loss of a holder.
   Lose(taker);
   care.WorkersChanged();
   Settle(care);
@@ -148,13 +148,13 @@ TEST_F(CheckpointCareRoundsTest, AWorkerIsAskedForSoManyCopiesOfFinishedJobsAtAT
   const std::string running = Run();
   CheckpointCareRounds care(kCopies);
   Settle(care);
-  // That of the job that runs is the most urgent, and comes on top.
+  // The copy of the running job is the most urgent and comes first.
   ASSERT_THAT(JobsOf(care.Work()), testing::SizeIs(1));
   const std::vector<v1::DesiredReplica> asked = care.Work()["w2"].replicas;
   ASSERT_EQ(std::ssize(asked), CheckpointCareRounds::kMaxAsked + 1);
   ASSERT_GT(finished, asked.size());
   EXPECT_EQ(asked[0].ref().job(), running);
-  // As they are made the others have their turn, and nobody is forgotten.
+  // As copies are made, the other jobs have their turn; none is forgotten.
   for (int round = 0; round < 20 && !lacking.empty(); ++round) {
     const std::vector<v1::DesiredReplica> made = care.Work()["w2"].replicas;
     for (const v1::DesiredReplica& replica : made) {
@@ -211,7 +211,7 @@ TEST_F(CheckpointCareRoundsTest, TheEndOfAForkIsAChangeOfItsOrigin) {
   EXPECT_THAT(care.TakeSurplus(), ElementsAre(job));
 }
 
-// Told of every change, it always comes to what a look at everything gives.
+// After every reported change it ends with the result of a look at everything.
 TEST_F(CheckpointCareRoundsTest, ItComesToWhatALookAtEveryJobGives) {
   std::mt19937 random(3);
   CheckpointCareRounds care(kCopies, 6);

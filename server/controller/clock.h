@@ -1,11 +1,11 @@
-// Where the coordinator's time comes from: one clock, given to whoever needs it, so that tests move
-// it by hand. It reads two times, which no decision mixes:
-//   NowUnixMs  the wall clock, for people: it is stored and shown, and may jump either way
+// The coordinator's source of time: one clock, passed to its users, so that tests can move it. It
+// reads two times, which no decision mixes:
+//   NowUnixMs  the wall clock, for people: stored and shown; may jump either way
 //   SteadyMs   the monotonic clock, for every interval that is measured or enforced: leases,
-//              back-offs, graces, rates. It says nothing outside this process: what is stored or
-//              sent is a duration.
+//              back-offs, graces, rates. It has no meaning outside this process: stored or sent are
+//              only durations.
 //
-// Ownership: borrowed by its users, who it outlives. Thread-safety: all methods.
+// Ownership: borrowed by its users; outlives them. Thread-safety: all methods.
 #ifndef NIBBLE_SERVER_CONTROLLER_CLOCK_H_
 #define NIBBLE_SERVER_CONTROLLER_CLOCK_H_
 
@@ -19,7 +19,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual int64_t NowUnixMs() const = 0;  // milliseconds since 1970
-  virtual int64_t SteadyMs() const = 0;   // milliseconds since some moment; never goes back
+  virtual int64_t SteadyMs() const = 0;   // milliseconds since some moment; monotonic
 };
 
 class SystemClock : public Clock {
@@ -50,7 +50,8 @@ class ManualClock : public Clock {
 
  private:
   std::atomic<int64_t> unix_ms_;
-  std::atomic<int64_t> steady_ms_{7'000'000};  // not that of the wall clock: who mixes them fails
+  // Far from the wall clock, so that code that mixes the two fails.
+  std::atomic<int64_t> steady_ms_{7'000'000};
 };
 
 }  // namespace nibble

@@ -4,19 +4,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/controller/log.h"
 
 namespace nibble {
 namespace {
 
-// The part of a key before the first '/': the job that an event or checkpoint is of.
+// The job of an event or checkpoint: the part of its key before the first '/'.
 std::string JobOf(const std::string& key) { return key.substr(0, key.find('/')); }
 
-// What one update changed, as others are told of it.
+// The changes of one update, sorted by who needs them.
 struct Changed {
   std::set<std::string> jobs;
   std::set<std::string> checkpoints_of;
-  std::set<std::string> care_for;  // jobs of which it, a checkpoint or a shard has changed
+  std::set<std::string> care_for;  // jobs changed themselves, or in a checkpoint or shard
   bool workers = false;
   std::vector<std::string> events;  // keys
 };
@@ -66,19 +67,20 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
   std::unique_ptr<Controller> controller(new Controller(clock, std::move(options)));
   Controller* const self = controller.get();
   const Stopwatch loading;
-  absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Open(
-      store, {.applied = [self](const Ledger::Applied& applied) { return self->Applied(applied); },
-              .stopped = std::move(stopped)});
-  if (!ledger.ok()) return ledger.status();
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Ledger> ledger,
+      Ledger::Open(
+          store,
+          {.applied = [self](const Ledger::Applied& applied) { return self->Applied(applied); },
+           .stopped = std::move(stopped)}));
   controller->store_ = &store;
-  controller->ledger_ = *std::move(ledger);
+  controller->ledger_ = std::move(ledger);
   controller->opened_sequence_ =
       controller->ledger_->Read([](const State& state) { return state.sequence(); });
-  absl::Status status = controller->ledger_->ChangeAndWait([&](const State& state) {
+  NIBBLE_RETURN_IF_ERROR(controller->ledger_->ChangeAndWait([&](const State& state) {
     return DecideStart(state, self->options_.cluster, self->options_.fresh_store_id,
                        self->options_.restored, self->CoordinatorNow());
-  });
-  if (!status.ok()) return status;
+  }));
   controller->ledger_->Read([&](const State& state) {
     self->live_.Restart(state, clock.SteadyMs());
     self->metrics_.Begin(state, clock.SteadyMs());
@@ -174,6 +176,36 @@ std::function<void()> Controller::Applied(const Ledger::Applied& applied) {
           if (call) call();
         }
       };
+}
+
+void Controller::Tick() {
+  std::lock_guard lock(tick_mutex_);
+  if (!ledger_->Health().ok()) return;
+  if (!store_->CheckPlace().ok()) {
+    // An empty change: the ledger notices that its store has stopped and reports it.
+    ChangeAlone([](const State&) -> MaybeUpdate { return std::nullopt; }, "look at the store");
+    return;
+  }
+  const int64_t now_ms = clock_.SteadyMs();
+  EndLeases(now_ms);
+  EndSilentSessions(now_ms);
+  hub_.CutStalled(now_ms);
+  for (const SwitchAnswers::Answer& answer : switches_.TakeDue(now_ms)) answer();
+  EndStops(now_ms);
+  PlanSlots(now_ms);
+  CareForCheckpoints();
+  TrimHistory();
+}
+
+void Controller::TrimHistory() {
+  ChangeAlone([this](const State& state) { return DecideForget(state, CoordinatorNow()); },
+              "forgetting of finished jobs");
+  const StoreInfo info = store_->Info();
+  const auto kept = static_cast<uint64_t>(options_.journal_updates);
+  // In large pieces: each trim is a write of its own.
+  if (info.last_sequence < info.first_sequence + kept + kept / 10) return;
+  const absl::Status status = store_->TrimJournal(info.last_sequence - kept);
+  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("journal: ", status.ToString()));
 }
 
 }  // namespace nibble

@@ -1,19 +1,19 @@
-// The coordinator without its network: requests, reports of workers and time come in; answers,
-// desired states and watches go out. It divides the labour so: the Ledger orders and stores
-// changes, the functions of server/state decide them, server/scheduler plans, LiveFacts remembers
-// what is not stored, WatchHub tells who watches. Here they meet, and nothing else is decided.
+// The coordinator without its network: takes requests, workers' reports and time; gives answers,
+// desired states and watches. The Ledger orders and stores changes, the functions of server/state
+// decide them, server/scheduler plans, LiveFacts has what is not stored, WatchHub serves watches.
+// The Controller connects them and decides nothing else.
 //
-// Time. Tick does all that time brings: leases that run out, stops whose time is over, launches
-// after a back-off, plans of the scheduler, copies, retention. It reads the injected clock, waits
-// for no disk but where it trims the journal, and doing it more often than needed changes nothing.
-// All of it is measured on the monotonic clock (Moments); the wall clock stamps what is stored.
+// Time. Tick does everything that depends on time: expired leases, stops past their deadline,
+// launches after a back-off, plans, copies, retention. It reads the injected clock and waits for no
+// disk except when it trims the journal; extra calls change nothing. Intervals are measured on the
+// monotonic clock (Moments); the wall clock stamps what is stored.
 //
-// Restart. Everything acknowledged is known again; workers that were present count as just heard
-// from, and keep what they run; back-offs and graces are measured from their beginning.
+// Restart. Everything acknowledged is known again. Workers that were present count as just heard
+// from and keep their ranks; back-offs and graces are measured from their beginning.
 //
 // Ownership: borrows store and clock, which outlive it. Thread-safety: all methods. `done`
-// callbacks run in the caller's thread or the store's and must not wait for another answer;
-// `notify` of sessions and watches likewise.
+// callbacks, and `notify` of sessions and watches, run in the caller's thread or the store's and
+// must not wait for another answer.
 #ifndef NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 #define NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 
@@ -34,42 +34,39 @@
 #include "server/controller/checkpoint_care.h"
 #include "server/controller/checkpoint_care_rounds.h"
 #include "server/controller/clock.h"
+#include "server/controller/coordinator_metrics.h"
 #include "server/controller/ledger.h"
 #include "server/controller/live_facts.h"
-#include "server/controller/moments.h"
-#include "server/controller/orphan_book.h"
 #include "server/controller/reads.h"
 #include "server/controller/scheduling.h"
 #include "server/controller/switch_answers.h"
 #include "server/controller/watch_hub.h"
-#include "server/metrics/coordinator_metrics.h"
-#include "server/scheduler/decisions.h"
+#include "server/scheduler/plan.h"
 #include "server/store/store.h"
 
 namespace nibble {
 
 struct ControllerOptions {
   std::string cluster;
-  // For a store that is made, or has no identity: 32 random hexadecimal digits. Empty, in tests: it
-  // gets none.
+  // The identity of a store that has none yet: 32 random hexadecimal digits. Empty, in tests: none.
   std::string fresh_store_id;
-  bool restored = false;                            // the store was put back from a backup
-  int64_t orphan_grace_ms = int64_t{6} * 3600'000;  // an orphan is removed no earlier
-  int64_t lease_ms = 10'000;  // without a report for so long a worker counts as lost
-  // The answer to a change of a recipe waits so long until ranks have switched; 0: not at all.
+  bool restored = false;                            // the store was restored from a backup
+  int64_t orphan_grace_ms = int64_t{6} * 3600'000;  // orphans are kept at least this long
+  int64_t lease_ms = 10'000;  // a worker without a report for this long is lost
+  // How long the answer to a change of a recipe waits for ranks to switch; 0: not at all.
   int64_t switch_wait_ms = 1000;
   int copies = 2;           // workers that hold each shard of a newest checkpoint
-  double hang_factor = 20;  // a rank hangs without a step for so many of its median steps …
-  int64_t hang_least_ms = 60'000;       // … and at least for so long
-  int64_t journal_updates = 1'000'000;  // kept for reading; entities are kept anyway
+  double hang_factor = 20;  // a rank hangs after this multiple of its median step without one …
+  int64_t hang_least_ms = 60'000;       // … and at least this long
+  int64_t journal_updates = 1'000'000;  // kept for reading; entities are always kept
   size_t max_sessions = 20'000;         // workers connected at once
   scheduler::Policy policy;
   WatchLimits watches;
-  // Whether events of jobs may be posted to a URL, and why not; null: to none.
+  // Whether events of jobs may be posted to a URL, or why not; null: to none.
   std::function<absl::Status(const std::string& url)> may_post;
 };
 
-// One stream of a worker. Its fields are the controller's.
+// One stream of a worker. Only the controller uses its fields.
 class WorkerSession {
  private:
   friend class Controller;
@@ -79,14 +76,14 @@ class WorkerSession {
   int64_t heard_ms_ = 0;
   std::string worker_;
   int64_t incarnation_ = 0;
-  std::map<std::string, v1::ShardReport> held_;  // by key of the shard
+  std::map<std::string, v1::ShardReport> held_;  // by shard key
   int64_t number_ = 0;
   int64_t answered_ = 0;  // number of the newest report whose consequences are durable
-  // Surplus copies that it was told to drop, by key of the shard: number of the latest answer that
-  // said so. Until that is carried out, what it says of them is of before.
+  // Copies that it was ordered to drop, by shard key: the number of the latest such answer. Until
+  // the worker acknowledges that number, its reports about these shards are stale.
   std::map<std::string, int64_t> told_;
-  // Copies that were found damaged and given up, by key, of which it was not told yet: what it says
-  // of them is of before, too.
+  // Damaged copies that were given up and that it was not yet ordered to drop, by shard key. Its
+  // reports about them are stale, too.
   std::set<std::string> damaged_;
 };
 
@@ -95,23 +92,23 @@ class Controller {
   template <class Response>
   using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
-  // `stopped` is called once when the store has failed: the process is to end. FailedPrecondition
-  // for the store of another cluster.
+  // `stopped` is called once when the store has failed: the process must end. FailedPrecondition:
+  // the store belongs to another cluster.
   static absl::StatusOr<std::unique_ptr<Controller>> Start(
       Store& store, const Clock& clock, ControllerOptions options,
       std::function<void(const absl::Status&)> stopped);
   ~Controller();
 
-  // A mutation of server/state/decide.h, answered when it is durable; a change of a recipe that
-  // ranks are about to switch to when they have, or ControllerOptions::switch_wait_ms later.
-  // Instantiated for each of them in controller_requests.cc.
+  // A mutation of server/state/decide.h, answered when it is durable. A change of a recipe is
+  // answered when ranks have switched, or ControllerOptions::switch_wait_ms later. Instantiated for
+  // each mutation in controller_requests.cc.
   template <class Response, class Request>
   void Change(const Request& request, const std::string& author, Done<Response> done);
-  // Waits; not from a callback.
+  // As Change, but waits. Must not be called from a callback.
   template <class Response, class Request>
   absl::StatusOr<Response> ChangeAndWait(const Request& request, const std::string& author);
 
-  // What has become of posts of jobs' events; done(OK) when it is durable.
+  // Records the results of posted events; done(OK) when they are durable.
   void RecordPosts(const std::vector<v1::PostsSettled>& settled,
                    std::function<void(const absl::Status&)> done);
 
@@ -122,36 +119,34 @@ class Controller {
       return Answer(ReadContext{shown, live_, clock_.SteadyMs(), &orphans_}, request);
     });
   }
-  // controller_watch.cc. See WatchJobs and WaitJob of the contract. A watch is closed by its
-  // reader.
+  // See WatchJobs and WaitJob in proto/nibble/v1/coordinator.proto. The reader closes its watch.
   absl::StatusOr<std::shared_ptr<Watch>> OpenWatch(const v1::WatchJobsRequest& request,
                                                    std::function<void()> notify);
   void CloseWatch(const std::shared_ptr<Watch>& watch) { hub_.Close(watch); }
-  // `notify` of the watch is called once, as soon as it has something to read or is over.
+  // Requests one call of the watch's `notify`, once it has something to read or is over.
   void AskWatch(const std::shared_ptr<Watch>& watch) { hub_.Ask(watch); }
-  // `done` is called once, perhaps before this returns. A number above 0 is for EndWait, after
-  // which `done` may still be under way.
+  // Calls `done` once, perhaps before this returns. A result above 0 is for EndWait, after which
+  // `done` may still be running.
   int64_t Wait(const v1::WaitJobRequest& request, std::function<void(absl::Status)> done);
   void EndWait(int64_t number) { hub_.EndWait(number); }
 
-  // controller_workers.cc. `notify`: the desired state of the session may be another than last
-  // said. `end`: the session is over because nothing was reported for as long as a lease; it may be
-  // called more than once.
+  // controller_workers.cc. `notify`: the desired state of the session may have changed. `end`: the
+  // session has expired, without a report for a lease; it may be called more than once.
   absl::StatusOr<std::shared_ptr<WorkerSession>> OpenSession(
       std::function<void()> notify, std::function<void(absl::Status)> end = nullptr);
   void CloseSession(const std::shared_ptr<WorkerSession>& session);
-  // Takes what the worker says; done(OK) when what followed from it is durable, else the stream is
-  // to end with the status. Reports of one session come one after the other.
+  // Takes a report; done(OK) when its consequences are durable; with an error, the stream must end
+  // with it. Reports of one session must come one after the other.
   void Report(const std::shared_ptr<WorkerSession>& session, const v1::ConnectRequest& report,
               std::function<void(absl::Status)> done);
-  // Whole; of a session that has reported.
+  // The complete desired state, for a session that has reported.
   v1::ConnectResponse Desired(const std::shared_ptr<WorkerSession>& session);
 
-  // controller_tick.cc
+  // Does what is due; see above.
   void Tick();
-  // The process is to end: every change is answered as soon as it is durable.
+  // Before the end of the process: from here on every change is answered as soon as it is durable.
   void StopWaiting();
-  // Waits until what Tick and reports have begun is durable, and whoever waited for it was told.
+  // Waits until all consequences of Tick and reports are durable and were announced.
   void Settle() {
     ledger_->Settle();
     hub_.Settle();
@@ -160,7 +155,7 @@ class Controller {
   absl::Status Health() const { return ledger_->Health(); }
   const Clock& clock() const { return clock_; }
 
-  // For who shows what the coordinator does. f(shown): only what is durable.
+  // f(shown): reads the durable state.
   template <class F>
   auto Inspect(F f) const {
     return ledger_->Read(f);
@@ -178,12 +173,12 @@ class Controller {
   Controller(const Clock& clock, ControllerOptions options);
 
   Caller CoordinatorNow() const { return {"coordinator", clock_.NowUnixMs()}; }
-  // For what nobody waits for; refusals of State are logged.
+  // A change that nobody waits for; refusals are logged as `what`.
   void ChangeAlone(absl::FunctionRef<MaybeUpdate(const State&)> decide, const std::string& what);
 
-  // What follows from an update; returned is what may only be done without the ledger's lock.
+  // Handles an applied update; returns the part that must run without the ledger's lock.
   std::function<void()> Applied(const Ledger::Applied& applied);
-  // A new epoch: what follows from it for launches, and the log.
+  // If the update begins a new epoch: notes its time and logs it.
   void NoteEpoch(const v1::Update& update);
   template <class Response>
   void Complete(bool dry_run, Response& response) const;
@@ -192,30 +187,33 @@ class Controller {
                           Done<Response> done);
 
   void TakeGang(const std::string& worker, int64_t incarnation, const v1::GangReport& gang);
-  // controller_orphans.cc. Before anything else of a report.
+  // controller_checkpoints.cc. The first check of a report.
   void CheckStoreIsNewest(const v1::ConnectRequest& report);
   void TakeOrphans(const v1::ConnectRequest& report);
   void AddOrphanOrders(const State& state, const std::string& worker,
                        v1::ConnectResponse& desired) const;
-  // Why no attempt of the job may start yet, though it has slots; empty: it may.
+  // controller_plan.cc. Why no attempt of the job may start yet, despite its slots; empty: it may.
   std::string WhyNotLaunched(const State& state, const v1::JobRecord& job) const;
   std::map<std::string, std::string> HeldForRecovery(const State& state) const;
 
   void CheckHang(const std::string& worker, const v1::GangReport& gang);
-  // Ranks that still live although others of their attempt ended as they had lost them.
-  // `peers_lost`: there are such.
+  // Ends an attempt whose surviving ranks do not end after others of it have failed (`peers_lost`).
   void CheckSurvivors(const std::string& worker, const v1::GangReport& gang, bool peers_lost);
-  // What readers on the worker have found damaged; a copy that is given up is to go where it is.
+  // Takes the damage found by readers on the worker; orders given-up copies to be dropped.
   void TakeDamage(const v1::ConnectRequest& report);
   void TakeShards(const std::shared_ptr<WorkerSession>& session, const v1::ConnectRequest& report);
-  // Adds the surplus copies among those of the session, and remembers that it is told.
+  // Adds orders to drop the session's surplus copies, and remembers them in told_.
   void AddSurplus(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
                   const std::vector<v1::ShardReport>& held, v1::ConnectResponse& desired);
-  // Adds its damaged copies that were given up, once.
+  // Adds orders to drop its damaged copies that were given up, once.
   void AddDamaged(const std::shared_ptr<WorkerSession>& session, const std::string& worker,
                   const std::vector<v1::ShardReport>& held, v1::ConnectResponse& desired);
 
-  // Adds what tells the worker that its desired state may be another. With mutex_ held.
+  static void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired);
+  // Refusals to expect of a worker's report: its next desired state corrects it.
+  static bool IsStale(const absl::Status& status);
+
+  // Adds the `notify` of the worker's sessions. With mutex_ held.
   void AddNotify(const std::string& worker, std::vector<std::function<void()>>& notify) const;
   void EndSilentSessions(int64_t now_ms);
   void EndLeases(int64_t now_ms);
@@ -235,13 +233,13 @@ class Controller {
   LiveFacts live_;
   Moments moments_;
   OrphanBook orphans_;
-  // When the epoch began in this process, by SteadyMs; 0: before it.
+  // SteadyMs when the epoch began; 0: before this process.
   std::atomic<int64_t> restored_ms_ = 0;
   WatchHub hub_;
   SwitchAnswers switches_;
   Store* store_ = nullptr;
 
-  std::mutex tick_mutex_;  // one Tick at a time; taken first of all
+  std::mutex tick_mutex_;  // one Tick at a time; taken before all other locks
   // Guarded by tick_mutex_.
   Promises promises_;
   int64_t planned_sequence_ = -1;
@@ -257,13 +255,13 @@ class Controller {
     int64_t since_ms = 0;
   };
   std::map<std::string, PeerLoss> peer_losses_;   // by job; see CheckSurvivors
-  int64_t opened_sequence_ = 0;                   // of the store when this process began; set once
-  std::map<std::string, int64_t> told_sequence_;  // the latest of each worker's answers
-  // Those that have reported, by worker: of one more than one while an old stream is ending.
+  int64_t opened_sequence_ = 0;                   // of the store at the start; set once
+  std::map<std::string, int64_t> told_sequence_;  // of the latest answer to each worker
+  // Sessions that have reported, by worker; a worker has two while an old stream is ending.
   std::multimap<std::string, std::shared_ptr<WorkerSession>> session_of_;
   std::map<std::string, CheckpointWork> work_;  // by worker
-  std::set<std::string> to_trim_;               // jobs whose checkpoints have changed
-  std::set<std::string> to_care_for_;           // jobs of which anything has
+  std::set<std::string> to_trim_;               // jobs whose checkpoints changed
+  std::set<std::string> to_care_for_;           // jobs of which anything changed
   bool workers_changed_ = false;
 
   std::unique_ptr<Ledger> ledger_;  // last: its callbacks use the above

@@ -1,3 +1,4 @@
+// Workers: their streams, leases, reports and desired states; the watchdog of hanging ranks.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -5,13 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/controller/checkpoint_care_holders.h"
+#include "server/controller/checkpoint_care.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
-#include "server/state/bounds.h"
-#include "server/state/desired.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
+#include "server/state/limits.h"
+#include "server/state/workers.h"
 
 namespace nibble {
 namespace {
@@ -22,7 +22,7 @@ absl::Status CheckCluster(const std::string& cluster, const std::string& ours) {
       absl::StrCat("cluster: the worker belongs to '", cluster, "'; this is '", ours, "'"));
 }
 
-// Without what changes the phase: what became of revisions alone is new.
+// The report with its phase unchanged, so that only its news of revisions counts.
 v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
                              const v1::GangReport& gang) {
   v1::GangReport revisions = gang;
@@ -34,19 +34,13 @@ v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
   return revisions;
 }
 
-void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
-  v1::DroppedShard& dropped = *desired.add_dropped();
-  *dropped.mutable_ref() = shard.ref();
-  dropped.set_rank(shard.rank());
-}
-
-// Without a step for longer than a rank may be.
+// The longest time a rank may be without a step.
 int64_t MostWithoutStepMs(const ControllerOptions& options, int64_t median_step_ms) {
   return std::max(options.hang_least_ms,
                   static_cast<int64_t>(options.hang_factor * static_cast<double>(median_step_ms)));
 }
 
-// Ranks of the attempt have failed, and it lives: others have yet to say whose fault it is.
+// Whether ranks of the living attempt have failed while others have yet to report the cause.
 bool PeersLost(const State& state, const v1::GangReport& gang) {
   const v1::JobRecord* const job = state.FindJob(gang.job());
   if (job == nullptr || !job->has_attempt() || job->attempt().number() != gang.attempt()) {
@@ -56,11 +50,6 @@ bool PeersLost(const State& state, const v1::GangReport& gang) {
   return std::any_of(placements.begin(), placements.end(), [](const v1::Placement& placement) {
     return placement.phase() == v1::RANK_PHASE_FAILED;
   });
-}
-
-// What a worker may be told about again and again: it learns from the desired state.
-bool IsStale(const absl::Status& status) {
-  return status.ok() || absl::IsAborted(status) || absl::IsNotFound(status);
 }
 
 }  // namespace
@@ -93,6 +82,10 @@ void Controller::CloseSession(const std::shared_ptr<WorkerSession>& session) {
   }
 }
 
+bool Controller::IsStale(const absl::Status& status) {
+  return status.ok() || absl::IsAborted(status) || absl::IsNotFound(status);
+}
+
 void Controller::AddNotify(const std::string& worker,
                            std::vector<std::function<void()>>& notify) const {
   const auto [begin, end] = session_of_.equal_range(worker);
@@ -105,7 +98,7 @@ void Controller::EndSilentSessions(int64_t now_ms) {
   std::vector<std::pair<std::shared_ptr<WorkerSession>, absl::Status>> silent;
   {
     std::lock_guard lock(mutex_);
-    // Sessions are heard from later and later, and new ones are: as with leases.
+    // Reports only postpone the expiry of sessions, and new sessions expire later: as with leases.
     if (now_ms < none_silent_before_ms_) return;
     none_silent_before_ms_ = now_ms + options_.lease_ms;
     for (const auto& session : sessions_) {
@@ -123,173 +116,22 @@ void Controller::EndSilentSessions(int64_t now_ms) {
   for (const auto& [session, why] : silent) session->end_(why);
 }
 
-void Controller::TakeGang(const std::string& worker, int64_t incarnation,
-                          const v1::GangReport& gang) {
-  absl::Status taken;
-  bool peers_lost = false;
-  ledger_->Change(
-      [&](const State& state) -> MaybeUpdate {
-        peers_lost = PeersLost(state, gang);
-        MaybeUpdate update = DecideGangReport(state, worker, incarnation, gang, CoordinatorNow());
-        taken = update.status();
-        return update;
-      },
-      [worker, job = gang.job()](const absl::Status& status) {
-        if (IsStale(status)) return;
-        Log(LogLevel::kWarning,
-            absl::StrCat("report of ", worker, " on ", job, ": ", status.ToString()));
-      });
-  if (!taken.ok()) return;
-  std::vector<v1::StepSample> samples(gang.samples().begin(), gang.samples().end());
-  std::vector<WatchLog::Entry> news;
-  for (v1::StepSample& sample :
-       live_.Report(gang.job(), gang.attempt(), gang.next_step(), samples)) {
-    news.emplace_back().job = gang.job();
-    v1::JobSample& told = *news.back().message.mutable_sample();
-    told.set_job(gang.job());
-    *told.mutable_sample() = std::move(sample);
-  }
-  if (!news.empty() && hub_.IsWatched(gang.job())) hub_.PublishSamples(std::move(news));
-  for (const v1::RankHealth& rank : gang.ranks()) {
-    if (rank.rank() == 0) live_.HearRank0(gang.job(), gang.attempt());
-  }
-  CheckHang(worker, gang);
-  CheckSurvivors(worker, gang, peers_lost);
-}
-
-void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport& gang,
-                                bool peers_lost) {
-  int64_t silent_ms = 0;
-  {
-    std::lock_guard lock(mutex_);
-    if (!peers_lost) {
-      peer_losses_.erase(gang.job());
-      return;
-    }
-    PeerLoss& loss = peer_losses_[gang.job()];
-    if (loss.attempt != gang.attempt()) {
-      loss = {.attempt = gang.attempt(), .since_ms = clock_.SteadyMs()};
-    }
-    silent_ms = clock_.SteadyMs() - loss.since_ms;
-  }
-  int64_t median_step_ms = 0;
-  for (const v1::RankHealth& rank : gang.ranks()) {
-    median_step_ms = std::max(median_step_ms, rank.median_step_ms());
-  }
-  if (gang.phase() == v1::RANK_PHASE_FAILED || !gang.trouble().empty() ||
-      silent_ms <= MostWithoutStepMs(options_, median_step_ms)) {
-    return;
-  }
-  ChangeAlone(
-      [&](const State& state) {
-        return DecideAttemptFailed(
-            state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG, worker,
-            absl::StrCat("ranks on ", worker, " have not ended within ", silent_ms,
-                         " ms after others of their attempt had lost them"),
-            CoordinatorNow());
-      },
-      absl::StrCat("watchdog of ", gang.job()));
-}
-
-void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang) {
-  // What waits, as for room on a disk, says so, and does not hang.
-  if (gang.phase() != v1::RANK_PHASE_RUNNING || !gang.trouble().empty()) return;
-  for (const v1::RankHealth& rank : gang.ranks()) {
-    const int64_t most = MostWithoutStepMs(options_, rank.median_step_ms());
-    if (rank.median_step_ms() <= 0 || rank.since_step_ms() <= most) continue;
-    const std::string reason =
-        absl::StrCat("rank ", rank.rank(), " on ", worker, " has made no step for ",
-                     rank.since_step_ms(), " ms, its median is ", rank.median_step_ms(), " ms",
-                     rank.waiting_in().empty() ? "" : "; it stands in ", rank.waiting_in());
-    // A rank that waits for others in a collective is not the one to blame.
-    const std::string blamed = rank.waiting_in().empty() ? worker : "";
+void Controller::EndLeases(int64_t now_ms) {
+  for (const Leases::Lease& lease : live_.TakeExpired(now_ms)) {
+    metrics_.LeaseExpired();
+    const std::string reason = absl::StrCat("not heard from for ", now_ms - lease.heard_ms,
+                                            " ms; its lease is ", options_.lease_ms, " ms");
+    Log(LogLevel::kWarning, absl::StrCat("worker ", lease.worker, " is lost: ", reason));
     ChangeAlone(
-        [&](const State& state) {
-          return DecideAttemptFailed(state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG,
-                                     blamed, reason, CoordinatorNow());
-        },
-        absl::StrCat("watchdog of ", gang.job()));
-    return;
-  }
-}
-
-void Controller::TakeDamage(const v1::ConnectRequest& report) {
-  const std::string& reader = report.identity().name();
-  for (const v1::DamagedShard& damage : report.damaged()) {
-    bool given_up = false;
-    ledger_->Change(
         [&](const State& state) -> MaybeUpdate {
-          MaybeUpdate update = DecideDamage(state, damage, CoordinatorNow());
-          given_up =
-              update.ok() && update->has_value() && (*update)->facts(0).has_shard_holder_set();
-          return update;
-        },
-        [reader](const absl::Status& status) {
-          if (status.ok()) return;
-          Log(LogLevel::kWarning, absl::StrCat("damage met by ", reader, ": ", status.ToString()));
-        });
-    Log(LogLevel::kWarning, absl::StrCat("the copy on ", damage.holder(), " of the shard of rank ",
-                                         damage.rank(), " of the ", CheckpointText(damage.ref()),
-                                         " is damaged, says ", reader, ": ", damage.detail()));
-    if (!given_up) continue;
-    // Its reports name the copy until it has heard that it is to go.
-    std::vector<std::function<void()>> notify;
-    {
-      std::lock_guard lock(mutex_);
-      const auto [begin, end] = session_of_.equal_range(damage.holder());
-      for (auto at = begin; at != end; ++at) {
-        at->second->damaged_.insert(ShardKey(damage.ref(), damage.rank()));
-      }
-      AddNotify(damage.holder(), notify);
-    }
-    for (const std::function<void()>& call : notify) call();
-  }
-}
-
-void Controller::TakeShards(const std::shared_ptr<WorkerSession>& session,
-                            const v1::ConnectRequest& report) {
-  const std::string& worker = report.identity().name();
-  const auto log = [worker](const absl::Status& status) {
-    if (IsStale(status)) return;
-    Log(LogLevel::kWarning, absl::StrCat("shard of ", worker, ": ", status.ToString()));
-  };
-  for (const v1::ShardReport& shard : report.shards()) {
-    ledger_->Change(
-        [&](const State& state) -> MaybeUpdate {
-          if (IsOutlived(state, shard)) return std::nullopt;
-          // It goes: as it is too many, or since the worker was told so before it said this.
-          if (IsUnwanted(state, worker, shard, options_.copies)) return std::nullopt;
-          {
-            std::lock_guard lock(mutex_);
-            const std::string key = ShardKey(shard.ref(), shard.rank());
-            if (session->damaged_.contains(key)) return std::nullopt;
-            const auto told = session->told_.find(key);
-            if (told != session->told_.end() && report.desired_number() < told->second) {
-              return std::nullopt;
-            }
+          const v1::WorkerRecord* const worker = state.FindWorker(lease.worker);
+          if (worker == nullptr || !worker->present() ||
+              worker->identity().incarnation() != lease.incarnation) {
+            return std::nullopt;
           }
-          return DecideShardReport(state, worker, shard, CoordinatorNow());
+          return DecideWorkerLost(state, lease.worker, lease.incarnation, reason, CoordinatorNow());
         },
-        log);
-  }
-  if (report.all_shards()) {
-    std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());
-    // What an adopted job has is reported here until the worker has heard of it.
-    for (const v1::Orphan& orphan : report.orphans()) {
-      shards.insert(shards.end(), orphan.shards().begin(), orphan.shards().end());
-    }
-    ledger_->Change(
-        [&](const State& state) {
-          return DecideShardInventory(state, worker, shards, CoordinatorNow());
-        },
-        log);
-  }
-  std::lock_guard lock(mutex_);
-  std::erase_if(session->told_,
-                [&](const auto& told) { return told.second <= report.desired_number(); });
-  if (report.all_shards()) session->held_.clear();
-  for (const v1::ShardReport& shard : report.shards()) {
-    session->held_[ShardKey(shard.ref(), shard.rank())] = shard;
+        absl::StrCat("loss of ", lease.worker));
   }
 }
 
@@ -362,7 +204,7 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
           Log(LogLevel::kWarning, absl::StrCat("task of ", worker, ": ", ended.ToString()));
         });
   }
-  // Changes nothing: it is answered when all before it is durable.
+  // An empty change: it is answered when everything before it is durable.
   ledger_->Change([](const State&) -> MaybeUpdate { return std::nullopt; },
                   [this, session, number = report.number(),
                    done = std::move(done)](const absl::Status& stored) {
@@ -374,51 +216,94 @@ void Controller::Report(const std::shared_ptr<WorkerSession>& session,
                   });
 }
 
-void Controller::AddSurplus(const std::shared_ptr<WorkerSession>& session,
-                            const std::string& worker, const std::vector<v1::ShardReport>& held,
-                            v1::ConnectResponse& desired) {
-  const auto unwanted = [&](const State& state, const std::vector<v1::ShardReport>& shards) {
-    std::vector<v1::ShardReport> found;
-    for (const v1::ShardReport& shard : shards) {
-      if (IsUnwanted(state, worker, shard, options_.copies)) found.push_back(shard);
-    }
-    return found;
-  };
-  const std::vector<v1::ShardReport> durably =
-      ledger_->Read([&](const State& state) { return unwanted(state, held); });
-  if (durably.empty()) return;
-  // What is decided may know of a worker that is lost, and need this one's copy again. With the
-  // lock that reports are decided under: one that comes later finds that the worker was told.
-  ledger_->BetweenDecisions([&](const State& state) {
-    std::lock_guard lock(mutex_);
-    for (const v1::ShardReport& shard : unwanted(state, durably)) {
-      session->told_[ShardKey(shard.ref(), shard.rank())] = desired.number();
-      AddDropped(shard, desired);
-    }
-  });
+void Controller::TakeGang(const std::string& worker, int64_t incarnation,
+                          const v1::GangReport& gang) {
+  absl::Status taken;
+  bool peers_lost = false;
+  ledger_->Change(
+      [&](const State& state) -> MaybeUpdate {
+        peers_lost = PeersLost(state, gang);
+        MaybeUpdate update = DecideGangReport(state, worker, incarnation, gang, CoordinatorNow());
+        taken = update.status();
+        return update;
+      },
+      [worker, job = gang.job()](const absl::Status& status) {
+        if (IsStale(status)) return;
+        Log(LogLevel::kWarning,
+            absl::StrCat("report of ", worker, " on ", job, ": ", status.ToString()));
+      });
+  if (!taken.ok()) return;
+  std::vector<v1::StepSample> samples(gang.samples().begin(), gang.samples().end());
+  std::vector<WatchLog::Entry> news;
+  for (v1::StepSample& sample :
+       live_.Report(gang.job(), gang.attempt(), gang.next_step(), samples)) {
+    news.emplace_back().job = gang.job();
+    v1::JobSample& told = *news.back().message.mutable_sample();
+    told.set_job(gang.job());
+    *told.mutable_sample() = std::move(sample);
+  }
+  if (!news.empty() && hub_.IsWatched(gang.job())) hub_.PublishSamples(std::move(news));
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    if (rank.rank() == 0) live_.HearRank0(gang.job(), gang.attempt());
+  }
+  CheckHang(worker, gang);
+  CheckSurvivors(worker, gang, peers_lost);
 }
 
-void Controller::AddDamaged(const std::shared_ptr<WorkerSession>& session,
-                            const std::string& worker, const std::vector<v1::ShardReport>& held,
-                            v1::ConnectResponse& desired) {
-  std::set<std::string> damaged;
+void Controller::CheckHang(const std::string& worker, const v1::GangReport& gang) {
+  // A rank that waits, such as for disk space, reports it and does not hang.
+  if (gang.phase() != v1::RANK_PHASE_RUNNING || !gang.trouble().empty()) return;
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    const int64_t most = MostWithoutStepMs(options_, rank.median_step_ms());
+    if (rank.median_step_ms() <= 0 || rank.since_step_ms() <= most) continue;
+    const std::string reason =
+        absl::StrCat("rank ", rank.rank(), " on ", worker, " has made no step for ",
+                     rank.since_step_ms(), " ms, its median is ", rank.median_step_ms(), " ms",
+                     rank.waiting_in().empty() ? "" : "; it stands in ", rank.waiting_in());
+    // A rank that waits for others in a collective is not to blame.
+    const std::string blamed = rank.waiting_in().empty() ? worker : "";
+    ChangeAlone(
+        [&](const State& state) {
+          return DecideAttemptFailed(state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG,
+                                     blamed, reason, CoordinatorNow());
+        },
+        absl::StrCat("watchdog of ", gang.job()));
+    return;
+  }
+}
+
+void Controller::CheckSurvivors(const std::string& worker, const v1::GangReport& gang,
+                                bool peers_lost) {
+  int64_t silent_ms = 0;
   {
     std::lock_guard lock(mutex_);
-    damaged = session->damaged_;
+    if (!peers_lost) {
+      peer_losses_.erase(gang.job());
+      return;
+    }
+    PeerLoss& loss = peer_losses_[gang.job()];
+    if (loss.attempt != gang.attempt()) {
+      loss = {.attempt = gang.attempt(), .since_ms = clock_.SteadyMs()};
+    }
+    silent_ms = clock_.SteadyMs() - loss.since_ms;
   }
-  if (damaged.empty()) return;
-  // It is no holder of them any more, durably.
-  ledger_->Read([&](const State& state) {
-    for (const std::string& key : state.index().ShardsOn(worker)) damaged.erase(key);
-  });
-  std::lock_guard lock(mutex_);
-  for (const std::string& key : damaged) session->damaged_.erase(key);
-  for (const v1::ShardReport& shard : held) {
-    const std::string key = ShardKey(shard.ref(), shard.rank());
-    if (!damaged.contains(key)) continue;
-    session->told_[key] = desired.number();
-    AddDropped(shard, desired);
+  int64_t median_step_ms = 0;
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    median_step_ms = std::max(median_step_ms, rank.median_step_ms());
   }
+  if (gang.phase() == v1::RANK_PHASE_FAILED || !gang.trouble().empty() ||
+      silent_ms <= MostWithoutStepMs(options_, median_step_ms)) {
+    return;
+  }
+  ChangeAlone(
+      [&](const State& state) {
+        return DecideAttemptFailed(
+            state, gang.job(), gang.attempt(), v1::ATTEMPT_OUTCOME_HUNG, worker,
+            absl::StrCat("ranks on ", worker, " have not ended within ", silent_ms,
+                         " ms after others of their attempt had lost them"),
+            CoordinatorNow());
+      },
+      absl::StrCat("watchdog of ", gang.job()));
 }
 
 v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& session) {
@@ -433,7 +318,7 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
     worker = session->worker_;
     incarnation = session->incarnation_;
     desired.set_number(++session->number_);
-    // Read before the state: what follows from the report is in it.
+    // Read before the state, which therefore includes the consequences of that report.
     desired.set_answered(session->answered_);
     for (const auto& [key, shard] : session->held_) held.push_back(shard);
     const auto work = work_.find(worker);
@@ -445,8 +330,7 @@ v1::ConnectResponse Controller::Desired(const std::shared_ptr<WorkerSession>& se
     }
   }
   ledger_->Read([&](const State& state) {
-    // What it follows from, and no later: a worker takes an earlier one as a sign of a restored
-    // store.
+    // The sequence of this very snapshot: a worker takes a lower one as a sign of a restored store.
     *desired.mutable_store() = state.store();
     AddOrphanOrders(state, worker, desired);
     for (v1::DesiredGang& gang : DesiredGangs(state, worker, incarnation)) {

@@ -5,12 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/controller/log.h"
 
 namespace nibble {
 namespace {
 
-// The store asks for keys of at least one byte; the state has entities with none.
+// The store requires keys of at least one byte; the state has entities with empty keys.
 constexpr char kKeyMark = '/';
 
 std::string StoreKind(v1::EntityKind kind) { return v1::EntityKind_Name(kind); }
@@ -27,11 +28,10 @@ absl::StatusOr<State> Load(const Store& store) {
     return loader.Add(kind, entity.key.substr(1), entity.value);
   });
   if (!status.ok()) return status;
-  absl::StatusOr<State> state = loader.Finish();
-  if (!state.ok()) return state.status();
+  NIBBLE_ASSIGN_OR_RETURN(State state, loader.Finish());
   const auto last = static_cast<int64_t>(store.Info().last_sequence);
-  if (state->sequence() != last) {
-    return absl::DataLossError(absl::StrCat("store: its entities are of update ", state->sequence(),
+  if (state.sequence() != last) {
+    return absl::DataLossError(absl::StrCat("store: its entities are of update ", state.sequence(),
                                             ", its journal ends with ", last));
   }
   return state;
@@ -46,9 +46,8 @@ absl::Status Unavailable(const absl::Status& cause) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(Store& store, Hooks hooks) {
-  absl::StatusOr<State> state = Load(store);
-  if (!state.ok()) return state.status();
-  return std::unique_ptr<Ledger>(new Ledger(store, std::move(hooks), *std::move(state)));
+  NIBBLE_ASSIGN_OR_RETURN(State state, Load(store));
+  return std::unique_ptr<Ledger>(new Ledger(store, std::move(hooks), std::move(state)));
 }
 
 Ledger::Ledger(Store& store, Hooks hooks, State state)
@@ -62,13 +61,12 @@ Ledger::~Ledger() { Close(); }
 
 absl::Status Ledger::Append(v1::Update update) {
   auto after = std::make_shared<State>(*decided_);
-  auto changes = after->Apply(update);
-  if (!changes.ok()) return changes.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto changes, after->Apply(update));
   const int64_t sequence = update.sequence();
   StoreBatch batch;
   batch.record = update.SerializeAsString();
   const auto under_way = std::make_shared<UnderWay>(UnderWay{std::move(update), {}, after});
-  for (EntityChange& change : *changes) {
+  for (EntityChange& change : changes) {
     under_way->changed.emplace_back(change.kind, change.key);
     batch.changes.push_back(
         {StoreKind(change.kind), kKeyMark + change.key, std::move(change.value)});
@@ -153,7 +151,7 @@ void Ledger::Durable(const UnderWay& under_way, const absl::Status& status) {
   for (auto& [answer, then] : answers) std::move(then)(answer);
   std::lock_guard lock(mutex_);
   --under_way_;
-  // Under the lock: whoever waits may destroy this as soon as it is let go.
+  // Under the lock: a waiting thread may destroy this as soon as it is released.
   idle_.notify_all();
 }
 

@@ -1,33 +1,31 @@
-// The one way by which the coordinator's state changes, and the only owner of State:
+// The only path by which the coordinator's state changes, and the only owner of State:
 //
-//   decide (pure) → Validate → Store::Append → Apply → acknowledge and tell others
+//   decide (pure) → Validate → Store::Append → Apply → acknowledge and notify
 //
-// Two states. A decision must see every decision before it, also those whose write is still on its
-// way; a reader must see none that a crash could take back. So there are two: `decided`, which has
-// an update as soon as it is appended, and `shown`, which is what `decided` was after the newest
-// update that is durable. Both are snapshots that nothing changes and that share what they have in
-// common (server/state/persistent.h).
+// Two states. A decision must see every earlier decision, even those whose write is under way; a
+// reader must see none that a crash could take back. So there are two: `decided`, which has an
+// update as soon as it is appended, and `shown`, which is `decided` as of the newest durable
+// update. Both are immutable snapshots that share their common parts (PersistentMap).
 //
-// Two orders of waiting. One lock is held from the decision to Append, which never waits for the
-// disk: so the order of `decided`, of the journal and of `shown` is one order, and update N is the
-// store's batch N. No lock is held while the disk works; callers that decide meanwhile share the
-// next synced write. And none is held while somebody reads: whatever is asked of a snapshot, for
-// however long, delays no change.
+// Locks. One lock is held from the decision to Append, which never waits for the disk. So
+// `decided`, the journal and `shown` have one order, and update N is the store's batch N. No lock
+// is held during disk writes; decisions made meanwhile share the next synced write. No lock is held
+// while somebody reads a snapshot: slow readers delay no change.
 //
-// An answer waits until all that it was decided on is durable: also one that changes nothing, is a
-// refusal, or repeats an earlier answer. So nobody is told of what a crash takes back. By the time
-// of an answer `shown` has the update.
+// Answers. An answer waits until everything that it was decided on is durable, even if it changes
+// nothing, refuses, or repeats an earlier answer. So no client learns what a crash takes back. By
+// the time of an answer `shown` has the update.
 //
-// Failure. Where the store stops, or an update cannot be applied that was found valid, the ledger
-// stops: every answer that waits is Unavailable, every later change is, and Hooks::stopped is
-// called once, before those answers. What is shown stays readable. The process is to end; the next
-// one finds in the store what became of the writes (server/store/store.h).
+// Failure. If the store stops, or a valid update cannot be applied, the ledger stops: all waiting
+// answers and all later changes are Unavailable, and Hooks::stopped is called once, before those
+// answers. `shown` stays readable. The process must end; the next one finds in the store which
+// writes were done (server/store/store.h).
 //
-// Ownership: borrows the store, which outlives it and whose callbacks are over when it is destroyed
-// (the destructor waits for them). Thread-safety: all methods. `decide` runs under the lock and
-// calls nothing of the ledger; `then` and Hooks::stopped run without a lock, in the caller's thread
-// or the store's, and may call Change and Shown but must not wait for an answer; Hooks::applied
-// runs when `shown` has the update, in the order of the journal, and delays the updates after it.
+// Ownership: borrows the store, which outlives it; the destructor waits for the store's callbacks.
+// Thread-safety: all methods. `decide` runs under the lock and must not call the ledger. `then` and
+// Hooks::stopped run without a lock, in the caller's thread or the store's; they may call Change
+// and Shown but must not wait for an answer. Hooks::applied runs once `shown` has the update, in
+// the order of the journal, and delays the updates after it.
 #ifndef NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 #define NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 
@@ -46,7 +44,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/update.pb.h"
-#include "server/state/decide_gang.h"
+#include "server/state/decide.h"
 #include "server/state/state.h"
 #include "server/store/store.h"
 
@@ -56,42 +54,43 @@ class Ledger {
  public:
   using Deciding = absl::FunctionRef<MaybeUpdate(const State& decided)>;
   using Then = absl::AnyInvocable<void(absl::Status)>;
-  // What one update changed, by kind and key, and the state after it.
+  // An update, the entities it changed, and the state after it.
   struct Applied {
     const std::shared_ptr<const State>& state;
     const v1::Update& update;
-    // (kind, key) of each entity that it wrote or erased.
+    // (kind, key) of each entity written or erased.
     const std::vector<std::pair<v1::EntityKind, std::string>>& changed;
   };
   struct Hooks {
-    // What it returns runs afterwards, without a lock; it may be empty.
+    // The returned function, which may be empty, runs afterwards, without a lock.
     std::function<std::function<void()>(const Applied&)> applied;
     std::function<void(const absl::Status&)> stopped;
   };
 
-  // Loads what the store holds. DataLoss where it is no state, or ends before its journal.
+  // Loads the state from the store. DataLoss: it is not a state, or is older than its journal.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(Store& store, Hooks hooks);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // `then` gets the decision's status once what it was decided on is durable. Unavailable: the
-  // ledger has stopped, or as much as may wait for the disk does.
+  // `then` gets the decision's status once everything that it was decided on is durable.
+  // Unavailable: the ledger has stopped, or too much waits for the disk.
   void Change(Deciding decide, Then then);
-  // Change, and waits. Not from `then`, Hooks::applied or a callback of the store.
+  // As Change, but waits. Must not be called from `then`, Hooks::applied or a callback of the
+  // store.
   absl::Status ChangeAndWait(Deciding decide);
 
-  // A snapshot of what is durable.
+  // A snapshot of the durable state.
   std::shared_ptr<const State> Shown() const {
     std::lock_guard lock(shown_mutex_);
     return shown_;
   }
-  // A snapshot of what is decided: for plans, whose every step is decided again.
+  // A snapshot of the decided state: for plans, whose steps are decided again.
   std::shared_ptr<const State> Decided() const {
     std::lock_guard lock(mutex_);
     return decided_;
   }
-  // f(snapshot), which may return nothing that the snapshot owns.
+  // f(snapshot). Its result must not refer to the snapshot.
   template <class F>
   auto Read(F f) const {
     return f(*Shown());
@@ -100,18 +99,18 @@ class Ledger {
   auto ReadDecided(F f) const {
     return f(*Decided());
   }
-  // f(decided) while nothing is decided: for what decisions are to find said.
+  // f(decided) under the lock: later decisions see its effects.
   template <class F>
   auto BetweenDecisions(F f) const {
     std::lock_guard lock(mutex_);
     return f(*decided_);
   }
 
-  // OK, or why it has stopped.
+  // OK, or why the ledger has stopped.
   absl::Status Health() const;
   // Waits until no change is under way.
   void Settle();
-  // No change is accepted from here on; waits for those under way.
+  // Accepts no more changes; waits for those under way.
   void Close();
 
  private:
@@ -136,16 +135,15 @@ class Ledger {
   // Guarded by mutex_.
   std::shared_ptr<const State> decided_;
   int64_t durable_;        // sequence
-  int64_t under_way_ = 0;  // callbacks of the store that are still to come
+  int64_t under_way_ = 0;  // callbacks that the store still owes
   std::map<int64_t, std::vector<std::pair<absl::Status, Then>>> waiting_;  // by sequence
   absl::Status health_;
   bool closed_ = false;
 
-  mutable std::mutex shown_mutex_;      // held to copy or to set the pointer, and for nothing else
+  mutable std::mutex shown_mutex_;      // held only to copy or set the pointer
   std::shared_ptr<const State> shown_;  // guarded by shown_mutex_
 
-  std::once_flag
-      stopped_;  // Hooks::stopped was called, before anybody is told that the store failed
+  std::once_flag stopped_;  // Hooks::stopped was called
 };
 
 }  // namespace nibble

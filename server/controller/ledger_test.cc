@@ -1,5 +1,3 @@
-#include "server/controller/ledger.h"
-
 #include <atomic>
 #include <future>
 #include <string>
@@ -7,10 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "gtest/gtest.h"
+#include "server/controller/ledger.h"
+#include "server/controller/log.h"
 #include "server/state/decide.h"
-#include "server/store/faulty_store.h"
-#include "server/store/memory_store.h"
+#include "server/store/store_testing.h"
 
 namespace nibble {
 namespace {
@@ -43,15 +43,14 @@ class LedgerTest : public testing::Test {
               absl::OkStatus());
   }
 
-  // A queue of this name; refused where there is one.
+  // Makes a queue of this name; refused if it exists.
   static MaybeUpdate MakeQueue(const State& state, const std::string& name) {
     v1::SetQueueRequest request;
     request.set_request_id(absl::StrCat("request-", name));
     request.mutable_queue()->set_name(name);
     request.mutable_queue()->set_quota_slots(1);
-    auto decision = Decide(state, request, {"ann", 1000});
-    if (!decision.ok()) return decision.status();
-    return std::move(decision->update);
+    NIBBLE_ASSIGN_OR_RETURN(auto decision, Decide(state, request, {"ann", 1000}));
+    return std::move(decision.update);
   }
   std::future<absl::Status> Begin(const std::string& name) {
     auto answer = std::make_shared<std::promise<absl::Status>>();
@@ -92,7 +91,8 @@ TEST_F(LedgerTest, ALaterDecisionSeesAnEarlierOneThatIsNotDurableYet) {
   store_->Hold();
   auto first = Begin("a");
   EXPECT_NE(ledger_->Decided()->FindQueue("a"), nullptr);
-  // A repetition of the request and a refusal are both told no sooner than what they rest on.
+  // Neither a repeated request nor a refusal is answered before the change it depends on is
+  // durable.
   auto again = Begin("a");
   EXPECT_FALSE(IsReady(again));
   store_->Release();
@@ -104,7 +104,7 @@ TEST_F(LedgerTest, AReaderKeepsWhatItReadsWhileChangesAreDecidedStoredAndShown) 
   EXPECT_EQ(Begin("a").get(), absl::OkStatus());
   const std::shared_ptr<const State> read = ledger_->Shown();
   const v1::Queue* const queue = read->FindQueue("a");
-  // As many changes as one likes are made while it reads: nothing of theirs waits for it.
+  // Changes made while it reads do not wait for it.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(Begin(absl::StrCat("b", i)).get(), absl::OkStatus());
   }
@@ -168,5 +168,11 @@ TEST_F(LedgerTest, AfterCloseNothingIsAccepted) {
   EXPECT_TRUE(absl::IsUnavailable(Begin("a").get()));
 }
 
+TEST(LogTest, ALineHasTimeLevelAndTextAndIsOneLine) {
+  EXPECT_EQ(LogLine(1'000, LogLevel::kWarning, "two\nlines"),
+            "1970-01-01T00:00:01.000Z WARNING two lines");
+}
+
 }  // namespace
+
 }  // namespace nibble

@@ -1,6 +1,7 @@
 #include "server/controller/live_facts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace nibble {
@@ -25,8 +26,8 @@ std::vector<Leases::Lease> LiveFacts::TakeExpired(int64_t now_ms) {
   if (now_ms < none_expires_before_ms_) return {};
   std::vector<Leases::Lease> expired = leases_.Expired(now_ms);
   for (const Leases::Lease& lease : expired) leases_.Drop(lease.worker);
-  // Heartbeats only put it off, and a new worker's is later: with many of them a look at each of
-  // them is worth its time once in a lease.
+  // Heartbeats only postpone expiries, and a new worker's is later, so nothing expires before this:
+  // with many workers, a scan is worth its time only once per lease.
   none_expires_before_ms_ = leases_.NextExpiry().value_or(now_ms);
   return expired;
 }
@@ -119,6 +120,98 @@ std::string LiveFacts::PendingOf(const std::string& job) const {
   std::lock_guard lock(mutex_);
   const auto found = pending_.find(job);
   return found == pending_.end() ? "" : found->second;
+}
+
+OrphanBook::Holdings::Holdings(std::map<std::string, v1::Orphan> by_worker)
+    : by_worker_(std::move(by_worker)) {
+  for (const auto& [worker, orphan] : by_worker_) evidence_.push_back({worker, &orphan});
+}
+
+void OrphanBook::Take(const std::string& worker, const v1::ConnectRequest& report,
+                      const v1::StoreIdentity& ours) {
+  std::map<std::string, v1::Orphan> now;
+  for (const v1::Orphan& orphan : report.orphans()) now[orphan.job()] = orphan;
+  for (const v1::ShardReport& shard : report.shards()) {
+    if (SameEpoch(shard.store(), ours)) continue;
+    v1::Orphan& orphan = now[shard.ref().job()];
+    if (orphan.job().empty()) {
+      orphan.set_job(shard.ref().job());
+      *orphan.mutable_store() = shard.store();
+    }
+    *orphan.add_shards() = shard;
+  }
+  std::lock_guard lock(mutex_);
+  Erase(worker);
+  for (auto& [job, orphan] : now) orphans_[job][worker] = std::move(orphan);
+}
+
+void OrphanBook::Forget(const std::string& worker) {
+  std::lock_guard lock(mutex_);
+  Erase(worker);
+}
+
+void OrphanBook::Erase(const std::string& worker) {
+  for (auto job = orphans_.begin(); job != orphans_.end();) {
+    job->second.erase(worker);
+    job = job->second.empty() ? orphans_.erase(job) : std::next(job);
+  }
+}
+
+OrphanBook::Holdings OrphanBook::Of(const std::string& job) const {
+  std::lock_guard lock(mutex_);
+  const auto found = orphans_.find(job);
+  return Holdings(found == orphans_.end() ? std::map<std::string, v1::Orphan>() : found->second);
+}
+
+std::set<std::string> OrphanBook::Jobs() const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> jobs;
+  for (const auto& [job, by_worker] : orphans_) jobs.insert(job);
+  return jobs;
+}
+
+std::set<std::string> OrphanBook::JobsOn(const std::string& worker) const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> jobs;
+  for (const auto& [job, by_worker] : orphans_) {
+    if (by_worker.contains(worker)) jobs.insert(job);
+  }
+  return jobs;
+}
+
+int64_t OrphanBook::RunningOn(const std::string& worker, const std::string& job) const {
+  std::lock_guard lock(mutex_);
+  const auto by_worker = orphans_.find(job);
+  if (by_worker == orphans_.end()) return 0;
+  const auto orphan = by_worker->second.find(worker);
+  if (orphan == by_worker->second.end() || !orphan->second.running()) return 0;
+  return orphan->second.attempt();
+}
+
+std::string OrphanBook::StrayOf(const std::string& job, int64_t living) const {
+  std::lock_guard lock(mutex_);
+  const auto found = orphans_.find(job);
+  if (found == orphans_.end()) return "";
+  for (const auto& [worker, orphan] : found->second) {
+    if (orphan.running() && orphan.attempt() != living) return worker;
+  }
+  return "";
+}
+
+std::vector<v1::ShardReport> OrphanBook::ShardsOn(const std::string& worker) const {
+  std::lock_guard lock(mutex_);
+  std::vector<v1::ShardReport> shards;
+  for (const auto& [job, by_worker] : orphans_) {
+    const auto orphan = by_worker.find(worker);
+    if (orphan == by_worker.end()) continue;
+    shards.insert(shards.end(), orphan->second.shards().begin(), orphan->second.shards().end());
+  }
+  return shards;
+}
+
+bool OrphanBook::empty() const {
+  std::lock_guard lock(mutex_);
+  return orphans_.empty();
 }
 
 }  // namespace nibble

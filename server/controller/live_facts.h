@@ -1,8 +1,9 @@
-// What the coordinator knows for the moment and never stores: who was heard from, how far ranks
-// are, their sampled steps, and why jobs wait. After a restart it is learnt again from the workers.
+// Facts that the coordinator knows from reports and never stores; after a restart the workers
+// report them again. LiveFacts: leases, the progress of ranks, their sampled steps, why jobs are
+// pending. OrphanBook: what workers have of jobs that the store's present epoch did not order.
 //
-// Ownership: owns what it holds. Thread-safety: all methods; it calls nobody, so any lock may be
-// held around it.
+// Ownership: own their contents. Thread-safety: all methods; they call nobody, so any lock may be
+// held around them.
 #ifndef NIBBLE_SERVER_CONTROLLER_LIVE_FACTS_H_
 #define NIBBLE_SERVER_CONTROLLER_LIVE_FACTS_H_
 
@@ -12,55 +13,57 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "proto/nibble/v1/metrics.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
 #include "server/state/decide.h"
-#include "server/state/leases.h"
 #include "server/state/state.h"
+#include "server/state/workers.h"
 
 namespace nibble {
 
 class LiveFacts {
  public:
-  // Of one job; every second sample is dropped where there are more.
+  // Per job; beyond it every second sample is dropped.
   static constexpr size_t kMaxSamples = 4096;
 
   explicit LiveFacts(int64_t lease_ms) : leases_(lease_ms) {}
 
   void Restart(const State& state, int64_t now_ms);
   void Hear(const std::string& worker, int64_t incarnation, int64_t now_ms);
-  // Those whose lease has run out, which are forgotten.
+  // Removes and returns the expired leases.
   std::vector<Leases::Lease> TakeExpired(int64_t now_ms);
   std::optional<int64_t> LastHeard(const std::string& worker) const;
 
-  // What ranks of a job's living attempt say. Samples of steps that are made again replace those of
-  // the attempt before. Returns the samples that are new.
+  // Takes a report of ranks of a job's living attempt. Samples of repeated steps replace those of
+  // the attempt before. Returns the new samples.
   std::vector<v1::StepSample> Report(const std::string& job, int64_t attempt, int64_t next_step,
                                      const std::vector<v1::StepSample>& samples);
-  // Rank 0 of the attempt has said how far it is: since Restart nobody knew.
+  // Rank 0 of the attempt has reported its progress, which was unknown since Restart.
   void HearRank0(const std::string& job, int64_t attempt);
   LiveProgress ProgressOf(const std::string& job) const;
-  // Of the newest sampled step of the job; 0: not known.
+  // The duration of the job's newest sampled step; 0: unknown.
   double StepSecondsOf(const std::string& job) const;
-  // By step, from `from_step` on. Shared: nobody who reports waits while they are copied.
+  // By step, from `from_step` on. Shared, so that reports do not wait while they are copied.
   using Sample = std::shared_ptr<const v1::StepSample>;
   std::vector<Sample> SamplesOf(const std::string& job, int64_t from_step) const;
   void Forget(const std::string& job);
 
-  // Why each of them waits, in the scheduler's words; of others nothing is known.
+  // Replaces the reasons, in the scheduler's words, by pending job.
   void SetPending(std::map<std::string, std::string> reasons);
   std::string PendingOf(const std::string& job) const;
 
  private:
   struct Progress {
     LiveProgress live;
-    int64_t seen = 0;            // samples that came in, count
-    int64_t stride = 1;          // of them one is kept
+    int64_t seen = 0;            // samples received, count
+    int64_t stride = 1;          // one of this many is kept
     std::deque<Sample> samples;  // the newest is always last, kept or not
     bool rewinds = false;        // the next sample is the first of its attempt
-    bool last_is_extra = false;  // the last is there only because it is the newest
+    bool last_is_extra = false;  // the last is kept only because it is the newest
   };
 
   mutable std::mutex mutex_;
@@ -70,6 +73,49 @@ class LiveFacts {
   std::map<std::string, Progress> progress_;
   std::map<std::string, int64_t> unheard_;  // attempts since Restart, by job
   std::map<std::string, std::string> pending_;
+};
+
+// What present workers last reported of jobs that the store's present epoch did not order, for
+// recovery (DecideRecover) and for people.
+class OrphanBook {
+ public:
+  // The orphans of one job, by worker; owns what the evidence points to.
+  class Holdings {
+   public:
+    explicit Holdings(std::map<std::string, v1::Orphan> by_worker);
+    Holdings(const Holdings&) = delete;
+    Holdings& operator=(const Holdings&) = delete;
+    Evidence evidence() const { return evidence_; }
+
+   private:
+    std::map<std::string, v1::Orphan> by_worker_;
+    std::vector<OrphanEvidence> evidence_;
+  };
+
+  // A report that names every shard of the worker (`all_shards`); `ours` is the store's identity.
+  void Take(const std::string& worker, const v1::ConnectRequest& report,
+            const v1::StoreIdentity& ours);
+  // The worker is away.
+  void Forget(const std::string& worker);
+
+  Holdings Of(const std::string& job) const;
+  // Job ids, of all workers or of one.
+  std::set<std::string> Jobs() const;
+  std::set<std::string> JobsOn(const std::string& worker) const;
+  // The attempt of the job that runs on the worker; 0: none.
+  int64_t RunningOn(const std::string& worker, const std::string& job) const;
+  // A worker that runs another attempt of the job than `living`; empty: none.
+  std::string StrayOf(const std::string& job, int64_t living) const;
+  // Shards that the worker has under an order of an older epoch, for their acknowledgement.
+  std::vector<v1::ShardReport> ShardsOn(const std::string& worker) const;
+  bool empty() const;
+
+ private:
+  void Erase(const std::string& worker);  // with mutex_ held
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<std::string, std::map<std::string, v1::Orphan>> orphans_;  // by job, then worker
 };
 
 }  // namespace nibble

@@ -1,7 +1,7 @@
-// Lines for the people who run a program, on stderr: "2026-05-01T10:00:00.000Z WARNING text".
+// Log lines on stderr: "2026-05-01T10:00:00.000Z WARNING text". Secrets and whole requests are
+// never logged.
 //
-// Secrets and whole requests are never written. Thread-safety: a line is written whole, from any
-// thread.
+// Thread-safety: each line is written atomically, from any thread.
 #ifndef NIBBLE_SERVER_CONTROLLER_LOG_H_
 #define NIBBLE_SERVER_CONTROLLER_LOG_H_
 
@@ -14,7 +14,7 @@ namespace nibble {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 
-// Without the end of line; control characters of the text are blanks.
+// Without a newline. Control characters in the text become blanks.
 std::string LogLine(int64_t now_unix_ms, LogLevel level, absl::string_view text);
 
 void Log(LogLevel level, absl::string_view text);

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/controller/pages.h"
-#include "server/state/find_checkpoint.h"
-#include "server/state/keys.h"
+#include "common/status_macros.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/views.h"
 
@@ -30,7 +30,7 @@ absl::Status CheckNotNegative(const char* field, int64_t value) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, "; allowed: 0 and more"));
 }
 
-// Numbers of jobs as tokens have them. Newest first: what is asked for is below.
+// The job number of a token. Lists are newest first: the page has the jobs below it.
 absl::StatusOr<int64_t> Below(const Page& page) {
   if (page.after.empty()) return kMaxCount;
   int64_t number = 0;
@@ -40,7 +40,42 @@ absl::StatusOr<int64_t> Below(const Page& page) {
   return number;
 }
 
+// Null: none. Recent attempts are in the order of their numbers.
+const v1::Attempt* FindAttempt(const v1::JobRecord& job, const LogQuery& query) {
+  const v1::Attempt* latest = nullptr;
+  const auto matches = [&query](const v1::Attempt& attempt) {
+    return query.or_later ? attempt.number() >= query.attempt : attempt.number() == query.attempt;
+  };
+  for (const v1::Attempt& attempt : job.recent_attempts()) {
+    if (query.attempt > 0 && matches(attempt)) return &attempt;
+    latest = &attempt;
+  }
+  if (job.has_attempt()) latest = &job.attempt();
+  if (query.attempt == 0) return latest;
+  return job.has_attempt() && matches(job.attempt()) ? &job.attempt() : nullptr;
+}
+
 }  // namespace
+
+absl::StatusOr<Page> ReadPage(const v1::PageRequest& request, const std::string& list) {
+  if (request.size() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page.size: ", request.size(), "; allowed: 0 and more"));
+  }
+  Page page;
+  if (request.size() > 0) page.size = std::min(request.size(), kMaxPage);
+  if (request.token().empty()) return page;
+  if (!absl::StartsWith(request.token(), list + ":")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page.token: '", request.token().substr(0, 80), "' is none of this list"));
+  }
+  page.after = request.token().substr(list.size() + 1);
+  return page;
+}
+
+std::string PageToken(const std::string& list, const std::string& last) {
+  return absl::StrCat(list, ":", last);
+}
 
 v1::Job JobNow(const ReadContext& context, const v1::JobRecord& job) {
   return ViewJob(context.state, job, context.live.ProgressOf(job.id()),
@@ -58,13 +93,12 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
                                             const v1::ListJobsRequest& request) {
   const absl::StatusOr<Page> page = ReadPage(request.page(), "jobs");
   if (!page.ok()) return page.status();
-  const absl::StatusOr<int64_t> below = Below(*page);
-  if (!below.ok()) return below.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t below, Below(*page));
   const std::set<int> states(request.states().begin(), request.states().end());
   const auto& jobs = context.state.index().jobs();
   v1::ListJobsResponse response;
   int64_t last = 0;
-  for (auto at = jobs.upper_bound(*below); at != jobs.end(); ++at) {
+  for (auto at = jobs.upper_bound(below); at != jobs.end(); ++at) {
     const v1::JobRecord& job = *context.state.FindJob(at->second);
     if ((!states.empty() && !states.contains(job.state())) ||
         (!request.owner().empty() && job.owner() != request.owner()) ||
@@ -128,7 +162,7 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
   const size_t most =
       static_cast<size_t>(request.max_samples() == 0 ? kDefaultSeries : request.max_samples());
   const size_t stride = std::max<size_t>(1, (asked.size() + most - 1) / most);
-  // From the end, so that the newest is there.
+  // From the end, so that the newest sample is included.
   for (size_t i = asked.empty() ? 0 : (asked.size() - 1) % stride; i < asked.size(); i += stride) {
     *response.add_series() = *asked[i];
   }
@@ -172,11 +206,10 @@ absl::StatusOr<v1::DescribeCheckpointResponse> Answer(
     const ReadContext& context, const v1::DescribeCheckpointRequest& request) {
   const State& state = context.state;
   v1::CheckpointRef ref = request.ref();
-  // One that is still being written can be named by its attempt alone.
+  // A checkpoint still being written is identified by its attempt alone.
   if (ref.attempt() <= 0 || state.FindCheckpoint(ref) == nullptr) {
-    const absl::StatusOr<v1::CheckpointRef> found = FindCheckpoint(state, ref);
-    if (!found.ok()) return found.status();
-    ref = *found;
+    NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef found, FindCheckpoint(state, ref));
+    ref = found;
   }
   v1::DescribeCheckpointResponse response;
   *response.mutable_checkpoint() = *state.FindCheckpoint(ref);
@@ -193,7 +226,7 @@ absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
     if (job <= page->after || context.state.FindJob(job) != nullptr) continue;
     const OrphanBook::Holdings holdings = context.orphans->Of(job);
     v1::OrphanJob described = DescribeOrphan(context.state, job, holdings.evidence());
-    // Left of what has ended or was removed: nothing that anybody could adopt or remove.
+    // Leftovers of an ended or removed job: nothing to adopt or remove.
     const auto& all = described.holdings();
     if (std::none_of(all.begin(), all.end(), [](const v1::OrphanHolding& holding) {
           return holding.running() || holding.shards() > 0;
@@ -252,6 +285,41 @@ absl::StatusOr<v1::ListQueuesResponse> Answer(const ReadContext& context,
     *status.mutable_usage() = ViewUsage(context.state, it->first);
   }
   return response;
+}
+
+absl::StatusOr<LogAttempt> Answer(const ReadContext& context, const LogQuery& query) {
+  absl::Status status = CheckRange("attempt", query.attempt, 0, kMaxCount);
+  if (status.ok()) status = CheckRange("rank", query.rank, -1, kMaxRanks - 1);
+  if (!status.ok()) return status;
+  const v1::JobRecord* const job = context.state.FindJob(query.job);
+  if (job == nullptr)
+    return absl::NotFoundError(absl::StrCat("job: there is no '", query.job, "'"));
+  const v1::Attempt* const attempt = FindAttempt(*job, query);
+  if (attempt == nullptr) {
+    if (query.attempt == 0) {
+      return absl::NotFoundError(absl::StrCat("attempt: ", query.job, " has had none yet"));
+    }
+    return absl::NotFoundError(absl::StrCat("attempt: of ", query.job, " no ", query.attempt,
+                                            " is known; the latest is ", job->last_attempt()));
+  }
+  if (query.rank >= attempt->world()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank: ", query.rank, "; attempt ", attempt->number(), " has 0 to ", attempt->world() - 1));
+  }
+  LogAttempt found{.number = attempt->number(),
+                   .over = !job->has_attempt() || job->attempt().number() != attempt->number(),
+                   .job_finished = IsFinished(job->state())};
+  for (const v1::Placement& placement : attempt->placements()) {
+    const v1::WorkerRecord* const worker = context.state.FindWorker(placement.worker());
+    for (int i = 0; i < placement.slots_size(); ++i) {
+      const int32_t rank = placement.first_rank() + i;
+      if (query.rank >= 0 && rank != query.rank) continue;
+      found.sources.push_back({.rank = rank,
+                               .worker = placement.worker(),
+                               .address = worker == nullptr ? "" : worker->identity().address()});
+    }
+  }
+  return found;
 }
 
 }  // namespace nibble

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/decide.h"
+#include "server/state/entities.h"
 
 namespace nibble {
 namespace {
@@ -130,7 +130,7 @@ bool OnOpenWorkers(const State& state, const scheduler::Placement& placement) {
                      [&](const scheduler::SlotsOn& on) { return TakesAttempts(state, on.worker); });
 }
 
-// Workers that had the shards of a checkpoint and are away.
+// The absent workers that have shards of a checkpoint.
 std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
   std::set<std::string> absent;
   for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
@@ -148,7 +148,7 @@ std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
                       count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "");
 }
 
-// The newest that is damaged; null where none is.
+// The newest damaged checkpoint, or null.
 const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) {
   const v1::Checkpoint* newest = nullptr;
   for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
@@ -158,6 +158,54 @@ const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) 
 }
 
 }  // namespace
+
+Moments::OfJob Moments::Note(const State& state, const v1::JobRecord& job, int64_t now_ms) {
+  std::lock_guard lock(mutex_);
+  if (IsFinished(job.state())) {
+    known_.erase(job.id());
+    return {};
+  }
+  if (!job.has_attempt()) {
+    const int64_t backoff_ms = BackoffOf(job);
+    if (backoff_ms == 0) return {};
+    Known& known = known_[job.id()];
+    if (known.ended < job.last_attempt()) {
+      known.ended = job.last_attempt();
+      known.not_before_ms = now_ms + backoff_ms;
+    }
+    return {.not_before_ms = known.not_before_ms};
+  }
+  const v1::Attempt& attempt = job.attempt();
+  const v1::Checkpoint* const newest = state.NewestGood(job.id());
+  const int64_t step = newest == nullptr ? -1 : newest->ref().step();
+  Known& known = known_[job.id()];
+  if (attempt.number() > known.attempt) {
+    known.attempt = attempt.number();
+    known.launched_ms = known.checkpoint_ms = now_ms;
+    known.checkpoint_step = step;
+    known.grace_ms = known.stop_by_ms = 0;
+  }
+  if (attempt.number() == known.attempt) {
+    if (step > known.checkpoint_step) {
+      known.checkpoint_step = step;
+      known.checkpoint_ms = now_ms;
+    }
+    const int64_t grace_ms = StopGraceOf(attempt);
+    if (grace_ms > 0 && (known.grace_ms == 0 || grace_ms < known.grace_ms)) {
+      const int64_t stop_by_ms = now_ms + grace_ms;
+      known.stop_by_ms = known.grace_ms == 0 ? stop_by_ms : std::min(known.stop_by_ms, stop_by_ms);
+      known.grace_ms = grace_ms;
+    }
+  }
+  return {.stop_by_ms = attempt.stopping() ? known.stop_by_ms : 0,
+          .launched_ms = known.launched_ms,
+          .checkpoint_ms = known.checkpoint_ms};
+}
+
+void Moments::Forget(const std::string& job) {
+  std::lock_guard lock(mutex_);
+  known_.erase(job);
+}
 
 scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
                                  const std::map<std::string, std::string>& held_back,
@@ -218,7 +266,7 @@ absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job
   if (newest == nullptr) newest = state.OriginOf(job);
   Resume resume;
   if (newest == nullptr) {
-    // All that was paid for is not done again without a word.
+    // Does not silently repeat all steps.
     if (const v1::Checkpoint* const damaged = NewestDamaged(state, job.id()); damaged != nullptr) {
       return absl::UnavailableError(
           absl::StrCat("every checkpoint of it is damaged, the newest is the ",

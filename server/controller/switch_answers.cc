@@ -15,12 +15,12 @@ const v1::RecipeRevision* Find(const v1::TimelineRecord& timeline, int64_t numbe
   return nullptr;
 }
 
-// Ranks run under it, or have passed it by for a later one.
+// Ranks run under it, or already under a later one.
 bool HasBegun(const v1::TimelineRecord& timeline, const v1::RecipeRevision& revision) {
   return revision.confirmed() || timeline.in_force() >= revision.number();
 }
 
-// Nothing that ranks do soon tells more about the revision.
+// No progress of the ranks will tell more about the revision.
 bool IsSettled(const State& state, const std::string& id, int64_t number) {
   const v1::JobRecord* const job = state.FindJob(id);
   if (job == nullptr || job->state() != v1::JOB_STATE_RUNNING) return true;
@@ -36,7 +36,7 @@ bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
   if (IsSettled(state, job, revision)) return false;
   const int64_t first_step = Find(*state.FindTimeline(job), revision)->first_step();
   const double seconds = static_cast<double>(first_step - live.next_step) * step_seconds;
-  // Ranks may be as much further as they have come since their last report.
+  // Ranks have advanced since their last report: allow twice the time.
   return seconds * 1000 <= 2 * static_cast<double>(wait_ms);
 }
 
@@ -57,7 +57,7 @@ absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& id, in
   if (HasBegun(timeline, *revision)) return revision->first_step();
   int64_t earliest = 0;
   if (job->has_attempt() && job->attempt().number() == live.attempt) {
-    // The step that ranks make now keeps its recipe.
+    // The current step keeps its recipe.
     const bool running = job->state() == v1::JOB_STATE_RUNNING;
     earliest = std::min(live.next_step + (running ? 1 : 0), job->shape().steps());
   }

@@ -1,8 +1,9 @@
-// Answers to changes of recipes that wait, for a bounded time, until ranks have switched: then they
-// name the step that the ranks agreed on, not the one that was next when the ranks last reported.
+// Delayed answers to changes of recipes. They wait, for a bounded time, until ranks have switched:
+// then they name the step that the ranks agreed on, not the one that was next in the ranks' last
+// report.
 //
-// Ownership: owns the answers that wait. Thread-safety: all methods; it runs no answer, so any lock
-// may be held around it. Whoever takes an answer runs it.
+// Ownership: owns the waiting answers. Thread-safety: all methods; it runs no answer, so any lock
+// may be held around it. Callers run the answers that they take.
 #ifndef NIBBLE_SERVER_CONTROLLER_SWITCH_ANSWERS_H_
 #define NIBBLE_SERVER_CONTROLLER_SWITCH_ANSWERS_H_
 
@@ -19,15 +20,14 @@
 
 namespace nibble {
 
-// Whether ranks can be expected to switch to the revision within `wait_ms`. `step_seconds`: of a
-// step of the job; 0: not known.
+// Whether ranks can be expected to switch to the revision within `wait_ms`. `step_seconds`: the
+// duration of a step; 0: unknown.
 bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
                   const LiveProgress& live, double step_seconds, int64_t wait_ms);
 
-// From which step the revision holds: exact where ranks have switched; else the step that they were
-// asked to, or the one after the step that they last reported to be making, whichever is later.
-// `asked` where the revision has been superseded since. FailedPrecondition with the ranks' reason
-// where they have refused it.
+// The first step under the revision. Exact if ranks have switched; otherwise the later of the
+// requested step and the step after the one last reported. `asked` if the revision was superseded
+// since. FailedPrecondition, with the ranks' reason, if they refused it.
 absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& job, int64_t revision,
                                    const LiveProgress& live, int64_t asked);
 
@@ -35,12 +35,12 @@ class SwitchAnswers {
  public:
   using Answer = std::function<void()>;
 
-  // At `until_ms` at the latest the answer is due. False where none is to wait any more.
+  // The answer is due at `until_ms` at the latest. False after Close: the caller answers at once.
   [[nodiscard]] bool Add(const std::string& job, int64_t revision, int64_t until_ms, Answer answer);
-  // Those of the job that wait for nothing any more.
+  // The answers of the job whose revision is settled.
   std::vector<Answer> TakeSettled(const State& state, const std::string& job);
   std::vector<Answer> TakeDue(int64_t now_ms);
-  // All; from here on none waits.
+  // All answers; later ones do not wait.
   std::vector<Answer> Close();
 
  private:
@@ -49,7 +49,7 @@ class SwitchAnswers {
     int64_t until_ms = 0;
     Answer answer;
   };
-  // Takes those for which `over` holds. With mutex_ held.
+  // Takes the answers for which `over` is true. With mutex_ held.
   template <class Over>
   std::vector<Answer> Take(std::multimap<std::string, Waiting>::iterator begin,
                            std::multimap<std::string, Waiting>::iterator end, Over over);

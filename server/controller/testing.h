@@ -1,7 +1,7 @@
-// A coordinator for tests: a controller over a store in memory that can fail, and a clock that
-// stands still unless moved. Restart plays through the end of the process and its next beginning.
+// A coordinator for tests: a controller over a store in memory that can fail, with a manual clock.
+// Restart ends the process, as it were, and starts the next one on the same store.
 //
-// Ownership: owns all of it. Thread-safety: none of its own; the controller's is its own.
+// Ownership: owns everything. Thread-safety: none beyond the controller's.
 #ifndef NIBBLE_SERVER_CONTROLLER_TESTING_H_
 #define NIBBLE_SERVER_CONTROLLER_TESTING_H_
 
@@ -14,8 +14,7 @@
 #include "absl/status/statusor.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
-#include "server/store/faulty_store.h"
-#include "server/store/memory_store.h"
+#include "server/store/store_testing.h"
 
 namespace nibble {
 
@@ -29,9 +28,9 @@ class TestCoordinator {
   FaultyStore& store() { return *store_; }
   absl::Status stopped() const { return stopped_; }  // what the store stopped with
 
-  // The process ends, and another begins on what is durable.
+  // A new controller starts on the durable state.
   void Restart();
-  // Tick, and what it began is durable; twice, so that what the first began is planned with.
+  // Ticks and settles, twice: the second tick plans with the results of the first.
   void Tick();
 
   template <class Response, class Request>
@@ -44,7 +43,7 @@ class TestCoordinator {
 
   // A spec of 1000 steps of 16 sequences.
   static std::string Spec(const std::string& name, int ranks, const std::string& more = "");
-  // Its id.
+  // Submits a job; returns its id.
   std::string Submit(int ranks = 2, const std::string& name = "train",
                      const std::string& more = "");
   v1::Job Job(const std::string& id);
@@ -60,23 +59,23 @@ class TestCoordinator {
   int requests_ = 0;
 };
 
-// A worker daemon as its reports go: it does what it is told.
+// A simulated worker daemon that follows its desired state.
 class TestWorker {
  public:
   TestWorker(TestCoordinator& coordinator, const std::string& name, int slots,
              int64_t incarnation = 1);
 
-  // Says what it has; the stream's status.
+  // Sends `report`; returns the stream's status.
   absl::Status Report();
-  // What it would be told now, without a report.
+  // Fetches the desired state without a report.
   void Ask();
-  // Reports, then takes what is desired: ranks that are to run do, others are gone.
+  // Reports, then adopts the desired state: its ranks run, others end.
   void Obey(int64_t step = 0);
-  // Reports, then runs a job of so many ranks up to a step; its id.
+  // Reports, then runs a new job with `ranks` ranks up to a step; returns its id.
   std::string RunJob(int ranks, int64_t step = 0);
   // Reconnects, as after a restart of the coordinator.
   void Reconnect();
-  // A durable shard of its first gang, of each rank here.
+  // Adds a durable shard of its first gang for each rank here.
   void Store(int64_t step);
 
   v1::ConnectRequest report;

@@ -1,63 +1,127 @@
-// One who watches jobs: what he begins with, then what happens, in the order of the journal, with
-// nothing between them.
+// A watch of jobs (Watch), and the log of recent news that all watches share (WatchLog).
 //
-// A beginning is read from a snapshot, message by message as its reader takes them: it is nowhere
-// else, and an update that the snapshot has is not told again. Behind it the watch reads the log
-// that all share (watch_log.h). So a watch costs next to nothing while its reader does not read,
-// and it ends where the log has run away from it.
-//
-// Ownership: shared by the hub and the reader; keeps its snapshot until it has caught up or was
-// cut. Thread-safety: all methods; its lock is held while a message is made, and by nobody who
-// changes anything.
+// Ownership: a watch is shared by the hub and its reader; it keeps its snapshot until it has caught
+// up or was cut. Log entries are shared with their readers. Thread-safety: all methods. A watch's
+// lock is held while a message is made, and never taken by code that changes the state; the log's
+// methods cost the same for any number of readers.
 #ifndef NIBBLE_SERVER_CONTROLLER_WATCH_H_
 #define NIBBLE_SERVER_CONTROLLER_WATCH_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/nibble/v1/common.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
-#include "server/controller/watch_log.h"
 
 namespace nibble {
 
-// What a watch begins with. `next` makes one message after the other, the last of them `caught_up`;
-// what it does not return OK ends the watch.
+// The meaning of a resume token: the reader has everything up to this update of this store. Another
+// store, or the same one after a restore, has other updates under the same numbers.
+struct ResumePlace {
+  std::string store;  // see StoreMark
+  int64_t sequence = 0;
+};
+// "27c49345.2." for an id that begins with these digits, in epoch 2; empty: no id yet.
+std::string StoreMark(const v1::StoreIdentity& store);
+// "27c49345.2.s41".
+std::string ResumeToken(absl::string_view store_mark, int64_t sequence);
+// InvalidArgument: not a resume token.
+absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token);
+
+// The recent news of all watches: one list, in which each reader has a place. Its bounds limit the
+// cost of all slow readers together; a reader whose place is no longer kept is cut.
+class WatchLog {
+ public:
+  struct Entry {
+    std::string job;
+    v1::WatchJobsResponse message;
+    int64_t sequence = 0;  // of its update; of a sample: the newest update at that time
+  };
+  using Entries = std::vector<std::shared_ptr<const Entry>>;
+
+  // Keeps at most this many entries and bytes.
+  WatchLog(size_t messages, size_t bytes) : max_messages_(messages), max_bytes_(bytes) {}
+
+  // The store that later messages' tokens name.
+  void SetStore(const v1::StoreIdentity& store);
+  // The news of an update, perhaps none; updates come in order. The last message has the update's
+  // token, earlier ones that of the update before.
+  void Append(int64_t sequence, std::vector<Entry> news);
+  // Adds samples, which belong to no update.
+  void AppendSamples(std::vector<Entry> samples);
+  // Empties the log when nobody watches; the caller frees the entries.
+  using Kept = std::deque<std::shared_ptr<const Entry>>;
+  Kept TakeAll();
+
+  // The place of the next entry.
+  int64_t end() const;
+  // At most `most` entries from a place on. ResourceExhausted: some are no longer kept.
+  absl::StatusOr<Entries> From(int64_t place, size_t most) const;
+
+ private:
+  // With mutex_ held. Entries beyond the bounds move to `dropped`.
+  void Push(Entry entry, int64_t token, std::vector<std::shared_ptr<const Entry>>& dropped);
+
+  const size_t max_messages_;
+  const size_t max_bytes_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  Kept entries_;
+  std::deque<size_t> sizes_;  // of the entries, bytes
+  int64_t first_ = 0;         // place of the first entry
+  size_t bytes_ = 0;
+  int64_t published_ = 0;  // newest update that is here completely
+  std::string store_mark_;
+};
+
+// The beginning of a watch: `next` makes its messages, the last one `caught_up`. An error of `next`
+// cuts the watch.
 struct WatchBeginning {
   int64_t sequence = 0;  // of the snapshot
   std::function<absl::StatusOr<v1::WatchJobsResponse>()> next;
 };
 
+// One reader's watch of jobs: a beginning, then the news in the order of the journal, without a
+// gap.
+//
+// The beginning is read from a snapshot, message by message as the reader takes them; updates that
+// the snapshot includes are not repeated. Then the watch reads the shared log. So an idle reader
+// costs almost nothing, and a watch ends if the log has dropped its place.
 class Watch {
  public:
   using Begin = std::function<WatchBeginning()>;
   using Message = std::shared_ptr<const v1::WatchJobsResponse>;
 
-  // Of all jobs where `jobs` is empty. `begin` is called when the first message is taken; without
-  // it a watch begins with what happens from now on. `notify`: see WatchHub::Ask.
+  // Watches all jobs if `jobs` is empty. `begin` is called when the first message is taken; without
+  // it the watch has only news from now on. `notify`: see WatchHub::Ask.
   Watch(const v1::WatchJobsRequest& request, std::shared_ptr<const WatchLog> log, Begin begin,
         std::function<void()> notify);
 
-  // The next message; null: none yet, or the end.
+  // The next message; null: none yet, or the watch is over.
   Message Next();
-  // Whether Next would return one, or the watch is over.
+  // Whether Next would return a message, or the watch is over.
   bool HasNext();
-  // Not OK: it was cut, and nothing more comes.
+  // Not OK: the watch was cut; no message follows.
   absl::Status status() const;
   void Cut(absl::Status why);
-  // Its reader is gone.
+  // The reader is gone.
   void Close() { closed_ = true; }
 
   enum class Phase { kNotBegun, kBegun, kCaughtUp };
   Phase phase() const { return phase_; }
   bool closed() const { return closed_; }
-  // Its reader waits for a turn.
+  // Whether the reader waits for a turn.
   void set_asked(bool asked) { asked_ = asked; }
   bool of_all() const { return jobs_.empty(); }
   const std::set<std::string>& jobs() const { return jobs_; }
@@ -66,15 +130,15 @@ class Watch {
     if (notify_) notify_();
   }
 
-  // Cuts it where its reader has taken nothing for longer than `stall_ms` of what is there for him,
-  // by calls at these times, or is too far behind. He may wait for a turn for as long as it takes.
-  // Whether it is over.
+  // Cuts the watch if its reader has taken none of the available messages for longer than
+  // `stall_ms`, as seen by calls of this method, or is too far behind. Waiting for a turn does not
+  // count. Returns whether the watch is over.
   bool CutIfStalled(int64_t now_ms, int64_t stall_ms);
 
  private:
   bool Wants(const WatchLog::Entry& entry) const;
   // The rest with mutex_ held.
-  std::shared_ptr<const WatchLog::Entry> Find();  // skips what is not wanted
+  std::shared_ptr<const WatchLog::Entry> Find();  // skips unwanted entries
   void CutLocked(absl::Status why);
 
   const std::set<std::string> jobs_;
@@ -93,7 +157,7 @@ class Watch {
   int64_t told_ = 0;   // sequence of the snapshot it began with
   int64_t place_ = 0;  // in the log
   absl::Status status_;
-  int64_t seen_ms_ = -1;  // when it was last seen to have read, or to have read everything
+  int64_t seen_ms_ = -1;  // when it was last seen to read, or to have nothing left to read
   int64_t seen_reads_ = 0;
 };
 

@@ -1,87 +1,147 @@
-// Who watches jobs, and who waits for one.
+// Open watches and waits of jobs (WatchHub), and the thread that serves them (WatchPump).
 //
-// A watch begins with what is, says so (`caught_up`), and goes on with what happens, in the order
-// of the journal; nothing lies between. Its resume token is the sequence number of the last update
-// of which everything is told: whoever comes back with it misses nothing, and may hear the parts of
-// the update after it twice.
+// A watch begins with the current jobs, ends that part with `caught_up`, and continues with the
+// news in the order of the journal, without a gap. Its resume token is the sequence number of the
+// last update that was sent completely: a reader who resumes with it misses nothing, but may get
+// parts of the next update twice.
 //
-// Nothing here waits for a reader, and nothing that changes or reports takes longer for more of
-// them: Publish adds to one log that all read (watch_log.h), and everything else is done by one
-// thread of low priority (watch_pump.h), beginnings from snapshots among it (watch.h). A reader who
-// is further behind than the log goes back, or takes nothing for `stall_ms` of what is there for
-// him, is cut (ResourceExhausted): all of them together cost a bounded room for a bounded time.
+// Nothing here waits for a reader, and changes and reports take no longer for more readers: Publish
+// adds to one log that all read, and one thread of low priority does the rest, including the
+// beginnings from snapshots. A reader who falls behind the log, or takes nothing available for
+// `stall_ms`, is cut (ResourceExhausted): so all readers together cost bounded memory for a bounded
+// time.
 //
-// Of each job the last kMaxEventsPerJob events are kept, whatever the journal holds: a token is
-// OutOfRange where as many events of one of its jobs have come after it, never before. Jobs that
-// were forgotten since are not told of.
+// The last kMaxEventsPerJob events of each job are kept, whatever the journal keeps: a token is
+// OutOfRange only if more events of one of its jobs have come after it. Jobs forgotten since are
+// not reported.
 //
-// Ownership: subscriptions are shared by the hub and their readers; a reader ends its own by Close.
+// Ownership: watches are shared by the hub and their readers; a reader ends its own by Close.
 // Thread-safety: all methods. `notify` and the ends of waits run in the hub's thread, with no lock
 // of it held.
 #ifndef NIBBLE_SERVER_CONTROLLER_WATCH_HUB_H_
 #define NIBBLE_SERVER_CONTROLLER_WATCH_HUB_H_
 
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/watch.h"
-#include "server/controller/watch_log.h"
-#include "server/controller/watch_pump.h"
 
 namespace nibble {
 
+// Serves the watches: one thread of low priority, so that all watches together use at most one
+// core's time, and only what changes and workers leave of it.
+//
+// A watch asks for a turn and gets one once it has something to read. Turns go around, alternating
+// between news and beginnings. Only kBeginnings watches read their beginnings at a time: each ends
+// soon, and few snapshots are kept. A reader who does not read gives up its place among them.
+//
+// Shares ownership of the waiting watches. Thread-safety: all methods; only Settle and the
+// destructor wait for a turn to end. Turns and tasks run without a lock of the pump.
+class WatchPump {
+ public:
+  WatchPump();
+  ~WatchPump();  // runs the pending tasks
+  WatchPump(const WatchPump&) = delete;
+  WatchPump& operator=(const WatchPump&) = delete;
+
+  // `Notify` of the watch is called once, as soon as it has something to read or is over.
+  void Ask(std::shared_ptr<Watch> watch);
+  // There may be news for watches that had nothing to read.
+  void Wake();
+  // The watch is closed; another may begin in its place.
+  void Release(const std::shared_ptr<Watch>& watch);
+  // Watches that have read nothing of their beginnings since the last call lose their place among
+  // the kBeginnings.
+  void PassSlowBy();
+  // Runs before any turn.
+  void Run(std::function<void()> task);
+  // Waits for all tasks so far and the current turn. Must not be called from a turn or a task.
+  void Settle();
+
+ private:
+  using Watches = std::list<std::shared_ptr<Watch>>;
+
+  static constexpr size_t kBeginnings = 16;  // read at a time
+
+  void Serve();
+  // With mutex_ held.
+  bool MayBegin() const { return !fresh_.empty() && beginning_.size() < kBeginnings; }
+  Watches TakeTurn();  // one watch, or none
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  Watches ready_;    // may have news
+  Watches begun_;    // are reading their beginning
+  Watches fresh_;    // have not begun
+  Watches waiting_;  // had nothing to read when they asked
+  // At most kBeginnings watches, and what they had read at the last PassSlowBy.
+  std::map<std::shared_ptr<Watch>, int64_t> beginning_;
+  std::vector<std::function<void()>> tasks_;
+  bool news_next_ = true;
+  bool woken_ = false;
+  bool closing_ = false;
+
+  std::thread thread_;  // last: it uses the above
+};
+
 struct WatchLimits {
   size_t watches = 1000;         // open at once
-  size_t waits = 10'000;         // likewise
-  size_t kept = 65'536;          // of what happened, messages that are kept for those behind …
-  size_t kept_bytes = 64 << 20;  // … and their bytes, for all watches together
-  int64_t stall_ms = 120'000;    // one that has something to read reads within this time
-  size_t jobs_per_watch = 1000;  // named by one
+  size_t waits = 10'000;         // open at once
+  size_t kept = 65'536;          // messages kept for slow readers …
+  size_t kept_bytes = 64 << 20;  // … and their bytes, shared by all watches
+  int64_t stall_ms = 120'000;    // a reader with messages must take one within this time
+  size_t jobs_per_watch = 1000;  // named by one watch
 };
 
 class WatchHub {
  public:
   explicit WatchHub(const WatchLimits& limits);
 
-  // See Watch. ResourceExhausted: as many as are allowed are open.
+  // See Watch. ResourceExhausted: the number of open watches is at its limit.
   absl::StatusOr<std::shared_ptr<Watch>> Open(const v1::WatchJobsRequest& request,
                                               Watch::Begin begin, std::function<void()> notify);
-  // `notify` of the watch is to be called, once, when there is something to read or it is over.
+  // Requests one call of the watch's `notify`, once there is something to read or the watch is
+  // over.
   void Ask(const std::shared_ptr<Watch>& watch) { pump_.Ask(watch); }
   void Close(const std::shared_ptr<Watch>& watch);
-  // Cuts those that have not read for too long.
+  // Cuts watches whose readers have not read for too long.
   void CutStalled(int64_t now_ms);
   bool IsWatched(const std::string& job) const;
   struct Counts {
     size_t watches = 0;
     size_t waits = 0;
   };
-  // Of those that are open.
+  // The numbers of open ones.
   Counts Count() const;
 
-  // Whose updates are published from here on.
+  // The store whose updates are published from here on.
   void SetStore(const v1::StoreIdentity& store) { log_->SetStore(store); }
-  // What an update brings, perhaps nothing; called for each, in their order.
+  // The news of an update, perhaps none; called for each update in order.
   void Publish(int64_t sequence, std::vector<WatchLog::Entry> news);
   void PublishSamples(std::vector<WatchLog::Entry> samples);
 
-  // done(OK) as soon as the job is seen in one of the states, FailedPrecondition when it is
-  // finished and is not. The number ends it early: then `done` is not called, and false is returned
-  // where it was called already, or is about to be.
+  // Calls done(OK) once the job is in one of the states, FailedPrecondition if it finishes in
+  // another. EndWait with the returned number ends the wait early: `done` is not called, or EndWait
+  // returns false because it was called or is about to be.
   using Done = std::function<void(absl::Status)>;
   absl::StatusOr<int64_t> Wait(const std::string& job, std::set<v1::JobState> states, Done done);
   bool EndWait(int64_t number);
-  // Waits until every wait that has ended was told, and for the `notify` under way; not from them.
+  // Waits until all `done` of ended waits and the running `notify` have returned; not from them.
   void Settle() { pump_.Settle(); }
   // The job is now in this state.
   void Moved(const std::string& job, v1::JobState state);
@@ -98,18 +158,19 @@ class WatchHub {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::set<std::shared_ptr<Watch>> watches_;
-  size_t of_all_ = 0;                      // of them, count
-  size_t most_ = 0;                        // open at once since memory was last given back
-  std::map<std::string, size_t> watched_;  // by job: those that name it, count
+  size_t of_all_ = 0;                      // watches of all jobs, count
+  size_t most_ = 0;                        // open at once since memory was last returned
+  std::map<std::string, size_t> watched_;  // by job: watches that name it, count
   std::map<int64_t, Waiting> waits_;
   std::map<std::string, std::set<int64_t>> waits_of_;  // by job
   int64_t next_wait_ = 1;
-  int64_t passed_by_ms_ = 0;  // when slow readers last were
+  int64_t passed_by_ms_ = 0;  // when PassSlowBy was last called
 
   WatchPump pump_;  // last: its turns use the above
 };
 
-// Whether a wait for these states is over with this one: OK, FailedPrecondition, or not yet.
+// The result of a wait for these states when the job is in `now`: OK, FailedPrecondition, or unset:
+// it continues.
 std::optional<absl::Status> WaitOver(const std::string& job, const std::set<v1::JobState>& states,
                                      v1::JobState now);
 

@@ -1,10 +1,30 @@
 #include "server/metrics/coordinator_http.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/metrics/targets.h"
+#include "common/metrics/listen_address.h"
+#include "common/status_macros.h"
 
 namespace nibble {
+
+std::string ScrapeTargets(const State& state, absl::string_view self) {
+  using Json = nlohmann::json;
+  Json targets = Json::array();
+  const std::string cluster = state.cluster();
+  // A daemon may report any text; Prometheus refuses the whole list for one invalid address.
+  const auto add = [&](absl::string_view text, Json labels) {
+    const auto address = ParseListenAddress("http_address", text);
+    if (!address.ok() || address->port == 0 || address->any) return;
+    labels["cluster"] = cluster;
+    targets.push_back({{"targets", {address->ToString()}}, {"labels", std::move(labels)}});
+  };
+  add(self, {{"role", "coordinator"}});
+  for (const auto& [name, worker] : state.tables().workers) {
+    add(worker->identity().http_address(), {{"role", "worker"}, {"worker", name}});
+  }
+  return targets.dump(1, ' ', false, Json::error_handler_t::replace);
+}
 
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
     const Controller& controller, const Store& store, const CoordinatorMetrics& metrics,
@@ -28,16 +48,16 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
                            })};
        }},
   };
-  absl::StatusOr<std::unique_ptr<HttpExposer>> started = HttpExposer::Start(std::move(exposer));
-  if (!started.ok()) return started.status();
-  http->exposer_ = *std::move(started);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<HttpExposer> started,
+                          HttpExposer::Start(std::move(exposer)));
+  http->exposer_ = std::move(started);
   http->started_ = http->exposer_.get();
   return http;
 }
 
 absl::Status CoordinatorHttp::Ready() const {
-  if (absl::Status status = controller_.Health(); !status.ok()) return status;
-  if (absl::Status status = store_.Health(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(controller_.Health());
+  NIBBLE_RETURN_IF_ERROR(store_.Health());
   return serving_ ? absl::OkStatus() : absl::UnavailableError("it takes no calls");
 }
 

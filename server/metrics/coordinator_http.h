@@ -2,7 +2,7 @@
 //   /metrics   for Prometheus; see docs/reference/metrics.md
 //   /healthz   200 while the process lives
 //   /readyz    200 while it serves and its store is healthy, otherwise 503 and why
-//   /sd        what Prometheus is to scrape (http_sd)
+//   /sd        scrape targets for Prometheus (http_sd)
 //
 // Ownership: borrows controller, store and metrics, which outlive it. Thread-safety: all methods.
 #ifndef NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_
@@ -15,12 +15,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/metrics/http_exposer.h"
 #include "server/controller/controller.h"
-#include "server/metrics/coordinator_metrics.h"
+#include "server/controller/coordinator_metrics.h"
+#include "server/state/state.h"
 #include "server/store/store.h"
 
 namespace nibble {
+
+// The scrape targets in the JSON of Prometheus's http_sd: the coordinator (`self`, host:port) and
+// every known daemon that serves metrics. Absent daemons are included, so that Prometheus shows
+// them as down.
+std::string ScrapeTargets(const State& state, absl::string_view self);
 
 inline constexpr char kCoordinatorHttp[] = "127.0.0.1:7701";
 
@@ -28,8 +35,8 @@ class CoordinatorHttp {
  public:
   struct Options {
     std::string listen = kCoordinatorHttp;
-    bool insecure = false;      // off loopback, too
-    bool or_free_port = false;  // where the port is taken
+    bool insecure = false;      // allow other addresses than loopback
+    bool or_free_port = false;  // if the port is taken
     std::string version;
   };
 
@@ -56,7 +63,7 @@ class CoordinatorHttp {
   const CoordinatorMetrics& metrics_;
   const std::string version_;
   std::atomic<bool> serving_ = false;
-  std::atomic<const HttpExposer*> started_ = nullptr;  // of the below, once its address is known
+  std::atomic<const HttpExposer*> started_ = nullptr;  // exposer_.get(), once its address is known
   std::unique_ptr<HttpExposer> exposer_;               // last: its threads use the above
 };
 

@@ -1,11 +1,10 @@
-// A whole coordinator, in this process, as Prometheus and its callers see it.
-#include "server/metrics/coordinator_http.h"
-
+// A whole coordinator in this process, as Prometheus and its clients see it.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -15,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/testing.h"
+#include "server/metrics/coordinator_http.h"
 #include "server/service/coordinator_server.h"
 
 namespace nibble {
@@ -54,7 +54,7 @@ class CoordinatorHttpTest : public testing::Test {
     EXPECT_EQ(read.status(), absl::OkStatus());
     return read.ok() ? *read : Exposition();
   }
-  // An attempt of a job that runs, ends in a checkpoint and is restarted by a lost worker.
+  // A job runs, makes a checkpoint, and is restarted after the loss of a worker.
   void LiveThroughSomething() {
     TestWorker worker(coordinator_, "w1", 2);
     ASSERT_EQ(worker.Report(), absl::OkStatus());
@@ -80,7 +80,7 @@ class CoordinatorHttpTest : public testing::Test {
     coordinator_.Tick();
   }
 
-  // Its ranks never say at which step they switch.
+  // Its ranks never report the step of their switch.
   TestCoordinator coordinator_{{.switch_wait_ms = 0}};
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<CoordinatorHttp> http_;
@@ -197,7 +197,7 @@ TEST_F(CoordinatorHttpTest, AScrapeDoesNotWaitForTheState) {
     });
   });
   held.get_future().wait();
-  // A writer that waits for the reader would hold up any later reader, too.
+  // A writer waiting for this reader would block later readers, too.
   v1::SetQueueRequest request;
   request.set_request_id("request-q");
   request.mutable_queue()->set_name("q");
@@ -236,5 +236,49 @@ TEST_F(CoordinatorHttpTest, TheTargetsNameItsOwnAddress) {
   EXPECT_THAT(*targets, HasSubstr(absl::StrCat("\"", http_->address(), "\"")));
 }
 
+using Json = nlohmann::json;
+
+class TargetsTest : public testing::Test {
+ protected:
+  void Add(const std::string& name, const std::string& http_address) {
+    TestWorker worker(coordinator_, name, 1);
+    worker.report.mutable_identity()->set_http_address(http_address);
+    ASSERT_EQ(worker.Report(), absl::OkStatus());
+  }
+  Json Targets(const std::string& self = "127.0.0.1:7701") {
+    return Json::parse(coordinator_.controller().Inspect(
+        [&](const State& state) { return ScrapeTargets(state, self); }));
+  }
+
+  TestCoordinator coordinator_;
+};
+
+TEST_F(TargetsTest, TheCoordinatorAndEveryDaemonIsATarget) {
+  Add("w1", "10.0.0.1:7702");
+  Add("w2", "[::1]:7702");
+  EXPECT_EQ(Targets(), Json::parse(R"([
+      {"targets": ["127.0.0.1:7701"], "labels": {"role": "coordinator", "cluster": "test"}},
+      {"targets": ["10.0.0.1:7702"],
+       "labels": {"role": "worker", "worker": "w1", "cluster": "test"}},
+      {"targets": ["[::1]:7702"],
+       "labels": {"role": "worker", "worker": "w2", "cluster": "test"}}])"));
+}
+
+TEST_F(TargetsTest, ADaemonThatIsAwayStaysATarget) {
+  Add("w1", "10.0.0.1:7702");
+  coordinator_.clock.Advance(60'000);
+  coordinator_.Tick();
+  EXPECT_EQ(Targets().size(), 2u);
+}
+
+TEST_F(TargetsTest, WhatIsNoAddressIsLeftOut) {
+  Add("w1", "");
+  Add("w2", "http://evil/\"}]");
+  Add("w3", "10.0.0.3:0");
+  Add("w4", "0.0.0.0:7702");
+  EXPECT_EQ(Targets("0.0.0.0:7701"), Json::array());
+}
+
 }  // namespace
+
 }  // namespace nibble

@@ -1,12 +1,12 @@
-// Counts the calls of a gRPC server: an interceptor that sees each call's method and how it ends,
+// Counts the calls of a gRPC server with an interceptor, which sees each call's method and status
 // and changes nothing.
 //
-// Ownership: the factory borrows the metrics, which outlive the server. Thread-safety: as gRPC
-// asks.
+// Ownership: the interceptor borrows the metrics, which outlive the server. Thread-safety: as gRPC
+// requires.
 #ifndef NIBBLE_SERVER_METRICS_RPC_METRICS_H_
 #define NIBBLE_SERVER_METRICS_RPC_METRICS_H_
 
-#include "server/metrics/coordinator_metrics.h"
+#include "server/controller/coordinator_metrics.h"
 
 namespace grpc {
 class ServerBuilder;
@@ -14,7 +14,7 @@ class ServerBuilder;
 
 namespace nibble {
 
-// Takes the place of interceptors that were set before.
+// Replaces interceptors that were set before.
 void CountCalls(CoordinatorMetrics& metrics, grpc::ServerBuilder& builder);
 
 }  // namespace nibble

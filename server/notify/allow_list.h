@@ -1,10 +1,10 @@
-// Where the coordinator may post events of jobs: what an operator names with --notify-allow. Anyone
+// Where the coordinator may post events of jobs, as the operator allows with --notify-allow. Anyone
 // who may submit a job writes URLs, so without this list a job could make the coordinator connect
-// to whatever it reaches (server-side request forgery).
+// to any host in its reach (server-side request forgery).
 //
-// Two questions are asked. MayPost, of a URL, at submission and before each post. MayConnect, of
-// each address that the URL's host resolves to, right before it is connected to: a name that an
-// operator allows must not lead to loopback or a private network behind their back.
+// MayPost checks a URL, at submission and before each post. MayConnect checks each address that the
+// URL's host resolves to, right before the connection: an allowed name must not lead to loopback or
+// a private network unnoticed.
 //
 // Thread-safety: const.
 #ifndef NIBBLE_SERVER_NOTIFY_ALLOW_LIST_H_
@@ -26,11 +26,11 @@ namespace nibble {
 // An IPv6 address, or an IPv4 address in its IPv6 form (::ffff:a.b.c.d).
 using IpAddress = std::array<uint8_t, 16>;
 
-// Unset for what is no address.
+// Unset: not an address.
 std::optional<IpAddress> ParseIp(std::string_view text);
 std::string IpText(const IpAddress& address);
-// Of a host on the internet: not loopback, link-local, private, shared, multicast or reserved, also
-// where an IPv6 address stands for such an IPv4 address.
+// Whether the address is a public one: not loopback, link-local, private, shared, multicast or
+// reserved, including IPv6 addresses that stand for such IPv4 addresses.
 bool IsPublic(const IpAddress& address);
 
 class AllowList {
@@ -40,14 +40,14 @@ class AllowList {
 
   // A pattern is HOST[:PORT][=ADDRESS[/BITS]]. HOST is a name, *.NAME for every name below it, *
   // for every host, or ADDRESS[/BITS] (an IPv6 address before a port in []). Without PORT every
-  // port is meant. Names lead to public addresses only, unless = says where they lead instead;
-  // "localhost" leads to loopback. InvalidArgument naming the pattern.
+  // port matches. Names may resolve to public addresses only, unless = gives other ones;
+  // "localhost" may resolve to loopback. InvalidArgument naming the pattern.
   static absl::StatusOr<AllowList> Parse(const std::vector<std::string>& patterns);
 
   // FailedPrecondition naming the host and the flag.
   absl::Status MayPost(const NotifyUrl& url) const;
   absl::Status MayPost(const std::string& url) const;
-  // Of a URL that may be posted to.
+  // For a URL that passed MayPost.
   bool MayConnect(const NotifyUrl& url, const IpAddress& address) const;
 
  private:
@@ -61,7 +61,7 @@ class AllowList {
     Kind kind = Kind::kName;
     std::string name;            // of kBelow (with the first '.') and kName
     int port = 0;                // 0: every port
-    std::optional<Range> range;  // of kRange; of others, where names lead
+    std::optional<Range> range;  // of kRange; otherwise where names may resolve to
     bool Matches(const NotifyUrl& url) const;
   };
 

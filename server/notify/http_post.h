@@ -1,14 +1,13 @@
-// One POST over HTTP/1.1 or HTTPS, within a time limit that holds for the whole of it: connecting,
-// the TLS handshake, sending and the answer's status line. A receiver that answers a byte at a
-// time, or never, costs this time and no more. Only the resolver may take longer, as resolv.conf
-// says.
+// One POST over HTTP/1.1 or HTTPS, with one time limit for everything: connecting, the TLS
+// handshake, sending, and the answer's status line. A receiver that answers slowly or never costs
+// this time and no more. Only the resolver may take longer, as configured in resolv.conf.
 //
-// The host is resolved here, once, and only addresses that `may_connect` allows are connected to:
-// nothing resolves it again. Redirects are not followed, proxies are not used, and of the answer
-// nothing behind its status line is read.
+// The host is resolved once, here, and only addresses that `may_connect` allows are connected to.
+// Redirects are not followed, proxies are not used, and the answer is read only up to its status
+// line.
 //
-// Ownership: a Cancel outlives the posts that it was given to. Thread-safety: Cancel's methods and
-// PostHttp from any thread; threads that post should block SIGPIPE.
+// Ownership: a Cancel outlives the posts that use it. Thread-safety: Cancel's methods and PostHttp
+// from any thread; threads that post should block SIGPIPE.
 #ifndef NIBBLE_SERVER_NOTIFY_HTTP_POST_H_
 #define NIBBLE_SERVER_NOTIFY_HTTP_POST_H_
 
@@ -25,7 +24,7 @@
 
 namespace nibble {
 
-// Ends posts that are under way, and those that begin later.
+// Ends current and later posts.
 class Cancel {
  public:
   Cancel();

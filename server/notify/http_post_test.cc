@@ -11,7 +11,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/notify/testing.h"
-#include "server/notify/tls_receiver.h"
 
 namespace nibble {
 namespace {
@@ -111,7 +110,7 @@ class TlsPostTest : public testing::Test {
 
   absl::StatusOr<int> Post(const std::string& host) {
     HttpPost post = PostTo(absl::StrCat("https://", host, ":", receiver_.port(), "/hook"));
-    // The receiver listens on IPv4 alone.
+    // The receiver listens on IPv4 only.
     post.may_connect = [](const IpAddress& address) { return IpText(address) == "127.0.0.1"; };
     return PostHttp(post, Cancel());
   }

@@ -9,14 +9,14 @@
 #include "common/counted.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/log.h"
-#include "server/notify/post_body.h"
+#include "server/notify/post_plan.h"
 
 namespace nibble {
 namespace {
 
 constexpr size_t kMostSecretBytes = 4096;
 
-// Writing to a connection of TLS that its peer has closed raises it.
+// Writing to a TLS connection that the peer has closed raises SIGPIPE.
 void BlockSigpipe() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -67,7 +67,7 @@ void Notifier::Tick() {
 }
 
 PostPlan::Turn Notifier::NextTurn() {
-  // What cannot be settled would be posted again and again.
+  // Without a working store, events could not be settled and would be posted again and again.
   if (!controller_.Health().ok()) return {};
   return controller_.Inspect([this](const State& state) {
     PostPlan::Turn turn = plan_.Next(state, controller_.clock().SteadyMs());
@@ -84,7 +84,7 @@ void Notifier::Run() {
     changed_.wait(lock, [this] { return due_ || ending_; });
     if (ending_) return;
     const PostPlan::Turn turn = NextTurn();
-    // Where there is one post there may be another, for another thread.
+    // There may be another post, for another thread.
     due_ = turn.post.has_value();
     lock.unlock();
     if (turn.post) changed_.notify_one();

@@ -1,13 +1,13 @@
-// Posts events of jobs to the URLs that their specs name, from a few threads of its own: no change,
-// report or plan waits for a receiver. Everything that decides is in PostPlan and in the state;
-// here are the threads, the clock and the network.
+// Posts events of jobs to the URLs in their specs, from a few threads of its own: no change, report
+// or plan waits for a receiver. PostPlan and the state decide; the Notifier adds threads, clock and
+// network.
 //
-// At least once. An event is settled in the store after its receiver has answered 2xx, or after it
-// was given up; a coordinator that ends in between posts it again after its restart, with the same
-// id in the body.
+// Delivery is at least once. An event is settled in the store after its receiver answered 2xx, or
+// after it was given up; a coordinator that ends in between posts it again after its restart, with
+// the same id in the body.
 //
-// Ownership: borrows the controller, which outlives it; owns its threads. The destructor ends posts
-// under way. Thread-safety: all methods.
+// Ownership: borrows the controller, which outlives it; owns its threads. The destructor ends
+// current posts. Thread-safety: all methods.
 #ifndef NIBBLE_SERVER_NOTIFY_NOTIFIER_H_
 #define NIBBLE_SERVER_NOTIFY_NOTIFIER_H_
 
@@ -32,10 +32,10 @@ class Notifier {
  public:
   struct Options {
     AllowList allow;
-    std::string secret;  // signs bodies; empty: they are not signed
+    std::string secret;  // signs bodies; empty: no signature
     PostPlan::Options plan;
     std::chrono::milliseconds limit{10'000};  // of one post
-    int threads = 4;                          // posts under way
+    int threads = 4;                          // concurrent posts
   };
 
   Notifier(Controller& controller, Options options);
@@ -43,8 +43,8 @@ class Notifier {
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  // Posts what has become due: where the state has changed since the last look, or a back-off is
-  // over. Waits for nothing; called with each tick of the coordinator.
+  // Starts the posts that have become due, by a change of the state or the end of a back-off.
+  // Called with each tick of the coordinator; does not wait.
   void Tick();
 
  private:
@@ -62,16 +62,16 @@ class Notifier {
   std::condition_variable changed_;
   // Guarded by mutex_.
   PostPlan plan_;
-  bool due_ = true;  // some thread is to take a turn
+  bool due_ = true;  // some thread must take a turn
   bool ending_ = false;
   int64_t looked_at_ = -1;            // sequence of the state of the last turn
-  int64_t wait_until_ms_ = 0;         // as it said
-  int64_t storing_ = 0;               // calls of Store that were not answered
+  int64_t wait_until_ms_ = 0;         // as that turn reported
+  int64_t storing_ = 0;               // unanswered calls of Store
   std::vector<std::thread> threads_;  // last
 };
 
-// The secret in a file: all of it but ends of line at its end. InvalidArgument naming the file
-// where it is empty or over 4096 bytes; NotFound.
+// The secret in a file, without trailing newlines. InvalidArgument, naming the file: empty or over
+// 4096 bytes. NotFound: cannot read it.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
 }  // namespace nibble

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/controller/testing.h"
-#include "server/notify/post_body.h"
+#include "server/notify/post_plan.h"
 #include "server/notify/testing.h"
 
 namespace nibble {

@@ -1,17 +1,17 @@
-// Which event of which job is posted next, and when: the part of notifications without a network,
-// a disk, a clock or a thread.
+// Which event of which job is posted next, and when (PostPlan), and the posted text. This part of
+// notifications has no network, disk, clock or thread.
 //
-// What is to be posted follows from the state (NotifyTarget: wanted and settled events), so nothing
-// is queued here and nothing is lost with the process. What is remembered here is what the state
-// does not have: posts under way, receivers that failed and when each is tried again, since when a
-// target waits, and what was settled and is not durable yet.
+// The events to post follow from the state (NotifyTarget: wanted and settled events), so nothing is
+// queued here and nothing is lost with the process. PostPlan remembers what the state does not
+// have: current posts, failing receivers and their next try, since when a target waits, and settled
+// events that are not durable yet.
 //
-// Order and bounds. Events of one job reach one target in their order, one at a time. One post at a
-// time goes to one host, so that a receiver that hangs occupies one thread. A URL that fails is
-// tried again after a back-off, for all jobs that name it. Events that wait for `give_up_ms` are
-// given up, at the latest when twice that has passed. Jobs take turns.
+// Order and bounds. A target gets the events of one job in order, one at a time. Each host gets one
+// post at a time, so that a hanging receiver occupies one thread. A failing URL is tried again
+// after a back-off, for all jobs that name it. Events that wait for `give_up_ms` are given up, at
+// the latest after twice that time. Jobs take turns.
 //
-// Thread-safety: none of its own. Times are of the monotonic clock.
+// Thread-safety: none; the functions of the text are pure. Times are of the monotonic clock.
 #ifndef NIBBLE_SERVER_NOTIFY_POST_PLAN_H_
 #define NIBBLE_SERVER_NOTIFY_POST_PLAN_H_
 
@@ -20,10 +20,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/backoff.h"
+#include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/update.pb.h"
 #include "server/state/state.h"
 
@@ -39,8 +41,8 @@ struct PlannedPost {
 struct PostResult {
   enum class Kind : uint8_t {
     kDelivered,
-    kFailed,   // it is tried again
-    kRefused,  // it is not
+    kFailed,   // will be tried again
+    kRefused,  // given up at once
   };
   Kind kind = Kind::kDelivered;
   std::string problem;
@@ -55,25 +57,25 @@ class PostPlan {
   struct Turn {
     std::optional<PlannedPost> post;         // for Ended
     std::vector<v1::PostsSettled> given_up;  // to store
-    int64_t wait_until_ms = 0;  // without a post: nothing is due before, unless the state changes
+    int64_t wait_until_ms = 0;  // without a post: nothing is due earlier unless the state changes
   };
 
   explicit PostPlan(const Options& options) : options_(options) {}
 
-  // `state` is never older than at the call before.
+  // `state` must not be older than in the call before.
   Turn Next(const State& state, int64_t now_ms);
 
   struct End {
     std::optional<v1::PostsSettled> settled;  // to store
-    bool first_failure = false;               // of the URL since it last took a post
+    bool first_failure = false;               // of the URL since its last success
   };
   End Ended(const PlannedPost& post, const PostResult& result, int64_t now_ms);
 
-  // What was to be stored could not be: it is posted again.
+  // `settled` could not be stored: its events are posted again.
   void NotStored(const v1::PostsSettled& settled);
 
  private:
-  // Of a target of a job.
+  // The state of one target of a job.
   struct Cursor {
     int64_t settled = 0;     // event; perhaps not durable yet
     int64_t mark_event = 0;  // events up to this one are given up when …
@@ -90,12 +92,12 @@ class PostPlan {
   };
   using Key = std::pair<std::string, int32_t>;
 
-  // True where the turn has a post now.
+  // Returns whether the turn has a post now.
   bool Consider(const State& state, const v1::JobRecord& job, int32_t target, int64_t now_ms,
                 Turn& turn);
   void GiveUp(const v1::JobRecord& job, const Key& key, int64_t through, int64_t count,
               const std::string& problem, Cursor& cursor, Turn& turn);
-  // Forgets what no job waits for any more.
+  // Forgets targets and receivers that no job waits for.
   void Prune();
 
   const Options options_;
@@ -105,6 +107,14 @@ class PostPlan {
   std::map<std::string, Receiver> failing_;  // by URL
   std::set<std::string> busy_;               // origins
 };
+
+// The body, one JSON object; docs/guide/notifications.md describes it and the signature. Its "id"
+// is the same each time the event is posted, and unique even after a restore of the coordinator's
+// store from a backup. `job`: its present state.
+std::string PostBody(const std::string& cluster, const v1::Job& job, const v1::JobEvent& event);
+
+// "sha256=" and the HMAC-SHA256 of the body under the secret, in hexadecimal.
+std::string PostSignature(std::string_view secret, std::string_view body);
 
 }  // namespace nibble
 

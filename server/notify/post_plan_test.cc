@@ -6,8 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/notify/post_body.h"
-#include "server/state/decide_gang.h"
+#include "server/state/decide.h"
 #include "server/state/testing.h"
 
 namespace nibble {
@@ -72,7 +71,7 @@ TEST_F(PostPlanTest, EventsOfAJobGoToATargetInTheirOrderOneAtATime) {
   ASSERT_TRUE(end.settled.has_value());
   EXPECT_EQ(end.settled->through_event(), 1);
   EXPECT_EQ(end.settled->delivered(), 1);
-  // The store does not know yet; it is not posted twice.
+  // Not yet settled in the store, but not posted twice.
   const PlannedPost second = Post();
   EXPECT_EQ(second.event.to(), v1::JOB_STATE_RUNNING);
   Store(*end.settled);
@@ -161,7 +160,7 @@ TEST_F(PostPlanTest, AnotherProcessPostsAgainWhatIsNotStored) {
   Store(*end.settled);
   PostPlan later{PostPlan::Options()};
   EXPECT_FALSE(later.Next(cluster_.state(), 0).post.has_value());
-  // The same, where only the write has failed.
+  // The same if only the write has failed.
   const std::string other = Submit({"http://b.org/x"});
   const auto lost = plan_.Ended(Post(), kDelivered, now_ms_).settled;
   EXPECT_FALSE(Next().post.has_value());

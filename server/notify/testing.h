@@ -1,11 +1,14 @@
-// A receiver of posts on loopback, for tests: it answers each request as its script says.
+// Receivers of posts on loopback, for tests: TestReceiver answers each request as scripted,
+// TlsReceiver uses TLS with its own certificate for "localhost".
 //
-// Ownership: owns its socket and threads. Thread-safety: all methods.
+// Ownership: they own their sockets and threads. Thread-safety: TestReceiver: all methods;
+// TlsReceiver: none.
 #ifndef NIBBLE_SERVER_NOTIFY_TESTING_H_
 #define NIBBLE_SERVER_NOTIFY_TESTING_H_
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,14 +16,14 @@
 
 namespace nibble {
 
-// A socket that listens at a free port, which it gives.
+// Returns a socket that listens at a free port, and the port.
 int ListenOnLoopback(int& port);
 
 class TestReceiver {
  public:
   // Hangs: the connection stays open and nothing is sent.
   static constexpr char kHang[] = "";
-  // A byte of a status line each few milliseconds, for ever.
+  // Sends a byte of a status line every few milliseconds, forever.
   static constexpr char kDrip[] = "drip";
   static constexpr char kOk[] = "HTTP/1.1 204 No Content\r\n\r\n";
   static constexpr char kError[] = "HTTP/1.1 500 Internal Server Error\r\n\r\n";
@@ -31,9 +34,9 @@ class TestReceiver {
   int port() const { return port_; }
   std::string Url(const std::string& path = "/hook") const;
 
-  // What the next requests are answered with, in order; kOk behind these.
+  // The answers to the next requests, in order; kOk after these.
   void Script(std::vector<std::string> answers);
-  // Waits for the request with this number, from 0, and returns it whole; "none" after 20 seconds.
+  // Waits for the request with this number, from 0, and returns its text; "none" after 20 seconds.
   std::string Request(size_t number);
   size_t count();
 
@@ -53,6 +56,24 @@ class TestReceiver {
   bool ending_ = false;
   std::vector<std::thread> connections_;
   std::thread acceptor_;
+};
+
+class TlsReceiver {
+ public:
+  // Answers every request with 204. Its certificate is written to `certificate_path`.
+  explicit TlsReceiver(const std::string& certificate_path);
+  ~TlsReceiver();
+
+  int port() const { return port_; }
+
+ private:
+  struct Parts;
+  void Accept();
+
+  const std::unique_ptr<Parts> parts_;
+  int listener_ = -1;
+  int port_ = 0;
+  std::thread thread_;
 };
 
 }  // namespace nibble

@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/scheduler/holders.h"
 #include "server/scheduler/place.h"
-#include "server/scheduler/sizes.h"
+#include "server/scheduler/snapshot.h"
 #include "server/scheduler/words.h"
 
 namespace nibble::scheduler {
 namespace {
 
-// Nothing is free for `job` on workers that it excludes, in this scope.
+// Within this scope, the workers that `job` excludes have no free slots.
 class Withheld {
  public:
   Withheld(World& world, int job) {
@@ -144,7 +143,7 @@ void Pass::KeepSpares(int job) {
   if (FreeOn(world_.open(), world_.kinds(job)) > 0) {
     const Withheld withheld(world_, job);
     {
-      // Best on other workers: a spare on its own is lost together with what it stands in for.
+      // Preferably on other workers: a spare on the job's own worker is lost together with it.
       ChangedForNow own(world_.open());
       for (const NodeSlots& on : state.active) own.Set(on.node, 0);
       kept = reservations_.KeepFree(job, state.job->spare_slots);
@@ -187,7 +186,7 @@ void Pass::SecondRound(int job) {
   Attempt(job, /*owns=*/false);
   const JobState& state = world_.job(job);
   if (state.phase != JobPhase::kStarting || !world_.ledger().HasQuota(state.queue)) return;
-  // With this borrower out of the way, one behind it in the queue may be an owner.
+  // Without this borrower, a job behind it in the queue may be an owner.
   const int64_t owned = standing_.owned[state.queue] + started_[state.queue];
   const int64_t quota = world_.ledger().account(state.queue).queue->quota;
   if (owned + least_deferred_[state.queue] <= quota) stale_ = true;
@@ -203,7 +202,7 @@ void Pass::Attempt(int job, bool owns) {
   }
   const bool quota = world_.ledger().OverQueue(state.queue, size) == 0 &&
                      world_.ledger().OverCohort(state.queue, size) == 0;
-  // Only a recovering job comes here before its time: it keeps its place among the slots too.
+  // Only a recovering job gets here during its back-off: it keeps its claim to slots too.
   const bool early = state.job->not_before_ms > world_.now_ms();
   if (!early) {
     if (quota && StartOnOpen(job, size)) return;

@@ -1,13 +1,13 @@
-// One walk along the line: each waiting job in turn starts, or takes from others, or claims what it
-// waits for.
+// One walk along the line: each waiting job in turn starts, takes slots from others, or claims what
+// it waits for.
 //
-// The line: higher priority first; of one priority, jobs that were already started once and
-// recover, then earlier submitted, then name. First come all that stay within their queue's own
-// quota, then those that would borrow and those of queues without quota. What jobs ahead have
-// claimed is not there for those behind.
+// The line: higher priority first; within a priority, jobs that were started before and recover,
+// then earlier submission, then name. Jobs that stay within their queue's own quota come first,
+// then borrowers and jobs of queues without quota. Jobs behind cannot use what jobs ahead have
+// claimed.
 //
-// Passes are repeated until one changes nothing: only then is the plan one that planning again
-// would not add to. Each job is changed at most once, so that they end.
+// Passes repeat until one changes nothing: only then would planning again add nothing to the plan.
+// Each job changes at most once, so the passes end.
 //
 // Ownership: refers to the world of the plan. Thread-safety: none.
 #ifndef NIBBLE_SERVER_SCHEDULER_PASS_H_
@@ -18,9 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/scheduler/decisions.h"
+#include "server/scheduler/plan.h"
 #include "server/scheduler/reservations.h"
-#include "server/scheduler/standing.h"
 #include "server/scheduler/victims.h"
 #include "server/scheduler/world.h"
 
@@ -38,8 +37,8 @@ class Pass {
   std::vector<Remark> TakeRemarks();
 
  private:
-  // A job comes up to be started, and again to keep its spares. These have the job's place among
-  // those that are queued: a job that came early may not delay those ahead by its spares.
+  // A job has a turn to start, and another to keep its spares. The second has the job's place among
+  // queued jobs, so that a recovering job's spares do not delay jobs ahead.
   struct Turn {
     int job = -1;
     bool spares = false;
@@ -49,7 +48,7 @@ class Pass {
   void Leave(int job, const NodePlacement& leaves);
   void KeepSpares(int job);
 
-  // Rules out what needs no slots to be ruled out; puts off borrowers.
+  // Refuses what can be refused without a look at slots; defers borrowers to the second round.
   int64_t OwnedAhead(int job) const;
   void FirstRound(int job);
   void SecondRound(int job);
@@ -61,7 +60,7 @@ class Pass {
   void WaitForQuota(int job, int size);
   void WaitForSlots(int job, int size);
   void Start(int job, const NodePlacement& placement);
-  // The reason of kBackOff is put in when the waiting ones are taken: passes are many.
+  // The reason of kBackOff is made by TakeWaiting, once: there are many passes.
   void Wait(int job, WaitKind kind, int behind, std::string reason);
 
   World& world_;
@@ -73,12 +72,12 @@ class Pass {
   std::vector<bool> started_now_;    // by job
   std::vector<bool> for_cohort_;     // by job: it waits for its cohort's quota, not its queue's
   bool changed_ = false;
-  // Somebody left a queue with quota, or slots that somebody ahead may wait for: who owns and who
-  // waits for what is to be found anew, before those behind are served.
+  // A job left a queue with quota, or slots that a job ahead may wait for: ownership and claims
+  // must be computed anew before jobs behind are served.
   bool stale_ = false;
   std::vector<Turn> deferred_;
   std::vector<std::pair<int, Waiting>> waiting_;
-  std::vector<std::pair<int, int64_t>> few_spares_;  // (job, how many it has)
+  std::vector<std::pair<int, int64_t>> few_spares_;  // (job, spares it has)
 };
 
 }  // namespace nibble::scheduler

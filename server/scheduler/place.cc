@@ -1,6 +1,7 @@
 #include "server/scheduler/place.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -8,14 +9,29 @@
 namespace nibble::scheduler {
 namespace {
 
+bool Has(const std::vector<std::string_view>& labels, const std::string& label) {
+  return std::binary_search(labels.begin(), labels.end(), std::string_view(label));
+}
+
+int Contains(const std::vector<std::string>& labels, std::string_view label) {
+  return std::find(labels.begin(), labels.end(), label) != labels.end();
+}
+
+void AppendLabels(const std::vector<std::string>& labels, std::string& key) {
+  for (const std::string& label : labels) {
+    key.append(std::to_string(label.size())).append(1, ':').append(label);
+  }
+  key.append(1, ';');
+}
+
 using Counts = std::vector<int>;
 
 void AddCounts(std::span<const int> from, Counts& to) {
   for (size_t f = 1; f < from.size(); ++f) to[f] += from[f];
 }
 
-// Of which nodes a gang is made: nodes[f] of those with f free, all taken whole but one of
-// `last_free`, of which `last_count` are taken.
+// The nodes of a gang: nodes[f] nodes with f free slots, all taken whole except one with
+// `last_free` free slots, of which `last_count` are taken.
 struct Profile {
   Counts nodes;
   int last_free = 0;
@@ -40,7 +56,7 @@ Profile MakeProfile(std::span<const int> counts, int64_t count) {
   return profile;
 }
 
-// The pools of one rack, among the kinds in question.
+// The pools of one rack, of the kinds considered.
 struct RackPools {
   int rack = 0;
   std::vector<int> pools;
@@ -55,7 +71,7 @@ class Placer {
     Counts all(index_.max_free() + 1, 0);
     for (const EligibleKind& kind : kinds_) AddCounts(index_.KindCounts(kind.kind), all);
     const int fewest = FewestNodes(all, count_);
-    // One kind alone, where that costs no more nodes.
+    // One kind alone, if that costs no more nodes.
     for (const EligibleKind& kind : kinds_) {
       if (kinds_.size() == 1 || index_.KindFree(kind.kind) < count_) continue;
       const std::span<const int> own = index_.KindCounts(kind.kind);
@@ -84,7 +100,7 @@ class Placer {
 
   NodePlacement OnRacks(const Counts& all, int fewest) {
     const std::vector<std::pair<int, int>> pools = PoolsByRack();
-    // The rack that holds the whole gang on the fewest nodes, then with the least left over.
+    // The rack that takes the whole gang on the fewest nodes, then with the least left over.
     Counts counts(all.size());
     std::tuple<int, int64_t> best;
     size_t best_begin = 0, best_end = 0;
@@ -126,7 +142,7 @@ class Placer {
     return pools;
   }
 
-  // The pools in another order: those of racks that hold more of the profile come first.
+  // Reorders the pools: racks that can take more of the profile come first.
   std::vector<std::pair<int, int>> FullestFirst(
       const Profile& profile, const std::vector<std::pair<int, int>>& pools) const {
     struct RackShare {
@@ -184,6 +200,36 @@ class Placer {
 
 }  // namespace
 
+EligibleKinds FindEligibleKinds(const Cluster& cluster, const Job& job) {
+  EligibleKinds eligible;
+  for (size_t k = 0; k < cluster.kinds().size(); ++k) {
+    const std::vector<std::string_view>& labels = cluster.kinds()[k].labels;
+    const auto has = [&labels](const std::string& label) { return Has(labels, label); };
+    if (!std::all_of(job.required.begin(), job.required.end(), has)) continue;
+    EligibleKind kind{.kind = static_cast<int>(k)};
+    kind.preferred =
+        static_cast<int>(std::count_if(job.preferred.begin(), job.preferred.end(), has));
+    kind.unasked = static_cast<int>(
+        std::count_if(labels.begin(), labels.end(), [&job](std::string_view label) {
+          return !Contains(job.required, label) && !Contains(job.preferred, label);
+        }));
+    eligible.push_back(kind);
+  }
+  std::sort(eligible.begin(), eligible.end(), [](const EligibleKind& a, const EligibleKind& b) {
+    return std::tie(b.preferred, a.unasked, a.kind) < std::tie(a.preferred, b.unasked, b.kind);
+  });
+  return eligible;
+}
+
+int EligibleTable::IdOf(const Job& job) {
+  key_.clear();
+  AppendLabels(job.required, key_);
+  AppendLabels(job.preferred, key_);
+  const auto [at, added] = ids_.try_emplace(key_, static_cast<int>(kinds_.size()));
+  if (added) kinds_.push_back(FindEligibleKinds(cluster_, job));
+  return at->second;
+}
+
 int64_t FreeOn(const FreeIndex& index, const EligibleKinds& kinds) {
   int64_t free = 0;
   for (const EligibleKind& kind : kinds) free += index.KindFree(kind.kind);
@@ -202,7 +248,7 @@ int FewestNodes(std::span<const int> counts, int64_t count) {
 
 NodePlacement Place(const FreeIndex& index, const EligibleKinds& kinds, int count) {
   if (FreeOn(index, kinds) < count) return {};
-  // A level of preference alone, best first.
+  // One level of preference alone, best first.
   for (size_t begin = 0, end = 0; begin < kinds.size(); begin = end) {
     int64_t free = 0;
     for (end = begin; end < kinds.size() && kinds[end].preferred == kinds[begin].preferred; ++end) {

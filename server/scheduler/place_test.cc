@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/scheduler/testing/random_snapshot.h"
+#include "server/scheduler/random_snapshot_testing.h"
 
 namespace nibble::scheduler {
 namespace {

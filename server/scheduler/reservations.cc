@@ -42,7 +42,7 @@ class Reservations::Usable {
     }
     return soon;
   }
-  // Whether somebody with the same labels, who excludes nothing, could claim of it.
+  // Whether a job with the same labels that excludes nothing could claim from it.
   bool ForAny(const Release& release) const {
     return std::any_of(release.by_kind.begin(), release.by_kind.end(),
                        [this](const auto& of) { return of.second > 0 && kinds_[of.first]; });

@@ -1,14 +1,14 @@
-// What those who wait have a claim to. The claim of a waiting job:
-//   timed    the slots that jobs with a known end leave, and slots that are free already, suffice
-//   by
-//            a time T. It claims just as many, of those that are freed latest before T first, so
-//            that as many free slots as can be stay open to others until T.
-//   untimed  they do not suffice. It claims every free slot that it can use, and every slot that is
-//            freed; none that wait behind it can delay it, whichever job ends first.
+// The claims of waiting jobs. A claim is one of these:
+//   timed    the free slots and those that jobs with a known end leave by a time T suffice. The job
+//            claims exactly as many, those freed latest before T first, so that most free slots
+//            stay open to others until T.
+//   untimed  they do not suffice. The job claims every free slot that it can use and every slot
+//   that is
+//            freed; no job behind it can delay it, whichever job ends first.
 // A later job takes open slots, or borrows claimed ones if it is known to end before they are due.
 //
-// What jobs with a known end leave is kept from pass to pass; only what a pass has claimed of it is
-// taken back when the next begins.
+// The slots that jobs with a known end will leave are kept from pass to pass; the next pass only
+// undoes the claims on them.
 //
 // Ownership: refers to the world of the plan. Thread-safety: none; one plan owns it.
 #ifndef NIBBLE_SERVER_SCHEDULER_RESERVATIONS_H_
@@ -24,7 +24,7 @@ namespace nibble::scheduler {
 
 struct Reservation {
   int64_t due_ms = 0;   // 0: unknown
-  NodePlacement slots;  // free ones that are held
+  NodePlacement slots;  // free slots held for the job
 };
 
 class Reservations {
@@ -34,14 +34,14 @@ class Reservations {
   // Forgets all claims.
   void BeginPass();
 
-  // Claims `count` slots for a job that cannot start yet, for `not_before_ms` or later. Workers
-  // that it excludes are to be withheld from world.open() meanwhile.
+  // Claims `count` slots for a job that cannot start yet, for `not_before_ms` or later. The caller
+  // withholds the workers that the job excludes from world.open() meanwhile.
   Reservation Reserve(int job, int count, int64_t not_before_ms);
-  // Claims up to `count` free slots as spares of an active job. Returns how many.
+  // Claims up to `count` free slots as spares of an active job. Returns their number.
   int64_t KeepFree(int job, int64_t count);
-  // An active job, or one that this pass started, whose end may be known.
+  // Adds an active job, or one that this pass started, whose end may be known.
   void Expect(int job);
-  // An active job has left slots before its end: nobody can wait for them until then.
+  // An active job has left slots before its end: they are no longer expected then.
   void Forget(int job, const NodePlacement& leaves);
 
  private:
@@ -57,7 +57,7 @@ class Reservations {
     void Take(const World& world, NodeSlots& on, int count);
     bool empty() const;
   };
-  // Of a pool of slots, those that a job can use.
+  // The slots of a pool that a job can use.
   class Usable;
 
   int64_t ClaimSoon(int job, const Usable& usable, int64_t most);
@@ -67,11 +67,11 @@ class Reservations {
 
   World& world_;
   std::vector<int> release_of_;  // by job; -1: none
-  // What will be left, and of that what nobody has claimed in this pass.
+  // The slots that will be left, and those of them that this pass has not claimed.
   std::vector<Release> all_, unclaimed_;
   std::vector<int> by_end_, unclaimed_by_end_;  // releases that are not empty, ascending by key
-  std::vector<int> touched_;                    // where the two differ; some more than once
-  std::vector<Key> first_release_;              // by set of labels: none before has anything for it
+  std::vector<int> touched_;                    // where the two differ, perhaps repeated
+  std::vector<Key> first_release_;  // by set of labels: no earlier release has usable slots
 };
 
 }  // namespace nibble::scheduler

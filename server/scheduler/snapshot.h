@@ -1,25 +1,27 @@
-// What the scheduler is told of the cluster: workers, queues and jobs at one moment, as plain
-// values. Whoever keeps the cluster's state fills it; the scheduler keeps nothing between two
-// plans.
+// The scheduler's input: workers, queues and jobs at one moment, as plain values. The owner of the
+// cluster's state fills it; the scheduler keeps nothing between two plans.
 //
-// Order does not matter: two snapshots that hold the same entities in another order give the same
-// plan. Names are unique per list (CheckSnapshot). Times are milliseconds of one monotonic clock;
-// the order of submission is no time, since the clock may have begun after it.
+// The order of the lists does not matter: the same entities in another order give the same plan.
+// Names are unique per list. Times are milliseconds of one monotonic clock. `Job::submitted` is a
+// rank and not a time, since the clock may have started after the submission.
 //
-// Ownership: values. Thread-safety: values.
+// Ownership: values. Thread-safety: values; pure functions.
 #ifndef NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_
 #define NIBBLE_SERVER_SCHEDULER_SNAPSHOT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace nibble::scheduler {
 
 enum class WorkerState : uint8_t {
   kReady,
-  kCordoned,  // gets nothing new; what runs there stays
-  kDraining,  // gets nothing new; what runs there is moved away, through a checkpoint
+  kCordoned,  // takes no new work; running jobs stay
+  kDraining,  // takes no new work; running jobs move away through a checkpoint
   kLost,      // its lease has run out: no slots
 };
 
@@ -37,7 +39,7 @@ inline constexpr int64_t kUnlimited = -1;
 // Queues of one cohort lend each other the quota that they do not use.
 struct Queue {
   std::string name;
-  int64_t quota = kUnlimited;         // slots that are its own whenever it needs them
+  int64_t quota = kUnlimited;         // slots that it may use at any time
   std::string cohort;                 // "": neither borrows nor lends; only queues with a quota
   int64_t borrow_limit = kUnlimited;  // slots above its quota that it may hold
 };
@@ -45,9 +47,9 @@ struct Queue {
 enum class JobPhase : uint8_t {
   kQueued,      // holds nothing
   kRecovering,  // an attempt failed; holds nothing, but comes before queued jobs of its priority
-  kStarting,    // `held` is reserved for it, also while others still leave those slots
+  kStarting,    // `held` is reserved for it, even while other jobs still leave those slots
   kRunning,     // a paused job that keeps its slots is running in this sense
-  kResizing,    // checkpoints on `held` and goes on on `next`
+  kResizing,    // checkpoints on `held` and resumes on `next`
   kStopping,    // checkpoints, then leaves `held`
 };
 
@@ -71,7 +73,7 @@ struct Job {
   std::vector<int> sizes;  // ascending, within min_slots..max_slots
 
   std::vector<std::string> required;          // labels that each of its workers has
-  std::vector<std::string> preferred;         // labels that its workers have where that can be
+  std::vector<std::string> preferred;         // labels that its workers should have, best effort
   std::vector<std::string> excluded_workers;  // workers that harmed it; may name absent ones
   int spare_slots = 0;      // kept free for it on other workers while it is active, best effort
   bool preemptible = true;  // false: neither preempted, nor shrunk, nor moved by a drain
@@ -86,11 +88,33 @@ struct Job {
   int64_t resized_ms = 0;     // its last start or change of size
 };
 
+// The world sizes that a job allows: its list, or every size of its range.
+inline int SmallestSize(const Job& job) {
+  return job.sizes.empty() ? job.min_slots : job.sizes.front();
+}
+
+inline int LargestSize(const Job& job) {
+  return job.sizes.empty() ? job.max_slots : job.sizes.back();
+}
+
+// The largest allowed size that is at most `bound`; 0 where all are larger.
+inline int LargestSizeWithin(const Job& job, int64_t bound) {
+  if (bound < SmallestSize(job)) return 0;
+  if (job.sizes.empty()) return static_cast<int>(std::min<int64_t>(bound, job.max_slots));
+  return *(std::upper_bound(job.sizes.begin(), job.sizes.end(), bound) - 1);
+}
+
 struct Snapshot {
   std::vector<Worker> workers;
   std::vector<Queue> queues;
   std::vector<Job> jobs;  // all that are not finished
 };
+
+// Checks a snapshot before it is planned on. InvalidArgument, naming the entity, the field, the
+// value and the bound, for: an empty or repeated name, slots outside 0..kMaxSlotsPerWorker, a quota
+// or limit below kUnlimited, a cohort of a queue without quota, invalid sizes, an active job
+// without slots, a waiting job with slots, a placement that names a worker twice.
+absl::Status CheckSnapshot(const Snapshot& snapshot);
 
 }  // namespace nibble::scheduler
 

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "server/scheduler/sizes.h"
+#include "server/scheduler/snapshot.h"
 
 namespace nibble::scheduler {
 namespace {
@@ -41,7 +41,8 @@ class Victims::Search {
       if (May(v, /*whole=*/true)) Preempt(v);
     }
     if (!Met()) return {};
-    // Whoever is not needed after all stays: the dearest first, and a preemption before a shrink.
+    // Spares victims that are not needed after all: the most expensive first, a preemption before a
+    // shrink.
     for (const bool whole : {true, false}) {
       for (size_t c = chosen_.size(); c-- > 0;) {
         if ((chosen_[c].victim.keeps == 0) != whole) continue;
@@ -81,7 +82,7 @@ class Victims::Search {
            world_.ledger().cohort(v.queue) == world_.ledger().cohort(state_.queue);
   }
 
-  // The rules above. `whole`: preempt; otherwise: shrink.
+  // The rules of the header. `whole`: preempt; otherwise shrink.
   bool May(int v, bool whole) const {
     const JobState& victim = world_.job(v);
     if (victim.phase != JobPhase::kRunning || victim.changed) return false;
@@ -91,7 +92,7 @@ class Victims::Search {
     const bool lower = whole ? priority < state_.job->priority : priority <= state_.job->priority;
     if (owns_ && victim.queue == state_.queue) return lower;
     if (standing_.owns[v]) {
-      // Above its smallest size an owner keeps nothing from whoever is more urgent.
+      // Above its smallest size, an owner gives way to any higher priority.
       return !whole && (victim.queue == state_.queue ? lower : priority < state_.job->priority);
     }
     return lower || (owns_ && SameCohort(victim));
@@ -108,14 +109,14 @@ class Victims::Search {
     return slots;
   }
 
-  // What `slots` fewer of the victim's bring, `useful` of them on workers that help.
+  // What the victim brings by giving up `slots`, `useful` of them on workers that help.
   Needs HelpOf(const JobState& victim, int64_t slots, int64_t useful) const {
     return {.slots = useful,
             .queue = victim.queue == state_.queue ? slots : 0,
             .cohort = SameCohort(victim) ? slots : 0};
   }
 
-  // Whether everything together would do.
+  // Whether all victims together suffice.
   bool CouldFit(const std::vector<int>& candidates) const {
     Needs most;
     for (int v : candidates) {
@@ -155,7 +156,7 @@ class Victims::Search {
     chosen_.push_back(std::move(choice));
   }
 
-  // First slots that help, then those of the workers that it uses least, so that it stays together.
+  // First slots that help, then those of the workers it uses least, which keeps it together.
   NodePlacement Leaving(const JobState& victim, int64_t slots) const {
     NodePlacement order = victim.active;
     std::sort(order.begin(), order.end(), [this](const NodeSlots& a, const NodeSlots& b) {
@@ -209,7 +210,7 @@ Victims::Victims(const World& world) : world_(world) {
     if (IsActive(jobs[j].phase)) cheapest_first_.push_back(static_cast<int>(j));
   }
   const auto cost = [&](int j) {
-    // Of equals, the one that is last in the line.
+    // Among equals, the last in the line.
     return std::make_tuple(jobs[j].job->priority, WorkSinceCheckpoint(jobs[j], world.now_ms()), -j);
   };
   std::sort(cheapest_first_.begin(), cheapest_first_.end(),

@@ -1,6 +1,7 @@
 #include "server/scheduler/world.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +22,100 @@ int Total(const Placement& placement) {
 }
 
 }  // namespace
+
+Ledger::Ledger(const std::vector<Queue>& queues) {
+  for (const Queue& queue : queues) accounts_.push_back({.queue = &queue});
+  std::sort(accounts_.begin(), accounts_.end(),
+            [](const Account& a, const Account& b) { return a.queue->name < b.queue->name; });
+  absl::flat_hash_map<std::string_view, int> cohorts;
+  for (size_t i = 0; i < accounts_.size(); ++i) {
+    Account& account = accounts_[i];
+    by_name_.emplace(account.queue->name, static_cast<int>(i));
+    if (account.queue->cohort.empty() || account.queue->quota == kUnlimited) continue;
+    const auto [at, added] =
+        cohorts.try_emplace(account.queue->cohort, static_cast<int>(cohorts_.size()));
+    if (added) cohorts_.push_back({.name = account.queue->cohort});
+    account.cohort = at->second;
+    cohorts_[at->second].total += account.queue->quota;
+  }
+  for (Account& account : accounts_) {
+    account.limit = account.queue->quota;
+    if (account.cohort < 0) continue;
+    account.limit = cohorts_[account.cohort].total;
+    if (account.queue->borrow_limit == kUnlimited) continue;
+    account.limit = std::min(account.limit, account.queue->quota + account.queue->borrow_limit);
+  }
+}
+
+int Ledger::Find(std::string_view queue) const {
+  const auto at = by_name_.find(queue);
+  return at == by_name_.end() ? -1 : at->second;
+}
+
+void Ledger::BeginPass() {
+  for (Account& account : accounts_) {
+    account.claimed = account.deferred = 0;
+    account.claimant = account.waiting = -1;
+  }
+  for (Cohort& cohort : cohorts_) {
+    cohort.claimed = 0;
+    cohort.waiting = -1;
+  }
+}
+
+void Ledger::Use(int queue, int64_t slots) {
+  accounts_[queue].used += slots;
+  if (accounts_[queue].cohort >= 0) cohorts_[accounts_[queue].cohort].used += slots;
+}
+
+void Ledger::Claim(int queue, int64_t slots, int job) {
+  if (accounts_[queue].claimant < 0) accounts_[queue].claimant = job;
+  accounts_[queue].claimed += slots;
+  if (accounts_[queue].cohort >= 0) cohorts_[accounts_[queue].cohort].claimed += slots;
+}
+
+void Ledger::EndFirstRound() {
+  for (Account& account : accounts_) account.deferred = 0;
+}
+
+void Ledger::WaitForQueue(int queue, int job) {
+  if (accounts_[queue].waiting < 0) accounts_[queue].waiting = job;
+}
+
+void Ledger::WaitForCohort(int queue, int job) {
+  Cohort& cohort = cohorts_[accounts_[queue].cohort];
+  if (cohort.waiting < 0) cohort.waiting = job;
+}
+
+bool Ledger::Owns(int queue, int64_t ahead, int64_t slots) const {
+  const Account& account = accounts_[queue];
+  return HasQuota(queue) &&
+         ahead + account.claimed + account.deferred + slots <= account.queue->quota;
+}
+
+int64_t Ledger::OverQueue(int queue, int64_t slots) const {
+  const Account& account = accounts_[queue];
+  if (!HasQuota(queue)) return 0;
+  return std::max<int64_t>(0, account.used + account.claimed + slots - account.limit);
+}
+
+int64_t Ledger::OverCohort(int queue, int64_t slots) const {
+  const Cohort* shared = cohort(queue);
+  if (shared == nullptr) return 0;
+  return std::max<int64_t>(0, shared->used + shared->claimed + slots - shared->total);
+}
+
+int64_t Ledger::RoomToGrow(int queue) const {
+  const Account& account = accounts_[queue];
+  if (!HasQuota(queue)) return std::numeric_limits<int32_t>::max();
+  if (account.waiting >= 0) return 0;
+  int64_t room = account.limit - account.used - account.claimed;
+  if (const Cohort* shared = cohort(queue)) {
+    if (shared->waiting >= 0) return 0;
+    room = std::min(room, shared->total - shared->used - shared->claimed);
+  }
+  return std::max<int64_t>(room, 0);
+}
 
 World::World(const Snapshot& snapshot, int64_t now_ms, const Policy& policy)
     : now_ms_(now_ms),
@@ -45,7 +140,7 @@ World::World(const Snapshot& snapshot, int64_t now_ms, const Policy& policy)
     return std::tie(b->priority, a->submitted, a->name) <
            std::tie(a->priority, b->submitted, b->name);
   });
-  // By node: slots on which somebody sits now, or will.
+  // By node: slots that are or will be occupied.
   std::vector<int> occupied(soon_.size(), 0);
   jobs_.reserve(line.size());
   for (const Job* job : line) AddJob(*job, occupied);
@@ -82,7 +177,7 @@ void World::AddJob(const Job& job, std::vector<int>& occupied) {
     }
     state.stranded = known != state.size;
   }
-  // What it sits on beyond what is promised to it.
+  // The slots it occupies beyond those promised to it.
   for (const NodeSlots& on : held) {
     const auto kept = std::lower_bound(state.active.begin(), state.active.end(), on, ByNode);
     const int stays = kept != state.active.end() && kept->node == on.node ? kept->count : 0;
@@ -188,8 +283,8 @@ void World::Promise(int job, const NodePlacement& slots) {
     idle_.Set(on.node, idle_.free(on.node) - now);
     soon_[on.node] -= later;
     promised_[on.node] += on.count;
-    // Slots of a worker are alike: what is taken beyond the open ones was open as a soon one, or
-    // is lent. Neither may exceed what is left.
+    // Slots of a worker are interchangeable: those taken beyond the open ones were soon open, or
+    // are borrowed. Neither may exceed what is left.
     SetOpen(on.node, std::min(open_.free(on.node) - from_open, idle_.free(on.node)));
     const int soon_left = std::max(0, soon_open_[on.node] - (on.count - from_open));
     TakeSoon(on.node, soon_open_[on.node] - std::min(soon_left, soon_[on.node]));
@@ -220,7 +315,7 @@ void World::Leave(int job, const NodePlacement& slots) {
     touched_.push_back(on.node);
     InsertOnce(leaving_[on.node], job);
     promised_[on.node] -= on.count;
-    // A worker may have fewer slots than its jobs hold; then some are not there to be freed.
+    // A worker may have fewer slots than its jobs hold; then freeing returns fewer.
     const int capacity = cluster_.nodes()[on.node].capacity;
     const int soon = std::max(0, capacity - promised_[on.node]) - idle_.free(on.node);
     if (soon <= soon_[on.node]) continue;
@@ -228,6 +323,24 @@ void World::Leave(int job, const NodePlacement& slots) {
     soon_[on.node] = soon;
     InsertOnce(soon_nodes_, on.node);
   }
+}
+
+Standing FindStanding(const World& world) {
+  const std::vector<JobState>& jobs = world.jobs();
+  Standing standing{.ahead = std::vector<int64_t>(jobs.size(), 0),
+                    .owns = std::vector<bool>(jobs.size(), false),
+                    .owned = std::vector<int64_t>(world.ledger().size(), 0)};
+  std::vector<int64_t>& owned = standing.owned;
+  for (int j : world.Line()) {
+    const int queue = jobs[j].queue;
+    if (queue < 0) continue;
+    standing.ahead[j] = owned[queue];
+    if (!IsActive(jobs[j].phase) || !world.ledger().HasQuota(queue)) continue;
+    if (owned[queue] + jobs[j].size > world.ledger().account(queue).queue->quota) continue;
+    owned[queue] += jobs[j].size;
+    standing.owns[j] = true;
+  }
+  return standing;
 }
 
 }  // namespace nibble::scheduler

@@ -1,13 +1,13 @@
-// The coordinator's server: its two services, the health of each (grpc.health.v1) and reflection on
-// one port.
+// The coordinator's gRPC server: its two services, their health (grpc.health.v1) and server
+// reflection on one port.
 //
-// Off loopback it refuses to start unless told that insecure is meant, because callers are not
-// authenticated. Messages are bounded in size, requests in rate, what gRPC buffers in memory;
-// streams and waits in number, by the controller. A connection on which nothing is called, or that
-// no longer answers, is closed.
+// It refuses to listen off loopback unless `insecure` is set, because callers are not
+// authenticated. The server bounds the size of messages, the rate of requests and the memory of
+// gRPC's buffers; the controller bounds the number of streams and waits. Connections that are idle
+// or no longer answer are closed.
 //
-// Ownership: borrows the controller; owns everything of gRPC, and ends it when it is
-// destroyed. Thread-safety: all methods.
+// Ownership: borrows the controller; owns the gRPC server, which its destructor shuts down.
+// Thread-safety: all methods may be called from any thread.
 #ifndef NIBBLE_SERVER_SERVICE_COORDINATOR_SERVER_H_
 #define NIBBLE_SERVER_SERVICE_COORDINATOR_SERVER_H_
 
@@ -18,40 +18,41 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/controller/controller.h"
-#include "server/service/coordinator_service.h"
-#include "server/service/rate_limit.h"
+#include "server/service/admission.h"
+#include "server/service/services.h"
 
 namespace nibble {
 
+class Controller;
+
 struct ServerOptions {
   std::string listen = "127.0.0.1:7700";  // host:port; port 0: a free one
-  bool insecure = false;                  // off loopback, too
-  int max_message_bytes = 8 << 20;        // of what is received
-  int64_t buffer_bytes = 512 << 20;       // of all connections, in gRPC
-  int streams_per_connection = 4096;      // calls of one connection at once
-  int64_t idle_ms = 3'600'000;            // a connection without a call for so long is closed
-  int64_t probe_ms = 30'000;              // after so long without a word a connection is probed …
-  int64_t probe_answer_ms = 20'000;       // … and closed without an answer in this time
+  bool insecure = false;                  // listen off loopback, too
+  int max_message_bytes = 8 << 20;        // of a received message
+  int64_t buffer_bytes = 512 << 20;       // gRPC's buffers of all connections
+  int streams_per_connection = 4096;      // concurrent calls of one connection
+  int64_t idle_ms = 3'600'000;            // close a connection after this time without a call
+  int64_t probe_ms = 30'000;              // probe a connection after this time of silence …
+  int64_t probe_answer_ms = 20'000;       // … and close it after this time without an answer
   RateLimits rate;
   ServiceLimits service;
 };
 
-// FailedPrecondition where `listen` is off loopback and not meant to be; InvalidArgument where it
-// is no host:port.
+// FailedPrecondition if `listen` is off loopback and not `insecure`; InvalidArgument if it is no
+// host:port.
 absl::Status CheckListen(absl::string_view listen, bool insecure);
 
 class CoordinatorServer {
  public:
-  // Errors as CheckListen; Unavailable where the port cannot be listened on.
+  // The errors of CheckListen; Unavailable if the port cannot be listened on.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(Controller& controller,
                                                                   const ServerOptions& options);
   ~CoordinatorServer();
 
   int port() const;
-  // What probes are told of the server and of each of its services; it starts serving.
+  // Sets the health status of the server and of each service; initially serving.
   void SetServing(bool serving);
-  // Takes no new calls; those under way have so long, then they are cancelled.
+  // Stops accepting calls; calls in progress are cancelled after `grace_ms`.
   void Shutdown(int64_t grace_ms);
 
  private:

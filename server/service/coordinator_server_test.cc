@@ -16,7 +16,7 @@
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
-#include "server/service/worker_link_service.h"
+#include "server/service/services.h"
 #include "server/state/limits.h"
 
 namespace nibble {
@@ -73,7 +73,7 @@ class CoordinatorServerTest : public testing::Test {
     return report;
   }
 
-  // A call of a service whose messages are not ours: bytes in, the first answer's bytes out.
+  // Calls a method with serialised bytes; returns the bytes of the first response.
   std::string Raw(const std::string& method, const std::string& bytes) {
     grpc::GenericStub stub(channel_);
     grpc::CompletionQueue queue;
@@ -250,7 +250,7 @@ TEST_F(CoordinatorServerTest, AWorkerRegistersAndIsToldWhatShouldBe) {
 
   const std::string job = Submit();
   coordinator_->Tick();
-  // Told without having asked.
+  // Sent without a report.
   while (desired.gangs_size() == 0) ASSERT_TRUE(stream->Read(&desired));
   EXPECT_EQ(desired.gangs(0).job(), job);
   EXPECT_EQ(desired.gangs(0).spec_yaml(), TestCoordinator::Spec("train", 1));
@@ -320,14 +320,14 @@ TEST_F(CoordinatorServerTest, AWorkerThatNamesNoAddressIsRefusedWithTheField) {
     grpc::Status status = connect(report);
     EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << bad;
     EXPECT_THAT(status.error_message(), testing::StartsWith("identity.address: ")) << bad;
-    if (*bad == '\0') continue;  // no HTTP is none to name
+    if (*bad == '\0') continue;  // an empty http_address is allowed
     report = Report();
     report.mutable_identity()->set_http_address(bad);
     status = connect(report);
     EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << bad;
     EXPECT_THAT(status.error_message(), testing::StartsWith("identity.http_address: ")) << bad;
   }
-  // Of this machine, on which the worker is, too.
+  // Loopback is allowed if the worker is on this machine.
   v1::ConnectRequest local = Report();
   local.mutable_identity()->set_address("127.0.0.1:7000");
   EXPECT_EQ(connect(local).error_code(), StatusCode::CANCELLED);
@@ -384,7 +384,7 @@ TEST_F(CoordinatorServerTest, ARefusalNamesItsFieldForPrograms) {
   ASSERT_TRUE(details.details(details.details_size() - 1).UnpackTo(&bad));
   ASSERT_EQ(bad.field_violations_size(), 1);
   EXPECT_EQ(bad.field_violations(0).field(), "priority");
-  // By the path in the request, not in what would be stored.
+  // Errors name the path in the request, not in the stored update.
   request.set_priority(5);
   request.set_reason(std::string(kMaxReasonBytes + 1, 'x'));
   EXPECT_THAT(stub_->SetJobPriority(Context().get(), request, &response).error_message(),
@@ -395,7 +395,7 @@ TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {
   ControllerOptions options;
   options.watches.kept = 8;
   Serve(options);
-  // A job of which every message is large.
+  // Every message about this job is large.
   v1::SubmitJobRequest submit;
   submit.set_spec_yaml(TestCoordinator::Spec("train", 1));
   for (int i = 0; i < 60; ++i) {
@@ -409,7 +409,7 @@ TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {
   auto stream = stub_->WatchJobs(context.get(), {});
   v1::WatchJobsResponse told;
   while (!told.caught_up()) ASSERT_TRUE(stream->Read(&told));
-  // Nothing is read while far more is told than the connection and the buffer hold.
+  // Reads nothing while far more changes than the connection and the buffer can hold.
   constexpr int kChanges = 600;
   for (int i = 1; i <= kChanges; ++i) {
     v1::SetJobPriorityRequest request;
@@ -431,7 +431,7 @@ TEST_F(CoordinatorServerTest, AStreamOnWhichNothingIsSaidEndsWithTheLease) {
   v1::ConnectResponse desired;
   ASSERT_TRUE(other->Write(Report()));
   ASSERT_TRUE(other->Read(&desired));
-  // Only now it is known that the first has arrived, too: streams of a connection are in order.
+  // Streams of a connection are in order, so the first has arrived, too.
   coordinator_->clock.Advance(6'000);
   ASSERT_TRUE(other->Write(Report()));
   const int64_t number = desired.number();
@@ -442,7 +442,7 @@ TEST_F(CoordinatorServerTest, AStreamOnWhichNothingIsSaidEndsWithTheLease) {
   const grpc::Status ended = silent->Finish();
   EXPECT_EQ(ended.error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(ended.error_message(), testing::HasSubstr("no report for 12000 ms"));
-  // Who reports stays.
+  // A stream that reports stays open.
   ASSERT_TRUE(other->Write(Report()));
   ASSERT_TRUE(other->Read(&desired));
   other_context->TryCancel();

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,16 +12,69 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/alarm.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
-#include "server/controller/log_sources.h"
-#include "server/service/rank_reader.h"
+#include "grpcpp/support/client_callback.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/nibble/v1/job_requests.pb.h"
+#include "proto/nibble/v1/rank_log.grpc.pb.h"
+#include "server/controller/controller.h"
+#include "server/controller/reads.h"
 #include "server/service/reactor_gate.h"
-#include "server/state/bounds.h"
+#include "server/state/limits.h"
 
 namespace nibble {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
+
+// Reads one rank's lines from its worker's daemon (nibble.v1.RankLogs): passes on each response,
+// and reads the next one only when asked. Deletes itself when its call is over. Next and Cancel may
+// be called from any thread until `done` was called; callbacks run in gRPC's threads, one at a
+// time.
+class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
+ public:
+  // A response is in response(); the next one is read after Next.
+  using Came = std::function<void()>;
+  using Done = std::function<void(const grpc::Status&)>;
+
+  RankReader(const std::shared_ptr<grpc::Channel>& channel, v1::ReadRankLogRequest request,
+             Came came, Done done)
+      : stub_(v1::RankLogs::NewStub(channel)),
+        request_(std::move(request)),
+        came_(std::move(came)),
+        done_(std::move(done)) {}
+
+  void Start() {
+    stub_->async()->ReadRankLog(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+  v1::ReadRankLogResponse& response() { return response_; }
+  void Next() {
+    response_.Clear();
+    StartRead(&response_);
+  }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  ~RankReader() override = default;
+  void OnReadDone(bool ok) override {
+    if (ok) came_();
+  }
+  void OnDone(const grpc::Status& status) override {
+    done_(status);
+    delete this;
+  }
+
+  const std::unique_ptr<v1::RankLogs::Stub> stub_;
+  const v1::ReadRankLogRequest request_;
+  const Came came_;
+  const Done done_;
+  grpc::ClientContext context_;
+  v1::ReadRankLogResponse response_;
+};
 
 class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::StreamLogsResponse>,
                                       v1::StreamLogsResponse> {
@@ -33,17 +88,17 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
  private:
   friend class GatedStream;
 
-  // Of one rank, while it is being read.
+  // One rank that is being read.
   struct Reading {
     LogSource source;
     RankReader* reader = nullptr;
     bool ready = false;      // its response waits to be written
-    bool told = false;       // of it lines were written
-    bool cancelled = false;  // for silence
-    SteadyTime asked;        // when the response that has not come was
+    bool told = false;       // some of its lines were written
+    bool cancelled = false;  // because it was silent
+    SteadyTime asked;        // when the pending response was requested
   };
 
-  // All with the gate's lock held.
+  // The methods below, except Leave, are called with the gate's lock held.
 
   void Begin(absl::Status status) {
     if (open_->fetch_add(1) >= limits_.streams && status.ok()) {
@@ -59,7 +114,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     } else if (!absl::IsNotFound(first.status()) || !request_.follow() || request_.attempt() > 0 ||
                !controller_.Read(DescribeRequest()).ok()) {
       return End(first.status());
-    }  // else the first attempt is yet to come
+    }  // else the first attempt has not started yet
     if (!ended()) LookAgain();
     Pump();
   }
@@ -145,7 +200,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     const Reading reading = std::move(found->second);
     readings_.erase(found);
     if (!status.ok() && at_once_ && !reading.told) {
-      // It may not have begun, or its worker may come back.
+      // The rank may not have started, or its worker may come back.
       again_.push_back(reading.source);
     } else if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
       Note(absl::NotFoundError(
@@ -159,7 +214,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     Pump();
   }
 
-  // Writes what has come, asks for more, and ends where no more is to come.
+  // Writes the responses that arrived, requests more, and ends the stream if there are none.
   void Pump() {
     if (ended()) return;
     ReadOn();
@@ -199,15 +254,15 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
                 });
   }
 
-  // Time passes: workers that are silent are given up, and the job may have another attempt.
+  // Runs periodically: gives up silent workers, and continues with the job's next attempt.
   void Look() {
     if (ended()) return;
     if (attempt_.number > 0) {
       const auto now = Find({request_.job(), attempt_.number, false, request_.rank()});
-      // Where it is no longer kept, it is over.
+      // An attempt that is no longer kept is over.
       attempt_.over = !now.ok() || now->over;
       EndSilent();
-      // What a rank says after its connection broke is lost to this stream, while it lives.
+      // While the attempt is running, lines written after a broken connection cannot be read.
       if (broken_ && !attempt_.over && Now() - *broken_ > Silence()) End(problem_);
     }
     if (ended()) return;
@@ -219,7 +274,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   }
 
   void EndSilent() {
-    if (at_once_ && !attempt_.over) return;  // ranks may have nothing to say for long
+    if (at_once_ && !attempt_.over) return;  // running ranks may write nothing for long
     for (auto& [number, reading] : readings_) {
       if (reading.ready || Now() - reading.asked < Silence()) continue;
       reading.cancelled = true;
@@ -232,10 +287,10 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     again_.clear();
   }
 
-  // Of what is followed, every rank of the attempt is read.
+  // Called when every rank of the followed attempt was read: continues with the next attempt.
   void GoOn() {
     if (attempt_.number > 0 && !attempt_.over) return;
-    if (!again_.empty()) {  // once more, now that it is over
+    if (!again_.empty()) {  // once more after the end of the attempt
       at_once_ = false;
       AskAgain();
       return;
@@ -267,10 +322,10 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   LogAttempt attempt_;  // number 0: none yet
   int32_t tail_lines_ = 0;
   bool at_once_ = false;
-  absl::Status problem_;              // the first that its ranks had
-  std::optional<SteadyTime> broken_;  // since when a followed rank has been lost
+  absl::Status problem_;              // the first error of a rank
+  std::optional<SteadyTime> broken_;  // when the connection to a followed rank broke
   std::deque<LogSource> to_read_;
-  std::vector<LogSource> again_;  // that had nothing to read when they were asked
+  std::vector<LogSource> again_;  // could not be read yet
   std::map<int64_t, Reading> readings_;
   std::deque<int64_t> ready_;
   int64_t last_reading_ = 0;

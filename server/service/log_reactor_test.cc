@@ -28,7 +28,7 @@ using testing::UnorderedElementsAre;
 
 constexpr std::chrono::seconds kDeadline(60);
 
-// A daemon's side of the logs: lines by attempt and rank, and which of them are still written.
+// A fake daemon's logs: lines by attempt and rank, and which logs are still being written.
 class Daemon : public v1::RankLogs::Service {
  public:
   Daemon() {
@@ -75,7 +75,7 @@ class Daemon : public v1::RankLogs::Service {
     return status;
   }
 
-  // Whether nobody reads any more, within the deadline.
+  // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kDeadline, [this] { return reading_ == 0; });
@@ -108,7 +108,7 @@ class Daemon : public v1::RankLogs::Service {
       } else if (!silent_ && (!request.follow() || log.over)) {
         return grpc::Status::OK;
       } else {
-        // Cancellation has no signal of its own.
+        // Cancellation does not notify, so it is polled.
         changed_.wait_for(lock, std::chrono::milliseconds(20));
       }
     }
@@ -165,7 +165,7 @@ class LogReactorTest : public testing::Test {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReader<v1::StreamLogsResponse>> reader;
 
-    // "attempt.rank line", one line after the other.
+    // One string per line: "attempt.rank line".
     std::string Next() {
       while (at >= lines.size()) {
         v1::StreamLogsResponse response;

@@ -1,8 +1,8 @@
-// What reactors have in common whom others call: the controller, other calls, alarms. All of them
-// reach the reactor through its gate, which outlives it and is shared with them.
+// A base for reactors that are called from outside gRPC: by the controller, other calls and alarms.
+// These callers reach a reactor only through its gate, which they share and which outlives it.
 //
-// Ownership: a gate is shared; a reactor deletes itself. Thread-safety: a reactor's fields are
-// guarded by its gate's lock, which is held in whatever runs through Reach.
+// Ownership: a gate is shared; a reactor deletes itself. Thread-safety: the gate's lock guards the
+// reactor's fields and is held while a function runs through Reach.
 #ifndef NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 #define NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 
@@ -12,17 +12,18 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/service/grpc_status.h"
+#include "server/service/wire.h"
 
 namespace nibble {
 
-// `Part`: the base of a reactor that has made the gate while the rest of it was not there yet.
+// `Part`: the base class of the reactor that creates the gate, before the derived class is
+// constructed.
 template <class Reactor, class Part = Reactor>
 class ReactorGate {
  public:
   explicit ReactorGate(Part* reactor) : reactor_(reactor) {}
 
-  // f(reactor) with the lock held, unless it is gone.
+  // Calls f(reactor) with the lock held, unless the reactor is gone.
   template <class F>
   void Reach(F f) {
     std::lock_guard lock(mutex_);
@@ -35,12 +36,12 @@ class ReactorGate {
 
  private:
   std::mutex mutex_;
-  Part* reactor_;  // guarded by mutex_; null: it is gone
+  Part* reactor_;  // guarded by mutex_; null once the reactor is gone
 };
 
-// A stream of the server that writes one message at a time and ends once. `Derived` has
-//   void Pump()   the last write is done: sees to the next where MayWrite(); with the lock
-//   void Leave()  nobody calls any more: lets go of what it holds; without the lock
+// A server stream that writes one message at a time and ends once. `Derived` has
+//   void Pump()   called with the lock after each write; writes the next message if MayWrite()
+//   void Leave()  called without the lock when the stream is over; releases its resources
 template <class Derived, class Base, class Message>
 class GatedStream : public Base {
  public:
@@ -73,12 +74,12 @@ class GatedStream : public Base {
  protected:
   const std::shared_ptr<Gate>& gate() const { return gate_; }
 
-  // The rest with the gate's lock held.
+  // The methods below are called with the gate's lock held.
   bool ended() const { return ended_; }
   bool MayWrite() const { return !ended_ && !writing_; }
-  // `more` follows at once: what is written may wait for it, and share its packet. Not so the
-  // first, with which the stream's metadata go: gRPC says that it is written only when something
-  // else has made the connection write, and nothing need.
+  // `more`: another message follows at once, so this one may wait and share its packet. This does
+  // not apply to the first message, which carries the stream's metadata: gRPC would delay it until
+  // something else makes the connection write, which may never happen.
   void Write(std::shared_ptr<const Message> message, bool more = false) {
     message_ = std::move(message);
     writing_ = true;
@@ -95,7 +96,7 @@ class GatedStream : public Base {
 
  private:
   const std::shared_ptr<Gate> gate_;
-  std::shared_ptr<const Message> message_;  // of the write under way, or the last
+  std::shared_ptr<const Message> message_;  // of the write in progress, or the last one
   bool begun_ = false;
   bool writing_ = false;
   bool ended_ = false;

@@ -1,20 +1,36 @@
-// WatchJobs: a stream of changes.
+// WatchJobs, a stream of changes to jobs, and WaitJob, a call that is answered when a job reaches a
+// state.
 //
-// Ownership: borrows the controller, which outlives every call. Thread-safety: as gRPC asks.
+// Ownership: borrows the controller, which outlives every call. Thread-safety: as gRPC requires.
 #ifndef NIBBLE_SERVER_SERVICE_WATCH_REACTOR_H_
 #define NIBBLE_SERVER_SERVICE_WATCH_REACTOR_H_
 
 #include "absl/status/status.h"
-#include "grpcpp/support/server_callback.h"
-#include "proto/nibble/v1/job_requests.pb.h"
-#include "server/controller/controller.h"
+
+namespace grpc {
+class ServerUnaryReactor;
+template <class Response>
+class ServerWriteReactor;
+}  // namespace grpc
 
 namespace nibble {
 
-// The stream that serves the request; ends at once with `refused` where that is not OK.
+class Controller;
+namespace v1 {
+class WaitJobRequest;
+class WaitJobResponse;
+class WatchJobsRequest;
+class WatchJobsResponse;
+}  // namespace v1
+
+// The stream that serves the request; ends at once with `refused` unless that is OK.
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused);
+
+// The call that fills the response; ends at once with `refused` unless that is OK.
+grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,
+                                   v1::WaitJobResponse& response, const absl::Status& refused);
 
 }  // namespace nibble
 

@@ -1,14 +1,15 @@
-// The rules of every fact: what it asks of the state and what it makes of it. Within State only.
+// The rule of every fact of an update: what it requires of the state and how it changes it. Used by
+// State only.
 //
-// Statuses as State::Validate. Thread-safety: functions over their arguments.
+// Statuses as in State::Validate. Thread-safety: functions over their arguments.
 #ifndef NIBBLE_SERVER_STATE_APPLY_H_
 #define NIBBLE_SERVER_STATE_APPLY_H_
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/update.pb.h"
-#include "server/state/draft.h"
 #include "server/state/limits.h"
+#include "server/state/tables.h"
 
 namespace nibble::apply {
 
@@ -20,10 +21,8 @@ absl::Status Apply(const v1::JobPrioritySet& fact, const Stamp& stamp, Draft& dr
 absl::Status Apply(const v1::JobRestartPolicySet& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::JobForgotten& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::CheckpointRequested& fact, const Stamp& stamp, Draft& draft);
-
-// apply_notify.cc
 absl::Status Apply(const v1::PostsSettled& fact, const Stamp& stamp, Draft& draft);
-// A job that is made gets these targets, of which nothing was posted yet.
+// Gives a new job its notification targets, to which nothing was posted yet.
 absl::Status SetTargets(const google::protobuf::RepeatedPtrField<v1::NotifyTarget>& targets,
                         v1::JobRecord& job);
 
@@ -38,15 +37,10 @@ absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draf
 absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft);
-
-// apply_archive.cc
 absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp& stamp, Draft& draft);
-// Puts a revision that has left the timeline, or what made way of it, into the archive.
-void Archive(const std::string& job, const v1::RecipeRevision& revision,
-             v1::TimelineRecord& timeline, Draft& draft);
-// Of every job that the update has changed: where ranks may now begin at an earlier step than the
-// timeline reaches back to, as the newest checkpoint was lost, what they ran from there on is taken
-// out of the archive again.
+// Extends the timelines of the jobs that the update has changed: if ranks may now begin at an
+// earlier step than the timeline reaches back to, because the newest checkpoint was lost, the
+// revisions that they ran from there on return from the archive.
 void CoverTimelines(Draft& draft);
 
 // apply_checkpoint.cc
@@ -68,50 +62,45 @@ absl::Status Apply(const v1::WorkerFlagsCleared& fact, const Stamp& stamp, Draft
 absl::Status Apply(const v1::WorkerForgotten& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::QueueSet& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::QueueDeleted& fact, const Stamp& stamp, Draft& draft);
-
-// apply_store.cc
 absl::Status Apply(const v1::StoreRestored& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::JobAdopted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::CheckpointAdopted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::OrphanRemovalSet& fact, const Stamp& stamp, Draft& draft);
 
-// InvalidArgument unless it is 32 lower-case hexadecimal digits.
-absl::Status CheckStoreId(absl::string_view field, const std::string& id);
-// Of a job that is made: where it is to run and how often it may fail.
+// Checks the scheduling, restart policy and shape of a new job.
 absl::Status CheckPlan(const v1::JobScheduling& scheduling, const v1::RestartPolicy& policy,
                        const v1::JobShape& shape, const Draft& draft);
-// What an attempt wrote and did not commit can never be: it is over.
-void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft);
 // Adds an attempt that has ended; the oldest beyond kMaxRecentAttempts is dropped.
 void AddEnded(v1::Attempt ended, v1::JobRecord& job);
 
-// The mutation that an update carries out is remembered; what is too old or too much is forgotten.
+// Remembers the request that an update carries out, and forgets the oldest ones beyond
+// kMaxRequests.
 absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draft& draft);
 
-// An attempt begins at `step`: what earlier ones have committed beyond it is of a way that is not
-// gone on. The recipe may have been changed on the new one.
+// An attempt begins at `step`: later checkpoints of earlier attempts belong to an abandoned
+// history, since the recipe may have changed in the new one.
 void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
                             Draft& draft);
 
-// Nothing more is heard of the ranks of an attempt: what made way and was not said to have been run
-// was not. Where they have made every step, neither was what they had not heard of yet.
+// Closes the timeline of an attempt whose ranks will report nothing more. Superseded revisions that
+// no rank confirmed are recorded as never run; after the last step, so are pending ones.
 void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft);
 
-// What must hold of every job when all facts of an update are applied: an attempt lives exactly
-// where the state says so, one without is where its goal wants it, and its queue exists.
-// FailedPrecondition names the job.
+// Checks the invariants of every changed job after all facts of an update: it has a live attempt
+// exactly if its state requires one, without an attempt its state agrees with its goal, and its
+// queue exists. FailedPrecondition names the job.
 absl::Status CheckJobs(const Draft& draft);
 
 // Shared by the files above.
 
-// To change. NotFound; FailedPrecondition where it is finished.
+// The job, to be changed. NotFound; EditUnfinished: FailedPrecondition if it is finished.
 absl::StatusOr<v1::JobRecord*> EditJob(Draft& draft, const std::string& id);
 absl::StatusOr<v1::JobRecord*> EditUnfinished(Draft& draft, const std::string& id);
-// Aborted naming both numbers unless attempt `number` lives.
+// Aborted, naming both numbers, unless attempt `number` is the live one.
 absl::Status CheckAttempt(const v1::JobRecord& job, int64_t number);
 
-// Of a reason that becomes part of a longer text, bytes.
+// Bytes of a reason that becomes part of a longer text.
 inline constexpr int64_t kMaxClause = kMaxReasonBytes - 250;
 
 struct EventFacts {

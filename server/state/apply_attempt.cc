@@ -5,16 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/counted.h"
+#include "common/status_macros.h"
 #include "server/state/apply.h"
-#include "server/state/bounds.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 
 namespace nibble::apply {
 namespace {
 
-// Slots of a worker that live attempts have.
+// The slots of a worker that live attempts use.
 std::set<int32_t> UsedSlots(const Draft& draft, const std::string& worker) {
   std::set<int32_t> used;
   for (const std::string& id : draft.GangsOn(worker)) {
@@ -60,8 +59,7 @@ absl::Status CheckPlacement(const v1::Placement& placement, const v1::JobRecord&
   }
   std::set<int32_t> used = UsedSlots(draft, placement.worker());
   for (const int32_t slot : placement.slots()) {
-    absl::Status status = CheckRange("placements.slots", slot, 0, worker->identity().slots() - 1);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckRange("placements.slots", slot, 0, worker->identity().slots() - 1));
     if (!used.insert(slot).second) {
       return absl::FailedPreconditionError(
           absl::StrCat("placements: slot ", slot, " of worker ", placement.worker(), " is in use"));
@@ -120,8 +118,7 @@ absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, c
           absl::StrCat("placements: ranks on ", placement.worker(), " begin with ",
                        placement.first_rank(), " instead of ", ranks, ", or are in two places"));
     }
-    absl::Status status = CheckPlacement(placement, job, draft);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckPlacement(placement, job, draft));
     ranks += placement.slots_size();
   }
   if (ranks != attempt.world()) {
@@ -131,15 +128,14 @@ absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, c
   return CheckResume(attempt, job, draft);
 }
 
-// How long something takes that ends at `until_unix_ms` or, of a journal that stored no durations,
-// how long it was to take: one reading of the clock made that time and the stamp.
+// The duration in milliseconds. Journals of older versions store only the end time, which was
+// computed from the same clock reading as the stamp.
 int64_t DurationOf(int64_t duration_ms, int64_t until_unix_ms, const Stamp& stamp) {
   if (duration_ms != 0 || until_unix_ms == 0) return duration_ms;
   return std::max<int64_t>(1, until_unix_ms - stamp.time_unix_ms);
 }
 
-}  // namespace
-
+// Deletes the unfinished checkpoints of an attempt that is over: nothing can complete them.
 void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job))) {
     if (checkpoint->ref().attempt() != attempt ||
@@ -153,6 +149,8 @@ void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
   }
 }
 
+}  // namespace
+
 void AddEnded(v1::Attempt ended, v1::JobRecord& job) {
   auto& recent = *job.mutable_recent_attempts();
   if (recent.size() == kMaxRecentAttempts) recent.erase(recent.begin());
@@ -160,40 +158,35 @@ void AddEnded(v1::Attempt ended, v1::JobRecord& job) {
 }
 
 absl::Status Apply(const v1::AttemptLaunched& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckLaunch(fact.attempt(), **job, draft);
-  if (!status.ok()) return status;
-  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckLaunch(fact.attempt(), *job, draft));
+  v1::Attempt& attempt = *job->mutable_attempt();
   attempt.set_number(fact.attempt().number());
   attempt.set_world(fact.attempt().world());
   *attempt.mutable_placements() = fact.attempt().placements();
   if (fact.attempt().has_resume()) *attempt.mutable_resume() = fact.attempt().resume();
   attempt.set_launched_unix_ms(stamp.time_unix_ms);
-  (*job)->set_last_attempt(attempt.number());
-  (*job)->clear_not_before_unix_ms();
-  (*job)->clear_backoff_ms();
+  job->set_last_attempt(attempt.number());
+  job->clear_not_before_unix_ms();
+  job->clear_backoff_ms();
   AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
             .text = absl::StrCat(
                 "attempt ", attempt.number(), " launched with ", Counted(attempt.world(), "rank"),
                 " on ", Counted(attempt.placements_size(), "worker"),
                 fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),
             .attempt = attempt.number(),
-            .step = FirstStep(**job)},
-           stamp, **job, draft);
-  LeaveCheckpointsBeyond(FirstStep(**job), stamp, **job, draft);
+            .step = FirstStep(*job)},
+           stamp, *job, draft);
+  LeaveCheckpointsBeyond(FirstStep(*job), stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.attempt());
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
   const int64_t grace_ms = DurationOf(fact.grace_ms(), fact.stop_by_unix_ms(), stamp);
-  status = CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs);
-  if (!status.ok()) return status;
-  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  NIBBLE_RETURN_IF_ERROR(CheckRange("grace_ms", grace_ms, 1, kMaxGraceMs));
+  v1::Attempt& attempt = *job->mutable_attempt();
   if (attempt.stop_grace_ms() > 0 && attempt.stop_grace_ms() <= grace_ms) {
     return absl::FailedPreconditionError(
         absl::StrCat("attempt: ", fact.attempt(), " of ", fact.job(), " is stopping already"));
@@ -205,54 +198,47 @@ absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& d
             .text = absl::StrCat("attempt ", fact.attempt(),
                                  " is told to stop: ", Clip(fact.reason(), kMaxClause)),
             .attempt = fact.attempt()},
-           stamp, **job, draft);
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.attempt());
-  if (!status.ok()) return status;
-  status = CheckRange("outcome", fact.outcome(), v1::ATTEMPT_OUTCOME_SUCCEEDED,
-                      v1::ATTEMPT_OUTCOME_CANCELLED);
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("outcome", fact.outcome(), v1::ATTEMPT_OUTCOME_SUCCEEDED,
+                                    v1::ATTEMPT_OUTCOME_CANCELLED));
   const int64_t backoff_ms = DurationOf(fact.backoff_ms(), fact.not_before_unix_ms(), stamp);
-  status = CheckRange("backoff_ms", backoff_ms, 0, kMaxBackoffMs);
-  if (!status.ok()) return status;
-  v1::Attempt ended = (*job)->attempt();
-  (*job)->clear_attempt();
+  NIBBLE_RETURN_IF_ERROR(CheckRange("backoff_ms", backoff_ms, 0, kMaxBackoffMs));
+  v1::Attempt ended = job->attempt();
+  job->clear_attempt();
   ended.set_outcome(fact.outcome());
   ended.set_reason(fact.reason());
   ended.set_cause(fact.cause());
   ended.set_ended_unix_ms(stamp.time_unix_ms);
-  AddEnded(std::move(ended), **job);
+  AddEnded(std::move(ended), *job);
   if (fact.counts_as_failure()) {
-    (*job)->set_restarts_without_progress((*job)->restarts_without_progress() + 1);
+    job->set_restarts_without_progress(job->restarts_without_progress() + 1);
   }
-  (*job)->set_not_before_unix_ms(fact.not_before_unix_ms());
-  (*job)->set_backoff_ms(backoff_ms);
+  job->set_not_before_unix_ms(fact.not_before_unix_ms());
+  job->set_backoff_ms(backoff_ms);
   DropUncommitted(fact.job(), fact.attempt(), draft);
-  SettleTimeline(fact.outcome() == v1::ATTEMPT_OUTCOME_SUCCEEDED, **job, draft);
+  SettleTimeline(fact.outcome() == v1::ATTEMPT_OUTCOME_SUCCEEDED, *job, draft);
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_ATTEMPT,
        .text = absl::StrCat("attempt ", fact.attempt(), " ended, ", OutcomeName(fact.outcome()),
                             ": ", Clip(fact.reason(), kMaxClause)),
        .attempt = fact.attempt()},
-      stamp, **job, draft);
+      stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.attempt());
-  if (!status.ok()) return status;
-  status = CheckRange("step", fact.step(), 0, kMaxSteps);
-  if (!status.ok()) return status;
-  for (v1::Placement& placement : *(*job)->mutable_attempt()->mutable_placements()) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("step", fact.step(), 0, kMaxSteps));
+  for (v1::Placement& placement : *job->mutable_attempt()->mutable_placements()) {
     if (placement.worker() != fact.worker()) continue;
-    // Of ranks that live `detail` is what they wait for.
+    // `detail` of live ranks is the reason why they wait.
     const bool lives = MayMove(fact.phase(), v1::RANK_PHASE_FAILED);
     const bool other_trouble = lives && fact.detail() != placement.detail();
     const bool stays = fact.phase() == placement.phase() && other_trouble;
@@ -273,7 +259,7 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft)
                                            Clip(fact.detail(), kMaxClause)),
                 .attempt = fact.attempt(),
                 .step = fact.step()},
-               stamp, **job, draft);
+               stamp, *job, draft);
     }
     return absl::OkStatus();
   }
@@ -282,17 +268,16 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft)
 }
 
 absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
   if (draft.workers.Find(fact.worker()) == nullptr) {
     return absl::NotFoundError(absl::StrCat("worker: there is no '", fact.worker(), "'"));
   }
-  auto& blames = *(*job)->mutable_blames();
+  auto& blames = *job->mutable_blames();
   auto blame = std::find_if(blames.begin(), blames.end(), [&fact](const v1::WorkerBlame& b) {
     return b.worker() == fact.worker();
   });
   if (blame == blames.end()) {
-    // The oldest makes way: by then the cluster is not what it was.
+    // Drop the oldest: by now it says little about the cluster.
     if (blames.size() == kMaxBlames) blames.erase(blames.begin());
     blames.Add()->set_worker(fact.worker());
     blame = blames.end() - 1;
@@ -303,8 +288,8 @@ absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draf
   AddEvent({.kind = v1::JOB_EVENT_KIND_EXCLUDED,
             .text = absl::StrCat("worker ", fact.worker(),
                                  " is excluded: ", Clip(fact.reason(), kMaxClause)),
-            .attempt = (*job)->last_attempt()},
-           stamp, **job, draft);
+            .attempt = job->last_attempt()},
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 

@@ -4,10 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/counted.h"
+#include "common/status_macros.h"
 #include "server/state/apply.h"
-#include "server/state/bounds.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 
 namespace nibble::apply {
@@ -55,19 +54,16 @@ absl::Status AddHolder(v1::CheckpointShard& shard, const std::string& worker) {
 }
 
 absl::Status CheckShard(const v1::ShardStored& fact, const v1::JobRecord& job, const Draft& draft) {
-  absl::Status status = CheckAttempt(job, fact.ref().attempt());
-  if (!status.ok()) return status;
-  status = CheckRange("ref.step", fact.ref().step(), FirstStep(job), job.shape().steps());
-  if (!status.ok()) return status;
-  status = CheckRange("bytes", fact.bytes(), 0, kMaxCount / kMaxRanks);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(job, fact.ref().attempt()));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckRange("ref.step", fact.ref().step(), FirstStep(job), job.shape().steps()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("bytes", fact.bytes(), 0, kMaxCount / kMaxRanks));
   if (fact.world() != job.attempt().world()) {
     return absl::InvalidArgumentError(absl::StrCat("world: ", fact.world(), "; attempt ",
                                                    fact.ref().attempt(), " of ", job.id(), " has ",
                                                    job.attempt().world(), " ranks"));
   }
-  status = CheckRange("rank", fact.rank(), 0, fact.world() - 1);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRange("rank", fact.rank(), 0, fact.world() - 1));
   if (draft.workers.Find(fact.worker()) == nullptr) {
     return absl::NotFoundError(absl::StrCat("worker: there is no '", fact.worker(), "'"));
   }
@@ -94,10 +90,8 @@ void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecor
 }
 
 absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.ref().job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckShard(fact, **job, draft);
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.ref().job()));
+  NIBBLE_RETURN_IF_ERROR(CheckShard(fact, *job, draft));
   const std::string key = CheckpointKey(fact.ref());
   v1::Checkpoint* checkpoint = draft.checkpoints.Edit(key);
   if (checkpoint == nullptr) {
@@ -137,8 +131,7 @@ absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft
 }
 
 absl::Status Apply(const v1::ShardHolderSet& fact, const Stamp&, Draft& draft) {
-  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
-  if (!checkpoint.ok()) return checkpoint.status();
+  NIBBLE_RETURN_IF_ERROR(EditExisting(draft, fact.ref()).status());
   v1::CheckpointShard* const shard = draft.shards.Edit(ShardKey(fact.ref(), fact.rank()));
   if (shard == nullptr) {
     return absl::NotFoundError(absl::StrCat("rank: the ", CheckpointText(fact.ref()),
@@ -156,51 +149,46 @@ absl::Status Apply(const v1::ShardHolderSet& fact, const Stamp&, Draft& draft) {
 }
 
 absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.ref().job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.ref().attempt());
-  if (!status.ok()) return status;
-  absl::StatusOr<v1::Checkpoint*> checkpoint = EditCheckpoint(draft, fact.ref());
-  if (!checkpoint.ok()) return checkpoint.status();
-  if ((*checkpoint)->state() != v1::CHECKPOINT_STATE_WRITING ||
-      (*checkpoint)->durable_shards() != (*checkpoint)->world()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "ref: the ", CheckpointText(fact.ref()), " has ", (*checkpoint)->durable_shards(), " of ",
-        (*checkpoint)->world(), " shards, or is committed already"));
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.ref().job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.ref().attempt()));
+  NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditCheckpoint(draft, fact.ref()));
+  if (checkpoint->state() != v1::CHECKPOINT_STATE_WRITING ||
+      checkpoint->durable_shards() != checkpoint->world()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ref: the ", CheckpointText(fact.ref()), " has ", checkpoint->durable_shards(),
+                     " of ", checkpoint->world(), " shards, or is committed already"));
   }
-  (*checkpoint)->set_state(v1::CHECKPOINT_STATE_COMMITTED);
-  (*checkpoint)->set_committed_unix_ms(stamp.time_unix_ms);
-  (*job)->set_restarts_without_progress(0);
-  // What ended attempts before it and was overcome is not held against a worker for ever.
-  auto& blames = *(*job)->mutable_blames();
+  checkpoint->set_state(v1::CHECKPOINT_STATE_COMMITTED);
+  checkpoint->set_committed_unix_ms(stamp.time_unix_ms);
+  job->set_restarts_without_progress(0);
+  // A new checkpoint is progress: it clears the blame for failures before it, short of exclusion.
+  auto& blames = *job->mutable_blames();
   blames.erase(std::remove_if(blames.begin(), blames.end(),
                               [](const v1::WorkerBlame& blame) { return !blame.excluded(); }),
                blames.end());
-  v1::Attempt& attempt = *(*job)->mutable_attempt();
+  v1::Attempt& attempt = *job->mutable_attempt();
   attempt.set_checkpoints(attempt.checkpoints() + 1);
   AddCheckpointEvent(fact.ref(),
-                     absl::StrCat("committed: ", Counted((*checkpoint)->world(), "shard"), ", ",
-                                  Counted((*checkpoint)->bytes(), "byte")),
+                     absl::StrCat("committed: ", Counted(checkpoint->world(), "shard"), ", ",
+                                  Counted(checkpoint->bytes(), "byte")),
                      stamp, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::CheckpointDamaged& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
-  if (!checkpoint.ok()) return checkpoint.status();
-  if ((*checkpoint)->state() == v1::CHECKPOINT_STATE_DAMAGED) return absl::OkStatus();
-  (*checkpoint)->set_state(v1::CHECKPOINT_STATE_DAMAGED);
-  (*checkpoint)->set_damage(fact.detail());
+  NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditExisting(draft, fact.ref()));
+  if (checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) return absl::OkStatus();
+  checkpoint->set_state(v1::CHECKPOINT_STATE_DAMAGED);
+  checkpoint->set_damage(fact.detail());
   AddCheckpointEvent(fact.ref(), absl::StrCat("damaged: ", Clip(fact.detail(), kMaxClause)), stamp,
                      draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::CheckpointPinSet& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
-  if (!checkpoint.ok()) return checkpoint.status();
+  NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditExisting(draft, fact.ref()));
   if (fact.pin().empty()) return absl::InvalidArgumentError("pin: is empty");
-  auto& pins = *(*checkpoint)->mutable_pins();
+  auto& pins = *checkpoint->mutable_pins();
   const auto found = std::find(pins.begin(), pins.end(), fact.pin());
   if (fact.pinned() && found == pins.end()) {
     if (pins.size() >= kMaxPins) {
@@ -222,9 +210,8 @@ absl::Status Apply(const v1::CheckpointPinSet& fact, const Stamp& stamp, Draft& 
 }
 
 absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::Checkpoint*> found = EditExisting(draft, fact.ref());
-  if (!found.ok()) return found.status();
-  const v1::Checkpoint& checkpoint = **found;
+  NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const found, EditExisting(draft, fact.ref()));
+  const v1::Checkpoint& checkpoint = *found;
   const std::string key = CheckpointKey(fact.ref());
   const v1::JobRecord& job = *draft.jobs.Find(fact.ref().job());
   std::string why;
@@ -257,15 +244,14 @@ absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft&
 }
 
 absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::Checkpoint*> checkpoint = EditExisting(draft, fact.ref());
-  if (!checkpoint.ok()) return checkpoint.status();
-  absl::Status status = CheckRange("task.kind", fact.task().kind(), v1::CHECKPOINT_TASK_KIND_VERIFY,
-                                   v1::CHECKPOINT_TASK_KIND_EXPORT);
-  if (!status.ok()) return status;
-  status = CheckRange("task.state", fact.task().state(), v1::CHECKPOINT_TASK_STATE_REQUESTED,
-                      v1::CHECKPOINT_TASK_STATE_FAILED);
-  if (!status.ok()) return status;
-  auto& tasks = *(*checkpoint)->mutable_tasks();
+  NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditExisting(draft, fact.ref()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("task.kind", fact.task().kind(),
+                                    v1::CHECKPOINT_TASK_KIND_VERIFY,
+                                    v1::CHECKPOINT_TASK_KIND_EXPORT));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("task.state", fact.task().state(),
+                                    v1::CHECKPOINT_TASK_STATE_REQUESTED,
+                                    v1::CHECKPOINT_TASK_STATE_FAILED));
+  auto& tasks = *checkpoint->mutable_tasks();
   const int64_t latest = tasks.empty() ? 0 : tasks.rbegin()->number();
   const bool is_export = fact.task().kind() == v1::CHECKPOINT_TASK_KIND_EXPORT;
   if (fact.task().state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) {
@@ -273,7 +259,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
       return absl::InvalidArgumentError(
           absl::StrCat("task.number: ", fact.task().number(), "; the next is ", latest + 1));
     }
-    if (is_export && (*checkpoint)->state() == v1::CHECKPOINT_STATE_DAMAGED) {
+    if (is_export && checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) {
       return absl::FailedPreconditionError(
           absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is damaged"));
     }

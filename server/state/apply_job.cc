@@ -1,31 +1,154 @@
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "job/choices.h"
 #include "server/state/apply.h"
-#include "server/state/bounds.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble::apply {
 namespace {
 
+// At most this many requests are forgotten with one update, so that no update takes long.
+constexpr int kForgottenAtOnce = 64;
+
+}  // namespace
+
+absl::StatusOr<v1::JobRecord*> EditJob(Draft& draft, const std::string& id) {
+  v1::JobRecord* const job = draft.jobs.Edit(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("job: there is no '", id, "'"));
+  return job;
+}
+
+absl::StatusOr<v1::JobRecord*> EditUnfinished(Draft& draft, const std::string& id) {
+  absl::StatusOr<v1::JobRecord*> job = EditJob(draft, id);
+  if (job.ok() && IsFinished((*job)->state())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job: ", id, " is finished: ", StateName((*job)->state())));
+  }
+  return job;
+}
+
+absl::Status CheckAttempt(const v1::JobRecord& job, int64_t number) {
+  if (number > job.last_attempt() || number < 1) {
+    return absl::AbortedError(absl::StrCat("attempt: ", number, " of ", job.id(),
+                                           " was never launched; the latest is ",
+                                           job.last_attempt()));
+  }
+  if (job.has_attempt() && number == job.attempt().number()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "attempt: ", number, " of ", job.id(), " is over; ",
+      job.has_attempt() ? absl::StrCat("the current one is ", job.attempt().number())
+                        : absl::StrCat("none lives, the latest was ", job.last_attempt())));
+}
+
+void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, Draft& draft) {
+  v1::JobEvent& event = draft.events.Put(EventKey(job.id(), job.next_event()));
+  event.set_job(job.id());
+  event.set_number(job.next_event());
+  event.set_sequence(stamp.sequence);
+  event.set_time_unix_ms(stamp.time_unix_ms);
+  event.set_author(std::string(stamp.author));
+  event.set_kind(facts.kind);
+  event.set_text(facts.text);
+  event.set_from(facts.from);
+  event.set_to(facts.to);
+  event.set_attempt(facts.attempt);
+  event.set_step(facts.step);
+  event.set_revision(facts.revision);
+  for (v1::NotifyTarget& target : *job.mutable_notify()) {
+    if (Wants(target, event)) target.set_wanted_event(event.number());
+  }
+  job.set_next_event(job.next_event() + 1);
+  if (job.next_event() - job.first_event() > kMaxEventsPerJob) {
+    draft.events.Erase(EventKey(job.id(), job.first_event()));
+    job.set_first_event(job.first_event() + 1);
+  }
+}
+
+absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draft& draft) {
+  NIBBLE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  if (!request.author().empty() || request.time_unix_ms() != 0 || request.sequence() != 0) {
+    return absl::InvalidArgumentError("request: author, time and sequence are the update's");
+  }
+  const std::string key = RequestKey(stamp.author, request.request_id());
+  if (draft.requests.Find(key) != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request_id: '", request.request_id(), "' was carried out before"));
+  }
+  v1::RequestRecord& record = draft.requests.Put(key);
+  record = request;
+  record.set_author(std::string(stamp.author));
+  record.set_time_unix_ms(stamp.time_unix_ms);
+  record.set_sequence(stamp.sequence);
+  int64_t count = draft.requests.size();
+  int forgotten = 0;
+  for (const auto& [sequence, old_key] : draft.before().requests()) {
+    if (count <= kMaxRequests || forgotten == kForgottenAtOnce) break;
+    draft.requests.Erase(old_key);
+    --count;
+    ++forgotten;
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Whether the state of a job without an attempt agrees with its goal; otherwise it would wait for
+// ever.
+bool GoalFits(const v1::JobRecord& job) {
+  if (IsFinished(job.state()) || job.has_attempt()) return true;
+  switch (job.state()) {
+    case v1::JOB_STATE_PAUSED:
+      return job.goal() == v1::JOB_GOAL_PAUSE;
+    default:
+      return job.goal() == v1::JOB_GOAL_RUN;
+  }
+}
+
+}  // namespace
+
+absl::Status CheckJobs(const Draft& draft) {
+  for (const auto& [id, job] : draft.jobs.changes()) {
+    if (job == nullptr) continue;
+    const NeedsAttempt needs = AttemptIn(job->state());
+    if ((needs == NeedsAttempt::kAlways && !job->has_attempt()) ||
+        (needs == NeedsAttempt::kNever && job->has_attempt())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job: ", id, " would be ", StateName(job->state()),
+                       job->has_attempt() ? " with" : " without", " an attempt that lives"));
+    }
+    if (!GoalFits(*job)) {
+      return absl::FailedPreconditionError(absl::StrCat("job: ", id, " would be ",
+                                                        StateName(job->state()),
+                                                        " without an attempt, against its goal"));
+    }
+    if (!IsFinished(job->state()) && draft.queues.Find(job->scheduling().queue()) == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat("job: ", id, " would be in the queue '",
+                                                        job->scheduling().queue(),
+                                                        "', which there is not"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
 absl::Status CheckPolicy(const v1::RestartPolicy& policy) {
-  absl::Status status = CheckRange("restart_policy.max_without_progress",
-                                   policy.max_without_progress(), 0, kMaxRestarts);
-  if (!status.ok()) return status;
-  status = CheckRange("restart_policy.initial_backoff_ms", policy.initial_backoff_ms(), 0,
-                      kMaxBackoffMs);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRange("restart_policy.max_without_progress",
+                                    policy.max_without_progress(), 0, kMaxRestarts));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("restart_policy.initial_backoff_ms",
+                                    policy.initial_backoff_ms(), 0, kMaxBackoffMs));
   return CheckRange("restart_policy.max_backoff_ms", policy.max_backoff_ms(),
                     policy.initial_backoff_ms(), kMaxBackoffMs);
 }
 
 absl::Status CheckScheduling(const v1::JobScheduling& scheduling, const Draft& draft) {
-  absl::Status status =
-      CheckRange("scheduling.priority", scheduling.priority(), -kMaxPriority, kMaxPriority);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      CheckRange("scheduling.priority", scheduling.priority(), -kMaxPriority, kMaxPriority));
   if (draft.queues.Find(scheduling.queue()) == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("scheduling.queue: there is no '", scheduling.queue(), "'"));
@@ -35,24 +158,20 @@ absl::Status CheckScheduling(const v1::JobScheduling& scheduling, const Draft& d
   }
   int32_t least = 1;
   for (const int32_t ranks : scheduling.allowed_ranks()) {
-    status = CheckRange("scheduling.allowed_ranks", ranks, least, kMaxRanks);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckRange("scheduling.allowed_ranks", ranks, least, kMaxRanks));
     least = ranks + 1;
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckShape(const v1::JobShape& shape) {
-  absl::Status status = CheckRange("shape.steps", shape.steps(), 1, kMaxSteps);
-  if (!status.ok()) return status;
-  status = CheckRange("shape.tokens_per_step", shape.tokens_per_step(), 1, kMaxCount);
-  if (!status.ok()) return status;
-  status = CheckRange("shape.decay_first_step", shape.decay_first_step(), 0, shape.steps());
-  if (!status.ok()) return status;
-  status = CheckRange("shape.ranks", shape.ranks(), 1, kMaxRanks);
-  if (!status.ok()) return status;
-  status = CheckRange("shape.parameters", shape.parameters(), 0, kMaxCount);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRange("shape.steps", shape.steps(), 1, kMaxSteps));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckRange("shape.tokens_per_step", shape.tokens_per_step(), 1, kMaxCount));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckRange("shape.decay_first_step", shape.decay_first_step(), 0, shape.steps()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("shape.ranks", shape.ranks(), 1, kMaxRanks));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("shape.parameters", shape.parameters(), 0, kMaxCount));
   return CheckRange("shape.device", shape.device(), v1::DEVICE_CPU, v1::DEVICE_CUDA);
 }
 
@@ -60,10 +179,9 @@ absl::Status CheckShape(const v1::JobShape& shape) {
 
 absl::Status CheckPlan(const v1::JobScheduling& scheduling, const v1::RestartPolicy& policy,
                        const v1::JobShape& shape, const Draft& draft) {
-  absl::Status status = CheckShape(shape);
-  if (!status.ok()) return status;
-  status = CheckScheduling(scheduling, draft);
-  return status.ok() ? CheckPolicy(policy) : status;
+  NIBBLE_RETURN_IF_ERROR(CheckShape(shape));
+  NIBBLE_RETURN_IF_ERROR(CheckScheduling(scheduling, draft));
+  return CheckPolicy(policy);
 }
 
 namespace {
@@ -84,28 +202,23 @@ absl::Status CheckOrigin(const v1::JobOrigin& origin, const Draft& draft) {
 
 absl::Status CheckSubmission(const v1::JobSubmitted& fact, const v1::ClusterRecord& cluster,
                              const Draft& draft) {
-  absl::Status status = CheckName("name", fact.name());
-  if (!status.ok()) return status;
-  status = CheckRange("number", fact.number(), cluster.next_job_number(), kMaxCount);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckName("name", fact.name()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("number", fact.number(), cluster.next_job_number(), kMaxCount));
   const std::string id = absl::StrCat(fact.name(), "-", fact.number());
   if (fact.job() != id || draft.jobs.Find(id) != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("job: '", fact.job(), "'; the next is '", id, "'"));
   }
-  status = CheckName("job", fact.job());
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckName("job", fact.job()));
   if (draft.UnfinishedJobs() >= kMaxUnfinishedJobs) {
     return absl::ResourceExhaustedError(absl::StrCat("jobs: ", draft.UnfinishedJobs(),
                                                      " are unfinished; at most ",
                                                      kMaxUnfinishedJobs, " are allowed"));
   }
   if (fact.spec_yaml().empty()) return absl::InvalidArgumentError("spec_yaml: is empty");
-  status = CheckPlan(fact.scheduling(), fact.restart_policy(), fact.shape(), draft);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckPlan(fact.scheduling(), fact.restart_policy(), fact.shape(), draft));
   if (fact.has_origin()) {
-    status = CheckOrigin(fact.origin(), draft);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckOrigin(fact.origin(), draft));
   }
   return CheckRevisions(fact.revisions());
 }
@@ -114,8 +227,7 @@ absl::Status CheckSubmission(const v1::JobSubmitted& fact, const v1::ClusterReco
 
 absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draft) {
   v1::ClusterRecord* const cluster = draft.cluster.Edit(kOnlyKey);
-  absl::Status status = CheckSubmission(fact, *cluster, draft);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSubmission(fact, *cluster, draft));
   cluster->set_next_job_number(fact.number() + 1);
   draft.specs.Put(fact.job()).set_spec_yaml(fact.spec_yaml());
   *draft.timelines.Put(fact.job()).mutable_revisions() = fact.revisions();
@@ -137,8 +249,7 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
   job.set_submitted_unix_ms(stamp.time_unix_ms);
   job.set_first_event(1);
   job.set_next_event(1);
-  status = SetTargets(fact.notify(), job);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(SetTargets(fact.notify(), job));
   std::string text = "submitted";
   if (fact.has_origin()) {
     text = absl::StrCat(fact.origin().weights_only()
@@ -156,98 +267,90 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
 }
 
 absl::Status Apply(const v1::JobMoved& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditJob(draft, fact.job());
-  if (!job.ok()) return job.status();
-  if ((*job)->state() != fact.from() || !MayMove(fact.from(), fact.to())) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditJob(draft, fact.job()));
+  if (job->state() != fact.from() || !MayMove(fact.from(), fact.to())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job: ", fact.job(), " is ", StateName((*job)->state()),
-                     " and cannot go from ", StateName(fact.from()), " to ", StateName(fact.to())));
+        absl::StrCat("job: ", fact.job(), " is ", StateName(job->state()), " and cannot go from ",
+                     StateName(fact.from()), " to ", StateName(fact.to())));
   }
   if (fact.reason().empty()) return absl::InvalidArgumentError("reason: is empty");
-  (*job)->set_state(fact.to());
-  (*job)->set_state_reason(fact.reason());
-  (*job)->set_state_since_unix_ms(stamp.time_unix_ms);
-  (*job)->set_state_author(std::string(stamp.author));
+  job->set_state(fact.to());
+  job->set_state_reason(fact.reason());
+  job->set_state_since_unix_ms(stamp.time_unix_ms);
+  job->set_state_author(std::string(stamp.author));
   if (IsFinished(fact.to())) {
-    // Jobs are forgotten in the order in which they finished: a clock that was set back since the
-    // last one did must not make this one the oldest.
+    // Jobs are forgotten in the order in which they finished. If the clock was set back since the
+    // last one did, this one must not become the oldest.
     const auto* const last = draft.before().finished().Last();
-    (*job)->set_finished_unix_ms(
+    job->set_finished_unix_ms(
         std::max(stamp.time_unix_ms, last == nullptr ? 0 : last->first.first));
-    (*job)->clear_not_before_unix_ms();
-    (*job)->clear_backoff_ms();
+    job->clear_not_before_unix_ms();
+    job->clear_backoff_ms();
   }
-  if (fact.to() == v1::JOB_STATE_RUNNING && (*job)->has_attempt() &&
-      (*job)->attempt().running_unix_ms() == 0) {
-    (*job)->mutable_attempt()->set_running_unix_ms(stamp.time_unix_ms);
+  if (fact.to() == v1::JOB_STATE_RUNNING && job->has_attempt() &&
+      job->attempt().running_unix_ms() == 0) {
+    job->mutable_attempt()->set_running_unix_ms(stamp.time_unix_ms);
   }
   AddEvent({.kind = v1::JOB_EVENT_KIND_MOVED,
             .text = fact.reason(),
             .from = fact.from(),
             .to = fact.to(),
-            .attempt = (*job)->attempt().number()},
-           stamp, **job, draft);
+            .attempt = job->attempt().number()},
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::JobGoalSet& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckRange("goal", fact.goal(), v1::JOB_GOAL_RUN, v1::JOB_GOAL_CANCEL);
-  if (!status.ok()) return status;
-  if ((*job)->goal() == v1::JOB_GOAL_CANCEL) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("goal", fact.goal(), v1::JOB_GOAL_RUN, v1::JOB_GOAL_CANCEL));
+  if (job->goal() == v1::JOB_GOAL_CANCEL) {
     return absl::FailedPreconditionError(
         absl::StrCat("job: ", fact.job(), " is being cancelled; that is not taken back"));
   }
-  (*job)->set_goal(fact.goal());
-  (*job)->set_goal_reason(fact.reason());
-  (*job)->set_goal_author(std::string(stamp.author));
+  job->set_goal(fact.goal());
+  job->set_goal_reason(fact.reason());
+  job->set_goal_author(std::string(stamp.author));
   const char* const wanted = fact.goal() == v1::JOB_GOAL_RUN     ? "to run"
                              : fact.goal() == v1::JOB_GOAL_PAUSE ? "to pause"
                                                                  : "to be cancelled";
   AddEvent({.kind = v1::JOB_EVENT_KIND_GOAL,
             .text = absl::StrCat("asked ", wanted, fact.reason().empty() ? "" : ": ",
                                  Clip(fact.reason(), kMaxClause)),
-            .attempt = (*job)->attempt().number()},
-           stamp, **job, draft);
+            .attempt = job->attempt().number()},
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::JobPrioritySet& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckRange("priority", fact.priority(), -kMaxPriority, kMaxPriority);
-  if (!status.ok()) return status;
-  const int32_t before = (*job)->scheduling().priority();
-  (*job)->mutable_scheduling()->set_priority(fact.priority());
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("priority", fact.priority(), -kMaxPriority, kMaxPriority));
+  const int32_t before = job->scheduling().priority();
+  job->mutable_scheduling()->set_priority(fact.priority());
   AddEvent({.kind = v1::JOB_EVENT_KIND_SETTING,
             .text = absl::StrCat("priority ", before, " → ", fact.priority())},
-           stamp, **job, draft);
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::JobRestartPolicySet& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckPolicy(fact.restart_policy());
-  if (!status.ok()) return status;
-  const int32_t before = (*job)->restart_policy().max_without_progress();
-  *(*job)->mutable_restart_policy() = fact.restart_policy();
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckPolicy(fact.restart_policy()));
+  const int32_t before = job->restart_policy().max_without_progress();
+  *job->mutable_restart_policy() = fact.restart_policy();
   AddEvent({.kind = v1::JOB_EVENT_KIND_SETTING,
             .text = absl::StrCat("restarts without progress: ", before, " → ",
                                  fact.restart_policy().max_without_progress(), ", back-off ",
                                  fact.restart_policy().initial_backoff_ms(), " to ",
                                  fact.restart_policy().max_backoff_ms(), " ms")},
-           stamp, **job, draft);
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditJob(draft, fact.job());
-  if (!job.ok()) return job.status();
-  if (!IsFinished((*job)->state())) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditJob(draft, fact.job()));
+  if (!IsFinished(job->state())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job: ", fact.job(), " is ", StateName((*job)->state()), ", not finished"));
+        absl::StrCat("job: ", fact.job(), " is ", StateName(job->state()), ", not finished"));
   }
   const std::string prefix = JobPrefix(fact.job());
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(prefix)) {
@@ -270,23 +373,65 @@ absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
 }
 
 absl::Status Apply(const v1::CheckpointRequested& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  if (!(*job)->has_attempt()) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  if (!job->has_attempt()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job: ", fact.job(), " is ", StateName((*job)->state()),
+        absl::StrCat("job: ", fact.job(), " is ", StateName(job->state()),
                      " without an attempt that could take a checkpoint"));
   }
-  if (fact.number() != (*job)->checkpoint_request() + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("number: ", fact.number(), "; the next is ",
-                                                   (*job)->checkpoint_request() + 1));
+  if (fact.number() != job->checkpoint_request() + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("number: ", fact.number(), "; the next is ", job->checkpoint_request() + 1));
   }
-  (*job)->set_checkpoint_request(fact.number());
+  job->set_checkpoint_request(fact.number());
   AddEvent({.kind = v1::JOB_EVENT_KIND_CHECKPOINT,
             .text = absl::StrCat("asked for", fact.reason().empty() ? "" : ": ",
                                  Clip(fact.reason(), kMaxClause)),
-            .attempt = (*job)->attempt().number()},
-           stamp, **job, draft);
+            .attempt = job->attempt().number()},
+           stamp, *job, draft);
+  return absl::OkStatus();
+}
+
+namespace {
+
+bool IsEventName(const std::string& name) {
+  const auto choices = ChoicesOf<NotifyEvent>();
+  return std::any_of(choices.begin(), choices.end(),
+                     [&name](const Choice<NotifyEvent>& choice) { return choice.name == name; });
+}
+
+}  // namespace
+
+absl::Status SetTargets(const google::protobuf::RepeatedPtrField<v1::NotifyTarget>& targets,
+                        v1::JobRecord& job) {
+  for (const v1::NotifyTarget& given : targets) {
+    if (given.url().empty()) return absl::InvalidArgumentError("notify.url: is empty");
+    v1::NotifyTarget& target = *job.add_notify();
+    target.set_url(given.url());
+    for (const std::string& name : given.on()) {
+      if (!IsEventName(name)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("notify.on: '", Clip(name, kMaxNameBytes), "' is no event"));
+      }
+      target.add_on(name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::PostsSettled& fact, const Stamp& stamp, Draft& draft) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditJob(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("target", fact.target(), 0, job->notify_size() - 1));
+  v1::NotifyTarget& target = *job->mutable_notify(fact.target());
+  NIBBLE_RETURN_IF_ERROR(CheckRange("through_event", fact.through_event(),
+                                    target.settled_event() + 1, target.wanted_event()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("delivered", fact.delivered(), 0, fact.through_event()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("given_up", fact.given_up(), 0, fact.through_event()));
+  target.set_settled_event(fact.through_event());
+  target.set_delivered(target.delivered() + fact.delivered());
+  target.set_given_up(target.given_up() + fact.given_up());
+  target.set_problem(fact.problem());
+  target.set_settled_unix_ms(stamp.time_unix_ms);
   return absl::OkStatus();
 }
 

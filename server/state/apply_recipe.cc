@@ -1,28 +1,111 @@
+// Facts of a job's recipe: revisions, their confirmation by ranks, and the archive.
+//
+// A timeline reaches back to the step where ranks may begin: the newest checkpoint of an attempt,
+// or its first step. If it grows large, revisions that ended before that step, and those that were
+// never run, move to the archive, which is kept for ever. If that checkpoint is lost, ranks begin
+// earlier, and the revisions they ran from there on return from the archive before anybody reads or
+// changes the timeline.
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/state/apply.h"
-#include "server/state/bounds.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble::apply {
 namespace {
 
-// Nothing of it is for good: ranks report, checkpoints are taken, a rollback takes back what is
-// pending.
+// Moves a revision that has left the timeline, or a superseded one, into the archive.
+void Archive(const std::string& job, const v1::RecipeRevision& revision,
+             v1::TimelineRecord& timeline, Draft& draft) {
+  draft.archive.Put(RevisionKey(job, revision.number())) = revision;
+  timeline.set_archived(timeline.archived() + 1);
+}
+
+}  // namespace
+
+absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp&, Draft& draft) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  v1::TimelineRecord& timeline = *draft.timelines.Edit(fact.job());
+  const std::vector<int64_t> outlived =
+      Outlived(timeline, draft.NeededStep(*job), job->has_attempt());
+  int64_t before = 0;
+  for (const int64_t number : fact.numbers()) {
+    if (number <= before) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("numbers: ", number, " after ", before, "; they ascend"));
+    }
+    before = number;
+    if (!std::binary_search(outlived.begin(), outlived.end(), number)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "numbers: revision ", number, " of ", fact.job(), " may yet be needed by its ranks"));
+    }
+  }
+  RevisionMessages& revisions = *timeline.mutable_revisions();
+  const auto leaves = [&fact](const v1::RecipeRevision& revision) {
+    return std::binary_search(fact.numbers().begin(), fact.numbers().end(), revision.number());
+  };
+  for (const v1::RecipeRevision& revision : revisions) {
+    if (leaves(revision)) Archive(fact.job(), revision, timeline, draft);
+  }
+  revisions.erase(std::remove_if(revisions.begin(), revisions.end(), leaves), revisions.end());
+  return CheckTimelineRecord(timeline);
+}
+
+namespace {
+
+void Cover(const v1::JobRecord& job, Draft& draft) {
+  const v1::TimelineRecord* const known = draft.timelines.Find(job.id());
+  if (known == nullptr || known->archived() == 0) return;
+  const int64_t needed = draft.NeededStep(job);
+  if (known->revisions(0).first_step() <= needed) return;
+  // Newest first: the revisions that ranks ran, back to the one in effect at the needed step.
+  const auto archive = draft.archive.WithPrefix(JobPrefix(job.id()));
+  std::vector<v1::RecipeRevision> back;
+  for (auto entry = archive.rbegin(); entry != archive.rend(); ++entry) {
+    const v1::RecipeRevision& revision = *entry->second;
+    if (revision.number() >= known->revisions(0).number()) continue;
+    // If ranks never reported, only the first revision is known to have been in effect.
+    const bool first = entry + 1 == archive.rend();
+    if (!revision.confirmed() && !first) continue;
+    back.push_back(revision);
+    if (revision.first_step() <= needed) break;
+  }
+  v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
+  RevisionMessages revisions;
+  for (auto revision = back.rbegin(); revision != back.rend(); ++revision) {
+    draft.archive.Erase(RevisionKey(job.id(), revision->number()));
+    *revisions.Add() = std::move(*revision);
+  }
+  timeline.set_archived(timeline.archived() - revisions.size());
+  revisions.MergeFrom(timeline.revisions());
+  timeline.mutable_revisions()->Swap(&revisions);
+}
+
+}  // namespace
+
+void CoverTimelines(Draft& draft) {
+  for (const auto& [id, job] : draft.jobs.changes()) {
+    if (job != nullptr && !IsFinished(job->state())) Cover(*job, draft);
+  }
+}
+
+namespace {
+
+// The limit is temporary: checkpoints and reports of ranks make room, and so does a rollback, which
+// removes pending revisions.
 constexpr char kMakeRoom[] =
     "they make room with the next checkpoint ('nibble job checkpoint'), or with a rollback";
 
 absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& job,
                           const v1::TimelineRecord& timeline, const Draft& draft) {
   const int before = timeline.revisions_size();
-  absl::Status status = CheckRange("kept", fact.kept(), 1, before);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRange("kept", fact.kept(), 1, before));
   if (fact.revisions().empty()) return absl::InvalidArgumentError("revisions: there is none");
   const v1::RecipeRevision& first = fact.revisions(0);
   const int64_t latest = timeline.revisions(before - 1).number();
@@ -53,8 +136,8 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
   return absl::OkStatus();
 }
 
-// Moves the revisions from `kept` on to those that ranks may yet say they have run; refused ones
-// stay in the history.
+// Supersedes the revisions from `kept` on: they move to the retired ones, which ranks may still
+// confirm. Refused ones stay in the history.
 void Retire(int kept, v1::TimelineRecord& timeline) {
   RevisionMessages& revisions = *timeline.mutable_revisions();
   int stay = kept;
@@ -93,8 +176,8 @@ RevisionMessages::iterator Find(RevisionMessages& revisions, int64_t number) {
                       [number](const v1::RecipeRevision& r) { return r.number() == number; });
 }
 
-// A retired revision that ranks have run after all is one of the timeline's again, in the place of
-// its number. Whether there is such a one.
+// Returns a retired revision that ranks have run after all to the timeline, ordered by number.
+// False if no retired revision has this number.
 bool Reinstate(int64_t number, v1::TimelineRecord& timeline) {
   const auto retired = Find(*timeline.mutable_retired(), number);
   if (retired == timeline.mutable_retired()->end()) return false;
@@ -107,7 +190,7 @@ bool Reinstate(int64_t number, v1::TimelineRecord& timeline) {
   return true;
 }
 
-// What comes before `number` and was not said to have been run will not be any more.
+// Archives the retired revisions before `number`: ranks can no longer confirm them.
 void ArchiveRetired(const std::string& job, int64_t number, v1::TimelineRecord& timeline,
                     Draft& draft) {
   RevisionMessages& retired = *timeline.mutable_retired();
@@ -122,35 +205,29 @@ void ArchiveRetired(const std::string& job, int64_t number, v1::TimelineRecord& 
 }  // namespace
 
 absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
   v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
-  absl::Status status = CheckRevised(fact, **job, *timeline, draft);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRevised(fact, *job, *timeline, draft));
   Retire(static_cast<int>(fact.kept()), *timeline);
-  if (!(*job)->has_attempt()) ArchiveRetired(fact.job(), kMaxCount, *timeline, draft);
+  if (!job->has_attempt()) ArchiveRetired(fact.job(), kMaxCount, *timeline, draft);
   timeline->mutable_revisions()->MergeFrom(fact.revisions());
-  status = CheckRoom(*timeline);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckRoom(*timeline));
   const v1::RecipeRevision& first = fact.revisions(0);
   AddEvent({.kind = v1::JOB_EVENT_KIND_RECIPE,
             .text = absl::StrCat("revision ", first.number(), " accepted, to hold from step ",
                                  first.first_step(), first.reason().empty() ? "" : ": ",
                                  Clip(first.reason(), kMaxClause)),
-            .attempt = (*job)->attempt().number(),
+            .attempt = job->attempt().number(),
             .step = first.first_step(),
             .revision = first.number()},
-           stamp, **job, draft);
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.attempt());
-  if (!status.ok()) return status;
-  status = CheckRange("first_step", fact.first_step(), 0, (*job)->shape().steps());
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("first_step", fact.first_step(), 0, job->shape().steps()));
   v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
   const bool reinstated = Reinstate(fact.revision(), *timeline);
   RevisionMessages& revisions = *timeline->mutable_revisions();
@@ -172,9 +249,9 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   ArchiveRetired(fact.job(), fact.revision(), *timeline, draft);
   if (revision->confirmed()) return absl::OkStatus();
   const int64_t asked = revision->first_step();
-  // Revisions before it that no rank has run never held: ranks tell what they run under before the
+  // Unconfirmed revisions before it were never run, since ranks report a revision before the
   // checkpoint of a later step. Those before a confirmed one, and the first, stay as they are;
-  // those after it cannot hold earlier.
+  // those after it cannot take effect earlier.
   auto moved = revision;
   while (moved - revisions.begin() > 1 && !(moved - 1)->confirmed()) --moved;
   for (; moved != revisions.end(); ++moved) {
@@ -182,8 +259,7 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
     moved->set_first_step(std::max(moved->first_step(), fact.first_step()));
   }
   revision->set_confirmed(true);
-  status = CheckTimelineRecord(*timeline);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTimelineRecord(*timeline));
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_RECIPE,
        .text = absl::StrCat(
@@ -193,21 +269,19 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
        .attempt = fact.attempt(),
        .step = revision->first_step(),
        .revision = fact.revision()},
-      stamp, **job, draft);
+      stamp, *job, draft);
   return absl::OkStatus();
 }
 
 absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft) {
-  absl::StatusOr<v1::JobRecord*> job = EditUnfinished(draft, fact.job());
-  if (!job.ok()) return job.status();
-  absl::Status status = CheckAttempt(**job, fact.attempt());
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
   if (fact.reason().empty()) return absl::InvalidArgumentError("reason: is empty");
   v1::TimelineRecord* const timeline = draft.timelines.Edit(fact.job());
   RevisionMessages& revisions = *timeline->mutable_revisions();
   const auto revision = Find(revisions, fact.revision());
   if (revision == revisions.end()) {
-    // It has been superseded already, and now never held.
+    // It has been superseded already, so it was never run.
     const auto retired = Find(*timeline->mutable_retired(), fact.revision());
     if (retired == timeline->mutable_retired()->end()) {
       return absl::NotFoundError(
@@ -224,10 +298,10 @@ absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& d
   }
   if (!revision->refused().empty()) return absl::OkStatus();
   revision->set_refused(fact.reason());
-  // Steps that an earlier attempt made under it are made again, without it.
+  // The steps that an earlier attempt ran under it are run again without it.
   revision->set_confirmed(false);
-  int64_t stays = 0;      // what holds in its place
-  int64_t confirmed = 0;  // what ranks have run last
+  int64_t stays = 0;      // the revision in effect instead
+  int64_t confirmed = 0;  // the last one that ranks have run
   for (const v1::RecipeRevision& other : revisions) {
     if (!other.refused().empty() || other.first_step() > revision->first_step()) continue;
     if (other.number() < fact.revision()) {
@@ -243,14 +317,14 @@ absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& d
             .attempt = fact.attempt(),
             .step = revision->first_step(),
             .revision = fact.revision()},
-           stamp, **job, draft);
+           stamp, *job, draft);
   return absl::OkStatus();
 }
 
 void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft) {
   const v1::TimelineRecord& known = *draft.timelines.Find(job.id());
   const int64_t steps = job.shape().steps();
-  int run = known.revisions_size();  // behind the last that ranks have run
+  int run = known.revisions_size();  // one past the last that ranks have run
   while (every_step_made && run > 1 && !known.revisions(run - 1).confirmed()) --run;
   bool unheard = false;
   for (int i = run; i < known.revisions_size(); ++i) {

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/state/leases.h"
 #include "server/state/testing.h"
 #include "server/state/views.h"
+#include "server/state/workers.h"
 
 namespace nibble {
 namespace {

@@ -1,12 +1,15 @@
-// Requests of people and programs become updates: pure functions of the state, the request and who
-// asks when. They read and check; nothing is changed until State::Apply of what they return.
+// Requests, reports of workers, plans of the scheduler and timeouts become updates: pure functions
+// of the state, the request, and its author and time. They read and check; nothing changes until
+// State::Apply of the update that they return.
 //
-// A request id that was carried out before gets the first answer and no update. Answers hold what
-// the decision made (ids, revisions, numbers); of a job, checkpoint or worker they hold its name
-// alone, and the caller adds what it is (server/state/views.h) once the update is applied.
+// A request id that was carried out before gets the first answer and no update. Answers contain
+// what the decision made (ids, revisions, numbers); of a job, checkpoint or worker they contain
+// only the name, and the caller fills in the rest (server/state/views.h) once the update is
+// applied.
 //
-// Every function has the statuses of State::Validate, and AlreadyExists for a request id that was
-// used for another request. Thread-safety: pure functions.
+// Every function returns the statuses of State::Validate; Decide returns AlreadyExists for a
+// request id that was used for another request; reports of an attempt or incarnation that is over
+// get Aborted, naming both numbers. Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_DECIDE_H_
 #define NIBBLE_SERVER_STATE_DECIDE_H_
 
@@ -15,55 +18,63 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/nibble/v1/checkpoint.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "proto/nibble/v1/queue.pb.h"
 #include "proto/nibble/v1/recipe.pb.h"
 #include "proto/nibble/v1/update.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
 #include "server/state/state.h"
 
 namespace nibble {
 
-// Who asks, and when: from the connection and the injected clock, never from the request. The time
-// is for people: no decision depends on it.
+// The author and time of a request: from the connection and the injected clock, never from the
+// request. The time is for people: no decision depends on it.
 struct Caller {
   std::string author;
   int64_t now_unix_ms = 0;
-  // Jobs that workers have something of and the state may not know: their ids are not given again.
+  // Jobs that workers store data of, known to the state or not: their ids are not assigned again.
   const std::set<std::string>* taken_jobs = nullptr;
-  // Whether events of jobs may be posted to a URL, and why not; null: to none.
+  // Whether events of jobs may be posted to a URL, and why not; null: to no URL.
   const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
 };
 
 template <class Response>
 struct Decision {
-  std::optional<v1::Update> update;  // valid for the state it was decided on; unset: change nothing
+  std::optional<v1::Update> update;  // for the state it was decided on; unset: no change
   Response response;
   bool repeated = false;  // the response is the first one to this request id
 };
 
-// What is known of a job's progress and not durable: the step that its ranks are to make next, as
-// they last said.
+// Unset: nothing changes.
+using MaybeUpdate = absl::StatusOr<std::optional<v1::Update>>;
+
+// The progress of a job that is not durable: the next step of its ranks, by their last report.
 struct LiveProgress {
-  int64_t attempt = 0;  // of which attempt; that of an older one counts for nothing
+  int64_t attempt = 0;  // progress of any other attempt than the live one is ignored
   int64_t next_step = 0;
-  // The attempt lived before the coordinator did, and its rank 0 was not heard from since: nobody
-  // knows how far it is.
+  // The attempt is older than this coordinator process and its rank 0 has not reported since: its
+  // progress is unknown.
   bool unheard = false;
 };
 
-// decide_submit.cc. The spec is checked whole, the forked recipe against the model.
+// decide_submit.cc: new jobs. The whole spec is checked, and a forked recipe against the model.
 absl::StatusOr<Decision<v1::SubmitJobResponse>> Decide(const State& state,
                                                        const v1::SubmitJobRequest& request,
                                                        const Caller& caller);
 absl::StatusOr<Decision<v1::ForkJobResponse>> Decide(const State& state,
                                                      const v1::ForkJobRequest& request,
                                                      const Caller& caller);
+// Forgets the job that finished first of those beyond kMaxFinishedJobs that can be forgotten.
+MaybeUpdate DecideForget(const State& state, const Caller& caller);
 
-// decide_control.cc. A job without ranks gets there at once, others when their ranks say so.
+// decide_requests.cc: control of jobs. A job without ranks changes its state at once, others when
+// their ranks report it.
 absl::StatusOr<Decision<v1::PauseJobResponse>> Decide(const State& state,
                                                       const v1::PauseJobRequest& request,
                                                       const Caller& caller);
@@ -84,9 +95,9 @@ absl::StatusOr<Decision<v1::SetJobPriorityResponse>> Decide(
 absl::StatusOr<Decision<v1::SetJobRestartPolicyResponse>> Decide(
     const State& state, const v1::SetJobRestartPolicyRequest& request, const Caller& caller);
 
-// decide_recipe.cc. FailedPrecondition where expected_revision is stale. "now" is the next step
-// that any rank can make: `live` while ranks run, else where the next attempt will begin.
-// Unavailable while nobody knows: what ranks have made is never changed.
+// decide_recipe.cc. FailedPrecondition for a stale expected_revision. "now" is the next step that
+// any rank can run: from `live` while ranks run, else where the next attempt will begin.
+// Unavailable while that is unknown: the recipe of steps that ranks have run never changes.
 absl::StatusOr<Decision<v1::SetRecipeResponse>> Decide(const State& state,
                                                        const v1::SetRecipeRequest& request,
                                                        const Caller& caller,
@@ -95,7 +106,7 @@ absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
     const State& state, const v1::RollbackRecipeRequest& request, const Caller& caller,
     const LiveProgress& live);
 
-// decide_checkpoint.cc
+// decide_requests.cc: checkpoints.
 absl::StatusOr<Decision<v1::VerifyCheckpointResponse>> Decide(
     const State& state, const v1::VerifyCheckpointRequest& request, const Caller& caller);
 absl::StatusOr<Decision<v1::ExportCheckpointResponse>> Decide(
@@ -108,7 +119,7 @@ absl::StatusOr<Decision<v1::UnpinCheckpointResponse>> Decide(
 absl::StatusOr<Decision<v1::DeleteCheckpointResponse>> Decide(
     const State& state, const v1::DeleteCheckpointRequest& request, const Caller& caller);
 
-// decide_cluster.cc
+// decide_requests.cc: workers and queues.
 absl::StatusOr<Decision<v1::DrainWorkerResponse>> Decide(const State& state,
                                                          const v1::DrainWorkerRequest& request,
                                                          const Caller& caller);
@@ -120,6 +131,139 @@ absl::StatusOr<Decision<v1::SetQueueResponse>> Decide(const State& state,
 absl::StatusOr<Decision<v1::DeleteQueueResponse>> Decide(const State& state,
                                                          const v1::DeleteQueueRequest& request,
                                                          const Caller& caller);
+
+// decide_attempt.cc: what the scheduler plans.
+
+// Slots of one worker that an attempt uses.
+struct SlotChoice {
+  std::string worker;
+  std::vector<int32_t> slots;
+};
+// Launches the next attempt of a job on these slots, ranks in their order. It resumes from
+// `resume`, one of LoadableCheckpoints, or if that is unset begins at step 0.
+MaybeUpdate DecideLaunch(const State& state, const std::string& job,
+                         const std::vector<SlotChoice>& slots,
+                         const std::optional<v1::CheckpointRef>& resume, const std::string& reason,
+                         const Caller& caller);
+// Frees the slots of a job: after a checkpoint if its ranks have progress to lose, at once if they
+// are still starting. The job then waits for slots again.
+MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std::string& reason,
+                          int64_t grace_ms, const Caller& caller);
+// Ends an attempt whose grace period is over; unset if it has stopped meanwhile.
+MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64_t attempt,
+                               const Caller& caller);
+// Milliseconds that a stopping attempt has for its checkpoint, counted from the request to stop; 0
+// if it is not stopping. kDefaultGraceMs if the store is of a version that kept no durations.
+int64_t StopGraceOf(const v1::Attempt& attempt);
+
+// Committed checkpoints that can be loaded now, newest first: not damaged, every shard on a present
+// worker. Last comes the one of another job that it may begin from (Draft::OriginOf).
+std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
+                                                       const v1::JobRecord& job);
+
+// decide_report.cc: what workers report.
+
+// The ranks of one gang on one worker: revisions in effect, phases, and the consequences for the
+// job.
+MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int64_t incarnation,
+                             const v1::GangReport& report, const Caller& caller);
+// A durable shard. The last shard of a checkpoint commits it; a shard of a committed checkpoint
+// makes the worker a holder. Aborted for a new checkpoint of an attempt that is over.
+MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
+                              const v1::ShardReport& report, const Caller& caller);
+// All shards that a worker stores: it is no longer a holder of any other.
+MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
+                                 const std::vector<v1::ShardReport>& shards, const Caller& caller);
+// A reader on some worker found a damaged shard. If other workers store the shard, the holder no
+// longer counts as one; otherwise the checkpoint is damaged. Unset if it was no holder.
+MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, const Caller& caller);
+MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
+                             const v1::TaskReport& report, const Caller& caller);
+
+// decide_attempt.cc: what time and failures bring.
+
+// A daemon registers. A new incarnation ends the attempts that relied on the old one.
+MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identity,
+                           const Caller& caller);
+
+// A lease has expired: the attempts with ranks there end.
+MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int64_t incarnation,
+                             const std::string& reason, const Caller& caller);
+// Ends an attempt from outside, as the watchdog does. `worker` gets the blame; empty: nobody does.
+MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int64_t attempt,
+                                v1::AttemptOutcome outcome, const std::string& worker,
+                                const std::string& reason, const Caller& caller);
+// Milliseconds until the next attempt after `failures` in a row.
+int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures);
+// Milliseconds between the end of the last attempt and the next one; 0: none. Taken from the policy
+// if the store is of a version that kept no durations.
+int64_t BackoffOf(const v1::JobRecord& job);
+
+// decide_report.cc
+
+// Results of posting events. Unset if all of it is known or about jobs that are gone.
+MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled>& settled,
+                          const Caller& caller);
+
+// decide_orphans.cc: the identity of the store. A store that was lost or restored learns again what
+// its workers know: jobs, attempts, checkpoints. docs/decisions/0008-whose-store.md gives the
+// argument.
+//
+// What workers store of a job that the present store and epoch of their coordinator did not order
+// is reported as OrphanEvidence. If the state knows the job, it is adopted at once, as far as it
+// belongs to that job; otherwise it waits for a person, who adopts or removes it.
+
+// The update with which a coordinator starts: the first one of an empty state; an id for a store
+// that was made before stores had ids; a new epoch for one `restored` from a backup. `fresh_id` is
+// random; with an empty one, in tests, the store gets no id. FailedPrecondition names both clusters
+// if the store belongs to another one.
+MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
+                        bool restored, const Caller& caller);
+
+// What one worker stores of one job; `orphan.shards` are those that the present epoch did not
+// order.
+struct OrphanEvidence {
+  std::string worker;
+  const v1::Orphan* orphan = nullptr;
+};
+using Evidence = absl::Span<const OrphanEvidence>;  // of one job
+
+// Whether both are the same store in the same epoch. Two without an identity are.
+inline bool SameEpoch(const v1::StoreIdentity& a, const v1::StoreIdentity& b) {
+  return a.id() == b.id() && a.epoch() == b.epoch();
+}
+
+// Begins a new epoch if a worker has seen more of this store than the store contains, which is then
+// an older copy of itself: a later epoch, an update of this epoch after `told`, or an attempt of
+// this epoch that was never launched. `told`: the latest update that the worker can know of, which
+// is the last one before this process began or the last that this process sent it.
+MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t told,
+                              const Caller& caller);
+
+// Whether data that belongs to `store` is this job's: made in an earlier epoch of the state's
+// store, or before stores had an identity, or the job was adopted from another store.
+bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store);
+
+// Adopts data of a known job: attempts newer than the state's, the timeline of the live one, and
+// checkpoints of which every shard is held.
+MaybeUpdate DecideRecover(const State& state, const std::string& job, Evidence evidence,
+                          const Caller& caller);
+
+// See AdoptJob and RemoveOrphan in proto/nibble/v1. An orphan younger than `grace_ms` is not
+// removed.
+absl::StatusOr<Decision<v1::AdoptJobResponse>> Decide(const State& state,
+                                                      const v1::AdoptJobRequest& request,
+                                                      const Caller& caller, Evidence evidence);
+absl::StatusOr<Decision<v1::RemoveOrphanResponse>> Decide(const State& state,
+                                                          const v1::RemoveOrphanRequest& request,
+                                                          const Caller& caller, Evidence evidence,
+                                                          int64_t grace_ms);
+// Closes the removal orders of a worker for jobs that are no longer among its `orphans`.
+MaybeUpdate DecideRemovalsDone(const State& state, const std::string& worker,
+                               const std::set<std::string>& orphans, const Caller& caller);
+
+// The orphan as people see it.
+v1::OrphanJob DescribeOrphan(const State& state, const std::string& job, Evidence evidence);
 
 }  // namespace nibble
 

@@ -1,4 +1,4 @@
-#include "server/state/decide_orphans.h"
+#include "server/state/decide.h"
 
 #include <algorithm>
 #include <functional>
@@ -9,21 +9,20 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/counted.h"
+#include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "server/state/decide_tools.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
 namespace {
 
-// Shards that one update adopts at most: what is left comes with the next report.
+// One update adopts at most this many shards; the others follow with the next report.
 constexpr int64_t kMaxShardsAtOnce = 16'384;
 
-// A checkpoint as workers have it.
+// A checkpoint assembled from the shards of all workers.
 struct Gathered {
   v1::CheckpointRef ref;
   int32_t world = 0;
@@ -35,7 +34,7 @@ struct Gathered {
   }
 };
 
-// By key: by step, then attempt.
+// The checkpoints by key: by step, then attempt.
 std::map<std::string, Gathered> Gather(Evidence evidence) {
   std::map<std::string, Gathered> all;
   for (const OrphanEvidence& one : evidence) {
@@ -65,8 +64,7 @@ std::map<std::string, Gathered> Gather(Evidence evidence) {
   return all;
 }
 
-// The one that knows the latest attempt, and of those with it the latest timeline. Null: there is
-// none.
+// The orphan with the latest attempt, and among those the latest timeline; null if there is none.
 const v1::Orphan* Newest(Evidence evidence) {
   const auto rank = [](const v1::Orphan& orphan) {
     const int64_t revision = orphan.revisions().empty() ? 0 : orphan.revisions().rbegin()->number();
@@ -108,7 +106,7 @@ std::string EndOf(const v1::Orphan& orphan) {
   return absl::StrCat("as attempt ", orphan.attempt(), " had it");
 }
 
-// The id's own number; 0: it has none.
+// The number at the end of the id; 0 if it has none.
 int64_t NumberIn(const std::string& id) {
   int64_t number = 0;
   const size_t dash = id.rfind('-');
@@ -139,8 +137,7 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
         absl::StrCat("job: '", request.job(), "' is known to the store"));
   }
   if (evidence.empty()) return NoOrphan(request.job());
-  absl::Status status = CheckOneStore(request.job(), evidence);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckOneStore(request.job(), evidence));
   std::vector<OrphanEvidence> with_spec(evidence.begin(), evidence.end());
   std::erase_if(with_spec, [](const auto& one) { return one.orphan->spec_yaml().empty(); });
   const v1::Orphan* const newest = Newest(with_spec);
@@ -149,24 +146,23 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
         absl::StrCat("job: no present worker has the spec of '", request.job(),
                      "', only copies of its checkpoints; bring a worker back that ran it"));
   }
-  // The rules of a submission say what the spec comes to.
+  // A dry-run submission checks the spec and yields its scheduling, policy and shape.
   v1::SubmitJobRequest submission;
   submission.set_spec_yaml(newest->spec_yaml());
   submission.set_dry_run(true);
-  // A job that ran is adopted whatever may be posted to: each post asks for itself.
+  // Adopt the job wherever it posts its events: each post is checked again.
   static const std::function<absl::Status(const std::string&)> anywhere = [](const std::string&) {
     return absl::OkStatus();
   };
   Caller planner = caller;
   planner.may_post = &anywhere;
-  const auto planned = Decide(state, submission, planner);
-  if (!planned.ok()) return planned.status();
-  const v1::Job& plan = planned->response.job();
+  NIBBLE_ASSIGN_OR_RETURN(const auto planned, Decide(state, submission, planner));
+  const v1::Job& plan = planned.response.job();
 
   v1::JobAdopted& adopted = *update.add_facts()->mutable_job_adopted();
   v1::JobRecord& job = *adopted.mutable_job();
   job.set_id(request.job());
-  // Never the number in the id: that is how an adopted job is known as one.
+  // Never the number in the id: that marks an adopted job (IsAdopted).
   job.set_number(std::max(FindIn(state.tables().cluster, kOnlyKey)->next_job_number(),
                           NumberIn(request.job()) + 1));
   job.set_name(plan.name());
@@ -179,16 +175,15 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
   adopted.set_spec_yaml(newest->spec_yaml());
   *adopted.mutable_revisions() = newest->revisions();
   if (newest->revisions().empty()) {
-    const absl::StatusOr<JobSpec> spec = ParseJobSpec(newest->spec_yaml());
-    if (!spec.ok()) return spec.status();
-    *adopted.mutable_revisions() = ToMessages(MakeTimeline(*spec));
+    NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(newest->spec_yaml()));
+    *adopted.mutable_revisions() = ToMessages(MakeTimeline(spec));
   }
   adopted.set_reason(request.reason());
 
   int64_t shards = 0;
   int64_t newest_step = -1;
   const auto gathered = Gather(evidence);
-  // Newest first, in case that there is no room for all.
+  // Newest first, in case there is no room for all.
   for (auto one = gathered.rbegin(); one != gathered.rend(); ++one) {
     if (!one->second.whole()) {
       response.set_incomplete(response.incomplete() + 1);
@@ -244,6 +239,24 @@ absl::Status Remove(const State& state, const v1::RemoveOrphanRequest& request, 
 
 }  // namespace
 
+MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
+                        bool restored, const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  if (state.sequence() == 0 || state.cluster() != cluster) {
+    v1::ClusterNamed& named = *update.add_facts()->mutable_cluster_named();
+    named.set_name(cluster);
+    named.set_store_id(fresh_id);
+    return decide::Checked(state, std::move(update));
+  }
+  const v1::StoreIdentity store = state.store();
+  if (fresh_id.empty() || (!restored && !store.id().empty())) return std::nullopt;
+  v1::StoreRestored& fact = *update.add_facts()->mutable_store_restored();
+  fact.set_store_id(store.id().empty() ? fresh_id : store.id());
+  fact.set_epoch(store.epoch() + 1);
+  fact.set_reason(restored ? "started with --restored" : "made before stores had an identity");
+  return decide::Checked(state, std::move(update));
+}
+
 MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t told,
                               const Caller& caller) {
   const v1::StoreIdentity ours = state.store();
@@ -251,10 +264,7 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
   if (ours.id().empty() || seen.id() != ours.id() || seen.epoch() < ours.epoch()) {
     return std::nullopt;
   }
-  if (absl::Status status = CheckRange("store.epoch", seen.epoch(), 1, kMaxCount - 1);
-      !status.ok()) {
-    return status;
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckRange("store.epoch", seen.epoch(), 1, kMaxCount - 1));
   std::string why;
   if (seen.epoch() > ours.epoch() || seen.sequence() > told) {
     why = absl::StrCat("has seen update ", seen.sequence(), " of epoch ", seen.epoch());
@@ -312,7 +322,7 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
              !IsFinished(job->state()) && !newest->revisions().empty() &&
              newest->revisions().rbegin()->number() >
                  state.FindTimeline(id)->revisions().rbegin()->number()) {
-    // Its ranks run, or have made their steps, under what the copy does not have.
+    // Its ranks run, or have run, under revisions that the restored store does not know.
     v1::AttemptAdopted& adopted = *update.add_facts()->mutable_attempt_adopted();
     adopted.set_job(id);
     adopted.mutable_attempt()->set_number(last);
@@ -324,7 +334,7 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
   for (const auto& [key, gathered] : Gather(own)) {
     const v1::Checkpoint* const known = state.FindCheckpoint(gathered.ref);
     if (known == nullptr) {
-      // What the living attempt has written it commits as always.
+      // The live attempt commits its checkpoints in the usual way.
       if (!gathered.whole() || gathered.ref.attempt() == living) continue;
       shards += gathered.world;
       if (shards > kMaxShardsAtOnce) break;

@@ -1,24 +1,24 @@
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "model/outline.h"
-#include "recipe/diff.h"
+#include "recipe/render.h"
 #include "recipe/timeline.h"
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
 #include "server/state/limits.h"
-#include "server/state/recipe_history.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
 namespace {
 
-// Takes out of a timeline that has grown large what no rank needs any more; its numbers.
+// Removes the revisions that no rank needs any more from a timeline that has grown large, and
+// returns their numbers.
 std::vector<int64_t> TakeOutlived(const State& state, const v1::JobRecord& job,
                                   v1::TimelineRecord& record) {
   if (record.revisions_size() < kManyRevisions &&
@@ -37,25 +37,21 @@ std::vector<int64_t> TakeOutlived(const State& state, const v1::JobRecord& job,
   return outlived;
 }
 
-// A change of one job's timeline, from reading what there is to the fact.
+// One change of a job's timeline: reads the present one, edits it, and produces the facts.
 class Revising {
  public:
   static absl::StatusOr<Revising> Begin(const State& state, const std::string& id,
                                         const std::string& at, const LiveProgress& live) {
-    const absl::StatusOr<const v1::JobRecord*> job = decide::FindUnfinished(state, id);
-    if (!job.ok()) return job.status();
+    NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, decide::FindUnfinished(state, id));
     v1::TimelineRecord record = *state.FindTimeline(id);
-    const std::vector<int64_t> outlived = TakeOutlived(state, **job, record);
-    absl::StatusOr<Timeline> timeline = ToTimeline(record);
-    if (!timeline.ok()) return timeline.status();
-    absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(id)->spec_yaml());
-    if (!spec.ok()) return spec.status();
-    const absl::StatusOr<EffectiveAt> when = ParseEffectiveAt(at.empty() ? "now" : at);
-    if (!when.ok()) return when.status();
-    Revising revising(**job, std::move(record), *std::move(timeline), *std::move(spec));
+    const std::vector<int64_t> outlived = TakeOutlived(state, *job, record);
+    NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(record));
+    NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(state.FindSpec(id)->spec_yaml()));
+    NIBBLE_ASSIGN_OR_RETURN(const EffectiveAt when, ParseEffectiveAt(at.empty() ? "now" : at));
+    Revising revising(*job, std::move(record), std::move(timeline), std::move(spec));
     revising.outlived_ = outlived;
-    revising.next_step_ = state.NeededStep(**job);
-    if ((*job)->has_attempt() && live.attempt == (*job)->attempt().number()) {
+    revising.next_step_ = state.NeededStep(*job);
+    if (job->has_attempt() && live.attempt == job->attempt().number()) {
       if (live.unheard) {
         return absl::UnavailableError(
             absl::StrCat("job: how far attempt ", live.attempt, " of ", id,
@@ -63,14 +59,14 @@ class Revising {
       }
       revising.next_step_ = std::max(revising.next_step_, live.next_step);
     }
-    const v1::JobShape& shape = (*job)->shape();
-    const absl::StatusOr<int64_t> step =
-        ResolveStep(*when, {.steps = shape.steps(),
-                            .tokens_per_step = shape.tokens_per_step(),
-                            .decay_first_step = shape.decay_first_step(),
-                            .next_step = std::min(revising.next_step_, shape.steps())});
-    if (!step.ok()) return step.status();
-    revising.first_step_ = *step;
+    const v1::JobShape& shape = job->shape();
+    NIBBLE_ASSIGN_OR_RETURN(
+        const int64_t step,
+        ResolveStep(when, {.steps = shape.steps(),
+                           .tokens_per_step = shape.tokens_per_step(),
+                           .decay_first_step = shape.decay_first_step(),
+                           .next_step = std::min(revising.next_step_, shape.steps())}));
+    revising.first_step_ = step;
     return revising;
   }
 
@@ -78,13 +74,12 @@ class Revising {
   int64_t first_step() const { return first_step_; }
   int64_t next_step() const { return next_step_; }
 
-  // Checks what has become of the timeline, adds the fact, and says what differs at the first step.
+  // Checks the changed timeline, adds the facts, and reports what differs at the first step.
   template <class Response>
   absl::Status End(v1::Update& update, Response& response) const {
     const int64_t latest = record_.revisions().rbegin()->number();
-    absl::Status status =
-        CheckTimeline(timeline_, latest, spec_, job_.scheduling().allowed_ranks());
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(
+        CheckTimeline(timeline_, latest, spec_, job_.scheduling().allowed_ranks()));
     if (!outlived_.empty()) {
       v1::RevisionsArchived& archived = *update.add_facts()->mutable_revisions_archived();
       archived.set_job(job_.id());
@@ -107,8 +102,8 @@ class Revising {
         timeline_(std::move(timeline)),
         spec_(std::move(spec)) {}
 
-  // A checkpoint is asked for where its ranks have run many revisions since the newest: those
-  // before it need not be kept in the timeline. Once for so many, not with each.
+  // Requests a checkpoint each time its ranks have run another 2 * kManyRevisions revisions since
+  // the newest one: revisions before a checkpoint can be archived.
   void AddRoom(v1::Update& update) const {
     if (!job_.has_attempt() || job_.attempt().stopping()) return;
     if (record_.revisions_size() % (2 * kManyRevisions) != 0) return;
@@ -125,30 +120,27 @@ class Revising {
     for (const v1::RecipeRevision& revision : record_.revisions()) {
       if (revision.refused().empty() && revision.first_step() <= first_step_) before = &revision;
     }
-    const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
-    if (!outline.ok()) return outline.status();
-    const absl::StatusOr<ResolvedRecipe> from = Resolve(FromMessage(before->recipe()), *outline, 0);
-    if (!from.ok()) return from.status();
-    const absl::StatusOr<ResolvedRecipe> to =
-        Resolve(timeline_.At(first_step_).recipe, *outline, 0);
-    if (!to.ok()) return to.status();
-    const absl::StatusOr<RecipeDiff> diff = Diff(*from, *to, *outline);
-    if (!diff.ok()) return diff.status();
-    for (const RecipeChangeGroup& group : diff->groups) {
+    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec_.model));
+    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe from,
+                            Resolve(FromMessage(before->recipe()), outline, 0));
+    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe to,
+                            Resolve(timeline_.At(first_step_).recipe, outline, 0));
+    NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(from, to, outline));
+    for (const RecipeChangeGroup& group : diff.groups) {
       v1::RecipeDifference& difference = *differences.Add();
       difference.set_field(group.field);
       difference.set_from(group.from);
       difference.set_to(group.to);
       for (const int64_t layer : group.layers) {
-        difference.add_layers(outline->linears[static_cast<size_t>(layer)].name);
+        difference.add_layers(outline.linears[static_cast<size_t>(layer)].name);
       }
     }
     return absl::OkStatus();
   }
 
   const v1::JobRecord& job_;
-  const v1::TimelineRecord record_;  // without what goes to the archive with this change
-  std::vector<int64_t> outlived_;    // which is this, by number
+  const v1::TimelineRecord record_;  // without the revisions that this change archives
+  std::vector<int64_t> outlived_;    // the numbers of those
   Timeline timeline_;
   JobSpec spec_;
   int64_t next_step_ = 0;
@@ -169,19 +161,18 @@ absl::StatusOr<Decision<v1::SetRecipeResponse>> Decide(const State& state,
                                                        const LiveProgress& live) {
   return decide::Once<v1::SetRecipeResponse>(
       state, request, caller, [&](v1::Update& update, v1::SetRecipeResponse& response) {
-        absl::Status status = CheckExpected(request.expected_revision());
-        if (!status.ok()) return status;
-        absl::StatusOr<Revising> revising =
-            Revising::Begin(state, request.job(), request.at(), live);
-        if (!revising.ok()) return revising.status();
-        const absl::StatusOr<int64_t> number = revising->timeline().Append(
-            request.expected_revision(), FromMessage(request.change()), revising->first_step(),
-            revising->next_step(), caller.author, update.time_unix_ms(), request.reason());
-        if (!number.ok()) return number.status();
-        response.set_revision(*number);
-        response.set_first_step(revising->first_step());
-        response.set_latest_revision(revising->timeline().latest());
-        return revising->End(update, response);
+        NIBBLE_RETURN_IF_ERROR(CheckExpected(request.expected_revision()));
+        NIBBLE_ASSIGN_OR_RETURN(Revising revising,
+                                Revising::Begin(state, request.job(), request.at(), live));
+        NIBBLE_ASSIGN_OR_RETURN(
+            const int64_t number,
+            revising.timeline().Append(request.expected_revision(), FromMessage(request.change()),
+                                       revising.first_step(), revising.next_step(), caller.author,
+                                       update.time_unix_ms(), request.reason()));
+        response.set_revision(number);
+        response.set_first_step(revising.first_step());
+        response.set_latest_revision(revising.timeline().latest());
+        return revising.End(update, response);
       });
 }
 
@@ -190,27 +181,24 @@ absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
     const LiveProgress& live) {
   return decide::Once<v1::RollbackRecipeResponse>(
       state, request, caller, [&](v1::Update& update, v1::RollbackRecipeResponse& response) {
-        absl::Status status = CheckExpected(request.expected_revision());
-        if (!status.ok()) return status;
-        absl::StatusOr<Revising> revising =
-            Revising::Begin(state, request.job(), request.at(), live);
-        if (!revising.ok()) return revising.status();
-        // Whichever there ever was, in the timeline or the archive.
-        const absl::StatusOr<const v1::RecipeRevision*> wanted =
-            FindRevision(state, request.job(), "revision", request.revision());
-        if (!wanted.ok()) return wanted.status();
-        if (!(*wanted)->refused().empty()) {
+        NIBBLE_RETURN_IF_ERROR(CheckExpected(request.expected_revision()));
+        NIBBLE_ASSIGN_OR_RETURN(Revising revising,
+                                Revising::Begin(state, request.job(), request.at(), live));
+        NIBBLE_ASSIGN_OR_RETURN(const v1::RecipeRevision* const wanted,
+                                FindRevision(state, request.job(), "revision", request.revision()));
+        if (!wanted->refused().empty()) {
           return absl::FailedPreconditionError(
-              absl::StrCat("revision: ", request.revision(), " was refused (", (*wanted)->refused(),
+              absl::StrCat("revision: ", request.revision(), " was refused (", wanted->refused(),
                            ") and never held; to try its recipe again, set its fields anew"));
         }
-        const absl::StatusOr<int64_t> number = revising->timeline().RestoreRecipe(
-            request.expected_revision(), FromMessage((*wanted)->recipe()), revising->first_step(),
-            revising->next_step(), caller.author, update.time_unix_ms(), request.reason());
-        if (!number.ok()) return number.status();
-        response.set_revision(*number);
-        response.set_first_step(revising->first_step());
-        return revising->End(update, response);
+        NIBBLE_ASSIGN_OR_RETURN(
+            const int64_t number,
+            revising.timeline().RestoreRecipe(
+                request.expected_revision(), FromMessage(wanted->recipe()), revising.first_step(),
+                revising.next_step(), caller.author, update.time_unix_ms(), request.reason()));
+        response.set_revision(number);
+        response.set_first_step(revising.first_step());
+        return revising.End(update, response);
       });
 }
 

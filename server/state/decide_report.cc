@@ -7,13 +7,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/job_spec.h"
-#include "server/state/bounds.h"
-#include "server/state/decide_gang.h"
+#include "server/state/decide.h"
 #include "server/state/decide_tools.h"
-#include "server/state/find_checkpoint.h"
-#include "server/state/job_machine.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 
 namespace nibble {
@@ -22,10 +20,11 @@ namespace {
 using decide::Failure;
 
 constexpr char kAllRanksRun[] = "every rank runs";
-// Of what a guard of the spec decides.
+// The author of updates that a guard of the spec causes.
 constexpr char kGuardAuthor[] = "guard";
 
-// Where the ranks of an attempt are, one worker's phase replaced by what it now says.
+// The number of an attempt's workers whose ranks are in each phase, with one worker's phase
+// replaced by the one it now reports.
 struct PhaseCount {
   int all = 0;
   int assigned = 0;
@@ -83,7 +82,7 @@ absl::StatusOr<const v1::Placement*> FindPlacement(const v1::JobRecord& job,
                                           " has no ranks on '", worker, "'"));
 }
 
-// Revisions that the attempt has run under and that the state does not know of yet.
+// Adds confirmations of the revisions that the attempt has run and the state has not confirmed yet.
 void AddConfirmations(const State& state, const v1::GangReport& report, v1::Update& update) {
   const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
   struct Known {
@@ -95,18 +94,18 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
     if (!revision.refused().empty()) continue;
     all[revision.number()] = {revision.first_step(), revision.confirmed()};
   }
-  // Made way while ranks switched to them: they held all the same.
+  // Superseded while ranks switched to them: ranks ran them all the same.
   for (const v1::RecipeRevision& revision : timeline.retired()) {
     all[revision.number()] = {revision.first_step(), false};
   }
-  // What lies before this the attempt has from its checkpoint.
+  // Steps before this one come from the checkpoint.
   const int64_t begins = FirstStep(*state.FindJob(report.job()));
   const int last = report.revisions_size() - 1;
   for (int i = 0; i <= last; ++i) {
     const v1::RevisionStart& start = report.revisions(i);
     const auto known = all.find(start.revision());
-    // Of an earlier attempt, for a timeline that is not gone on with: it may have had another
-    // revision of this number, where a store was restored since.
+    // It belongs to an abandoned timeline of an earlier attempt. If a store was restored since,
+    // that one may have had another revision with this number.
     if (known == all.end()) continue;
     if (start.first_step() < std::min(known->second.first_step, begins)) continue;
     const bool news =
@@ -120,7 +119,7 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
   }
 }
 
-// Revisions that ranks could not prepare and that the state does not know of yet.
+// Adds refusals of the revisions that ranks could not prepare and the state does not know of yet.
 void AddRefusals(const State& state, const v1::GangReport& report, v1::Update& update) {
   const v1::TimelineRecord& timeline = *state.FindTimeline(report.job());
   std::set<int64_t> open;
@@ -138,7 +137,7 @@ void AddRefusals(const State& state, const v1::GangReport& report, v1::Update& u
   }
 }
 
-// Why ranks that ended with success before `step` have.
+// Why the ranks succeeded before `step`.
 std::string SuccessReason(const State& state, const v1::JobRecord& job, int64_t step) {
   constexpr char kDone[] = "every step is done";
   if (step >= job.shape().steps()) return kDone;
@@ -148,7 +147,7 @@ std::string SuccessReason(const State& state, const v1::JobRecord& job, int64_t 
                       ": the validation loss no longer improves");
 }
 
-// The job's moves that follow from where its ranks are.
+// Adds the moves of the job that follow from the phases of its ranks.
 void AddConsequences(const State& state, const v1::JobRecord& job, const PhaseCount& count,
                      int64_t step, v1::Update& update) {
   v1::JobState at = job.state();
@@ -190,7 +189,7 @@ bool IsGuards(v1::FailureCause cause) {
          cause == v1::FAILURE_CAUSE_GUARD_FAIL;
 }
 
-// Whether any worker's ranks but these are in such a phase.
+// Whether ranks on any other worker are in such a phase.
 bool AnyElsewhere(const v1::Attempt& attempt, const std::string& worker,
                   bool (*is)(v1::RankPhase)) {
   return std::any_of(attempt.placements().begin(), attempt.placements().end(),
@@ -199,8 +198,9 @@ bool AnyElsewhere(const v1::Attempt& attempt, const std::string& worker,
                      });
 }
 
-// What a report ends the attempt with. Ranks that lost a rank of another worker do not end it while
-// others live: those whose fault it is have yet to say so, or their worker is lost.
+// The failure with which a report ends the attempt, if it does. Ranks that lost a peer on another
+// worker do not end it while others live: the ranks at fault have yet to report, or their worker's
+// lease will expire.
 std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& worker,
                                  const v1::GangReport& report) {
   const v1::Attempt& attempt = job.attempt();
@@ -233,24 +233,22 @@ std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& wo
 
 MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int64_t incarnation,
                              const v1::GangReport& report, const Caller& caller) {
-  absl::Status status = CheckBounds(report);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
   const v1::JobRecord* const job = state.FindJob(report.job());
   if (job == nullptr) {
     return absl::NotFoundError(absl::StrCat("job: there is no '", report.job(), "'"));
   }
-  const absl::StatusOr<const v1::Placement*> placement =
-      FindPlacement(*job, worker, incarnation, report.attempt());
-  if (!placement.ok()) return placement.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Placement* const placement,
+                          FindPlacement(*job, worker, incarnation, report.attempt()));
   v1::Update update = decide::NextUpdate(state, caller);
-  // Before what ranks run instead: that settles which ones they have passed by.
+  // Before the confirmations: these settle which revisions ranks have passed over.
   AddRefusals(state, report, update);
   AddConfirmations(state, report, update);
-  // What is not news needs no update: reports come every second.
+  // A report without changes makes no update: reports come every second.
   const bool lives = Lives(report.phase());
   const std::string trouble = lives ? OneLine(report.trouble()) : "";
-  const bool same_phase = report.phase() == (*placement)->phase();
-  if (same_phase && (!lives || trouble == (*placement)->detail())) {
+  const bool same_phase = report.phase() == placement->phase();
+  if (same_phase && (!lives || trouble == placement->detail())) {
     return decide::Checked(state, std::move(update));
   }
   v1::RanksMoved& moved = *update.add_facts()->mutable_ranks_moved();
@@ -275,8 +273,7 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
 
 MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
                               const v1::ShardReport& report, const Caller& caller) {
-  absl::Status status = CheckBounds(report);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
   v1::Update update = decide::NextUpdate(state, caller);
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
   const v1::CheckpointShard* const known = state.FindShard(report.ref(), report.rank());
@@ -314,7 +311,7 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
   std::set<std::string> there;
   for (const v1::ShardReport& shard : shards) there.insert(ShardKey(shard.ref(), shard.rank()));
   v1::Update update = decide::NextUpdate(state, caller);
-  const v1::Checkpoint* given_up = nullptr;  // in this update, as not loadable
+  const v1::Checkpoint* given_up = nullptr;  // marked as damaged by this update
   for (const std::string& key : state.index().ShardsOn(worker)) {
     if (there.contains(key)) continue;
     const v1::CheckpointShard& shard = *FindIn(state.tables().shards, key);
@@ -324,7 +321,7 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
     *holder.mutable_ref() = checkpoint.ref();
     holder.set_rank(shard.rank());
     holder.set_worker(worker);
-    // Nobody else has it, here or away: it is not to be begun from again.
+    // No other worker, present or absent, stores it: no attempt can resume from this checkpoint.
     if (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && &checkpoint != given_up &&
         shard.holders_size() == 1) {
       given_up = &checkpoint;
@@ -339,8 +336,7 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
 }
 
 MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, const Caller& caller) {
-  absl::Status status = CheckBounds(damage);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckBounds(damage));
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(damage.ref());
   const v1::CheckpointShard* const shard = state.FindShard(damage.ref(), damage.rank());
   if (checkpoint == nullptr || shard == nullptr ||
@@ -356,7 +352,7 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
     holder.set_rank(damage.rank());
     holder.set_worker(damage.holder());
   } else {
-    // The holder stays: what is left of it may be of use to a person.
+    // Keep the holder: a person may still find the damaged shard useful.
     v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
     *damaged.mutable_ref() = damage.ref();
     damaged.set_detail(OneLine(absl::StrCat("the only copy of the shard of rank ", damage.rank(),
@@ -367,15 +363,14 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
 
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller) {
-  absl::Status status = CheckBounds(report);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
   if (checkpoint == nullptr) {
     return absl::NotFoundError(absl::StrCat("ref: there is no ", CheckpointText(report.ref())));
   }
   for (const v1::CheckpointTask& task : checkpoint->tasks()) {
     if (task.number() != report.task()) continue;
-    // Said again: the first end stands.
+    // Duplicate report: keep the first result.
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) return std::nullopt;
     v1::Update update = decide::NextUpdate(state, caller);
     v1::CheckpointTaskSet& set = *update.add_facts()->mutable_checkpoint_task_set();
@@ -394,6 +389,18 @@ MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
   }
   return absl::NotFoundError(
       absl::StrCat("task: there is no ", report.task(), " of the ", CheckpointText(report.ref())));
+}
+
+MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled>& settled,
+                          const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  for (const v1::PostsSettled& one : settled) {
+    const v1::JobRecord* const job = state.FindJob(one.job());
+    if (job == nullptr || one.target() >= job->notify_size()) continue;
+    if (one.through_event() <= job->notify(one.target()).settled_event()) continue;
+    *update.add_facts()->mutable_posts_settled() = one;
+  }
+  return decide::Checked(state, std::move(update));
 }
 
 }  // namespace nibble

@@ -8,18 +8,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "job/notify_url.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
-#include "server/state/bounds.h"
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
-#include "server/state/find_checkpoint.h"
-#include "server/state/keys.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
-#include "server/state/recipe_history.h"
 #include "server/state/timeline_record.h"
+#include "server/state/views.h"
 
 namespace nibble {
 namespace {
@@ -33,12 +32,11 @@ v1::Device DeviceOf(JobDevice device) {
 }
 
 absl::StatusOr<v1::JobShape> ShapeOf(const JobSpec& spec) {
-  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
-  if (!outline.ok()) return outline.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec.model));
   const ScheduleFacts schedule = MakeScheduleFacts(spec);
   v1::JobShape shape;
   shape.set_model(Clip(spec.model.name, kMaxNameBytes));
-  shape.set_parameters(outline->parameters());
+  shape.set_parameters(outline.parameters());
   shape.set_ranks(static_cast<int32_t>(spec.resources.ranks));
   shape.set_device(DeviceOf(spec.resources.device));
   shape.set_steps(schedule.steps);
@@ -47,7 +45,7 @@ absl::StatusOr<v1::JobShape> ShapeOf(const JobSpec& spec) {
   return shape;
 }
 
-// Where and when with every field set. World sizes have to share a step's sequences evenly.
+// The scheduling with every field set. World sizes must divide a step's sequences evenly.
 absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const JobSpec& spec) {
   if (scheduling.queue().empty()) scheduling.set_queue("default");
   if (scheduling.allowed_ranks().empty()) {
@@ -74,8 +72,7 @@ void AddLabels(const std::vector<NamedText>& texts,
   }
 }
 
-// What the spec says, and over it what the request sets: a field that it leaves at its default is
-// the spec's.
+// The spec's scheduling, overridden by the fields that the request sets.
 v1::JobScheduling SchedulingOf(const JobSpec& spec, const v1::JobScheduling& request) {
   v1::JobScheduling scheduling = request;
   if (request.queue().empty()) scheduling.set_queue(spec.scheduling.queue);
@@ -123,7 +120,7 @@ v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, con
 
 static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPathBytes);
 
-// FailedPrecondition naming the URL that may not be posted to.
+// FailedPrecondition names a URL that may not be posted to.
 absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
   for (size_t i = 0; i < spec.notify.size(); ++i) {
     const NotifySpec& notify = spec.notify[i];
@@ -140,7 +137,7 @@ absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmit
   return absl::OkStatus();
 }
 
-// A dry run has no entity to show: the answer says itself what would be.
+// Describes the job in the answer itself: a dry run makes no entity to view.
 void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job) {
   job.set_id(submitted.job());
   job.set_name(submitted.name());
@@ -158,7 +155,7 @@ void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& 
   job.set_next_step(forked ? submitted.origin().checkpoint().step() : 0);
 }
 
-// The job that init_from names: by its id, or by a name that only one job has.
+// The id of the job that init_from names by its id or by a unique name.
 absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& text) {
   if (state.FindJob(text) != nullptr) return text;
   std::vector<std::string> named;
@@ -182,36 +179,35 @@ absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& te
       more > 0 ? absl::StrCat(" and ", more, " more jobs") : "", "; give the id of one"));
 }
 
-// The checkpoint whose weights the spec begins with. They must fit its model, as far as the spec of
-// the job that made them tells.
+// The checkpoint whose weights the spec begins with. Checks that the models have the same shapes,
+// by the spec of the job that wrote it.
 absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec) {
   if (!spec.init_from.path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("init_from.path: '", Clip(spec.init_from.path, kMaxNameBytes),
                      "' is for a trainer without a cluster; here init_from.job names a job"));
   }
-  const absl::StatusOr<std::string> job = ResolveJob(state, spec.init_from.job);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::string job, ResolveJob(state, spec.init_from.job));
   v1::CheckpointRef wanted;
-  wanted.set_job(*job);
+  wanted.set_job(job);
   wanted.set_step(spec.init_from.step);
   const absl::StatusOr<v1::CheckpointRef> found = FindCheckpoint(state, wanted, "init_from");
   if (!found.ok()) {
     return absl::Status(found.status().code(),
                         absl::StrCat(std::string(found.status().message()),
-                                     "; run 'nibble checkpoint list ", *job, "' to see those"));
+                                     "; run 'nibble checkpoint list ", job, "' to see those"));
   }
   if (state.FindCheckpoint(*found)->state() != v1::CHECKPOINT_STATE_COMMITTED) {
     return absl::FailedPreconditionError(
         absl::StrCat("init_from: the ", CheckpointText(*found), " is damaged"));
   }
-  const absl::StatusOr<JobSpec> theirs = ParseJobSpec(state.FindSpec(*job)->spec_yaml());
+  const absl::StatusOr<JobSpec> theirs = ParseJobSpec(state.FindSpec(job)->spec_yaml());
   if (!theirs.ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("init_from.job: the spec of ", *job,
+        absl::StrCat("init_from.job: the spec of ", job,
                      " cannot be read: ", std::string(theirs.status().message())));
   }
-  if (absl::Status fits = CheckSameShapes(spec.model, theirs->model, *job); !fits.ok()) return fits;
+  NIBBLE_RETURN_IF_ERROR(CheckSameShapes(spec.model, theirs->model, job));
   v1::JobOrigin origin;
   *origin.mutable_checkpoint() = *found;
   origin.set_weights_only(true);
@@ -220,41 +216,36 @@ absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec
 
 absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, const Caller& caller,
                     v1::Update& update, v1::SubmitJobResponse& response) {
-  const absl::StatusOr<JobSpec> spec = ParseJobSpec(request.spec_yaml());
-  if (!spec.ok()) return spec.status();
-  const absl::StatusOr<v1::JobShape> shape = ShapeOf(*spec);
-  if (!shape.ok()) return shape.status();
-  absl::StatusOr<v1::JobScheduling> scheduling =
-      Complete(SchedulingOf(*spec, request.scheduling()), *spec);
-  if (!scheduling.ok()) return scheduling.status();
-  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, caller, update);
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(request.spec_yaml()));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobShape shape, ShapeOf(spec));
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobScheduling scheduling,
+                          Complete(SchedulingOf(spec, request.scheduling()), spec));
+  v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
   submitted.set_spec_yaml(request.spec_yaml());
-  *submitted.mutable_shape() = *shape;
-  if (spec->init_from.any()) {
-    absl::StatusOr<v1::JobOrigin> origin = WeightsFor(state, *spec);
-    if (!origin.ok()) return origin.status();
-    *submitted.mutable_origin() = *std::move(origin);
+  *submitted.mutable_shape() = shape;
+  if (spec.init_from.any()) {
+    NIBBLE_ASSIGN_OR_RETURN(v1::JobOrigin origin, WeightsFor(state, spec));
+    *submitted.mutable_origin() = std::move(origin);
   }
-  // The spec was checked with the ranks that it names.
-  std::vector<int32_t> others(scheduling->allowed_ranks().begin(),
-                              scheduling->allowed_ranks().end());
-  std::erase(others, spec->resources.ranks);
-  const Timeline timeline = MakeTimeline(*spec);
-  const absl::Status fits = CheckTimeline(timeline, 0, *spec, others);
+  // ParseJobSpec has checked the spec with its own number of ranks.
+  std::vector<int32_t> others(scheduling.allowed_ranks().begin(), scheduling.allowed_ranks().end());
+  std::erase(others, spec.resources.ranks);
+  const Timeline timeline = MakeTimeline(spec);
+  const absl::Status fits = CheckTimeline(timeline, 0, spec, others);
   if (!fits.ok()) {
     return absl::Status(fits.code(), absl::StrCat("scheduling.allowed_ranks: ", fits.message()));
   }
-  *submitted.mutable_scheduling() = *std::move(scheduling);
+  *submitted.mutable_scheduling() = std::move(scheduling);
   *submitted.mutable_restart_policy() =
-      request.has_restart_policy() ? request.restart_policy() : PolicyOf(spec->restarts);
+      request.has_restart_policy() ? request.restart_policy() : PolicyOf(spec.restarts);
   *submitted.mutable_revisions() = ToMessages(timeline);
-  const absl::Status targets = AddTargets(*spec, caller, submitted);
-  if (!targets.ok()) return targets;
+  NIBBLE_RETURN_IF_ERROR(AddTargets(spec, caller, submitted));
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }
 
-// Of many revisions, those that hold from the step on: what held before is the parent's history.
+// If there are many revisions, only those in effect from the step on: the earlier ones are the
+// parent's history.
 RevisionMessages From(int64_t step, const RevisionMessages& whole) {
   if (whole.size() < kManyRevisions) return whole;
   int base = 0;
@@ -264,23 +255,22 @@ RevisionMessages From(int64_t step, const RevisionMessages& whole) {
   return revisions;
 }
 
-// The parent's timeline up to the step, or whole, and the change from there on.
+// The parent's timeline, up to the step or with its pending revisions, and the change from the step
+// on.
 absl::StatusOr<Timeline> ForkTimeline(const RevisionMessages& parent,
                                       const v1::ForkJobRequest& request, int64_t step,
                                       const Caller& caller) {
-  absl::StatusOr<Timeline> timeline = ToTimeline(From(step, parent));
-  if (!timeline.ok()) return timeline.status();
+  NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(From(step, parent)));
   if (!request.with_pending()) {
-    std::vector<Revision> begun = timeline->revisions();
+    std::vector<Revision> begun = timeline.revisions();
     std::erase_if(begun, [step](const Revision& r) { return r.first_step > step; });
-    timeline = Timeline::FromRevisions(std::move(begun));
-    if (!timeline.ok()) return timeline.status();
+    NIBBLE_ASSIGN_OR_RETURN(timeline, Timeline::FromRevisions(std::move(begun)));
   }
   if (!request.has_change()) return timeline;
-  const absl::StatusOr<int64_t> number =
-      timeline->Append(-1, FromMessage(request.change()), step, step, caller.author,
-                       std::max<int64_t>(0, caller.now_unix_ms), request.reason());
-  if (!number.ok()) return number.status();
+  NIBBLE_RETURN_IF_ERROR(timeline
+                             .Append(-1, FromMessage(request.change()), step, step, caller.author,
+                                     std::max<int64_t>(0, caller.now_unix_ms), request.reason())
+                             .status());
   return timeline;
 }
 
@@ -291,37 +281,32 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
     return absl::NotFoundError(
         absl::StrCat("checkpoint.job: there is no '", request.checkpoint().job(), "'"));
   }
-  const absl::StatusOr<v1::CheckpointRef> from =
-      FindCheckpoint(state, request.checkpoint(), "checkpoint");
-  if (!from.ok()) return from.status();
-  absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(parent->id())->spec_yaml());
-  if (!spec.ok()) return spec.status();
-  const absl::StatusOr<Timeline> timeline =
-      ForkTimeline(WholeTimeline(state, parent->id()), request, from->step(), caller);
-  if (!timeline.ok()) return timeline.status();
-  if (!request.name().empty()) spec->name = request.name();
-  // The timeline says what holds when; the parent's plan would contradict it.
-  if (!request.with_pending()) spec->changes.clear();
-  // It begins with the parent's checkpoint, wherever the parent's own weights came from.
-  spec->init_from = {};
-  absl::Status status = Validate(*spec);
-  if (!status.ok()) return status;
-  absl::StatusOr<v1::JobScheduling> scheduling =
-      Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), *spec);
-  if (!scheduling.ok()) return scheduling.status();
-  status = CheckTimeline(*timeline, 0, *spec, scheduling->allowed_ranks());
-  if (!status.ok()) return status;
-  v1::JobSubmitted& submitted = AddSubmission(state, spec->name, caller, update);
-  submitted.set_spec_yaml(ToYaml(*spec));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef from,
+                          FindCheckpoint(state, request.checkpoint(), "checkpoint"));
+  NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(state.FindSpec(parent->id())->spec_yaml()));
+  NIBBLE_ASSIGN_OR_RETURN(const Timeline timeline, ForkTimeline(WholeTimeline(state, parent->id()),
+                                                                request, from.step(), caller));
+  if (!request.name().empty()) spec.name = request.name();
+  // The timeline decides when each recipe is in effect; the parent's planned changes would
+  // contradict it.
+  if (!request.with_pending()) spec.changes.clear();
+  // The fork begins with the parent's checkpoint, wherever the parent's own weights came from.
+  spec.init_from = {};
+  NIBBLE_RETURN_IF_ERROR(Validate(spec));
+  NIBBLE_ASSIGN_OR_RETURN(
+      v1::JobScheduling scheduling,
+      Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), spec));
+  NIBBLE_RETURN_IF_ERROR(CheckTimeline(timeline, 0, spec, scheduling.allowed_ranks()));
+  v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
+  submitted.set_spec_yaml(ToYaml(spec));
   *submitted.mutable_shape() = parent->shape();
-  *submitted.mutable_scheduling() = *std::move(scheduling);
+  *submitted.mutable_scheduling() = std::move(scheduling);
   *submitted.mutable_restart_policy() =
       request.has_restart_policy() ? request.restart_policy() : parent->restart_policy();
-  *submitted.mutable_origin()->mutable_checkpoint() = *from;
-  *submitted.mutable_revisions() = ToMessages(*timeline);
+  *submitted.mutable_origin()->mutable_checkpoint() = from;
+  *submitted.mutable_revisions() = ToMessages(timeline);
   submitted.set_reason(request.reason());
-  status = AddTargets(*spec, caller, submitted);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(AddTargets(spec, caller, submitted));
   Describe(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }
@@ -344,6 +329,19 @@ absl::StatusOr<Decision<v1::ForkJobResponse>> Decide(const State& state,
                                            [&](v1::Update& update, v1::ForkJobResponse& response) {
                                              return Fork(state, request, caller, update, response);
                                            });
+}
+
+MaybeUpdate DecideForget(const State& state, const Caller& caller) {
+  if (static_cast<int64_t>(state.index().finished().size()) <= kMaxFinishedJobs) {
+    return std::nullopt;
+  }
+  for (const auto& [when, job] : state.index().finished()) {
+    v1::Update update = decide::NextUpdate(state, caller);
+    update.add_facts()->mutable_job_forgotten()->set_job(job);
+    // Skip a job with a pinned checkpoint or a fork.
+    if (state.Validate(update).ok()) return update;
+  }
+  return std::nullopt;
 }
 
 }  // namespace nibble

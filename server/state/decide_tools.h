@@ -1,4 +1,5 @@
-// What the decisions have in common: making updates, and answering a request once.
+// Shared by the decisions: building updates, and carrying out each request once. Defined in
+// decide_requests.cc; AddFailure and AddStop in decide_attempt.cc.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_DECIDE_TOOLS_H_
@@ -9,17 +10,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/status_macros.h"
 #include "google/protobuf/message.h"
-#include "server/state/bounds.h"
 #include "server/state/decide.h"
-#include "server/state/decide_gang.h"
+#include "server/state/limits.h"
 
 namespace nibble::decide {
 
 // The next update, without facts.
 v1::Update NextUpdate(const State& state, const Caller& caller);
 
-// Null: NotFound; FailedPrecondition where it is finished.
+// NotFound; FailedPrecondition if it is finished.
 absl::StatusOr<const v1::JobRecord*> FindUnfinished(const State& state, const std::string& id);
 
 void Move(const std::string& job, v1::JobState from, v1::JobState to, std::string reason,
@@ -27,55 +28,51 @@ void Move(const std::string& job, v1::JobState from, v1::JobState to, std::strin
 void End(const v1::JobRecord& job, v1::AttemptOutcome outcome, std::string reason,
          v1::Update& update);
 
-// Validated; unset where it has no facts.
+// Validates the update; unset if it has no facts.
 MaybeUpdate Checked(const State& state, v1::Update update);
 
 struct Failure {
   v1::AttemptOutcome outcome = v1::ATTEMPT_OUTCOME_FAILED;
   v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;
-  std::string worker;  // whose ranks failed; empty: nobody's
+  std::string worker;  // whose ranks failed; may be empty
   std::string reason;
 };
-// What an attempt that failed means for its job, by its cause: another attempt and its back-off,
-// the end, a pause. Only a machine's fault counts against the worker.
+// Adds the consequences of a failed attempt, by its cause: another attempt after a back-off, the
+// end of the job, a pause. Only a machine's fault counts against the worker.
 void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
                 v1::Update& update);
 
-// What an attempt that stopped as told means for its job.
+// Adds the consequences of an attempt that stopped as requested.
 void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update);
 
-// The first answer, where this request was carried out before.
+// Whether this request was carried out before; then fills in the first answer.
 absl::StatusOr<bool> FindAnswer(const State& state, const google::protobuf::Message& request,
                                 const std::string& request_id, const Caller& caller,
                                 google::protobuf::Message& response);
 void KeepAnswer(const google::protobuf::Message& request, const std::string& request_id,
                 const google::protobuf::Message& response, v1::Update& update);
 
-// body(update, response) → Status adds facts and fills the answer. It is not asked where there is
-// an answer already.
+// Carries out a request once. body(update, response) → Status adds the facts and fills in the
+// answer; it is not called for a request that was carried out before.
 template <class Response, class Request, class Body>
 absl::StatusOr<Decision<Response>> Once(const State& state, const Request& request,
                                         const Caller& caller, Body body) {
   bool dry_run = false;
   if constexpr (requires { request.dry_run(); }) dry_run = request.dry_run();
-  absl::Status status = CheckBounds(request);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckBounds(request));
   Decision<Response> decision;
   if (!dry_run || !request.request_id().empty()) {
-    const absl::StatusOr<bool> repeated =
-        FindAnswer(state, request, request.request_id(), caller, decision.response);
-    if (!repeated.ok()) return repeated.status();
-    if (*repeated) {
+    NIBBLE_ASSIGN_OR_RETURN(const bool repeated, FindAnswer(state, request, request.request_id(),
+                                                            caller, decision.response));
+    if (repeated) {
       decision.repeated = true;
       return decision;
     }
   }
   v1::Update update = NextUpdate(state, caller);
-  status = body(update, decision.response);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(body(update, decision.response));
   if (!dry_run) KeepAnswer(request, request.request_id(), decision.response, update);
-  status = state.Validate(update);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(state.Validate(update));
   if (!dry_run) decision.update = std::move(update);
   return decision;
 }

@@ -1,5 +1,16 @@
 #include "server/state/limits.h"
 
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+
 namespace nibble {
 namespace {
 
@@ -26,7 +37,7 @@ constexpr FieldLimit kLimits[] = {
     {"to", kMaxPathBytes},
     {"at", kMaxNameBytes},
     {"waiting_in", kMaxNameBytes},
-    // People and programs.
+    // Authors and tokens.
     {"author", kMaxAuthorBytes},
     {"owner", kMaxAuthorBytes},
     {"state_author", kMaxAuthorBytes},
@@ -37,7 +48,7 @@ constexpr FieldLimit kLimits[] = {
     {"token", kMaxPathBytes},
     {"next_token", kMaxPathBytes},
     {"resume_token", kMaxPathBytes},
-    // For people to read.
+    // Messages.
     {"reason", kMaxReasonBytes},
     {"state_reason", kMaxReasonBytes},
     {"goal_reason", kMaxReasonBytes},
@@ -51,7 +62,7 @@ constexpr FieldLimit kLimits[] = {
     {"summary", kMaxReasonBytes},
     {"JobEvent.text", kMaxReasonBytes},
     {"DiffRecipeResponse.text", kMaxSpecBytes},
-    // Places.
+    // Addresses and paths.
     {"address", kMaxPathBytes},
     {"http_address", kMaxPathBytes},
     {"destination", kMaxPathBytes},
@@ -122,8 +133,195 @@ constexpr FieldLimit kLimits[] = {
     {"replicas", 1'000'000},
 };
 
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::Reflection;
+
+constexpr size_t kMostShown = 60;
+
+const absl::flat_hash_map<absl::string_view, FieldLimit>& LimitsByName() {
+  static const auto* const limits = [] {
+    auto* made = new absl::flat_hash_map<absl::string_view, FieldLimit>;
+    for (const FieldLimit& limit : kLimits) made->emplace(limit.field, limit);
+    return made;
+  }();
+  return *limits;
+}
+
+bool IsDocument(const FieldDescriptor& field) {
+  return field.name() == "spec_yaml" || field.name() == "table" || field.name() == "table_json" ||
+         field.name() == "lines" || field.name() == "text" || field.name() == "detail" ||
+         field.name() == "damage";
+}
+
+std::string Shown(absl::string_view text) {
+  return absl::StrCat("'", absl::CHexEscape(text.substr(0, kMostShown)),
+                      text.size() > kMostShown ? "…'" : "'");
+}
+
+// Bytes of the first character of `text`; 0 if it is not well-formed UTF-8, which excludes overlong
+// forms, surrogates and code points beyond U+10FFFF.
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool bad = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+                   (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f);
+  return bad ? 0 : size;
+}
+
+// Bytes of the longest prefix of whole characters within `most`.
+size_t Utf8Bytes(absl::string_view text, size_t most) {
+  size_t bytes = 0;
+  while (bytes < text.size()) {
+    const size_t next = CharacterBytes(text.substr(bytes));
+    if (next == 0 || bytes + next > most) break;
+    bytes += next;
+  }
+  return bytes;
+}
+
+class Walk {
+ public:
+  absl::Status Check(const Message& message) {
+    const Reflection& reflection = *message.GetReflection();
+    std::vector<const FieldDescriptor*> fields;
+    reflection.ListFields(message, &fields);
+    for (const FieldDescriptor* field : fields) {
+      const size_t length = path_.size();
+      absl::StrAppend(&path_, path_.empty() ? "" : ".", field->name());
+      NIBBLE_RETURN_IF_ERROR(CheckField(message, reflection, *field));
+      path_.resize(length);
+    }
+    if (!reflection.GetUnknownFields(message).empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_.empty() ? "message" : path_, ": has fields that are not known"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckField(const Message& message, const Reflection& reflection,
+                          const FieldDescriptor& field) {
+    const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    if (!text && !field.is_repeated()) {
+      return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                 ? Check(reflection.GetMessage(message, &field))
+                 : absl::OkStatus();
+    }
+    const std::optional<FieldLimit> limit = LimitOf(field);
+    if (!limit) return absl::InvalidArgumentError(absl::StrCat(path_, ": has no bound"));
+    std::string scratch;
+    if (!field.is_repeated()) {
+      return CheckText(field, reflection.GetStringReference(message, &field, &scratch),
+                       limit->most);
+    }
+    const int size = reflection.FieldSize(message, &field);
+    if (size > limit->most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": has ", size, " entries; at most ", limit->most, " are allowed"));
+    }
+    const size_t length = path_.size();
+    for (int i = 0; i < size; ++i) {
+      absl::StrAppend(&path_, "[", i, "]");
+      absl::Status status = absl::OkStatus();
+      if (text) {
+        status =
+            CheckText(field, reflection.GetRepeatedStringReference(message, &field, i, &scratch),
+                      limit->most_each);
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        status = Check(reflection.GetRepeatedMessage(message, &field, i));
+      } else {
+        break;
+      }
+      if (!status.ok()) return status;
+      path_.resize(length);
+    }
+    path_.resize(length);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckText(const FieldDescriptor& field, absl::string_view text, int64_t most) const {
+    if (static_cast<int64_t>(text.size()) > most) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(text), " has ", text.size(),
+                                                     " bytes; at most ", most, " are allowed"));
+    }
+    if (field.type() == FieldDescriptor::TYPE_BYTES) return absl::OkStatus();
+    if (Utf8Bytes(text, text.size()) != text.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(text), " is not UTF-8"));
+    }
+    const bool document = IsDocument(field);
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte >= 0x20 && byte != 0x7f) continue;
+      if (document && (c == '\n' || c == '\t' || c == '\r')) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": ", Shown(text), " has a control character"));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string path_;
+};
+
+bool IsWordCharacter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+}
+
 }  // namespace
 
-absl::Span<const FieldLimit> FieldLimits() { return kLimits; }
+std::optional<FieldLimit> LimitOf(const FieldDescriptor& field) {
+  const auto& limits = LimitsByName();
+  const auto own = limits.find(absl::StrCat(field.containing_type()->name(), ".", field.name()));
+  if (own != limits.end()) return own->second;
+  const auto general = limits.find(field.name());
+  if (general != limits.end()) return general->second;
+  return std::nullopt;
+}
+
+absl::Status CheckBounds(const Message& message) { return Walk().Check(message); }
+
+absl::Status CheckName(absl::string_view field, absl::string_view name) {
+  bool good = !name.empty() && static_cast<int64_t>(name.size()) <= kMaxNameBytes &&
+              absl::ascii_isalnum(static_cast<unsigned char>(name[0]));
+  for (const char c : name) good = good && (IsWordCharacter(c) || c == '.');
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", Shown(name), " is not a name; allowed: 1 to ", kMaxNameBytes,
+                   " letters, digits, '.', '_' and '-', a letter or digit first"));
+}
+
+absl::Status CheckRequestId(absl::string_view request_id) {
+  const auto size = static_cast<int64_t>(request_id.size());
+  bool good = size >= kMinRequestIdBytes && size <= kMaxRequestIdBytes;
+  for (const char c : request_id) good = good && IsWordCharacter(c);
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("request_id: ", Shown(request_id), "; allowed: ", kMinRequestIdBytes, " to ",
+                   kMaxRequestIdBytes, " letters, digits, '_' and '-'"));
+}
+
+std::string Clip(absl::string_view text, int64_t most) {
+  return std::string(text.substr(0, Utf8Bytes(text, static_cast<size_t>(most))));
+}
+
+std::string OneLine(absl::string_view text) {
+  std::string line = Clip(text, kMaxReasonBytes);
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  return line;
+}
+
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, "; allowed: ", least, " to ", most));
+}
 
 }  // namespace nibble

@@ -1,20 +1,28 @@
-// Every bound on what the coordinator stores or takes in: texts in bytes, lists in entries, numbers
-// as they are. Whatever comes over the wire or out of a journal is held against these before it is
-// looked at, by server/state/bounds.h; a field without a bound does not pass its test.
+// Every bound on what the coordinator stores or receives, and the checks that enforce them: texts
+// in bytes, lists in entries, numbers by value. Every message from the network or the journal
+// passes CheckBounds before anything reads it; a test fails for a text or list field that has no
+// bound.
 //
-// Thread-safety: constants.
+// Thread-safety: constants, immutable tables and pure functions.
 #ifndef NIBBLE_SERVER_STATE_LIMITS_H_
 #define NIBBLE_SERVER_STATE_LIMITS_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
-#include "absl/types/span.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace google::protobuf {
+class FieldDescriptor;
+class Message;
+}  // namespace google::protobuf
 
 namespace nibble {
 
 // Texts, bytes.
-inline constexpr int64_t kMaxNameBytes =
-    80;  // of jobs (63 and a number), workers, queues, clusters
+inline constexpr int64_t kMaxNameBytes = 80;  // jobs (63 and a number), workers, queues, clusters
 inline constexpr int64_t kMaxAuthorBytes = 200;
 inline constexpr int64_t kMaxReasonBytes = 2000;
 inline constexpr int64_t kMaxPathBytes = 1000;
@@ -30,11 +38,11 @@ inline constexpr int64_t kMaxLabels = 64;
 inline constexpr int64_t kMaxSlots = 1024;       // of one worker
 inline constexpr int64_t kMaxRanks = 1 << 16;    // of one attempt
 inline constexpr int64_t kMaxAllowedRanks = 64;  // world sizes of one job
-inline constexpr int64_t kMaxRevisions = 1024;   // of one timeline, beside its archive
-inline constexpr int64_t kManyRevisions = 64;  // of one timeline: those that can go to the archive
-inline constexpr int64_t kMaxSettings = 2000;  // of one recipe
+inline constexpr int64_t kMaxRevisions = 1024;   // of one timeline, without its archive
+inline constexpr int64_t kManyRevisions = 64;    // of one timeline: from here on it is archived
+inline constexpr int64_t kMaxSettings = 2000;    // of one recipe
 inline constexpr int64_t kMaxTimelineBytes = int64_t{2} << 20;
-inline constexpr int64_t kManyTimelineBytes = kMaxTimelineBytes / 8;  // as kManyRevisions
+inline constexpr int64_t kManyTimelineBytes = kMaxTimelineBytes / 8;  // archived from here on, too
 inline constexpr int64_t kMaxFlags = 16;
 inline constexpr int64_t kMaxPins = 16;
 inline constexpr int64_t kMaxTasks = 16;
@@ -44,14 +52,14 @@ inline constexpr int64_t kMaxTargets = 8;  // URLs to which events of one job ar
 inline constexpr int64_t kMaxRecentAttempts = 8;
 inline constexpr int64_t kMaxEventsPerJob = 200;
 inline constexpr int64_t kMaxCheckpointsPerJob = 4096;
-inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that its store does not know
+inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that the store does not know
 
-// Of the whole cluster, entries.
+// The whole cluster, entries.
 inline constexpr int64_t kMaxUnfinishedJobs = 20'000;
 inline constexpr int64_t kMaxFinishedJobs = 100'000;
 inline constexpr int64_t kMaxWorkers = 20'000;
 inline constexpr int64_t kMaxQueues = 1000;
-inline constexpr int64_t kMaxRequests = 100'000;  // of carried-out requests, the newest
+inline constexpr int64_t kMaxRequests = 100'000;  // the newest ones are remembered
 
 // Numbers.
 inline constexpr int64_t kMaxPriority = 1000;  // and -kMaxPriority
@@ -60,18 +68,38 @@ inline constexpr int64_t kMaxBackoffMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kMaxGraceMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kDefaultGraceMs = int64_t{5} * 60 * 1000;
 inline constexpr int64_t kMaxSteps = int64_t{1} << 48;
-inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, numbers that grow
-inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker may end
-inline constexpr int32_t kMaxRollbacks = 2;  // by a guard, one after the other, before a pause
+inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, counters
+inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker ended
+inline constexpr int32_t kMaxRollbacks = 2;  // by a guard, in a row, before the job is paused
 
-// The bound of a text or a list, by the name of its field: "reason", or "Message.field" where one
-// message's is another's.
+// The bound of a text or a list, by the name of its field: "reason", or "Message.field" for a
+// message whose field has a bound of its own.
 struct FieldLimit {
   const char* field;
   int64_t most;           // bytes of a text, entries of a list
   int64_t most_each = 0;  // of a list of texts: bytes of each
 };
-absl::Span<const FieldLimit> FieldLimits();
+
+// InvalidArgument names the field by its path ("facts[2].job_moved.reason"), its size and the
+// bound. Also for a text that is not UTF-8 or that has control characters; documents and outputs
+// may have newlines and tabs.
+absl::Status CheckBounds(const google::protobuf::Message& message);
+
+// The bound of a text, bytes or list field; unset if the table has none.
+std::optional<FieldLimit> LimitOf(const google::protobuf::FieldDescriptor& field);
+
+// InvalidArgument naming `field` unless the text is a name: letters, digits, '.', '_' and '-', the
+// first of them a letter or digit, 1 to kMaxNameBytes.
+absl::Status CheckName(absl::string_view field, absl::string_view name);
+// InvalidArgument unless it is 8 to 64 letters, digits, '_' and '-'.
+absl::Status CheckRequestId(absl::string_view request_id);
+// InvalidArgument unless least <= value <= most.
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least, int64_t most);
+
+// The longest prefix of `text` that is whole UTF-8 characters and at most `most` bytes.
+std::string Clip(absl::string_view text, int64_t most);
+// The text as a reason: clipped to kMaxReasonBytes, control characters replaced by blanks.
+std::string OneLine(absl::string_view text);
 
 }  // namespace nibble
 

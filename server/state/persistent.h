@@ -1,14 +1,13 @@
-// Ordered maps and sets whose copies share their nodes. A copy takes constant time and room; a
-// change to one of several copies copies the path to what it changes, and never what another copy
-// can see. So whoever holds a copy has a snapshot that nothing changes, for the price of what has
-// changed since.
+// Persistent ordered maps and sets: copies share their nodes. A copy takes constant time and space,
+// and a change of one copy copies only the path to the changed entry, so a copy is an immutable
+// snapshot.
 //
-// AVL trees with counted nodes. A node that only one tree can reach is changed in place, so that
-// filling a tree costs what filling a std::map does.
+// AVL trees with reference-counted nodes. A node that only one tree can reach is changed in place,
+// so filling a tree costs about as much as filling a std::map.
 //
-// Ownership: copies share nodes and entries; a reference to an entry lives as long as any copy that
-// has it. Thread-safety: as of a std::map for one copy; different copies may be read, changed and
-// destroyed in different threads, whatever they share.
+// Ownership: copies share nodes and entries; a reference to an entry is valid as long as any copy
+// that contains it. Thread-safety: one copy is as thread-safe as a std::map; different copies may
+// be read, changed and destroyed in different threads.
 #ifndef NIBBLE_SERVER_STATE_PERSISTENT_H_
 #define NIBBLE_SERVER_STATE_PERSISTENT_H_
 
@@ -24,7 +23,7 @@
 namespace nibble {
 namespace persistent {
 
-// A pointer that counts; T has `std::atomic<uint32_t> references`, 0 when it is made.
+// A reference-counting pointer; T has `std::atomic<uint32_t> references`, 0 when it is made.
 template <class T>
 class Counted {
  public:
@@ -44,7 +43,7 @@ class Counted {
   T& operator*() const { return *at_; }
   T* operator->() const { return at_; }
   explicit operator bool() const { return at_ != nullptr; }
-  // Nobody else points there, and nobody can begin to.
+  // True if this is the only pointer, so no other can appear.
   bool unique() const { return at_->references.load(std::memory_order_acquire) == 1; }
 
  private:
@@ -74,7 +73,7 @@ class Tree {
     Counted<Shared> shared;
   };
   using Link = Counted<Node>;
-  // Of a tree of 2^32 entries, which 32 bits can count.
+  // The height of a tree of 2^32 entries, the limit of the 32-bit counts.
   static constexpr size_t kMaxHeight = 48;
 
  public:
@@ -111,7 +110,7 @@ class Tree {
       for (; node != nullptr; node = node->left.get()) Push(node);
     }
 
-    // The node it is at, last, and those above whose turn comes after it.
+    // The current node, last, and the ancestors that follow it in order.
     std::array<const Node*, kMaxHeight> path_;
     size_t depth_ = 0;
   };
@@ -137,18 +136,18 @@ class Tree {
     return at;
   }
   const_iterator end() const { return {}; }
-  // Null where it is empty.
+  // The last entry; null if it is empty.
   const Entry* Last() const {
     const Node* at = root_.get();
     while (at != nullptr && at->right) at = at->right.get();
     return at == nullptr ? nullptr : &at->shared->entry;
   }
-  // The first whose key is not before `key`.
+  // The first entry whose key is not before `key`.
   template <class K>
   const_iterator lower_bound(const K& key) const {
     return First([&](const auto& at) { return !Less()(at, key); });
   }
-  // The first whose key is after it.
+  // The first entry whose key is after `key`.
   template <class K>
   const_iterator upper_bound(const K& key) const {
     return First([&](const auto& at) { return Less()(key, at); });
@@ -162,7 +161,7 @@ class Tree {
   bool contains(const K& key) const {
     return Find(key) != nullptr;
   }
-  // Null where there is none.
+  // Null if there is none.
   template <class K>
   const Entry* Find(const K& key) const {
     const Node* at = root_.get();
@@ -178,7 +177,7 @@ class Tree {
     }
     return nullptr;
   }
-  // Whether there was one.
+  // Returns whether there was one.
   template <class K>
   bool Erase(const K& key) {
     if (!contains(key)) return false;
@@ -188,7 +187,7 @@ class Tree {
   }
 
  protected:
-  // In place of one with its key, if there is such a one.
+  // Replaces an entry with the same key.
   void PutEntry(Entry entry) {
     if (PutAt(root_, Counted<Shared>(new Shared(std::move(entry))))) ++size_;
   }
@@ -208,8 +207,8 @@ class Tree {
     return at;
   }
 
-  // What is there, to be changed: a copy where another tree has it too. Whatever leads there is
-  // this tree's alone.
+  // The node, to be changed: replaced by a copy if another tree shares it. The path to it must
+  // already belong to this tree alone.
   static Node& Own(Link& at) {
     if (!at.unique()) at = Link(new Node(*at));
     return *at;
@@ -218,7 +217,7 @@ class Tree {
   static void SetHeight(Node& node) {
     node.height = 1 + std::max(HeightOf(node.left), HeightOf(node.right));
   }
-  // `from`: the side whose child comes up.
+  // `from`: the side whose child becomes the parent.
   static void Rotate(Link& at, Link Node::*from, Link Node::*to) {
     Own((*at).*from);
     Link up = std::move((*at).*from);
@@ -233,7 +232,7 @@ class Tree {
     if (HeightOf(child.*high) < HeightOf(child.*low)) Rotate((*at).*high, low, high);
     Rotate(at, high, low);
   }
-  // Of a node that is this tree's alone and whose children are balanced.
+  // Rebalances a node that belongs to this tree alone and whose children are balanced.
   static void Balance(Link& at) {
     const int32_t tilt = HeightOf(at->left) - HeightOf(at->right);
     if (tilt > 1) {
@@ -244,7 +243,7 @@ class Tree {
       SetHeight(*at);
     }
   }
-  // Whether it is one more.
+  // Returns whether the tree grew.
   static bool PutAt(Link& at, Counted<Shared> made) {
     if (!at) {
       at = Link(new Node(std::move(made)));
@@ -265,7 +264,7 @@ class Tree {
     Balance(at);
     return added;
   }
-  // Of one that is there.
+  // The key must be present.
   template <class K>
   static void EraseAt(Link& at, const K& key) {
     Node& node = Own(at);
@@ -313,7 +312,7 @@ template <class Key, class Value, class Less = std::less<>>
 class PersistentMap
     : public persistent::Tree<std::pair<const Key, Value>, persistent::FirstOf, Less> {
  public:
-  // In place of what there may be.
+  // Replaces a present value.
   void Put(Key key, Value value) { this->PutEntry({std::move(key), std::move(value)}); }
 };
 

@@ -1,15 +1,13 @@
-// Recipes that are changed very often: old revisions go to the archive, and everything that ranks
-// have run stays known and can be run again.
+// Recipes that change very often: old revisions move to the archive, and everything that ranks have
+// run stays known and can be run again.
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/state/limits.h"
-#include "server/state/recipe_history.h"
 #include "server/state/testing.h"
+#include "server/state/timeline_record.h"
 
 namespace nibble {
 namespace {
@@ -17,7 +15,7 @@ namespace {
 using Code = absl::StatusCode;
 
 constexpr int kChanges = 2000;
-constexpr int64_t kSteps = 1000;  // of the job
+constexpr int64_t kSteps = 1000;  // steps of the job
 
 class RecipeArchiveTest : public testing::Test {
  protected:
@@ -26,7 +24,7 @@ class RecipeArchiveTest : public testing::Test {
     job_ = cluster_.Submit();
   }
 
-  // Another recipe each time, by one of two fields.
+  // Changes one of two fields, to a new recipe each time.
   absl::StatusOr<v1::SetRecipeResponse> Change(const std::string& at = "now") {
     v1::SetRecipeRequest request;
     request.set_request_id(cluster_.Id());
@@ -46,7 +44,7 @@ class RecipeArchiveTest : public testing::Test {
     request.set_revision(revision);
     return cluster_.Do<v1::RollbackRecipeResponse>(request);
   }
-  // Of the first attempt.
+  // Damages a checkpoint of the first attempt.
   absl::Status Damage(int64_t step) {
     return cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
       v1::CheckpointRef& ref = *fact.mutable_checkpoint_damaged()->mutable_ref();
@@ -57,8 +55,7 @@ class RecipeArchiveTest : public testing::Test {
     }));
   }
 
-  // The ranks make the steps up to `step`, not included, as they do: under the newest revision that
-  // holds, which they report.
+  // The ranks run the steps before `step` under the newest revision in effect, and report it.
   void Run(int64_t step) {
     const auto timeline = ToTimeline(ForRanks(Timeline()));
     ASSERT_EQ(timeline.status(), absl::OkStatus());
@@ -90,7 +87,7 @@ class RecipeArchiveTest : public testing::Test {
     next_step_ = step;
     cluster_.live = {.attempt = cluster_.Job(job_).last_attempt(), .next_step = step};
   }
-  // Ranks that begin at the step run what ran before, as far as it was run.
+  // Ranks that begin again at `from` run the same revisions as before.
   void ExpectReplay(int64_t from, int64_t to) {
     const auto timeline = ToTimeline(ForRanks(Timeline()));
     ASSERT_EQ(timeline.status(), absl::OkStatus());
@@ -105,7 +102,7 @@ class RecipeArchiveTest : public testing::Test {
       EXPECT_EQ(all[i]->number(), static_cast<int64_t>(i + 1));
     }
     EXPECT_EQ(Timeline().archived(), static_cast<int64_t>(cluster_.state().ArchiveOf(job_).size()));
-    // A store that is loaded has it, too.
+    // So does a state that is loaded from the store.
     const auto loaded = Load(cluster_.store());
     ASSERT_EQ(loaded.status(), absl::OkStatus());
     EXPECT_EQ(Snapshot(*loaded), Snapshot(cluster_.state()));
@@ -146,7 +143,7 @@ TEST_F(RecipeArchiveTest, ARunningJobTakesAnyNumberOfChangesThroughCheckpointsAn
   int64_t checkpoint = 0;
   for (int i = 1; i <= kChanges; ++i) {
     ASSERT_EQ(Change().status(), absl::OkStatus()) << i;
-    if (i % 4 == 0) Run(next_step_ + 1);  // the other three never held
+    if (i % 4 == 0) Run(next_step_ + 1);  // the other three are never run
     if (i % 300 == 0) {
       checkpoint = next_step_;
       ASSERT_EQ(cluster_.Checkpoint(job_, checkpoint), absl::OkStatus());
@@ -207,7 +204,7 @@ TEST_F(RecipeArchiveTest, WhereTheNewestCheckpointIsLostTheTimelineReachesBackTo
   Fail();
   ASSERT_EQ(Damage(201), absl::OkStatus());
   ExpectReplay(101, reached);
-  // A change by now is one over what held at that step.
+  // A change now builds on the revision in effect at that step.
   const auto change = Change();
   ASSERT_EQ(change.status(), absl::OkStatus());
   EXPECT_EQ(change->first_step(), 101);

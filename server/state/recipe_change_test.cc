@@ -1,4 +1,4 @@
-// Changes of a job's recipe: revisions, the step they take force, confirmations, forks.
+// Changes of a job's recipe: revisions, the step they take effect, confirmations, forks.
 #include <string>
 #include <vector>
 
@@ -229,7 +229,7 @@ TEST_F(RecipeChangeTest, WhatMadeWayWhileRanksSwitchedToItHeldAllTheSame) {
   cluster_.live = {.attempt = 1, .next_step = 95};
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
   EXPECT_EQ(Steps(job_), "1@0 3@95 4@100");
-  // They were at step 102 when they heard of it.
+  // The ranks were at step 102 when they received it.
   ASSERT_EQ(Say({{1, 0}, {2, 100}, {4, 102}}), absl::OkStatus());
   EXPECT_EQ(Steps(job_), "1@0 2@100 3@102 4@102");
   EXPECT_TRUE(Timeline().revisions(1).confirmed());
@@ -263,7 +263,7 @@ TEST_F(RecipeChangeTest, WhatMadeWayAndWasNotRunIsForgotten) {
   cluster_.live = {.attempt = 1, .next_step = 95};
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
   ASSERT_EQ(Timeline().retired_size(), 1);
-  // They heard of it in time.
+  // The ranks received it in time.
   ASSERT_EQ(Say({{1, 0}, {3, 96}}), absl::OkStatus());
   EXPECT_TRUE(Timeline().retired().empty());
   EXPECT_EQ(Steps(job_), "1@0 3@96 4@100");
@@ -271,7 +271,7 @@ TEST_F(RecipeChangeTest, WhatMadeWayAndWasNotRunIsForgotten) {
   ASSERT_EQ(Timeline().retired_size(), 1);
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 98), absl::OkStatus());
   EXPECT_TRUE(Timeline().retired().empty());
-  // No rank is there that could have switched.
+  // No rank lives that could have switched.
   ASSERT_EQ(Set("step:90").status(), absl::OkStatus());
   EXPECT_TRUE(Timeline().retired().empty());
 }
@@ -311,7 +311,7 @@ TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
 TEST_F(RecipeChangeTest, ASwitchThatAnAttemptMakesWithItsFirstStepIsOfThatStep) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:149").status(), absl::OkStatus());
-  // Taken before the ranks had heard of the change.
+  // Written before the ranks received the change.
   ASSERT_EQ(cluster_.Checkpoint(job_, 150), absl::OkStatus());
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 150), absl::OkStatus());
   cluster_.now_ms += kMaxBackoffMs;
@@ -435,7 +435,7 @@ TEST_F(RecipeChangeTest, WhileNobodyKnowsHowFarRanksAreNothingIsChangedUnderThem
   EXPECT_EQ(Set("now").status().code(), Code::kUnavailable);
   EXPECT_EQ(Set("step:500").status().code(), Code::kUnavailable);
   EXPECT_EQ(Timeline().revisions_size(), 1);
-  // What is known of an attempt that is over says nothing.
+  // Progress of an attempt that is over is ignored.
   cluster_.live = {.attempt = 0, .unheard = true};
   EXPECT_EQ(Set("step:500").status().code(), Code::kOk);
   cluster_.live = {.attempt = 1, .next_step = 40};
@@ -457,7 +457,7 @@ TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenAnotherTookItsPlaceNeverHeld) {
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 40};
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
-  // They were faster than the word, and end before they could say that they have it.
+  // The ranks run past the step before they receive the change, and end before they can confirm it.
   ASSERT_EQ(cluster_.Checkpoint(job_, 50), absl::OkStatus());
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 52), absl::OkStatus());
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
@@ -480,11 +480,11 @@ TEST_F(RecipeChangeTest, WhatRanksRefuseNeverHoldsAndTheHistoryKeepsTheReason) {
   EXPECT_EQ(Timeline().in_force(), 1);
   EXPECT_EQ(cluster_.state().EventsOf(job_).back()->text(),
             "revision 2 refused, revision 1 stays in effect: rank 3: no memory");
-  // Ranks report it again and again.
+  // Ranks repeat the report.
   const int64_t before = cluster_.state().sequence();
   ASSERT_EQ(SayRefused(2, "rank 3: no memory"), absl::OkStatus());
   EXPECT_EQ(cluster_.state().sequence(), before);
-  // The next change builds on what holds, and the refused number is not used again.
+  // The next change builds on the revision in effect, and the refused number is not used again.
   cluster_.live.next_step = 45;
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}, {3, 46}}), absl::OkStatus());
@@ -567,7 +567,7 @@ TEST(WorldSizes, AChangeHasToFitEveryOneOfThem) {
   const absl::Status refused = cluster.Do<v1::SetRecipeResponse>(set).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("revision 2 with 16 ranks: "));
-  // As a recipe to begin with, too.
+  // The same holds for a recipe at submission.
   submit.set_request_id(cluster.Id());
   submit.set_spec_yaml(
       "name: train\nmodel: tiny-hybrid\nrecipe: {preset: nvfp4, set: {all: mxfp8}}\n"

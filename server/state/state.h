@@ -1,20 +1,20 @@
-// All that the coordinator knows, as entities that only updates change. No clock, disk, network or
-// thread is inside: the same updates make the same state, so a journal replayed equals the history,
-// and every rule is tested in microseconds.
+// Everything that the coordinator knows, as entities that only updates change. It uses no clock,
+// disk, network or thread: the same updates make the same state, so replaying the journal
+// reproduces it, and every rule is tested in microseconds.
 //
-// One path leads in: Apply of an update, whole or not at all. Everything else is const; entities
-// are handed out as pointers to const, and there is no assignment. Requests become updates in
-// server/state/decide_*.h.
+// The only way to change it is to Apply an update, which is atomic. Everything else is const;
+// entities are returned as pointers to const, and there is no assignment. Requests become updates
+// in server/state/decide.h.
 //
-// What is durable and what is not. Durable (here): what was promised to somebody or decides what
-// may happen: specs, timelines, states, attempts and their placements, phases that moved a job,
-// shards and checkpoints, which workers exist, whether they are present, cordoned or flagged. Not
-// here, and never journalled: heartbeats and leases (server/state/leases.h), steps, losses, rank
-// health, which shards a worker happens to hold beyond the catalogue: workers say these again by
-// themselves.
+// Durable, and therefore here, is what was promised to somebody or decides what may happen: specs,
+// timelines, states, attempts and their placements, phases that moved a job, shards and
+// checkpoints, which workers exist and whether they are present, cordoned or flagged. Not here, and
+// never journalled, is what workers report again by themselves: heartbeats and leases
+// (server/state/workers.h), steps, losses, rank health, and shards beyond the catalogue.
 //
-// Ownership: a State owns its entities and shares them with copies of itself; a pointer lives until
-// the next Apply. Thread-safety: const methods from any number of threads while no Apply runs.
+// Ownership: a State owns its entities and shares them with copies of itself; a pointer is valid
+// until the next Apply. Thread-safety: const methods from any number of threads while no Apply
+// runs.
 #ifndef NIBBLE_SERVER_STATE_STATE_H_
 #define NIBBLE_SERVER_STATE_STATE_H_
 
@@ -27,13 +27,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/nibble/v1/update.pb.h"
-#include "server/state/draft.h"
-#include "server/state/index.h"
 #include "server/state/tables.h"
 
 namespace nibble {
 
-// An entity to write into a store, or to erase from it.
+// An entity to write to a store, or to erase from it.
 struct EntityChange {
   v1::EntityKind kind = v1::ENTITY_KIND_UNSPECIFIED;
   std::string key;
@@ -44,38 +42,36 @@ struct EntityChange {
 
 class State {
  public:
-  // Nothing: the first update names the cluster.
+  // Empty: the first update names the cluster.
   State() = default;
   State(const State&) = default;
   State(State&&) = default;
   State& operator=(const State&) = delete;
   State& operator=(State&&) = delete;
 
-  // Whether the update can be applied now. The status is what the asker should hear:
+  // Whether the update can be applied now. The status is meant for the caller of the API:
   //   InvalidArgument     a field is out of its bounds; names it, its value and what is allowed
-  //   NotFound            something it speaks of does not exist
-  //   AlreadyExists       something it makes does
-  //   FailedPrecondition  the state forbids it: a way between states that there is not, a stale
-  //                       revision, a pinned checkpoint
-  //   Aborted             it speaks for an attempt or an incarnation that is over; names both
+  //   NotFound            something that it refers to does not exist
+  //   AlreadyExists       something that it makes exists
+  //   FailedPrecondition  the state forbids it: a transition that does not exist, a stale revision,
+  //                       a pinned checkpoint
+  //   Aborted             it reports on an attempt or an incarnation that is over; names both
   //   ResourceExhausted   a count is at its bound
-  //   Internal            its sequence does not follow: not the asker's fault
+  //   Internal            its sequence does not follow: not the caller's fault
   absl::Status Validate(const v1::Update& update) const;
 
-  // The entities that the update changes, as a store has to write them together with its journal
-  // record; by kind, then key. Errors as Validate.
-  absl::StatusOr<std::vector<EntityChange>> Preview(const v1::Update& update) const;
-
-  // Errors as Validate, and then nothing has changed. Returns what Preview would have.
+  // Returns the entities that the update changes, by kind, then key: the store writes them together
+  // with the journal record. Errors as Validate, and then nothing has changed.
   absl::StatusOr<std::vector<EntityChange>> Apply(const v1::Update& update);
 
   int64_t sequence() const;      // of the last update; 0: none
   int64_t time_unix_ms() const;  // of the last update, for people
   std::string cluster() const;   // empty before the first update
-  // Which store this is; `sequence` that of the last update. No id: made before stores had one.
+  // The identity of the store, with the sequence of the last update; without an id if the store was
+  // made before stores had ids.
   v1::StoreIdentity store() const;
 
-  // By id or name; null where there is none.
+  // By id or name; null if there is none.
   const v1::JobRecord* FindJob(absl::string_view id) const { return FindIn(tables_.jobs, id); }
   const v1::SpecRecord* FindSpec(absl::string_view job) const { return FindIn(tables_.specs, job); }
   const v1::TimelineRecord* FindTimeline(absl::string_view job) const {
@@ -90,20 +86,21 @@ class State {
   const v1::RequestRecord* FindRequest(absl::string_view author,
                                        absl::string_view request_id) const;
 
-  // All of a kind, by key (server/state/keys.h).
+  // All entities of a kind, by key (server/state/entities.h).
   const Tables& tables() const { return tables_; }
   const Index& index() const { return index_; }
 
-  // What the worker is to delete, by job.
+  // The orphaned jobs that the worker was ordered to delete, by job.
   std::vector<const v1::OrphanRemoval*> RemovalsOn(absl::string_view worker) const;
 
-  // Of one job, by number; likewise; by step, then attempt; of one checkpoint, by rank.
+  // Events and archived revisions of a job by number, its checkpoints by step, then attempt, and
+  // the shards of a checkpoint by rank.
   std::vector<const v1::JobEvent*> EventsOf(absl::string_view job) const;
   std::vector<const v1::RecipeRevision*> ArchiveOf(absl::string_view job) const;
   std::vector<const v1::Checkpoint*> CheckpointsOf(absl::string_view job) const;
   std::vector<const v1::CheckpointShard*> ShardsOf(const v1::CheckpointRef& ref) const;
 
-  // See Draft; of the state as it is.
+  // As in Draft, for the state as it is.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
   const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
   int64_t EarliestStep(const v1::JobRecord& job) const;
@@ -119,22 +116,22 @@ class State {
   Index index_;
 };
 
-// Makes a State of the entities that a store holds.
+// Makes a State of the entities of a store.
 class StateLoader {
  public:
-  // In any order. DataLoss naming kind and key for bytes that are not such an entity, that break a
-  // bound, or that are there twice.
+  // Adds an entity; the order does not matter. DataLoss names the kind and key of bytes that are
+  // not such an entity or break a bound, and of an entity that was added before.
   absl::Status Add(v1::EntityKind kind, absl::string_view key, absl::string_view value);
 
-  // DataLoss naming what is missing: entities that others speak of. No entities at all are an empty
-  // state. The loader is empty afterwards.
+  // DataLoss names an entity that is missing although others refer to it. No entities at all make
+  // an empty state. The loader is empty afterwards.
   absl::StatusOr<State> Finish();
 
  private:
   State state_;
 };
 
-// Everything, as changes to an empty store: a snapshot. Equal states have equal bytes.
+// A snapshot of all entities, as changes to an empty store. Equal states have equal bytes.
 std::vector<EntityChange> Snapshot(const State& state);
 
 }  // namespace nibble

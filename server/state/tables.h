@@ -1,9 +1,12 @@
-// Entities in tables, and a table under change: what an update would make of it, over what it is.
-// Entities are shared and never changed in place, so a draft costs what it touches, and so does a
-// copy of the tables.
+// The entities in tables, the index over them, and a draft: what an update would make of both.
 //
-// Ownership: tables share their entities; a DraftTable borrows its base. Pointers that it hands out
-// live until the same key is erased, or the draft ends. Thread-safety: none of its own.
+// Entities are shared and never changed in place, so copying the tables takes constant time and a
+// draft costs what it touches. The index is derived from the tables and never stored. Only State
+// can commit a draft; discarding one has no effect.
+//
+// Ownership: tables share their entities; a DraftTable borrows its table and a Draft its tables and
+// index, which must not change while the draft lives. Pointers that they return live until the same
+// key is erased, or the draft ends. Thread-safety: none of its own.
 #ifndef NIBBLE_SERVER_STATE_TABLES_H_
 #define NIBBLE_SERVER_STATE_TABLES_H_
 
@@ -11,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,8 +48,8 @@ struct Tables {
   Table<v1::OrphanRemoval> removals;
 };
 
-// f(kind, table of a, the same table of b) for every kind, in order. A and B have the members of
-// Tables.
+// Calls f(kind, table of a, the same table of b) for every kind, in order. A and B have the members
+// of Tables.
 template <class A, class B, class F>
 void VisitTables(A& a, B& b, F f) {
   f(v1::ENTITY_KIND_HEAD, a.head, b.head);
@@ -63,13 +67,14 @@ void VisitTables(A& a, B& b, F f) {
   f(v1::ENTITY_KIND_ORPHAN_REMOVAL, a.removals, b.removals);
 }
 
-// Null where there is none.
+// Null if there is none.
 template <class Record>
 const Record* FindIn(const Table<Record>& table, absl::string_view key) {
   const auto* const found = table.Find(key);
   return found == nullptr ? nullptr : found->second.get();
 }
 
+// One table under change, over the table as it is.
 template <class Record>
 class DraftTable {
  public:
@@ -82,7 +87,7 @@ class DraftTable {
     return changed != changes_.end() ? changed->second.get() : FindIn(base_, key);
   }
 
-  // A copy to change, null where there is none.
+  // A copy to change; null if there is none.
   Record* Edit(absl::string_view key) {
     const auto changed = changes_.find(key);
     if (changed != changes_.end()) return changed->second.get();
@@ -92,7 +97,7 @@ class DraftTable {
         .first->second.get();
   }
 
-  // An empty one, in place of what there may be.
+  // A new, empty record, replacing any present one.
   Record& Put(absl::string_view key) {
     return *(changes_[std::string(key)] = std::make_shared<Record>());
   }
@@ -105,7 +110,7 @@ class DraftTable {
     }
   }
 
-  // By key.
+  // Every entity whose key has the prefix, by key.
   std::vector<std::pair<std::string, const Record*>> WithPrefix(absl::string_view prefix) const {
     std::vector<std::pair<std::string, const Record*>> found;
     auto base = base_.lower_bound(prefix);
@@ -141,6 +146,112 @@ class DraftTable {
  private:
   const Table<Record>& base_;
   Changes changes_;
+};
+
+// Lookups other than by key. Add and Remove follow every change of the tables. A value: copies
+// share nodes as tables do.
+class Index {
+ public:
+  // Entities without such lookups are not indexed.
+  template <class Record>
+  void Add(const std::string& /*key*/, const Record&) {}
+  template <class Record>
+  void Remove(const std::string& /*key*/, const Record&) {}
+  void Add(const std::string& key, const v1::JobRecord& job);
+  void Remove(const std::string& key, const v1::JobRecord& job);
+  void Add(const std::string& key, const v1::CheckpointShard& shard);
+  void Remove(const std::string& key, const v1::CheckpointShard& shard);
+  void Add(const std::string& key, const v1::RequestRecord& request);
+  void Remove(const std::string& key, const v1::RequestRecord& request);
+
+  using Names = PersistentSet<std::string>;
+
+  // Ids by number, newest first.
+  const PersistentMap<int64_t, std::string, std::greater<>>& jobs() const { return jobs_; }
+  // Ids by number, oldest first.
+  const PersistentMap<int64_t, std::string>& unfinished() const { return unfinished_; }
+  // Ids by finishing time, then number.
+  const PersistentMap<std::pair<int64_t, int64_t>, std::string>& finished() const {
+    return finished_;
+  }
+  // Jobs with a live attempt that has ranks on the worker.
+  const Names& GangsOn(absl::string_view worker) const;
+  // Unfinished jobs whose origin is the checkpoint with this key.
+  const Names& ForksOf(absl::string_view checkpoint_key) const;
+  // Keys of the shards that the worker holds, by checkpoint, then rank.
+  const Names& ShardsOn(absl::string_view worker) const;
+  // Jobs with events that are neither delivered nor given up.
+  const Names& unsettled() const { return unsettled_; }
+  // Keys by the sequence of the update that carried out the request.
+  const PersistentMap<int64_t, std::string>& requests() const { return requests_; }
+
+ private:
+  using Sets = PersistentMap<std::string, Names>;
+
+  PersistentMap<int64_t, std::string, std::greater<>> jobs_;
+  PersistentMap<int64_t, std::string> unfinished_;
+  PersistentMap<std::pair<int64_t, int64_t>, std::string> finished_;
+  Sets gangs_;
+  Sets forks_;
+  Sets shards_;
+  Names unsettled_;
+  PersistentMap<int64_t, std::string> requests_;
+};
+
+// The update that a fact belongs to.
+struct Stamp {
+  int64_t sequence = 0;
+  int64_t time_unix_ms = 0;
+  absl::string_view author;
+};
+
+// The state as an update would leave it: the rules of the facts (server/state/apply.h) read and
+// write it.
+class Draft {
+ public:
+  Draft(const Tables& tables, const Index& index);
+
+  DraftTable<v1::HeadRecord> head;
+  DraftTable<v1::ClusterRecord> cluster;
+  DraftTable<v1::JobRecord> jobs;
+  DraftTable<v1::SpecRecord> specs;
+  DraftTable<v1::TimelineRecord> timelines;
+  DraftTable<v1::JobEvent> events;
+  DraftTable<v1::WorkerRecord> workers;
+  DraftTable<v1::Queue> queues;
+  DraftTable<v1::Checkpoint> checkpoints;
+  DraftTable<v1::CheckpointShard> shards;
+  DraftTable<v1::RequestRecord> requests;
+  DraftTable<v1::RecipeRevision> archive;
+  DraftTable<v1::OrphanRemoval> removals;
+
+  // The index of the state before the update.
+  const Index& before() const { return before_; }
+
+  // As in Index, for the draft.
+  std::set<std::string> GangsOn(absl::string_view worker) const;
+  bool AnyUnfinishedIn(absl::string_view queue) const;
+  int64_t UnfinishedJobs() const;
+  bool AnyForkOf(absl::string_view checkpoint_key) const;
+
+  // The newest committed checkpoint that is not damaged and not abandoned; of two at one step the
+  // later attempt's. Null if there is none.
+  const v1::Checkpoint* NewestGood(absl::string_view job) const;
+  // The checkpoint of another job that the job may begin from: its origin, damaged or not. Null if
+  // it has none, or takes only the weights and has a checkpoint of its own, good or damaged.
+  const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
+  // The checkpoint that the next attempt loads: the newest good one, else the origin. Null if it
+  // begins at step 0 with nothing.
+  const v1::Checkpoint* ResumeOf(const v1::JobRecord& job) const;
+  // The first step that ranks of the live attempt, or of the next one, can run: the timeline before
+  // it is history.
+  int64_t EarliestStep(const v1::JobRecord& job) const;
+  // The first step that any later attempt can run as well, unless a checkpoint is lost: counts what
+  // the live attempt has committed. Revisions that ended before it can be archived.
+  int64_t NeededStep(const v1::JobRecord& job) const;
+
+ private:
+  const Index& before_;
 };
 
 }  // namespace nibble

@@ -1,8 +1,10 @@
 #include "server/state/testing.h"
 
-#include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "common/status_macros.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -12,18 +14,14 @@ TestCluster::TestCluster() {
 }
 
 absl::Status TestCluster::Run(MaybeUpdate update) {
-  if (!update.ok()) return update.status();
-  return *update ? Apply(**update) : absl::OkStatus();
+  NIBBLE_ASSIGN_OR_RETURN(const std::optional<v1::Update> decided, std::move(update));
+  return decided ? Apply(*decided) : absl::OkStatus();
 }
 
 absl::Status TestCluster::Apply(const v1::Update& update) {
-  const absl::StatusOr<std::vector<EntityChange>> preview = state_.Preview(update);
-  if (!preview.ok()) return preview.status();
-  const absl::StatusOr<std::vector<EntityChange>> changes = state_.Apply(update);
-  if (!changes.ok()) return changes.status();
-  EXPECT_EQ(*preview, *changes);
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<EntityChange> changes, state_.Apply(update));
   journal_.push_back(update.SerializeAsString());
-  for (const EntityChange& change : *changes) {
+  for (const EntityChange& change : changes) {
     const auto key = std::pair<int, std::string>(change.kind, change.key);
     if (change.value) {
       store_[key] = *change.value;
@@ -119,8 +117,7 @@ absl::Status TestCluster::Report(const std::string& job, const std::string& work
 absl::Status TestCluster::ReportAll(const std::string& job, v1::RankPhase phase, int64_t step) {
   const v1::Attempt attempt = Job(job).attempt();
   for (const v1::Placement& placement : attempt.placements()) {
-    absl::Status status = Report(job, placement.worker(), phase, step, attempt.number());
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Report(job, placement.worker(), phase, step, attempt.number()));
   }
   return absl::OkStatus();
 }
@@ -147,15 +144,14 @@ absl::Status TestCluster::Shard(const std::string& job, int64_t step, int32_t ra
 absl::Status TestCluster::Checkpoint(const std::string& job, int64_t step) {
   const int32_t world = Job(job).attempt().world();
   for (int32_t rank = 0; rank < world; ++rank) {
-    absl::Status status = Shard(job, step, rank);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Shard(job, step, rank));
   }
   return absl::OkStatus();
 }
 
 absl::Status TestCluster::Start(const std::string& job) {
-  absl::Status status = Launch(job);
-  return status.ok() ? ReportAll(job, v1::RANK_PHASE_RUNNING) : status;
+  NIBBLE_RETURN_IF_ERROR(Launch(job));
+  return ReportAll(job, v1::RANK_PHASE_RUNNING);
 }
 
 absl::StatusOr<State> Replay(const std::vector<std::string>& journal, size_t length) {
@@ -163,8 +159,7 @@ absl::StatusOr<State> Replay(const std::vector<std::string>& journal, size_t len
   for (size_t i = 0; i < length; ++i) {
     v1::Update update;
     if (!update.ParseFromString(journal[i])) return absl::DataLossError("journal");
-    const auto changes = state.Apply(update);
-    if (!changes.ok()) return changes.status();
+    NIBBLE_RETURN_IF_ERROR(state.Apply(update).status());
   }
   return state;
 }
@@ -172,8 +167,7 @@ absl::StatusOr<State> Replay(const std::vector<std::string>& journal, size_t len
 absl::StatusOr<State> Load(const std::map<std::pair<int, std::string>, std::string>& store) {
   StateLoader loader;
   for (const auto& [key, value] : store) {
-    absl::Status status = loader.Add(static_cast<v1::EntityKind>(key.first), key.second, value);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(loader.Add(static_cast<v1::EntityKind>(key.first), key.second, value));
   }
   return loader.Finish();
 }

@@ -1,14 +1,13 @@
-// A cluster for tests: a state, its journal, a store of its entities and a clock that stands still
-// unless moved. Every update goes through Preview and Apply, is kept as bytes, and its entities are
-// written into the store, as the coordinator does.
+// A cluster for tests: a state, its journal, a store of its entities and a clock that only the test
+// moves. Every update is applied and kept as bytes, and its entities are written to the store, as
+// in the coordinator.
 //
-// Ownership: owns all of it. Thread-safety: none.
+// Ownership: owns all of these. Thread-safety: none.
 #ifndef NIBBLE_SERVER_STATE_TESTING_H_
 #define NIBBLE_SERVER_STATE_TESTING_H_
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/state/decide.h"
-#include "server/state/decide_gang.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -35,16 +34,14 @@ class TestCluster {
   int64_t now_ms = 1'000'000;
   LiveProgress live;
 
-  // Decides, applies, and answers.
+  // Decides, applies, and returns the answer.
   template <class Response, class Request>
   absl::StatusOr<Response> Do(const Request& request) {
-    absl::StatusOr<Decision<Response>> decision = DecideOne(request);
-    if (!decision.ok()) return decision.status();
-    if (decision->update) {
-      absl::Status status = Apply(*decision->update);
-      if (!status.ok()) return status;
+    NIBBLE_ASSIGN_OR_RETURN(Decision<Response> decision, DecideOne(request));
+    if (decision.update) {
+      NIBBLE_RETURN_IF_ERROR(Apply(*decision.update));
     }
-    return decision->response;
+    return decision.response;
   }
   absl::Status Run(MaybeUpdate update);
   absl::Status Apply(const v1::Update& update);
@@ -61,29 +58,29 @@ class TestCluster {
 
   // A new request id.
   std::string Id() { return absl::StrCat("request-", ++requests_); }
-  // 1000 steps of 16 sequences; steps of the learning-rate decay are the last 200.
+  // 1000 steps of 16 sequences; the learning rate decays in the last 200.
   static std::string Spec(const std::string& name, int ranks);
 
   // w1, w2, …
   void AddWorkers(int count, int slots);
   absl::Status Register(const std::string& name, int64_t incarnation, int slots);
-  // Returns its id. Test failures where it is refused.
+  // Returns its id; the test fails if it is refused.
   std::string Submit(int ranks = 4, const std::string& name = "train");
   const v1::JobRecord& Job(const std::string& id) const { return *state_.FindJob(id); }
   v1::JobState StateOf(const std::string& id) const { return Job(id).state(); }
 
-  // On the first workers that have room, from the newest loadable checkpoint.
+  // Launches an attempt on the first workers that have room, from the newest loadable checkpoint.
   absl::Status Launch(const std::string& job);
   absl::Status Report(const std::string& job, const std::string& worker, v1::RankPhase phase,
                       int64_t step = 0, int64_t attempt = 0, const std::string& detail = "",
                       v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED);
-  // From every worker of the current attempt.
+  // Reports from every worker of the current attempt.
   absl::Status ReportAll(const std::string& job, v1::RankPhase phase, int64_t step = 0);
-  // One shard of the current attempt unless said otherwise.
+  // Reports one shard; attempt 0 is the current one.
   absl::Status Shard(const std::string& job, int64_t step, int32_t rank, int64_t attempt = 0);
-  // Every shard.
+  // Reports every shard.
   absl::Status Checkpoint(const std::string& job, int64_t step);
-  // Launched, and every rank runs.
+  // Launches an attempt and reports that every rank runs.
   absl::Status Start(const std::string& job);
 
  private:
@@ -102,7 +99,7 @@ class TestCluster {
   int requests_ = 0;
 };
 
-// The state that a journal makes, and that a store holds.
+// The state that a journal makes, and the one that a store contains.
 absl::StatusOr<State> Replay(const std::vector<std::string>& journal, size_t length);
 absl::StatusOr<State> Load(const std::map<std::pair<int, std::string>, std::string>& store);
 

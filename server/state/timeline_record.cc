@@ -1,15 +1,18 @@
 #include "server/state/timeline_record.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/recipe_check.h"
 #include "model/outline.h"
-#include "server/state/bounds.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
+#include "server/state/state.h"
 
 namespace nibble {
 namespace {
@@ -110,7 +113,7 @@ RevisionMessages ToMessages(const Timeline& timeline) {
 
 namespace {
 
-// `reaches_back`: whether the first is to hold from step 0.
+// `reaches_back`: whether the first revision must begin at step 0.
 absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
   if (revisions.empty()) return absl::InvalidArgumentError("revisions: there is none");
   if (revisions.size() > kMaxRevisions) {
@@ -118,10 +121,9 @@ absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
         absl::StrCat("revisions: ", revisions.size(), "; a job has at most ", kMaxRevisions));
   }
   int64_t bytes = 0;
-  std::vector<Revision> numbers;  // recipes have no part in a timeline's invariants
+  std::vector<Revision> numbers;  // without recipes, which a timeline's invariants do not involve
   for (const v1::RecipeRevision& revision : revisions) {
-    absl::Status status = CheckRange("first_step", revision.first_step(), 0, kMaxSteps);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckRange("first_step", revision.first_step(), 0, kMaxSteps));
     bytes += static_cast<int64_t>(revision.ByteSizeLong());
     numbers.push_back({.number = revision.number(),
                        .first_step = revision.first_step(),
@@ -148,15 +150,15 @@ std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, 
   const auto known = [&](const v1::RecipeRevision& revision) {
     return revision.refused().empty() && (!ranks_live || revision.confirmed());
   };
-  int base = 0;  // holds at the step
+  int base = 0;  // in effect at the step `needed`
   for (int i = 0; i < revisions.size(); ++i) {
     if (revisions[i].first_step() <= needed && known(revisions[i])) base = i;
   }
   std::vector<int64_t> outlived;
-  int64_t next_step = kMaxSteps + 1;  // of those behind that are known to hold
+  int64_t next_step = kMaxSteps + 1;  // the first step of the next revision that is known to be run
   for (int i = revisions.size() - 1; i >= 0; --i) {
     const v1::RecipeRevision& revision = revisions[i];
-    // Another one held from its own step on, before it was run.
+    // Superseded at its own first step, so never run.
     const bool never = revision.first_step() == next_step &&
                        !(ranks_live && revision.confirmed()) && revision.refused().empty();
     if (i < base || (i > base && never)) outlived.push_back(revision.number());
@@ -168,15 +170,14 @@ std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, 
 
 absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,
                            absl::Span<const int32_t> worlds) {
-  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
-  if (!outline.ok()) return outline.status();
-  std::set<int64_t> checked;  // sequences of a micro-batch: all that a recipe sees of a world
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec.model));
+  std::set<int64_t> checked;  // micro-batch sizes: a recipe depends on nothing else of a world
   for (const int32_t world : worlds) {
     spec.resources.ranks = world;
     if (!checked.insert(MicroBatch(spec)).second) continue;
     for (const Revision& revision : timeline.revisions()) {
       if (revision.number <= known || !revision.refused.empty()) continue;
-      const absl::Status status = CheckRecipe(revision.recipe, *outline, spec);
+      const absl::Status status = CheckRecipe(revision.recipe, outline, spec);
       if (status.ok()) continue;
       return absl::Status(status.code(),
                           absl::StrCat("revision ", revision.number, " with ", world,
@@ -193,6 +194,47 @@ int CommonRevisions(const RevisionMessages& before, const Timeline& after) {
     ++common;
   }
   return common;
+}
+
+absl::StatusOr<const v1::RecipeRevision*> FindRevision(const State& state, absl::string_view job,
+                                                       absl::string_view field, int64_t number) {
+  const v1::TimelineRecord& timeline = *state.FindTimeline(job);
+  for (const v1::RecipeRevision& revision : timeline.revisions()) {
+    if (revision.number() == number) return &revision;
+  }
+  if (number > 0) {
+    const v1::RecipeRevision* const archived =
+        FindIn(state.tables().archive, RevisionKey(job, number));
+    if (archived != nullptr) return archived;
+  }
+  return absl::NotFoundError(absl::StrCat(field, ": there is no ", number, "; the latest is ",
+                                          timeline.revisions().rbegin()->number()));
+}
+
+std::vector<const v1::RecipeRevision*> AllRevisions(const State& state, absl::string_view job) {
+  const std::vector<const v1::RecipeRevision*> archive = state.ArchiveOf(job);
+  std::vector<const v1::RecipeRevision*> timeline;
+  for (const v1::RecipeRevision& revision : state.FindTimeline(job)->revisions()) {
+    timeline.push_back(&revision);
+  }
+  std::vector<const v1::RecipeRevision*> all;
+  std::merge(archive.begin(), archive.end(), timeline.begin(), timeline.end(),
+             std::back_inserter(all),
+             [](const auto* a, const auto* b) { return a->number() < b->number(); });
+  return all;
+}
+
+RevisionMessages WholeTimeline(const State& state, absl::string_view job) {
+  const v1::TimelineRecord& timeline = *state.FindTimeline(job);
+  if (timeline.archived() == 0) return timeline.revisions();
+  RevisionMessages whole;
+  for (const v1::RecipeRevision* revision : state.ArchiveOf(job)) {
+    const bool before = revision->number() < timeline.revisions(0).number();
+    if (before && revision->confirmed()) *whole.Add() = *revision;
+  }
+  whole.MergeFrom(timeline.revisions());
+  whole[0].set_first_step(0);
+  return whole;
 }
 
 }  // namespace nibble

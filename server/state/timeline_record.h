@@ -1,5 +1,5 @@
-// Recipes and timelines between their two forms: the values of recipe/ and the messages that are
-// stored and sent.
+// Recipes and timelines in their two forms, the values of recipe/ and the messages that are stored
+// and sent, and the history of a job's recipe, archived revisions included.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "google/protobuf/repeated_field.h"
 #include "job/job_spec.h"
@@ -20,41 +21,56 @@
 
 namespace nibble {
 
+class State;
+
 using RevisionMessages = google::protobuf::RepeatedPtrField<v1::RecipeRevision>;
 
 Recipe FromMessage(const v1::Recipe& message);
-// A change has no preset.
+// The result has no preset.
 Recipe FromMessage(const v1::RecipeChange& message);
 Revision FromMessage(const v1::RecipeRevision& message);
 v1::Recipe ToMessage(const Recipe& recipe);
-// Not confirmed.
+// The message is not confirmed.
 v1::RecipeRevision ToMessage(const Revision& revision);
 
 // Errors as Timeline::FromRevisions.
 absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions);
-// As ranks get it: of one that reaches back to where they may begin, the first revision holds from
-// step 0.
+// The timeline as ranks get it: it reaches back to where they may begin, so its first revision is
+// in effect from step 0.
 RevisionMessages ForRanks(const v1::TimelineRecord& record);
 absl::StatusOr<Timeline> ToTimeline(const v1::TimelineRecord& record);
 RevisionMessages ToMessages(const Timeline& timeline);
 
-// InvalidArgument where the revisions make no timeline, or too large a one (ResourceExhausted).
+// InvalidArgument if the revisions make no timeline, ResourceExhausted if they make too large a
+// one.
 absl::Status CheckRevisions(const RevisionMessages& revisions);
 absl::Status CheckTimelineRecord(const v1::TimelineRecord& record);
 
-// The revisions that can go to the archive, by number: those that no rank runs from the step
-// `needed` on. Of ranks that live only what they have said to have run is known to hold.
+// The numbers of the revisions that can be archived: those that no rank runs from the step `needed`
+// on. While ranks live, only revisions that they confirmed count as run.
 std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, bool ranks_live);
 
-// Of two timelines of one job: revisions that the second has from the first, from the start.
-// Numbers are never used again, so that equal numbers are equal revisions.
+// The number of leading revisions that two timelines of one job share. Revision numbers are never
+// reused, so equal numbers are equal revisions.
 int CommonRevisions(const RevisionMessages& before, const Timeline& after);
 
-// Whether the recipes of a timeline fit the model of their job in each of the world sizes, those of
-// revisions up to number `known` taken for granted. InvalidArgument naming the revision and the
-// world size, then as CheckRecipe (job/recipe_check.h).
+// Checks that the recipes of a timeline fit the model of their job in each of the world sizes;
+// revisions up to number `known` are taken for granted. InvalidArgument names the revision and the
+// world size, followed by the message of CheckRecipe (job/recipe_check.h).
 absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,
                            absl::Span<const int32_t> worlds);
+
+// The revision with this number, in the timeline or the archive. NotFound names `field`, the number
+// and the latest one. The job must exist.
+absl::StatusOr<const v1::RecipeRevision*> FindRevision(const State& state, absl::string_view job,
+                                                       absl::string_view field, int64_t number);
+
+// Every revision that was ever accepted, by number, including those that were never run.
+std::vector<const v1::RecipeRevision*> AllRevisions(const State& state, absl::string_view job);
+
+// The recipe of the job from its first step on: what its ranks have run, as far as they reported
+// it, and what is scheduled.
+RevisionMessages WholeTimeline(const State& state, absl::string_view job);
 
 }  // namespace nibble
 

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/state/job_machine.h"
+#include "server/state/entities.h"
 
 namespace nibble {
 namespace {
@@ -19,7 +19,7 @@ int64_t StepAtSuccess(const v1::JobRecord& job) {
   return early ? last.placements(0).step() : job.shape().steps();
 }
 
-// What ranks wait for, worker by worker; each text once.
+// The reasons why ranks wait, by worker; each text once.
 std::string TroubleOf(const v1::Attempt& attempt) {
   std::set<std::string> troubles;
   for (const v1::Placement& placement : attempt.placements()) {
@@ -106,6 +106,39 @@ v1::QueueUsage ViewUsage(const State& state, const std::string& queue) {
     }
   }
   return usage;
+}
+
+absl::StatusOr<v1::CheckpointRef> FindCheckpoint(const State& state, const v1::CheckpointRef& ref,
+                                                 absl::string_view field) {
+  const v1::JobRecord* const job = state.FindJob(ref.job());
+  if (job == nullptr) {
+    return absl::NotFoundError(absl::StrCat(field, ".job: there is no '", ref.job(), "'"));
+  }
+  const v1::Checkpoint* best = nullptr;
+  for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(ref.job())) {
+    if (checkpoint->state() == v1::CHECKPOINT_STATE_WRITING) continue;
+    if (ref.attempt() != 0 && checkpoint->ref().attempt() != ref.attempt()) continue;
+    const bool good = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
+    if (ref.step() == -1) {
+      if (good) best = checkpoint;
+      continue;
+    }
+    if (checkpoint->ref().step() != ref.step()) continue;
+    if (good || best == nullptr || best->state() == v1::CHECKPOINT_STATE_DAMAGED) best = checkpoint;
+  }
+  if (best != nullptr) return best->ref();
+  const int64_t attempts = job->last_attempt();
+  if (ref.attempt() < 0 || ref.attempt() > attempts) {
+    return absl::NotFoundError(absl::StrCat(field, ".attempt: there is no ", ref.attempt(), " of ",
+                                            ref.job(), ", which has had ", attempts, "; 0: any"));
+  }
+  const std::string which = ref.attempt() == 0 ? "" : absl::StrCat(" of attempt ", ref.attempt());
+  if (ref.step() == -1) {
+    return absl::NotFoundError(
+        absl::StrCat(field, ": ", ref.job(), " has no good checkpoint", which));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      field, ": ", ref.job(), " has no committed checkpoint at step ", ref.step(), which));
 }
 
 }  // namespace nibble

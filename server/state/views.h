@@ -1,4 +1,5 @@
-// Entities as people and programs see them: what answers of the API hold.
+// Reading a state for requests: entities in the form of the API's answers, and the checkpoint that
+// a request refers to.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_VIEWS_H_
@@ -6,6 +7,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/queue.pb.h"
@@ -15,15 +17,22 @@
 
 namespace nibble {
 
-// Of a job that is not finished and has no attempt, `pending` are the scheduler's words on why;
-// empty: the reason of its last move. `live` as for Decide.
+// `pending`: the scheduler's reason why an unfinished job without an attempt waits; if it is empty
+// the view gives the reason of the job's last move. `live` as for Decide.
 v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
                 absl::string_view pending);
 
-// Without `last_heard_ms`, which is not durable.
+// Leaves out `last_heard_ms`, which is not durable.
 v1::Worker ViewWorker(const State& state, const v1::WorkerRecord& worker);
 
 v1::QueueUsage ViewUsage(const State& state, const std::string& queue);
+
+// The reference with its attempt filled in. Step -1 means the newest good checkpoint of the job;
+// attempt 0 means the newest good one at the step, or the newest damaged one if none is good.
+// NotFound names the job, attempt or checkpoint by its path from `field`, the request's field with
+// the reference; uncommitted checkpoints are not found.
+absl::StatusOr<v1::CheckpointRef> FindCheckpoint(const State& state, const v1::CheckpointRef& ref,
+                                                 absl::string_view field = "ref");
 
 }  // namespace nibble
 

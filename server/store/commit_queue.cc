@@ -47,7 +47,7 @@ absl::StatusOr<uint64_t> CommitQueue::Append(StoreBatch batch, Store::Done done)
     absl::Status refused = health_;
     if (refused.ok()) refused = checked;
     if (refused.ok() && closing_) refused = absl::CancelledError("the store is being closed");
-    // One batch always has room: its own size has its own bound.
+    // A batch is never refused if none waits: CheckBatch bounds the size of one batch.
     if (refused.ok() && !waiting_.empty() && metrics_.waiting_bytes + bytes > max_waiting_bytes_) {
       refused = absl::ResourceExhaustedError(
           absl::StrCat("batch of ", bytes, " bytes: ", metrics_.waiting_bytes,

@@ -1,12 +1,12 @@
-// Group commit: batches queue up in the order in which they came, and one thread writes all that
-// wait with one synced write, while the next ones gather.
+// Group commit: batches queue up in order of arrival, and one thread writes all waiting batches
+// with one synced write, while the next ones queue up.
 //
-// There is no waiting for company: a batch that comes alone is written at once, and the longer a
-// write takes the more share the next.
+// A write is never delayed to gather more batches: a lone batch is written at once, and the longer
+// a write takes, the more batches share the next one.
 //
-// Ownership: owns its thread and the waiting batches; the writer and what it uses outlive it.
-// Thread-safety: all methods, from any number of threads; the writer and the callbacks run in the
-// queue's thread, with no lock held.
+// Ownership: owns its thread and the waiting batches; the writer and everything it uses outlive the
+// queue. Thread-safety: all methods may be called from any thread; the writer and the callbacks run
+// in the queue's thread, without a lock.
 #ifndef NIBBLE_SERVER_STORE_COMMIT_QUEUE_H_
 #define NIBBLE_SERVER_STORE_COMMIT_QUEUE_H_
 
@@ -23,7 +23,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/store/store.h"
-#include "server/store/store_metrics.h"
 
 namespace nibble {
 
@@ -35,10 +34,10 @@ class CommitQueue {
     Store::Done done;
     size_t bytes;
   };
-  // Makes a group durable, in order, all of it or none. An error stops the queue.
+  // Makes a group durable, in order and atomically. An error stops the queue.
   using Write = std::function<absl::Status(absl::Span<const Entry> group)>;
 
-  // The next batch has the number last_sequence + 1.
+  // The next batch gets the number last_sequence + 1.
   CommitQueue(const StoreOptions& options, uint64_t last_sequence, Write write);
   ~CommitQueue();  // Close
   CommitQueue(const CommitQueue&) = delete;
@@ -47,12 +46,13 @@ class CommitQueue {
   // See Store::Append.
   absl::StatusOr<uint64_t> Append(StoreBatch batch, Store::Done done);
 
-  // Stops as a failed write does, for an error that was seen elsewhere; the first one stays.
+  // Stops the queue, like a failed write, because of an error noticed elsewhere. The first error
+  // that stopped the queue is kept.
   void Stop(const absl::Status& status);
-  // Writes what waits and ends the thread; what is appended after it is refused (Cancelled).
+  // Writes the waiting batches and ends the thread; later batches are refused (Cancelled).
   void Close();
 
-  // Of the last batch that is durable; counted before its callback is called.
+  // The last durable batch; updated before its callback is called.
   uint64_t last_sequence() const;
   absl::Status Health() const;
   StoreMetrics Metrics() const;
@@ -68,7 +68,7 @@ class CommitQueue {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // All below is guarded by mutex_.
+  // The members up to metrics_ are guarded by mutex_.
   std::vector<Entry> waiting_;
   uint64_t next_;
   uint64_t durable_;

@@ -1,4 +1,5 @@
-// Opening a store: what is in the directory, whether it is ours, and whether all of it is there.
+// Opening a store: checks that the directory has a store, that it belongs to the cluster, and that
+// nothing acknowledged is missing.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -13,18 +14,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
-#include "server/store/acknowledged_mark.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 #include "server/store/store_db.h"
-#include "server/store/store_files.h"
+#include "server/store/store_directory.h"
 #include "server/store/store_format.h"
-#include "server/store/store_layout.h"
-#include "server/store/store_lock.h"
-#include "server/store/store_marker.h"
-#include "server/store/store_place.h"
 
 namespace nibble {
 namespace {
@@ -32,7 +29,7 @@ namespace {
 using store_format::Table;
 using Names = std::vector<std::string>;
 
-// A directory without a marker: may a store be made in it?
+// Whether a store may be created in a directory that has no marker.
 absl::Status CheckUnused(const std::string& path, const Names& names, bool create) {
   for (const std::string& name : names) {
     if (name == kStoreDbName || name == kMarkName) {
@@ -54,26 +51,22 @@ absl::Status CheckMarker(rocksdb::FileSystem& fs, const std::string& path,
   const std::string marker = absl::StrCat(path, "/", kStoreMarkerName);
   const absl::StatusOr<std::string> content = store_files::Read(fs, marker);
   if (absl::IsNotFound(content.status())) {
-    const absl::StatusOr<Names> names = store_files::List(fs, path);
-    if (!names.ok()) return names.status();
-    absl::Status unused = CheckUnused(path, *names, options.create_if_missing);
-    if (!unused.ok()) return unused;
-    // Also where it is there already: its own name may not be durable yet.
-    if (absl::Status s = store_files::CreateDirectory(fs, path); !s.ok()) return s;
+    NIBBLE_ASSIGN_OR_RETURN(const Names names, store_files::List(fs, path));
+    NIBBLE_RETURN_IF_ERROR(CheckUnused(path, names, options.create_if_missing));
+    // Even if the directory exists: its own name may not be durable yet.
+    NIBBLE_RETURN_IF_ERROR(store_files::CreateDirectory(fs, path));
     return store_files::Replace(fs, path, kStoreMarkerName, EncodeStoreMarker(options.cluster));
   }
   if (!content.ok()) return content.status();
-  const absl::StatusOr<std::string> cluster = ParseStoreMarker(*content, marker);
-  if (!cluster.ok()) return cluster.status();
-  return CheckSameCluster(path, *cluster, options.cluster);
+  NIBBLE_ASSIGN_OR_RETURN(const std::string cluster, ParseStoreMarker(*content, marker));
+  return CheckSameCluster(path, cluster, options.cluster);
 }
 
-// Before RocksDB would make a new database over what is left of one.
+// DataLoss for the remains of a database, over which RocksDB would create a new one.
 absl::Status CheckNoRemains(rocksdb::FileSystem& fs, const std::string& path) {
-  const absl::StatusOr<Names> names = store_files::List(fs, path);
-  if (!names.ok()) return names.status();
-  if (absl::c_linear_search(*names, "CURRENT")) return absl::OkStatus();
-  for (const std::string& name : *names) {
+  NIBBLE_ASSIGN_OR_RETURN(const Names names, store_files::List(fs, path));
+  if (absl::c_linear_search(names, "CURRENT")) return absl::OkStatus();
+  for (const std::string& name : names) {
     if (absl::EndsWith(name, ".sst") || absl::EndsWith(name, ".log")) {
       return absl::DataLossError(
           absl::StrCat(path, "/CURRENT is missing, though there is ", path, "/", name));
@@ -82,7 +75,7 @@ absl::Status CheckNoRemains(rocksdb::FileSystem& fs, const std::string& path) {
   return absl::OkStatus();
 }
 
-// RocksDB would name the manifest that is not there, not the file that says so.
+// Checks CURRENT, because RocksDB's error would name the missing manifest instead.
 absl::Status CheckCurrent(rocksdb::FileSystem& fs, const std::string& path) {
   const std::string current = absl::StrCat(path, "/CURRENT");
   const absl::StatusOr<std::string> content = store_files::Read(fs, current);
@@ -90,9 +83,8 @@ absl::Status CheckCurrent(rocksdb::FileSystem& fs, const std::string& path) {
     return absl::DataLossError(absl::StrCat(current, " is missing"));
   }
   if (!content.ok()) return content.status();
-  const absl::StatusOr<Names> names = store_files::List(fs, path);
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
+  NIBBLE_ASSIGN_OR_RETURN(const Names names, store_files::List(fs, path));
+  for (const std::string& name : names) {
     if (absl::StartsWith(name, "MANIFEST-") && *content == name + "\n") return absl::OkStatus();
   }
   return absl::DataLossError(
@@ -100,7 +92,7 @@ absl::Status CheckCurrent(rocksdb::FileSystem& fs, const std::string& path) {
                    absl::CHexEscape(content->substr(0, 32)), "\""));
 }
 
-// The files from which batches can have gone.
+// The files that can have lost batches, for a message.
 std::string LogsOf(rocksdb::FileSystem& fs, const StoreDb& db) {
   Names logs;
   if (absl::StatusOr<Names> names = store_files::List(fs, db.path()); names.ok()) {
@@ -114,12 +106,11 @@ std::string LogsOf(rocksdb::FileSystem& fs, const StoreDb& db) {
                       absl::StrJoin(logs, ", "));
 }
 
-// RocksDB reads a log after a missing or shortened one as if nothing had been between them.
+// RocksDB does not notice that a log before the last one is missing or shortened.
 absl::Status CheckNoGap(rocksdb::FileSystem& fs, const StoreDb& db, const StoreDb::View& view,
                         uint64_t last) {
-  const absl::StatusOr<uint64_t> first = view.Number(kMetaFirst);
-  if (!first.ok()) return first.status();
-  uint64_t next = std::max(*first, db.LastInTables());
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t first, view.Number(kMetaFirst));
+  uint64_t next = std::max(first, db.LastInTables());
   const absl::Status scanned =
       view.Scan(Table::kJournal, store_format::JournalKey(next), "",
                 [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
@@ -132,30 +123,29 @@ absl::Status CheckNoGap(rocksdb::FileSystem& fs, const StoreDb& db, const StoreD
                                           ", though it has batch ", last, ": ", LogsOf(fs, db)));
 }
 
-// The last sequence number of the database, having been checked to be that of this cluster, at
-// least what was acknowledged, and all there.
+// Returns the last sequence number of the database, after checking that the database belongs to the
+// cluster, has every acknowledged batch, and has no gap.
 absl::StatusOr<uint64_t> CheckContent(rocksdb::FileSystem& fs, const StoreDb& db,
                                       const std::string& path, const std::string& cluster,
                                       uint64_t acknowledged) {
   const StoreDb::View view(db);
-  const absl::StatusOr<uint64_t> last = view.Number(kMetaApplied);
-  if (!last.ok()) return last.status();
-  if (*last < acknowledged) {
-    return absl::DataLossError(absl::StrCat("the store ", path, " ends with batch ", *last,
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, view.Number(kMetaApplied));
+  if (last < acknowledged) {
+    return absl::DataLossError(absl::StrCat("the store ", path, " ends with batch ", last,
                                             ", but batch ", acknowledged,
                                             " was acknowledged: ", LogsOf(fs, db)));
   }
-  if (absl::Status s = CheckNoGap(fs, db, view, *last); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(CheckNoGap(fs, db, view, last));
   const absl::StatusOr<std::string> stored = view.Get(Table::kMeta, kMetaCluster);
   if (!stored.ok()) {
     return absl::DataLossError(
         absl::StrCat(db.path(), " does not name its cluster: ", stored.status().message()));
   }
-  if (absl::Status s = CheckSameCluster(db.path(), *stored, cluster); !s.ok()) return s;
-  return *last;
+  NIBBLE_RETURN_IF_ERROR(CheckSameCluster(db.path(), *stored, cluster));
+  return last;
 }
 
-// What every database has from its beginning. Made again where a crash came before the end of it.
+// Writes what every database has from its beginning. Repeated if a crash interrupted Create.
 absl::Status WriteFirst(StoreDb& db, const std::string& cluster) {
   rocksdb::WriteBatch batch;
   db.Put(batch, Table::kMeta, kMetaCluster, 0, cluster);
@@ -164,22 +154,21 @@ absl::Status WriteFirst(StoreDb& db, const std::string& cluster) {
   return db.Write(batch, true);
 }
 
-// A store whose mark is not there has never been open: the mark is the last that creating makes.
+// Creates the database and, last, the mark: a store without a mark has never been open.
 absl::Status Create(const std::shared_ptr<rocksdb::FileSystem>& fs, const std::string& path,
                     const RocksStoreOptions& options) {
   const std::string db_path = absl::StrCat(path, "/", kStoreDbName);
-  if (absl::Status s = store_files::CreateDirectory(*fs, db_path); !s.ok()) return s;
-  if (absl::Status s = CheckNoRemains(*fs, db_path); !s.ok()) return s;
-  const auto db = StoreDb::Open(fs, db_path, options.write_buffer_bytes, StoreDb::Mode::kCreate);
-  if (!db.ok()) return db.status();
-  const absl::StatusOr<uint64_t> last = StoreDb::View(**db).Number(kMetaApplied);
-  if (!last.ok()) return last.status();
-  if (*last != 0) {
+  NIBBLE_RETURN_IF_ERROR(store_files::CreateDirectory(*fs, db_path));
+  NIBBLE_RETURN_IF_ERROR(CheckNoRemains(*fs, db_path));
+  NIBBLE_ASSIGN_OR_RETURN(const auto db, StoreDb::Open(fs, db_path, options.write_buffer_bytes,
+                                                       StoreDb::Mode::kCreate));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, StoreDb::View(*db).Number(kMetaApplied));
+  if (last != 0) {
     return absl::DataLossError(absl::StrCat(path, "/", kMarkName, " is missing, though ", db_path,
-                                            " has ", *last, " batches"));
+                                            " has ", last, " batches"));
   }
-  if (absl::Status s = WriteFirst(**db, options.cluster); !s.ok()) return s;
-  if (absl::Status s = (*db)->Close(); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(WriteFirst(*db, options.cluster));
+  NIBBLE_RETURN_IF_ERROR(db->Close());
   return AcknowledgedMark::Create(*fs, path, 0);
 }
 
@@ -187,59 +176,53 @@ absl::Status Create(const std::shared_ptr<rocksdb::FileSystem>& fs, const std::s
 
 absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOptions& options,
                                    Parts& parts) {
-  if (absl::Status s = CheckClusterName(options.cluster); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(CheckClusterName(options.cluster));
   parts.fs = options.file_system;
   if (parts.fs == nullptr) parts.fs = rocksdb::FileSystem::Default();
   rocksdb::FileSystem& fs = *parts.fs;
   if (!fs.FileExists(path, rocksdb::IOOptions(), nullptr).ok()) {
     if (!options.create_if_missing) return absl::NotFoundError(absl::StrCat("no store ", path));
-    if (absl::Status s = store_files::CreateDirectory(fs, path); !s.ok()) return s;
+    NIBBLE_RETURN_IF_ERROR(store_files::CreateDirectory(fs, path));
   }
-  auto lock = StoreLock::Take(path);
-  if (!lock.ok()) return lock.status();
-  parts.lock = *std::move(lock);
-  if (absl::Status s = CheckMarker(fs, path, options); !s.ok()) return s;
+  NIBBLE_ASSIGN_OR_RETURN(parts.lock, StoreLock::Take(path));
+  NIBBLE_RETURN_IF_ERROR(CheckMarker(fs, path, options));
 
   absl::StatusOr<uint64_t> acknowledged = AcknowledgedMark::Read(fs, path);
   if (absl::IsNotFound(acknowledged.status())) {
-    if (absl::Status s = Create(parts.fs, path, options); !s.ok()) return s;
+    NIBBLE_RETURN_IF_ERROR(Create(parts.fs, path, options));
     acknowledged = 0;
   }
   if (!acknowledged.ok()) return acknowledged.status();
 
-  // First without changing anything: opening to write removes the logs that it has read, and a
-  // damaged one must stay for whoever repairs it.
+  // First opens it read-only: opening for writing removes the logs that it has read, and damaged
+  // logs must remain for repair.
   const std::string db_path = absl::StrCat(path, "/", kStoreDbName);
-  if (absl::Status s = CheckCurrent(fs, db_path); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(CheckCurrent(fs, db_path));
   for (const StoreDb::Mode mode : {StoreDb::Mode::kReadOnly, StoreDb::Mode::kReadWrite}) {
     parts.db.reset();
-    auto db = StoreDb::Open(parts.fs, db_path, options.write_buffer_bytes, mode);
-    if (!db.ok()) return db.status();
-    const auto last = CheckContent(fs, **db, path, options.cluster, *acknowledged);
-    if (!last.ok()) return last.status();
-    parts.db = *std::move(db);
-    parts.last_sequence = *last;
+    NIBBLE_ASSIGN_OR_RETURN(auto db,
+                            StoreDb::Open(parts.fs, db_path, options.write_buffer_bytes, mode));
+    NIBBLE_ASSIGN_OR_RETURN(const auto last,
+                            CheckContent(fs, *db, path, options.cluster, *acknowledged));
+    parts.db = std::move(db);
+    parts.last_sequence = last;
   }
-  const auto first = StoreDb::View(*parts.db).Number(kMetaFirst);
-  if (!first.ok()) return first.status();
-  if (*first < 1 || *first > parts.last_sequence + 1) {
-    return absl::DataLossError(absl::StrCat(db_path, ": the oldest record is ", *first,
+  NIBBLE_ASSIGN_OR_RETURN(const auto first, StoreDb::View(*parts.db).Number(kMetaFirst));
+  if (first < 1 || first > parts.last_sequence + 1) {
+    return absl::DataLossError(absl::StrCat(db_path, ": the oldest record is ", first,
                                             ", the last ", parts.last_sequence));
   }
-  parts.first_sequence = *first;
-  auto mark = AcknowledgedMark::Open(fs, path, parts.last_sequence);
-  if (!mark.ok()) return mark.status();
-  parts.mark = *std::move(mark);
-  auto place = StorePlace::Watch(path, {kStoreLockName, kStoreMarkerName, kMarkName, kStoreDbName});
-  if (!place.ok()) return place.status();
-  parts.place = *std::move(place);
+  parts.first_sequence = first;
+  NIBBLE_ASSIGN_OR_RETURN(parts.mark, AcknowledgedMark::Open(fs, path, parts.last_sequence));
+  NIBBLE_ASSIGN_OR_RETURN(parts.place, StorePlace::Watch(path, {kStoreLockName, kStoreMarkerName,
+                                                                kMarkName, kStoreDbName}));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<RocksStore>> RocksStore::Open(const std::string& path,
                                                              const RocksStoreOptions& options) {
   Parts parts;
-  if (absl::Status s = OpenParts(path, options, parts); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(OpenParts(path, options, parts));
   return std::unique_ptr<RocksStore>(new RocksStore(path, options, std::move(parts)));
 }
 

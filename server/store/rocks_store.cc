@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,30 +17,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
-#include "server/store/acknowledged_mark.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 #include "server/store/store_db.h"
+#include "server/store/store_directory.h"
 #include "server/store/store_format.h"
-#include "server/store/store_lock.h"
-#include "server/store/store_metrics.h"
-#include "server/store/store_place.h"
 
 namespace nibble {
 namespace {
 
 using store_format::Table;
 
-// Records that one write of a trim drops.
+// The number of records that a trim drops in one write.
 constexpr uint64_t kTrimStep = 1024;
 
 absl::StatusOr<StoreInfo> InfoOf(const StoreDb::View& view) {
-  const absl::StatusOr<uint64_t> last = view.Number(kMetaApplied);
-  if (!last.ok()) return last.status();
-  const absl::StatusOr<uint64_t> first = view.Number(kMetaFirst);
-  if (!first.ok()) return first.status();
-  return StoreInfo{"", *last, *first};
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, view.Number(kMetaApplied));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t first, view.Number(kMetaFirst));
+  return StoreInfo{"", last, first};
 }
 
 absl::StatusOr<store_format::Record> RecordOf(const StoreDb& db, uint64_t sequence,
@@ -65,7 +65,7 @@ RocksStore::RocksStore(const std::string& path, const RocksStoreOptions& options
 
 RocksStore::~RocksStore() {
   queue_.Close();
-  // Best effort: an older mark is a true one.
+  // Best effort: an older mark is valid, too.
   if (queue_.Health().ok()) (void)mark_->Finish(queue_.last_sequence());
 }
 
@@ -89,23 +89,23 @@ absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) 
   }
   const uint64_t last = group.back().sequence;
   db_->Put(batch, Table::kMeta, kMetaApplied, last, store_format::EncodeNumber(last));
-  if (absl::Status s = db_->Write(batch, true); !s.ok()) return s;
-  if (absl::Status s = mark_->Advance(last); !s.ok()) return s;
-  // Nothing is acknowledged that the next opening would not find. All files are looked for as
-  // often as the mark is synced.
+  NIBBLE_RETURN_IF_ERROR(db_->Write(batch, true));
+  NIBBLE_RETURN_IF_ERROR(mark_->Advance(last));
+  // Acknowledge only what the next opening will find. All files are checked as often as the mark is
+  // synced.
   const bool all = ++writes_since_all_ >= kMarksPerSync;
   if (all) writes_since_all_ = 0;
   return LookAtFiles(all);
 }
 
 absl::Status RocksStore::LookAtFiles(bool all) const {
-  if (absl::Status s = place_->Check(); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(place_->Check());
   const std::string missing = db_->FindMissing(all);
   return missing.empty() ? absl::OkStatus() : StoreGone(path_, missing, "is missing");
 }
 
 absl::Status RocksStore::CheckPlace() {
-  if (absl::Status s = Health(); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(Health());
   absl::Status status = LookAtFiles(false);
   if (!status.ok()) queue_.Stop(status);
   return status;
@@ -126,8 +126,7 @@ absl::Status RocksStore::ReadEntities(absl::string_view kind, UseEntity use) con
         if (!names.has_value()) {
           return absl::DataLossError(absl::StrCat(db_->path(), ": an entity's key has no kind"));
         }
-        absl::Status s = use({names->first, names->second, item.payload, item.sequence});
-        if (!s.ok()) return s;
+        NIBBLE_RETURN_IF_ERROR(use({names->first, names->second, item.payload, item.sequence}));
         return true;
       });
 }
@@ -142,19 +141,16 @@ absl::StatusOr<std::string> RocksStore::ReadEntity(absl::string_view kind,
 
 absl::Status RocksStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
   const StoreDb::View view(*db_);
-  const absl::StatusOr<StoreInfo> info = InfoOf(view);
-  if (!info.ok()) return info.status();
-  if (absl::Status s = CheckJournalStart(from, *info); !s.ok()) return s;
-  const uint64_t end = from + std::min<uint64_t>(limit, info->last_sequence + 1 - from);
+  NIBBLE_ASSIGN_OR_RETURN(const StoreInfo info, InfoOf(view));
+  NIBBLE_RETURN_IF_ERROR(CheckJournalStart(from, info));
+  const uint64_t end = from + std::min<uint64_t>(limit, info.last_sequence + 1 - from);
   uint64_t next = from;
   const absl::Status scanned =
       view.Scan(Table::kJournal, store_format::JournalKey(from), store_format::JournalKey(end),
                 [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
                   if (item.key != store_format::JournalKey(next)) return false;
-                  const auto record = RecordOf(*db_, next, item.payload);
-                  if (!record.ok()) return record.status();
-                  absl::Status s = use({next, record->bytes, record->topics});
-                  if (!s.ok()) return s;
+                  NIBBLE_ASSIGN_OR_RETURN(const auto record, RecordOf(*db_, next, item.payload));
+                  NIBBLE_RETURN_IF_ERROR(use({next, record.bytes, record.topics}));
                   ++next;
                   return true;
                 });
@@ -181,29 +177,27 @@ absl::Status RocksStore::ReadTopic(absl::string_view topic, uint64_t from, size_
                                                   " of topic \"", topic, "\" is missing"));
         }
         if (!payload.ok()) return payload.status();
-        const auto record = RecordOf(*db_, sequence, *payload);
-        if (!record.ok()) return record.status();
-        if (absl::Status s = use({sequence, record->bytes, record->topics}); !s.ok()) return s;
+        NIBBLE_ASSIGN_OR_RETURN(const auto record, RecordOf(*db_, sequence, *payload));
+        NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
         return ++used < limit;
       });
 }
 
-// The first sequence number that is kept then.
+// Trims one step; returns the first sequence number that is kept.
 absl::StatusOr<uint64_t> RocksStore::TrimSome(uint64_t first, uint64_t through) {
   const uint64_t end = std::min(first + kTrimStep, through + 1);
   rocksdb::WriteBatch batch;
-  const absl::Status read = ReadJournal(first, end - first, [&](const StoredRecord& record) {
+  NIBBLE_RETURN_IF_ERROR(ReadJournal(first, end - first, [&](const StoredRecord& record) {
     for (const std::string& topic : record.topics) {
       db_->Delete(batch, Table::kTopic, store_format::TopicKey(topic, record.sequence));
     }
     return absl::OkStatus();
-  });
-  if (!read.ok()) return read;
+  }));
   db_->DeleteRange(batch, Table::kJournal, store_format::JournalKey(first),
                    store_format::JournalKey(end));
   db_->Put(batch, Table::kMeta, kMetaFirst, queue_.last_sequence(),
            store_format::EncodeNumber(end));
-  // The last write makes all of them durable.
+  // Only the last write is synced, which makes the earlier ones durable, too.
   if (absl::Status s = db_->Write(batch, end == through + 1); !s.ok()) {
     queue_.Stop(s);
     return s;
@@ -213,13 +207,12 @@ absl::StatusOr<uint64_t> RocksStore::TrimSome(uint64_t first, uint64_t through) 
 
 absl::Status RocksStore::TrimJournal(uint64_t through) {
   const std::lock_guard<std::mutex> trimming(trim_mutex_);
-  if (absl::Status s = Health(); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(Health());
   const StoreInfo info = Info();
-  if (absl::Status s = CheckTrim(through, info); !s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(CheckTrim(through, info));
   for (uint64_t first = info.first_sequence; first <= through;) {
-    const absl::StatusOr<uint64_t> kept = TrimSome(first, through);
-    if (!kept.ok()) return kept.status();
-    first = *kept;
+    NIBBLE_ASSIGN_OR_RETURN(const uint64_t kept, TrimSome(first, through));
+    first = kept;
     const std::lock_guard<std::mutex> lock(first_mutex_);
     first_sequence_ = first;
   }
@@ -229,7 +222,7 @@ absl::Status RocksStore::TrimJournal(uint64_t through) {
 StoreInfo RocksStore::Info() const {
   StoreInfo info;
   info.cluster = cluster_;
-  // In this order: what is trimmed between the two was durable before.
+  // In this order: a record trimmed between the two reads was durable before.
   const std::lock_guard<std::mutex> lock(first_mutex_);
   info.first_sequence = first_sequence_;
   info.last_sequence = queue_.last_sequence();
@@ -239,5 +232,87 @@ StoreInfo RocksStore::Info() const {
 absl::Status RocksStore::Health() const { return queue_.Health(); }
 
 StoreMetrics RocksStore::Metrics() const { return queue_.Metrics(); }
+
+namespace {
+
+// Copies everything except STORE, without which a directory is no store, so that an unfinished copy
+// is never opened.
+absl::Status CopyContent(const StoreDb& db, const std::shared_ptr<rocksdb::FileSystem>& fs,
+                         const std::string& directory, size_t write_buffer_bytes) {
+  const std::string copy_path = absl::StrCat(directory, "/", kStoreDbName);
+  NIBBLE_RETURN_IF_ERROR(db.CopyTo(copy_path));
+  NIBBLE_ASSIGN_OR_RETURN(
+      auto copy, StoreDb::Open(fs, copy_path, write_buffer_bytes, StoreDb::Mode::kReadOnly));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, StoreDb::View(*copy).Number(kMetaApplied));
+  return AcknowledgedMark::Create(*fs, directory, last);
+}
+
+}  // namespace
+
+absl::Status RocksStore::Backup(const std::string& directory) const {
+  if (fs_->FileExists(directory, rocksdb::IOOptions(), nullptr).ok()) {
+    return absl::AlreadyExistsError(absl::StrCat("backup to ", directory, ": it is there"));
+  }
+  absl::Status status = store_files::CreateDirectory(*fs_, directory);
+  if (!status.ok()) return status;
+  status = CopyContent(*db_, fs_, directory, write_buffer_bytes_);
+  if (status.ok()) {
+    status = store_files::Replace(*fs_, directory, kStoreMarkerName, EncodeStoreMarker(cluster_));
+  }
+  if (!status.ok()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+  return status;
+}
+
+absl::Status RocksStore::Verify() const {
+  NIBBLE_RETURN_IF_ERROR(db_->VerifyFiles());
+  absl::Status s = ReadEntities("", [](const StoredEntity&) { return absl::OkStatus(); });
+  if (!s.ok()) return s;
+
+  // The journal must have every record, and each topic exactly the records that name it.
+  const StoreDb::View view(*db_);
+  const absl::StatusOr<uint64_t> first = view.Number(kMetaFirst);
+  const absl::StatusOr<uint64_t> last = view.Number(kMetaApplied);
+  if (!first.ok()) return first.status();
+  if (!last.ok()) return last.status();
+  uint64_t next = *first;
+  uint64_t named = 0;
+  const auto check_record = [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
+    if (item.key != store_format::JournalKey(next)) return false;
+    const auto record = store_format::ParseRecord(item.payload);
+    if (!record.has_value()) return false;
+    for (const std::string& topic :
+         std::set<std::string>(record->topics.begin(), record->topics.end())) {
+      const auto entry = view.Get(Table::kTopic, store_format::TopicKey(topic, next));
+      if (absl::IsNotFound(entry.status())) {
+        return absl::DataLossError(
+            absl::StrCat(db_->path(), ": topic \"", topic, "\" has lost its record ", next));
+      }
+      if (!entry.ok()) return entry.status();
+      ++named;
+    }
+    ++next;
+    return true;
+  };
+  s = view.Scan(Table::kJournal, "", "", check_record);
+  if (!s.ok()) return s;
+  if (next != *last + 1) {
+    return absl::DataLossError(
+        absl::StrCat(db_->path(), ": record ", next, " is missing or damaged"));
+  }
+  uint64_t entries = 0;
+  s = view.Scan(Table::kTopic, "", "", [&](const StoreDb::View::Item&) -> absl::StatusOr<bool> {
+    ++entries;
+    return true;
+  });
+  if (!s.ok()) return s;
+  if (entries != named) {
+    return absl::DataLossError(absl::StrCat(db_->path(), ": topics have ", entries,
+                                            " entries, the journal's records name ", named));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace nibble

@@ -1,9 +1,8 @@
 // The store on disk: a directory with a RocksDB database for entities and journal, a marker that
 // names the cluster, a lock, and the acknowledged mark (docs/formats/coordinator-store.md).
 //
-// Batches are made durable by RocksDB's log, synced once for each group that waited together; what
-// is current lies in tables, so that opening reads neither history nor more log than the write
-// buffers hold.
+// Batches are made durable by RocksDB's log, synced once per group. Current entities are in tables,
+// so opening a store reads no history, and no more log than the write buffers hold.
 //
 // Ownership: owns the files of its directory while it is open. Thread-safety: that of Store.
 #ifndef NIBBLE_SERVER_STORE_ROCKS_STORE_H_
@@ -19,12 +18,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "server/store/acknowledged_mark.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
-#include "server/store/store_lock.h"
-#include "server/store/store_metrics.h"
-#include "server/store/store_place.h"
+#include "server/store/store_directory.h"
 
 namespace rocksdb {
 class FileSystem;
@@ -35,22 +31,22 @@ namespace nibble {
 class StoreDb;
 
 struct RocksStoreOptions : StoreOptions {
-  // Of each of the four tables, before it becomes a file. What is in them is what a restart reads
+  // Size of each of the four tables' memory, before it becomes a file. A restart reads that much
   // from the log.
   size_t write_buffer_bytes = size_t{16} << 20;
-  // What all files but LOCK are read and written through; none: the machine's.
+  // All files except LOCK are read and written through it. Null: RocksDB's default file system.
   std::shared_ptr<rocksdb::FileSystem> file_system;
 };
 
 class RocksStore : public Store {
  public:
-  // The directory is made where there is none, but not those above it.
+  // Creates the directory if it is missing, but not its parents.
   //
   // InvalidArgument: the cluster's name. NotFound: no store, and none is to be created.
   // FailedPrecondition: another cluster's store, or one of a newer version (naming both), or a
-  // directory with other things in it. Unavailable: open in another process, named, or an error of
-  // the disk. DataLoss: a file is missing or damaged, or acknowledged batches are gone; what is
-  // there is left as it is. ResourceExhausted: the disk is full.
+  // directory with other files in it. Unavailable: open in another process (named), or an error of
+  // the disk. DataLoss: a file is missing or damaged, or acknowledged batches are lost; nothing is
+  // changed then. ResourceExhausted: the disk is full.
   static absl::StatusOr<std::unique_ptr<RocksStore>> Open(const std::string& path,
                                                           const RocksStoreOptions& options);
   ~RocksStore() override;
@@ -63,11 +59,11 @@ class RocksStore : public Store {
   absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
                          UseRecord use) const override;
   absl::Status TrimJournal(uint64_t through) override;
-  // Table files are linked, not copied, where `directory` is on the same file system: such a copy
-  // is taken in no time, and is none against a broken disk before it is copied on.
+  // If `directory` is on the same file system, table files are hard links: the backup is instant,
+  // but protects against a broken disk only once it is copied elsewhere.
   absl::Status Backup(const std::string& directory) const override;
-  // Table files whole, and every value. The log and RocksDB's manifest are checked when a store is
-  // opened.
+  // Checks whole table files and every value. The log and RocksDB's manifest are checked when a
+  // store is opened.
   absl::Status Verify() const override;
   absl::Status CheckPlace() override;
   StoreInfo Info() const override;
@@ -89,7 +85,7 @@ class RocksStore : public Store {
                                 Parts& parts);
 
   absl::Status WriteGroup(absl::Span<const CommitQueue::Entry> group);
-  // NotFound where files of the store are gone: those that it writes to, or, with `all`, any.
+  // NotFound where files of the store are gone: the files that it writes to or, if `all`, any.
   absl::Status LookAtFiles(bool all) const;
   absl::StatusOr<uint64_t> TrimSome(uint64_t first, uint64_t through);
 
@@ -98,16 +94,16 @@ class RocksStore : public Store {
   const size_t write_buffer_bytes_;
   const std::unique_ptr<StoreLock> lock_;
   const std::shared_ptr<rocksdb::FileSystem> fs_;
-  const std::unique_ptr<AcknowledgedMark> mark_;  // of the queue's thread
+  const std::unique_ptr<AcknowledgedMark> mark_;  // used by the queue's thread only
   const std::unique_ptr<StoreDb> db_;
   const std::unique_ptr<StorePlace> place_;
-  int writes_since_all_ = 0;  // since every file was looked for; of the queue's thread
+  int writes_since_all_ = 0;  // since all files were checked; used by the queue's thread only
 
   std::mutex trim_mutex_;  // held while trimming; taken before first_mutex_
   mutable std::mutex first_mutex_;
   uint64_t first_sequence_;  // guarded by first_mutex_
 
-  CommitQueue queue_;  // last: its thread uses the above
+  CommitQueue queue_;  // last: its thread uses the members above
 };
 
 }  // namespace nibble

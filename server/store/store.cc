@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -40,7 +41,7 @@ absl::StatusOr<uint64_t> Store::Commit(StoreBatch batch) {
   bool finished = false;
   absl::Status result;
   const absl::StatusOr<uint64_t> sequence = Append(std::move(batch), [&](absl::Status status) {
-    // Told under the lock: the waiting frame is gone as soon as it can see `finished`.
+    // Notifies under the lock: Commit may return as soon as it can see `finished`.
     const std::lock_guard<std::mutex> lock(mutex);
     result = std::move(status);
     finished = true;
@@ -69,14 +70,12 @@ absl::Status CheckBatch(const StoreBatch& batch) {
         absl::StrCat("topics: ", batch.topics.size(), " of them, allowed are ", kMaxStoreTopics));
   }
   for (const std::string& topic : batch.topics) {
-    if (absl::Status s = CheckName("topic", topic, kMaxStoreKeyBytes, false); !s.ok()) return s;
+    NIBBLE_RETURN_IF_ERROR(CheckName("topic", topic, kMaxStoreKeyBytes, false));
   }
   for (const StoreChange& change : batch.changes) {
-    if (absl::Status s = CheckName("kind", change.kind, kMaxStoreKindBytes, false); !s.ok()) {
-      return s;
-    }
+    NIBBLE_RETURN_IF_ERROR(CheckName("kind", change.kind, kMaxStoreKindBytes, false));
     const std::string field = absl::StrCat("key of a ", change.kind);
-    if (absl::Status s = CheckName(field, change.key, kMaxStoreKeyBytes, true); !s.ok()) return s;
+    NIBBLE_RETURN_IF_ERROR(CheckName(field, change.key, kMaxStoreKeyBytes, true));
   }
   const size_t bytes = BatchBytes(batch);
   if (bytes > kMaxStoreBatchBytes) {
@@ -87,9 +86,7 @@ absl::Status CheckBatch(const StoreBatch& batch) {
 }
 
 absl::Status CheckClusterName(absl::string_view cluster) {
-  if (absl::Status s = CheckName("cluster", cluster, kMaxClusterNameBytes, false); !s.ok()) {
-    return s;
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckName("cluster", cluster, kMaxClusterNameBytes, false));
   for (const char c : cluster) {
     if (!absl::ascii_isprint(static_cast<unsigned char>(c))) {
       return absl::InvalidArgumentError(absl::StrCat("cluster has the byte ",

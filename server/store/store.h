@@ -1,41 +1,44 @@
-// The durable memory of the coordinator: entities (what is) and a journal (what happened), changed
-// together by batches. It carries bytes and does not know what they mean.
+// The coordinator's durable store: entities (the current state) and a journal (the history),
+// changed together by batches. It does not interpret the bytes that it stores.
 //
-// Order. Append takes a batch and gives it the next sequence number; batches are applied in that
-// order, each as a whole or not at all, and callbacks are called in it, one after the other. A
-// caller that must decide in order holds its lock while it calls Append, which never waits for the
-// disk, and lets go of it before it waits.
+// Order. Append gives each batch the next sequence number. Batches are applied in that order, each
+// atomically, and callbacks are called in that order, one at a time. A caller that must decide in
+// order holds its lock while it calls Append, which never waits for the disk, and releases it
+// before it waits.
 //
-// Durability. A batch whose callback got OK is on the disk and is found by every later opening.
-// Batches that wait at the same time share one synced write. Reads show a prefix of the batches in
-// which every acknowledged one is, and none that is not durable.
+// Durability. A batch whose callback got OK is on the disk, and every later opening finds it.
+// Batches that wait at the same time share one synced write. Reads see a prefix of the batches that
+// contains every acknowledged one and only durable ones.
 //
-// Failure. A write that fails (ResourceExhausted: the disk is full; Unavailable: it reported an
-// error; NotFound: the store's directory or a file of it is gone; else as the status says) fails
-// its batches, and those that waited behind it, and stops the store: whatever is appended from then
-// on is refused with the same error, and Health says so. It is not tried again: after a failed
+// Failure. A write that fails (ResourceExhausted: the disk is full; Unavailable: the disk reported
+// an error; NotFound: the store's directory or a file in it is gone; other codes as usual) fails
+// its batches and those that waited behind it, and stops the store: every later Append is refused
+// with the same error, which Health returns, too. The write is not retried, because after a failed
 // fsync the kernel may count the lost bytes as written, and the next fsync would succeed without
-// them. Whether the batches of the failed write are on the disk is not known to this process;
-// opening the store again decides it, for good, as recovery writes whatever it accepts into new
-// files. So a coordinator whose store is stopped has applied nothing that is not durable, keeps
-// answering reads, refuses changes, and ends to be started again; a client repeats its request
-// under its request id and learns what became of it.
+// them. This process cannot know whether the batches of the failed write are on the disk; the next
+// opening decides it, and finally, because recovery writes whatever it accepts into new files. So a
+// coordinator whose store has stopped has applied nothing that is not durable, keeps answering
+// reads, refuses changes, and exits to be restarted; a client repeats its request under its request
+// id and learns the outcome.
 //
-// Damage. Bytes that are not as they were written are DataLoss, naming the file or the value;
-// they are never handed out.
+// Damage. Bytes that differ from those written are DataLoss, naming the file or the value; they are
+// never returned.
 //
-// Ownership: the caller owns the store, and callbacks what they capture; destroying the store first
-// writes what was appended, and calls every callback, then gives the place free for the next.
-// Thread-safety: all methods, from any number of threads. Callbacks run in the store's own thread,
-// without a lock held: they may call anything but Commit, TrimJournal and the destructor.
+// Ownership: the caller owns the store, and callbacks own what they capture. The destructor first
+// writes all appended batches and calls their callbacks, then closes the store, which can be opened
+// again afterwards. Thread-safety: all methods may be called from any number of threads. Callbacks
+// run in the store's own thread, without a lock: they may call anything except Commit, TrimJournal
+// and the destructor.
 #ifndef NIBBLE_SERVER_STORE_STORE_H_
 #define NIBBLE_SERVER_STORE_STORE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -45,26 +48,58 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "server/store/store_metrics.h"
 
 namespace nibble {
 
-// Bounds of what a batch may hold; beyond them InvalidArgument, before anything is stored.
+struct StoreHistogram {
+  explicit StoreHistogram(std::vector<double> upper_bounds)
+      : bounds(std::move(upper_bounds)), counts(bounds.size() + 1) {}
+
+  void Observe(double value) {
+    const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
+    ++counts[static_cast<size_t>(bucket)];
+    ++count;
+    sum += value;
+  }
+
+  std::vector<double> bounds;  // ascending, inclusive upper bounds
+  std::vector<uint64_t>
+      counts;  // [bounds + 1], not cumulative; the last counts values above all bounds
+  uint64_t count = 0;
+  double sum = 0;
+};
+
+// Counters of a store, independent of how metrics are exported.
+struct StoreMetrics {
+  uint64_t commits = 0;          // batches acknowledged
+  uint64_t failed = 0;           // batches that failed after Append accepted them
+  uint64_t refused = 0;          // batches that Append refused
+  uint64_t committed_bytes = 0;  // records, topics, keys and values of acknowledged batches
+  uint64_t waiting = 0;          // batches waiting now
+  uint64_t waiting_bytes = 0;
+  // Per synced write: the number of batches, and the duration including the sync.
+  StoreHistogram batches_per_write{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}};
+  StoreHistogram write_seconds{
+      {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}};
+};
+
+// Bounds on a batch; beyond them InvalidArgument, before anything is stored.
 inline constexpr size_t kMaxStoreKindBytes = 64;
-inline constexpr size_t kMaxStoreKeyBytes = 1024;  // of an entity's key, and of a topic
-inline constexpr size_t kMaxStoreTopics = 64;      // of one record
+inline constexpr size_t kMaxStoreKeyBytes = 1024;  // an entity's key, or a topic
+inline constexpr size_t kMaxStoreTopics = 64;      // per record
 inline constexpr size_t kMaxStoreBatchBytes = size_t{16} << 20;
 inline constexpr size_t kMaxClusterNameBytes = 128;
 
 struct StoreChange {
   std::string kind;                  // 1 to kMaxStoreKindBytes bytes, none of them zero
   std::string key;                   // 1 to kMaxStoreKeyBytes bytes
-  std::optional<std::string> value;  // none deletes; deleting what is not there is no error
+  std::optional<std::string> value;  // none deletes; deleting a missing entity is no error
 };
 
 struct StoreBatch {
-  std::string record;                // one journal record; may be empty
-  std::vector<std::string> topics;   // under which it is found again; 1 to … bytes, none zero
+  std::string record;  // one journal record; may be empty
+  std::vector<std::string>
+      topics;  // indexes of the record; 1 to kMaxStoreKeyBytes bytes, none zero
   std::vector<StoreChange> changes;  // applied in order
 };
 
@@ -72,7 +107,7 @@ struct StoredEntity {
   absl::string_view kind;
   absl::string_view key;
   absl::string_view value;
-  uint64_t sequence;  // of the batch that wrote it
+  uint64_t sequence;  // the batch that wrote it
 };
 
 struct StoredRecord {
@@ -83,16 +118,16 @@ struct StoredRecord {
 
 struct StoreInfo {
   std::string cluster;
-  uint64_t last_sequence = 0;   // of the last durable batch; the first batch ever has 1
-  uint64_t first_sequence = 1;  // of the oldest record kept; last_sequence + 1 where none is
+  uint64_t last_sequence = 0;   // the last durable batch; the first batch ever has 1
+  uint64_t first_sequence = 1;  // the oldest record kept; last_sequence + 1 if there is none
 };
 
 struct StoreOptions {
   std::string cluster;  // 1 to kMaxClusterNameBytes printable ASCII characters
   bool create_if_missing = true;
-  // Time since some fixed moment, never going back; for metrics only. None: steady_clock.
+  // A monotonic clock, for metrics only. None: steady_clock.
   std::function<absl::Duration()> clock;
-  // What one synced write takes at most, and what may wait for it in all.
+  // Bounds on one synced write, and on all batches that wait for one.
   size_t max_batches_per_write = 1024;
   size_t max_waiting_bytes = size_t{64} << 20;
 };
@@ -100,46 +135,47 @@ struct StoreOptions {
 class Store {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
-  // What is viewed lives during the call. An error ends the reading, which returns it.
+  // Views are valid during the call. An error ends the reading, which returns it.
   using UseEntity = absl::FunctionRef<absl::Status(const StoredEntity&)>;
   using UseRecord = absl::FunctionRef<absl::Status(const StoredRecord&)>;
 
   virtual ~Store() = default;
 
-  // The sequence number that the batch has if it succeeds; `done` is called later, once. On an
-  // error nothing is stored and `done` is never called: InvalidArgument for a batch beyond the
-  // bounds, ResourceExhausted where max_waiting_bytes already wait, or the error that stopped the
-  // store (the only one after which Health is not OK).
+  // Returns the sequence number that the batch gets if it succeeds; `done` is called once, later.
+  // On an error nothing is stored and `done` is never called: InvalidArgument for a batch beyond
+  // the bounds, ResourceExhausted where max_waiting_bytes already wait, or the error that stopped
+  // the store (the only one after which Health is not OK).
   virtual absl::StatusOr<uint64_t> Append(StoreBatch batch, Done done) = 0;
-  // Append, and waits. The sequence number of the batch, durable.
+  // Appends and waits until the batch is durable. Returns its sequence number.
   absl::StatusOr<uint64_t> Commit(StoreBatch batch);
 
-  // Every entity of one kind, or of all where it is empty, by kind and key.
+  // Reads every entity of one kind, or of all kinds if `kind` is empty, sorted by kind and key.
   virtual absl::Status ReadEntities(absl::string_view kind, UseEntity use) const = 0;
   // NotFound where there is none.
   virtual absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
                                                  absl::string_view key) const = 0;
-  // At most `limit` records from sequence number `from` on. OutOfRange, naming the bound, before
-  // first_sequence (what was between is trimmed) and beyond last_sequence + 1.
+  // Reads at most `limit` records from sequence number `from` on. OutOfRange, naming the bound, if
+  // `from` is before first_sequence (earlier records were trimmed) or beyond last_sequence + 1.
   virtual absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const = 0;
-  // Likewise those of a topic; what was trimmed is passed over without an error.
+  // Reads at most `limit` records of a topic from `from` on; skips trimmed ones without an error.
   virtual absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
                                  UseRecord use) const = 0;
 
-  // Drops the records up to and with `through` (at most the last), and frees their space in time.
-  // Entities stay. Trimming what is trimmed already is no error; OutOfRange beyond the last.
+  // Drops the records up to and including `through`; their space is freed later. Entities stay.
+  // Trimming twice is no error; OutOfRange if `through` is beyond the last record.
   virtual absl::Status TrimJournal(uint64_t through) = 0;
 
-  // A copy of the store at one moment, no earlier than the call, in a new directory; it opens as a
-  // store of the same cluster. AlreadyExists where something is there; Unimplemented for a store
-  // that has no files.
+  // Writes a consistent copy of the store, no older than the call, to a new directory; it opens as
+  // a store of the same cluster. AlreadyExists where `directory` exists; Unimplemented for a store
+  // without files.
   virtual absl::Status Backup(const std::string& directory) const = 0;
-  // Reads everything there is: DataLoss, naming it, for what is damaged or missing.
+  // Reads the whole store. DataLoss names the first file or value that is damaged or missing.
   virtual absl::Status Verify() const = 0;
 
-  // Looks whether the store's files are still where it was opened, and stops the store, as a failed
-  // write does, where they are not (NotFound, naming the directory). Every write looks before it is
-  // acknowledged; this is for a store that nobody writes to. A store that has no files is in place.
+  // Checks that the store's files are still where it was opened and, if not, stops the store as a
+  // failed write does (NotFound, naming the directory). Every write checks this before it is
+  // acknowledged; CheckPlace is for a store that is not being written. A store without files is
+  // always in place.
   virtual absl::Status CheckPlace() { return Health(); }
 
   virtual StoreInfo Info() const = 0;
@@ -151,10 +187,10 @@ class Store {
 // InvalidArgument, naming the field, its size and the bound.
 absl::Status CheckBatch(const StoreBatch& batch);
 absl::Status CheckClusterName(absl::string_view cluster);
-// What it counts for against kMaxStoreBatchBytes.
+// The size of a batch that counts against kMaxStoreBatchBytes.
 size_t BatchBytes(const StoreBatch& batch);
 
-// The statuses of ReadJournal and TrimJournal, the same for every store.
+// The OutOfRange errors of ReadJournal and TrimJournal, shared by all stores.
 absl::Status CheckJournalStart(uint64_t from, const StoreInfo& info);
 absl::Status CheckTrim(uint64_t through, const StoreInfo& info);
 

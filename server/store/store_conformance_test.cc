@@ -1,4 +1,4 @@
-// The rules of store.h, for every store there is.
+// The rules of store.h, checked for every implementation.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/store/faulty_store.h"
-#include "server/store/memory_store.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 #include "server/store/store_testing.h"
@@ -37,7 +36,7 @@ using ::testing::IsEmpty;
 using Opened = absl::StatusOr<std::unique_ptr<Store>>;
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
-// A place where a store can be opened again and again.
+// A place where a store can be opened repeatedly.
 class Place {
  public:
   virtual ~Place() = default;
@@ -138,11 +137,10 @@ class StoreTest : public ::testing::TestWithParam<Implementation> {
 
   absl::StatusOr<std::vector<std::string>> Journal(uint64_t from, size_t limit = kAll) {
     std::vector<std::string> found;
-    absl::Status s = store_->ReadJournal(from, limit, [&](const StoredRecord& record) {
+    NIBBLE_RETURN_IF_ERROR(store_->ReadJournal(from, limit, [&](const StoredRecord& record) {
       found.push_back(absl::StrCat(record.sequence, ":", record.record));
       return absl::OkStatus();
-    });
-    if (!s.ok()) return s;
+    }));
     return found;
   }
 
@@ -331,7 +329,7 @@ TEST_P(StoreTest, CallbacksComeInTheOrderOfTheNumbersAndAfterTheBatchCanBeRead) 
     ASSERT_TRUE(sequence.ok()) << sequence.status();
     numbers.push_back(*sequence);
   }
-  Reopen();  // waits for all of them
+  Reopen();  // waits for all batches
   EXPECT_EQ(called, numbers);
   EXPECT_EQ(called.size(), 200u);
   EXPECT_EQ(Entities("job").size(), 200u);

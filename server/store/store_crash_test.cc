@@ -1,5 +1,5 @@
-// The power fails at every moment of a history, one after the other. What was acknowledged is
-// there; what is there is a prefix of what was submitted; and the store goes on from it.
+// Plays a power failure at every moment of a history. Afterwards the store has every acknowledged
+// batch, its content is a prefix of the submitted batches, and it accepts further ones.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
-#include "server/store/recording_file_system.h"
+#include "server/store/disk_testing.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 #include "server/store/store_testing.h"
@@ -51,7 +51,7 @@ RocksStoreOptions Options(std::shared_ptr<rocksdb::FileSystem> fs) {
   return options;
 }
 
-// What was done, and what each prefix of it makes.
+// The recorded history, and the content after each prefix of it.
 class StoreCrashTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -66,7 +66,7 @@ class StoreCrashTest : public ::testing::Test {
       }
       for (std::thread& thread : threads) thread.join();
     }
-    // The history has what there is to interrupt: tables written, merged and removed, logs begun.
+    // The history has everything to interrupt: tables written, merged and removed, and new logs.
     EXPECT_GE(Count(FileEvent::Kind::kCreateFile, ".sst"), 16);
     EXPECT_GE(Count(FileEvent::Kind::kDelete, ".sst"), 4);
     EXPECT_GE(Count(FileEvent::Kind::kCreateFile, ".log"), 4);
@@ -86,7 +86,7 @@ class StoreCrashTest : public ::testing::Test {
     });
   }
 
-  // Every other batch without waiting, so that groups are of several.
+  // Every other batch is appended without waiting, so that groups have several batches.
   void Submit(Store& store, int round, int thread) {
     for (int i = 0; i < kBatchesEach; ++i) {
       const StoreBatch batch =
@@ -117,7 +117,7 @@ class StoreCrashTest : public ::testing::Test {
     }
   }
 
-  // Opens what a power failure left and holds it against the history.
+  // Opens the disk after a power failure and compares it with the history.
   void Recovers(const DiskImage::Files& files, uint64_t acknowledged) {
     MakeDisk(disk_.path(), files);
     const std::string path = disk_.path() + "/store";
@@ -135,7 +135,7 @@ class StoreCrashTest : public ::testing::Test {
     ++recovered_;
     if (recovered_ % 16 != 0) return;
 
-    // It goes on, and what it then has it keeps.
+    // It accepts further batches and keeps them.
     const StoreBatch next = RandomBatch(recovered_, 100);
     Content expected = *content;
     ASSERT_EQ((*store)->Commit(next).value_or(0), info.last_sequence + 1);
@@ -148,8 +148,8 @@ class StoreCrashTest : public ::testing::Test {
     ASSERT_EQ(*ReadAll(**store), expected);
   }
 
-  // The power failed before event `moment` of the history, and fails again at every moment of the
-  // opening that follows and of a first commit.
+  // After a power failure before event `moment` of the history, the power fails again at every
+  // moment of the next opening and first commit.
   void FailWhileRecovering(size_t moment, std::mt19937_64& random) {
     DiskImage image;
     uint64_t acknowledged = 0;
@@ -166,7 +166,7 @@ class StoreCrashTest : public ::testing::Test {
       auto store =
           RocksStore::Open(disk_.path() + "/store", Options(recording->FileSystem(recording)));
       ASSERT_TRUE(store.ok()) << store.status();
-      // The batch that had this number before, where there was one.
+      // The batch that had this number in the history, if any.
       const uint64_t next = (*store)->Info().last_sequence + 1;
       if (next < after_.size()) {
         ASSERT_EQ((*store)->Commit(batches_[next]).value_or(0), next);
@@ -183,8 +183,8 @@ class StoreCrashTest : public ::testing::Test {
     }
   }
 
-  // Calls Recovers with what `failure` makes of the disk before every event; what is the same as
-  // before, with nothing more acknowledged, is not tried again.
+  // Calls Recovers with the disk that `failure` leaves before every event; skips a disk that equals
+  // the previous one if no further batch was acknowledged.
   void FailEverywhere(const std::function<DiskImage::Files(const DiskImage&)>& failure) {
     DiskImage image;
     DiskImage::Files last;

@@ -1,5 +1,6 @@
-// Thousands of damages to the files of a store, one at a time: each is found and named, or does no
-// harm; never is a wrong byte served, nor a store opened that has lost what was acknowledged.
+// Damages the files of a store in thousands of ways, one at a time: each damage is detected and
+// named, or is harmless. A wrong byte is never served, and a store that has lost acknowledged
+// batches is never opened.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -20,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
-#include "server/store/recording_file_system.h"
+#include "server/store/disk_testing.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 #include "server/store/store_testing.h"
@@ -64,7 +65,7 @@ DiskImage::Files FilesOf(const std::string& root) {
   return files;
 }
 
-// The logs that have something in them, in the order in which they were written.
+// The logs that are not empty, oldest first.
 std::vector<std::string> LogsOf(const DiskImage::Files& files) {
   std::vector<std::string> logs;
   for (const auto& [path, content] : files) {
@@ -73,7 +74,7 @@ std::vector<std::string> LogsOf(const DiskImage::Files& files) {
   return logs;
 }
 
-// A file system on which no table can be begun while it is held.
+// A file system on which, while it is held, no table can be created.
 class HeldTables : public rocksdb::FileSystemWrapper {
  public:
   HeldTables() : FileSystemWrapper(UnsyncedFileSystem()) {}
@@ -94,7 +95,7 @@ class HeldTables : public rocksdb::FileSystemWrapper {
   std::atomic<bool> held_{false};
 };
 
-// Damages one file and says how.
+// Damages one file and describes how.
 std::string Damage(Random& random, const std::string& path, DiskImage::Files& files) {
   std::string& content = files[path];
   const size_t size = content.size();
@@ -148,7 +149,7 @@ class StoreDamageTest : public ::testing::Test {
       ASSERT_TRUE(trimmed.ok()) << trimmed;
     }
     expected_ = store_testing::From(expected_, 51);
-    recording->Note(0);  // where it is killed
+    recording->Note(0);  // the process is killed here
     store->reset();
     DiskImage image;
     for (const FileEvent& event : recording->events()) {
@@ -176,11 +177,11 @@ class StoreDamageTest : public ::testing::Test {
         continue;
       }
       ++found_;
-      // A newer version's marker may be a damaged one.
+      // A damaged marker may look like that of a newer version.
       ASSERT_THAT(found.code(),
                   AnyOf(Eq(absl::StatusCode::kDataLoss), Eq(absl::StatusCode::kFailedPrecondition)))
           << found;
-      // Nothing knows the name of a log that is not there.
+      // The name of a missing log is known nowhere.
       const bool lost = !files.contains(path) && absl::EndsWith(path, ".log");
       const std::string name =
           lost ? "another .log file" : std::filesystem::path(path).filename().string();
@@ -188,7 +189,7 @@ class StoreDamageTest : public ::testing::Test {
     }
   }
 
-  // OK where nothing of the damage shows: all is served, and all is right.
+  // OK if the damage has no effect: everything is served, and correctly.
   absl::Status FoundIn(const DiskImage::Files& files) {
     MakeDisk(disk_.path(), files);
     auto store = RocksStore::Open(disk_.path() + "/store", Options());
@@ -228,7 +229,7 @@ TEST_F(StoreDamageTest, EveryDamageToAKilledStoreIsFoundAndNamedOrDoesNoHarm) {
 }
 
 TEST_F(StoreDamageTest, ALogThatIsCutOrGoneIsFoundAlsoWhereALaterOneIsWhole) {
-  // While no table can be written, what is in memory stays in two logs.
+  // While no table can be written, the unflushed batches stay in two logs.
   const auto fs = std::make_shared<HeldTables>();
   RocksStoreOptions options = Options();
   options.file_system = fs;
@@ -277,7 +278,7 @@ TEST_F(StoreDamageTest, ALogThatIsRefusedIsLeftAsItIs) {
     files = FilesOf(disk_.path());
     EXPECT_EQ(files[log], damaged.at(log));
   }
-  // Repaired, it is whole again.
+  // After the repair the store is complete again.
   files[log] = closed_[log];
   EXPECT_TRUE(FoundIn(files).ok());
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/status_macros.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
@@ -28,7 +29,6 @@
 #include "rocksdb/write_batch.h"
 #include "server/store/rocks_glue.h"
 #include "server/store/store_format.h"
-#include "server/store/table_footer.h"
 
 namespace nibble {
 
@@ -39,7 +39,8 @@ namespace {
 
 rocksdb::Slice Rocks(absl::string_view text) { return {text.data(), text.size()}; }
 
-// What RocksDB says of a table that it cannot open names the manifest, not the table.
+// The damaged tables, for the message: RocksDB's error for a table that it cannot open names the
+// manifest, not the table.
 std::string DamagedTables(const rocksdb::Options& options, const std::string& path) {
   std::vector<std::string> names;
   (void)options.env->GetChildren(path, &names).ok();
@@ -134,9 +135,8 @@ absl::StatusOr<std::string> StoreDb::View::Get(Table table, absl::string_view ke
     return absl::NotFoundError(absl::StrCat("no such key in ", store_format::TableName(table)));
   }
   if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading ", db_.path_));
-  const absl::StatusOr<Sealed> sealed = Check(table, key, {value.data(), value.size()});
-  if (!sealed.ok()) return sealed.status();
-  return std::string(sealed->payload);
+  NIBBLE_ASSIGN_OR_RETURN(const Sealed sealed, Check(table, key, {value.data(), value.size()}));
+  return std::string(sealed.payload);
 }
 
 absl::StatusOr<uint64_t> StoreDb::View::Number(absl::string_view name) const {
@@ -153,19 +153,17 @@ absl::Status StoreDb::View::Scan(Table table, const std::string& from, const std
                                  absl::FunctionRef<absl::StatusOr<bool>(const Item&)> use) const {
   rocksdb::ReadOptions options;
   options.snapshot = snapshot_;
-  // What is scanned is read once; the cache is for what is read again.
+  // Scanned blocks are read once and would evict those that are read repeatedly.
   options.fill_cache = false;
   const rocksdb::Slice end(to);
   if (!to.empty()) options.iterate_upper_bound = &end;
   const std::unique_ptr<rocksdb::Iterator> at(db_.db_->NewIterator(options, db_.Family(table)));
   for (at->Seek(Rocks(from)); at->Valid(); at->Next()) {
     const absl::string_view key(at->key().data(), at->key().size());
-    const absl::StatusOr<Sealed> sealed =
-        Check(table, key, {at->value().data(), at->value().size()});
-    if (!sealed.ok()) return sealed.status();
-    const absl::StatusOr<bool> more = use({key, sealed->sequence, sealed->payload});
-    if (!more.ok()) return more.status();
-    if (!*more) return absl::OkStatus();
+    NIBBLE_ASSIGN_OR_RETURN(const Sealed sealed,
+                            Check(table, key, {at->value().data(), at->value().size()}));
+    NIBBLE_ASSIGN_OR_RETURN(const bool more, use({key, sealed.sequence, sealed.payload}));
+    if (!more) return absl::OkStatus();
   }
   return rocks::ToStatus(
       at->status(), absl::StrCat("reading ", store_format::TableName(table), " of ", db_.path_));
@@ -173,7 +171,7 @@ absl::Status StoreDb::View::Scan(Table table, const std::string& from, const std
 
 void StoreDb::Put(rocksdb::WriteBatch& batch, Table table, absl::string_view key, uint64_t sequence,
                   absl::string_view payload) const {
-  // Fails only beyond bounds that CheckBatch is below of.
+  // Fails only beyond RocksDB's size limits, which are above those of CheckBatch.
   (void)batch
       .Put(Family(table), Rocks(key), Rocks(store_format::Seal(table, key, sequence, payload)))
       .ok();
@@ -200,7 +198,7 @@ uint64_t StoreDb::LastInTables() const {
   uint64_t last = 0;
   for (const rocksdb::LiveFileMetaData& file : files) {
     if (file.column_family_name != Family(Table::kJournal)->GetName()) continue;
-    // The end of a trimmed range may be there, too: one more than the last record, at most.
+    // The key may be the end of a trimmed range, which is at most one more than the last record.
     last = std::max(last, store_format::ParseJournalKey(file.largestkey).value_or(0));
   }
   return last == 0 ? 0 : last - 1;
@@ -215,7 +213,7 @@ std::string StoreDb::FindMissing(bool all) const {
   if (const std::string current = absl::StrCat(path_, "/CURRENT"); is_missing(current)) {
     return current;
   }
-  // A log may end between the question which one it is and the look at it; not several times.
+  // RocksDB may switch logs between GetCurrentWalFile and the check; not three times in a row.
   std::string log;
   for (int tries = 0; tries < 3; ++tries) {
     std::unique_ptr<rocksdb::LogFile> file;
@@ -225,7 +223,7 @@ std::string StoreDb::FindMissing(bool all) const {
     if (tries == 2) return log.empty() ? absl::StrCat(path_, "/*.log") : log;
   }
   if (!all) return "";
-  // What is missing must have been there before and after the look: merging removes tables.
+  // Compaction removes tables: a file is missing only if it is live before and after the check.
   const auto live = [this] {
     std::vector<std::string> files;
     uint64_t manifest_bytes = 0;
@@ -233,7 +231,7 @@ std::string StoreDb::FindMissing(bool all) const {
     return files;
   };
   for (const std::string& name : live()) {
-    if (absl::StrContains(name, "OPTIONS-")) continue;  // is read by people only
+    if (absl::StrContains(name, "OPTIONS-")) continue;  // only people read it
     const std::string path = absl::StrCat(path_, name);
     if (is_missing(path) && absl::c_linear_search(live(), name)) return path;
   }
@@ -249,7 +247,7 @@ absl::Status StoreDb::CopyTo(const std::string& path) const {
   rocksdb::Checkpoint* checkpoint = nullptr;
   rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &checkpoint);
   const std::unique_ptr<rocksdb::Checkpoint> owned(checkpoint);
-  // 0: what is in memory goes into files first, so that the copy needs no log.
+  // 0: flush the memory tables first, so that the copy needs no log.
   if (status.ok()) status = checkpoint->CreateCheckpoint(path, 0);
   return rocks::ToStatus(status, absl::StrCat("copying ", path_, " to ", path));
 }

@@ -1,7 +1,7 @@
-// The database of a store: its four tables, opened, read with every check, and written in batches.
+// The database of a store: opens its four tables, reads them with every check, and writes batches.
 //
-// Ownership: owns the handle and its environment. Thread-safety: all methods but Close, from any
-// number of threads; a View from one at a time.
+// Ownership: owns the handle and its environment. Thread-safety: all methods except Close may be
+// called from any number of threads; a View is used by one thread at a time.
 #ifndef NIBBLE_SERVER_STORE_STORE_DB_H_
 #define NIBBLE_SERVER_STORE_STORE_DB_H_
 
@@ -15,11 +15,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "rocksdb/db.h"
-#include "rocksdb/file_system.h"
-#include "rocksdb/options.h"
-#include "rocksdb/write_batch.h"
 #include "server/store/store_format.h"
+
+namespace rocksdb {
+class ColumnFamilyHandle;
+class DB;
+class Env;
+class FileSystem;
+class Snapshot;
+class WriteBatch;
+}  // namespace rocksdb
 
 namespace nibble {
 
@@ -31,7 +36,7 @@ class StoreDb {
  public:
   enum class Mode { kReadOnly, kReadWrite, kCreate };
 
-  // kReadOnly changes nothing on the disk; kCreate also makes what is missing.
+  // kReadOnly changes nothing on the disk; kCreate also creates missing files and tables.
   static absl::StatusOr<std::unique_ptr<StoreDb>> Open(std::shared_ptr<rocksdb::FileSystem> fs,
                                                        const std::string& path,
                                                        size_t write_buffer_bytes, Mode mode);
@@ -39,7 +44,7 @@ class StoreDb {
   StoreDb(const StoreDb&) = delete;
   StoreDb& operator=(const StoreDb&) = delete;
 
-  // All tables at one moment. Does not outlive the database.
+  // A consistent snapshot of all tables. The database outlives it.
   class View {
    public:
     explicit View(const StoreDb& db);
@@ -53,12 +58,12 @@ class StoreDb {
       absl::string_view payload;
     };
 
-    // The payload, checked. NotFound where there is no such key.
+    // The payload of a value whose seal was checked. NotFound where there is no such key.
     absl::StatusOr<std::string> Get(store_format::Table table, absl::string_view key) const;
     // 0 for numbers that are missing.
     absl::StatusOr<uint64_t> Number(absl::string_view name) const;
-    // Items of a table in [from, to), checked, until `use` returns false or an error; an empty `to`
-    // is the table's end.
+    // Passes the items of a table in [from, to), their seals checked, to `use` until it returns
+    // false or an error; an empty `to` is the end of the table.
     absl::Status Scan(store_format::Table table, const std::string& from, const std::string& to,
                       absl::FunctionRef<absl::StatusOr<bool>(const Item&)> use) const;
 
@@ -67,7 +72,8 @@ class StoreDb {
                                                absl::string_view value) const;
 
     const StoreDb& db_;
-    const rocksdb::Snapshot* const snapshot_;  // null for a read-only database, which stands still
+    const rocksdb::Snapshot* const
+        snapshot_;  // null for a read-only database, which does not change
   };
 
   void Put(rocksdb::WriteBatch& batch, store_format::Table table, absl::string_view key,
@@ -75,22 +81,22 @@ class StoreDb {
   void Delete(rocksdb::WriteBatch& batch, store_format::Table table, absl::string_view key) const;
   void DeleteRange(rocksdb::WriteBatch& batch, store_format::Table table, absl::string_view from,
                    absl::string_view to) const;
-  // Applied as a whole, in the order of the calls; durable on return where `sync`.
+  // Atomic; batches are applied in the order of the calls. Durable on return if `sync`.
   absl::Status Write(rocksdb::WriteBatch& batch, bool sync);
 
-  // A sequence number up to which the journal is in table files: what is behind it may come from
-  // logs.
+  // A sequence number up to which the journal is in table files; later records may be in logs only.
   uint64_t LastInTables() const;
-  // The path of a file that the database needs and that is gone; empty where none is: the log that
-  // is being written and CURRENT, or, with `all`, also every table and RocksDB's manifest.
+  // The path of a missing file, or empty. Looks for CURRENT and the log being written and, if
+  // `all`, also for every table and RocksDB's manifest.
   std::string FindMissing(bool all) const;
-  // Every byte of every table file against the checksum taken when it was written.
+  // Checks every table file against the checksum computed when it was written.
   absl::Status VerifyFiles() const;
-  // A copy in a new directory: files that never change are linked, where the file system can.
+  // Makes a copy in a new directory; immutable files are hard links where the file system allows
+  // it.
   absl::Status CopyTo(const std::string& path) const;
 
   const std::string& path() const { return path_; }
-  // Nothing but destruction after it.
+  // Afterwards only the destructor may be called.
   absl::Status Close();
 
  private:
@@ -100,7 +106,7 @@ class StoreDb {
   const std::string path_;
   const std::unique_ptr<rocksdb::Env> env_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
-  std::unique_ptr<rocksdb::DB> db_;  // goes before its environment
+  std::unique_ptr<rocksdb::DB> db_;  // destroyed before env_, which it uses
   bool read_only_ = false;
 };
 

@@ -15,7 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
-#include "server/store/little_endian.h"
 
 namespace nibble::store_format {
 namespace {

@@ -1,13 +1,14 @@
 // The keys and values of a store's database, to the byte (docs/formats/coordinator-store.md).
 //
-// Every value is sealed: it carries the sequence number of the batch that wrote it and a CRC-32C of
-// that, of its bytes, and of the table and key where it lies, so that neither damaged bytes nor
-// good ones in a wrong place pass.
+// Every value is sealed: it carries the sequence number of the batch that wrote it, and a CRC-32C
+// of that number, of its payload, and of its table and key, which detects damaged bytes as well as
+// intact bytes in the wrong place.
 //
-// Ownership: what is parsed points into what was given. Thread-safety: pure functions.
+// Ownership: parsed views point into the bytes given. Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STORE_STORE_FORMAT_H_
 #define NIBBLE_SERVER_STORE_STORE_FORMAT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,7 +18,25 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace nibble::store_format {
+namespace nibble {
+
+// Numbers as little-endian bytes.
+template <class Number>
+void AppendLittle(std::string& to, Number number) {
+  for (size_t i = 0; i < sizeof(Number); ++i) to.push_back(static_cast<char>(number >> (8 * i)));
+}
+
+// `from` has at least as many bytes as the number.
+template <class Number>
+Number LoadLittle(absl::string_view from) {
+  Number number = 0;
+  for (size_t i = 0; i < sizeof(Number); ++i) {
+    number |= static_cast<Number>(static_cast<unsigned char>(from[i])) << (8 * i);
+  }
+  return number;
+}
+
+namespace store_format {
 
 inline constexpr int kVersion = 1;
 
@@ -32,11 +51,11 @@ const char* TableName(Table table);
 std::string EntityKey(absl::string_view kind, absl::string_view key);
 std::optional<std::pair<absl::string_view, absl::string_view>> ParseEntityKey(
     absl::string_view bytes);
-// The first key that an entity of this kind can have, and the first after all of them.
+// The first key that an entity of this kind can have, and the first key after all of them.
 std::string FirstOfKind(absl::string_view kind);
 std::string AfterKind(absl::string_view kind);
 
-// Big-endian, so that records sort as they happened.
+// Big-endian, so that records sort by sequence number.
 std::string JournalKey(uint64_t sequence);
 std::optional<uint64_t> ParseJournalKey(absl::string_view bytes);
 
@@ -62,6 +81,7 @@ std::string Seal(Table table, absl::string_view key, uint64_t sequence, absl::st
 // DataLoss, naming table and key.
 absl::StatusOr<Sealed> Unseal(Table table, absl::string_view key, absl::string_view value);
 
-}  // namespace nibble::store_format
+}  // namespace store_format
+}  // namespace nibble
 
 #endif  // NIBBLE_SERVER_STORE_STORE_FORMAT_H_

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -16,8 +19,281 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/status_macros.h"
 #include "gtest/gtest.h"
+#include "server/store/commit_queue.h"
 #include "server/store/store.h"
+
+namespace nibble {
+
+absl::StatusOr<std::unique_ptr<MemoryStore>> MemoryStore::Open(std::shared_ptr<MemoryDisk> disk,
+                                                               const StoreOptions& options) {
+  NIBBLE_RETURN_IF_ERROR(CheckClusterName(options.cluster));
+  uint64_t last_sequence;
+  {
+    const std::lock_guard<std::mutex> lock(disk->mutex_);
+    if (disk->open_) return absl::UnavailableError("the store in memory is open already");
+    if (!disk->created_) {
+      if (!options.create_if_missing) return absl::NotFoundError("no store in this memory");
+      disk->created_ = true;
+      disk->info_.cluster = options.cluster;
+    }
+    if (disk->info_.cluster != options.cluster) {
+      return absl::FailedPreconditionError(absl::StrCat("the store in memory belongs to cluster \"",
+                                                        disk->info_.cluster, "\", not to \"",
+                                                        options.cluster, "\""));
+    }
+    disk->open_ = true;
+    last_sequence = disk->info_.last_sequence;
+  }
+  return std::unique_ptr<MemoryStore>(new MemoryStore(std::move(disk), options, last_sequence));
+}
+
+MemoryStore::MemoryStore(std::shared_ptr<MemoryDisk> disk, const StoreOptions& options,
+                         uint64_t last_sequence)
+    : disk_(std::move(disk)),
+      queue_(options, last_sequence, [this](absl::Span<const CommitQueue::Entry> group) {
+        Apply(group);
+        return absl::OkStatus();
+      }) {}
+
+MemoryStore::~MemoryStore() {
+  queue_.Close();
+  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  disk_->open_ = false;
+}
+
+void MemoryStore::Apply(absl::Span<const CommitQueue::Entry> group) {
+  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  for (const CommitQueue::Entry& entry : group) {
+    for (const StoreChange& change : entry.batch.changes) {
+      const std::pair<std::string, std::string> key(change.kind, change.key);
+      if (change.value.has_value()) {
+        disk_->entities_[key] = {*change.value, entry.sequence};
+      } else {
+        disk_->entities_.erase(key);
+      }
+    }
+    disk_->journal_[entry.sequence] = {entry.batch.record, entry.batch.topics};
+    for (const std::string& topic : entry.batch.topics) {
+      disk_->topics_[topic].insert(entry.sequence);
+    }
+    disk_->info_.last_sequence = entry.sequence;
+  }
+}
+
+absl::StatusOr<uint64_t> MemoryStore::Append(StoreBatch batch, Done done) {
+  return queue_.Append(std::move(batch), std::move(done));
+}
+
+// What is read is copied first, as `use` may call the store.
+absl::Status MemoryStore::ReadEntities(absl::string_view kind, UseEntity use) const {
+  std::vector<std::pair<std::pair<std::string, std::string>, MemoryDisk::Value>> found;
+  {
+    const std::lock_guard<std::mutex> lock(disk_->mutex_);
+    const auto& entities = disk_->entities_;
+    for (auto at = entities.lower_bound({std::string(kind), ""}); at != entities.end(); ++at) {
+      if (!kind.empty() && at->first.first != kind) break;
+      found.emplace_back(*at);
+    }
+  }
+  for (const auto& [key, value] : found) {
+    NIBBLE_RETURN_IF_ERROR(use({key.first, key.second, value.bytes, value.sequence}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MemoryStore::ReadEntity(absl::string_view kind,
+                                                    absl::string_view key) const {
+  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  const auto found = disk_->entities_.find({std::string(kind), std::string(key)});
+  if (found == disk_->entities_.end()) {
+    return absl::NotFoundError(absl::StrCat("no ", kind, " \"", key, "\""));
+  }
+  return found->second.bytes;
+}
+
+absl::Status MemoryStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
+  std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
+  {
+    const std::lock_guard<std::mutex> lock(disk_->mutex_);
+    NIBBLE_RETURN_IF_ERROR(CheckJournalStart(from, disk_->info_));
+    for (auto at = disk_->journal_.lower_bound(from);
+         at != disk_->journal_.end() && found.size() < limit; ++at) {
+      found.emplace_back(*at);
+    }
+  }
+  for (const auto& [sequence, record] : found) {
+    NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
+                                    UseRecord use) const {
+  std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
+  {
+    const std::lock_guard<std::mutex> lock(disk_->mutex_);
+    const auto sequences = disk_->topics_.find(std::string(topic));
+    if (sequences == disk_->topics_.end()) return absl::OkStatus();
+    for (auto at = sequences->second.lower_bound(from);
+         at != sequences->second.end() && found.size() < limit; ++at) {
+      found.emplace_back(*at, disk_->journal_.at(*at));
+    }
+  }
+  for (const auto& [sequence, record] : found) {
+    NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::TrimJournal(uint64_t through) {
+  NIBBLE_RETURN_IF_ERROR(Health());
+  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  NIBBLE_RETURN_IF_ERROR(CheckTrim(through, disk_->info_));
+  for (; disk_->info_.first_sequence <= through; ++disk_->info_.first_sequence) {
+    const uint64_t sequence = disk_->info_.first_sequence;
+    for (const std::string& topic : disk_->journal_.at(sequence).topics) {
+      disk_->topics_[topic].erase(sequence);
+      if (disk_->topics_[topic].empty()) disk_->topics_.erase(topic);
+    }
+    disk_->journal_.erase(sequence);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryStore::Backup(const std::string& directory) const {
+  return absl::UnimplementedError(
+      absl::StrCat("backup to ", directory, ": a store in memory has no files"));
+}
+
+absl::Status MemoryStore::Verify() const { return absl::OkStatus(); }
+
+StoreInfo MemoryStore::Info() const {
+  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  return disk_->info_;
+}
+
+absl::Status MemoryStore::Health() const { return queue_.Health(); }
+
+StoreMetrics MemoryStore::Metrics() const { return queue_.Metrics(); }
+
+namespace {
+
+// One batch a write: a fault is of one batch, and those before it have succeeded.
+StoreOptions QueueOptions() {
+  StoreOptions options;
+  options.max_batches_per_write = 1;
+  return options;
+}
+
+}  // namespace
+
+FaultyStore::FaultyStore(std::unique_ptr<Store> behind)
+    : behind_(std::move(behind)),
+      queue_(QueueOptions(), behind_->Info().last_sequence,
+             [this](absl::Span<const CommitQueue::Entry> group) { return PassOn(group.front()); }) {
+}
+
+FaultyStore::~FaultyStore() {
+  Release();
+  queue_.Close();
+}
+
+void FaultyStore::FailAppend(int64_t count, Fault fault) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  faults_[count] = fault;
+}
+
+void FaultyStore::Hold() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  allowed_ = 0;
+}
+
+void FaultyStore::Release(int64_t count) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (count < 0) {
+      allowed_ = -1;
+    } else if (allowed_ >= 0) {
+      allowed_ += count;
+    }
+  }
+  released_.notify_all();
+}
+
+absl::Status FaultyStore::PassOn(const CommitQueue::Entry& entry) {
+  std::optional<Fault> fault;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    released_.wait(lock, [this] { return allowed_ != 0; });
+    if (allowed_ > 0) --allowed_;
+    const auto found = faults_.find(++passed_);
+    if (found != faults_.end()) fault = found->second;
+  }
+  if (fault == Fault::kLost || fault == Fault::kDiskFull) {
+    const std::string message = absl::StrCat("writing batch ", entry.sequence, ": ");
+    return fault == Fault::kLost
+               ? absl::UnavailableError(absl::StrCat(message, "Input/output error"))
+               : absl::ResourceExhaustedError(absl::StrCat(message, "No space left on device"));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t sequence, behind_->Commit(entry.batch));
+  if (sequence != entry.sequence) {
+    return absl::InternalError(absl::StrCat("batch ", entry.sequence, " got the number ", sequence,
+                                            " behind: something else writes there"));
+  }
+  if (fault == Fault::kWritten) {
+    return absl::UnavailableError(
+        absl::StrCat("syncing batch ", entry.sequence, ": Input/output error"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> FaultyStore::Append(StoreBatch batch, Done done) {
+  return queue_.Append(std::move(batch), std::move(done));
+}
+
+absl::Status FaultyStore::ReadEntities(absl::string_view kind, UseEntity use) const {
+  return behind_->ReadEntities(kind, use);
+}
+
+absl::StatusOr<std::string> FaultyStore::ReadEntity(absl::string_view kind,
+                                                    absl::string_view key) const {
+  return behind_->ReadEntity(kind, key);
+}
+
+absl::Status FaultyStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
+  return behind_->ReadJournal(from, limit, use);
+}
+
+absl::Status FaultyStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
+                                    UseRecord use) const {
+  return behind_->ReadTopic(topic, from, limit, use);
+}
+
+absl::Status FaultyStore::TrimJournal(uint64_t through) {
+  NIBBLE_RETURN_IF_ERROR(Health());
+  return behind_->TrimJournal(through);
+}
+
+absl::Status FaultyStore::Backup(const std::string& directory) const {
+  return behind_->Backup(directory);
+}
+
+absl::Status FaultyStore::Verify() const { return behind_->Verify(); }
+
+StoreInfo FaultyStore::Info() const { return behind_->Info(); }
+
+absl::Status FaultyStore::Health() const {
+  absl::Status status = queue_.Health();
+  return status.ok() ? behind_->Health() : status;
+}
+
+StoreMetrics FaultyStore::Metrics() const { return queue_.Metrics(); }
+
+}  // namespace nibble
 
 namespace nibble::store_testing {
 namespace {
@@ -74,10 +350,9 @@ absl::StatusOr<Content> ReadAll(const Store& store) {
   absl::Status s = store.ReadEntities("", [&](const StoredEntity& entity) {
     content.entities[{std::string(entity.kind), std::string(entity.key)}] =
         std::string(entity.value);
-    const absl::StatusOr<std::string> alone = store.ReadEntity(entity.kind, entity.key);
-    if (!alone.ok()) return alone.status();
-    return *alone == entity.value ? absl::OkStatus()
-                                  : absl::InternalError("two values of one entity");
+    NIBBLE_ASSIGN_OR_RETURN(const std::string alone, store.ReadEntity(entity.kind, entity.key));
+    return alone == entity.value ? absl::OkStatus()
+                                 : absl::InternalError("two values of one entity");
   });
   if (!s.ok()) return s;
   std::map<std::string, std::set<uint64_t>> topics;

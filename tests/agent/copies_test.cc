@@ -1,5 +1,5 @@
-// How many copies there are of each shard when workers go and come back: what the coordinator's
-// catalogue says, and what is on the workers' disks.
+// The number of replicas of each shard when workers are lost and return: by the coordinator's
+// catalogue, and on the workers' disks.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-#include "tests/agent/test_cluster.h"
+#include "tests/agent/cluster_testing.h"
 #include "worker/checkpoint/store_layout.h"
 
 namespace nibble {
@@ -91,7 +91,7 @@ class Copies : public TestClusterProcesses {
     }
     return text;
   }
-  // How many workers that are alive have the newest checkpoint's shard of rank 0.
+  // The number of live workers that store the newest checkpoint's shard of rank 0.
   int64_t PresentCopies(const std::string& job) {
     const v1::DescribeCheckpointResponse newest = Newest(job);
     if (newest.shards().empty()) return 0;
@@ -112,10 +112,10 @@ TEST_F(Copies, TheResultOfAFinishedJobIsCopiedAgainWhereAHolderIsLostAndThinnedW
   ASSERT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
   const std::string lost = Newest(job).shards(0).holders(0);
   KillWorker(lost);
-  // The one that is left has it copied to the third.
+  // The remaining one replicates it to the third.
   ASSERT_TRUE(Eventually([&] { return PresentCopies(job) == kCopies; })) << Text(job);
   StartWorker(lost, 1);
-  // Whichever it is, one of three copies goes.
+  // One of the three replicas is removed, whichever it is.
   EXPECT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
 }
 

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/agent/test_cluster.h"
+#include "tests/agent/cluster_testing.h"
 
 namespace nibble {
 namespace {
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class SeveralWorkers : public TestClusterProcesses {
  protected:
-  // Of the newest checkpoint every shard is with at least so many workers.
+  // Whether every shard of the newest checkpoint has at least the given number of replicas.
   bool IsReplicated(const std::string& job, int copies) {
     const v1::DescribeCheckpointResponse newest = Newest(job);
     if (newest.shards().empty()) return false;
@@ -64,7 +64,7 @@ class SeveralWorkers : public TestClusterProcesses {
     const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-  // SIGKILL, as a crash would be.
+  // SIGKILL, as in a crash.
   void KillRanks(const std::string& worker) {
     for (const auto& entry : fs::directory_iterator(root_ / worker / "processes")) {
       std::ifstream file(entry.path());
@@ -103,7 +103,7 @@ class SeveralWorkers : public TestClusterProcesses {
       file.write("damage", 6);
     }
   }
-  // The end of a task, as its checkpoint tells it.
+  // The result of a task, as its checkpoint lists it.
   v1::CheckpointTask AwaitTask(const v1::CheckpointRef& ref, int64_t number) {
     v1::CheckpointTask task;
     EXPECT_TRUE(Eventually([&] {
@@ -179,7 +179,7 @@ TEST_F(SeveralWorkers, AForkBeginsWithItsParentsShardsWhereverTheyAre) {
   const std::string fork = response.job().id();
   const v1::Job after = Await(fork, {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED});
   EXPECT_EQ(after.state(), v1::JOB_STATE_SUCCEEDED) << after.DebugString();
-  // With the same recipe it goes the way that its parent went.
+  // With the same recipe it repeats its parent's losses.
   const std::map<int64_t, double> parents = Losses(parent);
   for (const auto& [step, loss] : Losses(fork)) EXPECT_EQ(loss, parents.at(step)) << step;
   EXPECT_EQ(Losses(fork).size(), 8u);
@@ -279,7 +279,7 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   const int64_t newest_step = Newest(job).checkpoint().ref().step();
   const std::string holder = WorkerOf(paused, 0);
   ASSERT_EQ(Newest(job).shards(0).holders(0), holder);
-  // Its slots are not to be had, its checkpoints are.
+  // Its slots are unavailable, its checkpoints are not.
   v1::DrainWorkerRequest cordon;
   cordon.set_worker(holder);
   cordon.set_cordon_only(true);
@@ -313,7 +313,7 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   ASSERT_TRUE(stub_->DescribeCheckpoint(&context, request, &response).ok());
   EXPECT_EQ(response.checkpoint().state(), v1::CHECKPOINT_STATE_DAMAGED);
   EXPECT_THAT(response.checkpoint().damage(), HasSubstr("on " + holder));
-  // Who read it is as good as before.
+  // The worker that read it is not blamed.
   const std::string starter = attempts[1].placements(0).worker();
   EXPECT_NE(starter, holder);
   for (const v1::WorkerBlame& blame : after.blames()) EXPECT_NE(blame.worker(), starter);
@@ -328,8 +328,8 @@ TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed)
   }
   const std::string job = Submit(spec);
   ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
-  // Every step is made all the same, and the job waits with what it has come to, and says so. What
-  // a checkpoint that could not be written gives back is taken, too.
+  // All steps are still made; then the job waits for room to store its state, and reports that. The
+  // space that a failed checkpoint frees is filled, too.
   ASSERT_TRUE(Eventually([&] {
     FillDisk("w1");
     const v1::Job now = Describe(job);
@@ -347,7 +347,7 @@ TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed)
   EXPECT_EQ(after.checkpoint_step(), 100);
   EXPECT_EQ(after.trouble(), "");
   EXPECT_EQ(after.blames_size(), 0);
-  // The event log lacks nothing either.
+  // The event log is complete, too.
   EXPECT_EQ(Losses(job), alone);
   v1::ListJobEventsRequest request;
   request.set_job(job);

@@ -8,21 +8,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
-
 v1::Worker DescribeWorker(ClusterBed& bed, const std::string& name) {
   v1::DescribeWorkerRequest request;
   request.set_worker(name);
   v1::DescribeWorkerResponse response;
-  const grpc::Status status = bed.Call(&Stub::DescribeWorker, request, &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  const absl::Status status = bed.Call(kDescribeWorker, request, &response);
+  EXPECT_TRUE(status.ok()) << status.message();
   return response.worker();
 }
 

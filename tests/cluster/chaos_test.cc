@@ -24,15 +24,16 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "tests/cluster/chaos_plan.h"
 #include "tests/cluster/cluster_bed.h"
 
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
 using nlohmann::json;
 using std::chrono::milliseconds;
 
@@ -57,7 +58,7 @@ struct Accepted {
   std::string job;
   TinyJob spec;
   std::map<std::string, int> hits_before;  // by worker: faults there before it was submitted
-  bool changes_now = false;              // its recipe changed at steps that nobody chose
+  bool changes_now = false;                // its recipe changed at steps that nobody chose
   bool restored = false;                 // the coordinator forgot some of what it had acknowledged
   int64_t checkpoints = 0;               // asked for
   std::map<int64_t, int64_t> revisions;  // first step, asked for, by number
@@ -125,10 +126,10 @@ class Chaos : public testing::Test {
     request.set_job(accepted.job);
     request.set_reason("chaos");
     v1::CheckpointJobResponse response;
-    const grpc::Status status = bed_.Call(&Stub::CheckpointJob, request, &response);
+    const absl::Status status = bed_.Call(kCheckpointJob, request, &response);
     if (status.ok()) ++accepted.checkpoints;
-    EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
-        << status.error_message();
+    EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kFailedPrecondition)
+        << status.message();
     for (Accepted* const one : under_way) {
       if (!one->changes_now || one->revisions.size() >= 8) continue;
       ChangeBehindTheirBack(*one);
@@ -149,17 +150,17 @@ class Chaos : public testing::Test {
   void SetWires(TcpProxy::Mode mode) {
     for (int worker = 1; worker <= kWorkers; ++worker) bed_.proxy(WorkerRole(worker)).Set(mode);
   }
-  static void CheckRefusal(const grpc::Status& status) {
+  static void CheckRefusal(const absl::Status& status) {
     // It is over, or has passed the step: then nothing may have changed.
-    EXPECT_TRUE(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
-                status.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
-        << status.error_message();
+    EXPECT_TRUE(status.code() == absl::StatusCode::kFailedPrecondition ||
+                status.code() == absl::StatusCode::kInvalidArgument)
+        << status.message();
   }
   void ChangeRecipe(const std::string& at, const std::string& field, Accepted& accepted) {
     const std::string value = accepted.revisions.size() / 2 % 2 == 0 ? "bf16" : "nvfp4";
     v1::SetRecipeResponse changed;
-    const grpc::Status status =
-        bed_.Call(&Stub::SetRecipe, Change(accepted.job, at, field, value), &changed);
+    const absl::Status status =
+        bed_.Call(kSetRecipe, Change(accepted.job, at, field, value), &changed);
     if (status.ok()) {
       accepted.revisions[changed.revision()] = changed.first_step();
     } else {
@@ -272,8 +273,8 @@ class Chaos : public testing::Test {
   // checkpoints or to another worker is not its fault.
   void CheckFlags() {
     v1::ListWorkersResponse listed;
-    const grpc::Status status = bed_.Call(&Stub::ListWorkers, v1::ListWorkersRequest(), &listed);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    const absl::Status status = bed_.Call(kListWorkers, v1::ListWorkersRequest(), &listed);
+    ASSERT_TRUE(status.ok()) << status.message();
     ASSERT_EQ(listed.workers_size(), kWorkers);
     for (const v1::Worker& worker : listed.workers()) {
       for (const std::string& flag : worker.flags()) {
@@ -281,9 +282,9 @@ class Chaos : public testing::Test {
         int ended = 0;
         ASSERT_TRUE(words.size() > 4 && words[0] == "ended" && absl::SimpleAtoi(words[1], &ended))
             << flag;
-        const auto named = std::find_if(
-            jobs_.begin(), jobs_.end(),
-            [&](const Accepted& accepted) { return words[4] == accepted.job + ";"; });
+        const auto named = std::find_if(jobs_.begin(), jobs_.end(), [&](const Accepted& accepted) {
+          return words[4] == accepted.job + ";";
+        });
         ASSERT_NE(named, jobs_.end()) << flag;
         const std::string& name = worker.identity().name();
         EXPECT_LE(ended, hits_[name] - named->hits_before[name])
@@ -324,8 +325,7 @@ class Chaos : public testing::Test {
     v1::DescribeJobRequest describe;
     describe.set_job(job);
     v1::DescribeJobResponse described;
-    return bed_.Call(&Stub::DescribeJob, describe, &described).error_code() !=
-           grpc::StatusCode::NOT_FOUND;
+    return bed_.Call(kDescribeJob, describe, &described).code() != absl::StatusCode::kNotFound;
   }
   bool AWorkerHas(const std::string& job) {
     return std::any_of(std::begin(kRoles), std::end(kRoles), [&](const char* role) {
@@ -337,23 +337,24 @@ class Chaos : public testing::Test {
     adopt.set_job(job);
     adopt.set_reason("chaos");
     v1::AdoptJobResponse adopted;
-    grpc::Status status;
+    absl::Status status;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     // Until the worker that has run it has reported it, not only one with copies.
     do {
-      status = bed_.Call(&Stub::AdoptJob, adopt, &adopted);
-    } while ((status.error_code() == grpc::StatusCode::NOT_FOUND ||
-              status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) &&
+      status = bed_.Call(kAdoptJob, adopt, &adopted);
+    } while ((status.code() == absl::StatusCode::kNotFound ||
+              status.code() == absl::StatusCode::kFailedPrecondition) &&
              std::chrono::steady_clock::now() < deadline && (LetPass(milliseconds(50)), true));
-    ASSERT_TRUE(status.ok()) << job << ": " << status.error_message();
+    ASSERT_TRUE(status.ok()) << job << ": " << status.message();
     v1::ResumeJobRequest resume;
     resume.set_job(job);
     resume.set_reason("chaos");
     v1::ResumeJobResponse resumed;
-    status = bed_.Call(&Stub::ResumeJob, resume, &resumed);
-    EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+    status = bed_.Call(kResumeJob, resume, &resumed);
+    EXPECT_TRUE(status.ok()) << job << ": " << status.message();
   }
   void OpenWatches() {
+    const auto stub = v1::Coordinator::NewStub(bed_.stub().channel());
     std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
     std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>>> watches;
     v1::WatchJobsRequest request;
@@ -361,7 +362,7 @@ class Chaos : public testing::Test {
     for (int i = 0; i < kWatches; ++i) {
       contexts.push_back(std::make_unique<grpc::ClientContext>());
       contexts.back()->set_wait_for_ready(true);
-      watches.push_back(bed_.stub().WatchJobs(contexts.back().get(), request));
+      watches.push_back(stub->WatchJobs(contexts.back().get(), request));
     }
     v1::WatchJobsResponse first;
     for (const auto& watch : watches) EXPECT_TRUE(watch->Read(&first));
@@ -545,9 +546,10 @@ TEST_F(Chaos, EveryJobEndsAsIfNothingHadHappened) {
   CheckFlags();
   for (const Accepted& accepted : jobs_) Check(accepted);
   for (const auto& [fault, count] : of_each) std::printf("%3d  %s\n", count, fault.c_str());
-  std::printf("%zu jobs; %d changes that had made way were made before that was heard; "
-              "%zu flags of workers, each for faults of its own\n",
-              jobs_.size(), held_after_all_, flags_.size());
+  std::printf(
+      "%zu jobs; %d changes that had made way were made before that was heard; "
+      "%zu flags of workers, each for faults of its own\n",
+      jobs_.size(), held_after_all_, flags_.size());
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -45,7 +44,7 @@ TEST_F(WallClock, JumpsOfTheCoordinatorsEndNoLeaseAndNoAttempt) {
 }
 
 TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
-  const TinyJob spec{.steps = 300};
+  const TinyJob spec{.steps = 1000};  // still under way when its copies are there
   const std::string job = bed_.Submit(spec);
   bed_.ExpectStep(job, 50);
   bed_.ExpectCopied(job);  // a checkpoint that is nowhere else is waited for
@@ -66,7 +65,7 @@ TEST_F(WallClock, ABackOffThatBeganInAWrongMonthEndsAlsoThroughARestart) {
   policy.mutable_restart_policy()->set_initial_backoff_ms(3000);
   policy.mutable_restart_policy()->set_max_backoff_ms(3000);
   v1::SetJobRestartPolicyResponse stored;
-  ASSERT_TRUE(bed_.Call(&Stub::SetJobRestartPolicy, policy, &stored).ok());
+  ASSERT_TRUE(bed_.Call(kSetJobRestartPolicy, policy, &stored).ok());
   bed_.ExpectStep(job, 50);
   bed_.SetWallClock(kCoordinatorRole, kMonth);
   const auto ranks = bed_.LiveRanks();
@@ -90,8 +89,8 @@ TEST_F(WallClock, AWorkerWhoseClockIsAheadStopsThroughACheckpoint) {
   v1::DrainWorkerRequest drain;
   drain.set_worker(worker);
   v1::DrainWorkerResponse response;
-  const grpc::Status drained = bed_.Call(&Stub::DrainWorker, drain, &response);
-  ASSERT_TRUE(drained.ok()) << drained.error_message();
+  const absl::Status drained = bed_.Call(kDrainWorker, drain, &response);
+  ASSERT_TRUE(drained.ok()) << drained.message();
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   const v1::Job described = bed_.Describe(job);
   ASSERT_EQ(described.recent_attempts_size(), 2) << bed_.Story(job);

@@ -17,8 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/cluster/free_port.h"
-#include "client/cluster/log_tail.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -112,7 +111,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
     throw std::runtime_error(absl::StrCat("the cluster is not up: ", up.status().ToString()));
   }
   address_ = absl::StrCat("127.0.0.1:", port);
-  stub_ = v1::Coordinator::NewStub(QuickChannel(address_));
+  stub_ = std::make_unique<CoordinatorStub>(address_);
   watch_ = std::make_unique<JobWatch>(address_);
 }
 
@@ -181,8 +180,8 @@ std::string ClusterBed::SubmitSpec(const std::string& yaml, const v1::JobSchedul
   request.mutable_restart_policy()->set_initial_backoff_ms(20);
   request.mutable_restart_policy()->set_max_backoff_ms(200);
   v1::SubmitJobResponse response;
-  const grpc::Status status = Call(&v1::Coordinator::Stub::SubmitJob, request, &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  const absl::Status status = Call(kSubmitJob, request, &response);
+  EXPECT_TRUE(status.ok()) << status.message();
   return response.job().id();
 }
 
@@ -190,8 +189,8 @@ v1::Job ClusterBed::Describe(const std::string& job) {
   v1::DescribeJobRequest request;
   request.set_job(job);
   v1::DescribeJobResponse response;
-  const grpc::Status status = Call(&v1::Coordinator::Stub::DescribeJob, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  const absl::Status status = Call(kDescribeJob, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
   return response.job();
 }
 
@@ -199,8 +198,8 @@ std::vector<v1::JobEvent> ClusterBed::Events(const std::string& job) {
   v1::ListJobEventsRequest request;
   request.set_job(job);
   v1::ListJobEventsResponse response;
-  const grpc::Status status = Call(&v1::Coordinator::Stub::ListJobEvents, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  const absl::Status status = Call(kListJobEvents, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
   return {response.events().begin(), response.events().end()};
 }
 
@@ -208,8 +207,8 @@ std::vector<v1::RecipeRevision> ClusterBed::Revisions(const std::string& job) {
   v1::ListRecipeRevisionsRequest request;
   request.set_job(job);
   v1::ListRecipeRevisionsResponse response;
-  const grpc::Status status = Call(&v1::Coordinator::Stub::ListRecipeRevisions, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  const absl::Status status = Call(kListRecipeRevisions, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
   return {response.revisions().begin(), response.revisions().end()};
 }
 
@@ -218,8 +217,8 @@ std::vector<v1::Checkpoint> ClusterBed::Checkpoints(const std::string& job) {
   request.set_job(job);
   request.mutable_page()->set_size(1000);
   v1::ListCheckpointsResponse response;
-  const grpc::Status status = Call(&v1::Coordinator::Stub::ListCheckpoints, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.error_message();
+  const absl::Status status = Call(kListCheckpoints, request, &response);
+  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
   return {response.checkpoints().begin(), response.checkpoints().end()};
 }
 
@@ -241,8 +240,7 @@ void ClusterBed::ExpectCopied(const std::string& job) {
       v1::DescribeCheckpointRequest request;
       *request.mutable_ref() = one.ref();
       v1::DescribeCheckpointResponse described;
-      const grpc::Status status =
-          Call(&v1::Coordinator::Stub::DescribeCheckpoint, request, &described);
+      const absl::Status status = Call(kDescribeCheckpoint, request, &described);
       if (!status.ok()) return false;  // deleted since
       const auto& shards = described.shards();
       return std::all_of(shards.begin(), shards.end(), [](const v1::CheckpointShard& shard) {

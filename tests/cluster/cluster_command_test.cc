@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -106,13 +106,11 @@ TEST_F(ClusterCommand, WhatIsMissingIsStartedAndTheRestIsLeft) {
 
 TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
   ASSERT_EQ(Cluster("up --workers 1").code, 0);
-  const auto stub = v1::Coordinator::NewStub(QuickChannel(Address()));
   v1::SubmitJobRequest request;
   request.set_request_id("request-1");
   request.set_spec_yaml(TinyJob{.steps = 2000, .every = 100'000}.Yaml(root_ + "/corpus.txt"));
   v1::SubmitJobResponse submitted;
-  grpc::ClientContext submitting;
-  ASSERT_TRUE(stub->SubmitJob(&submitting, request, &submitted).ok());
+  ASSERT_TRUE(CoordinatorStub(Address()).Call(kSubmitJob, request, &submitted).ok());
   const std::string job = submitted.job().id();
   int64_t rank = 0;
   {

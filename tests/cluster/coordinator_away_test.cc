@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
@@ -41,7 +41,7 @@ TEST_P(CoordinatorAway, NoStepIsRepeatedAndTheSameAttemptGoesOn) {
   v1::KillJobRequest kill;
   kill.set_job(job);
   v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(&v1::Coordinator::Stub::KillJob, kill, &killed).ok());
+  ASSERT_TRUE(bed.Call(kKillJob, kill, &killed).ok());
   const std::vector<nlohmann::json> log = bed.EventLog(job);
   EXPECT_EQ(EventsOf(log, "start").size(), 1u);
   std::map<int64_t, int> times;

@@ -6,14 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
 using nlohmann::json;
 
 constexpr char kNoValidation[] = "validate_every: 0";
@@ -74,8 +73,8 @@ TEST(InitFrom, KilledTheJobResumesFromItsOwnCheckpointAndItsLossesAreTheSame) {
   remove.mutable_ref()->set_job(base);
   remove.mutable_ref()->set_step(40);
   v1::DeleteCheckpointResponse removed;
-  EXPECT_EQ(bed.Call(&Stub::DeleteCheckpoint, remove, &removed).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(bed.Call(kDeleteCheckpoint, remove, &removed).code(),
+            absl::StatusCode::kFailedPrecondition);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (bed.Describe(job).checkpoint_step() < 10) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << bed.Story(job);
@@ -95,7 +94,7 @@ TEST(InitFrom, KilledTheJobResumesFromItsOwnCheckpointAndItsLossesAreTheSame) {
   EXPECT_GE(last.resume().step(), 10);
   EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), undisturbed), "") << bed.Story(job);
   // The job has ended: nothing keeps the other's checkpoint.
-  EXPECT_TRUE(bed.Call(&Stub::DeleteCheckpoint, remove, &removed).ok());
+  EXPECT_TRUE(bed.Call(kDeleteCheckpoint, remove, &removed).ok());
 }
 
 TEST(InitFrom, AModelOfOtherShapesIsRefusedWhenItIsSubmitted) {
@@ -106,10 +105,9 @@ TEST(InitFrom, AModelOfOtherShapesIsRefusedWhenItIsSubmitted) {
   request.set_spec_yaml(With(wider.Yaml(bed.corpus()), "model: tiny-transformer",
                              "model: {preset: tiny-transformer, d_ff: 256}"));
   v1::SubmitJobResponse response;
-  const grpc::Status status = bed.Call(&Stub::SubmitJob, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message().rfind("model.d_ff: 256, but 384", 0), 0u)
-      << status.error_message();
+  const absl::Status status = bed.Call(kSubmitJob, request, &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().rfind("model.d_ff: 256, but 384", 0), 0u) << status.message();
 }
 
 }  // namespace

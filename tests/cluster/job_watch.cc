@@ -2,8 +2,12 @@
 
 #include <utility>
 
+#include "absl/synchronization/notification.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
 
 namespace nibble {
 namespace {
@@ -26,8 +30,28 @@ std::shared_ptr<grpc::Channel> QuickChannel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
+absl::Status CoordinatorStub::CallMethod(const std::string& method,
+                                         const google::protobuf::Message& request,
+                                         google::protobuf::Message& response,
+                                         const CallOptions& options) const {
+  grpc::ClientContext context;
+  context.set_deadline(options.deadline);
+  context.set_wait_for_ready(options.waits_for_ready);
+  grpc::TemplatedGenericStub<google::protobuf::Message, google::protobuf::Message> stub(channel_);
+  absl::Status result;
+  absl::Notification answered;
+  stub.UnaryCall(&context, std::string("/") + v1::Coordinator::service_full_name() + "/" + method,
+                 {}, &request, &response, [&](const grpc::Status& status) {
+                   result = absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                         status.error_message());
+                   answered.Notify();
+                 });
+  answered.WaitForNotification();
+  return result;
+}
+
 JobWatch::JobWatch(const std::string& address)
-    : stub_(v1::Coordinator::NewStub(QuickChannel(address))), thread_([this] { Follow(); }) {}
+    : channel_(QuickChannel(address)), thread_([this] { Follow(); }) {}
 
 JobWatch::~JobWatch() {
   {
@@ -39,6 +63,7 @@ JobWatch::~JobWatch() {
 }
 
 void JobWatch::Follow() {
+  const auto stub = v1::Coordinator::NewStub(channel_);
   v1::WatchJobsRequest request;
   request.set_with_samples(true);
   while (true) {
@@ -49,7 +74,7 @@ void JobWatch::Follow() {
       if (end_) return;
       call_ = &context;
     }
-    const auto stream = stub_->WatchJobs(&context, request);
+    const auto stream = stub->WatchJobs(&context, request);
     v1::WatchJobsResponse told;
     while (stream->Read(&told)) {
       request.set_resume_token(told.resume_token());
@@ -66,7 +91,7 @@ void JobWatch::Follow() {
       changed_.notify_all();
     }
     const grpc::Status status = stream->Finish();
-    // Where history is gone, what is now comes again from the start.
+    // The history since the token is gone: start from the current state.
     if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) request.clear_resume_token();
     const std::lock_guard<std::mutex> lock(mutex_);
     call_ = nullptr;

@@ -1,7 +1,7 @@
-// For tests: follows every job of a coordinator from the first word on, over the coordinator's
-// restarts, and lets a test wait until something was told.
+// For tests: single calls to a coordinator (CoordinatorStub), and a stream of the changes of all
+// its jobs, across its restarts, on which a test can wait (JobWatch). Without gRPC in this header.
 //
-// Ownership: owns its channel and one thread. Thread-safety: all methods.
+// Ownership: each owns its channel, a JobWatch also one thread. Thread-safety: all methods.
 #ifndef NIBBLE_TESTS_CLUSTER_JOB_WATCH_H_
 #define NIBBLE_TESTS_CLUSTER_JOB_WATCH_H_
 
@@ -16,14 +16,47 @@
 #include <thread>
 #include <vector>
 
-#include "grpcpp/client_context.h"
-#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "absl/status/status.h"
+#include "client/remote/rpcs.h"
+#include "google/protobuf/message.h"
+
+namespace grpc {
+class Channel;
+class ClientContext;
+}  // namespace grpc
 
 namespace nibble {
 
+// A channel that reconnects to a coordinator as soon as it is back.
+std::shared_ptr<grpc::Channel> QuickChannel(const std::string& address);
+
+class CoordinatorStub {
+ public:
+  struct CallOptions {
+    bool waits_for_ready = false;  // else UNAVAILABLE at once while nobody listens
+    std::chrono::system_clock::time_point deadline = std::chrono::system_clock::time_point::max();
+  };
+
+  explicit CoordinatorStub(const std::string& address) : channel_(QuickChannel(address)) {}
+
+  // One attempt.
+  template <class Request, class Response>
+  absl::Status Call(const Rpc<Request, Response>& rpc, const Request& request, Response* response,
+                    const CallOptions& options = {}) const {
+    return CallMethod(rpc.method, request, *response, options);
+  }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+ private:
+  absl::Status CallMethod(const std::string& method, const google::protobuf::Message& request,
+                          google::protobuf::Message& response, const CallOptions& options) const;
+
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
 class JobWatch {
  public:
-  // What was told of one job.
+  // What the stream reported about one job.
   struct Seen {
     v1::Job job;
     std::map<int64_t, v1::JobEvent> events;     // by number
@@ -36,7 +69,7 @@ class JobWatch {
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
 
-  // Until it holds of the job; false where it does not in time. `holds` must not wait.
+  // Waits until `holds` is true of the job; false if it is not in time. `holds` must not block.
   bool Await(const std::string& job, const std::function<bool(const Seen&)>& holds,
              std::chrono::milliseconds patience);
   bool AwaitState(const std::string& job, v1::JobState state, std::chrono::milliseconds patience);
@@ -47,7 +80,7 @@ class JobWatch {
  private:
   void Follow();
 
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  const std::shared_ptr<grpc::Channel> channel_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
@@ -56,9 +89,6 @@ class JobWatch {
   std::map<std::string, Seen> seen_;
   std::thread thread_;
 };
-
-// A channel that finds a coordinator again as soon as it is there.
-std::shared_ptr<grpc::Channel> QuickChannel(const std::string& address);
 
 }  // namespace nibble
 

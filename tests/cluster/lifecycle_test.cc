@@ -3,14 +3,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
 using nlohmann::json;
 
 template <class Request>
@@ -34,7 +33,7 @@ TEST(PausedJob, GoesOnUnderTheSameAttemptAndItsLossesAreTheSame) {
   const std::string job = bed.Submit(spec);
   bed.ExpectStep(job, 30);
   v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed.Call(&Stub::PauseJob, Of<v1::PauseJobRequest>(job), &paused).ok());
+  ASSERT_TRUE(bed.Call(kPauseJob, Of<v1::PauseJobRequest>(job), &paused).ok());
   bed.ExpectState(job, v1::JOB_STATE_PAUSED);
   const auto ranks = bed.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u) << bed.Story(job);
@@ -43,7 +42,7 @@ TEST(PausedJob, GoesOnUnderTheSameAttemptAndItsLossesAreTheSame) {
   EXPECT_EQ(bed.Describe(job).next_step(), stands_at + 1);
 
   v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed.Call(&Stub::ResumeJob, Of<v1::ResumeJobRequest>(job), &resumed).ok());
+  ASSERT_TRUE(bed.Call(kResumeJob, Of<v1::ResumeJobRequest>(job), &resumed).ok());
   bed.ExpectStep(job, stands_at + 1);
   const auto again = bed.LiveRanks();
   ASSERT_EQ(again.size(), 2u);
@@ -61,12 +60,12 @@ TEST(PausedJob, OneThatIsQueuedWaitsWithoutRanksAndRunsWhenItIsResumed) {
   const TinyJob spec = {.name = "second", .steps = 50};
   const std::string second = bed.Submit(spec);
   v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed.Call(&Stub::PauseJob, Of<v1::PauseJobRequest>(second), &paused).ok());
+  ASSERT_TRUE(bed.Call(kPauseJob, Of<v1::PauseJobRequest>(second), &paused).ok());
   EXPECT_EQ(paused.job().state(), v1::JOB_STATE_PAUSED);
   v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(&Stub::KillJob, Of<v1::KillJobRequest>(first), &killed).ok());
+  ASSERT_TRUE(bed.Call(kKillJob, Of<v1::KillJobRequest>(first), &killed).ok());
   v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed.Call(&Stub::ResumeJob, Of<v1::ResumeJobRequest>(second), &resumed).ok());
+  ASSERT_TRUE(bed.Call(kResumeJob, Of<v1::ResumeJobRequest>(second), &resumed).ok());
   bed.ExpectState(second, v1::JOB_STATE_SUCCEEDED);
   ExpectUndisturbed(bed, second, spec);
 }
@@ -76,7 +75,7 @@ TEST(CancelledJob, TakesALastCheckpointOfTheStepItHasComeTo) {
   const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 100'000});
   bed.ExpectStep(job, 30);
   v1::CancelJobResponse cancelled;
-  ASSERT_TRUE(bed.Call(&Stub::CancelJob, Of<v1::CancelJobRequest>(job), &cancelled).ok());
+  ASSERT_TRUE(bed.Call(kCancelJob, Of<v1::CancelJobRequest>(job), &cancelled).ok());
   bed.ExpectState(job, v1::JOB_STATE_CANCELLED);
   const int64_t last = EventsOf(bed.EventLog(job), "step").back().at("step");
   const auto checkpoints = bed.Checkpoints(job);
@@ -92,7 +91,7 @@ TEST(KilledJob, EndsNowAndLeavesNoRank) {
   const auto ranks = bed.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u);
   v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(&Stub::KillJob, Of<v1::KillJobRequest>(job), &killed).ok());
+  ASSERT_TRUE(bed.Call(kKillJob, Of<v1::KillJobRequest>(job), &killed).ok());
   EXPECT_EQ(killed.job().state(), v1::JOB_STATE_CANCELLED);
   for (const auto& rank : ranks) EXPECT_TRUE(AwaitAnyEnd({rank.process}, kPatience));
   EXPECT_TRUE(bed.Checkpoints(job).empty());
@@ -175,7 +174,7 @@ TEST(DrainedWorker, LosesItsJobToAnotherThroughACheckpoint) {
   drain.set_worker(from);
   drain.set_reason("test");
   v1::DrainWorkerResponse drained;
-  ASSERT_TRUE(bed.Call(&Stub::DrainWorker, drain, &drained).ok());
+  ASSERT_TRUE(bed.Call(kDrainWorker, drain, &drained).ok());
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   const v1::Job described = bed.Describe(job);
   ASSERT_EQ(described.recent_attempts_size(), 2) << bed.Story(job);

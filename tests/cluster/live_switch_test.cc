@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -21,8 +21,7 @@
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
-using grpc::StatusCode;
+using absl::StatusCode;
 using nlohmann::json;
 using testing::HasSubstr;
 
@@ -31,7 +30,7 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
  protected:
   LiveSwitch() : bed_({.workers = std::get<0>(GetParam()), .slots = std::get<1>(GetParam())}) {}
 
-  grpc::Status Set(const std::string& job, int64_t expected, const std::string& field,
+  absl::Status Set(const std::string& job, int64_t expected, const std::string& field,
                    const std::string& value, v1::SetRecipeResponse* response) {
     v1::SetRecipeRequest request;
     request.set_job(job);
@@ -41,7 +40,7 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
     setting.set_value(value);
     request.set_at("now");
     request.set_reason("test");
-    return bed_.Call(&Stub::SetRecipe, request, response);
+    return bed_.Call(kSetRecipe, request, response);
   }
   // The step since which ranks have run under the revision, as the job's event tells.
   int64_t InForceFrom(const std::string& job, int64_t revision) {
@@ -96,8 +95,8 @@ TEST_P(LiveSwitch, ItIsInForceWithinTwoStepsAndStaysAtItsStepThroughAKill) {
       bed_.Submit({.ranks = 4, .steps = 100'000, .every = 25, .sequence = 64, .batch = 16});
   bed_.ExpectStep(job, 30);
   v1::SetRecipeResponse set;
-  const grpc::Status changed = Set(job, 1, "fprop", "bf16", &set);
-  ASSERT_TRUE(changed.ok()) << changed.error_message();
+  const absl::Status changed = Set(job, 1, "fprop", "bf16", &set);
+  ASSERT_TRUE(changed.ok()) << changed.message();
   // The step that is being made when the answer is here.
   const auto made = EventsOf(bed_.EventLog(job), "step");
   const int64_t at_answer = static_cast<int64_t>(made.back().at("step")) + 1;
@@ -137,13 +136,13 @@ TEST_P(LiveSwitch, WhatIsStaleOrWrongChangesNothing) {
   ASSERT_TRUE(Set(job, 1, "fprop", "bf16", &set).ok());
   const int64_t from = InForceFrom(job, 2);
 
-  const grpc::Status stale = Set(job, 1, "wgrad", "bf16", &set);
-  EXPECT_EQ(stale.error_code(), StatusCode::FAILED_PRECONDITION) << stale.error_message();
-  EXPECT_THAT(stale.error_message(), HasSubstr("expected_revision"));
-  const grpc::Status unknown = Set(job, 2, "fprop", "fp3", &set);
-  EXPECT_EQ(unknown.error_code(), StatusCode::INVALID_ARGUMENT) << unknown.error_message();
-  EXPECT_THAT(unknown.error_message(), HasSubstr("fp3"));
-  EXPECT_EQ(Set(job, 2, "fpropp", "bf16", &set).error_code(), StatusCode::INVALID_ARGUMENT);
+  const absl::Status stale = Set(job, 1, "wgrad", "bf16", &set);
+  EXPECT_EQ(stale.code(), StatusCode::kFailedPrecondition) << stale.message();
+  EXPECT_THAT(stale.message(), HasSubstr("expected_revision"));
+  const absl::Status unknown = Set(job, 2, "fprop", "fp3", &set);
+  EXPECT_EQ(unknown.code(), StatusCode::kInvalidArgument) << unknown.message();
+  EXPECT_THAT(unknown.message(), HasSubstr("fp3"));
+  EXPECT_EQ(Set(job, 2, "fpropp", "bf16", &set).code(), StatusCode::kInvalidArgument);
 
   const auto revisions = bed_.Revisions(job);
   ASSERT_EQ(revisions.size(), 2u);
@@ -217,8 +216,8 @@ TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
     setting.set_field("fprop");
     setting.set_value(i % 2 == 0 ? "bf16" : "nvfp4");
     v1::SetRecipeResponse response;
-    const grpc::Status changed = bed_.Call(&Stub::SetRecipe, request, &response);
-    ASSERT_TRUE(changed.ok()) << changed.error_message();
+    const absl::Status changed = bed_.Call(kSetRecipe, request, &response);
+    ASSERT_TRUE(changed.ok()) << changed.message();
     const std::optional<v1::JobEvent> event = InEffect(job, response.revision());
     ASSERT_TRUE(event.has_value());
     off_by.push_back(std::abs(response.first_step() - event->step()));
@@ -262,15 +261,15 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
     setting.set_value(value);
     request.set_at(at);
     v1::SetRecipeResponse response;
-    const grpc::Status status = bed.Call(&Stub::SetRecipe, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const absl::Status status = bed.Call(kSetRecipe, request, &response);
+    EXPECT_TRUE(status.ok()) << status.message();
   };
   const auto kill = [&bed](const std::string& job) {
     v1::KillJobRequest request;
     request.set_job(job);
     v1::KillJobResponse response;
-    const grpc::Status status = bed.Call(&Stub::KillJob, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const absl::Status status = bed.Call(kKillJob, request, &response);
+    EXPECT_TRUE(status.ok()) << status.message();
   };
 
   const std::string changed = bed.Submit(spec);
@@ -297,7 +296,7 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
   request.set_all(true);
   v1::ListRecipeRevisionsResponse page;
   do {
-    ASSERT_TRUE(bed.Call(&Stub::ListRecipeRevisions, request, &page).ok());
+    ASSERT_TRUE(bed.Call(kListRecipeRevisions, request, &page).ok());
     history.insert(history.end(), page.revisions().begin(), page.revisions().end());
     request.set_after_number(history.back().number());
   } while (page.more());

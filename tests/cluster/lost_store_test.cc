@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -19,7 +19,6 @@
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
 using ::testing::HasSubstr;
 
 // Looks again and again; false where it is not so in time.
@@ -35,8 +34,8 @@ bool Eventually(So so) {
 
 v1::ListOrphansResponse Orphans(ClusterBed& bed) {
   v1::ListOrphansResponse response;
-  const grpc::Status status = bed.Call(&Stub::ListOrphans, v1::ListOrphansRequest(), &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  const absl::Status status = bed.Call(kListOrphans, v1::ListOrphansRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.message();
   return response;
 }
 
@@ -64,8 +63,8 @@ void Resume(ClusterBed& bed, const std::string& job) {
   v1::ResumeJobRequest request;
   request.set_job(job);
   v1::ResumeJobResponse response;
-  const grpc::Status status = bed.Call(&Stub::ResumeJob, request, &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  const absl::Status status = bed.Call(kResumeJob, request, &response);
+  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
@@ -183,7 +182,7 @@ TEST(LostStore, ARestoredStoreLearnsSinceWhenARevisionHolds) {
   setting.set_field("fprop");
   setting.set_value("bf16");
   v1::SetRecipeResponse response;
-  ASSERT_TRUE(bed.Call(&Stub::SetRecipe, set, &response).ok());
+  ASSERT_TRUE(bed.Call(kSetRecipe, set, &response).ok());
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
   bed.Kill(kCoordinatorRole);
   std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
@@ -224,17 +223,17 @@ TEST(LostStore, AnOrphanIsRemovedOnlyByNameAndAfterTheGracePeriod) {
   v1::RemoveOrphanRequest request;
   request.set_job(job);
   v1::RemoveOrphanResponse response;
-  const grpc::Status early = bed.Call(&Stub::RemoveOrphan, request, &response);
-  EXPECT_EQ(early.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(early.error_message(), HasSubstr("--orphan-grace"));
+  const absl::Status early = bed.Call(kRemoveOrphan, request, &response);
+  EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(early.message(), HasSubstr("--orphan-grace"));
   EXPECT_TRUE(IsAlive(ranks[0].process));
 
   bed.Kill(kCoordinatorRole);
   bed.SetCoordinatorFlags({"--orphan-grace", "0"});
   bed.Restart(kCoordinatorRole);
   ASSERT_TRUE(Eventually([&] { return Orphans(bed).orphans_size() == 1; }));
-  const grpc::Status removed = bed.Call(&Stub::RemoveOrphan, request, &response);
-  ASSERT_TRUE(removed.ok()) << removed.error_message();
+  const absl::Status removed = bed.Call(kRemoveOrphan, request, &response);
+  ASSERT_TRUE(removed.ok()) << removed.message();
   EXPECT_EQ(response.workers(), 1);
   EXPECT_TRUE(Eventually([&] { return Orphans(bed).orphans_size() == 0; }));
   EXPECT_TRUE(Eventually([&] { return !IsAlive(ranks[0].process); }));

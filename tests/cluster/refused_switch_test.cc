@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -17,8 +17,7 @@
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
-using grpc::StatusCode;
+using absl::StatusCode;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -59,7 +58,7 @@ class RefusedSwitch : public testing::Test {
     }
     return enough;
   }
-  grpc::Status Set(const std::string& job, const std::string& field, const std::string& value,
+  absl::Status Set(const std::string& job, const std::string& field, const std::string& value,
                    v1::SetRecipeResponse* response) {
     v1::SetRecipeRequest request;
     request.set_job(job);
@@ -67,7 +66,7 @@ class RefusedSwitch : public testing::Test {
     v1::FieldSetting& setting = *request.mutable_change()->add_set();
     setting.set_field(field);
     setting.set_value(value);
-    return bed_.Call(&Stub::SetRecipe, request, response);
+    return bed_.Call(kSetRecipe, request, response);
   }
   void ExpectEvent(const std::string& job, const std::string& text) {
     EXPECT_TRUE(bed_.watch().Await(
@@ -97,9 +96,9 @@ TEST_F(RefusedSwitch, AChangeThatMemoryCannotHoldLeavesTheRunAsItIsAlsoThroughAK
   bed_.ExpectStep(job, 5);
 
   v1::SetRecipeResponse set;
-  const grpc::Status refused = Set(job, "all", grows ? "nvfp4" : "bf16", &set);
-  EXPECT_EQ(refused.error_code(), StatusCode::FAILED_PRECONDITION) << refused.error_message();
-  EXPECT_THAT(refused.error_message(),
+  const absl::Status refused = Set(job, "all", grows ? "nvfp4" : "bf16", &set);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
+  EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("revision: 2 was refused"), HasSubstr("resources.memory_mib")));
   ExpectEvent(job, "revision 2 refused, revision 1 stays in effect: rank ");
   const Said history =

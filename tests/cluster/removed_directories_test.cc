@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -38,14 +38,13 @@ bool RemoveTree(const std::string& path) {
 }
 
 // A change that has no deadline to be repeated until: one answer.
-grpc::Status SetQueueOnce(ClusterBed& bed, const std::string& name) {
+absl::Status SetQueueOnce(ClusterBed& bed, const std::string& name) {
   v1::SetQueueRequest request;
   request.set_request_id(bed.NewId());
   request.mutable_queue()->set_name(name);
   v1::SetQueueResponse response;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  return bed.stub().SetQueue(&context, request, &response);
+  return bed.stub().Call(kSetQueue, request, &response,
+                         {.deadline = std::chrono::system_clock::now() + kPatience});
 }
 
 TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
@@ -65,9 +64,9 @@ TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
   const std::string store = paths.Data(kCoordinatorRole);
   ASSERT_TRUE(RemoveTree(store));
   for (int i = 0; i < 10; ++i) {
-    const grpc::Status refused = SetQueueOnce(bed, absl::StrCat("after-", i));
-    EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_THAT(refused.error_message(), HasSubstr(store));
+    const absl::Status refused = SetQueueOnce(bed, absl::StrCat("after-", i));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(refused.message(), HasSubstr(store));
   }
   EXPECT_EQ(Shell(readyz).text, "503");
   EXPECT_THAT(Shell("cat " + log).text, HasSubstr("the store has stopped"));

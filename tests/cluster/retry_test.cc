@@ -11,14 +11,12 @@
 namespace nibble {
 namespace {
 
-using Stub = v1::Coordinator::Stub;
-
 enum class Loss : uint8_t { kWireCut, kCoordinatorKilled };
 
 class Retry : public testing::TestWithParam<Loss> {
  protected:
   Retry() : bed_({.workers = 1}), wire_(Port(bed_.address())) {
-    far_ = v1::Coordinator::NewStub(QuickChannel(wire_.address()));
+    far_ = std::make_unique<CoordinatorStub>(wire_.address());
   }
   static int Port(const std::string& address) {
     return std::stoi(address.substr(address.rfind(':') + 1));
@@ -28,7 +26,7 @@ class Retry : public testing::TestWithParam<Loss> {
   std::string World() {
     std::string world;
     v1::ListJobsResponse jobs;
-    EXPECT_TRUE(bed_.Call(&Stub::ListJobs, v1::ListJobsRequest(), &jobs).ok());
+    EXPECT_TRUE(bed_.Call(kListJobs, v1::ListJobsRequest(), &jobs).ok());
     for (v1::Job job : jobs.jobs()) {
       job.clear_state_reason();  // of a waiting job the scheduler's, who finds others by himself
       absl::StrAppend(&world, job.ShortDebugString(), "\n");
@@ -43,10 +41,10 @@ class Retry : public testing::TestWithParam<Loss> {
       }
     }
     v1::ListQueuesResponse queues;
-    EXPECT_TRUE(bed_.Call(&Stub::ListQueues, v1::ListQueuesRequest(), &queues).ok());
+    EXPECT_TRUE(bed_.Call(kListQueues, v1::ListQueuesRequest(), &queues).ok());
     absl::StrAppend(&world, queues.ShortDebugString(), "\n");
     v1::ListWorkersResponse workers;
-    EXPECT_TRUE(bed_.Call(&Stub::ListWorkers, v1::ListWorkersRequest(), &workers).ok());
+    EXPECT_TRUE(bed_.Call(kListWorkers, v1::ListWorkersRequest(), &workers).ok());
     for (v1::Worker worker : workers.workers()) {
       worker.clear_last_heard_ms();
       worker.clear_present();
@@ -58,36 +56,32 @@ class Retry : public testing::TestWithParam<Loss> {
 
   // Sends it, loses the answer when it is on the wire, and sends it again, twice.
   template <class Request, class Response>
-  Response LoseAndRetry(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                                     Response*),
-                        Request request) {
+  Response LoseAndRetry(const Rpc<Request, Response>& rpc, Request request) {
     SCOPED_TRACE(request.GetDescriptor()->name());
     request.set_request_id(bed_.NewId());
     // A connection is made, so that nothing but the answer is lost.
     v1::ListQueuesResponse queues;
-    grpc::ClientContext first;
-    first.set_wait_for_ready(true);
-    EXPECT_TRUE(far_->ListQueues(&first, {}, &queues).ok());
+    EXPECT_TRUE(
+        far_->Call(kListQueues, v1::ListQueuesRequest(), &queues, {.waits_for_ready = true}).ok());
     wire_.Set(TcpProxy::Mode::kMute);
-    grpc::Status lost;
+    absl::Status lost;
     std::thread sender([&] {
-      grpc::ClientContext context;
       Response never;
-      lost = (far_.get()->*method)(&context, request, &never);
+      lost = far_->Call(rpc, request, &never);
     });
     EXPECT_TRUE(wire_.AwaitLost(1, kPatience));
     if (GetParam() == Loss::kCoordinatorKilled) bed_.Kill("coordinator");
     wire_.Set(TcpProxy::Mode::kCut);
     sender.join();
-    EXPECT_EQ(lost.error_code(), grpc::StatusCode::UNAVAILABLE) << lost.error_message();
+    EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost.message();
     if (GetParam() == Loss::kCoordinatorKilled) bed_.Restart("coordinator");
     wire_.Set(TcpProxy::Mode::kPass);
 
     const std::string once = World();
     Response again, and_again;
-    const grpc::Status retried = bed_.Call(method, request, &again);
-    EXPECT_TRUE(retried.ok()) << retried.error_message();
-    EXPECT_TRUE(bed_.Call(method, request, &and_again).ok());
+    const absl::Status retried = bed_.Call(rpc, request, &again);
+    EXPECT_TRUE(retried.ok()) << retried.message();
+    EXPECT_TRUE(bed_.Call(rpc, request, &and_again).ok());
     google::protobuf::util::MessageDifferencer differencer;
     // What moves by itself.
     differencer.IgnoreField(v1::Worker::descriptor()->FindFieldByName("last_heard_ms"));
@@ -106,7 +100,7 @@ class Retry : public testing::TestWithParam<Loss> {
 
   ClusterBed bed_;
   TcpProxy wire_;
-  std::unique_ptr<Stub> far_;
+  std::unique_ptr<CoordinatorStub> far_;
 };
 
 template <class Request>
@@ -122,13 +116,13 @@ TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
   v1::DrainWorkerRequest drain;
   drain.set_worker("worker-1");
   drain.set_reason("test");
-  EXPECT_EQ(LoseAndRetry(&Stub::DrainWorker, drain).worker().mode(), v1::WORKER_MODE_DRAINING);
+  EXPECT_EQ(LoseAndRetry(kDrainWorker, drain).worker().mode(), v1::WORKER_MODE_DRAINING);
 
   v1::SubmitJobRequest submit;
   submit.set_spec_yaml(TinyJob{.steps = 1000}.Yaml(bed_.corpus()));
-  const std::string job = LoseAndRetry(&Stub::SubmitJob, submit).job().id();
+  const std::string job = LoseAndRetry(kSubmitJob, submit).job().id();
   v1::ListJobsResponse jobs;
-  ASSERT_TRUE(bed_.Call(&Stub::ListJobs, v1::ListJobsRequest(), &jobs).ok());
+  ASSERT_TRUE(bed_.Call(kListJobs, v1::ListJobsRequest(), &jobs).ok());
   ASSERT_EQ(jobs.jobs_size(), 1);
   EXPECT_EQ(jobs.jobs(0).id(), job);
 
@@ -138,37 +132,37 @@ TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
   v1::FieldSetting& setting = *recipe.mutable_change()->add_set();
   setting.set_field("fprop");
   setting.set_value("bf16");
-  EXPECT_EQ(LoseAndRetry(&Stub::SetRecipe, recipe).revision(), 2);
+  EXPECT_EQ(LoseAndRetry(kSetRecipe, recipe).revision(), 2);
   EXPECT_EQ(bed_.Revisions(job).size(), 2u);
 
   v1::RollbackRecipeRequest rollback = OfJob<v1::RollbackRecipeRequest>(job);
   rollback.set_expected_revision(2);
   rollback.set_revision(1);
   rollback.set_at("step:600");
-  EXPECT_EQ(LoseAndRetry(&Stub::RollbackRecipe, rollback).revision(), 3);
+  EXPECT_EQ(LoseAndRetry(kRollbackRecipe, rollback).revision(), 3);
 
   v1::SetJobPriorityRequest priority = OfJob<v1::SetJobPriorityRequest>(job);
   priority.set_priority(7);
-  EXPECT_EQ(LoseAndRetry(&Stub::SetJobPriority, priority).job().scheduling().priority(), 7);
+  EXPECT_EQ(LoseAndRetry(kSetJobPriority, priority).job().scheduling().priority(), 7);
 
   v1::SetJobRestartPolicyRequest policy = OfJob<v1::SetJobRestartPolicyRequest>(job);
   policy.mutable_restart_policy()->set_max_without_progress(9);
   policy.mutable_restart_policy()->set_initial_backoff_ms(10);
   policy.mutable_restart_policy()->set_max_backoff_ms(20);
-  (void)LoseAndRetry(&Stub::SetJobRestartPolicy, policy);
+  (void)LoseAndRetry(kSetJobRestartPolicy, policy);
   EXPECT_EQ(bed_.Describe(job).restart_policy().max_without_progress(), 9);
 
-  (void)LoseAndRetry(&Stub::PauseJob, OfJob<v1::PauseJobRequest>(job));
+  (void)LoseAndRetry(kPauseJob, OfJob<v1::PauseJobRequest>(job));
   EXPECT_EQ(bed_.Describe(job).state(), v1::JOB_STATE_PAUSED);
-  (void)LoseAndRetry(&Stub::ResumeJob, OfJob<v1::ResumeJobRequest>(job));
+  (void)LoseAndRetry(kResumeJob, OfJob<v1::ResumeJobRequest>(job));
   EXPECT_EQ(bed_.Describe(job).state(), v1::JOB_STATE_QUEUED);
-  (void)LoseAndRetry(&Stub::CancelJob, OfJob<v1::CancelJobRequest>(job));
+  (void)LoseAndRetry(kCancelJob, OfJob<v1::CancelJobRequest>(job));
   EXPECT_EQ(bed_.Describe(job).state(), v1::JOB_STATE_CANCELLED);
 
   submit.clear_request_id();
-  const std::string second = LoseAndRetry(&Stub::SubmitJob, submit).job().id();
+  const std::string second = LoseAndRetry(kSubmitJob, submit).job().id();
   EXPECT_NE(second, job);
-  (void)LoseAndRetry(&Stub::KillJob, OfJob<v1::KillJobRequest>(second));
+  (void)LoseAndRetry(kKillJob, OfJob<v1::KillJobRequest>(second));
   EXPECT_EQ(bed_.Describe(second).state(), v1::JOB_STATE_CANCELLED);
 }
 
@@ -180,36 +174,36 @@ TEST_P(Retry, EveryChangeOfACheckpointIsMadeOnce) {
   drain.set_worker("worker-1");
   drain.set_reason("test");
   v1::DrainWorkerResponse drained;
-  ASSERT_TRUE(bed_.Call(&Stub::DrainWorker, drain, &drained).ok());
+  ASSERT_TRUE(bed_.Call(kDrainWorker, drain, &drained).ok());
   bed_.Kill("worker-1");
   ASSERT_GE(bed_.Checkpoints(job).size(), 2u);
   const v1::CheckpointRef oldest = RefOf(job);
 
   v1::PinCheckpointRequest pin;
   *pin.mutable_ref() = oldest;
-  EXPECT_EQ(LoseAndRetry(&Stub::PinCheckpoint, pin).checkpoint().pins_size(), 1);
+  EXPECT_EQ(LoseAndRetry(kPinCheckpoint, pin).checkpoint().pins_size(), 1);
   v1::UnpinCheckpointRequest unpin;
   *unpin.mutable_ref() = oldest;
-  EXPECT_EQ(LoseAndRetry(&Stub::UnpinCheckpoint, unpin).checkpoint().pins_size(), 0);
+  EXPECT_EQ(LoseAndRetry(kUnpinCheckpoint, unpin).checkpoint().pins_size(), 0);
   v1::DeleteCheckpointRequest erase;
   *erase.mutable_ref() = oldest;
   erase.set_reason("test");
-  EXPECT_EQ(LoseAndRetry(&Stub::DeleteCheckpoint, erase).ref().step(), oldest.step());
+  EXPECT_EQ(LoseAndRetry(kDeleteCheckpoint, erase).ref().step(), oldest.step());
 
   const v1::CheckpointRef next = RefOf(job);
   EXPECT_GT(next.step(), oldest.step());
   v1::VerifyCheckpointRequest verify;
   *verify.mutable_ref() = next;
-  EXPECT_EQ(LoseAndRetry(&Stub::VerifyCheckpoint, verify).task(), 1);
+  EXPECT_EQ(LoseAndRetry(kVerifyCheckpoint, verify).task(), 1);
   v1::ExportCheckpointRequest exported;
   *exported.mutable_ref() = next;
   exported.set_destination(bed_.root() + "/exported");
-  EXPECT_EQ(LoseAndRetry(&Stub::ExportCheckpoint, exported).task(), 2);
+  EXPECT_EQ(LoseAndRetry(kExportCheckpoint, exported).task(), 2);
 
   v1::ForkJobRequest fork;
   *fork.mutable_checkpoint() = next;
   fork.set_name("fork");
-  const std::string forked = LoseAndRetry(&Stub::ForkJob, fork).job().id();
+  const std::string forked = LoseAndRetry(kForkJob, fork).job().id();
   EXPECT_EQ(bed_.Describe(forked).origin().checkpoint().step(), next.step());
 }
 
@@ -217,35 +211,35 @@ TEST_P(Retry, EveryChangeOfTheClusterIsMadeOnce) {
   v1::UncordonWorkerRequest uncordon;
   uncordon.set_worker("worker-1");
   uncordon.set_clear_flags(true);
-  EXPECT_EQ(LoseAndRetry(&Stub::UncordonWorker, uncordon).worker().mode(), v1::WORKER_MODE_OPEN);
+  EXPECT_EQ(LoseAndRetry(kUncordonWorker, uncordon).worker().mode(), v1::WORKER_MODE_OPEN);
   v1::SetQueueRequest queue;
   queue.mutable_queue()->set_name("night");
   queue.mutable_queue()->set_quota_slots(2);
-  EXPECT_EQ(LoseAndRetry(&Stub::SetQueue, queue).queue().revision(), 1);
+  EXPECT_EQ(LoseAndRetry(kSetQueue, queue).queue().revision(), 1);
   v1::DeleteQueueRequest erase;
   erase.set_queue("night");
   erase.set_expected_revision(1);
-  (void)LoseAndRetry(&Stub::DeleteQueue, erase);
+  (void)LoseAndRetry(kDeleteQueue, erase);
 }
 
 TEST_P(Retry, ACheckpointOfARunningJobIsAskedForOnce) {
   const std::string job = bed_.Submit({.steps = 100'000, .every = 100'000});
   bed_.ExpectStep(job, 5);
   v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed_.Call(&Stub::PauseJob, OfJob<v1::PauseJobRequest>(job), &paused).ok());
+  ASSERT_TRUE(bed_.Call(kPauseJob, OfJob<v1::PauseJobRequest>(job), &paused).ok());
   bed_.ExpectState(job, v1::JOB_STATE_PAUSED);
   // A job that stands takes it when it goes on: until then nothing moves by itself.
   v1::CheckpointJobRequest request = OfJob<v1::CheckpointJobRequest>(job);
   request.set_request_id(bed_.NewId());
   v1::CheckpointJobResponse first, again;
-  ASSERT_TRUE(bed_.Call(&Stub::CheckpointJob, request, &first).ok());
+  ASSERT_TRUE(bed_.Call(kCheckpointJob, request, &first).ok());
   if (GetParam() == Loss::kCoordinatorKilled) {
     bed_.Kill("coordinator");
     bed_.Restart("coordinator");
   }
-  ASSERT_TRUE(bed_.Call(&Stub::CheckpointJob, request, &again).ok());
+  ASSERT_TRUE(bed_.Call(kCheckpointJob, request, &again).ok());
   v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed_.Call(&Stub::ResumeJob, OfJob<v1::ResumeJobRequest>(job), &resumed).ok());
+  ASSERT_TRUE(bed_.Call(kResumeJob, OfJob<v1::ResumeJobRequest>(job), &resumed).ok());
   EXPECT_TRUE(bed_.watch().Await(
       job, [](const JobWatch::Seen& seen) { return seen.job.checkpoint_step() > 0; }, kPatience))
       << bed_.Story(job);

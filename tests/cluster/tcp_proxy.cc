@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "client/cluster/free_port.h"
+#include "client/cluster/local_processes.h"
 
 namespace nibble {
 namespace {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/detached_process.h"
+#include "client/cluster/local_processes.h"
 #include "gtest/gtest.h"
 
 namespace nibble {

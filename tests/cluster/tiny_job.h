@@ -1,4 +1,4 @@
-// For tests: jobs of milliseconds per step, and what becomes of them when nobody disturbs them.
+// For tests: jobs with steps of milliseconds, and their undisturbed runs for comparison.
 //
 // Ownership: values. Thread-safety: functions of the disk; one run per directory.
 #ifndef NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
@@ -33,28 +33,28 @@ struct TinyJob {
 // A text with something to learn.
 void WriteCorpus(const std::filesystem::path& path);
 
-// The whole lines of an event log so far; none where it is not there.
+// The complete lines of an event log so far; empty if there is no file.
 std::vector<nlohmann::json> ReadEvents(const std::filesystem::path& path);
 std::vector<nlohmann::json> EventsOf(const std::vector<nlohmann::json>& events,
                                      const std::string& kind);
-// Of each step, as it was logged last. Bits, so that a loss is compared as it is.
+// Each step's loss as it was logged last, as bits, for exact comparison.
 std::map<int64_t, uint64_t> LossBits(const std::vector<nlohmann::json>& events);
 
-// The first step at which they differ, and how, for people; empty where they do not.
+// Describes the first step at which they differ; empty if they are equal.
 std::string FirstDifference(const std::map<int64_t, uint64_t>& a,
                             const std::map<int64_t, uint64_t>& b);
 
-// Runs nibble-trainer with the spec in the directory, to its end. The event log; a test failure
-// where it does not complete.
+// Runs nibble-trainer with the spec in the directory to its end; returns the event log. A test
+// failure if it does not complete.
 std::vector<nlohmann::json> RunUndisturbed(const std::string& trainer, const std::string& spec_yaml,
                                            const std::filesystem::path& directory);
 
-// What a command of the shell says on standard output, and its exit code.
+// The standard output of a shell command, and its exit code.
 struct Said {
   int code = -1;
   std::string text;
 
-  nlohmann::json json() const;  // discarded where it is none
+  nlohmann::json json() const;  // discarded if it is not JSON
 };
 Said Shell(const std::string& command);
 

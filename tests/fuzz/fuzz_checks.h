@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "worker/trainer/data/token_store.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
 

@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "tests/fuzz/fuzz_checks.h"
 #include "worker/trainer/data/mapped_file.h"
-#include "worker/trainer/data/megatron_tokens.h"
-#include "worker/trainer/data/token_hints.h"
+#include "worker/trainer/data/foreign_tokens.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace {
 

@@ -30,25 +30,12 @@ case $target in
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
     max_len=4096
     ;;
-  shard)
-    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/shard.cc
-             worker/trainer/data/shard_format.cc worker/trainer/data/token_store.cc
+  shard | raw_tokens | megatron)
+    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/token_source.cc
+             worker/trainer/data/foreign_tokens.cc worker/trainer/data/shard.cc
              common/crc32c.cc"
-    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
-    max_len=2048
-    ;;
-  raw_tokens)
-    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/raw_tokens.cc
-             worker/trainer/data/token_array.cc worker/trainer/data/token_hints.cc
-             worker/trainer/data/token_store.cc"
-    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
-    max_len=2048
-    ;;
-  megatron)
-    sources="worker/trainer/data/mapped_file.cc worker/trainer/data/megatron_tokens.cc
-             worker/trainer/data/token_array.cc worker/trainer/data/token_hints.cc
-             worker/trainer/data/token_store.cc"
-    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup
+              zlib libzstd"
     max_len=2048
     ;;
   spec)
@@ -58,11 +45,8 @@ case $target in
     max_len=4096
     ;;
   update)
-    sources="$spec_sources server/state/apply_*.cc server/state/bounds.cc
-             server/state/decide*.cc server/state/draft.cc server/state/find_checkpoint.cc
-             server/state/index.cc server/state/job_machine.cc server/state/keys.cc
-             server/state/limits.cc server/state/state.cc server/state/state_loader.cc
-             server/state/timeline_record.cc server/state/views.cc common/crc32c.cc"
+    sources="$spec_sources common/crc32c.cc
+             $(ls server/state/*.cc | grep -v -e '_test\.cc$' -e 'testing\.cc$')"
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_time
               absl_flat_hash_map yaml-cpp protobuf"
     protos="checkpoint common entities job job_requests metrics queue recipe update worker

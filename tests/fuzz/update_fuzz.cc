@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/state/decide.h"
-#include "server/state/decide_gang.h"
 #include "server/state/state.h"
 
 namespace {

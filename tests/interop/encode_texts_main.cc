@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "worker/trainer/data/tokenizer.h"
-#include "worker/trainer/data/tokenizer_files.h"
 
 namespace nibble {
 namespace {

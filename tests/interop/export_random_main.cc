@@ -15,7 +15,7 @@
 #include "worker/interop/hf_export.h"
 #include "worker/interop/hf_layout.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {

@@ -13,9 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_training.h"
-#include "worker/trainer/data/tokenizer_files.h"
+#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {

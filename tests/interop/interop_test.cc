@@ -20,7 +20,7 @@
 #include "worker/interop/hf_export.h"
 #include "worker/interop/hf_import.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/shard_index.h"
+#include "worker/interop/model_directory.h"
 
 namespace nibble {
 namespace {

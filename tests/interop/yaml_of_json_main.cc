@@ -2,7 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "client/local/json_yaml.h"
+#include "client/shell/output.h"
 
 int main() {
   const auto value = nlohmann::ordered_json::parse(std::cin, nullptr, /*allow_exceptions=*/false);

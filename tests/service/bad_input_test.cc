@@ -1,5 +1,5 @@
-// Every field of every request of every call, wrong in every way: each is answered with a status
-// that the contract names, in time, and what is refused has changed nothing.
+// Every field of every request of every call gets every bad value: each is answered in time with a
+// status that the contract names, and a refused request changes nothing.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,9 +27,7 @@
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
 #include "server/service/coordinator_server.h"
-#include "tests/service/bad_values.h"
-#include "tests/service/contract.h"
-#include "tests/service/generic_call.h"
+#include "tests/service/testing.h"
 
 namespace nibble {
 namespace {
@@ -39,11 +37,11 @@ using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
-// Of one call. A stream that is accepted goes on, so it is left after this.
+// Deadlines of one call. An accepted stream would not end, so it is cancelled after its deadline.
 constexpr std::chrono::seconds kDeadline(20);
 constexpr std::chrono::milliseconds kStreamDeadline(50);
 
-// Of a type that does not have the value: whatever the field is about, it is refused by its name.
+// Whether the value does not exist in the type; such a value is always refused, naming the field.
 bool IsNoValueAtAll(const std::string& what) {
   return absl::StrContains(what, " = enum 9999") || absl::StrContains(what, " = '\\xff");
 }
@@ -68,7 +66,7 @@ class BadInputTest : public testing::Test {
     arguments.SetMaxSendMessageSize(64 << 20);
     channel_ = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
                                          grpc::InsecureChannelCredentials(), arguments);
-    // A cluster in the middle of its life: one job runs and has a checkpoint, one waits.
+    // A busy cluster: one job runs and has a checkpoint, one waits.
     worker_.Obey();
     job_ = coordinator_.Submit(2);
     coordinator_.Tick();
@@ -83,7 +81,7 @@ class BadInputTest : public testing::Test {
     return coordinator_.store().Info().last_sequence;
   }
 
-  // What it speaks of is there.
+  // The request names things that exist.
   void FillPlausibly(Message& request, bool mutation) {
     const auto& reflection = *request.GetReflection();
     for (int f = 0; f < request.GetDescriptor()->field_count(); ++f) {
@@ -108,7 +106,7 @@ class BadInputTest : public testing::Test {
     }
   }
 
-  // So that it is not taken for a repetition of one that was accepted.
+  // A fresh request id, so that it is not taken for a retry of an accepted request.
   std::string WithIdOfItsOwn(const std::string& what, const Message& bad) {
     const FieldDescriptor* const field = bad.GetDescriptor()->FindFieldByName("request_id");
     if (field == nullptr || absl::StartsWith(what, "request_id")) return bad.SerializeAsString();
@@ -127,7 +125,7 @@ class BadInputTest : public testing::Test {
         (stream && !is_refused) || waits ? kStreamDeadline : kDeadline, stream);
   }
 
-  // Within the contract, in time; and refused is unchanged.
+  // Checks that the answer is in time and within the contract, and that a refusal changed nothing.
   void Check(const MethodDescriptor& method, const std::string& what, const std::string& bytes) {
     const uint64_t before = Sequence();
     const GenericAnswer answer = Call(method, bytes, IsNoValueAtAll(what));
@@ -138,7 +136,7 @@ class BadInputTest : public testing::Test {
     codes_[code]++;
     const bool stream = method.server_streaming() || method.name() == "WaitJob";
     if (stream && answer.status.error_code() == grpc::StatusCode::CANCELLED) return;
-    // Of every call, what is out of the bounds of server/state/limits.h is refused unread.
+    // Every call refuses values beyond the bounds of server/state/limits.h first.
     ASSERT_TRUE(promised_.at(method.name()).contains(code) || code == "INVALID_ARGUMENT")
         << context;
     if (!stream) {
@@ -155,7 +153,7 @@ class BadInputTest : public testing::Test {
     ASSERT_EQ(Sequence(), before) << context << " has changed the state";
   }
 
-  // What a program reads of a refusal says what a person reads of it.
+  // The details for programs agree with the message for people.
   static void CheckDetails(const grpc::Status& status, const std::string& what,
                            const std::string& context) {
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return;  // the client's own
@@ -174,7 +172,7 @@ class BadInputTest : public testing::Test {
     if (!IsNoValueAtAll(what)) return;
     ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << context;
     ASSERT_EQ(bad.field_violations_size(), 1) << context;
-    // Its own path comes back, with the numbers of entries that it has none of in `what`.
+    // The path is that of `what`, which lacks the indices of list entries.
     std::string field;
     bool in_brackets = false;
     for (const char c : bad.field_violations(0).field()) {
@@ -185,7 +183,7 @@ class BadInputTest : public testing::Test {
     ASSERT_EQ(field, what.substr(0, what.find(" = "))) << context;
   }
 
-  const google::protobuf::LogSilencer silence_;  // about texts that are no UTF-8
+  const google::protobuf::LogSilencer silence_;  // for strings that are not UTF-8
   TestCoordinator coordinator_;
   TestWorker worker_;
   std::unique_ptr<CoordinatorServer> server_;
@@ -197,7 +195,7 @@ class BadInputTest : public testing::Test {
 };
 
 const ServiceDescriptor& Coordinator() {
-  // Linked in, so that it can be found.
+  // Links the descriptor, so that it can be found by name.
   (void)v1::WatchJobsRequest::descriptor();
   (void)v1::SetQueueRequest::descriptor();
   return *google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
@@ -232,11 +230,11 @@ TEST_F(BadInputTest, EveryFieldWithEveryWrongValueIsAnsweredAsPromised) {
               absl::StrJoin(counts, ", ").c_str());
   EXPECT_GT(calls_, 1000);
   EXPECT_GT(codes_["INVALID_ARGUMENT"], 500);
-  // It lives, and knows what it knew.
+  // The coordinator still serves, with its state unchanged.
   EXPECT_EQ(coordinator_.Job(job_).id(), job_);
 }
 
-// Of the wire itself: texts that are no UTF-8, and messages that are none.
+// Strings that are not UTF-8, and bytes that are no message.
 TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
   std::mt19937_64 random(7);
   const uint64_t before = Sequence();
@@ -264,7 +262,7 @@ TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
   EXPECT_EQ(coordinator_.Job(job_).id(), job_);
 }
 
-// A newer caller's field is ignored in a request, and refused where it is a condition of a change.
+// An unknown field is ignored in a request, but refused inside the message of a change.
 TEST_F(BadInputTest, FieldsThatAreNotKnownAreIgnoredUnlessAChangeWouldLoseWhatTheyAsk) {
   const std::string unknown("\xf8\x3e\x01", 3);  // field 1007: 1
   const MethodDescriptor& list = *Coordinator().FindMethodByName("ListJobs");
@@ -278,7 +276,7 @@ TEST_F(BadInputTest, FieldsThatAreNotKnownAreIgnoredUnlessAChangeWouldLoseWhatTh
   request.set_spec_yaml(TestCoordinator::Spec("train", 1));
   const GenericAnswer first = Call(submit, request.SerializeAsString() + unknown);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-  // The same request of an older caller is the same request.
+  // Without the field it is the same request.
   const GenericAnswer again = Call(submit, request.SerializeAsString());
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
   EXPECT_EQ(again.messages, first.messages);
@@ -304,7 +302,7 @@ TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedWithoutBeingRead) {
   EXPECT_EQ(Sequence(), before);
 }
 
-// A report that is wrong anywhere ends its stream with a status, or says nothing new.
+// A report with a bad field ends its stream with a status, or has no effect.
 TEST_F(BadInputTest, EveryFieldOfAReportWithEveryWrongValueIsAnswered) {
   v1::ConnectRequest report = worker_.report;
   report.mutable_identity()->set_name("w9");

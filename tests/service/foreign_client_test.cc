@@ -1,6 +1,6 @@
-// The coordinator's program before a client that has none of its .proto files: all it knows it has
-// from server reflection. No message of nibble.v1 is linked into this test, which could otherwise
-// stand in for one that the program lacks.
+// The coordinator's program and a client that has none of its .proto files and learns everything
+// from server reflection. No message of nibble.v1 may be linked into this test, because it could
+// replace one that the program fails to describe.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "proto/grpc/reflection/v1/reflection.pb.h"
 #include "server/service/testing/coordinator_process.h"
-#include "tests/service/generic_call.h"
+#include "tests/service/testing.h"
 
 namespace nibble {
 namespace {
@@ -37,7 +37,7 @@ constexpr char kSpec[] =
     "name: train\nmodel: tiny-hybrid\nrecipe: nvfp4\n"
     "data: {train: [corpus.txt], sequence: 128}\ntraining: {steps: 1000, batch: 16}\n";
 
-// What one version of reflection tells.
+// A client of one version of reflection.
 class ForeignClient {
  public:
   ForeignClient(std::shared_ptr<grpc::Channel> channel, const std::string& version)
@@ -66,7 +66,7 @@ class ForeignClient {
     return names;
   }
 
-  // Null where the program does not describe it.
+  // Null if the program does not describe it.
   const ServiceDescriptor* Describe(const std::string& service) {
     ServerReflectionRequest request;
     request.set_file_containing_symbol(service);

@@ -1,6 +1,6 @@
-// Callers who mean it no good, against the program itself: bytes that are no calls, streams that
-// say nothing, calls that are broken off, answers that nobody reads. It lives, answers others, and
-// its memory stays within a bound.
+// Hostile clients against the coordinator's program: bytes that are no calls, silent streams,
+// cancelled calls, and responses that are never read. The program survives, answers other clients,
+// and its memory stays bounded.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -33,7 +33,8 @@ using grpc::StatusCode;
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kDeadline(60);
-// What thousands of bad calls may leave behind: buffers of gRPC and of the allocator, not calls.
+// Growth of memory allowed after thousands of bad calls: buffers of gRPC and the allocator, no
+// calls.
 constexpr int64_t kMostGrowth = int64_t{96} << 20;
 
 class HostilePeerTest : public testing::Test {
@@ -70,7 +71,7 @@ class HostilePeerTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
 
-  // `labels`: so many of a kilobyte, so that every message about the job is as large.
+  // `labels`: the number of labels of 1 KiB each, which make every message about the job large.
   std::string Submit(const std::string& id, int labels = 0) {
     v1::SubmitJobRequest request;
     request.set_request_id(id);
@@ -88,7 +89,7 @@ class HostilePeerTest : public testing::Test {
     return response.job().id();
   }
 
-  // A connection to the port; -1: none.
+  // A socket connected to the port, or -1.
   int Dial() const { return Dial(coordinator_->port()); }
   static int Dial(int port) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -101,7 +102,7 @@ class HostilePeerTest : public testing::Test {
     return -1;
   }
 
-  // Sends the bytes, all or as many as are taken, and waits until the other side is done with it.
+  // Sends as many of the bytes as the peer accepts, and waits until it closes the connection.
   void SendBytes(const std::string& bytes, bool wait) const {
     const int fd = Dial();
     ASSERT_GE(fd, 0);
@@ -118,7 +119,7 @@ class HostilePeerTest : public testing::Test {
   }
 
   void ExpectBoundedGrowth(const std::function<void()>& run) {
-    run();  // what it takes once, such as threads and pools
+    run();  // warm-up: one-time allocations such as threads and pools
     const int64_t before = coordinator_->RssBytes();
     for (int i = 0; i < 3; ++i) run();
     EXPECT_LT(coordinator_->RssBytes() - before, kMostGrowth) << "from " << before;
@@ -142,7 +143,7 @@ TEST_F(HostilePeerTest, BytesThatAreNoCallsAreHungUpOn) {
       "POST /nibble.v1.Coordinator/ListJobs HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
       std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + noise.substr(0, 500), noise,
       preface + noise, preface + settings + noise,
-      // A frame that says it has 16 MiB, and headers that never end.
+      // A frame with a length of 16 MiB, and headers that never end.
       preface + settings + std::string("\xff\xff\xff\x01\x00\x00\x00\x00\x01", 9) + noise,
       std::string(1, '\0'), ""};
   ExpectBoundedGrowth([&] {
@@ -175,7 +176,7 @@ TEST_F(HostilePeerTest, HalfRequestsDoNotDelayProbes) {
     ASSERT_GT(send(half.back(), kHalf, sizeof(kHalf) - 1, MSG_NOSIGNAL), 0);
   }
   EXPECT_EQ(HttpGet(coordinator_->http_port(), "/readyz").status(), absl::OkStatus());
-  // Eight at a time, two seconds each, they took 50 seconds when each had a thread.
+  // When each connection occupied one of eight threads for two seconds, this took 50 seconds.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   for (const int fd : half) (void)close(fd);
 }
@@ -199,11 +200,11 @@ TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
                  status.error_message().find("no report") != std::string::npos;
     over_number += status.error_code() == StatusCode::RESOURCE_EXHAUSTED;
   }
-  // Where opening them takes longer than a lease, the first make room for the last.
+  // If opening them takes longer than a lease, the first ones have ended before the last.
   EXPECT_EQ(over_time + over_number, 80);
   EXPECT_GE(over_time, 50);
   EXPECT_GT(over_number, 0);
-  // Their places are free again, as soon as the last of them has been let go of.
+  // Their slots are free again as soon as the last of them has ended.
   v1::ConnectRequest report;
   v1::WorkerIdentity& identity = *report.mutable_identity();
   identity.set_name("w1");
@@ -218,7 +219,7 @@ TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
     auto stream = link->Connect(context.get());
     v1::ConnectResponse desired;
     taken = stream->Write(report) && stream->Read(&desired);
-    // One that is refused has ended by itself, and says why.
+    // A refused stream has ended by itself, with the reason.
     if (taken) context->TryCancel();
     const StatusCode code = stream->Finish().error_code();
     EXPECT_TRUE(taken || code == StatusCode::RESOURCE_EXHAUSTED) << code;
@@ -252,7 +253,7 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
       stub_->WaitJob(&waiting, wait, &waited);
     }
   });
-  // None of them counts any more: as many as are allowed can be opened at once.
+  // None of them counts any longer: the full number of watches can be opened.
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>>> watches;
   const auto end = std::chrono::steady_clock::now() + kDeadline;
@@ -260,7 +261,7 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
     auto context = Context();
     auto watch = stub_->WatchJobs(context.get(), {});
     v1::WatchJobsResponse told;
-    if (!watch->Read(&told)) {  // the last of those above are still being let go of
+    if (!watch->Read(&told)) {  // the last of the cancelled ones are still ending
       EXPECT_EQ(watch->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
       continue;
     }
@@ -274,7 +275,7 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
 TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
   Serve({"--max-watch-buffer-bytes", "1000000", "--watch-stall-ms", "60000"});
   const std::string job = Submit("request-1", 50);
-  // Of a client whose own buffers are small: what it does not read stays where it is.
+  // The client's buffers are small, so that unread data stays in the server.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
@@ -305,7 +306,7 @@ TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
     v1::WatchJobsResponse told;
     int64_t read = 0;
     while (read < 2 * kChanges && watches[i]->Read(&told)) ++read;
-    if (read == 2 * kChanges) contexts[i]->TryCancel();  // it was told everything
+    if (read == 2 * kChanges) contexts[i]->TryCancel();  // it has received everything
     cut += watches[i]->Finish().error_code() == StatusCode::RESOURCE_EXHAUSTED;
   }
   EXPECT_EQ(cut, 20);

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/trainer/trainer_process.h"
+#include "tests/trainer/trainer_process_testing.h"
 
 namespace nibble {
 namespace {

@@ -23,10 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
-#include "tests/trainer/trainer_process.h"
+#include "tests/trainer/trainer_process_testing.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/weights/checkpoint_weights.h"
-#include "worker/weights/initial_checkpoint.h"
 
 namespace nibble {
 namespace {

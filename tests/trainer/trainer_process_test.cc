@@ -1,5 +1,5 @@
 // nibble-trainer as people run it: a spec in, an event log out.
-#include "tests/trainer/trainer_process.h"
+#include "tests/trainer/trainer_process_testing.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -52,3 +52,8 @@ report_cuda() {
 bazel_flags() {
   echo "--disk_cache=${NIBBLE_DISK_CACHE:-$HOME/.cache/nibble/bazel}"
 }
+
+# The programs that ./quickstart.sh runs.
+quickstart_targets() {
+  echo //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
+}

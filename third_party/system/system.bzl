@@ -4,6 +4,9 @@ Flags come from pkg-config where the library has a .pc file; oneDNN has none. A 
 installed fails the fetch with the name of the Debian package, not a later compile with a missing header.
 """
 
+# A program loads what it uses, not all that its rooms may use.
+_AS_NEEDED = ["-Wl,--as-needed"]
+
 # target: (pkg-config modules, Debian package)
 _PKG_CONFIG = {
     "absl": ("absl_status absl_statusor absl_strings absl_str_format absl_flat_hash_map absl_span " +
@@ -47,11 +50,11 @@ def _impl(ctx):
         flags = _flags(ctx, modules, package)
         defines = [f[2:] for f in flags if f.startswith("-D") and not f.startswith("-DNOMINMAX")]
         links = [f for f in flags if f.startswith("-l") or f.startswith("-L") or f.startswith("-Wl")]
-        build.append("cc_library(name = %r, defines = %r, linkopts = %r)" % (name, defines, links))
+        build.append("cc_library(name = %r, defines = %r, linkopts = %r)" % (name, defines, _AS_NEEDED + links))
     for name, (header, links, package) in _PLAIN.items():
         if not ctx.path(header).exists:
             fail("%s not found: install the Debian package %s (./test.sh does)" % (header, package))
-        build.append("cc_library(name = %r, linkopts = %r)" % (name, links))
+        build.append("cc_library(name = %r, linkopts = %r)" % (name, _AS_NEEDED + links))
     ctx.file("BUILD", "\n".join(build) + "\n")
 
 system_libraries = repository_rule(implementation = _impl, local = True)

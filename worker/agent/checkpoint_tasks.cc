@@ -1,11 +1,14 @@
 #include "worker/agent/checkpoint_tasks.h"
 
+#include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -17,6 +20,11 @@ constexpr std::chrono::milliseconds kLook(50);
 std::string KeyOf(const v1::DesiredTask& task) {
   return absl::StrCat(task.ref().job(), "/", task.ref().step(), "/", task.ref().attempt(), "/",
                       task.task());
+}
+
+std::string KeyOf(const v1::DesiredReplica& replica) {
+  return absl::StrCat(replica.ref().job(), "/", replica.ref().step(), "/", replica.ref().attempt(),
+                      "/", replica.rank());
 }
 
 }  // namespace
@@ -83,13 +91,13 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
   *report.mutable_ref() = task.ref();
   report.set_task(task.task());
   report.set_state(v1::CHECKPOINT_TASK_STATE_FAILED);
-  const CheckpointDesk::Lease lease = options_.desk->Keep(task.ref());
+  const CheckpointRegistry::Lease lease = options_.registry->Keep(task.ref());
   if (task.kind() == v1::CHECKPOINT_TASK_KIND_VERIFY) {
     Verify(task, report);
   } else if (task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT) {
     const absl::StatusOr<std::string> exported = Export(task);
     if (exported.ok()) report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
-    // Copies elsewhere may be good: what is damaged here is reported by shard, where it is found.
+    // Copies elsewhere may be intact; damage here is reported by shard, by VerifyHere.
     report.set_damaged(absl::IsDataLoss(exported.status()) && !FindDamageHere(task));
     report.set_detail(exported.ok() ? *exported : std::string(exported.status().message()));
   } else {
@@ -100,7 +108,7 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
 }
 
 absl::Status CheckpointTasks::VerifyHere(const v1::DesiredReplica& shard, int64_t& chunks) {
-  const auto reader = options_.desk->OpenShard(shard.ref(), shard.rank());
+  const auto reader = options_.registry->OpenShard(shard.ref(), shard.rank());
   int64_t read = 0;
   absl::Status here = reader.ok() ? (*reader)->Verify(read) : reader.status();
   chunks += read;
@@ -112,7 +120,7 @@ absl::Status CheckpointTasks::VerifyHere(const v1::DesiredReplica& shard, int64_
 
 absl::Status CheckpointTasks::VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
                                           std::vector<std::string>& notes) {
-  absl::Status here = options_.desk->CrcOf(shard.ref(), shard.rank()).status();
+  absl::Status here = options_.registry->CrcOf(shard.ref(), shard.rank()).status();
   if (here.ok()) {
     here = VerifyHere(shard, chunks);
     if (here.ok()) return here;
@@ -132,7 +140,7 @@ bool CheckpointTasks::FindDamageHere(const v1::DesiredTask& task) {
   bool found = false;
   int64_t chunks = 0;
   for (const v1::DesiredReplica& shard : task.shards()) {
-    if (!options_.desk->CrcOf(shard.ref(), shard.rank()).ok()) continue;
+    if (!options_.registry->CrcOf(shard.ref(), shard.rank()).ok()) continue;
     found |= absl::IsDataLoss(VerifyHere(shard, chunks));
   }
   return found;
@@ -164,18 +172,16 @@ void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report
 absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {
   const v1::CheckpointRef& ref = task.ref();
   for (const v1::DesiredReplica& shard : task.shards()) {
-    if (options_.desk->CrcOf(ref, shard.rank()).ok()) continue;
-    const absl::Status fetched =
-        options_.fetcher->Fetch(shard, /*input=*/true, cancellation_, [](int64_t) {});
-    if (!fetched.ok()) return fetched;
+    if (options_.registry->CrcOf(ref, shard.rank()).ok()) continue;
+    NIBBLE_RETURN_IF_ERROR(
+        options_.fetcher->Fetch(shard, /*input=*/true, cancellation_, [](int64_t) {}));
   }
-  if (absl::Status status = options_.desk->MakeLoadable(ref); !status.ok()) return status;
-  const absl::StatusOr<ProcessExit> exit = RunExporter(task);
-  if (!exit.ok()) return exit.status();
-  const std::string said(absl::StripAsciiWhitespace(exit->log_tail));
-  if (exit->ok()) return said;
-  if (exit->signal == 0 && exit->exit_code == kDamagedCode) return absl::DataLossError(said);
-  return absl::UnknownError(absl::StrCat("the exporter ", Describe(*exit), ": ", said));
+  NIBBLE_RETURN_IF_ERROR(options_.registry->MakeLoadable(ref));
+  NIBBLE_ASSIGN_OR_RETURN(const ProcessExit exit, RunExporter(task));
+  const std::string said(absl::StripAsciiWhitespace(exit.log_tail));
+  if (exit.ok()) return said;
+  if (exit.signal == 0 && exit.exit_code == kDamagedCode) return absl::DataLossError(said);
+  return absl::UnknownError(absl::StrCat("the exporter ", Describe(exit), ": ", said));
 }
 
 absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& task) {
@@ -187,10 +193,9 @@ absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& 
                      absl::StrCat(task.ref().step()), "--destination", task.destination()},
        .log_path = absl::StrCat(directory, "/export-", task.task(), ".log")});
   while (status.ok()) {
-    const auto exit = options_.supervisor->ExitOf(name);
-    if (!exit.ok()) return exit.status();
-    if (exit->has_value()) {
-      ProcessExit ended = **exit;
+    NIBBLE_ASSIGN_OR_RETURN(const auto exit, options_.supervisor->ExitOf(name));
+    if (exit.has_value()) {
+      ProcessExit ended = *exit;
       status = options_.supervisor->Forget(name);
       if (status.ok()) return ended;
     } else if (!cancellation_.Sleep(kLook)) {
@@ -199,6 +204,89 @@ absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& 
     }
   }
   return status;
+}
+
+ReplicaKeeper::ReplicaKeeper(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+ReplicaKeeper::~ReplicaKeeper() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+    if (cancellation_ != nullptr) cancellation_->Cancel();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void ReplicaKeeper::Want(const std::vector<v1::DesiredReplica>& replicas) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::set<std::string> asked;
+    size_t place = 0;
+    for (const v1::DesiredReplica& replica : replicas) {
+      const std::string key = KeyOf(replica);
+      asked.insert(key);
+      const auto [at, is_new] = wishes_.try_emplace(
+          key, Wish{.replica = replica, .not_before = {}, .backoff = Backoff(options_.backoff)});
+      if (!is_new) at->second.replica = replica;
+      at->second.place = place++;
+    }
+    std::erase_if(wishes_, [&](const auto& wish) { return !asked.contains(wish.first); });
+    if (cancellation_ != nullptr && !asked.contains(under_way_)) cancellation_->Cancel();
+  }
+  changed_.notify_all();
+}
+
+ReplicaKeeper::Wish* ReplicaKeeper::Next() {
+  const auto due = [now = Clock::now()](const Wish& wish) {
+    return std::pair(std::max(wish.not_before, now), wish.place);
+  };
+  const auto first =
+      std::min_element(wishes_.begin(), wishes_.end(),
+                       [&](const auto& a, const auto& b) { return due(a.second) < due(b.second); });
+  return first == wishes_.end() ? nullptr : &first->second;
+}
+
+void ReplicaKeeper::Run() {
+  while (true) {
+    v1::DesiredReplica replica;
+    Cancellation* cancellation = nullptr;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      const Wish* const next = closing_ ? nullptr : Next();
+      if (closing_) return;
+      if (next == nullptr) {
+        changed_.wait(lock);
+        continue;
+      }
+      if (next->not_before > Clock::now()) {
+        changed_.wait_until(lock, next->not_before);
+        continue;
+      }
+      replica = next->replica;
+      under_way_ = KeyOf(replica);
+      cancellation_ = std::make_unique<Cancellation>();
+      cancellation = cancellation_.get();
+    }
+    const absl::StatusOr<uint32_t> held = options_.registry->CrcOf(replica.ref(), replica.rank());
+    absl::Status status;
+    if (!held.ok() || *held != replica.manifest_crc32c()) {
+      status = options_.fetcher->Fetch(replica, /*input=*/false, *cancellation, [](int64_t) {});
+    }
+    if (!status.ok() && !absl::IsCancelled(status) && options_.log) {
+      options_.log(absl::StrCat("no copy yet: ", std::string(status.message())));
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancellation_ = nullptr;
+    under_way_.clear();
+    const auto at = wishes_.find(KeyOf(replica));
+    if (at == wishes_.end()) continue;
+    // A replica that is here stays wanted until the coordinator knows of it.
+    at->second.not_before = Clock::now() + at->second.backoff.Next();
+    if (status.ok()) at->second.backoff.Reset();
+  }
 }
 
 }  // namespace nibble

@@ -1,20 +1,27 @@
-// Carries out what people have asked for on checkpoints, one task after the other: to verify one,
-// and to export one as a Hugging Face directory. Shards that are not here are read from, or for an
-// export brought from, the workers that have them. An export is a process (nibble-export): the
-// memory that it takes is its own.
+// What the coordinator wants done with checkpoints in the background.
 //
-// A verification fails with `damaged` only where some shard has no copy that is right; copies that
-// are damaged beside a good one are named.
+// CheckpointTasks verifies checkpoints and exports them as Hugging Face directories, one task after
+// the other. Shards that are not here are read from, or for an export fetched from, the workers
+// that have them. An export runs in its own process (nibble-export), so that its memory is not the
+// daemon's. A verification fails with `damaged` only if some shard has no intact copy; damaged
+// copies beside an intact one are named.
 //
-// Ownership: borrows what Options names; owns a thread. Thread-safety: all methods from any thread.
+// ReplicaKeeper fetches the replicas that this worker is to store, one transfer at a time. A failed
+// transfer is tried again after growing waits; one that is no longer wanted is cancelled.
+//
+// Ownership: both borrow what their Options name and own a thread. Thread-safety: all methods from
+// any thread.
 #ifndef NIBBLE_WORKER_AGENT_CHECKPOINT_TASKS_H_
 #define NIBBLE_WORKER_AGENT_CHECKPOINT_TASKS_H_
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -23,9 +30,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/backoff.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/checkpoint_desk.h"
-#include "worker/agent/damage_reports.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/coordinator_link.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
 
@@ -34,23 +42,23 @@ namespace nibble {
 class CheckpointTasks {
  public:
   struct Options {
-    CheckpointDesk* desk = nullptr;
+    CheckpointRegistry* registry = nullptr;
     ShardFetcher* fetcher = nullptr;
     DamageReports* damage = nullptr;
     std::string worker;       // this one's name
-    std::string own_address;  // not to be asked
+    std::string own_address;  // never used as a source
     ProcessSupervisor* supervisor = nullptr;
     std::string exporter;           // path of nibble-export
     std::string jobs_directory;     // absolute
-    std::function<void()> changed;  // one has ended
+    std::function<void()> changed;  // a task has ended
   };
   explicit CheckpointTasks(Options options);
-  // What is under way is given up.
+  // Cancels the running task.
   ~CheckpointTasks();
   CheckpointTasks(const CheckpointTasks&) = delete;
   CheckpointTasks& operator=(const CheckpointTasks&) = delete;
 
-  // Every task that is asked for. What has ended is told until it is no longer asked for.
+  // All tasks that are wanted now. A finished task is reported until it is no longer wanted.
   void Want(const std::vector<v1::DesiredTask>& tasks);
   std::vector<v1::TaskReport> Reports() const;
 
@@ -58,11 +66,11 @@ class CheckpointTasks {
   void Run();
   v1::TaskReport CarryOut(const v1::DesiredTask& task);
   void Verify(const v1::DesiredTask& task, v1::TaskReport& report);
-  // Reads the copy that is here; one that is damaged is reported.
+  // Reads the copy here; a damaged one is reported.
   absl::Status VerifyHere(const v1::DesiredReplica& shard, int64_t& chunks);
-  // Of all shards that are here; whether any is damaged.
+  // Whether any of the task's shards here is damaged.
   bool FindDamageHere(const v1::DesiredTask& task);
-  // What was read; DataLoss where no copy is right.
+  // `chunks`: the number read. DataLoss if no copy is intact.
   absl::Status VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
                            std::vector<std::string>& notes);
   absl::StatusOr<std::string> Export(const v1::DesiredTask& task);
@@ -75,8 +83,48 @@ class CheckpointTasks {
   // Guarded by mutex_.
   bool closing_ = false;
   std::deque<v1::DesiredTask> to_do_;
-  std::set<std::string> known_;                    // asked for, by key
+  std::set<std::string> known_;                    // wanted, by key
   std::map<std::string, v1::TaskReport> reports_;  // of those that have ended
+  std::thread thread_;
+};
+
+class ReplicaKeeper {
+ public:
+  struct Options {
+    CheckpointRegistry* registry = nullptr;
+    ShardFetcher* fetcher = nullptr;
+    Backoff::Options backoff;
+    std::function<void(const std::string&)> log;  // a line for people; may be null
+  };
+  explicit ReplicaKeeper(Options options);
+  ~ReplicaKeeper();
+  ReplicaKeeper(const ReplicaKeeper&) = delete;
+  ReplicaKeeper& operator=(const ReplicaKeeper&) = delete;
+
+  // All replicas that are wanted now, the most urgent first.
+  void Want(const std::vector<v1::DesiredReplica>& replicas);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Wish {
+    v1::DesiredReplica replica;
+    size_t place = 0;  // among those wanted
+    Clock::time_point not_before;
+    Backoff backoff;
+  };
+
+  void Run();
+  // The most urgent of those that are due, else the one due first; null: none is wanted.
+  Wish* Next();
+
+  const Options options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  bool closing_ = false;
+  std::map<std::string, Wish> wishes_;  // by key of the shard
+  std::string under_way_;               // key
+  std::unique_ptr<Cancellation> cancellation_;
   std::thread thread_;
 };
 

@@ -5,16 +5,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "worker/agent/peer_server.h"
 
 namespace nibble {
 namespace {
 
-// A connection that is cut without a word is found by these.
+// These detect a connection that was cut silently.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-// A desired state has the timeline, 2 MiB at most, of every gang here.
+// A desired state contains the timeline, at most 2 MiB, of every gang here.
 constexpr int kMaxDesiredBytes = 256 << 20;
 constexpr int64_t kTriesPerLease = 4;
 
@@ -22,13 +24,19 @@ std::shared_ptr<grpc::Channel> OpenChannel(const CoordinatorLink::Options& optio
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  // The waits between tries are ours (Backoff): gRPC's own would come on top.
+  // Backoff sets the waits between tries; gRPC's own would add to them.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(kMaxDesiredBytes);
   return grpc::CreateCustomChannel(options.target, ChannelCredentialsOf(options.security),
                                    arguments);
+}
+
+constexpr size_t kMaxDetailBytes = 1500;
+
+std::string KeyOf(const v1::CheckpointRef& ref, int32_t rank) {
+  return absl::StrCat(ref.job(), "/", ref.step(), "/", ref.attempt(), "/", rank);
 }
 
 }  // namespace
@@ -70,7 +78,7 @@ void CoordinatorLink::Run() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return;
-      // A coordinator that comes back waits one lease for its workers, and no longer.
+      // A restarted coordinator waits one lease for its workers.
       if (lease_ms_ > 0)
         wait = std::min(wait, std::chrono::milliseconds(lease_ms_ / kTriesPerLease));
     }
@@ -111,7 +119,7 @@ v1::ConnectRequest CoordinatorLink::Numbered(int64_t number) const {
 }
 
 absl::Status CoordinatorLink::Converse(bool& heard) {
-  // A channel for each stream: an old one may be in a wait of its own.
+  // A new channel for each stream: an old one may be in its own reconnect backoff.
   const std::unique_ptr<v1::WorkerLink::Stub> stub = v1::WorkerLink::NewStub(OpenChannel(options_));
   Stream stream;
   {
@@ -133,6 +141,62 @@ absl::Status CoordinatorLink::Converse(bool& heard) {
   }
   const grpc::Status status = stream.calls->Finish();
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std::string& holder,
+                          const absl::Status& damage) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::string key = KeyOf(ref, rank);
+    found_.insert(key);
+    const auto [at, is_new] = waiting_.try_emplace({key, holder});
+    if (!is_new) return;
+    v1::DamagedShard& shard = at->second.shard;
+    *shard.mutable_ref() = ref;
+    shard.set_rank(rank);
+    shard.set_holder(holder);
+    std::string detail(damage.message().substr(0, kMaxDetailBytes));
+    // File names may contain any bytes; a message is UTF-8.
+    for (char& c : detail) {
+      if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+    }
+    shard.set_detail(detail);
+  }
+  if (changed_) changed_();
+}
+
+bool DamageReports::AnyOf(const v1::CheckpointRef& ref, int32_t rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return found_.contains(KeyOf(ref, rank));
+}
+
+std::vector<v1::DamagedShard> DamageReports::Report(int64_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<v1::DamagedShard> report;
+  for (auto& [key, waiting] : waiting_) {
+    if (number == 1) waiting.first_report = 0;
+    if (report.size() == kMostInAReport) continue;
+    if (waiting.first_report == 0) waiting.first_report = number;
+    report.push_back(waiting.shard);
+  }
+  return report;
+}
+
+void DamageReports::Answered(int64_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(waiting_, [number](const auto& entry) {
+    return entry.second.first_report > 0 && entry.second.first_report <= number;
+  });
+}
+
+bool ShardNews::AreToBeNamed(int64_t number, const std::vector<v1::ShardReport>& shards) {
+  v1::ConnectRequest request;
+  for (const v1::ShardReport& shard : shards) *request.add_shards() = shard;
+  std::string bytes = request.SerializeAsString();
+  if (number > 1 && number < named_in_ + kEvery && named_ == bytes) return false;
+  named_ = std::move(bytes);
+  named_in_ = number;
+  return true;
 }
 
 }  // namespace nibble

@@ -1,27 +1,44 @@
-// The daemon's stream to the coordinator (nibble.v1.WorkerLink): a report at every beat and
-// whenever there is news, each one whole; what comes back is the complete desired state. A stream
-// that breaks is opened again, after waits that grow; nothing is lost by it, since the first report
-// of a stream says everything.
+// The daemon's stream to the coordinator (nibble.v1.WorkerLink), and what decides which shards a
+// report names.
 //
-// Ownership: owns two threads. Thread-safety: all methods from any thread; the callbacks are called
-// from the link's threads, `report` and `lost` from one, `desired` from the other, with nothing
-// locked.
+// CoordinatorLink sends a report at every beat and whenever something has changed; each report is
+// complete, and each response is the complete desired state. A stream that breaks is opened again
+// after growing waits. That loses nothing, because the first report of a stream names everything.
+//
+// DamageReports keeps the damaged copies of shards that readers on this worker have found, here or
+// on another worker, until the coordinator has acknowledged them, so that it offers no such copy
+// again.
+//
+// ShardNews decides which reports name the shards of this worker, of which there may be many: the
+// first of a stream, those whose list differs from the last one named, and every kEvery-th, in case
+// the coordinator could not accept a shard when it was first named.
+//
+// Ownership: CoordinatorLink owns two threads; the others are values. Thread-safety: all methods of
+// CoordinatorLink and DamageReports from any thread; ShardNews is for one thread at a time.
+// Callbacks are called with no lock taken; `report` and `lost` from one thread of the link,
+// `desired` from the other.
 #ifndef NIBBLE_WORKER_AGENT_COORDINATOR_LINK_H_
 #define NIBBLE_WORKER_AGENT_COORDINATOR_LINK_H_
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/backoff.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/link_security.h"
+#include "worker/agent/peer_server.h"
 
 namespace nibble {
 
@@ -32,11 +49,11 @@ class CoordinatorLink {
     LinkSecurity security;
     std::chrono::milliseconds beat{1000};
     Backoff::Options backoff;
-    // What is, now, for report `number` of a stream; the first, 1, has to say everything.
+    // Makes report `number` of a stream; the first, 1, must be complete.
     std::function<v1::ConnectRequest(int64_t number)> report;
-    // What should be, whole.
+    // Receives the complete desired state.
     std::function<void(const v1::ConnectResponse& response)> desired;
-    // A stream has ended, with this; the next try comes after `wait`. May be null.
+    // A stream has ended with `status`; the next try comes after `wait`. May be null.
     std::function<void(const absl::Status& status, std::chrono::milliseconds wait)> lost;
   };
 
@@ -45,7 +62,7 @@ class CoordinatorLink {
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
-  // There is news: report now.
+  // Something has changed: report now.
   void Nudge();
 
  private:
@@ -54,7 +71,7 @@ class CoordinatorLink {
   absl::Status Converse(bool& heard);
   void Read(Stream& stream, bool& heard);
   v1::ConnectRequest Numbered(int64_t number) const;
-  // Until the next beat, news, or the end; false at the end.
+  // Waits until the next beat or Nudge; false if the stream or the link has ended.
   bool AwaitBeat();
 
   const Options options_;
@@ -63,10 +80,57 @@ class CoordinatorLink {
   // Guarded by mutex_.
   bool stopping_ = false;
   bool news_ = false;
-  bool broken_ = false;       // the reader has come to the stream's end
-  int64_t lease_ms_ = 0;      // as the coordinator last said; 0: it has not
-  Stream* stream_ = nullptr;  // that is open
+  bool broken_ = false;       // the reader has reached the end of the stream
+  int64_t lease_ms_ = 0;      // as last received; 0: none yet
+  Stream* stream_ = nullptr;  // the open one
   std::thread thread_;
+};
+
+class DamageReports {
+ public:
+  static constexpr size_t kMostInAReport = 1000;
+
+  // `changed`: there is something to report; may be null.
+  explicit DamageReports(std::function<void()> changed) : changed_(std::move(changed)) {}
+
+  // `holder`: the name of the worker that stores the copy. Repeats before the answer have no
+  // effect.
+  void Found(const v1::CheckpointRef& ref, int32_t rank, const std::string& holder,
+             const absl::Status& damage);
+  // Whether any copy of the shard was found damaged in this life of the daemon.
+  bool AnyOf(const v1::CheckpointRef& ref, int32_t rank) const;
+
+  // For report `number` of a stream; 1 begins a stream.
+  std::vector<v1::DamagedShard> Report(int64_t number);
+  // The coordinator has received all reports of the stream up to `number`.
+  void Answered(int64_t number);
+
+ private:
+  struct Waiting {
+    v1::DamagedShard shard;
+    int64_t first_report = 0;  // of this stream that named it; 0: none yet
+  };
+
+  const std::function<void()> changed_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_. The keys have the reference as bytes.
+  std::map<std::pair<std::string, std::string>, Waiting> waiting_;  // by shard and holder
+  std::set<std::string> found_;                                     // shards
+};
+
+class ShardNews {
+ public:
+  static constexpr int64_t kEvery = 10;
+
+  // Whether report `number`, counted from 1 within a stream, names the shards. If so they count as
+  // named.
+  bool AreToBeNamed(int64_t number, const std::vector<v1::ShardReport>& shards);
+  // An answer has dropped some shards: the next report names all, whatever their removal yields.
+  void Dropped() { named_.reset(); }
+
+ private:
+  std::optional<std::string> named_;  // serialised
+  int64_t named_in_ = 0;              // number of the report
 };
 
 }  // namespace nibble

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -190,6 +191,95 @@ TEST_F(CoordinatorLinkTest, ALinkWithoutACoordinatorEndsAtOnce) {
   Connect(milliseconds(5));
   ASSERT_TRUE(Await([this] { return !lost_.empty(); }));
   link_.reset();
+}
+
+v1::CheckpointRef Ref(int64_t step) {
+  v1::CheckpointRef ref;
+  ref.set_job("train-1");
+  ref.set_step(step);
+  ref.set_attempt(1);
+  return ref;
+}
+const absl::Status kDamage = absl::DataLossError("shard-00000.sst: chunk 3");
+
+TEST(DamageReportsTest, WhatIsFoundIsReportedUntilItIsAnswered) {
+  int changes = 0;
+  DamageReports reports([&] { ++changes; });
+  reports.Found(Ref(10), 0, "w2", kDamage);
+  reports.Found(Ref(10), 0, "w2", kDamage);
+  EXPECT_EQ(changes, 1);
+  ASSERT_EQ(reports.Report(5).size(), 1u);
+  EXPECT_EQ(reports.Report(6).at(0).holder(), "w2");
+  EXPECT_EQ(reports.Report(6).at(0).detail(), "shard-00000.sst: chunk 3");
+  reports.Answered(4);
+  EXPECT_EQ(reports.Report(7).size(), 1u);
+  reports.Answered(5);
+  EXPECT_TRUE(reports.Report(8).empty());
+  // Found again, it is reported again: the holder may have fetched the shard anew.
+  reports.Found(Ref(10), 0, "w2", kDamage);
+  EXPECT_EQ(reports.Report(9).size(), 1u);
+}
+
+TEST(DamageReportsTest, ANewStreamReportsWhatTheOldOneHasNotHadAnAnswerTo) {
+  DamageReports reports(nullptr);
+  reports.Found(Ref(10), 0, "w2", kDamage);
+  EXPECT_EQ(reports.Report(7).size(), 1u);
+  EXPECT_EQ(reports.Report(1).size(), 1u);
+  reports.Answered(1);
+  EXPECT_TRUE(reports.Report(2).empty());
+}
+
+TEST(DamageReportsTest, AShardOfWhichACopyWasDamagedIsKnown) {
+  DamageReports reports(nullptr);
+  reports.Found(Ref(10), 1, "w2", kDamage);
+  reports.Answered(100);
+  EXPECT_TRUE(reports.AnyOf(Ref(10), 1));
+  EXPECT_FALSE(reports.AnyOf(Ref(10), 0));
+  EXPECT_FALSE(reports.AnyOf(Ref(20), 1));
+}
+
+std::vector<v1::ShardReport> Shards(int count) {
+  std::vector<v1::ShardReport> shards(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) shards[static_cast<size_t>(i)].set_rank(i);
+  return shards;
+}
+
+TEST(ShardNewsTest, TheFirstReportOfAStreamNamesThem) {
+  ShardNews news;
+  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
+  EXPECT_FALSE(news.AreToBeNamed(2, Shards(2)));
+  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
+}
+
+TEST(ShardNewsTest, NoneIsAnAnswerToo) {
+  ShardNews news;
+  EXPECT_TRUE(news.AreToBeNamed(1, {}));
+  EXPECT_FALSE(news.AreToBeNamed(2, {}));
+}
+
+TEST(ShardNewsTest, WhatHasComeOrGoneIsNamed) {
+  ShardNews news;
+  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
+  EXPECT_TRUE(news.AreToBeNamed(2, Shards(3)));
+  EXPECT_FALSE(news.AreToBeNamed(3, Shards(3)));
+  EXPECT_TRUE(news.AreToBeNamed(4, Shards(2)));
+  EXPECT_TRUE(news.AreToBeNamed(5, {}));
+}
+
+TEST(ShardNewsTest, WhatIsDroppedAndThereAgainIsNamed) {
+  ShardNews news;
+  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
+  news.Dropped();
+  EXPECT_TRUE(news.AreToBeNamed(2, Shards(2)));
+}
+
+TEST(ShardNewsTest, NowAndThenTheyAreNamedAgain) {
+  ShardNews news;
+  int named = 0;
+  for (int64_t number = 1; number <= 10 * ShardNews::kEvery; ++number) {
+    named += news.AreToBeNamed(number, Shards(2));
+  }
+  EXPECT_EQ(named, 10);
 }
 
 }  // namespace

@@ -1,28 +1,20 @@
 #include "worker/agent/daemon.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/metrics/listen_address.h"
-#include "common/process/process_record.h"
+#include "common/process/process.h"
 #include "common/staged_file.h"
-#include "worker/agent/log_service.h"
-#include "worker/agent/provenance.h"
-#include "worker/agent/reconcile.h"
-#include "worker/agent/shard_service.h"
+#include "common/status_macros.h"
+#include "worker/agent/data_directory.h"
+#include "worker/agent/gang_rules.h"
+#include "worker/agent/peer_server.h"
 
 namespace nibble {
 namespace {
@@ -39,24 +31,17 @@ double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options)));
-  if (absl::Status status = daemon->Prepare(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(daemon->Prepare());
   return daemon;
 }
 
 absl::Status Daemon::CheckAddress() const {
   const std::string& address = options_.identity.address();
-  // With a root certificate the port is served to those alone who show one of their own.
+  // With a root certificate the port serves only callers that have a certificate.
   const bool authenticated = !options_.security.root_certificates.empty();
   absl::Status status = CheckListenAddress("address", address, options_.insecure || authenticated);
   if (!status.ok() || !ParseListenAddress("address", address)->any) return status;
@@ -66,25 +51,24 @@ absl::Status Daemon::CheckAddress() const {
 }
 
 absl::Status Daemon::Prepare() {
-  if (absl::Status status = CheckAddress(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckAddress());
   const std::string& data = options_.data_directory;
   for (const std::string& path : {data + "/jobs", data + "/processes"}) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
   }
-  if (absl::Status status = Lock(); !status.ok()) return status;
-  if (absl::Status status = ChooseIncarnation(); !status.ok()) return status;
-  const auto leftovers = KillLeftovers(data + "/processes", kLeftoverPatience);
-  if (!leftovers.ok()) return leftovers.status();
-  for (const Leftover& leftover : *leftovers) {
+  NIBBLE_ASSIGN_OR_RETURN(lock_, LockDataDirectory(data));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t incarnation, ChooseIncarnation(data));
+  options_.identity.set_incarnation(incarnation);
+  NIBBLE_ASSIGN_OR_RETURN(const auto leftovers,
+                          KillLeftovers(data + "/processes", kLeftoverPatience));
+  for (const Leftover& leftover : leftovers) {
     if (leftover.killed) Say(absl::StrCat("killed what an earlier life left: ", leftover.name));
   }
-  // After those who may still have sockets in the last one.
-  absl::StatusOr<std::unique_ptr<RunDirectory>> run = RunDirectory::Claim(data);
-  if (!run.ok()) return run.status();
-  run_ = *std::move(run);
-  cluster_ = ReadLine(data + "/cluster");
+  // After killing processes that may still have sockets in the previous one.
+  NIBBLE_ASSIGN_OR_RETURN(run_, RunDirectory::Claim(data));
+  cluster_ = FirstLine(data + "/cluster");
   provenance_ = std::make_unique<Provenance>(data, SteadyMs);
   supervisor_ = std::make_unique<ProcessSupervisor>(
       ProcessSupervisor::Options{.record_directory = data + "/processes",
@@ -96,7 +80,7 @@ absl::Status Daemon::Prepare() {
                                                              .version = options_.identity.version(),
                                                              .clock = SteadySeconds});
   const auto say = [this](const std::string& line) { Say(line); };
-  desk_ = std::make_unique<CheckpointDesk>(CheckpointDesk::Options{
+  registry_ = std::make_unique<CheckpointRegistry>(CheckpointRegistry::Options{
       .clock = SteadySeconds,
       .run_directory = run_->path(),
       .ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); },
@@ -114,7 +98,7 @@ absl::Status Daemon::Prepare() {
   });
   fetcher_ = std::make_unique<ShardFetcher>(ShardFetcher::Options{
       .security = options_.security,
-      .desk = desk_.get(),
+      .registry = registry_.get(),
       .open_job = [this](const std::string& job,
                          const StoreIdentity& identity) { return OpenJobFor(job, identity); },
       .log = say,
@@ -124,7 +108,7 @@ absl::Status Daemon::Prepare() {
                      const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
   meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
   home_ = {.supervisor = supervisor_.get(),
-           .desk = desk_.get(),
+           .registry = registry_.get(),
            .fetcher = fetcher_.get(),
            .damage = damage_.get(),
            .meetings = meetings_.get(),
@@ -141,25 +125,23 @@ absl::Status Daemon::Prepare() {
            .watchdog = options_.watchdog,
            .logs = options_.logs};
   OpenStoredJobs();
-  std::vector<std::unique_ptr<grpc::Service>> services;
-  services.push_back(MakeShardService(*desk_, options_.identity.name()));
+  std::vector<PeerService> services;
+  services.push_back(MakeShardService(*registry_, options_.identity.name()));
   services.push_back(MakeLogs());
   services.push_back(MakeMeetingService(*meetings_));
-  absl::StatusOr<std::unique_ptr<PeerServer>> peers =
-      PeerServer::Start(options_.identity.address(), options_.security, std::move(services));
-  if (!peers.ok()) return peers.status();
-  peers_ = *std::move(peers);
+  NIBBLE_ASSIGN_OR_RETURN(peers_, PeerServer::Start(options_.identity.address(), options_.security,
+                                                    std::move(services)));
   options_.identity.set_address(peers_->address());
-  absl::StatusOr<std::unique_ptr<HttpExposer>> http = ServeWorkerHttp(*metrics_, options_.http);
-  if (!http.ok()) return http.status();
-  http_ = *std::move(http);
+  NIBBLE_ASSIGN_OR_RETURN(http_, ServeWorkerHttp(*metrics_, options_.http));
   if (http_ != nullptr) {
     options_.identity.set_http_address(AdvertisedHttp(*http_, peers_->address()));
   }
-  replicas_ = std::make_unique<ReplicaKeeper>(ReplicaKeeper::Options{
-      .desk = desk_.get(), .fetcher = fetcher_.get(), .backoff = options_.backoff, .log = say});
+  replicas_ = std::make_unique<ReplicaKeeper>(ReplicaKeeper::Options{.registry = registry_.get(),
+                                                                     .fetcher = fetcher_.get(),
+                                                                     .backoff = options_.backoff,
+                                                                     .log = say});
   tasks_ = std::make_unique<CheckpointTasks>(
-      CheckpointTasks::Options{.desk = desk_.get(),
+      CheckpointTasks::Options{.registry = registry_.get(),
                                .fetcher = fetcher_.get(),
                                .damage = damage_.get(),
                                .worker = options_.identity.name(),
@@ -192,34 +174,13 @@ absl::Status Daemon::Prepare() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Lock() {
-  const std::string path = options_.data_directory + "/LOCK";
-  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("locking ", path, ", which another daemon may hold: ", std::strerror(errno)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Daemon::ChooseIncarnation() {
-  const std::string path = options_.data_directory + "/incarnation";
-  int64_t last = 0;
-  (void)absl::SimpleAtoi(ReadLine(path), &last);
-  // Greater than any on this disk, whatever the clock says. Of a disk that was replaced the time is
-  // mostly greater too; where it is not, the name is free again once the old life's lease is over.
-  const int64_t incarnation = std::max(last + 1, absl::ToUnixMillis(absl::Now()));
-  options_.identity.set_incarnation(incarnation);
-  return WriteStaged(path, absl::StrCat(incarnation, "\n"));
-}
-
 void Daemon::OpenStoredJobs() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(home_.jobs_directory, error)) {
     const std::string name = entry.path().filename();
     const auto identity = CheckpointStore::IdentityOf(entry.path() / "checkpoints");
     absl::Status opened = identity.status();
-    if (identity.ok()) opened = desk_->OpenJob(name, entry.path(), *identity);
+    if (identity.ok()) opened = registry_->OpenJob(name, entry.path(), *identity);
     if (opened.ok() || absl::IsNotFound(opened)) continue;
     Say(absl::StrCat("the checkpoints of job ", name,
                      " are not reported: ", std::string(opened.message())));
@@ -227,7 +188,7 @@ void Daemon::OpenStoredJobs() {
 }
 
 Daemon::~Daemon() {
-  // First those that call, then those that are called.
+  // Callers before the objects that they call.
   http_.reset();
   link_.reset();
   tasks_.reset();
@@ -236,7 +197,7 @@ Daemon::~Daemon() {
   for (const std::unique_ptr<Gang>& gang : gangs_) gang->Abandon();
   supervisor_.reset();
   gangs_.clear();
-  desk_.reset();
+  registry_.reset();
   if (lock_ >= 0) close(lock_);
 }
 
@@ -256,7 +217,7 @@ absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     Tend();
     std::unique_lock<std::mutex> lock(wake_mutex_);
-    // A signal handler sets `stop` and cannot wake anybody: the beat bounds the wait.
+    // A signal handler sets `stop` and cannot notify: the beat bounds the wait.
     woken_.wait_for(lock, options_.beat, [this] { return dirty_ || !superseded_.ok(); });
     dirty_ = false;
     if (!superseded_.ok()) return superseded_;
@@ -265,22 +226,22 @@ absl::Status Daemon::Run(const std::atomic<bool>& stop) {
 }
 
 absl::Status Daemon::OpenJobFor(const std::string& job, const StoreIdentity& identity) {
-  if (absl::Status status = CheckJobId(job); !status.ok()) return status;
-  return desk_->OpenJob(job, absl::StrCat(home_.jobs_directory, "/", job), identity);
+  NIBBLE_RETURN_IF_ERROR(CheckJobId(job));
+  return registry_->OpenJob(job, absl::StrCat(home_.jobs_directory, "/", job), identity);
 }
 
-std::unique_ptr<grpc::Service> Daemon::MakeLogs() {
+PeerService Daemon::MakeLogs() {
   return MakeLogService(
       [this](const std::string& job, int64_t attempt,
              int32_t rank) -> absl::StatusOr<std::shared_ptr<const RankLog>> {
-        if (absl::Status status = CheckJobId(job); !status.ok()) return status;
+        NIBBLE_RETURN_IF_ERROR(CheckJobId(job));
         const std::shared_ptr<const RankLog> log =
             supervisor_->LogOf(Gang::ProcessName(job, attempt, rank));
         if (log != nullptr) return log;
-        absl::StatusOr<std::unique_ptr<RankLog>> ended =
-            RankLog::OpenEnded(Gang::LogPath(home_.jobs_directory, job, attempt, rank));
-        if (!ended.ok()) return ended.status();
-        return std::shared_ptr<const RankLog>(*std::move(ended));
+        NIBBLE_ASSIGN_OR_RETURN(
+            std::unique_ptr<RankLog> ended,
+            RankLog::OpenEnded(Gang::LogPath(home_.jobs_directory, job, attempt, rank)));
+        return std::shared_ptr<const RankLog>(std::move(ended));
       },
       {});
 }
@@ -295,8 +256,8 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
     request.set_desired_number(carried_out_);
     for (const std::unique_ptr<Gang>& gang : gangs_) *request.add_gangs() = gang->Report();
   }
-  // After the gangs: the shards of a gang that says it has stopped are in the same report.
-  std::vector<v1::ShardReport> shards = desk_->Report(number);
+  // After the gangs, so that a report with a stopped gang also names its last shards.
+  std::vector<v1::ShardReport> shards = registry_->Report(number);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const v1::StoreIdentity store = provenance_->followed(); !store.id().empty()) {
     *request.mutable_store() = store;
@@ -309,7 +270,7 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
       running[gang->job()] = gang->attempt();
     }
   }
-  // Whose ranks run is said with the shards.
+  // The list of running jobs is sent with the shards.
   if (running != last_running_) shard_news_.Dropped();
   last_running_ = running;
   if (shard_news_.AreToBeNamed(number, shards)) {
@@ -329,7 +290,7 @@ void Daemon::Take(const v1::ConnectResponse& response) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!heard.ok() || !obey) {
-      // It learns from the next report that it is older; what is here goes on as it is.
+      // The coordinator learns from the next report that its store is older; nothing changes here.
       if (!std::exchange(ignores_, true)) {
         Say(heard.ok()
                 ? absl::StrCat("the coordinator's store ", response.store().id(), ", epoch ",
@@ -350,9 +311,9 @@ void Daemon::Take(const v1::ConnectResponse& response) {
     if (described_ > 0 && response.answered() >= described_) provenance_->Answered();
   }
   for (const v1::DesiredReplica& known : response.replicas()) {
-    desk_->TakeOver(known, response.store());
+    registry_->TakeOver(known, response.store());
   }
-  desk_->Answered(response);
+  registry_->Answered(response);
   damage_->Answered(response.answered());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -390,7 +351,7 @@ void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
     removed_.insert(order.job());
     const int64_t kept =
         order.store().id() == response.store().id() ? response.store().epoch() : -1;
-    desk_->RemoveOrphans(order.job(), order.store().id(), kept);
+    registry_->RemoveOrphans(order.job(), order.store().id(), kept);
     if (!SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
       provenance_->Forget(order.job());
     }
@@ -425,7 +386,7 @@ void Daemon::Tend() {
     std::vector<WantedGang> wanted;
     if (desired_.has_value()) {
       for (const v1::DesiredGang& gang : desired_->gangs()) {
-        // An order to end ranks that are not here asks for nothing.
+        // An order to stop ranks that are not here has no effect.
         const bool starts = gang.command() != v1::GANG_COMMAND_STOP || !gang.slots().empty();
         const Gang* const here = FindGang(gang.job(), gang.attempt());
         if (here == nullptr ? starts : IsMeant(gang, *here))
@@ -459,12 +420,12 @@ void Daemon::Tend() {
     if (progress == last_progress_ && !shards && !tasks) return;
     last_progress_ = progress;
   }
-  // A phase or recipe that has changed does not wait for the beat.
+  // A change of phase or recipe is reported at once.
   link_->Nudge();
 }
 
 void Daemon::NoteOrder(const v1::DesiredGang& desired, const Gang& gang) {
-  // Ranks that are only to end stay those of the store that launched them.
+  // Ranks that only have to stop keep the store that launched them.
   if (!SameEpoch(gang.store(), desired_->store())) return;
   const absl::Status noted = provenance_->NoteOrder(desired, desired_->store());
   if (!noted.ok()) Say(std::string(noted.message()));

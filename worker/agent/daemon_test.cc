@@ -1,4 +1,4 @@
-// A whole daemon against a coordinator that says what the test wants: real processes, real streams,
+// A whole daemon against a coordinator that sends what the test sets: real processes, real streams,
 // real checkpoints.
 #include "worker/agent/daemon.h"
 
@@ -44,7 +44,7 @@ optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}
 resources: {threads: 1}
 )";
 
-// Answers every report with the same wish, under a new number.
+// Answers every report with the same desired state, under a new number.
 class Coordinator final : public v1::WorkerLink::Service {
  public:
   grpc::Status Connect(
@@ -57,7 +57,7 @@ class Coordinator final : public v1::WorkerLink::Service {
       {
         const std::lock_guard<std::mutex> lock(mutex_);
         EXPECT_TRUE(request.all_shards() || request.number() > 1) << "a stream begins with all";
-        // What is not said anew is as it was.
+        // A report without shards leaves the list unchanged.
         if (!request.all_shards()) *request.mutable_shards() = last_.shards();
         last_ = request;
         if (!refusal_.ok()) return refusal_;
@@ -87,7 +87,7 @@ class Coordinator final : public v1::WorkerLink::Service {
     return last_;
   }
   v1::GangReport AwaitPhase(v1::RankPhase phase) {
-    // A failure is final: nothing else is worth waiting for.
+    // A failure is final, so do not wait further.
     const v1::ConnectRequest report = Await([phase](const v1::ConnectRequest& request) {
       return request.gangs_size() == 1 && (request.gangs(0).phase() == phase ||
                                            request.gangs(0).phase() == v1::RANK_PHASE_FAILED);
@@ -127,14 +127,14 @@ class DaemonTest : public testing::Test {
     server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
   }
-  // A program that stands in for the trainer.
+  // A program in place of the trainer.
   std::string Script(const std::string& text) {
     const std::string path = directory_ + "/trainer.sh";
     std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
     fs::permissions(path, fs::perms::owner_all);
     return path;
   }
-  // Of the programs that the test depends on; the variable is for those who build by hand.
+  // The path of a program that the test depends on; the variable overrides it for builds by hand.
   static std::string ProgramAt(const char* variable, const char* path) {
     const char* const given = getenv(variable);
     if (given != nullptr) return given;
@@ -189,7 +189,7 @@ class DaemonTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
-  std::string directory_ = "/tmp/nibble-daemon-XXXXXX";  // sockets have short names
+  std::string directory_ = "/tmp/nibble-daemon-XXXXXX";  // the path of a socket is short
   std::string spec_ = kSpec;
   std::chrono::milliseconds beat_{20};
   int64_t hang_ms_ = 120'000;
@@ -222,7 +222,7 @@ TEST_F(DaemonTest, OffLoopbackItDoesNotStartUnlessThatIsMeant) {
   EXPECT_FALSE(fs::exists(options.data_directory));
   EXPECT_TRUE(absl::IsInvalidArgument(refused("0.0.0.0:0", true)));
   EXPECT_TRUE(absl::IsInvalidArgument(refused("7000", true)));
-  // Meant, and no address of this machine.
+  // Allowed, but not an address of this machine.
   EXPECT_TRUE(absl::IsUnavailable(refused("192.0.2.1:0", true)));
 }
 
@@ -295,7 +295,7 @@ TEST_F(DaemonTest, TheSpecsFaultIsToldAsSuchInTheTrainersOwnWords) {
 }
 
 TEST_F(DaemonTest, ARankThatLostAnotherIsNotTheCauseOfTheGangsEnd) {
-  // Rank 0 ends first, for the want of rank 1, which the machine ends.
+  // Rank 0 ends first, for lack of rank 1, which a signal ends.
   StartDaemon(Script(
       "mark=" + testing::TempDir() +
       "/lost\n"
@@ -330,7 +330,7 @@ TEST_F(DaemonTest, RanksGoOnWhileTheCoordinatorIsAway) {
   StopServer();
   coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_checkpoint_request(1); });
   StartServer();
-  // A rank that was started anew would have failed: an attempt starts once.
+  // A rank started a second time would have failed: an attempt starts once.
   coordinator_.Await([](const auto& r) { return r.desired_number() > 3; });
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
 }

@@ -8,15 +8,16 @@
 // Exit codes: 0 done, 1 error, 2 usage, 3 the checkpoint is damaged. Its last line says what it
 // wrote, or what is wrong.
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/command_line/command_line.h"
 #include "common/counted.h"
 #include "worker/interop/hf_export.h"
 #include "worker/weights/checkpoint_weights.h"
@@ -47,15 +48,11 @@ absl::StatusOr<std::string> Export(const std::string& run, int64_t step,
 int main(int argc, char** argv) {
   std::string run, destination;
   int64_t step = 0;
-  CLI::App app("Writes a checkpoint as a Hugging Face directory", "nibble-export");
-  app.add_option("--run", run, "The run's directory, which has its checkpoints")->required();
-  app.add_option("--step", step, "Of the checkpoint")->required();
-  app.add_option("--destination", destination, "Directory to make")->required();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  nibble::CommandLine app("Writes a checkpoint as a Hugging Face directory", "nibble-export");
+  app.Add("--run", run, "The run's directory, which has its checkpoints").Required();
+  app.Add("--step", step, "Of the checkpoint").Required();
+  app.Add("--destination", destination, "Directory to make").Required();
+  if (const std::optional<int> ended = app.Parse(argc, argv, kUsage)) return *ended;
   const absl::StatusOr<std::string> exported = Export(run, step, destination);
   const std::string text = exported.ok() ? *exported : std::string(exported.status().message());
   std::printf("%s\n", text.c_str());

@@ -1,24 +1,154 @@
 #include "worker/agent/gang_preparation.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/backoff.h"
-#include "worker/trainer/link/trainer_exit.h"
+#include "common/status_macros.h"
+#include "proto/nibble/v1/gang_meeting.grpc.pb.h"
+#include "worker/agent/peer_server.h"
+#include "worker/trainer/comm/rendezvous.h"
+#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
 namespace {
+
+constexpr std::chrono::seconds kAskTime(5);
+constexpr std::chrono::seconds kConnectTime(5);
+constexpr std::chrono::milliseconds kLook(250);  // between two checks for cancellation
+constexpr size_t kMaxJobBytes = 128;
+
+class MeetingService final : public v1::GangMeeting::Service {
+ public:
+  explicit MeetingService(const MeetingPoints& points) : points_(points) {}
+
+  grpc::Status GetMeeting(grpc::ServerContext*, const v1::GetMeetingRequest* request,
+                          v1::GetMeetingResponse* response) override {
+    if (request->job().empty() || request->job().size() > kMaxJobBytes || request->attempt() < 1) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("job has ", request->job().size(), " bytes, not in [1, ", kMaxJobBytes,
+                       "], or attempt ", request->attempt(), " is below 1")));
+    }
+    absl::StatusOr<std::string> found = points_.Find(request->job(), request->attempt());
+    if (!found.ok()) return ToGrpc(found.status());
+    response->set_rendezvous(*std::move(found));
+    return grpc::Status::OK;
+  }
+
+ private:
+  const MeetingPoints& points_;
+};
+
+absl::Status Newer(const std::string& job, int64_t attempt, int64_t newest) {
+  return absl::AbortedError(absl::StrCat("attempt: ", attempt, " of ", job,
+                                         " is over; the latest known here is ", newest));
+}
+
+std::string MemberKey(const v1::DesiredGang& gang, int32_t first_rank) {
+  return absl::StrCat("workers/", gang.attempt(), "/", first_rank);
+}
 
 constexpr int64_t kTellBytes = int64_t{16} << 20;
 
 }  // namespace
 
+std::string MeetingPoints::AddressOf(const Meeting& meeting) const {
+  return absl::StrCat(Rendezvous::kServedPrefix, host_, ":", meeting.server->port());
+}
+
+absl::StatusOr<std::string> MeetingPoints::Open(const std::string& job, int64_t attempt) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto at = meetings_.find(job); at != meetings_.end()) {
+    if (at->second.attempt > attempt) return Newer(job, attempt, at->second.attempt);
+    if (at->second.attempt == attempt) return AddressOf(at->second);
+  }
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TcpStoreServer> server,
+                          TcpStoreServer::Start(absl::StrCat(host_, ":0")));
+  Meeting& meeting = meetings_[job];
+  meeting = {.attempt = attempt, .server = std::move(server)};
+  return AddressOf(meeting);
+}
+
+void MeetingPoints::Close(const std::string& job, int64_t attempt) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = meetings_.find(job);
+  if (at != meetings_.end() && at->second.attempt == attempt) meetings_.erase(at);
+}
+
+absl::StatusOr<std::string> MeetingPoints::Find(const std::string& job, int64_t attempt) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = meetings_.find(job);
+  if (at != meetings_.end() && at->second.attempt > attempt) {
+    return Newer(job, attempt, at->second.attempt);
+  }
+  if (at == meetings_.end() || at->second.attempt < attempt) {
+    return absl::UnavailableError(absl::StrCat("attempt ", attempt, " of ", job, " is not here"));
+  }
+  return AddressOf(at->second);
+}
+
+PeerService MakeMeetingService(const MeetingPoints& points) {
+  return PeerService(new MeetingService(points));
+}
+
+absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const LinkSecurity& security,
+                                          Cancellation& cancellation) {
+  if (gang.members().empty() || gang.members(0).first_rank() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("members: none of attempt ", gang.attempt(),
+                                                   " of ", gang.job(), " has rank 0"));
+  }
+  const std::unique_ptr<v1::GangMeeting::Stub> stub = v1::GangMeeting::NewStub(
+      grpc::CreateChannel(gang.members(0).address(), ChannelCredentialsOf(security)));
+  v1::GetMeetingRequest request;
+  request.set_job(gang.job());
+  request.set_attempt(gang.attempt());
+  Backoff backoff({.first = std::chrono::milliseconds(50),
+                   .most = std::chrono::milliseconds(1000),
+                   .seed = static_cast<uint64_t>(gang.first_rank())});
+  while (true) {
+    v1::GetMeetingResponse response;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kAskTime);
+    cancellation.Attach(&context);
+    const grpc::Status status = stub->GetMeeting(&context, request, &response);
+    cancellation.Attach(nullptr);
+    if (status.ok()) return response.rendezvous();
+    if (cancellation.cancelled()) return absl::CancelledError("called off");
+    if (status.error_code() == grpc::StatusCode::ABORTED ||
+        status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+      return FromGrpc(status);
+    }
+    if (!cancellation.Sleep(backoff.Next())) return absl::CancelledError("called off");
+  }
+}
+
+absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
+                          Cancellation& cancellation) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const std::string address = rendezvous.substr(sizeof(Rendezvous::kServedPrefix) - 1);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TcpStore> store,
+                          TcpStore::Connect(address, now() + kConnectTime));
+  absl::Status status =
+      store->Set(MemberKey(gang, gang.first_rank()), "ready", now() + kConnectTime);
+  if (!status.ok()) return status;
+  for (const v1::GangMember& member : gang.members()) {
+    do {
+      if (cancellation.cancelled()) return absl::CancelledError("called off");
+      status = store->Get(MemberKey(gang, member.first_rank()), now() + kLook).status();
+    } while (absl::IsDeadlineExceeded(status));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 GangPreparation::GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means)
     : gang_(std::move(gang)), rendezvous_(std::move(rendezvous)), means_(std::move(means)) {
   if (gang_.has_resume()) {
     Update(gang_);
-    lease_ = means_.desk->Keep(gang_.resume());
+    lease_ = means_.registry->Keep(gang_.resume());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -61,7 +191,7 @@ void GangPreparation::Run() {
       const absl::Status met = AwaitMembers(*result, gang_, cancellation_);
       if (!met.ok()) result = met;
     }
-    // The place to meet is with the worker of rank 0.
+    // The worker of rank 0 serves the rendezvous, so its absence is a lost peer.
     if (!result.ok() && gang_.first_rank() != 0) {
       result = WithExit(result.status(), TrainerExit::kPeer);
     }
@@ -77,14 +207,14 @@ absl::Status GangPreparation::CheckHeld() {
   const v1::CheckpointRef& resume = gang_.resume();
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
     if (cancellation_.cancelled()) return absl::CancelledError("called off");
-    const absl::StatusOr<uint32_t> crc = means_.desk->CrcOf(resume, shard.rank());
+    const absl::StatusOr<uint32_t> crc = means_.registry->CrcOf(resume, shard.rank());
     if (!crc.ok()) continue;
     Tell(absl::StrCat("checks its copy of the shard of rank ", shard.rank()));
     absl::Status good;
     if (*crc != shard.manifest_crc32c()) {
       good = absl::DataLossError("it is not the one that the coordinator knows");
     } else {
-      const auto reader = means_.desk->OpenShard(resume, shard.rank());
+      const auto reader = means_.registry->OpenShard(resume, shard.rank());
       int64_t chunks = 0;
       good = reader.ok() ? (*reader)->Verify(chunks) : reader.status();
     }
@@ -96,8 +226,7 @@ absl::Status GangPreparation::CheckHeld() {
     }
     given_up_.insert(shard.rank());
     means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
-    absl::Status removed = means_.desk->RemoveDamaged(resume, shard.rank());
-    if (!removed.ok()) return removed;
+    NIBBLE_RETURN_IF_ERROR(means_.registry->RemoveDamaged(resume, shard.rank()));
   }
   return absl::OkStatus();
 }
@@ -134,7 +263,7 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
           told = come;
           tell();
         });
-    // A disk that is full, or bytes that are nowhere right, get no better by themselves.
+    // A full disk, or a shard without an intact copy, does not recover by retrying.
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) &&
         !absl::IsFailedPrecondition(status)) {
       return status;
@@ -146,14 +275,14 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
 }
 
 absl::Status GangPreparation::BringCheckpoint() {
-  // Whoever says what to resume from has taken it.
-  means_.desk->Accept(gang_.resume());
-  if (absl::Status status = CheckHeld(); !status.ok()) return status;
+  // The coordinator names only accepted checkpoints to resume from.
+  means_.registry->Accept(gang_.resume());
+  NIBBLE_RETURN_IF_ERROR(CheckHeld());
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
-    if (means_.desk->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
-    if (absl::Status status = BringShard(shard.rank()); !status.ok()) return status;
+    if (means_.registry->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
+    NIBBLE_RETURN_IF_ERROR(BringShard(shard.rank()));
   }
-  return means_.desk->MakeLoadable(gang_.resume());
+  return means_.registry->MakeLoadable(gang_.resume());
 }
 
 }  // namespace nibble

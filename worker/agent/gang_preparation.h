@@ -1,12 +1,15 @@
-// What comes before the ranks of a gang can start, in a thread of its own: every shard of the
-// checkpoint that they begin from is brought here and checked, and workers of one gang agree that
-// all are ready.
+// What precedes the start of a gang's ranks. GangPreparation, in its own thread, fetches and checks
+// every shard of the checkpoint that the ranks resume from, and then waits until all workers of the
+// gang are ready. MeetingPoints serves a rendezvous for each gang whose rank 0 is here and gives
+// its address to the other workers (nibble.v1.GangMeeting). The daemons meet there first, so that
+// no rank waits for one whose worker is still fetching.
 //
-// A source that does not answer is tried again until the preparation is called off; damage that no
-// source can heal ends it with DataLoss.
+// A source that does not answer is tried again until the preparation is cancelled; damage without
+// an intact copy elsewhere ends it with DataLoss.
 //
-// Ownership: borrows what Means names; owns a thread. Its lease keeps the checkpoint until it is
-// destroyed, so let it live as long as the ranks. Thread-safety: all methods from any thread.
+// Ownership: MeetingPoints owns the rendezvous servers. GangPreparation borrows its Means and owns
+// a thread; its lease keeps the checkpoint until it is destroyed, so it must live as long as the
+// ranks. Thread-safety: all methods from any thread.
 #ifndef NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 #define NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 
@@ -14,28 +17,66 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/checkpoint_desk.h"
-#include "worker/agent/damage_reports.h"
-#include "worker/agent/link_security.h"
-#include "worker/agent/meeting_points.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/coordinator_link.h"
+#include "worker/agent/peer_server.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/trainer/comm/tcp_store_server.h"
 
 namespace nibble {
+
+class MeetingPoints {
+ public:
+  // Ranks reach this worker at `host`.
+  explicit MeetingPoints(std::string host) : host_(std::move(host)) {}
+
+  // The address for nibble-trainer --rendezvous. Idempotent. Aborted if a newer attempt of the job
+  // is known.
+  absl::StatusOr<std::string> Open(const std::string& job, int64_t attempt);
+  // Call it when the ranks have ended.
+  void Close(const std::string& job, int64_t attempt);
+  // As GangMeeting.GetMeeting.
+  absl::StatusOr<std::string> Find(const std::string& job, int64_t attempt) const;
+
+ private:
+  struct Meeting {
+    int64_t attempt = 0;
+    std::unique_ptr<TcpStoreServer> server;
+  };
+  std::string AddressOf(const Meeting& meeting) const;
+
+  const std::string host_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Meeting> meetings_;  // the newest of each job that runs, guarded by mutex_
+};
+
+PeerService MakeMeetingService(const MeetingPoints& points);
+
+// Asks the worker of rank 0 until it has opened the rendezvous. Aborted, Cancelled.
+absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const LinkSecurity& security,
+                                          Cancellation& cancellation);
+
+// Registers this worker as ready at the rendezvous, and waits until all members are. Cancelled, or
+// Unavailable if the rendezvous is gone.
+absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
+                          Cancellation& cancellation);
 
 class GangPreparation {
  public:
   struct Means {
-    CheckpointDesk* desk = nullptr;
+    CheckpointRegistry* registry = nullptr;
     ShardFetcher* fetcher = nullptr;
     DamageReports* damage = nullptr;
     std::string worker;  // this one's name
@@ -44,25 +85,25 @@ class GangPreparation {
     std::function<void()> changed;
     std::function<void(const std::string&)> log;
   };
-  // `rendezvous`: of a gang that is all here; empty where it is not.
+  // `rendezvous`: of a gang that is entirely on this worker; empty otherwise.
   GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means);
-  // Calls it off.
+  // Cancels it.
   ~GangPreparation();
   GangPreparation(const GangPreparation&) = delete;
   GangPreparation& operator=(const GangPreparation&) = delete;
 
-  // The rendezvous of the ranks, or why there is none; nullopt: not yet.
+  // The ranks' rendezvous, or the error; nullopt: not finished.
   std::optional<absl::StatusOr<std::string>> result() const;
-  // How far it is, for people.
+  // For people.
   std::string progress() const;
   void Cancel() { cancellation_.Cancel(); }
-  // Who has the shards, as the coordinator knows it now.
+  // Takes the present sources of the shards.
   void Update(const v1::DesiredGang& gang);
 
  private:
   void Run();
   absl::Status BringCheckpoint();
-  // Shards whose bytes here are not right are no longer held.
+  // Discards the shards here that fail their checksums.
   absl::Status CheckHeld();
   absl::Status BringShard(int32_t rank);
   void Tell(const std::string& progress);
@@ -70,7 +111,7 @@ class GangPreparation {
   const v1::DesiredGang gang_;
   const std::string rendezvous_;
   const Means means_;
-  CheckpointDesk::Lease lease_;
+  CheckpointRegistry::Lease lease_;
   Cancellation cancellation_;
   std::set<int32_t> given_up_;  // ranks whose shards here were damaged; the thread's
 

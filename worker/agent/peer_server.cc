@@ -1,16 +1,34 @@
 #include "worker/agent/peer_server.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "proto/nibble/v1/rank_log.grpc.pb.h"
+#include "proto/nibble/v1/shard_store.grpc.pb.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/rank_log.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/shard_reader.h"
 
 namespace nibble {
 namespace {
 
-// Of all calls together, before they are read from their sockets.
+// For all calls together, before they are read from their sockets.
 constexpr size_t kCallBytes = size_t{64} << 20;
-// A call of a peer is small; what is large is streamed.
+// Requests are small; large data is streamed.
 constexpr int kMaxRequestBytes = 1 << 20;
 
 }  // namespace
@@ -40,9 +58,11 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const LinkSecurit
   return grpc::SslCredentials(ssl);
 }
 
-absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
-    const std::string& address, const LinkSecurity& security,
-    std::vector<std::unique_ptr<grpc::Service>> services) {
+void DeletePeerService::operator()(grpc::Service* service) const { delete service; }
+
+absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const std::string& address,
+                                                              const LinkSecurity& security,
+                                                              std::vector<PeerService> services) {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   if (security.root_certificates.empty()) {
     credentials = grpc::InsecureServerCredentials();
@@ -57,12 +77,12 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
   peer->services_ = std::move(services);
   int port = 0;
   grpc::ServerBuilder builder;
-  // Two daemons at one port would each see half of the calls.
+  // Two daemons on one port would each receive half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("peers").Resize(kCallBytes));
   builder.AddListeningPort(address, credentials, &port);
-  for (const std::unique_ptr<grpc::Service>& service : peer->services_) {
+  for (const PeerService& service : peer->services_) {
     builder.RegisterService(service.get());
   }
   peer->server_ = builder.BuildAndStart();
@@ -73,10 +93,264 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
   return peer;
 }
 
+PeerServer::PeerServer() = default;
+
 PeerServer::~PeerServer() {
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
+}
+
+// --- Logs
+
+namespace {
+
+constexpr int64_t kReadBytes = 64 << 10;
+constexpr size_t kResponseBytes = 256 << 10;
+// Between two checks whether the reader is still connected.
+constexpr std::chrono::milliseconds kLook(250);
+
+// Length of the UTF-8 sequence that begins with `lead`; 0 if none does.
+size_t SequenceBytes(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return 2;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  if (lead >= 0xf0 && lead < 0xf5) return 4;
+  return 0;
+}
+
+// Replaces each byte that is not part of valid UTF-8 by '?'.
+std::string Utf8(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    const size_t bytes = SequenceBytes(lead);
+    bool good = bytes > 0 && at + bytes <= text.size();
+    for (size_t i = 1; good && i < bytes; ++i) {
+      good = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
+    }
+    if (good && bytes >= 3) {
+      const auto second = static_cast<unsigned char>(text[at + 1]);
+      const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+      const bool beyond = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
+      good = !overlong && !beyond;
+    }
+    if (!good) text[at] = '?';
+    at += good ? bytes : 1;
+  }
+  return text;
+}
+
+// The offset at which the last `lines` lines begin.
+absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
+  int64_t until = log.end();
+  int64_t wanted = lines;
+  bool last_byte = true;
+  while (until > log.begin()) {
+    const int64_t from = std::max(log.begin(), until - kReadBytes);
+    NIBBLE_ASSIGN_OR_RETURN(const RankLog::Piece piece, log.Read(from, until - from));
+    if (piece.offset != from) return piece.offset;  // gone meanwhile
+    for (int64_t i = static_cast<int64_t>(piece.bytes.size()) - 1; i >= 0; --i) {
+      const bool end_of_line = piece.bytes[static_cast<size_t>(i)] == '\n';
+      // The newline at the very end begins no line.
+      if (end_of_line && !last_byte && --wanted == 0) return from + i + 1;
+      last_byte = false;
+    }
+    until = from;
+  }
+  return until;
+}
+
+// Splits a stream of bytes into lines and sends them in batches.
+class LineSender {
+ public:
+  explicit LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer) : writer_(writer) {}
+
+  void SetDropped(int64_t bytes) { response_.set_dropped_bytes(bytes); }
+  // False if the reader is gone.
+  bool Add(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const size_t newline = bytes.find('\n');
+      const size_t room = kMaxLineBytes - line_.size();
+      const size_t take = std::min({newline, bytes.size(), room});
+      line_.append(bytes.data(), take);
+      bytes.remove_prefix(take);
+      const bool ends = !bytes.empty() && bytes[0] == '\n';
+      if (ends) bytes.remove_prefix(1);
+      if ((ends || line_.size() == kMaxLineBytes) && !EndLine()) return false;
+    }
+    return true;
+  }
+  bool EndLine() {
+    bytes_ += line_.size() + 1;
+    response_.add_lines(Utf8(std::exchange(line_, std::string())));
+    return bytes_ < kResponseBytes || Flush();
+  }
+  bool Flush() {
+    if (response_.lines().empty() && response_.dropped_bytes() == 0) return true;
+    bytes_ = 0;
+    const bool sent = writer_.Write(response_);
+    response_.Clear();
+    return sent;
+  }
+  bool has_part() const { return !line_.empty(); }
+
+ private:
+  grpc::ServerWriter<v1::ReadRankLogResponse>& writer_;
+  v1::ReadRankLogResponse response_;
+  std::string line_;  // that has no end yet
+  size_t bytes_ = 0;  // in response_
+};
+
+absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
+                  const grpc::ServerContext& context,
+                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+  LineSender sender(writer);
+  int64_t at = 0;
+  if (request.tail_lines() > 0) {
+    NIBBLE_ASSIGN_OR_RETURN(at, TailBegin(log, request.tail_lines()));
+  } else {
+    at = log.begin();
+    sender.SetDropped(at);
+  }
+  const absl::Status gone = absl::CancelledError("the reader is gone");
+  while (!context.IsCancelled()) {
+    const bool ended = log.ended();
+    NIBBLE_ASSIGN_OR_RETURN(const RankLog::Piece piece, log.Read(at, kReadBytes));
+    if (piece.offset > at) {
+      const std::string skipped =
+          absl::StrCat("[", piece.offset - at, " bytes are no longer kept]\n");
+      if ((sender.has_part() && !sender.EndLine()) || !sender.Add(skipped)) return gone;
+    }
+    if (!sender.Add(piece.bytes)) return gone;
+    at = piece.offset + static_cast<int64_t>(piece.bytes.size());
+    if (!piece.bytes.empty()) continue;
+    // Everything written so far was read.
+    if (ended || !request.follow()) {
+      if (sender.has_part() && !sender.EndLine()) return gone;
+      return sender.Flush() ? absl::OkStatus() : gone;
+    }
+    if (!sender.Flush()) return gone;
+    (void)log.AwaitBeyond(at, kLook);
+  }
+  return gone;
+}
+
+class LogService final : public v1::RankLogs::Service {
+ public:
+  LogService(FindRankLog find, const LogServiceLimits& limits)
+      : find_(std::move(find)), limits_(limits) {}
+
+  grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
+                           grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
+    if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("rank ", request->rank(), " is below 0, attempt ", request->attempt(),
+                       " below 1, or tail_lines ", request->tail_lines(), " below 0")));
+    }
+    if (++readers_ > limits_.readers) {
+      --readers_;
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("readers: ", limits_.readers, " read logs of this worker already")));
+    }
+    const auto log = find_(request->job(), request->attempt(), request->rank());
+    const absl::Status sent = log.ok() ? Send(**log, *request, *context, *writer) : log.status();
+    --readers_;
+    return ToGrpc(sent);
+  }
+
+ private:
+  const FindRankLog find_;
+  const LogServiceLimits limits_;
+  std::atomic<int> readers_ = 0;
+};
+
+}  // namespace
+
+PeerService MakeLogService(FindRankLog find, const LogServiceLimits& limits) {
+  return PeerService(new LogService(std::move(find), limits));
+}
+
+// --- Shards
+
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+uint32_t CrcOf(const std::string& bytes) {
+  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+}
+
+class ShardService final : public v1::ShardStore::Service {
+ public:
+  ShardService(const CheckpointRegistry& registry, std::string worker)
+      : registry_(registry), worker_(std::move(worker)) {}
+
+  grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
+                             v1::DescribeShardResponse* response) override {
+    SayWho(*context);
+    const auto shard = Open(request->shard());
+    if (!shard.ok()) return ToGrpc(shard.status());
+    const auto header = registry_.HeaderOf(request->shard().checkpoint());
+    if (!header.ok()) return ToGrpc(header.status());
+    response->set_manifest(ShardManifestBytes((*shard)->manifest()));
+    response->set_manifest_crc32c(CrcOf(response->manifest()));
+    response->set_bytes((*shard)->manifest().bytes());
+    response->set_header(EncodeHeader(*header));
+    response->set_header_crc32c(CrcOf(response->header()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReadShard(grpc::ServerContext* context, const v1::ReadShardRequest* request,
+                         grpc::ServerWriter<v1::ReadShardResponse>* writer) override {
+    SayWho(*context);
+    const auto shard = Open(request->shard());
+    if (!shard.ok()) return ToGrpc(shard.status());
+    const int64_t all = (*shard)->manifest().bytes();
+    const int64_t from = request->offset_bytes();
+    const int64_t length = request->length_bytes();
+    if (from < 0 || from > all || length < 0 || length > all - from) {
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
+          "offset_bytes ", from, " and length_bytes ", length, " are outside ", all, " bytes")));
+    }
+    return ToGrpc(Send(**shard, from, length == 0 ? all : from + length, *writer));
+  }
+
+ private:
+  void SayWho(grpc::ServerContext& context) const {
+    if (!worker_.empty()) context.AddInitialMetadata(kShardHolderKey, worker_);
+  }
+
+  // A shard that is no longer registered is not served, even if its files still exist.
+  absl::StatusOr<std::unique_ptr<ShardReader>> Open(const v1::ShardRef& ref) const {
+    NIBBLE_RETURN_IF_ERROR(registry_.CrcOf(ref.checkpoint(), ref.rank()).status());
+    return registry_.OpenShard(ref.checkpoint(), ref.rank());
+  }
+
+  static absl::Status Send(const ShardReader& shard, int64_t from, int64_t until,
+                           grpc::ServerWriter<v1::ReadShardResponse>& writer) {
+    for (int64_t at = from; at < until;) {
+      const int64_t next = std::min(until, at + kPieceBytes);
+      std::string bytes(static_cast<size_t>(next - at), '\0');
+      NIBBLE_RETURN_IF_ERROR(
+          shard.Read(at, absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size())));
+      v1::ReadShardResponse piece;
+      piece.set_offset_bytes(at);
+      piece.set_crc32c(CrcOf(bytes));
+      piece.set_data(std::move(bytes));
+      if (!writer.Write(piece)) return absl::CancelledError("the reader is gone");
+      at = next;
+    }
+    return absl::OkStatus();
+  }
+
+  const CheckpointRegistry& registry_;
+  const std::string worker_;
+};
+
+}  // namespace
+
+PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker) {
+  return PeerService(new ShardService(registry, std::move(worker)));
 }
 
 }  // namespace nibble

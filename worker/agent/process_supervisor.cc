@@ -20,8 +20,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/process/process_record.h"
-#include "common/process/spawn_arguments.h"
+#include "common/process/process.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -29,7 +29,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 65536;
-// After the end of the process and its group nobody holds the pipe but one that left the group.
+// After the process and its group have ended, only a descendant that left the group has the pipe.
 constexpr int kLastWordsMs = 200;
 constexpr auto kNever = SteadyClock::time_point::max();
 
@@ -39,8 +39,8 @@ absl::Status ExecError(const std::string& path, int error) {
   return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
 }
 
-// Between fork and exec, in a process that has one thread and may hold anybody's locks: system
-// calls and nothing else.
+// Runs between fork and exec, with one thread and with locks that other threads may have had: only
+// async-signal-safe calls.
 [[noreturn]] void BecomeProgram(pid_t daemon, int output, int go, int report,
                                 char* const* arguments, char* const* environment) {
   (void)setpgid(0, 0);
@@ -55,7 +55,7 @@ absl::Status ExecError(const std::string& path, int error) {
   (void)dup2(output, 1);
   (void)dup2(output, 2);
   char byte;
-  // The end of the pipe without a byte: it could not be recorded and is not to run.
+  // End of file without a byte: the process could not be recorded and must not run.
   if (read(go, &byte, 1) != 1) _exit(127);
   (void)execve(arguments[0], arguments, environment);
   const int error = errno;
@@ -136,12 +136,11 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
     return absl::InvalidArgumentError(
         absl::StrCat("program: '", program.name, "' has no arguments, no name, or a slash in it"));
   }
-  absl::StatusOr<std::unique_ptr<RankLog>> log =
-      RankLog::Create(program.log_path, program.log_limits);
-  if (!log.ok()) return log.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankLog> log,
+                          RankLog::Create(program.log_path, program.log_limits));
   auto process = std::make_shared<Process>();
   process->program = program;
-  process->log = *std::move(log);
+  process->log = std::move(log);
   process->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -160,7 +159,7 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
   return status;
 }
 
-// The thread of one process: it forks, so that the kernel's death signal is bound to it.
+// The thread of one process. It forks, so that the kernel's death signal is bound to this thread.
 void ProcessSupervisor::Run(const std::shared_ptr<Process>& process) {
   const Program& program = process->program;
   std::vector<std::string> argument_texts = program.arguments;
@@ -185,7 +184,7 @@ void ProcessSupervisor::Run(const std::shared_ptr<Process>& process) {
   if (pid < 0) {
     status = absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(fork_error)));
   } else {
-    (void)setpgid(pid, pid);  // whoever is first
+    (void)setpgid(pid, pid);  // parent or child, whichever is first
     const absl::StatusOr<ProcessIdentity> identity = IdentifyProcess(pid);
     status = identity.ok() ? WriteProcessRecord(options_.record_directory, program.name, *identity)
                            : identity.status();
@@ -251,7 +250,7 @@ void ProcessSupervisor::Watch(Process& process) {
     if (waits[2].revents != 0) take();
     if (waits[0].revents != 0) break;
   }
-  // The process has ended and is not reaped: its group is still its own, and goes with it.
+  // The process has ended but is not reaped, so the group id is still its own: kill the group.
   (void)kill(-process.pid, SIGKILL);
   pollfd last = {.fd = process.output, .events = POLLIN};
   while (open && poll(&last, 1, kLastWordsMs) > 0) take();

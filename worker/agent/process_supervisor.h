@@ -1,16 +1,16 @@
-// Starts processes and sees to their end: each in a process group of its own, what it writes in a
-// bounded log, how it ended told with a reason, and nothing of it left over.
+// Starts processes and supervises them to their end. Each runs in its own process group and writes
+// to a bounded log; its exit is reported with the reason, and its group is killed with it.
 //
-// No process outlives the daemon. A daemon that comes back is a new incarnation, to which the
-// coordinator gives none of the old one's ranks; so the kernel kills a rank when the thread that
-// started it ends (PR_SET_PDEATHSIG; that thread lives until the rank is reaped), and for what that
-// cannot reach, a rank's children, or a rank that changed its credentials, there is a record on
-// disk before the program runs, which the next life's KillLeftovers (process_record.h) reads.
-// Ranks do outlive the *coordinator*: nothing here knows of it.
+// No process outlives the daemon, because a restarted daemon is a new incarnation, to which the
+// coordinator gives none of the old one's ranks. The kernel kills a rank when the thread that
+// started it ends (PR_SET_PDEATHSIG; that thread lives until the rank is reaped). That does not
+// reach a rank's children, or a rank that changed its credentials; therefore a record is on disk
+// before the program runs, which KillLeftovers (common/process/process.h) reads in the daemon's
+// next life. Ranks do outlive the coordinator, which this class does not know.
 //
-// Ownership: owns the processes and a thread for each; the destructor kills what runs.
-// Thread-safety: all methods from any thread; `ended` is called from a process's thread with
-// nothing locked.
+// Ownership: owns the processes and a thread for each; the destructor kills running processes.
+// Thread-safety: all methods from any thread; `ended` is called from a process's thread with no
+// lock taken.
 #ifndef NIBBLE_WORKER_AGENT_PROCESS_SUPERVISOR_H_
 #define NIBBLE_WORKER_AGENT_PROCESS_SUPERVISOR_H_
 
@@ -35,11 +35,11 @@ namespace nibble {
 // How a process ended.
 struct ProcessExit {
   int exit_code = 0;           // if signal is 0
-  int signal = 0;              // that ended it
-  bool out_of_memory = false;  // by the kernel, for want of memory
-  bool terminated = false;     // it had been told to end before it did
+  int signal = 0;              // that killed it
+  bool out_of_memory = false;  // killed by the kernel for lack of memory
+  bool terminated = false;     // it was told to end before it ended
   bool killed = false;         // this daemon sent the SIGKILL
-  std::string log_tail;        // the last that it wrote
+  std::string log_tail;        // the end of its output
 
   bool ok() const { return exit_code == 0 && signal == 0; }
 };
@@ -50,14 +50,15 @@ class ProcessSupervisor {
  public:
   struct Options {
     std::string record_directory;  // exists
-    // Processes that the kernel has killed for want of memory, so far; OomKills unless tested.
+    // The number of processes that the kernel has killed so far for lack of memory; OomKills except
+    // in tests.
     std::function<int64_t()> oom_kills;
     std::function<void(const std::string& name)> ended;  // may be null
   };
   struct Program {
-    std::string name;                                // unique among those that run; no slash
+    std::string name;                                // unique among running processes; no slash
     std::vector<std::string> arguments;              // [0] is the program's path
-    std::map<std::string, std::string> environment;  // goes over the daemon's
+    std::map<std::string, std::string> environment;  // overrides the daemon's
     std::string log_path;
     RankLog::Limits log_limits;
   };
@@ -67,23 +68,23 @@ class ProcessSupervisor {
   ProcessSupervisor(const ProcessSupervisor&) = delete;
   ProcessSupervisor& operator=(const ProcessSupervisor&) = delete;
 
-  // Runs it. AlreadyExists for a name that runs; NotFound and the like for a program that cannot be
-  // executed; then nothing is left.
+  // Starts it. AlreadyExists if the name is in use; NotFound or FailedPrecondition if the program
+  // cannot be executed, which leaves nothing behind.
   absl::Status Start(const Program& program);
 
-  // SIGTERM now, SIGKILL to the group after the grace. Saying it again may only bring the end
-  // nearer. NotFound for what does not run.
+  // SIGTERM now, SIGKILL to the group after the grace period. A second call can only shorten it.
+  // NotFound if no such process runs.
   absl::Status Terminate(const std::string& name, std::chrono::milliseconds grace);
   // SIGKILL to its group.
   absl::Status Kill(const std::string& name);
-  // To the process alone.
+  // Sends a signal to the process alone, not to its group.
   absl::Status Signal(const std::string& name, int signal);
 
-  // Nullopt while it runs. NotFound for what was never started or is forgotten.
+  // Nullopt while it runs. NotFound if it was never started or was forgotten.
   absl::StatusOr<std::optional<ProcessExit>> ExitOf(const std::string& name) const;
   absl::StatusOr<pid_t> PidOf(const std::string& name) const;
-  std::shared_ptr<const RankLog> LogOf(const std::string& name) const;  // null as NotFound
-  // Of one that has ended: its name is free again. FailedPrecondition while it runs.
+  std::shared_ptr<const RankLog> LogOf(const std::string& name) const;  // null if there is none
+  // Frees the name of a process that has ended. FailedPrecondition while it runs.
   absl::Status Forget(const std::string& name);
   std::vector<std::string> Names() const;
 
@@ -99,7 +100,7 @@ class ProcessSupervisor {
   std::map<std::string, std::shared_ptr<Process>> processes_;  // guarded by mutex_
 };
 
-// oom_kill of this process's cgroup; 0 where the kernel does not say.
+// oom_kill of this process's cgroup; 0 if the kernel does not report it.
 int64_t OomKills();
 
 }  // namespace nibble

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/process/process_record.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -65,7 +65,7 @@ class ProcessSupervisorTest : public testing::Test {
     EXPECT_TRUE(exit.ok() && exit->has_value()) << name;
     return exit.ok() && exit->has_value() ? **exit : ProcessExit();
   }
-  // Until the program has written a line: what came before it is done.
+  // Waits until the program has written a line, so that everything before it is done.
   void AwaitWords(const std::string& name) {
     const auto log = supervisor_->LogOf(name);
     ASSERT_NE(log, nullptr);
@@ -133,7 +133,7 @@ TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramGoWithIt) {
   const ProcessExit exit = AwaitEnd("r");
   const pid_t child = static_cast<pid_t>(std::stoi(exit.log_tail));
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  // Whoever adopts it may leave it unreaped for a while: state Z is gone enough.
+  // The adopting process may reap it late, so state Z counts as gone.
   auto runs = [child] {
     std::string state = "Z";
     FILE* file = fopen(absl::StrCat("/proc/", child, "/stat").c_str(), "r");
@@ -189,7 +189,7 @@ TEST_F(ProcessSupervisorTest, NoProcessOutlivesADaemonThatIsKilled) {
   ASSERT_GT(rank, 0);
   (void)kill(daemon, SIGKILL);
   (void)waitpid(daemon, nullptr, 0);
-  // What the record says is either gone by the kernel's hand or goes now.
+  // The recorded process was either killed by the kernel or is killed now.
   const auto leftovers = KillLeftovers(directory_, std::chrono::seconds(30));
   ASSERT_TRUE(leftovers.ok()) << leftovers.status();
   ASSERT_EQ(leftovers->size(), 1u);
@@ -221,7 +221,7 @@ TEST_F(ProcessSupervisorTest, ALeftoverIsKilledAndAStrangerWithItsPidIsNot) {
   ASSERT_TRUE(leftovers.ok()) << leftovers.status();
   ASSERT_EQ(leftovers->size(), 1u);
   EXPECT_FALSE((*leftovers)[0].killed);
-  EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0);  // it lives
+  EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0);  // it still runs
 
   ASSERT_TRUE(WriteProcessRecord(directory_, "leftover", identity).ok());
   leftovers = KillLeftovers(directory_, std::chrono::seconds(30));

@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -23,8 +24,8 @@ absl::Status DiskError(const char* doing, const std::string& path, int error) {
   return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
 }
 
-// The directory of the file at `path`, which is of one attempt of a job: JOB/ATTEMPT/FILE. What is
-// in these is the daemon's own, and none of it is a way to another place.
+// Opens the directory of `path`, which ends with JOB/ATTEMPT/FILE, without following symbolic links
+// in these.
 absl::StatusOr<int> OpenDirectoryOf(const std::string& path) {
   const std::filesystem::path attempt = std::filesystem::path(path).parent_path();
   const std::filesystem::path job = attempt.parent_path();
@@ -43,7 +44,7 @@ absl::StatusOr<int> OpenDirectoryOf(const std::string& path) {
   return DiskError("opening the directory of", path, errno);
 }
 
-// Of a file that is no link, pipe or device; errno as of open().
+// Opens a file that is not a link, pipe or device; errno as set by open().
 int OpenRegular(int directory, const std::string& name, int flags) {
   // O_NONBLOCK: a pipe without a writer is refused instead of waited for.
   const int file =
@@ -55,7 +56,7 @@ int OpenRegular(int directory, const std::string& name, int flags) {
   return -1;
 }
 
-// In place of whatever has the name.
+// Opens a new file in place of any that has the name.
 int OpenNew(int directory, const std::string& name) {
   (void)unlinkat(directory, name.c_str(), 0);
   return OpenRegular(directory, name, O_RDWR | O_CREAT | O_EXCL);
@@ -83,21 +84,19 @@ absl::StatusOr<std::unique_ptr<RankLog>> RankLog::Create(const std::string& path
                                                    " is below 1 or tail_bytes ", limits.tail_bytes,
                                                    " below 0"));
   }
-  const absl::StatusOr<int> directory = OpenDirectoryOf(path);
-  if (!directory.ok()) return directory.status();
-  std::unique_ptr<RankLog> log(new RankLog(path, limits, *directory));
-  (void)unlinkat(*directory, log->Name(".1").c_str(), 0);
-  (void)unlinkat(*directory, log->Name(".begin").c_str(), 0);
-  log->file_ = OpenNew(*directory, log->Name());
+  NIBBLE_ASSIGN_OR_RETURN(const int directory, OpenDirectoryOf(path));
+  std::unique_ptr<RankLog> log(new RankLog(path, limits, directory));
+  (void)unlinkat(directory, log->Name(".1").c_str(), 0);
+  (void)unlinkat(directory, log->Name(".begin").c_str(), 0);
+  log->file_ = OpenNew(directory, log->Name());
   if (log->file_ < 0) return DiskError("making", path, errno);
   return log;
 }
 
 absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& path) {
-  const absl::StatusOr<int> directory = OpenDirectoryOf(path);
-  if (!directory.ok()) return directory.status();
-  std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, *directory));
-  log->file_ = OpenRegular(*directory, log->Name(), O_RDONLY);
+  NIBBLE_ASSIGN_OR_RETURN(const int directory, OpenDirectoryOf(path));
+  std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, directory));
+  log->file_ = OpenRegular(directory, log->Name(), O_RDONLY);
   if (log->file_ < 0) {
     if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
     return DiskError("opening", path, errno);
@@ -105,7 +104,7 @@ absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& p
   struct stat newest = {};
   if (fstat(log->file_, &newest) != 0) return DiskError("reading", path, errno);
   struct stat before = {};
-  if (fstatat(*directory, log->Name(".1").c_str(), &before, AT_SYMLINK_NOFOLLOW) == 0 &&
+  if (fstatat(directory, log->Name(".1").c_str(), &before, AT_SYMLINK_NOFOLLOW) == 0 &&
       S_ISREG(before.st_mode)) {
     log->before_begin_ = log->ReadBegin();
     log->begin_ = log->before_begin_ + before.st_size;
@@ -151,7 +150,8 @@ absl::Status RankLog::Turn() {
   file_ = OpenNew(directory_, Name());
   before_begin_ = begin_;
   begin_ = end_;
-  // Lost in a crash, or on a full disk, a reader later takes what is there for all.
+  // If this is lost in a crash or on a full disk, a later reader assumes that nothing was
+  // discarded.
   WriteBegin();
   return file_ < 0 ? DiskError("making", path_, errno) : absl::OkStatus();
 }
@@ -159,7 +159,7 @@ absl::Status RankLog::Turn() {
 absl::Status RankLog::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
     if (end_ - begin_ >= limits_.file_bytes) {
-      if (absl::Status turned = Turn(); !turned.ok()) return turned;
+      NIBBLE_RETURN_IF_ERROR(Turn());
     }
     const auto room = static_cast<size_t>(limits_.file_bytes - (end_ - begin_));
     const ssize_t written =
@@ -204,7 +204,7 @@ bool RankLog::AwaitBeyond(int64_t offset, std::chrono::milliseconds patience) co
 
 std::string RankLog::Tail() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Where nothing was cut off, the first line is whole.
+  // If nothing was cut off, the first line is complete.
   if (static_cast<int64_t>(tail_.size()) < limits_.tail_bytes) return tail_;
   const size_t line = tail_.find('\n');
   return line == std::string::npos || line + 1 == tail_.size() ? tail_ : tail_.substr(line + 1);
@@ -232,8 +232,7 @@ absl::StatusOr<RankLog::Piece> RankLog::Read(int64_t offset, int64_t most) const
   const int64_t end = older ? begin_ : end_;
   piece.bytes.resize(static_cast<size_t>(std::min(most, end - piece.offset)));
   if (!older) {
-    absl::Status read = ReadAt(file_, piece.offset - begin, piece.bytes);
-    if (!read.ok()) return read;
+    NIBBLE_RETURN_IF_ERROR(ReadAt(file_, piece.offset - begin, piece.bytes));
     return piece;
   }
   const int file = OpenRegular(directory_, Name(".1"), O_RDONLY);

@@ -1,12 +1,12 @@
-// What one process wrote, on disk in bounded room: the newest `file_bytes` to 2 × `file_bytes`, in
-// the file and the one before it (PATH.1). Lines have offsets in the stream as a whole, so that a
-// reader goes on where it was, also over a change of files.
+// The output of one process, in bounded space on disk: the newest `file_bytes` to 2 × `file_bytes`,
+// in the file and its predecessor (PATH.1). Offsets count from the start of the whole stream, so
+// that a reader continues across a rotation.
 //
-// Where the file before it begins in the stream is in PATH.begin, for those who read it when the
-// process, and its daemon, are long gone.
+// PATH.begin stores the stream offset at which the predecessor begins, for readers after the
+// process and its daemon have ended.
 //
-// A disk that cannot take it loses the log, not the process: the error is kept and the tail in
-// memory goes on.
+// A disk error loses the log, not the process: the error is kept, and the tail in memory stays
+// current.
 //
 // Ownership: owns the file. Thread-safety: all methods from any thread.
 #ifndef NIBBLE_WORKER_AGENT_RANK_LOG_H_
@@ -32,37 +32,37 @@ class RankLog {
     int64_t tail_bytes = 4096;               // kept in memory, for reports
   };
 
-  // Begins anew where there is one already. `path` ends with JOB/ATTEMPT/FILE. Unavailable where
-  // the job's or the attempt's directory is a symbolic link: a log is written and read where it is
-  // named, and nowhere else.
+  // Replaces an existing log. `path` ends with JOB/ATTEMPT/FILE. Unavailable if the job's or the
+  // attempt's directory is a symbolic link, so that a log never leads outside of its directory.
   static absl::StatusOr<std::unique_ptr<RankLog>> Create(const std::string& path,
                                                          const Limits& limits);
-  // Of a process that has ended, perhaps in an earlier life of the daemon; nothing is written.
-  // NotFound where there is none; Unavailable for what is a link, a pipe or a device.
+  // Opens the log of a process that has ended, perhaps in an earlier life of the daemon, for
+  // reading. NotFound if there is none; Unavailable if it is a link, a pipe or a device.
   static absl::StatusOr<std::unique_ptr<RankLog>> OpenEnded(const std::string& path);
   ~RankLog();
   RankLog(const RankLog&) = delete;
   RankLog& operator=(const RankLog&) = delete;
 
   void Append(absl::string_view bytes);
-  // The process has ended: nothing follows.
+  // The process has ended: nothing more is appended.
   void End();
 
-  // The last bytes, from the start of a line where there is one among them.
+  // The last bytes, from the first line start among them.
   std::string Tail() const;
-  // Of all that was appended.
+  // The offset after the last byte appended.
   int64_t end() const;
-  // Of the first byte that is still kept.
+  // The offset of the first byte that is still kept.
   int64_t begin() const;
   bool ended() const;
-  // Until there is something beyond the offset, or the process has ended: true; or for so long.
+  // Waits, at most for `patience`, until there are bytes beyond the offset or the process has
+  // ended; whether it is so.
   bool AwaitBeyond(int64_t offset, std::chrono::milliseconds patience) const;
-  // What kept it from being written; OK: nothing.
+  // The error that stopped writing; OK: none.
   absl::Status status() const;
 
   struct Piece {
-    int64_t offset = 0;  // of `bytes`, later than asked for where that is gone
-    std::string bytes;   // empty: nothing there yet
+    int64_t offset = 0;  // of `bytes`; later than requested if those bytes were discarded
+    std::string bytes;   // empty: nothing yet
   };
   // At most `most` bytes from `offset` on. OutOfRange beyond the end.
   absl::StatusOr<Piece> Read(int64_t offset, int64_t most) const;
@@ -70,7 +70,7 @@ class RankLog {
  private:
   RankLog(std::string path, const Limits& limits, int directory)
       : path_(std::move(path)), limits_(limits), directory_(directory) {}
-  // Of the file in its directory.
+  // The file's name in its directory.
   std::string Name(const char* suffix = "") const;
   int64_t ReadBegin() const;
   void WriteBegin() const;
@@ -86,7 +86,7 @@ class RankLog {
   // Guarded by mutex_.
   int file_ = -1;
   int64_t begin_ = 0;         // offset of the file's first byte
-  int64_t before_begin_ = 0;  // of that of the file before; begin_: there is none
+  int64_t before_begin_ = 0;  // offset of the predecessor's; begin_: there is none
   int64_t end_ = 0;
   bool ended_ = false;
   std::string tail_;

@@ -128,7 +128,7 @@ TEST_F(RankLogTest, WhatIsNoFileOfItsDirectoryIsNotRead) {
   EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable);
   std::filesystem::remove(log);
   EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kNotFound);
-  // An older part that is a link is not there.
+  // A predecessor that is a link counts as absent.
   std::ofstream(log) << "new\n";
   std::filesystem::create_symlink("secret", log + ".1");
   const auto ended = RankLog::OpenEnded(log);

@@ -1,5 +1,7 @@
 #include "worker/agent/shard_fetcher.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -9,11 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "proto/nibble/v1/shard_store.grpc.pb.h"
+#include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/peer_server.h"
-#include "worker/agent/shard_report.h"
-#include "worker/agent/shard_service.h"
-#include "worker/checkpoint/manifest_codec.h"
-#include "worker/checkpoint/tensor_slice.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace nibble {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kDescribeTime(20);
-// A transfer that is slower counts as one that has failed.
+// A slower transfer fails.
 constexpr int64_t kLeastBytesPerSecond = int64_t{1} << 20;
 constexpr std::chrono::seconds kReadTime(60);
 constexpr int kMaxDescriptionBytes = 1 << 30;  // of one shard's manifest
@@ -45,20 +47,20 @@ std::string NameOf(const v1::DesiredReplica& shard) {
 
 absl::Status CalledOff() { return absl::CancelledError("called off"); }
 
-// This side, and not the source, is in the way: another source would not help.
+// The error is on this side, so that another source would not help.
 bool IsOurs(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsCancelled(status) ||
          absl::IsFailedPrecondition(status) || absl::IsInternal(status);
 }
 
-// Who has answered; empty where it does not say.
+// The name of the worker that answered; empty if not sent.
 std::string HolderOf(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerInitialMetadata();
   const auto at = metadata.find(kShardHolderKey);
   return at == metadata.end() ? "" : std::string(at->second.data(), at->second.size());
 }
 
-// The call belongs to the cancellation while this lives.
+// Attaches the call to the cancellation for its own lifetime.
 class Attached {
  public:
   Attached(Cancellation& cancellation, grpc::ClientContext& context) : cancellation_(cancellation) {
@@ -72,7 +74,7 @@ class Attached {
   Cancellation& cancellation_;
 };
 
-// Hands the bytes of a shard to a writer, slice after slice.
+// Passes the bytes of a shard to a writer, slice after slice.
 class CopyFeed {
  public:
   CopyFeed(ShardWriter& writer, const ShardManifest& manifest)
@@ -80,20 +82,20 @@ class CopyFeed {
 
   absl::Status Take(absl::Span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      if (absl::Status status = NextSlice(); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(NextSlice());
       if (left_ == 0) return absl::DataLossError("more bytes came than the shard has");
       const auto count = std::min(bytes.size(), static_cast<size_t>(left_));
-      if (absl::Status status = writer_.Append(bytes.first(count)); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(writer_.Append(bytes.first(count)));
       left_ -= static_cast<int64_t>(count);
       bytes.remove_prefix(count);
     }
     return absl::OkStatus();
   }
-  // Begins the slices that follow and have no bytes, too.
+  // Also begins following slices without bytes.
   absl::Status NextSlice() {
     while (left_ == 0 && next_ < manifest_.slices.size()) {
       const TensorSlice& slice = manifest_.slices[next_++].slice;
-      if (absl::Status status = writer_.BeginSlice(slice); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(writer_.BeginSlice(slice));
       left_ = SliceBytes(slice);
     }
     return absl::OkStatus();
@@ -136,7 +138,7 @@ void Cancellation::Attach(grpc::ClientContext* call) {
 // The turn of one transfer at a source.
 class ShardFetcher::SourceTurn {
  public:
-  // Waits for it; taken() is false where the work was called off before.
+  // Waits for it; taken() is false if the work was cancelled before.
   SourceTurn(ShardFetcher& fetcher, const std::string& source, const Cancellation& cancellation)
       : fetcher_(fetcher), source_(source) {
     std::unique_lock<std::mutex> lock(fetcher.mutex_);
@@ -161,6 +163,12 @@ class ShardFetcher::SourceTurn {
   ShardFetcher& fetcher_;
   const std::string source_;
   bool taken_ = false;
+};
+
+// A source of one transfer.
+struct ShardFetcher::Source {
+  v1::ShardStore::Stub& stub;
+  std::string holder;  // its worker's name, once it has answered with it
 };
 
 struct ShardFetcher::Described {
@@ -260,7 +268,7 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
     if (piece.offset_bytes() != at || Crc32c(BytesOf(piece.data())) != piece.crc32c()) {
-      // On the way, and not where it is stored.
+      // Corrupted in transit, not where it is stored.
       taken = absl::UnavailableError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
                                                   at, " bytes, is not as it was sent"));
       break;
@@ -279,32 +287,29 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
 absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard, bool input,
                                 Cancellation& cancellation,
                                 absl::FunctionRef<void(int64_t bytes)> progress) {
-  const absl::StatusOr<Described> described = Describe(source, shard, cancellation);
-  if (!described.ok()) return described.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Described described, Describe(source, shard, cancellation));
   const std::string& job = shard.ref().job();
-  absl::Status status = options_.open_job(job, described->header.identity);
+  absl::Status status = options_.open_job(job, described.header.identity);
   if (!status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<ShardWriter>> writer =
-      options_.desk->BeginCopy(job, described->manifest);
-  if (!writer.ok()) return writer.status();
-  CopyFeed feed(**writer, described->manifest);
-  status = Read(source, shard, described->manifest.bytes(), cancellation,
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
+                          options_.registry->BeginCopy(job, described.manifest));
+  CopyFeed feed(*writer, described.manifest);
+  status = Read(source, shard, described.manifest.bytes(), cancellation,
                 [&](const std::string& bytes) -> absl::Status {
                   progress(static_cast<int64_t>(bytes.size()));
                   return feed.Take(BytesOf(bytes));
                 });
   if (status.ok()) status = feed.NextSlice();
   if (!status.ok()) return status;
-  const absl::StatusOr<ShardManifest> sealed = (*writer)->Seal();
-  if (!sealed.ok()) return sealed.status();
-  return options_.desk->TakeCopy(job, described->header, *sealed, input);
+  NIBBLE_ASSIGN_OR_RETURN(const ShardManifest sealed, writer->Seal());
+  return options_.registry->TakeCopy(job, described.header, sealed, input);
 }
 
 absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,
                                  Cancellation& cancellation,
                                  absl::FunctionRef<void(int64_t bytes)> progress) {
   const auto is_here = [&] {
-    const absl::StatusOr<uint32_t> crc = options_.desk->CrcOf(shard.ref(), shard.rank());
+    const absl::StatusOr<uint32_t> crc = options_.registry->CrcOf(shard.ref(), shard.rank());
     return crc.ok() && *crc == shard.manifest_crc32c();
   };
   const auto begin = std::chrono::steady_clock::now();
@@ -316,7 +321,7 @@ absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,
   std::vector<std::string> notes;
   const absl::Status status =
       TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
-        if (is_here()) return absl::OkStatus();  // somebody else has brought it meanwhile
+        if (is_here()) return absl::OkStatus();  // fetched by another thread meanwhile
         return Copy(source, shard, input, cancellation, count);
       });
   if (options_.fetched) {
@@ -329,9 +334,8 @@ absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,
 absl::Status ShardFetcher::Verify(const v1::DesiredReplica& shard, Cancellation& cancellation,
                                   std::vector<std::string>& notes) {
   return TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
-    const absl::StatusOr<Described> described = Describe(source, shard, cancellation);
-    if (!described.ok()) return described.status();
-    return Read(source, shard, described->manifest.bytes(), cancellation,
+    NIBBLE_ASSIGN_OR_RETURN(const Described described, Describe(source, shard, cancellation));
+    return Read(source, shard, described.manifest.bytes(), cancellation,
                 [](const std::string&) { return absl::OkStatus(); });
   });
 }

@@ -1,15 +1,15 @@
-// Brings copies of shards from other workers, or reads them to see whether they are right. Every
-// byte is checked: the manifest against the checksum that the coordinator knows, each piece against
-// its own, and each chunk against the manifest.
+// Fetches replicas of shards from other workers, or verifies them in place. Every byte is checked:
+// the manifest against the checksum that the coordinator knows, each piece against its own, and
+// each chunk against the manifest.
 //
-// Sources are tried one after the other; of one source one transfer is read at a time, whoever
-// asks, so that copies never crowd out what the source's ranks write.
+// Sources are tried one after the other. All users together run one transfer per source at a time,
+// so that replication does not crowd out what the source's ranks write.
 //
-// Ownership: borrows the desk. Thread-safety: all methods from any thread.
+// Ownership: borrows the registry. Thread-safety: all methods from any thread.
 #ifndef NIBBLE_WORKER_AGENT_SHARD_FETCHER_H_
 #define NIBBLE_WORKER_AGENT_SHARD_FETCHER_H_
 
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -22,24 +22,26 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "grpcpp/grpcpp.h"
-#include "proto/nibble/v1/shard_store.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
-#include "worker/agent/checkpoint_desk.h"
-#include "worker/agent/damage_reports.h"
-#include "worker/agent/link_security.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/coordinator_link.h"
+#include "worker/agent/peer_server.h"
+
+namespace grpc {
+class ClientContext;
+}  // namespace grpc
 
 namespace nibble {
 
-// Work that may be called off from another thread.
+// Lets another thread cancel work.
 // Thread-safety: all methods from any thread.
 class Cancellation {
  public:
   void Cancel();
   bool cancelled() const;
-  // False where it is called off before the time is over.
+  // False if it was cancelled before the time was over.
   bool Sleep(std::chrono::milliseconds time);
-  // A call that is cancelled together with it; null: none any more.
+  // Attaches a call that Cancel also cancels; null detaches it.
   void Attach(grpc::ClientContext* call);
 
  private:
@@ -53,36 +55,33 @@ class ShardFetcher {
  public:
   struct Options {
     LinkSecurity security;
-    CheckpointDesk* desk = nullptr;
-    // Makes room for a job's checkpoints: CheckpointDesk::OpenJob, where that is for the job.
+    CheckpointRegistry* registry = nullptr;
+    // Opens the job's store: CheckpointRegistry::OpenJob with the job's directory.
     std::function<absl::Status(const std::string& job, const StoreIdentity& identity)> open_job;
     std::function<void(const std::string&)> log;  // a line for people; may be null
-    // Is told of every damaged copy that is met; may be null.
+    // Receives every damaged copy that is found; may be null.
     DamageReports* damage = nullptr;
-    // A Fetch is over; may be null.
+    // Called after each Fetch; may be null.
     std::function<void(double seconds, int64_t bytes, const absl::Status& status)> fetched;
   };
   explicit ShardFetcher(Options options);
 
-  // Sees that a copy is here; `input` as in CheckpointDesk::TakeCopy. DataLoss where every source
-  // that answered has damaged bytes, naming them; Unavailable where none did; Cancelled; what the
-  // disk says, ResourceExhausted where it is full. `bytes` is told what has come.
+  // Fetches a replica unless it is here; `input` as in CheckpointRegistry::TakeCopy. DataLoss,
+  // naming the sources, if one has damaged bytes and the others have damaged bytes or no such
+  // shard; Unavailable if none has the shard or one failed otherwise; Cancelled; the disk's error,
+  // ResourceExhausted if it is full. `progress` receives the number of bytes of each piece.
   absl::Status Fetch(const v1::DesiredReplica& shard, bool input, Cancellation& cancellation,
                      absl::FunctionRef<void(int64_t bytes)> progress);
 
-  // Reads every byte of a shard where it is, and keeps nothing. Errors as Fetch; damaged copies
-  // beside a good one are named in `notes`.
+  // Reads every byte of a shard at its source and stores nothing. Errors as Fetch; damaged copies
+  // beside an intact one are named in `notes`.
   absl::Status Verify(const v1::DesiredReplica& shard, Cancellation& cancellation,
                       std::vector<std::string>& notes);
 
  private:
   class SourceTurn;
   struct Described;
-  // A source of one transfer.
-  struct Source {
-    v1::ShardStore::Stub& stub;
-    std::string holder;  // its worker, by name, once it has answered and says so
-  };
+  struct Source;
   using TakeBytes = absl::FunctionRef<absl::Status(const std::string& bytes)>;
 
   absl::Status TrySources(const v1::DesiredReplica& shard, Cancellation& cancellation,

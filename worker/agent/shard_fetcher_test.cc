@@ -1,4 +1,4 @@
-// Two workers' desks, one of which has a checkpoint.
+// Two workers' registries, one of which has a checkpoint.
 #include "worker/agent/shard_fetcher.h"
 
 #include <chrono>
@@ -14,10 +14,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/checkpoint_tasks.h"
 #include "worker/agent/peer_server.h"
-#include "worker/agent/replica_keeper.h"
-#include "worker/agent/shard_report.h"
-#include "worker/agent/shard_service.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -44,9 +43,9 @@ struct Holder {
       EXPECT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, kWorld, state).ok());
     }
-    EXPECT_TRUE(desk.OpenJob(kJob, directory.path(), TestIdentity()).ok());
-    std::vector<std::unique_ptr<grpc::Service>> services;
-    services.push_back(MakeShardService(desk, "holder"));
+    EXPECT_TRUE(registry.OpenJob(kJob, directory.path(), TestIdentity()).ok());
+    std::vector<PeerService> services;
+    services.push_back(MakeShardService(registry, "holder"));
     auto started = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
@@ -64,29 +63,29 @@ struct Holder {
   }
 
   TempDirectory directory;
-  CheckpointDesk desk{{.clock = [] { return 0.0; }}};
+  CheckpointRegistry registry{{.clock = [] { return 0.0; }}};
   std::unique_ptr<PeerServer> server;
 };
 
 class ShardFetcherTest : public testing::Test {
  protected:
   ShardFetcherTest()
-      : desk_({.clock = [] { return 0.0; },
-               .changed =
-                   [this] {
-                     { const std::lock_guard<std::mutex> lock(mutex_); }
-                     changed_.notify_all();
-                   }}),
-        fetcher_({.desk = &desk_,
+      : registry_({.clock = [] { return 0.0; },
+                   .changed =
+                       [this] {
+                         { const std::lock_guard<std::mutex> lock(mutex_); }
+                         changed_.notify_all();
+                       }}),
+        fetcher_({.registry = &registry_,
                   .open_job = [this](const std::string& job, const StoreIdentity& identity) {
-                    return desk_.OpenJob(job, directory_.path() + "/" + job, identity);
+                    return registry_.OpenJob(job, directory_.path() + "/" + job, identity);
                   }}) {}
 
   v1::DesiredReplica Replica(int32_t rank, const std::vector<const Holder*>& holders) const {
     v1::DesiredReplica replica;
     *replica.mutable_ref() = Ref();
     replica.set_rank(rank);
-    const auto crc = first_.desk.CrcOf(Ref(), rank);
+    const auto crc = first_.registry.CrcOf(Ref(), rank);
     EXPECT_TRUE(crc.ok()) << crc.status();
     replica.set_manifest_crc32c(*crc);
     for (const Holder* holder : holders) replica.add_sources(holder->server->address());
@@ -108,7 +107,7 @@ class ShardFetcherTest : public testing::Test {
   TempDirectory directory_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  CheckpointDesk desk_;
+  CheckpointRegistry registry_;
   ShardFetcher fetcher_;
   Cancellation cancellation_;
   int64_t come_ = 0;
@@ -119,18 +118,18 @@ TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
   for (int32_t rank = 0; rank < kWorld; ++rank) {
     const absl::Status fetched = Fetch(Replica(rank, {&first_}));
     ASSERT_TRUE(fetched.ok()) << fetched;
-    all += first_.desk.Report(1)[static_cast<size_t>(rank)].bytes();
+    all += first_.registry.Report(1)[static_cast<size_t>(rank)].bytes();
   }
   EXPECT_EQ(come_, all);
-  const auto mine = desk_.Report(1);
-  const auto theirs = first_.desk.Report(1);
+  const auto mine = registry_.Report(1);
+  const auto theirs = first_.registry.Report(1);
   ASSERT_EQ(mine.size(), theirs.size());
   EXPECT_NE(mine[0].manifest_crc32c(), mine[1].manifest_crc32c());
   for (size_t i = 0; i < mine.size(); ++i) {
     EXPECT_EQ(mine[i].SerializeAsString(), theirs[i].SerializeAsString());
   }
-  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
-  const auto reader = desk_.Open(Ref());
+  ASSERT_TRUE(registry_.MakeLoadable(Ref()).ok());
+  const auto reader = registry_.Open(Ref());
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_TRUE(LoadsExactly(**reader, state_).ok());
 }
@@ -141,7 +140,7 @@ TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
   const absl::Status fetched = Fetch(Replica(0, {&first_, &second}));
   EXPECT_TRUE(fetched.ok()) << fetched;
   int64_t chunks = 0;
-  EXPECT_TRUE((*desk_.OpenShard(Ref(), 0))->Verify(chunks).ok());
+  EXPECT_TRUE((*registry_.OpenShard(Ref(), 0))->Verify(chunks).ok());
 }
 
 TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
@@ -150,7 +149,7 @@ TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
   EXPECT_EQ(fetched.code(), absl::StatusCode::kDataLoss) << fetched;
   EXPECT_THAT(std::string(fetched.message()), HasSubstr("shard of rank 1 of gpt-1, step 10"));
   EXPECT_THAT(std::string(fetched.message()), HasSubstr(first_.server->address()));
-  EXPECT_TRUE(desk_.Report(1).empty());
+  EXPECT_TRUE(registry_.Report(1).empty());
 }
 
 TEST_F(ShardFetcherTest, AShardOfAnotherManifestIsNotTaken) {
@@ -172,31 +171,31 @@ TEST_F(ShardFetcherTest, WhatIsCalledOffEnds) {
 }
 
 TEST_F(ShardFetcherTest, InputIsThereForThoseWhoKeepItAndNobodyElse) {
-  CheckpointDesk::Lease lease = desk_.Keep(Ref());
+  CheckpointRegistry::Lease lease = registry_.Keep(Ref());
   for (int32_t rank = 0; rank < kWorld; ++rank) {
     const absl::Status fetched = Fetch(Replica(rank, {&first_}), /*input=*/true);
     ASSERT_TRUE(fetched.ok()) << fetched;
   }
-  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
-  const auto reader = desk_.Open(Ref());
+  ASSERT_TRUE(registry_.MakeLoadable(Ref()).ok());
+  const auto reader = registry_.Open(Ref());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_TRUE(desk_.Report(1).empty());
+  EXPECT_TRUE(registry_.Report(1).empty());
   lease.reset();
-  desk_.AwaitSettled();
-  EXPECT_EQ(desk_.Open(Ref()).status().code(), absl::StatusCode::kNotFound);
+  registry_.AwaitSettled();
+  EXPECT_EQ(registry_.Open(Ref()).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ShardFetcherTest, InputOfWhichPartsAreHeldHereIsReportedLikeThem) {
   ASSERT_TRUE(Fetch(Replica(0, {&first_})).ok());
-  CheckpointDesk::Lease lease = desk_.Keep(Ref());
+  CheckpointRegistry::Lease lease = registry_.Keep(Ref());
   for (int32_t rank = 1; rank < kWorld; ++rank) {
     ASSERT_TRUE(Fetch(Replica(rank, {&first_}), /*input=*/true).ok());
   }
-  ASSERT_TRUE(desk_.MakeLoadable(Ref()).ok());
-  EXPECT_EQ(desk_.Report(1).size(), static_cast<size_t>(kWorld));
+  ASSERT_TRUE(registry_.MakeLoadable(Ref()).ok());
+  EXPECT_EQ(registry_.Report(1).size(), static_cast<size_t>(kWorld));
   lease.reset();
-  desk_.AwaitSettled();
-  EXPECT_TRUE(desk_.Open(Ref()).ok());
+  registry_.AwaitSettled();
+  EXPECT_TRUE(registry_.Open(Ref()).ok());
 }
 
 TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
@@ -210,12 +209,12 @@ TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
   EXPECT_THAT(notes[0], HasSubstr(first_.server->address()));
   EXPECT_EQ(fetcher_.Verify(Replica(0, {&first_}), cancellation_, notes).code(),
             absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(desk_.Report(1).empty());
+  EXPECT_TRUE(registry_.Report(1).empty());
 }
 
 TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
   ReplicaKeeper keeper(
-      {.desk = &desk_,
+      {.registry = &registry_,
        .fetcher = &fetcher_,
        .backoff = {.first = std::chrono::milliseconds(5), .most = std::chrono::milliseconds(20)}});
   v1::DesiredReplica nowhere = Replica(0, {});
@@ -223,10 +222,10 @@ TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
   keeper.Want({nowhere, Replica(1, {&first_})});
   const auto await = [this](int32_t rank) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return desk_.CrcOf(Ref(), rank).ok(); });
+    return changed_.wait_for(lock, kPatience, [&] { return registry_.CrcOf(Ref(), rank).ok(); });
   };
   ASSERT_TRUE(await(1));
-  EXPECT_FALSE(desk_.CrcOf(Ref(), 0).ok());
+  EXPECT_FALSE(registry_.CrcOf(Ref(), 0).ok());
   keeper.Want({Replica(0, {&first_})});
   ASSERT_TRUE(await(0));
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/command_line/command_line.h"
 #include "worker/agent/daemon.h"
 
 namespace {
@@ -160,60 +161,51 @@ int RunDaemon(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("The daemon of one node: runs ranks and keeps checkpoints", "nibble-worker");
-  app.add_option("--coordinator", arguments.coordinator, "HOST:PORT")->required();
-  app.add_option("--data", arguments.data, "Directory for checkpoints, logs and records")
-      ->required();
-  app.add_option("--name", arguments.name, "Unique in the cluster")->required();
-  app.add_option("--address", arguments.address, "HOST:PORT where other workers reach this one")
-      ->capture_default_str();
-  app.add_option("--slots", arguments.slots, "GPUs or CPU slots")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--device", arguments.device, "What a slot is")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--label", arguments.labels, "KEY=VALUE, for placement; any number of times");
-  app.add_option("--trainer", arguments.trainer, "nibble-trainer; beside this program if not said");
-  app.add_option("--exporter", arguments.exporter,
-                 "nibble-export; beside this program if not said");
-  app.add_option("--tls-root", arguments.root_certificates,
-                 "PEM file of who signs the coordinator's certificate; without it no TLS");
-  app.add_option("--tls-certificate", arguments.certificate, "PEM file of this worker's");
-  app.add_option("--tls-key", arguments.private_key, "PEM file of its key");
-  app.add_option("--beat-ms", arguments.beat_ms, "Between two reports, milliseconds")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 60'000));
-  app.add_option("--hang-steps", arguments.hang_steps,
-                 "A rank hangs after so many times its median step time")
-      ->capture_default_str()
-      ->check(CLI::Range(1.0, 1e6));
-  app.add_option("--hang-seconds", arguments.hang_seconds, "And never sooner than this")
-      ->capture_default_str()
-      ->check(CLI::Range(0.001, 1e6));
-  app.add_option("--log-mib", arguments.log_mib, "Of each rank's newest log, twice")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--http", arguments.http,
-                 "HOST:PORT of plain HTTP for metrics and probes; port 0 takes a free one, as does "
-                 "the default where it is taken; '' turns it off")
-      ->capture_default_str();
-  app.add_flag("--insecure", arguments.insecure,
-               "Listen off loopback although callers are not authenticated");
-  app.add_option("--precision-series", arguments.precision_series,
-                 "Layers whose precision is among the metrics: a sample, or all")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"sample", "all"}));
-  app.add_option("--peak-flops", arguments.peak_flops,
-                 "FLOP/s of a slot, for the utilisation among the metrics; 0: not known")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e20));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
-  arguments.http_given = app.count("--http") > 0;
+  nibble::CommandLine app("The daemon of one node: runs ranks and keeps checkpoints",
+                          "nibble-worker");
+  app.Add("--coordinator", arguments.coordinator, "HOST:PORT").Required();
+  app.Add("--data", arguments.data, "Directory for checkpoints, logs and records").Required();
+  app.Add("--name", arguments.name, "Unique in the cluster").Required();
+  app.Add("--address", arguments.address, "HOST:PORT where other workers reach this one")
+      .ShowDefault();
+  app.Add("--slots", arguments.slots, "GPUs or CPU slots").ShowDefault().InRange(1, 1024);
+  app.Add("--device", arguments.device, "What a slot is").ShowDefault().OneOf({"cpu", "cuda"});
+  app.Add("--label", arguments.labels, "KEY=VALUE, for placement; any number of times");
+  app.Add("--trainer", arguments.trainer, "nibble-trainer; beside this program if not said");
+  app.Add("--exporter", arguments.exporter, "nibble-export; beside this program if not said");
+  app.Add("--tls-root", arguments.root_certificates,
+          "PEM file of who signs the coordinator's certificate; without it no TLS");
+  app.Add("--tls-certificate", arguments.certificate, "PEM file of this worker's");
+  app.Add("--tls-key", arguments.private_key, "PEM file of its key");
+  app.Add("--beat-ms", arguments.beat_ms, "Between two reports, milliseconds")
+      .ShowDefault()
+      .InRange(1, 60'000);
+  app.Add("--hang-steps", arguments.hang_steps,
+          "A rank hangs after so many times its median step time")
+      .ShowDefault()
+      .InRange(1.0, 1e6);
+  app.Add("--hang-seconds", arguments.hang_seconds, "And never sooner than this")
+      .ShowDefault()
+      .InRange(0.001, 1e6);
+  app.Add("--log-mib", arguments.log_mib, "Of each rank's newest log, twice")
+      .ShowDefault()
+      .InRange(1, 1 << 20);
+  app.Add("--http", arguments.http,
+          "HOST:PORT of plain HTTP for metrics and probes; port 0 takes a free one, as does "
+          "the default where it is taken; '' turns it off")
+      .ShowDefault();
+  app.AddFlag("--insecure", arguments.insecure,
+              "Listen off loopback although callers are not authenticated");
+  app.Add("--precision-series", arguments.precision_series,
+          "Layers whose precision is among the metrics: a sample, or all")
+      .ShowDefault()
+      .OneOf({"sample", "all"});
+  app.Add("--peak-flops", arguments.peak_flops,
+          "FLOP/s of a slot, for the utilisation among the metrics; 0: not known")
+      .ShowDefault()
+      .InRange(0.0, 1e20);
+  if (const std::optional<int> ended = app.Parse(argc, argv, kUsage)) return *ended;
+  arguments.http_given = app.GetOption("--http").Given();
   (void)signal(SIGINT, AskToStop);
   (void)signal(SIGTERM, AskToStop);
   (void)signal(SIGPIPE, SIG_IGN);

@@ -15,8 +15,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/disk.h"
-#include "worker/checkpoint/manifest_codec.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_writer.h"
 
 namespace nibble {
@@ -24,7 +25,7 @@ namespace {
 
 constexpr int kBacklog = 64;
 
-// Half a reason is better than none.
+// Truncates: half a reason is better than none.
 void PutText(const absl::Status& status, HostMessage& message) {
   message.text_bytes =
       static_cast<int32_t>(status.message().copy(message.text, HostMessage::kTextBytes));
@@ -39,16 +40,16 @@ absl::StatusOr<std::unique_ptr<CheckpointHost>> CheckpointHost::Start(Options op
   if (options.ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: ", options.ranks, " is below 1"));
   }
-  if (absl::Status status = options.store->Fence(options.attempt); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(options.store->Fence(options.attempt));
   std::unique_ptr<CheckpointHost> host(new CheckpointHost(std::move(options)));
-  if (absl::Status status = host->Listen(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(host->Listen());
   host->acceptor_ = std::thread([h = host.get()] { h->Accept(); });
   return host;
 }
 
 absl::Status CheckpointHost::Listen() {
   std::error_code error;
-  // Not in the job's directory: a socket's path has 107 characters at most.
+  // Not in the job's directory: a socket path may have at most 107 characters.
   const std::filesystem::path run = options_.run_directory.empty()
                                         ? std::filesystem::temp_directory_path(error)
                                         : std::filesystem::path(options_.run_directory);
@@ -110,16 +111,14 @@ void CheckpointHost::Accept() {
 
 absl::Status CheckpointHost::Greet(int socket, Rank& rank) {
   int descriptor = -1;
-  const auto hello = ReceivePacket<RankMessage>(socket, true, &descriptor);
-  if (!hello.ok()) return hello.status();
-  if (!hello->has_value()) return absl::UnavailableError("nothing was said");
-  const RankMessage& message = **hello;
+  NIBBLE_ASSIGN_OR_RETURN(const auto hello, ReceivePacket<RankMessage>(socket, true, &descriptor));
+  if (!hello.has_value()) return absl::UnavailableError("nothing was said");
+  const RankMessage& message = *hello;
   if (message.kind != RankMessage::Kind::kHello || descriptor < 0) {
     if (descriptor >= 0) close(descriptor);
     return absl::InvalidArgumentError("a rank begins with a greeting and its memory");
   }
-  absl::StatusOr<std::unique_ptr<SnapshotArea>> area = SnapshotArea::Adopt(descriptor);
-  if (!area.ok()) return area.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SnapshotArea> area, SnapshotArea::Adopt(descriptor));
   if (message.attempt != options_.attempt) {
     return absl::AbortedError(absl::StrCat("rank ", message.rank, " is of attempt ",
                                            message.attempt, ", not ", options_.attempt));
@@ -129,7 +128,7 @@ absl::Status CheckpointHost::Greet(int socket, Rank& rank) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank: ", message.rank, " is not in [", options_.first_rank, ", ", end, ")"));
   }
-  rank = {.rank = message.rank, .socket = socket, .area = *std::move(area)};
+  rank = {.rank = message.rank, .socket = socket, .area = std::move(area)};
   const std::lock_guard<std::mutex> lock(mutex_);
   bool& present = present_[rank.rank];
   if (present) {
@@ -144,7 +143,7 @@ void CheckpointHost::Serve(int socket) {
   const absl::Status greeted = Greet(socket, rank);
   HostMessage answer = {.code = static_cast<int32_t>(greeted.code())};
   PutText(greeted, answer);
-  // Where it fails the rank is gone, and the next receive says so.
+  // If sending fails the rank is gone, and the next receive reports it.
   (void)SendPacket(socket, answer);
   while (greeted.ok()) {
     int passed = -1;
@@ -190,15 +189,13 @@ absl::Status CheckpointHost::WithRoom(int64_t step, absl::FunctionRef<absl::Stat
 }
 
 absl::StatusOr<ShardManifest> CheckpointHost::Write(const Rank& rank, int64_t step, bool& direct) {
-  absl::StatusOr<std::unique_ptr<ShardWriter>> writer =
-      options_.store->Begin(step, options_.attempt, rank.rank);
-  if (!writer.ok()) return writer.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
+                          options_.store->Begin(step, options_.attempt, rank.rank));
   for (size_t i = 0; i < rank.area->slices().size(); ++i) {
-    const absl::Status status = (*writer)->Put(rank.area->slices()[i], rank.area->buffers()[i]);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(writer->Put(rank.area->slices()[i], rank.area->buffers()[i]));
   }
-  absl::StatusOr<ShardManifest> shard = (*writer)->Seal();
-  direct = (*writer)->direct();
+  absl::StatusOr<ShardManifest> shard = writer->Seal();
+  direct = writer->direct();
   return shard;
 }
 
@@ -235,7 +232,7 @@ void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
     pending.sealed[rank.rank] = *std::move(shard);
   }
   if (static_cast<int32_t>(pending.waiting.size()) < options_.ranks && pending.status.ok()) {
-    // A rank that is gone will hand over nothing more.
+    // A rank that is gone hands over nothing more.
     for (const auto& [other, present] : present_) {
       if (!present && !pending.waiting.contains(other)) {
         pending.status = absl::UnavailableError(
@@ -246,7 +243,7 @@ void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
     if (pending.status.ok()) return;
   }
   if (static_cast<int32_t>(pending.waiting.size()) < options_.ranks) {
-    // It has failed; the others are told when they come, or are gone.
+    // The checkpoint has failed; the other ranks learn it when they hand over their snapshots.
     for (const auto& [other, present] : present_) {
       if (present && !pending.waiting.contains(other)) return;
     }
@@ -260,9 +257,8 @@ void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
 absl::StatusOr<CheckpointStore::CommitReport> CheckpointHost::Commit(
     const CheckpointHeader& header, std::vector<ShardManifest> shards) {
   if (options_.commit) return options_.commit(header, std::move(shards));
-  const absl::StatusOr<Manifest> manifest = MakeManifest(header, std::move(shards));
-  if (!manifest.ok()) return manifest.status();
-  return options_.store->Commit(*manifest);
+  NIBBLE_ASSIGN_OR_RETURN(const Manifest manifest, MakeManifest(header, std::move(shards)));
+  return options_.store->Commit(manifest);
 }
 
 void CheckpointHost::Finish(int64_t step, Pending pending) {
@@ -301,7 +297,7 @@ void CheckpointHost::Finish(int64_t step, Pending pending) {
   PutText(outcome.status, message);
   for (const auto& [rank, socket] : pending.waiting) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // A rank that is gone meanwhile needs no answer, and its socket may be another's by now.
+    // A rank that is gone needs no answer, and its socket number may have been reused.
     if (present_[rank]) (void)SendPacket(socket, message);
   }
 }

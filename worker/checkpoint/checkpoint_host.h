@@ -1,16 +1,15 @@
-// Stores the checkpoints of ranks that run as other processes (or as threads of this one): each
-// rank connects, hands over its memory (snapshot_area.h) and goes on training while this side
-// writes. A checkpoint is committed when the snapshots of all ranks are durable; what one of them
-// cannot finish, none does, and all are told why.
+// The daemon side of checkpoints: stores the checkpoints of ranks that run as other processes (or
+// as threads of this one). Each rank connects, hands over its memory (checkpoint_link.h) and keeps
+// training while this side writes. A checkpoint is committed when the snapshots of all ranks are
+// durable; if one rank's snapshot fails, the checkpoint fails and all ranks receive the reason.
 //
-// A rank that dies after its snapshot loses nothing: its memory is still here.
+// A rank that dies after its snapshot loses nothing: its memory is still mapped here.
 //
-// A disk without room is waited for: the snapshots stay in memory, and what could not be written is
-// tried again until there is room or the host ends. Ranks train on meanwhile, and hear of it as of
-// a checkpoint that takes long.
+// When the disk is full, the snapshots stay in memory and the writes are retried until there is
+// space or the host ends. Ranks keep training; to them it is a checkpoint that takes long.
 //
 // Ownership: borrows the store; owns the socket, its directory, and a thread per rank. The
-// destructor hangs up: what is being written then is finished or dropped.
+// destructor closes the connections; a checkpoint being written is finished or dropped.
 // Thread-safety: all methods from any thread; `done` is called from the ranks' threads, one call at
 // a time.
 #ifndef NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_HOST_H_
@@ -33,7 +32,6 @@
 #include "worker/checkpoint/checkpoint_link.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/snapshot_area.h"
 
 namespace nibble {
 
@@ -45,41 +43,42 @@ class CheckpointHost {
     int64_t step = 0;
     absl::Status status;
     int64_t bytes = 0;
-    int64_t deleted = 0;       // checkpoints that retention let go
-    double write_seconds = 0;  // from the last rank's snapshot until it was committed
-    bool direct = true;        // past the page cache; false is slower
+    int64_t deleted = 0;       // checkpoints that retention removed
+    double write_seconds = 0;  // from the last rank's snapshot to the commit
+    bool direct = true;        // written past the page cache; false is slower
   };
 
   struct Options {
     CheckpointStore* store = nullptr;
-    int64_t attempt = 1;     // of the ranks; others are refused
-    int32_t first_rank = 0;  // of those that run here
-    int32_t ranks = 1;       // that run here
-    // A directory of the socket's own is made in it; empty: in the system's temporary one.
+    int64_t attempt = 1;     // of the ranks; other attempts are refused
+    int32_t first_rank = 0;  // lowest rank that runs here
+    int32_t ranks = 1;       // number of ranks that run here
+    // The socket gets a directory of its own in this one; empty: in the system's temporary
+    // directory.
     std::string run_directory;
     Clock clock;
-    // Makes a checkpoint of the sealed shards of all ranks; null: CheckpointStore::Commit, which
-    // wants every rank of the world to be here. Its error is the checkpoint's, and drops what was
-    // sealed.
+    // Commits the sealed shards of all ranks; null: CheckpointStore::Commit, which requires every
+    // rank of the world to be here. On an error the checkpoint fails with it and the sealed shards
+    // are dropped.
     std::function<absl::StatusOr<CheckpointStore::CommitReport>(const CheckpointHeader& header,
                                                                 std::vector<ShardManifest> shards)>
         commit;
     std::function<void(const Outcome&)> done;  // may be null
-    // What is waited for, in words that stay the same while it is; empty: nothing any more. May be
-    // null. Called from the ranks' threads, one call at a time.
+    // Reports what is being waited for; the text stays the same meanwhile, and is empty once the
+    // wait is over. May be null. Called from the ranks' threads, one call at a time.
     std::function<void(const std::string&)> trouble;
-    // Between two tries for room; doubles from the first to the most.
+    // Delay between retries for disk space; doubles from the first to the most.
     std::chrono::milliseconds first_retry{250};
     std::chrono::milliseconds most_retry{10'000};
   };
 
-  // Fences the attempt off from earlier ones, and listens. Aborted for a stale attempt.
+  // Fences off earlier attempts, and listens. Aborted for a stale attempt.
   static absl::StatusOr<std::unique_ptr<CheckpointHost>> Start(Options options);
   ~CheckpointHost();
   CheckpointHost(const CheckpointHost&) = delete;
   CheckpointHost& operator=(const CheckpointHost&) = delete;
 
-  // Where ranks connect: a socket in a directory that only this user may enter.
+  // The socket that ranks connect to, in a directory that only this user may enter.
   const std::string& address() const { return address_; }
 
  private:
@@ -88,11 +87,11 @@ class CheckpointHost {
     int socket;
     std::unique_ptr<SnapshotArea> area;
   };
-  // A checkpoint that some ranks have handed over.
+  // A checkpoint that some ranks have handed over, not yet all.
   struct Pending {
     CheckpointHeader header;
     std::map<int32_t, ShardManifest> sealed;
-    std::map<int32_t, int> waiting;  // sockets of ranks that want to hear of it
+    std::map<int32_t, int> waiting;  // sockets of ranks that await the outcome
     absl::Status status;
     bool direct = true;
     double last_snapshot = 0;
@@ -104,7 +103,8 @@ class CheckpointHost {
   void Serve(int socket);
   absl::Status Greet(int socket, Rank& rank);
   void TakeSnapshot(Rank& rank, const RankMessage& message);
-  // Tries until it is not for want of room that it fails, or the host ends.
+  // Repeats `attempt` until it succeeds, fails for another reason than a full disk, or the host
+  // ends.
   absl::Status WithRoom(int64_t step, absl::FunctionRef<absl::Status()> attempt);
   void BeginWaiting(int64_t step);
   void EndWaiting();
@@ -127,7 +127,7 @@ class CheckpointHost {
   // Guarded by mutex_.
   bool closing_ = false;
   std::condition_variable closing_changed_;
-  std::vector<int> sockets_;  // of ranks that are served; -1 where the thread has ended
+  std::vector<int> sockets_;  // of connected ranks; -1 once the thread has ended
   std::vector<std::thread> threads_;
   std::map<int32_t, bool> present_;
   std::map<int64_t, Pending> pending_;  // by step

@@ -23,9 +23,8 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/checkpoint/checkpoint_guest.h"
+#include "worker/checkpoint/checkpoint_link.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/snapshot_area.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -128,7 +127,7 @@ class CheckpointHostTest : public ::testing::Test {
     troubles_.push_back(trouble);
     troubles_changed_.notify_all();
   }
-  // Every word of trouble, once there are so many.
+  // Waits for that number of `trouble` calls and returns them all.
   std::vector<std::string> AwaitTroubles(size_t count) {
     std::unique_lock<std::mutex> lock(troubles_mutex_);
     troubles_changed_.wait(lock, [&] { return troubles_.size() >= count; });

@@ -23,13 +23,12 @@
 #include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/safetensors/dtype.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/manifest_codec.h"
 #include "worker/checkpoint/shard_db.h"
-#include "worker/checkpoint/shard_files.h"
+#include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/store_layout.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble {
 namespace {
@@ -58,8 +57,8 @@ absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const Place
                 ToString(header.identity), ", not of ", ToString(identity));
   }
   if (header.step != place.directory.step || header.attempt != place.directory.attempt) {
-    return fail(absl::StatusCode::kDataLoss, "the manifest is of step ", header.step,
-                ", attempt ", header.attempt);
+    return fail(absl::StatusCode::kDataLoss, "the manifest is of step ", header.step, ", attempt ",
+                header.attempt);
   }
   return manifest;
 }
@@ -105,10 +104,9 @@ absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointReader::Open(
     return damage.empty() ? manifest.status()
                           : Verification{.damage = std::move(damage)}.ToStatus();
   }
-  auto tensors = IndexTensors(manifest->shards);
-  if (!tensors.ok()) return tensors.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto tensors, IndexTensors(manifest->shards));
   std::shared_ptr<CheckpointReader> reader(
-      new CheckpointReader(*std::move(manifest), *std::move(tensors)));
+      new CheckpointReader(*std::move(manifest), std::move(tensors)));
   reader->manifest_damage_ = std::move(damage);
   for (int32_t rank = 0; rank < reader->manifest_.header.world; ++rank) {
     reader->shards_.push_back(reader->FindShard(rank, places));
@@ -141,8 +139,8 @@ CheckpointReader::Shard CheckpointReader::FindShard(int32_t rank,
 absl::Status CheckpointReader::ReadChunk(const Want& want) const {
   const ShardManifest& manifest = manifest_.shards[want.rank];
   const StoredSlice& stored = manifest.slices[want.slice];
-  const int64_t expected = std::min(manifest.chunk_bytes,
-                                    SliceBytes(stored.slice) - want.chunk * manifest.chunk_bytes);
+  const int64_t expected =
+      std::min(manifest.chunk_bytes, SliceBytes(stored.slice) - want.chunk * manifest.chunk_bytes);
   const auto use = [&](absl::Span<const std::byte> bytes) {
     if (static_cast<int64_t>(bytes.size()) != expected) {
       return absl::DataLossError(
@@ -179,7 +177,7 @@ std::vector<std::pair<size_t, absl::Status>> CheckpointReader::ReadChunks(
       stop = stop_early;
     }
   };
-  // A disk is fast only when several reads are under way.
+  // A disk is fast only with several reads in flight.
   std::vector<std::thread> others;
   for (size_t t = 1; t < kThreads && t * kChunksPerThread < wants.size(); ++t) {
     others.emplace_back(work);
@@ -201,15 +199,14 @@ absl::Status CheckpointReader::Load(const std::string& tensor, int64_t first, in
   }
   const TensorEntry& entry = found->second;
   if (first < 0 || count < 0 || first > entry.elements || count > entry.elements - first) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": elements [", first, ", ", first,
-                                                   " + ", count, ") are not inside [0, ",
-                                                   entry.elements, ")"));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": elements [", first, ", ", first, " + ",
+                                                   count, ") are not inside [0, ", entry.elements,
+                                                   ")"));
   }
   const int64_t element = FileDTypeSize(entry.dtype);
   if (static_cast<int64_t>(out.size()) != count * element) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", out.size(),
-                                                   " bytes are given for ", count,
-                                                   " elements of ", element, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", out.size(), " bytes are given for ",
+                                                   count, " elements of ", element, " bytes"));
   }
   std::vector<Want> wants;
   auto piece = std::partition_point(
@@ -218,8 +215,8 @@ absl::Status CheckpointReader::Load(const std::string& tensor, int64_t first, in
   for (; piece != entry.pieces.end() && piece->first < first + count; ++piece) {
     const Shard& shard = shards_[piece->rank];
     if (!shard.status.ok()) {
-      return absl::DataLossError(absl::StrCat(where, " is in the shard of rank ", piece->rank,
-                                              ": ", shard.status.message()));
+      return absl::DataLossError(absl::StrCat(where, " is in the shard of rank ", piece->rank, ": ",
+                                              shard.status.message()));
     }
     // Bytes [begin, end) of the slice are wanted; its byte 0 would be at `origin` of `out`.
     const int64_t begin = (std::max(first, piece->first) - piece->first) * element;
@@ -259,9 +256,8 @@ Verification CheckpointReader::Verify() const {
   }
   for (const auto& [at, status] : ReadChunks(wants, false)) {
     const Want& want = wants[at];
-    result.damage.push_back({want.rank,
-                             manifest_.shards[want.rank].slices[want.slice].slice.name, want.chunk,
-                             std::string(status.message())});
+    result.damage.push_back({want.rank, manifest_.shards[want.rank].slices[want.slice].slice.name,
+                             want.chunk, std::string(status.message())});
   }
   result.chunks = static_cast<int64_t>(wants.size());
   return result;
@@ -269,8 +265,8 @@ Verification CheckpointReader::Verify() const {
 
 absl::StatusOr<GoodCheckpoint> FindLatestGood(
     const std::string& store, const std::vector<StoredDirectory>& directories,
-    absl::FunctionRef<absl::StatusOr<std::shared_ptr<const CheckpointReader>>(
-        const StoredDirectory&)>
+    absl::FunctionRef<
+        absl::StatusOr<std::shared_ptr<const CheckpointReader>>(const StoredDirectory&)>
         open) {
   if (directories.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", store));
@@ -289,8 +285,8 @@ absl::StatusOr<GoodCheckpoint> FindLatestGood(
   for (const SkippedCheckpoint& skipped : good.skipped) {
     reasons.push_back(absl::StrCat("step ", skipped.step, ": ", skipped.status.message()));
   }
-  return absl::DataLossError(absl::StrCat("no checkpoint in ", store,
-                                          " is whole: ", absl::StrJoin(reasons, "; ")));
+  return absl::DataLossError(
+      absl::StrCat("no checkpoint in ", store, " is whole: ", absl::StrJoin(reasons, "; ")));
 }
 
 }  // namespace nibble

@@ -1,9 +1,9 @@
-// One checkpoint, open for reading: any range of any tensor, whatever the slices it was stored in,
-// so that any world loads what another has saved.
+// One checkpoint, open for reading: any range of any tensor, whatever slices it was stored in, so
+// that any world size loads what another has saved.
 //
-// No byte leaves here that is not the one that was put in: every chunk that a Load touches is held
-// against its checksum in the manifest, the manifest against its own, and the files of each shard's
-// database, before it is opened, against the manifest.
+// Load returns only bytes that pass their checksums: every chunk that it reads is checked against
+// the manifest, the manifest against its own checksum, and the files of each shard's database,
+// before it is opened, against the manifest.
 //
 // Ownership: owns the shards' databases, open for reading; nothing is written.
 // Thread-safety: all methods from any number of threads.
@@ -29,22 +29,22 @@
 namespace nibble {
 
 struct Damage {
-  static constexpr int32_t kNoRank = -1;  // of a copy of the manifest
+  static constexpr int32_t kNoRank = -1;  // damage in a copy of the manifest
 
   int32_t rank = kNoRank;
-  std::string tensor;  // empty: not of one tensor, but of the shard
+  std::string tensor;  // empty: the damage affects the whole shard
   int64_t chunk = 0;
-  std::string reason;  // names the file where that is known
+  std::string reason;  // names the file if it is known
 };
 // tensor "a", chunk 3 of rank 1: reason
 std::string ToString(const Damage& damage);
 
 struct Verification {
-  int64_t chunks = 0;  // that were looked at
+  int64_t chunks = 0;  // chunks that were read
   std::vector<Damage> damage;
 
   bool ok() const { return damage.empty(); }
-  // DataLoss that names the first three damages and counts the rest.
+  // OK without damage, else DataLoss that names the first three damages and counts the rest.
   absl::Status ToStatus() const;
 };
 
@@ -55,21 +55,21 @@ class CheckpointReader {
     std::string store;
     StoredDirectory directory;
   };
-  // `places` are all of one step and attempt; at least one is committed. DataLoss, naming the
-  // files, where no manifest can be read; FailedPrecondition where it is of a newer version or of
-  // another identity. A shard that is damaged or in none of the places is found by Load and Verify.
+  // All `places` have the same step and attempt; at least one is committed. DataLoss, naming the
+  // files, if no manifest can be read; FailedPrecondition for a newer version or another identity.
+  // Load and Verify report shards that are damaged or in none of the places.
   static absl::StatusOr<std::shared_ptr<const CheckpointReader>> Open(
       const StoreIdentity& identity, const std::vector<Place>& places);
 
   const Manifest& manifest() const { return manifest_; }
   const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
 
-  // Why the shard of a rank cannot be read; OK: its files are there and as they were sealed.
+  // OK if the rank's shard is here with the files that were sealed, else why it cannot be read.
   const absl::Status& shard_status(int32_t rank) const { return shards_[rank].status; }
 
   // Elements [first, first + count) of a tensor, flat and row-major, into `out`: [count] elements
-  // of its dtype. NotFound, InvalidArgument, or DataLoss that names the tensor, the chunk and what
-  // is wrong; what is in `out` then is nothing.
+  // of its dtype. NotFound, InvalidArgument, or DataLoss that names the tensor, the chunk and the
+  // damage; after an error the content of `out` is undefined.
   absl::Status Load(const std::string& tensor, int64_t first, int64_t count,
                     absl::Span<std::byte> out) const;
 
@@ -84,7 +84,7 @@ class CheckpointReader {
   CheckpointReader(Manifest manifest, absl::flat_hash_map<std::string, TensorEntry> tensors)
       : manifest_(std::move(manifest)), tensors_(std::move(tensors)) {}
 
-  // One chunk, and which of its bytes are wanted: [from, until) go to `to`.
+  // Bytes [from, until) of one chunk, to be copied to `to`.
   struct Want {
     int32_t rank;
     int32_t slice;
@@ -95,18 +95,18 @@ class CheckpointReader {
 
   Shard FindShard(int32_t rank, const std::vector<Place>& places) const;
   absl::Status ReadChunk(const Want& want) const;
-  // By several threads; the errors, each with its place in `wants`, in that order. Stops after the
-  // first ones if `stop_early`.
+  // Reads with several threads. Returns the errors with their indices in `wants`, in order; stops
+  // at the first ones if `stop_early`.
   std::vector<std::pair<size_t, absl::Status>> ReadChunks(const std::vector<Want>& wants,
                                                           bool stop_early) const;
 
   const Manifest manifest_;
   const absl::flat_hash_map<std::string, TensorEntry> tensors_;
-  std::vector<Shard> shards_;  // [world]
-  std::vector<Damage> manifest_damage_;  // of copies that were not needed
+  std::vector<Shard> shards_;            // [world]
+  std::vector<Damage> manifest_damage_;  // of copies of the manifest that were not needed
 };
 
-// A checkpoint that was passed over, and why.
+// A damaged checkpoint, and why it was skipped.
 struct SkippedCheckpoint {
   int64_t step = 0;
   int64_t attempt = 0;
@@ -118,12 +118,12 @@ struct GoodCheckpoint {
   std::vector<SkippedCheckpoint> skipped;  // newer ones, newest first
 };
 
-// The newest of `directories` (oldest first) that `open`s and of which every byte is right.
-// NotFound where there are none, DataLoss, naming each, where all are damaged.
+// The newest of `directories` (oldest first) that `open`s and passes its checksums. NotFound if
+// there are none; DataLoss, naming each, if all are damaged.
 absl::StatusOr<GoodCheckpoint> FindLatestGood(
     const std::string& store, const std::vector<StoredDirectory>& directories,
-    absl::FunctionRef<absl::StatusOr<std::shared_ptr<const CheckpointReader>>(
-        const StoredDirectory&)>
+    absl::FunctionRef<
+        absl::StatusOr<std::shared_ptr<const CheckpointReader>>(const StoredDirectory&)>
         open);
 
 }  // namespace nibble

@@ -12,15 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
-#include "worker/checkpoint/store_file.h"
 #include "worker/checkpoint/store_layout.h"
-#include "worker/checkpoint/write_session.h"
 
 namespace nibble {
 namespace {
@@ -33,8 +31,7 @@ absl::Status NoCheckpoint(const std::string& path, int64_t step) {
 
 absl::Status CheckpointStore::CheckWritable() const {
   if (!options_.read_only) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("store ", path_, " is open for reading only"));
+  return absl::FailedPreconditionError(absl::StrCat("store ", path_, " is open for reading only"));
 }
 
 absl::Status CheckpointStore::WriteFile(const StoreFile& file) {
@@ -54,15 +51,15 @@ absl::Status CheckpointStore::Fence(int64_t attempt) {
 }
 
 absl::Status CheckpointStore::FenceLocked(int64_t attempt, const char* doing) {
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (attempt < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("attempt is ", attempt, "; at least 1 is allowed"));
   }
   if (attempt < file_.attempt) {
-    return absl::AbortedError(absl::StrCat("attempt ", attempt, " of ",
-                                           ToString(options_.identity), " cannot ", doing,
-                                           ": attempt ", file_.attempt, " has been seen"));
+    return absl::AbortedError(absl::StrCat("attempt ", attempt, " of ", ToString(options_.identity),
+                                           " cannot ", doing, ": attempt ", file_.attempt,
+                                           " has been seen"));
   }
   if (attempt == file_.attempt) return absl::OkStatus();
   StoreFile raised = file_;
@@ -83,41 +80,36 @@ std::shared_ptr<WriteSession> CheckpointStore::FindSession(int64_t step, int64_t
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step, int64_t attempt,
                                                                     int32_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = MakeAgainLocked(); !status.ok()) return status;
-  if (absl::Status status = FenceLocked(attempt, "begin a checkpoint"); !status.ok()) {
-    return status;
-  }
+  NIBBLE_RETURN_IF_ERROR(MakeAgainLocked());
+  NIBBLE_RETURN_IF_ERROR(FenceLocked(attempt, "begin a checkpoint"));
   const ShardManifest shard = {
       .step = step, .attempt = attempt, .rank = rank, .chunk_bytes = options_.chunk_bytes};
-  if (absl::Status status = CheckShard(shard); !status.ok()) return status;
-  const absl::StatusOr<std::shared_ptr<WriteSession>> session = EnterSession(step, attempt, rank);
-  if (!session.ok()) return session.status();
+  NIBBLE_RETURN_IF_ERROR(CheckShard(shard));
+  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<WriteSession> session,
+                          EnterSession(step, attempt, rank));
   return std::make_unique<ShardWriter>(
-      *session, rank, ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
+      session, rank, ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
 }
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
     const ShardManifest& original) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
-  if (absl::Status status = MakeAgainLocked(); !status.ok()) return status;
-  if (absl::Status status = CheckShard(original); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  NIBBLE_RETURN_IF_ERROR(MakeAgainLocked());
+  NIBBLE_RETURN_IF_ERROR(CheckShard(original));
   if (options_.decides) {
     return absl::FailedPreconditionError(
         absl::StrCat("store ", path_, " decides what is a checkpoint and takes no copies"));
   }
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
-  for (const StoredDirectory& directory : *committed) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
+  for (const StoredDirectory& directory : committed) {
     if (directory.step != original.step || directory.attempt != original.attempt) continue;
-    return absl::FailedPreconditionError(absl::StrCat("step ", original.step, ", attempt ",
-                                                      original.attempt, " is committed in ",
-                                                      path_));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "step ", original.step, ", attempt ", original.attempt, " is committed in ", path_));
   }
-  const absl::StatusOr<std::shared_ptr<WriteSession>> session =
-      EnterSession(original.step, original.attempt, original.rank);
-  if (!session.ok()) return session.status();
-  return std::make_unique<ShardWriter>(*session, original, options_.file_bytes);
+  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<WriteSession> session,
+                          EnterSession(original.step, original.attempt, original.rank));
+  return std::make_unique<ShardWriter>(session, original, options_.file_bytes);
 }
 
 absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int64_t step,
@@ -127,33 +119,30 @@ absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int6
   while (true) {
     std::shared_ptr<WriteSession> session = FindSession(step, attempt);
     if (session == nullptr) {
-      absl::StatusOr<std::shared_ptr<WriteSession>> made = WriteSession::Create(
-          path_, {Stage::kWriting, step, attempt, ++last_serial_}, lock_, options_.faults);
-      if (!made.ok()) return made.status();
-      session = *std::move(made);
+      NIBBLE_ASSIGN_OR_RETURN(
+          std::shared_ptr<WriteSession> made,
+          WriteSession::Create(path_, {Stage::kWriting, step, attempt, ++last_serial_}, lock_,
+                               options_.faults));
+      session = std::move(made);
       sessions_.push_back(session);
     }
-    const absl::StatusOr<bool> entered = session->Enter(rank);
-    if (!entered.ok()) return entered.status();
-    // Otherwise its last writer left it in this moment, and the next turn makes another.
-    if (*entered) return session;
+    NIBBLE_ASSIGN_OR_RETURN(const bool entered, session->Enter(rank));
+    // The session ended just now, with its last writer; the next iteration makes another.
+    if (entered) return session;
   }
 }
 
 absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Manifest& manifest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckManifest(manifest); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckManifest(manifest));
   const CheckpointHeader& header = manifest.header;
   if (header.identity != options_.identity) {
-    return absl::FailedPreconditionError(absl::StrCat("store ", path_, " is of ",
-                                                      ToString(options_.identity),
-                                                      ", the manifest of ",
-                                                      ToString(header.identity)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", path_, " is of ", ToString(options_.identity), ", the manifest of ",
+                     ToString(header.identity)));
   }
   if (options_.decides) {
-    if (absl::Status status = FenceLocked(header.attempt, "commit a checkpoint"); !status.ok()) {
-      return status;
-    }
+    NIBBLE_RETURN_IF_ERROR(FenceLocked(header.attempt, "commit a checkpoint"));
   }
   const std::shared_ptr<WriteSession> session = FindSession(header.step, header.attempt);
   if (session == nullptr) {
@@ -163,7 +152,7 @@ absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Mani
                                                       "sealed in ",
                                                       path_));
   }
-  if (absl::Status status = session->Commit(manifest); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(session->Commit(manifest));
   CommitReport report;
   CollectGarbage(session->directory(), report);
   return report;
@@ -183,8 +172,7 @@ void CheckpointStore::CollectGarbage(const StoredDirectory& newest, CommitReport
 
   const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
   if (!committed.ok()) return note(committed.status());
-  const std::vector<StoredDirectory> gone =
-      ToDelete(*committed, file_.pinned, options_.retention);
+  const std::vector<StoredDirectory> gone = ToDelete(*committed, file_.pinned, options_.retention);
   for (const StoredDirectory& directory : gone) {
     note(DeleteDirectory(directory));
     const bool replaced = std::any_of(
@@ -198,24 +186,21 @@ void CheckpointStore::CollectGarbage(const StoredDirectory& newest, CommitReport
 absl::Status CheckpointStore::DeleteDirectory(const StoredDirectory& directory) {
   StoredDirectory gone = directory;
   gone.stage = Stage::kDeleted;
-  // Renamed first: a checkpoint is never there by half.
-  if (absl::Status status = RenameInside(path_, DirectoryName(directory), DirectoryName(gone));
-      !status.ok()) {
-    return status;
-  }
+  // Rename first, so that a checkpoint is never half there.
+  NIBBLE_RETURN_IF_ERROR(RenameInside(path_, DirectoryName(directory), DirectoryName(gone)));
   return RemoveTree(absl::StrCat(path_, "/", DirectoryName(gone)));
 }
 
 absl::Status CheckpointStore::Discard(int64_t step, int64_t attempt) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
   return session == nullptr ? absl::OkStatus() : session->Drop();
 }
 
 absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_t rank) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
   if (session != nullptr) return session->Remove(rank);
   return absl::NotFoundError(absl::StrCat("rank ", rank, " of step ", step, ", attempt ", attempt,
@@ -224,28 +209,26 @@ absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_
 
 absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (options_.decides) {
     return absl::FailedPreconditionError(
         absl::StrCat("store ", path_, " decides what is a checkpoint and reopens none"));
   }
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
-  const auto found = std::find_if(
-      committed->begin(), committed->end(), [&](const StoredDirectory& directory) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
+  const auto found =
+      std::find_if(committed.begin(), committed.end(), [&](const StoredDirectory& directory) {
         return directory.step == step && directory.attempt == attempt;
       });
-  if (found == committed->end()) return NoCheckpoint(path_, step);
+  if (found == committed.end()) return NoCheckpoint(path_, step);
   StoredDirectory writing = *found;
   writing.stage = Stage::kWriting;
-  absl::Status status =
-      RenameInside(path_, DirectoryName(*found), DirectoryName(writing));
+  absl::Status status = RenameInside(path_, DirectoryName(*found), DirectoryName(writing));
   if (!status.ok()) return status;
   status = RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName));
   if (!status.ok()) return status;
-  auto session = WriteSession::Recover(path_, writing, lock_, options_.faults);
-  if (!session.ok()) return session.status();
-  if (*session != nullptr) sessions_.push_back(*std::move(session));
+  NIBBLE_ASSIGN_OR_RETURN(auto session,
+                          WriteSession::Recover(path_, writing, lock_, options_.faults));
+  if (session != nullptr) sessions_.push_back(std::move(session));
   return absl::OkStatus();
 }
 
@@ -260,60 +243,56 @@ std::vector<ShardManifest> CheckpointStore::InDoubt() const {
 
 absl::Status CheckpointStore::Pin(int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
-  if (absl::Status status = FindCommitted(step).status(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  NIBBLE_RETURN_IF_ERROR(FindCommitted(step).status());
   StoreFile file = file_;
   return file.pinned.insert(step).second ? WriteFile(file) : absl::OkStatus();
 }
 
 absl::Status CheckpointStore::Unpin(int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
-  if (absl::Status status = FindCommitted(step).status(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  NIBBLE_RETURN_IF_ERROR(FindCommitted(step).status());
   StoreFile file = file_;
   return file.pinned.erase(step) > 0 ? WriteFile(file) : absl::OkStatus();
 }
 
 absl::Status CheckpointStore::Delete(int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   if (file_.pinned.contains(step)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the checkpoint of step ", step, " in ", path_, " is pinned; unpin it first"));
   }
   bool found = false;
-  for (const StoredDirectory& directory : *committed) {
+  for (const StoredDirectory& directory : committed) {
     if (directory.step != step) continue;
     found = true;
-    if (absl::Status status = DeleteDirectory(directory); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(DeleteDirectory(directory));
   }
   return found ? absl::OkStatus() : NoCheckpoint(path_, step);
 }
 
 absl::StatusOr<StoredDirectory> CheckpointStore::FindCommitted(int64_t step) const {
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
-  for (auto directory = committed->rbegin(); directory != committed->rend(); ++directory) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
+  for (auto directory = committed.rbegin(); directory != committed.rend(); ++directory) {
     if (directory->step == step) return *directory;
   }
   return NoCheckpoint(path_, step);
 }
 
 absl::StatusOr<std::vector<StoredDirectory>> CheckpointStore::Committed() const {
-  absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
-  if (!all.ok()) return all.status();
-  std::erase_if(*all, [](const StoredDirectory& d) { return d.stage != Stage::kCommitted; });
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<StoredDirectory> all, ScanStore(path_));
+  std::erase_if(all, [](const StoredDirectory& d) { return d.stage != Stage::kCommitted; });
   return all;
 }
 
 absl::StatusOr<std::vector<CheckpointReader::Place>> CheckpointStore::Places(
     int64_t step, int64_t attempt) const {
-  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
-  if (!all.ok()) return all.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
   std::vector<CheckpointReader::Place> places;
-  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+  for (auto directory = all.rbegin(); directory != all.rend(); ++directory) {
     if (directory->step == step && directory->attempt == attempt &&
         directory->stage != Stage::kDeleted) {
       places.push_back({path_, *directory});
@@ -323,8 +302,7 @@ absl::StatusOr<std::vector<CheckpointReader::Place>> CheckpointStore::Places(
 }
 
 absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   std::set<int64_t> pinned;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -332,7 +310,7 @@ absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
   }
   std::vector<CheckpointSummary> list;
   std::set<int64_t> seen;
-  for (auto directory = committed->rbegin(); directory != committed->rend(); ++directory) {
+  for (auto directory = committed.rbegin(); directory != committed.rend(); ++directory) {
     if (!seen.insert(directory->step).second) continue;
     CheckpointSummary& summary = list.emplace_back();
     summary.step = directory->step;
@@ -351,25 +329,22 @@ absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
 
 absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointStore::OpenCheckpoint(
     int64_t step) const {
-  const absl::StatusOr<StoredDirectory> directory = FindCommitted(step);
-  if (!directory.ok()) return directory.status();
-  return CheckpointReader::Open(options_.identity, {{path_, *directory}});
+  NIBBLE_ASSIGN_OR_RETURN(const StoredDirectory directory, FindCommitted(step));
+  return CheckpointReader::Open(options_.identity, {{path_, directory}});
 }
 
 absl::StatusOr<Verification> CheckpointStore::Verify(int64_t step) const {
-  const auto reader = OpenCheckpoint(step);
-  if (!reader.ok()) return reader.status();
-  return (*reader)->Verify();
+  NIBBLE_ASSIGN_OR_RETURN(const auto reader, OpenCheckpoint(step));
+  return reader->Verify();
 }
 
 absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointStore::OpenShard(int64_t step,
                                                                         int64_t attempt,
                                                                         int32_t rank) const {
-  const absl::StatusOr<std::vector<CheckpointReader::Place>> places = Places(step, attempt);
-  if (!places.ok()) return places.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointReader::Place> places, Places(step, attempt));
   absl::Status status = absl::NotFoundError(absl::StrCat(
       "the shard of rank ", rank, " of step ", step, ", attempt ", attempt, " is not in ", path_));
-  for (const CheckpointReader::Place& place : *places) {
+  for (const CheckpointReader::Place& place : places) {
     absl::StatusOr<std::unique_ptr<ShardReader>> reader =
         ShardReader::Open(absl::StrCat(place.store, "/", DirectoryName(place.directory)), rank);
     if (reader.ok()) return reader;
@@ -379,11 +354,39 @@ absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointStore::OpenShard(int64_t 
 }
 
 absl::StatusOr<GoodCheckpoint> CheckpointStore::LatestGood() const {
-  const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-  if (!committed.ok()) return committed.status();
-  return FindLatestGood(path_, *committed, [this](const StoredDirectory& directory) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
+  return FindLatestGood(path_, committed, [this](const StoredDirectory& directory) {
     return CheckpointReader::Open(options_.identity, {{path_, directory}});
   });
+}
+
+absl::Status CheckRetention(const Retention& retention) {
+  if (retention.keep_last < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keep_last is ", retention.keep_last, "; at least 1 is allowed"));
+  }
+  if (retention.keep_every < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keep_every is ", retention.keep_every, "; at least 0 is allowed"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<StoredDirectory> ToDelete(const std::vector<StoredDirectory>& committed,
+                                      const std::set<int64_t>& pinned, const Retention& retention) {
+  std::vector<StoredDirectory> gone;
+  std::set<int64_t> seen;
+  for (auto it = committed.rbegin(); it != committed.rend(); ++it) {
+    if (!seen.insert(it->step).second) {
+      gone.push_back(*it);
+      continue;
+    }
+    const bool last = static_cast<int64_t>(seen.size()) <= retention.keep_last;
+    const bool nth = retention.keep_every > 0 && it->step % retention.keep_every == 0;
+    if (!last && !nth && !pinned.contains(it->step)) gone.push_back(*it);
+  }
+  std::reverse(gone.begin(), gone.end());
+  return gone;
 }
 
 }  // namespace nibble

@@ -1,33 +1,33 @@
-// The checkpoints of one job on one disk. docs/formats/checkpoint-store.md describes what is on it.
+// The checkpoints of one job on one disk; docs/formats/checkpoint-store.md describes the format.
 //
-// A checkpoint is made in two phases, so that it exists either whole or not at all, also when its
-// shards are written by several ranks, and in several stores:
+// Checkpoints are atomic, even when several ranks write their shards, and into several stores. A
+// checkpoint is made in two phases:
 //
 //   each rank   Begin(step, attempt, rank) → Put(slice, bytes) … → Seal()   durable, not visible
-//   one of them Commit(MakeManifest(header, the shards of all ranks))       visible, as one
+//   one of them Commit(MakeManifest(header, the shards of all ranks))       visible
 //
 // Ranks of one process share a store. Where each has a store of its own, the same manifest is
-// committed in each of them, first in the one that decides (Options::decides), and CheckpointSet
-// reads them together.
+// committed in each of them, first in the one that decides (Options::decides).
 //
-// Shards of other stores are copied with BeginCopy, checked chunk by chunk; once all of a
-// checkpoint are here it can be committed here, too.
+// BeginCopy copies shards from other stores and checks every chunk; once all shards of a
+// checkpoint are here, it can be committed here as well.
 //
-// Fencing: an attempt is one launch of the job. From the moment that the store has seen an attempt,
-// by Fence or by Begin, no lower one begins or commits anything (Aborted), also after a restart. A
-// store that does not decide commits what another store has, whatever it has seen since.
+// Fencing: an attempt is one launch of the job. Once Fence or Begin has recorded an attempt, no
+// lower attempt begins or commits anything (Aborted), also after a restart. A store that does not
+// decide commits what the deciding store has committed, regardless of the attempts it has recorded.
 //
-// "Latest" is the one committed last; after a roll back to an earlier step that is not the one
-// with the highest step.
+// "Latest" is the checkpoint committed last; after a roll back to an earlier step that is not the
+// one with the highest step.
 //
-// Ownership: owns the directory's lock, unless opened to read; a ShardWriter keeps it too.
-// Thread-safety: all methods from any thread.
+// Ownership: owns the directory's lock, unless opened read-only; a ShardWriter shares it.
+// Thread-safety: all methods from any thread; Retention's functions are pure.
 #ifndef NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
 #define NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,21 +36,30 @@
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
-#include "worker/checkpoint/store_file.h"
 #include "worker/checkpoint/store_layout.h"
-#include "worker/checkpoint/store_lock.h"
-#include "worker/checkpoint/write_session.h"
 
 namespace nibble {
+
+// Which checkpoints to keep: those that any of these rules keeps, and those of pinned steps.
+struct Retention {
+  int64_t keep_last = 2;   // the number of newest checkpoints; at least 1
+  int64_t keep_every = 0;  // steps that are a multiple of this; 0: no such rule
+};
+
+absl::Status CheckRetention(const Retention& retention);
+
+// The committed checkpoints to delete. `committed` is ordered by serial. Of several of one step
+// only the last can be kept; the others are always deleted.
+std::vector<StoredDirectory> ToDelete(const std::vector<StoredDirectory>& committed,
+                                      const std::set<int64_t>& pinned, const Retention& retention);
 
 struct CheckpointSummary {
   int64_t step = 0;
   int64_t attempt = 0;
   bool pinned = false;
-  absl::Status status;  // not OK: its manifest cannot be read, and what follows is empty
+  absl::Status status;  // not OK: its manifest cannot be read, and the fields below are empty
   CheckpointHeader header;
   int64_t tensors = 0;
   int64_t bytes = 0;
@@ -60,15 +69,15 @@ class CheckpointStore {
  public:
   struct Options {
     StoreIdentity identity;
-    // Nothing is written, no lock is taken: beside another process that writes.
+    // Writes nothing and takes no lock, so another process may be writing.
     bool read_only = false;
-    // This store's commits decide whether a checkpoint exists, so what is sealed and not committed
-    // when it is opened is a leftover, and removed. Otherwise another store decides, and sealed
-    // shards wait for Commit or Discard (see InDoubt).
+    // This store's commits decide whether a checkpoint exists, so opening it removes shards that
+    // are sealed and not committed. Otherwise another store decides, and sealed shards wait for
+    // Commit or Discard (see InDoubt).
     bool decides = true;
     Retention retention;
     int64_t chunk_bytes = int64_t{1} << 18;  // 8 to 2^30
-    int64_t file_bytes = int64_t{1} << 30;   // of chunks, roughly, in one file; at least 1
+    int64_t file_bytes = int64_t{1} << 30;   // approximate bytes of chunks per file; at least 1
     DiskFaults* faults = nullptr;            // for tests
   };
 
@@ -76,21 +85,22 @@ class CheckpointStore {
     bool created = false;
     std::vector<std::string> removed;  // leftovers
     int64_t removed_bytes = 0;
-    std::vector<std::string> problems;  // found, and what was done about them
+    std::vector<std::string> problems;  // found, and how they were handled
   };
   struct CommitReport {
-    std::vector<int64_t> deleted;  // steps that retention let go
+    std::vector<int64_t> deleted;  // steps that retention removed
     std::vector<std::string> problems;
   };
 
-  // Makes the store where there is none (NotFound if read_only). FailedPrecondition for a store of
-  // another job or cluster, naming both, or of a newer version; Unavailable, naming the process,
-  // where another has it open for writing; DataLoss where its own record is damaged and no
-  // checkpoint in it says whose it is.
+  // Creates the store if there is none (NotFound if read_only). FailedPrecondition for a store of
+  // another job or cluster, naming both, or of a newer version; Unavailable, naming the process, if
+  // another has it open for writing; DataLoss if its own record is damaged and no checkpoint in it
+  // identifies the job.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& path,
                                                                const Options& options);
-  // Whose store this is, for those who open any: by its record, or where that is damaged by a
-  // checkpoint in it. NotFound where there is no store, DataLoss where nothing here says it.
+  // The identity of the store at `path`, for callers that open any store: from its record, or if
+  // that is damaged from a checkpoint in it. NotFound if there is no store, DataLoss if neither is
+  // readable.
   static absl::StatusOr<StoreIdentity> IdentityOf(const std::string& path);
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
@@ -99,54 +109,55 @@ class CheckpointStore {
   const StoreIdentity& identity() const { return options_.identity; }
   const OpenReport& open_report() const { return open_report_; }
 
-  // Where the directory was removed or replaced underneath, opens what is there now, or makes it
-  // again, with the same identity and fence; what was in it is lost. Begin and BeginCopy do so, too.
+  // If the directory was removed or replaced meanwhile, opens the one there now, or creates it
+  // again, with the same identity and fence; its previous content is lost. Begin and BeginCopy do
+  // so, too.
   absl::Status MakeAgainIfRemoved();
-  // Grows whenever that was so.
+  // Increases each time that happens.
   int64_t generation() const;
 
-  // --- Writing. FailedPrecondition where the store is read-only.
+  // --- Writing. FailedPrecondition if the store is read-only.
 
-  // The highest attempt seen.
+  // The highest attempt recorded.
   int64_t attempt() const;
-  // A new attempt begins. Aborted if a higher one was seen.
+  // Records the start of an attempt. Aborted if a higher one is recorded.
   absl::Status Fence(int64_t attempt);
 
-  // What the rank had sealed for this step and attempt, and was not committed, is dropped. Aborted
-  // for a stale attempt, FailedPrecondition while the rank writes it.
+  // Drops the rank's uncommitted shard of this step and attempt, if there is one. Aborted for a
+  // stale attempt, FailedPrecondition while the rank writes it.
   absl::StatusOr<std::unique_ptr<ShardWriter>> Begin(int64_t step, int64_t attempt, int32_t rank);
 
-  // A copy of a shard that is sealed elsewhere, of any attempt: whoever asks for it knows that its
-  // checkpoint exists. What is here of the rank and not committed is dropped. FailedPrecondition
-  // where the store decides, or the checkpoint is committed here (Reopen it).
+  // Begins a copy of a shard that is sealed elsewhere, of any attempt: the caller knows that its
+  // checkpoint exists. Drops the rank's uncommitted shard here. FailedPrecondition if the store
+  // decides, or the checkpoint is committed here (Reopen it).
   absl::StatusOr<std::unique_ptr<ShardWriter>> BeginCopy(const ShardManifest& original);
 
-  // Makes it a checkpoint: durable on return, and from then on the latest. Replaces one of the
-  // same step. Then removes what retention does not keep and, if this store decides, what older
-  // checkpoints left behind. Aborted, naming both, for a stale attempt; FailedPrecondition where
-  // what is sealed here is not what the manifest says; ResourceExhausted when the disk is full, and
-  // then it can be tried again.
+  // Commits the checkpoint: it is durable on return and becomes the latest. Replaces one of the
+  // same step. Then removes checkpoints that retention does not keep and, if this store decides,
+  // leftovers of older ones. Aborted, naming both, for a stale attempt; FailedPrecondition if the
+  // shards sealed here do not match the manifest; ResourceExhausted when the disk is full, and then
+  // Commit can be retried.
   absl::StatusOr<CommitReport> Commit(const Manifest& manifest);
 
-  // Drops what is sealed and not committed of this step and attempt, if anything.
+  // Drops the sealed, uncommitted shards of this step and attempt, if any.
   absl::Status Discard(int64_t step, int64_t attempt);
-  // Of one rank. NotFound where it is not here.
+  // As Discard, for one rank. NotFound if its shard is not here.
   absl::Status DiscardShard(int64_t step, int64_t attempt, int32_t rank);
 
-  // The opposite of Commit: its shards are sealed and wait, less those whose files are not as they
-  // were sealed. NotFound where it is not committed here, FailedPrecondition where the store
-  // decides.
+  // Undoes Commit: the shards become sealed and uncommitted again, except those whose files have
+  // changed since they were sealed. NotFound if the checkpoint is not committed here,
+  // FailedPrecondition if the store decides.
   absl::Status Reopen(int64_t step, int64_t attempt);
 
-  // Shards that are sealed and neither committed nor dropped. What the store that decides has
-  // committed of them is to be committed here too, the rest discarded.
+  // Shards that are sealed and neither committed nor dropped. The caller commits those that the
+  // deciding store has committed, and discards the others.
   std::vector<ShardManifest> InDoubt() const;
 
-  // --- Keeping. NotFound for a step that has no checkpoint.
+  // --- Retention. NotFound for a step that has no checkpoint.
 
   absl::Status Pin(int64_t step);
   absl::Status Unpin(int64_t step);
-  // FailedPrecondition for a pinned one. Its space is free on return.
+  // FailedPrecondition for a pinned step. The space is free on return.
   absl::Status Delete(int64_t step);
 
   // --- Reading.
@@ -155,16 +166,15 @@ class CheckpointStore {
   absl::StatusOr<std::vector<CheckpointSummary>> List() const;
   absl::StatusOr<std::shared_ptr<const CheckpointReader>> OpenCheckpoint(int64_t step) const;
   absl::StatusOr<Verification> Verify(int64_t step) const;
-  // One shard, sealed or committed. NotFound where it is not here, DataLoss naming the file.
+  // One shard, sealed or committed. NotFound if it is not here, DataLoss naming the file.
   absl::StatusOr<std::unique_ptr<ShardReader>> OpenShard(int64_t step, int64_t attempt,
                                                          int32_t rank) const;
 
-  // The newest checkpoint of which every byte is right; those that are not are named in `skipped`.
-  // NotFound where there is no checkpoint, DataLoss, naming each, where all are damaged.
+  // The newest checkpoint that passes its checksums; `skipped` lists newer, damaged ones. NotFound
+  // if there is no checkpoint; DataLoss, naming each, if all are damaged.
   absl::StatusOr<GoodCheckpoint> LatestGood() const;
 
-  // For CheckpointSet: committed directories, oldest first, and all that may hold shards of a
-  // checkpoint.
+  // Committed directories, oldest first; and all directories that may store shards of a checkpoint.
   absl::StatusOr<std::vector<StoredDirectory>> Committed() const;
   absl::StatusOr<std::vector<CheckpointReader::Place>> Places(int64_t step, int64_t attempt) const;
 
@@ -172,7 +182,7 @@ class CheckpointStore {
   CheckpointStore(const std::string& path, const Options& options)
       : path_(path), options_(options) {}
 
-  // What Open does, in order.
+  // The steps of Open, in order.
   absl::Status ReadOrCreate();
   absl::Status Rebuild(const absl::Status& why);
   absl::Status RemoveLeftovers();

@@ -1,5 +1,3 @@
-#include "worker/checkpoint/checkpoint_store.h"
-
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -26,7 +25,9 @@
 #include "common/crc32c.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -179,9 +180,9 @@ TEST_F(CheckpointStoreTest, CheckpointOfAnotherJobInTheDirectoryIsRefused) {
   options.identity.job = "job-8";
   auto store = CheckpointStore::Open(mine, options);
   ASSERT_TRUE(store.ok()) << store.status();
-  std::filesystem::copy(path_, mine,
-                        std::filesystem::copy_options::recursive |
-                            std::filesystem::copy_options::skip_existing);
+  std::filesystem::copy(
+      path_, mine,
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
   const auto reader = (*store)->OpenCheckpoint(40);
   EXPECT_TRUE(absl::IsFailedPrecondition(reader.status())) << reader.status();
   EXPECT_THAT(Message(reader.status()), HasSubstr("job-7"));
@@ -190,7 +191,7 @@ TEST_F(CheckpointStoreTest, CheckpointOfAnotherJobInTheDirectoryIsRefused) {
 TEST_F(CheckpointStoreTest, NewerStoreIsRefused) {
   Open();
   std::string text = "nibble checkpoint store\nversion 2\nanything else\n";
-  // The checksum is where it is in every version.
+  // The checksum is at the same place in every version.
   const std::string crc = [&text] {
     const auto bytes = reinterpret_cast<const std::byte*>(text.data());
     return absl::StrCat("crc32c ", absl::Hex(Crc32c({bytes, text.size()}), absl::kZeroPad8), "\n");
@@ -324,8 +325,7 @@ TEST_F(CheckpointStoreTest, RanksWriteSideBySideWhileOthersRead) {
   std::vector<std::thread> ranks;
   for (int32_t rank = 0; rank < kWorld; ++rank) {
     ranks.emplace_back([&, rank] {
-      shards[rank] =
-          WriteShard(*store, 20, 1, rank, state_, EvenSlices(state_, rank, kWorld));
+      shards[rank] = WriteShard(*store, 20, 1, rank, state_, EvenSlices(state_, rank, kWorld));
     });
   }
   EXPECT_EQ(LoadsExactly(*store->LatestGood()->reader, state_), absl::OkStatus());
@@ -413,7 +413,7 @@ TEST_F(CheckpointStoreTest, OptionsOutOfBoundsAreNamed) {
   EXPECT_THAT(Message(CheckpointStore::Open(path_, options).status()), HasSubstr("job"));
 }
 
-// Where this process may mount a file system of its own.
+// Needs the right to mount a file system.
 TEST_F(CheckpointStoreTest, FileSystemThatCannotPassItsCacheServesAndIsToldOf) {
   std::filesystem::create_directory(path_);
   if (mount("ramfs", path_.c_str(), "ramfs", 0, nullptr) != 0) {
@@ -478,11 +478,62 @@ TEST_F(CheckpointStoreTest, NothingOfASealedShardWaitsForTheDisk) {
   auto store = Open(options);
   const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
   ASSERT_TRUE(shard.ok()) << shard.status();
-  // Nobody reads these: a process number for messages, and what RocksDB only writes.
+  // Files that are never read: a process number for messages, and files that RocksDB only writes.
   const auto is_unread = testing::AnyOf("LOCK", "IDENTITY", testing::StartsWith("OPTIONS-"));
   EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
   ASSERT_TRUE(store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).ok());
   EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
+}
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Checkpoints of these steps, committed in this order.
+std::vector<StoredDirectory> Committed(const std::vector<int64_t>& steps) {
+  std::vector<StoredDirectory> committed;
+  for (const int64_t step : steps) {
+    committed.push_back({Stage::kCommitted, step, 1, static_cast<int64_t>(committed.size())});
+  }
+  return committed;
+}
+
+std::vector<int64_t> Gone(const std::vector<int64_t>& steps, const std::set<int64_t>& pinned,
+                          const Retention& retention) {
+  std::vector<int64_t> gone;
+  for (const StoredDirectory& d : ToDelete(Committed(steps), pinned, retention)) {
+    gone.push_back(d.step);
+  }
+  return gone;
+}
+
+TEST(RetentionTest, LastOnesStay) {
+  EXPECT_THAT(Gone({10, 20, 30, 40}, {}, {.keep_last = 2}), ElementsAre(10, 20));
+  EXPECT_THAT(Gone({10, 20}, {}, {.keep_last = 2}), IsEmpty());
+}
+
+TEST(RetentionTest, EveryNthStaysForGood) {
+  EXPECT_THAT(Gone({0, 10, 20, 30, 40, 50}, {}, {.keep_last = 1, .keep_every = 20}),
+              ElementsAre(10, 30));
+}
+
+TEST(RetentionTest, PinnedStay) {
+  EXPECT_THAT(Gone({10, 20, 30}, {10}, {.keep_last = 1}), ElementsAre(20));
+}
+
+TEST(RetentionTest, LastIsByCommitAndNotByStep) {
+  EXPECT_THAT(Gone({40, 50, 30, 35}, {}, {.keep_last = 2}), ElementsAre(40, 50));
+}
+
+TEST(RetentionTest, ReplacedOnesGoEvenWherePinned) {
+  const std::vector<StoredDirectory> gone =
+      ToDelete(Committed({10, 20, 10}), {10}, {.keep_last = 5, .keep_every = 10});
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].serial, 0);
+}
+
+TEST(RetentionTest, KeepingNothingIsRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 0})));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 1, .keep_every = -1})));
 }
 
 }  // namespace

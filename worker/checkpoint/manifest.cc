@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,16 +17,77 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/safetensors/dtype.h"
-#include "worker/checkpoint/tensor_slice.h"
+#include "common/status_macros.h"
 
 namespace nibble {
+
+absl::StatusOr<int64_t> ShapeElements(std::span<const int64_t> shape) {
+  if (static_cast<int64_t>(shape.size()) > TensorSlice::kMaxDimensions) {
+    return absl::InvalidArgumentError(absl::StrCat("shape has ", shape.size(),
+                                                   " dimensions; at most ",
+                                                   TensorSlice::kMaxDimensions, " are allowed"));
+  }
+  int64_t elements = 1;
+  bool empty = false;
+  for (const int64_t size : shape) {
+    if (size < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] has a negative dimension"));
+    }
+    if (size == 0) {
+      empty = true;
+    } else if (elements > TensorSlice::kMaxBytes / size) {
+      return absl::InvalidArgumentError(absl::StrCat("shape [", absl::StrJoin(shape, ", "),
+                                                     "] has more than ", TensorSlice::kMaxBytes,
+                                                     " elements"));
+    } else {
+      elements *= size;
+    }
+  }
+  return empty ? 0 : elements;
+}
+
+absl::Status CheckSlice(const TensorSlice& slice) {
+  const auto bad = [&slice](const auto&... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor \"", absl::CHexEscape(slice.name.substr(0, 64)), "\": ", what...));
+  };
+  if (slice.name.empty() || static_cast<int64_t>(slice.name.size()) > TensorSlice::kMaxName) {
+    return bad("name has ", slice.name.size(), " characters; 1 to ", TensorSlice::kMaxName,
+               " are allowed");
+  }
+  const auto unprintable = [](char c) { return c < ' ' || c > '~'; };
+  if (std::any_of(slice.name.begin(), slice.name.end(), unprintable)) {
+    return bad("name has a character that is not printable ASCII");
+  }
+  const int element = FileDTypeSize(slice.dtype);
+  if (element == 0) return bad("dtype ", static_cast<int>(slice.dtype), " does not exist");
+  const absl::StatusOr<int64_t> elements = ShapeElements(slice.shape);
+  if (!elements.ok()) return bad(elements.status().message());
+  if (*elements > TensorSlice::kMaxBytes / element) {
+    return bad("has ", *elements, " elements of ", element, " bytes, more than ",
+               TensorSlice::kMaxBytes, " bytes");
+  }
+  if (slice.first < 0 || slice.count < 0 || slice.first > *elements ||
+      slice.count > *elements - slice.first) {
+    return bad("elements [", slice.first, ", ", slice.first, " + ", slice.count,
+               ") are not inside [0, ", *elements, ")");
+  }
+  return absl::OkStatus();
+}
+
+int64_t SliceBytes(const TensorSlice& slice) { return slice.count * FileDTypeSize(slice.dtype); }
+
+int64_t ChunksOf(int64_t bytes, int64_t chunk_bytes) {
+  return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
+}
+
 namespace {
 
 absl::Status CheckName(absl::string_view field, const std::string& value) {
   if (static_cast<int64_t>(value.size()) > StoreIdentity::kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(field, " has ", value.size(),
-                                                   " bytes; at most ", StoreIdentity::kMaxBytes,
-                                                   " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat(field, " has ", value.size(), " bytes; at most ",
+                                                   StoreIdentity::kMaxBytes, " are allowed"));
   }
   const auto control = [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; };
   if (std::any_of(value.begin(), value.end(), control)) {
@@ -44,13 +106,14 @@ absl::Status Bad(const What&... what) {
 
 std::string ToString(const StoreIdentity& identity) {
   return absl::StrCat("job \"", identity.job, "\" of ",
-                      identity.cluster.empty() ? std::string("no cluster")
-                                               : absl::StrCat("cluster \"", identity.cluster, "\""));
+                      identity.cluster.empty()
+                          ? std::string("no cluster")
+                          : absl::StrCat("cluster \"", identity.cluster, "\""));
 }
 
 absl::Status CheckIdentity(const StoreIdentity& identity) {
   if (identity.job.empty()) return Bad("job is empty; a store belongs to a job");
-  if (absl::Status status = CheckName("job", identity.job); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckName("job", identity.job));
   return CheckName("cluster", identity.cluster);
 }
 
@@ -70,7 +133,7 @@ absl::StatusOr<Manifest> MakeManifest(CheckpointHeader header, std::vector<Shard
   std::sort(shards.begin(), shards.end(),
             [](const ShardManifest& a, const ShardManifest& b) { return a.rank < b.rank; });
   Manifest manifest = {std::move(header), std::move(shards)};
-  if (absl::Status status = CheckManifest(manifest); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }
 
@@ -85,7 +148,7 @@ absl::Status CheckShard(const ShardManifest& shard) {
   }
   int64_t bytes = 0;
   for (const StoredSlice& stored : shard.slices) {
-    if (absl::Status status = CheckSlice(stored.slice); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckSlice(stored.slice));
     const int64_t slice_bytes = SliceBytes(stored.slice);
     if (slice_bytes > std::numeric_limits<int64_t>::max() - bytes) {
       return Bad("rank ", shard.rank, " holds more bytes than can be counted");
@@ -113,7 +176,7 @@ absl::Status CheckShard(const ShardManifest& shard) {
 
 absl::Status CheckManifest(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
-  if (absl::Status status = CheckIdentity(header.identity); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckIdentity(header.identity));
   if (header.step < 0) return Bad("step is ", header.step, "; at least 0 is allowed");
   if (header.attempt < 1) return Bad("attempt is ", header.attempt, "; at least 1 is allowed");
   if (header.data_position < 0) {
@@ -127,7 +190,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
   }
   for (int32_t rank = 0; rank < header.world; ++rank) {
     const ShardManifest& shard = manifest.shards[rank];
-    if (absl::Status status = CheckShard(shard); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckShard(shard));
     if (shard.rank != rank) {
       return Bad("shard ", rank, " of ", header.world, " is of rank ", shard.rank,
                  "; each rank from 0 has one shard");
@@ -149,9 +212,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, TensorEntry>> IndexTensors(
       const auto [found, is_new] = tensors.try_emplace(slice.name);
       TensorEntry& entry = found->second;
       if (is_new) {
-        const absl::StatusOr<int64_t> elements = ShapeElements(slice.shape);
-        if (!elements.ok()) return elements.status();
-        entry = {slice.dtype, slice.shape, *elements, {}};
+        NIBBLE_ASSIGN_OR_RETURN(const int64_t elements, ShapeElements(slice.shape));
+        entry = {slice.dtype, slice.shape, elements, {}};
       } else if (entry.dtype != slice.dtype || entry.shape != slice.shape) {
         return Bad("tensor \"", slice.name, "\" is ", std::string(FileDTypeName(entry.dtype)), " [",
                    absl::StrJoin(entry.shape, ", "), "] in one slice and ",

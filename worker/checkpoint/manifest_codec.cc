@@ -1,5 +1,4 @@
-#include "worker/checkpoint/manifest_codec.h"
-
+// The encoding of manifests as bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,8 +15,8 @@
 #include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/safetensors/dtype.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble {
 namespace {
@@ -34,7 +33,7 @@ uint32_t Crc(absl::string_view bytes) {
   return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
 }
 
-// Little-endian, whatever the machine.
+// Little-endian on every machine.
 template <class T>
 void Put(std::string& out, T value) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -56,7 +55,7 @@ std::string Envelope(absl::string_view magic, absl::string_view payload) {
   return record;
 }
 
-// Takes values off the front of some bytes; after the first that is not there, nothing more.
+// Reads values from the front of some bytes; after the first missing value, every read fails.
 class Taker {
  public:
   explicit Taker(absl::string_view bytes) : rest_(bytes) {}
@@ -81,7 +80,7 @@ class Taker {
     return bytes;
   }
   absl::string_view TakeString() { return TakeBytes(Take<uint64_t>()); }
-  // A count of things that take at least `bytes_each` more bytes.
+  // A count of items that each take at least `bytes_each` more bytes.
   uint64_t TakeCount(size_t bytes_each) {
     const uint64_t count = Take<uint64_t>();
     if (count > rest_.size() / bytes_each) {
@@ -127,7 +126,7 @@ absl::StatusOr<absl::string_view> PayloadOf(absl::string_view magic, absl::strin
   return payload;
 }
 
-// The checksum was right, so these were written by a program that had it wrong.
+// The checksum is right, so a faulty program wrote these values.
 absl::Status Malformed(absl::string_view what, const absl::Status& why) {
   return absl::DataLossError(absl::StrCat(what, " is malformed: ", why.message()));
 }
@@ -217,9 +216,8 @@ std::string EncodeShard(const ShardManifest& shard) {
 
 absl::StatusOr<ShardManifest> DecodeShard(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "shard record";
-  const absl::StatusOr<absl::string_view> payload = PayloadOf(kShardMagic, kWhat, bytes);
-  if (!payload.ok()) return payload.status();
-  Taker taker(*payload);
+  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kShardMagic, kWhat, bytes));
+  Taker taker(payload);
   ShardManifest shard;
   shard.step = taker.Take<int64_t>();
   shard.attempt = taker.Take<int64_t>();
@@ -259,9 +257,8 @@ std::string EncodeManifest(const Manifest& manifest) {
 
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "manifest";
-  const absl::StatusOr<absl::string_view> payload = PayloadOf(kManifestMagic, kWhat, bytes);
-  if (!payload.ok()) return payload.status();
-  Taker taker(*payload);
+  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kManifestMagic, kWhat, bytes));
+  Taker taker(payload);
   Manifest manifest;
   manifest.header = TakeHeader(taker);
   const int64_t total_bytes = taker.Take<int64_t>();
@@ -289,9 +286,8 @@ std::string EncodeHeader(const CheckpointHeader& header) {
 
 absl::StatusOr<CheckpointHeader> DecodeHeader(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "checkpoint header";
-  const absl::StatusOr<absl::string_view> payload = PayloadOf(kHeaderMagic, kWhat, bytes);
-  if (!payload.ok()) return payload.status();
-  Taker taker(*payload);
+  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kHeaderMagic, kWhat, bytes));
+  Taker taker(payload);
   CheckpointHeader header = TakeHeader(taker);
   if (!taker.done()) return Malformed(kWhat, NotOfItsLength());
   return header;
@@ -306,9 +302,8 @@ std::string EncodeSlices(absl::Span<const TensorSlice> slices) {
 
 absl::StatusOr<std::vector<TensorSlice>> DecodeSlices(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "list of slices";
-  const absl::StatusOr<absl::string_view> payload = PayloadOf(kSlicesMagic, kWhat, bytes);
-  if (!payload.ok()) return payload.status();
-  Taker taker(*payload);
+  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kSlicesMagic, kWhat, bytes));
+  Taker taker(payload);
   std::vector<TensorSlice> slices;
   const uint64_t count = taker.TakeCount(kSmallestSlice);
   for (uint64_t i = 0; i < count && taker.ok(); ++i) {

@@ -1,5 +1,5 @@
-// How a CheckpointStore is opened: whose it is, what its own record says, and what a process that
-// died in it left behind.
+// Opening a CheckpointStore: checks its identity, reads or rebuilds its record, and recovers from a
+// process that died while writing.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -12,23 +12,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/manifest_codec.h"
-#include "worker/checkpoint/retention.h"
-#include "worker/checkpoint/store_file.h"
+#include "worker/checkpoint/shard_writer.h"
 #include "worker/checkpoint/store_layout.h"
-#include "worker/checkpoint/store_lock.h"
-#include "worker/checkpoint/write_session.h"
 
 namespace nibble {
 namespace {
 
 absl::Status CheckOptions(const CheckpointStore::Options& options) {
-  if (absl::Status status = CheckIdentity(options.identity); !status.ok()) return status;
-  if (absl::Status status = CheckRetention(options.retention); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckIdentity(options.identity));
+  NIBBLE_RETURN_IF_ERROR(CheckRetention(options.retention));
   constexpr int64_t kMaxChunk = int64_t{1} << 30;
   if (options.chunk_bytes < 8 || options.chunk_bytes > kMaxChunk) {
     return absl::InvalidArgumentError(
@@ -47,19 +44,18 @@ std::string CheckpointStore::FilePath() const { return absl::StrCat(path_, "/", 
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& path,
                                                                        const Options& options) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<CheckpointStore> store(new CheckpointStore(path, options));
   if (!options.read_only) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path));
-    absl::StatusOr<std::shared_ptr<StoreLock>> lock = StoreLock::Take(path);
-    if (!lock.ok()) return lock.status();
-    store->lock_ = *std::move(lock);
+    NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<StoreLock> lock, StoreLock::Take(path));
+    store->lock_ = std::move(lock);
   }
-  if (absl::Status status = store->ReadOrCreate(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(store->ReadOrCreate());
   if (options.read_only) return store;
-  if (absl::Status status = store->RemoveLeftovers(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(store->RemoveLeftovers());
   return store;
 }
 
@@ -78,19 +74,18 @@ absl::Status CheckpointStore::MakeAgainLocked() {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path_));
-  absl::StatusOr<std::shared_ptr<StoreLock>> lock = StoreLock::Take(path_);
-  if (!lock.ok()) return lock.status();
-  // Writers of the old sessions have them still, and fail when they seal.
+  NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<StoreLock> lock, StoreLock::Take(path_));
+  // Their writers keep the old sessions alive, and fail when they seal.
   sessions_.clear();
-  lock_ = *std::move(lock);
+  lock_ = std::move(lock);
   ++generation_;
   const int64_t fence = file_.attempt;
   file_ = {};
-  if (absl::Status status = ReadOrCreate(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(ReadOrCreate());
   if (file_.attempt < fence) {
     StoreFile raised = file_;
     raised.attempt = fence;
-    if (absl::Status status = WriteFile(raised); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(WriteFile(raised));
   }
   return RemoveLeftovers();
 }
@@ -105,10 +100,9 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
     damage = absl::Status(file.status().code(), absl::StrCat(name, ": ", file.status().message()));
     if (!absl::IsDataLoss(damage)) return damage;
   }
-  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path);
-  if (!all.ok()) return all.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path));
   bool any = false;
-  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+  for (auto directory = all.rbegin(); directory != all.rend(); ++directory) {
     if (directory->stage != Stage::kCommitted) continue;
     any = true;
     const absl::StatusOr<std::string> record =
@@ -127,9 +121,8 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
 absl::Status CheckpointStore::ReadOrCreate() {
   const absl::StatusOr<std::string> bytes = ReadWholeFile(FilePath());
   if (absl::IsNotFound(bytes.status())) {
-    const absl::StatusOr<std::vector<StoredDirectory>> committed = Committed();
-    if (!committed.ok()) return committed.status();
-    if (!committed->empty()) return Rebuild(bytes.status());
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
+    if (!committed.empty()) return Rebuild(bytes.status());
     if (options_.read_only) {
       return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path_));
     }
@@ -153,14 +146,13 @@ absl::Status CheckpointStore::ReadOrCreate() {
   return absl::OkStatus();
 }
 
-// The record is lost, the checkpoints are not: they say whose they are. What only the record knew
-// is made up for on the safe side: every checkpoint is pinned, so that retention deletes none.
+// Rebuilds a lost record from the checkpoints, which contain the identity. Pins are known only to
+// the record, so every checkpoint is pinned to keep retention from deleting any.
 absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
-  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
-  if (!all.ok()) return all.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
   StoreFile file = {.identity = options_.identity};
   bool known = false;
-  for (auto directory = all->rbegin(); directory != all->rend(); ++directory) {
+  for (auto directory = all.rbegin(); directory != all.rend(); ++directory) {
     file.attempt = std::max(file.attempt, directory->attempt);
     if (directory->stage != Stage::kCommitted) continue;
     file.pinned.insert(directory->step);
@@ -186,9 +178,8 @@ absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
 }
 
 absl::Status CheckpointStore::RemoveLeftovers() {
-  const absl::StatusOr<std::vector<StoredDirectory>> all = ScanStore(path_);
-  if (!all.ok()) return all.status();
-  for (const StoredDirectory& directory : *all) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
+  for (const StoredDirectory& directory : all) {
     last_serial_ = std::max(last_serial_, directory.serial);
     if (directory.stage == Stage::kCommitted) continue;
     const std::string path = absl::StrCat(path_, "/", DirectoryName(directory));

@@ -1,12 +1,12 @@
-// The chunks of one rank's shard of one checkpoint: a RocksDB of its own, filled once and then only
-// read.
+// The chunks of one rank's shard of one checkpoint: a RocksDB database of its own, filled once and
+// then only read.
 //
-// A database per shard, and not one for all checkpoints: damage of any file, RocksDB's own included,
-// then costs one checkpoint and not the store; deleting is removing a directory, which gives the
-// space back at once; and what failed halfway is dropped without a trace.
+// One database per shard rather than one for all checkpoints: damage to any file, RocksDB's own
+// included, then costs one checkpoint and not the store; deleting means removing a directory, which
+// frees the space at once; and a failed write leaves nothing behind.
 //
-// Chunks come in table files that are written beside the database, straight to the disk, and then
-// adopted by it: they are sorted already, and every byte is written once.
+// Chunks are written into table files beside the database, directly to the disk, and then ingested:
+// they are already sorted, and every byte is written once.
 //
 // Ownership: owns the database handle; borrows `faults`.
 // Thread-safety: ReadChunk from any number of threads; the others from one.
@@ -29,26 +29,26 @@ namespace nibble {
 
 class ShardDb {
  public:
-  // A new database at `path`, where nothing is yet. Nothing of it is durable before it is closed
-  // and DescribeShardFiles (shard_files.h) has synced its files.
+  // Creates a database at `path`, which must not exist. It becomes durable when it is closed and
+  // DescribeShardFiles (shard_reader.h) has synced its files.
   static absl::StatusOr<std::unique_ptr<ShardDb>> Create(const std::string& path,
                                                          DiskFaults* faults);
-  // Writes nothing at all. The files are as they were when they were written (shard_files.h):
-  // RocksDB may end the process over others.
+  // Writes nothing. CheckShardFiles (shard_reader.h) must have passed: RocksDB may abort the
+  // process on damaged files.
   static absl::StatusOr<std::unique_ptr<ShardDb>> OpenToRead(const std::string& path);
   ~ShardDb();
   ShardDb(const ShardDb&) = delete;
   ShardDb& operator=(const ShardDb&) = delete;
 
-  // Takes in files of a ChunkFileWriter, which are gone from their old names then.
+  // Ingests files of a ChunkFileWriter, moving them from their old names.
   absl::Status Adopt(const std::vector<std::string>& files);
-  // Calls `use` with the chunk's bytes, as they are on disk, and returns its status; DataLoss where
-  // there is no such chunk.
+  // Calls `use` with the chunk's bytes as stored, and returns its status; DataLoss if there is no
+  // such chunk.
   absl::Status ReadChunk(
       int32_t slice, int64_t chunk,
       absl::FunctionRef<absl::Status(absl::Span<const std::byte> bytes)> use) const;
 
-  // Nothing but destruction after it.
+  // The last call before destruction.
   absl::Status Close();
 
  private:
@@ -64,18 +64,19 @@ class ShardDb {
 // Thread-safety: one thread at a time.
 class ChunkFileWriter {
  public:
-  // Files are named `prefix` and a number, and a new one is begun after `file_bytes`.
+  // Files are named `prefix` plus a number; a new one begins after `file_bytes`.
   ChunkFileWriter(std::string prefix, int64_t file_bytes, DiskFaults* faults);
   ~ChunkFileWriter();
   ChunkFileWriter(const ChunkFileWriter&) = delete;
   ChunkFileWriter& operator=(const ChunkFileWriter&) = delete;
 
-  // In order of slice, then chunk. The bytes are copied; an error may be that of earlier chunks.
+  // Calls are in order of slice, then chunk. Copies the bytes; may return the error of an earlier
+  // chunk.
   absl::Status Put(int32_t slice, int64_t chunk, absl::Span<const std::byte> bytes);
-  // The files written, durable. Nothing after it.
+  // Returns the files written, durable. The last call.
   absl::StatusOr<std::vector<std::string>> Finish();
-  // False where the file system did not let a file be written past the page cache; known for a
-  // file when it is finished.
+  // False if the file system did not let a file be written past the page cache; known for a file
+  // when it is finished.
   bool direct() const;
 
  private:

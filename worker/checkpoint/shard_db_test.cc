@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/checkpoint/shard_files.h"
+#include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {

@@ -1,41 +1,132 @@
 #include "worker/checkpoint/shard_reader.h"
 
-#include <algorithm>
-#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/disk.h"
-#include "worker/checkpoint/manifest_codec.h"
-#include "worker/checkpoint/shard_files.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/store_layout.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble {
+namespace {
+
+bool IsTable(const std::string& name) { return absl::EndsWith(name, ".sst"); }
+
+// The files that RocksDB reads to open a database read-only; it only writes the others (OPTIONS,
+// IDENTITY, LOCK).
+bool IsNeeded(const std::string& name) {
+  return IsTable(name) || absl::EndsWith(name, ".log") || name == "CURRENT" ||
+         absl::StartsWith(name, "MANIFEST-");
+}
+
+// The file's size, and its checksum from offset from(size) on.
+template <class From>
+absl::StatusOr<StoredFile> Describe(const std::string& directory, const std::string& name,
+                                    From from) {
+  const std::string path = absl::StrCat(directory, "/", name);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", path));
+  const absl::Cleanup close_fd = [fd] { (void)close(fd); };
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, absl::StrCat("looking at ", path));
+  StoredFile file = {.name = name, .bytes = info.st_size};
+  file.checked_from = from(file.bytes);
+  for (int64_t at = file.checked_from; at < file.bytes;) {
+    std::byte buffer[16384];
+    const ssize_t got = pread(fd, buffer, std::min<int64_t>(sizeof(buffer), file.bytes - at), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("reading ", path));
+    if (got == 0) return absl::DataLossError(absl::StrCat(path, " ends while it is read"));
+    file.crc = ExtendCrc32c(file.crc, {buffer, static_cast<size_t>(got)});
+    at += got;
+  }
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<StoredFile>> DescribeShardFiles(const std::string& directory,
+                                                           DiskFaults* faults) {
+  std::vector<StoredFile> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!IsNeeded(name)) continue;
+    NIBBLE_RETURN_IF_ERROR(SyncFile(absl::StrCat(directory, "/", name), faults));
+    NIBBLE_ASSIGN_OR_RETURN(StoredFile file, Describe(directory, name, [&name](int64_t bytes) {
+                              return IsTable(name) ? std::max<int64_t>(0, bytes - kTableEndBytes)
+                                                   : 0;
+                            }));
+    files.push_back(std::move(file));
+  }
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("listing ", directory));
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(directory));
+  std::sort(files.begin(), files.end(),
+            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
+  return files;
+}
+
+absl::Status CheckShardFiles(const std::string& directory, const std::vector<StoredFile>& files) {
+  for (const StoredFile& file : files) {
+    const std::string path = absl::StrCat(directory, "/", file.name);
+    const absl::StatusOr<StoredFile> now = Describe(directory, file.name, [&file](int64_t bytes) {
+      return bytes == file.bytes ? file.checked_from : bytes;
+    });
+    if (!now.ok()) return absl::DataLossError(now.status().message());
+    if (now->bytes != file.bytes) {
+      return absl::DataLossError(absl::StrCat(path, " has ", now->bytes,
+                                              " bytes; when it was sealed it had ", file.bytes));
+    }
+    if (now->crc != file.crc) {
+      return absl::DataLossError(
+          absl::StrCat(path, " has checksum 0x", absl::Hex(now->crc), " from byte ",
+                       file.checked_from, "; when it was sealed it had 0x", absl::Hex(file.crc)));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ShardManifest> ReadSeal(const std::string& directory, int32_t rank) {
   const std::string path = absl::StrCat(directory, "/", SealFileName(rank));
-  const absl::StatusOr<std::string> record = ReadWholeFile(path);
-  if (!record.ok()) return record.status();
-  absl::StatusOr<ShardManifest> seal = DecodeShard(*record);
+  NIBBLE_ASSIGN_OR_RETURN(const std::string record, ReadWholeFile(path));
+  absl::StatusOr<ShardManifest> seal = DecodeShard(record);
   if (!seal.ok()) {
     return absl::Status(seal.status().code(),
                         absl::StrCat(path, ": ", std::string(seal.status().message())));
   }
-  const absl::Status status =
-      CheckShardFiles(absl::StrCat(directory, "/", ShardDirectoryName(rank)), seal->files);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      CheckShardFiles(absl::StrCat(directory, "/", ShardDirectoryName(rank)), seal->files));
   return seal;
 }
 
 absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string& directory,
                                                                int32_t rank) {
-  absl::StatusOr<ShardManifest> seal = ReadSeal(directory, rank);
-  if (!seal.ok()) return seal.status();
-  absl::StatusOr<std::unique_ptr<ShardDb>> db =
-      ShardDb::OpenToRead(absl::StrCat(directory, "/", ShardDirectoryName(rank)));
-  if (!db.ok()) return db.status();
-  return std::unique_ptr<ShardReader>(new ShardReader(*std::move(seal), *std::move(db)));
+  NIBBLE_ASSIGN_OR_RETURN(ShardManifest seal, ReadSeal(directory, rank));
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ShardDb> db,
+      ShardDb::OpenToRead(absl::StrCat(directory, "/", ShardDirectoryName(rank))));
+  return std::unique_ptr<ShardReader>(new ShardReader(std::move(seal), std::move(db)));
 }
 
 absl::Status ShardReader::ReadChunk(size_t slice, int64_t chunk, int64_t from,
@@ -79,10 +170,9 @@ absl::Status ShardReader::Read(int64_t from, absl::Span<std::byte> out) const {
       const int64_t chunk = (at - slice_begin) / manifest_.chunk_bytes;
       const int64_t chunk_begin = slice_begin + chunk * manifest_.chunk_bytes;
       const int64_t end = std::min({until, slice_end, chunk_begin + manifest_.chunk_bytes});
-      const absl::Status status =
+      NIBBLE_RETURN_IF_ERROR(
           ReadChunk(slice, chunk, at - chunk_begin,
-                    out.subspan(static_cast<size_t>(at - from), static_cast<size_t>(end - at)));
-      if (!status.ok()) return status;
+                    out.subspan(static_cast<size_t>(at - from), static_cast<size_t>(end - at))));
       at = end;
     }
     slice_begin = slice_end;
@@ -95,8 +185,7 @@ absl::Status ShardReader::Verify(int64_t& chunks) const {
   for (size_t slice = 0; slice < manifest_.slices.size(); ++slice) {
     for (size_t chunk = 0; chunk < manifest_.slices[slice].chunk_crcs.size(); ++chunk) {
       ++chunks;
-      const absl::Status status = ReadChunk(slice, static_cast<int64_t>(chunk), 0, {});
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(ReadChunk(slice, static_cast<int64_t>(chunk), 0, {}));
     }
   }
   return absl::OkStatus();

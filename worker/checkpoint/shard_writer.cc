@@ -1,26 +1,225 @@
 #include "worker/checkpoint/shard_writer.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
-#include "worker/checkpoint/shard_files.h"
-#include "worker/checkpoint/tensor_slice.h"
-#include "worker/checkpoint/write_session.h"
+#include "worker/checkpoint/shard_reader.h"
+#include "worker/checkpoint/store_layout.h"
 
 namespace nibble {
+namespace {
+
+StoredDirectory AtStage(StoredDirectory directory, Stage stage) {
+  directory.stage = stage;
+  return directory;
+}
+
+}  // namespace
+
+WriteSession::WriteSession(const std::string& store, const StoredDirectory& directory,
+                           std::shared_ptr<StoreLock> lock, DiskFaults* faults)
+    : store_(store),
+      directory_(directory),
+      path_(absl::StrCat(store, "/", DirectoryName(directory))),
+      lock_(std::move(lock)),
+      faults_(faults) {}
+
+absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Create(const std::string& store,
+                                                                   const StoredDirectory& directory,
+                                                                   std::shared_ptr<StoreLock> lock,
+                                                                   DiskFaults* faults) {
+  std::shared_ptr<WriteSession> session(
+      new WriteSession(store, directory, std::move(lock), faults));
+  if (mkdir(session->path_.c_str(), 0777) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("making directory ", session->path_));
+  }
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(store));
+  return session;
+}
+
+absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Recover(
+    const std::string& store, const StoredDirectory& directory, std::shared_ptr<StoreLock> lock,
+    DiskFaults* faults) {
+  std::shared_ptr<WriteSession> session(
+      new WriteSession(store, directory, std::move(lock), faults));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, ScanShards(session->path_));
+  for (const int32_t rank : ranks) {
+    absl::StatusOr<ShardManifest> seal = ReadSeal(session->path_, rank);
+    if (seal.ok() && seal->step == directory.step && seal->attempt == directory.attempt &&
+        seal->rank == rank) {
+      session->shards_[rank] = {.writing = false, .manifest = *std::move(seal)};
+    } else {
+      session->RemoveFiles(rank);
+    }
+  }
+  if (!session->shards_.empty()) return session;
+  NIBBLE_RETURN_IF_ERROR(session->Drop());
+  return std::shared_ptr<WriteSession>();
+}
+
+std::string WriteSession::ShardPath(int32_t rank) const {
+  return absl::StrCat(path_, "/", ShardDirectoryName(rank));
+}
+
+std::string WriteSession::ChunkFilePrefix(int32_t rank) const {
+  return absl::StrCat(ShardPath(rank), "-chunks-");
+}
+
+absl::StatusOr<bool> WriteSession::Enter(int32_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  const auto found = shards_.find(rank);
+  if (found != shards_.end()) {
+    if (found->second.writing) {
+      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of step ", directory_.step,
+                                                        ", attempt ", directory_.attempt,
+                                                        " is being written already"));
+    }
+    shards_.erase(found);
+    RemoveFiles(rank);
+  }
+  shards_.try_emplace(rank);
+  return true;
+}
+
+void WriteSession::Leave(int32_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  shards_.erase(rank);
+  RemoveFiles(rank);
+  if (shards_.empty()) {
+    ended_ = true;
+    // Whatever cannot be removed now is removed when the store is next opened.
+    (void)RemoveTree(path_);
+  }
+}
+
+absl::Status WriteSession::Remove(int32_t rank) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = shards_.find(rank);
+    if (ended_ || found == shards_.end()) {
+      return absl::NotFoundError(absl::StrCat("rank ", rank, " is not sealed in ", path_));
+    }
+    if (found->second.writing) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank, " is still being written in ", path_));
+    }
+  }
+  Leave(rank);
+  return absl::OkStatus();
+}
+
+absl::Status WriteSession::Seal(const ShardManifest& manifest) {
+  const std::string path = absl::StrCat(path_, "/", SealFileName(manifest.rank));
+  NIBBLE_RETURN_IF_ERROR(ReplaceFile(path, EncodeShard(manifest), faults_));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  shards_[manifest.rank] = {.writing = false, .manifest = manifest};
+  return absl::OkStatus();
+}
+
+void WriteSession::RemoveFiles(int32_t rank) {
+  // The shard's directory, its seal and the chunk files beside them all begin with its name.
+  const std::string prefix = ShardPath(rank);
+  std::error_code error;
+  std::vector<std::string> files;
+  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (absl::StartsWith(entry->path().string(), prefix)) files.push_back(entry->path().string());
+  }
+  for (const std::string& file : files) (void)RemoveTree(file);
+}
+
+bool WriteSession::ended() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ended_;
+}
+
+bool WriteSession::being_written() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [rank, shard] : shards_) {
+    if (shard.writing) return true;
+  }
+  return false;
+}
+
+std::vector<ShardManifest> WriteSession::sealed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<ShardManifest> sealed;
+  for (const auto& [rank, shard] : shards_) {
+    if (!shard.writing && !ended_) sealed.push_back(shard.manifest);
+  }
+  return sealed;
+}
+
+absl::Status WriteSession::CheckAgainst(const Manifest& manifest) const {
+  const auto refuse = [this](const auto&... why) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", directory_.step, ", attempt ",
+                                                      directory_.attempt,
+                                                      " cannot be committed: ", why...));
+  };
+  if (ended_ || shards_.empty()) return refuse("nothing of it is sealed in ", store_);
+  for (const auto& [rank, shard] : shards_) {
+    if (shard.writing) return refuse("rank ", rank, " is still being written");
+    if (rank >= manifest.header.world) {
+      return refuse("rank ", rank, " is sealed here, but the manifest is of ",
+                    manifest.header.world, " ranks");
+    }
+    if (shard.manifest != manifest.shards[rank]) {
+      return refuse("the manifest's shard of rank ", rank, " is not the one that is sealed here");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteSession::Commit(const Manifest& manifest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NIBBLE_RETURN_IF_ERROR(CheckAgainst(manifest));
+  NIBBLE_RETURN_IF_ERROR(
+      ReplaceFile(absl::StrCat(path_, "/", kManifestFileName), EncodeManifest(manifest), faults_));
+  absl::Status status = RenameInside(store_, DirectoryName(directory_),
+                                     DirectoryName(AtStage(directory_, Stage::kCommitted)));
+  // If the rename succeeded and only its sync failed, it is a checkpoint all the same.
+  if (status.ok() || access(path_.c_str(), F_OK) != 0) ended_ = true;
+  return status;
+}
+
+absl::Status WriteSession::Drop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [rank, shard] : shards_) {
+    if (shard.writing) {
+      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of step ", directory_.step,
+                                                        ", attempt ", directory_.attempt,
+                                                        " is still being written"));
+    }
+  }
+  ended_ = true;
+  shards_.clear();
+  return RemoveTree(path_);
+}
+
 namespace {
 
 std::optional<ShardManifest> WithoutFiles(ShardManifest manifest) {
@@ -56,27 +255,26 @@ ShardWriter::~ShardWriter() {
 
 absl::Status ShardWriter::Put(const TensorSlice& slice, absl::Span<const std::byte> bytes) {
   if (!status_.ok()) return status_;
-  if (absl::Status status = CheckSlice(slice); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSlice(slice));
   if (static_cast<int64_t>(bytes.size()) != SliceBytes(slice)) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", slice.name, "\": ", bytes.size(),
-                                                   " bytes are given for ", slice.count,
-                                                   " elements of ", FileDTypeSize(slice.dtype),
-                                                   " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor \"", slice.name, "\": ", bytes.size(), " bytes are given for ",
+                     slice.count, " elements of ", FileDTypeSize(slice.dtype), " bytes"));
   }
-  if (absl::Status status = BeginSlice(slice); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(BeginSlice(slice));
   return Append(bytes);
 }
 
 absl::Status ShardWriter::CheckSliceDone() const {
   if (left_ == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "tensor \"", manifest_.slices.back().slice.name, "\": ", left_, " bytes are still to come"));
+  return absl::FailedPreconditionError(absl::StrCat("tensor \"", manifest_.slices.back().slice.name,
+                                                    "\": ", left_, " bytes are still to come"));
 }
 
 absl::Status ShardWriter::BeginSlice(const TensorSlice& slice) {
   if (!status_.ok()) return status_;
-  if (absl::Status status = CheckSlice(slice); !status.ok()) return status;
-  if (absl::Status status = CheckSliceDone(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSlice(slice));
+  NIBBLE_RETURN_IF_ERROR(CheckSliceDone());
   const size_t at = manifest_.slices.size();
   if (original_.has_value() &&
       (at >= original_->slices.size() || !(original_->slices[at].slice == slice))) {
@@ -109,12 +307,12 @@ absl::Status ShardWriter::AppendChunks(absl::Span<const std::byte> bytes) {
     bytes.remove_prefix(piece.size());
     left_ -= static_cast<int64_t>(piece.size());
     if (piece.size() == whole) {
-      if (absl::Status status = PutChunk(piece); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(PutChunk(piece));
       continue;
     }
     begun_.insert(begun_.end(), piece.begin(), piece.end());
     if (begun_.size() < whole) continue;
-    if (absl::Status status = PutChunk(begun_); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(PutChunk(begun_));
     begun_.clear();
   }
   return absl::OkStatus();
@@ -134,20 +332,19 @@ absl::Status ShardWriter::PutChunk(absl::Span<const std::byte> bytes) {
   const size_t chunk = stored.chunk_crcs.size();
   stored.chunk_crcs.push_back(Crc32c(bytes));
   if (original_.has_value()) {
-    if (absl::Status status = CheckAgainstOriginal(stored, chunk); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckAgainstOriginal(stored, chunk));
   }
-  return chunks_.Put(static_cast<int32_t>(manifest_.slices.size() - 1),
-                     static_cast<int64_t>(chunk), bytes);
+  return chunks_.Put(static_cast<int32_t>(manifest_.slices.size() - 1), static_cast<int64_t>(chunk),
+                     bytes);
 }
 
 absl::StatusOr<ShardManifest> ShardWriter::Seal() {
   if (sealed_) return absl::FailedPreconditionError("the shard is sealed already");
   if (!status_.ok()) return status_;
-  if (absl::Status status = CheckSliceDone(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSliceDone());
   if (original_.has_value() && !(manifest_ == *original_)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(manifest_.slices.size(), " slices were copied of the shard's ",
-                     original_->slices.size()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        manifest_.slices.size(), " slices were copied of the shard's ", original_->slices.size()));
   }
   status_ = FinishDatabase();
   if (!status_.ok()) return status_;
@@ -158,17 +355,14 @@ absl::StatusOr<ShardManifest> ShardWriter::Seal() {
 }
 
 absl::Status ShardWriter::FinishDatabase() {
-  const absl::StatusOr<std::vector<std::string>> chunk_files = chunks_.Finish();
-  if (!chunk_files.ok()) return chunk_files.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> chunk_files, chunks_.Finish());
   const std::string path = session_->ShardPath(manifest_.rank);
-  absl::StatusOr<std::unique_ptr<ShardDb>> db = ShardDb::Create(path, session_->faults());
-  if (!db.ok()) return db.status();
-  if (absl::Status status = (*db)->Adopt(*chunk_files); !status.ok()) return status;
-  if (absl::Status status = (*db)->Close(); !status.ok()) return status;
-  absl::StatusOr<std::vector<StoredFile>> files = 
-      DescribeShardFiles(path, session_->faults());
-  if (!files.ok()) return files.status();
-  manifest_.files = *std::move(files);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardDb> db, ShardDb::Create(path, session_->faults()));
+  NIBBLE_RETURN_IF_ERROR(db->Adopt(chunk_files));
+  NIBBLE_RETURN_IF_ERROR(db->Close());
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<StoredFile> files,
+                          DescribeShardFiles(path, session_->faults()));
+  manifest_.files = std::move(files);
   return absl::OkStatus();
 }
 

@@ -1,28 +1,104 @@
-// Writes one rank's shard of one checkpoint: Put every slice, then Seal. CheckpointStore::Begin
-// makes it, or BeginCopy for a copy of a shard that is sealed elsewhere: then every chunk is held
-// against the manifest of that one.
+// Writing a checkpoint into a store.
 //
-// Ownership: owns what it writes until Seal hands it to the store; a writer that is destroyed
-// before leaves nothing behind. Thread-safety: one thread at a time; the writers of other ranks,
-// and the store, may work at the same time.
+// WriteSession: one checkpoint being written: the directory writing-…, and the shards in it that
+// are being written or are sealed. It ends committed, as a checkpoint, or dropped.
+//
+// ShardWriter: writes one rank's shard: Put every slice, then Seal. CheckpointStore::Begin makes
+// it, or BeginCopy for a copy of a shard that is sealed elsewhere; every chunk of a copy is checked
+// against the original's manifest.
+//
+// Ownership: a WriteSession is shared by the store and its ShardWriters and shares the store's
+// lock, so that no other process writes into the store while a writer lives. A ShardWriter owns its
+// files until Seal hands them to the store; destroyed before that, it removes them.
+// Thread-safety: WriteSession: all methods from any thread; only the store calls Commit and Drop.
+// ShardWriter: one thread at a time, independent of the store and other ranks' writers.
 #ifndef NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
 #define NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
-#include "worker/checkpoint/tensor_slice.h"
-#include "worker/checkpoint/write_session.h"
+#include "worker/checkpoint/store_layout.h"
 
 namespace nibble {
+
+class WriteSession {
+ public:
+  // Makes the directory. `directory.stage` is kWriting.
+  static absl::StatusOr<std::shared_ptr<WriteSession>> Create(const std::string& store,
+                                                              const StoredDirectory& directory,
+                                                              std::shared_ptr<StoreLock> lock,
+                                                              DiskFaults* faults);
+  // Recovers the sealed shards of a directory that a process left behind; removes the others. Null,
+  // with the directory removed, if none is sealed.
+  static absl::StatusOr<std::shared_ptr<WriteSession>> Recover(const std::string& store,
+                                                               const StoredDirectory& directory,
+                                                               std::shared_ptr<StoreLock> lock,
+                                                               DiskFaults* faults);
+
+  const StoredDirectory& directory() const { return directory_; }
+  const std::string& path() const { return path_; }
+  DiskFaults* faults() const { return faults_; }
+
+  // For ShardWriter. Enter drops the rank's sealed shard; false if the session has ended,
+  // FailedPrecondition if the rank is being written. Leave removes the rank's files.
+  absl::StatusOr<bool> Enter(int32_t rank);
+  void Leave(int32_t rank);
+  // Records a closed shard as sealed, durably.
+  absl::Status Seal(const ShardManifest& manifest);
+
+  // Paths of a rank's database and of the chunk files beside it while they are written.
+  std::string ShardPath(int32_t rank) const;
+  std::string ChunkFilePrefix(int32_t rank) const;
+
+  bool ended() const;
+  bool being_written() const;
+  std::vector<ShardManifest> sealed() const;
+
+  // Writes the manifest and renames the directory, which makes it a checkpoint. FailedPrecondition
+  // if a shard is still being written, none is sealed, or the sealed shards do not match the
+  // manifest. Any other error leaves the session unchanged, and Commit can be retried.
+  absl::Status Commit(const Manifest& manifest);
+  // Removes one sealed shard, and the directory with the last one. NotFound if it is not here,
+  // FailedPrecondition while it is being written.
+  absl::Status Remove(int32_t rank);
+  // Removes the directory. FailedPrecondition if a shard is still being written.
+  absl::Status Drop();
+
+ private:
+  struct Shard {
+    bool writing = true;
+    ShardManifest manifest;  // once it is sealed
+  };
+
+  WriteSession(const std::string& store, const StoredDirectory& directory,
+               std::shared_ptr<StoreLock> lock, DiskFaults* faults);
+  absl::Status CheckAgainst(const Manifest& manifest) const;
+  void RemoveFiles(int32_t rank);
+
+  const std::string store_;
+  const StoredDirectory directory_;
+  const std::string path_;
+  const std::shared_ptr<StoreLock> lock_;
+  DiskFaults* const faults_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  bool ended_ = false;
+  std::map<int32_t, Shard> shards_;
+};
 
 class ShardWriter {
  public:
@@ -30,32 +106,31 @@ class ShardWriter {
     int64_t chunk_bytes;
     int64_t file_bytes;
   };
-  // For CheckpointStore: the session has let the rank in.
+  // For CheckpointStore: the rank has entered the session.
   ShardWriter(std::shared_ptr<WriteSession> session, int32_t rank, const Sizes& sizes);
-  // A copy of `original`, in its chunks.
+  // Writes a copy of `original`, in the same chunks.
   ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& original,
               int64_t file_bytes);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Adds a slice. `bytes`: [slice.count] elements of its dtype; they are copied. InvalidArgument
-  // for a slice that is none, or another number of bytes. ResourceExhausted, naming the file, when
-  // the disk is full; it may come with a later slice, and after it the writer is good for nothing
-  // but its destruction.
+  // Adds a slice. `bytes`: [slice.count] elements of its dtype; copied. InvalidArgument for an
+  // invalid slice or another number of bytes. ResourceExhausted, naming the file, when the disk is
+  // full; it may be returned for a later slice, and then the writer can only be destroyed.
   absl::Status Put(const TensorSlice& slice, absl::Span<const std::byte> bytes);
 
-  // The same piece by piece: what follows of the slice comes with Append, in order, in pieces of
-  // any size; one chunk of it at most is in memory. A copy's slices come as they are in its
-  // original; DataLoss, naming tensor and chunk, where bytes are not those of the original.
+  // Put in pieces: BeginSlice, then Append the slice's bytes in order, in pieces of any size; at
+  // most one chunk is buffered. The slices of a copy are those of its original; DataLoss, naming
+  // tensor and chunk, if the bytes differ from the original's.
   absl::Status BeginSlice(const TensorSlice& slice);
   absl::Status Append(absl::Span<const std::byte> bytes);
 
-  // Makes the shard durable: it outlives the process and the machine, but is no checkpoint before
-  // the store commits it. Nothing after it.
+  // Makes the shard durable; it becomes part of a checkpoint only when the store commits it. The
+  // last call.
   absl::StatusOr<ShardManifest> Seal();
 
-  // False where the file system did not take writes past its cache, which is slower; known after
+  // False if the file system did not take writes past the page cache, which is slower; known after
   // Seal.
   bool direct() const { return chunks_.direct(); }
 
@@ -63,7 +138,7 @@ class ShardWriter {
   absl::Status PutChunk(absl::Span<const std::byte> bytes);
   absl::Status AppendChunks(absl::Span<const std::byte> bytes);
   absl::Status CheckSliceDone() const;
-  // Of a copy: whether slice and chunk `at` are those of the original.
+  // For a copy: checks that slice and chunk match the original.
   absl::Status CheckAgainstOriginal(const StoredSlice& stored, size_t chunk) const;
   absl::Status FinishDatabase();
 
@@ -72,9 +147,9 @@ class ShardWriter {
   ShardManifest manifest_;
   ChunkFileWriter chunks_;
   const std::optional<ShardManifest> original_;  // of a copy; without its files
-  // Of the slice that is being written.
-  int64_t left_ = 0;               // bytes that are still to come
-  std::vector<std::byte> begun_;   // of a chunk that is not whole yet
+  // The slice being written.
+  int64_t left_ = 0;              // bytes still to be appended
+  std::vector<std::byte> begun_;  // of an incomplete chunk
   absl::Status status_;
   bool sealed_ = false;
 };

@@ -1,9 +1,10 @@
-// Processes that write checkpoints are killed with SIGKILL at any write and at any moment: what
-// was committed is whole, what was not is gone, with its space, and the next process goes on.
+// Processes that write checkpoints are killed with SIGKILL at any write and at any moment:
+// committed checkpoints stay intact, uncommitted ones are removed with their space, and the next
+// process continues.
 //
-// The test starts itself again as the process that is killed: `--write STORE ATTEMPT STEP KILL_AT`
-// writes checkpoints from STEP on, kills itself before the write number KILL_AT (never, where that
-// is negative), and tells on its standard output of every write ('.') and every commit ('!').
+// The test runs itself as the process that is killed: `--write STORE ATTEMPT STEP KILL_AT` writes
+// checkpoints from STEP on, kills itself before write number KILL_AT (never, if negative), and
+// reports every write ('.') and every commit ('!') on its standard output.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -75,8 +76,7 @@ int WriteUntilKilled(const std::string& path, int64_t attempt, int64_t first, in
   const auto store = CheckpointStore::Open(path, options);
   if (!store.ok()) return 1;
   for (int64_t step = first; step < first + 1000; ++step) {
-    const absl::Status status =
-        Save(**store, step, attempt, WorldOf(step), StateOf(attempt, step));
+    const absl::Status status = Save(**store, step, attempt, WorldOf(step), StateOf(attempt, step));
     if (!status.ok()) return 2;
     Tell('!');
   }
@@ -84,12 +84,12 @@ int WriteUntilKilled(const std::string& path, int64_t attempt, int64_t first, in
 }
 
 struct Killed {
-  int64_t commits = 0;  // that it has told of
+  int64_t commits = 0;  // reported by the writer
   bool by_signal = false;
 };
 
-// Runs a writer until it is killed: by itself before a write, or from here after it has told of so
-// many writes.
+// Runs a writer until it is killed: by itself before a write, or from here after it has reported
+// `kill_after` writes.
 Killed RunAndKill(const std::string& path, int64_t attempt, int64_t first, int64_t own_kill_at,
                   int64_t kill_after) {
   int out[2];
@@ -97,8 +97,9 @@ Killed RunAndKill(const std::string& path, int64_t attempt, int64_t first, int64
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  std::vector<std::string> args = {"/proc/self/exe", "--write", path, absl::StrCat(attempt),
-                                   absl::StrCat(first), absl::StrCat(own_kill_at)};
+  std::vector<std::string> args = {
+      "/proc/self/exe",      "--write",           path,
+      absl::StrCat(attempt), absl::StrCat(first), absl::StrCat(own_kill_at)};
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
@@ -122,7 +123,7 @@ Killed RunAndKill(const std::string& path, int64_t attempt, int64_t first, int64
 
 class StoreCrashTest : public ::testing::Test {
  protected:
-  // Kills a writer, looks at what it left, and lets the next attempt go on from there.
+  // Kills a writer, checks what it left, and lets the next attempt continue from there.
   void KillRounds(uint64_t seed, int rounds, bool from_outside) {
     std::mt19937_64 random(seed);
     int64_t next = 1;
@@ -146,12 +147,12 @@ class StoreCrashTest : public ::testing::Test {
       }
       const auto list = (*store)->List();
       ASSERT_TRUE(list.ok()) << list.status();
-      // It may have committed one more that it could not tell of.
+      // It may have committed one more that it could not report.
       if (!list->empty() && list->back().step == next) {
         committed.emplace_back(next, attempt);
         ++next;
       }
-      // All that retention keeps are there; it may have died before it let the older ones go.
+      // All that retention keeps are there; it may have died before it removed the older ones.
       const auto kept = std::min<size_t>(kKeepLast, committed.size());
       ASSERT_GE(list->size(), kept);
       ASSERT_LE(list->size(), kept + 1);

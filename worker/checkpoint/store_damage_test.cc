@@ -1,5 +1,5 @@
-// Thousands of damages to the files of a store, one at a time: each is found and named, or does no
-// harm; never does a wrong byte come out; and a good checkpoint that is there is used.
+// Thousands of damages to the files of a store, one at a time: each is found and named, or is
+// harmless; no wrong byte is ever returned; and an intact checkpoint is used if there is one.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +52,7 @@ void Write(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// Makes the store as it was, whatever a damage and an opening did to it.
+// Restores the store after a damage and an opening.
 void Restore(const std::string& root, const Files& files) {
   const Files now = ReadFiles(root);
   for (const auto& [path, content] : now) {
@@ -135,8 +135,8 @@ class StoreDamageTest : public ::testing::Test {
     files_ = ReadFiles(path_);
   }
 
-  // What a damaged store gives: everything that it calls good is what was saved, and what is not
-  // good is said to be bad, with a reason. Returns the steps that are bad.
+  // Checks a damaged store: everything that it calls good equals what was saved, and everything
+  // else is reported as bad, with a reason. Returns the bad steps.
   std::vector<int64_t> Check(const CheckpointStore& store) {
     std::vector<int64_t> bad;
     for (const auto& [step, state] : states_) {
@@ -146,7 +146,7 @@ class StoreDamageTest : public ::testing::Test {
         status = (*reader)->Verify().ToStatus();
         const absl::Status loaded = LoadsExactly(**reader, state);
         EXPECT_FALSE(absl::IsInternal(loaded)) << loaded;
-        // What does not load is found by Verify too; what Verify passes, loads.
+        // Verify also finds whatever does not load; whatever Verify passes loads.
         if (status.ok()) {
           EXPECT_EQ(loaded, absl::OkStatus());
         }
@@ -170,7 +170,7 @@ class StoreDamageTest : public ::testing::Test {
       const auto store = CheckpointStore::Open(path_, options);
       ASSERT_TRUE(store.ok()) << store.status();
       const std::vector<int64_t> bad = Check(**store);
-      // One file belongs to one checkpoint at most, and a bad one is the one of the file.
+      // A file belongs to at most one checkpoint, and only that one may be bad.
       ASSERT_LE(bad.size(), 1u);
       if (!bad.empty()) {
         ++found_;
@@ -285,9 +285,9 @@ TEST_F(StoreDamageTest, WhereEveryCheckpointIsDamagedTheRefusalNamesEach) {
 TEST_F(StoreDamageTest, DamageIsNamedByTensorChunkAndReason) {
   // Find a chunk's bytes in the tables of step 20 and flip one of them.
   const State& state = states_.at(20);
-  const auto largest = std::max_element(state.begin(), state.end(), [](const auto& a, const auto& b) {
-    return a.bytes.size() < b.bytes.size();
-  });
+  const auto largest = std::max_element(
+      state.begin(), state.end(),
+      [](const auto& a, const auto& b) { return a.bytes.size() < b.bytes.size(); });
   ASSERT_GT(largest->bytes.size(), 2100u);
   const std::string needle(reinterpret_cast<const char*>(largest->bytes.data()) + 2048, 20);
   bool found = false;

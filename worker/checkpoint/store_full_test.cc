@@ -1,5 +1,5 @@
-// A disk that is full: the checkpoint that was being written is not one and takes no space, the
-// older ones stay and load, and when there is space again the same store goes on.
+// A full disk: the checkpoint being written is dropped and takes no space, older ones stay and
+// load, and once there is space the same store can be written again.
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -41,7 +41,7 @@ using checkpoint_testing::WriteShard;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Every write from number `fail_from` on fails with `error`, until it is let go.
+// Every write from number `fail_from` on fails with `error`, until it is released.
 class FailingDisk {
  public:
   FailingDisk()
@@ -70,9 +70,7 @@ class FailingDisk {
   WriteHook hook_;
 };
 
-int CountDirectories(const std::string& path) {
-  return static_cast<int>(ScanStore(path)->size());
-}
+int CountDirectories(const std::string& path) { return static_cast<int>(ScanStore(path)->size()); }
 
 void ExpectLoads(const CheckpointStore& store, int64_t step, const State& state) {
   const auto reader = store.OpenCheckpoint(step);
@@ -109,7 +107,7 @@ TEST_F(StoreFullTest, AtWhateverWriteTheDiskIsFullTheOldCheckpointStays) {
     ASSERT_THAT(std::string(status.message()), HasSubstr(path_));
     ExpectLoads(**store, 10, old_state_);
     ASSERT_TRUE(absl::IsNotFound((*store)->OpenCheckpoint(20).status()));
-    // What the ranks had sealed before is dropped on request, and then everything is as before.
+    // Discard drops the shards sealed before, and then everything is as before.
     ASSERT_EQ((*store)->Discard(20, 1), absl::OkStatus());
     ASSERT_EQ(TreeBytes(path_), space);
     ASSERT_EQ(CountDirectories(path_), 1);
@@ -168,7 +166,7 @@ TEST_F(StoreFullTest, FullDiskDoesNotKeepAStoreFromBeingOpenedAndRead) {
   const auto store = CheckpointStore::Open(path_, options);
   ASSERT_TRUE(store.ok()) << store.status();
   ExpectLoads(**store, 10, old_state_);
-  // Space can be made, too.
+  // Space can also be freed.
   EXPECT_EQ((*store)->Delete(10), absl::OkStatus());
 }
 
@@ -192,7 +190,7 @@ TEST_F(StoreFullTest, FileSizeLimitOfTheProcessIsAFullDisk) {
   ExpectLoads(**store, 20, new_state_);
 }
 
-// The real thing, where this process may mount a file system of its own.
+// A really full file system; needs the right to mount one.
 TEST_F(StoreFullTest, FullFileSystemFillsUpAndIsUsedAgain) {
   const std::string mounted = directory_.path() + "/small";
   std::filesystem::create_directory(mounted);

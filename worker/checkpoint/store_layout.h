@@ -1,27 +1,35 @@
-// The names in a store's directory, which say what is a checkpoint and what is not:
+// What is in a store's directory, and whose it is. Names distinguish checkpoints from leftovers:
 //
-//   STORE, LOCK                                   see store_file.h, store_lock.h
-//   step-000000000040-attempt-0002-00000007/      a checkpoint: renamed to this when it was committed
-//     MANIFEST                                    what is in it; written last
+//   STORE                                         StoreFile: identity, fence, pinned steps
+//   LOCK                                          StoreLock: one process at a time may write
+//   step-000000000040-attempt-0002-00000007/      a checkpoint: got this name when it was committed
+//     MANIFEST                                    its manifest; written last
 //     shard-00000/                                a RocksDB for each rank's shard that is here
-//     shard-00000.seal                            what is in that
+//     shard-00000.seal                            the shard's manifest
 //   writing-000000000050-attempt-0002-00000008/   not (yet) a checkpoint
 //   deleted-000000000030-attempt-0001-00000006/   no longer a checkpoint
 //
-// The last number, the serial, grows with every checkpoint that is begun in the store: it orders
-// them in time, also after a roll back to an earlier step.
+// The last number, the serial, increases with every checkpoint begun in the store. It orders them
+// in time, also after a roll back to an earlier step.
 //
-// Ownership: values. Thread-safety: functions of the path and the disk.
+// STORE is text, replaced atomically, and ends with a checksum of the text before it.
+//
+// Ownership: values; a StoreLock owns the lock file's descriptor and releases the lock when it is
+// destroyed or the process ends. Thread-safety: values, functions of the path and the disk; a
+// StoreLock is immutable.
 #ifndef NIBBLE_WORKER_CHECKPOINT_STORE_LAYOUT_H_
 #define NIBBLE_WORKER_CHECKPOINT_STORE_LAYOUT_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace nibble {
 
@@ -48,10 +56,45 @@ std::string ShardDirectoryName(int32_t rank);
 std::string SealFileName(int32_t rank);
 std::optional<int32_t> ParseShardDirectoryName(absl::string_view name);
 
-// Everything of ours in a store's directory, by serial; other names are passed over.
+// The checkpoint directories of a store, at any stage, by serial; other names are ignored.
 absl::StatusOr<std::vector<StoredDirectory>> ScanStore(const std::string& path);
 // Ranks whose shards are in a checkpoint's directory, ascending.
 absl::StatusOr<std::vector<int32_t>> ScanShards(const std::string& path);
+
+inline constexpr int64_t kStoreVersion = 1;
+
+struct StoreFile {
+  StoreIdentity identity;
+  // The highest attempt recorded: checkpoints of a lower one are not committed.
+  int64_t attempt = 0;
+  std::set<int64_t> pinned;  // steps
+
+  friend bool operator==(const StoreFile&, const StoreFile&) = default;
+};
+
+// The identity is valid.
+std::string EncodeStoreFile(const StoreFile& file);
+
+// DataLoss for a damaged file, FailedPrecondition for one of a newer version.
+absl::StatusOr<StoreFile> DecodeStoreFile(absl::string_view bytes);
+
+class StoreLock {
+ public:
+  // Unavailable, naming the process, if the lock is taken by another process or already by this
+  // one.
+  static absl::StatusOr<std::shared_ptr<StoreLock>> Take(const std::string& store);
+  ~StoreLock();
+  // Whether the locked file is still the one in `store`. If not, the directory was removed or
+  // replaced, and the lock excludes nobody.
+  bool IsOf(const std::string& store) const;
+  StoreLock(const StoreLock&) = delete;
+  StoreLock& operator=(const StoreLock&) = delete;
+
+ private:
+  explicit StoreLock(int fd) : fd_(fd) {}
+
+  const int fd_;
+};
 
 }  // namespace nibble
 

@@ -1,13 +1,15 @@
-#include "worker/checkpoint/store_layout.h"
-
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -22,7 +24,8 @@ TEST(StoreLayoutTest, NamesComeBackAsTheyWere) {
       EXPECT_EQ(ParseDirectoryName(DirectoryName(directory)), directory);
     }
   }
-  EXPECT_EQ(DirectoryName({Stage::kCommitted, 40, 2, 7}), "step-000000000040-attempt-0002-00000007");
+  EXPECT_EQ(DirectoryName({Stage::kCommitted, 40, 2, 7}),
+            "step-000000000040-attempt-0002-00000007");
   EXPECT_EQ(ParseShardDirectoryName(ShardDirectoryName(123456)), 123456);
 }
 
@@ -51,6 +54,31 @@ TEST(StoreLayoutTest, ScanIsInOrderOfSerialsAndPassesOverTheRest) {
   std::ofstream(directory.path() + "/STORE") << "x";
   EXPECT_THAT(*ScanStore(directory.path()), ElementsAre(first, second, third));
   EXPECT_FALSE(ScanStore(directory.path() + "/none").ok());
+}
+
+StoreFile Sample() {
+  return {.identity = {"north cluster", "job \"7\""}, .attempt = 12, .pinned = {0, 40, 100}};
+}
+
+TEST(StoreFileTest, ComesBackAsItWas) {
+  const absl::StatusOr<StoreFile> decoded = DecodeStoreFile(EncodeStoreFile(Sample()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, Sample());
+  const StoreFile bare = {.identity = {"", "j"}};
+  EXPECT_EQ(*DecodeStoreFile(EncodeStoreFile(bare)), bare);
+}
+
+TEST(StoreFileTest, EveryFlippedBitAndEveryTruncationIsFound) {
+  const std::string bytes = EncodeStoreFile(Sample());
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    std::string damaged = bytes;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_TRUE(absl::IsDataLoss(DecodeStoreFile(damaged).status())) << "bit " << bit;
+  }
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    ASSERT_TRUE(absl::IsDataLoss(DecodeStoreFile(bytes.substr(0, size)).status())) << size;
+  }
+  EXPECT_TRUE(absl::IsDataLoss(DecodeStoreFile(bytes + "\n").status()));
 }
 
 }  // namespace

@@ -18,11 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/safetensors/dtype.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_writer.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble::checkpoint_testing {
 namespace {
@@ -42,9 +42,9 @@ const TestTensor& Find(const State& state, const std::string& name) {
 
 TempDirectory::TempDirectory() {
   const char* given = std::getenv("TEST_TMPDIR");
-  std::string path = absl::StrCat(
-      given != nullptr ? given : std::filesystem::temp_directory_path().string(),
-      "/nibble_checkpoint_XXXXXX");
+  std::string path =
+      absl::StrCat(given != nullptr ? given : std::filesystem::temp_directory_path().string(),
+                   "/nibble_checkpoint_XXXXXX");
   path_ = mkdtemp(path.data());
 }
 
@@ -142,29 +142,24 @@ CheckpointStore::Options TestOptions() {
 absl::StatusOr<ShardManifest> WriteShard(CheckpointStore& store, int64_t step, int64_t attempt,
                                          int32_t rank, const State& state,
                                          const std::vector<TensorSlice>& slices) {
-  absl::StatusOr<std::unique_ptr<ShardWriter>> writer = store.Begin(step, attempt, rank);
-  if (!writer.ok()) return writer.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer, store.Begin(step, attempt, rank));
   for (const TensorSlice& slice : slices) {
-    if (absl::Status status = (*writer)->Put(slice, BytesOf(state, slice)); !status.ok()) {
-      return status;
-    }
+    NIBBLE_RETURN_IF_ERROR(writer->Put(slice, BytesOf(state, slice)));
   }
-  return (*writer)->Seal();
+  return writer->Seal();
 }
 
 absl::Status Save(CheckpointStore& store, int64_t step, int64_t attempt, int32_t world,
                   const State& state) {
   std::vector<ShardManifest> shards;
   for (int32_t rank = 0; rank < world; ++rank) {
-    absl::StatusOr<ShardManifest> shard =
-        WriteShard(store, step, attempt, rank, state, EvenSlices(state, rank, world));
-    if (!shard.ok()) return shard.status();
-    shards.push_back(*std::move(shard));
+    NIBBLE_ASSIGN_OR_RETURN(ShardManifest shard, WriteShard(store, step, attempt, rank, state,
+                                                            EvenSlices(state, rank, world)));
+    shards.push_back(std::move(shard));
   }
-  const absl::StatusOr<Manifest> manifest =
-      MakeManifest(TestHeader(step, attempt, world), std::move(shards));
-  if (!manifest.ok()) return manifest.status();
-  return store.Commit(*manifest).status();
+  NIBBLE_ASSIGN_OR_RETURN(const Manifest manifest,
+                          MakeManifest(TestHeader(step, attempt, world), std::move(shards)));
+  return store.Commit(manifest).status();
 }
 
 absl::Status LoadsExactly(const CheckpointReader& reader, const State& state) {
@@ -174,9 +169,8 @@ absl::Status LoadsExactly(const CheckpointReader& reader, const State& state) {
   }
   for (const TestTensor& tensor : state) {
     std::vector<std::byte> loaded(tensor.bytes.size(), std::byte{0xa5});
-    const absl::Status status =
-        reader.Load(tensor.whole.name, 0, tensor.whole.count, absl::MakeSpan(loaded));
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(
+        reader.Load(tensor.whole.name, 0, tensor.whole.count, absl::MakeSpan(loaded)));
     if (loaded != tensor.bytes) {
       return absl::InternalError(absl::StrCat("WRONG BYTES in ", tensor.whole.name));
     }
@@ -190,13 +184,11 @@ absl::Status LoadsRange(const CheckpointReader& reader, const State& state, uint
   slice.first = Below(random, slice.count + 1);
   slice.count = Below(random, slice.count - slice.first + 1);
   std::vector<std::byte> loaded(SliceBytes(slice), std::byte{0xa5});
-  const absl::Status status =
-      reader.Load(slice.name, slice.first, slice.count, absl::MakeSpan(loaded));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(reader.Load(slice.name, slice.first, slice.count, absl::MakeSpan(loaded)));
   const absl::Span<const std::byte> expected = BytesOf(state, slice);
   if (!std::equal(loaded.begin(), loaded.end(), expected.begin(), expected.end())) {
-    return absl::InternalError(absl::StrCat("WRONG BYTES in ", slice.name, " at ", slice.first,
-                                            " + ", slice.count));
+    return absl::InternalError(
+        absl::StrCat("WRONG BYTES in ", slice.name, " at ", slice.first, " + ", slice.count));
   }
   return absl::OkStatus();
 }

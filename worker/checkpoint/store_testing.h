@@ -1,4 +1,4 @@
-// For tests: job states of random tensors, and the ways they go into a store and come out again.
+// For tests: job states of random tensors, and helpers that save them to a store and load them.
 //
 // Ownership: values. Thread-safety: free functions.
 #ifndef NIBBLE_WORKER_CHECKPOINT_STORE_TESTING_H_
@@ -18,12 +18,10 @@
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/shard_writer.h"
-#include "worker/checkpoint/tensor_slice.h"
 
 namespace nibble::checkpoint_testing {
 
-// A directory of its own, removed with what is in it.
+// A temporary directory, removed with its content.
 class TempDirectory {
  public:
   TempDirectory();
@@ -42,12 +40,12 @@ struct TestTensor {
 };
 using State = std::vector<TestTensor>;
 
-// A function of its arguments. Some tensors are scalars or empty.
+// Deterministic. Some tensors are scalars or empty.
 State RandomState(uint64_t seed, int tensors, int64_t max_elements);
 
-// A rank's part of each tensor, equal parts as far as they go.
+// A rank's part of each tensor, in parts as equal as possible.
 std::vector<TensorSlice> EvenSlices(const State& state, int32_t rank, int32_t world);
-// Each tensor cut at random places into pieces that go to random ranks. [world]
+// Each tensor is cut at random places into pieces for random ranks. [world]
 std::vector<std::vector<TensorSlice>> RandomSlices(const State& state, int32_t world,
                                                    uint64_t seed);
 
@@ -62,13 +60,13 @@ CheckpointStore::Options TestOptions();  // small chunks and files
 absl::StatusOr<ShardManifest> WriteShard(CheckpointStore& store, int64_t step, int64_t attempt,
                                          int32_t rank, const State& state,
                                          const std::vector<TensorSlice>& slices);
-// All ranks into one store, evenly, and Commit.
+// Writes all ranks' even slices into one store, and commits.
 absl::Status Save(CheckpointStore& store, int64_t step, int64_t attempt, int32_t world,
                   const State& state);
 
-// Loads every tensor whole. The error of a Load, or Internal where bytes are not those of `state`.
+// Loads every tensor whole. The error of a Load, or Internal if the bytes differ from `state`.
 absl::Status LoadsExactly(const CheckpointReader& reader, const State& state);
-// A random range of a random tensor, likewise.
+// As LoadsExactly, for a random range of a random tensor.
 absl::Status LoadsRange(const CheckpointReader& reader, const State& state, uint64_t seed);
 
 // Calls `before` at every write, for tests that fail or stop at one of them.

@@ -7,16 +7,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
 #include "kernels/formats/bfloat16.h"
-#include "worker/infer/matrix_product.h"
+#include "worker/infer/loaded_weights.h"
 
 namespace nibble {
 namespace {
 
 constexpr int64_t kMostSequence = int64_t{1} << 24;
 constexpr int64_t kMostPassTokens = int64_t{1} << 16;
-// Logits that exist at once.
+// Number of logits in memory at once.
 constexpr int64_t kLogitBytes = int64_t{64} << 20;
 
 absl::Status CheckOption(const char* name, int64_t value, int64_t most) {
@@ -56,14 +57,14 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(WeightSource& source,
   absl::Status status = CheckOption("max_sequence", options.max_sequence, kMostSequence);
   if (status.ok()) status = CheckOption("pass_tokens", options.pass_tokens, kMostPassTokens);
   if (!status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<DecodeDevice>> device = DecodeDevice::Create(options.threads);
-  if (!device.ok()) return device.status();
-  absl::StatusOr<LoadedWeights> weights = LoadedWeights::Load(source, options.precision, **device);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeDevice> device,
+                          DecodeDevice::Create(options.threads));
+  absl::StatusOr<LoadedWeights> weights = LoadedWeights::Load(source, options.precision, *device);
   if (!weights.ok()) {
     return absl::Status(weights.status().code(),
                         absl::StrCat(source.description(), ": ", weights.status().message()));
   }
-  std::unique_ptr<Decoder> decoder(new Decoder(*std::move(device), *std::move(weights), options));
+  std::unique_ptr<Decoder> decoder(new Decoder(std::move(device), *std::move(weights), options));
   status = decoder->Build();
   if (!status.ok()) return status;
   return decoder;
@@ -105,9 +106,9 @@ absl::Status Decoder::Build() {
   for (int64_t i = 0; i < spec.blocks(); ++i) {
     norm = FindNorm(absl::StrCat("blocks.", i, ".norm"));
     if (!norm.ok()) return norm.status();
-    absl::StatusOr<std::unique_ptr<DecodeMixer>> mixer = MakeDecodeMixer(*device_, weights_, i);
-    if (!mixer.ok()) return mixer.status();
-    blocks_.push_back({*norm, *std::move(mixer)});
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeMixer> mixer,
+                            MakeDecodeMixer(*device_, weights_, i));
+    blocks_.push_back({*norm, std::move(mixer)});
   }
 
   absl::Status status = Plan();
@@ -133,8 +134,7 @@ absl::Status Decoder::Build() {
 absl::Status Decoder::Plan() {
   for (Block& block : blocks_) {
     scratch_.Rewind();
-    absl::Status status = block.mixer->Allocate(options_.pass_tokens, scratch_);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(block.mixer->Allocate(options_.pass_tokens, scratch_));
   }
   return absl::OkStatus();
 }
@@ -144,9 +144,8 @@ absl::StatusOr<std::unique_ptr<SequenceState>> Decoder::NewSequence(int64_t capa
   if (!status.ok()) return status;
   std::vector<std::unique_ptr<LayerState>> layers;
   for (const Block& block : blocks_) {
-    absl::StatusOr<std::unique_ptr<LayerState>> state = block.mixer->NewState(capacity);
-    if (!state.ok()) return state.status();
-    layers.push_back(*std::move(state));
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<LayerState> state, block.mixer->NewState(capacity));
+    layers.push_back(std::move(state));
   }
   return std::make_unique<SequenceState>(this, capacity, std::move(layers));
 }
@@ -233,7 +232,7 @@ void Decoder::Embed(absl::Span<const RowPiece> pieces, int64_t rows) {
   });
 }
 
-// normed = norm(stream), after stream += mixed where `add`.
+// normed = norm(stream), after stream += mixed if `add`.
 absl::Status Decoder::Norm(const NormParams& norm, bool add, int64_t rows) {
   const MutableMatrix stream = Rows(stream_.mut(), 0, rows);
   AddNormForward request = {.norm = norm,
@@ -284,7 +283,7 @@ absl::Status Decoder::EmitLogits(absl::Span<const int64_t> rows, absl::Span<cons
 }
 
 absl::Status Decoder::Run(absl::Span<const Piece> pieces, Wanted wanted, LogitsSink sink) {
-  if (absl::Status status = Check(pieces); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Check(pieces));
   std::vector<RowPiece> parts;
   std::vector<int64_t> rows;
   std::vector<Place> places;
@@ -315,7 +314,7 @@ absl::Status Decoder::Run(absl::Span<const Piece> pieces, Wanted wanted, LogitsS
       used += n;
       done += n;
       if (used < options_.pass_tokens) continue;
-      if (absl::Status status = flush(); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(flush());
     }
   }
   return flush();

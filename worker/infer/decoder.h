@@ -1,17 +1,18 @@
-// A trained model at work on the CPU: tokens in, FP32 logits out, with what a sequence has seen
-// kept in its SequenceState, so that no token is ever run twice.
+// Runs a trained model on the CPU: tokens in, FP32 logits out. Each sequence keeps its state in a
+// SequenceState, so that no token runs twice.
 //
-// A call runs pieces: tokens that follow what their sequences have seen. Pieces are put together
-// and run in passes of at most `pass_tokens` rows, which bounds the memory whatever the lengths.
-// Few rows (decoding) go through kernels that read each weight once; many (a prompt) through the
-// matrix units. Logits of the two agree but for the order of FP32 additions, and in BF16 for what
-// that does to roundings; neither depends on the number of threads.
+// A call runs pieces: tokens that continue their sequences. Pieces are batched into passes of at
+// most `pass_tokens` rows, which bounds the memory for any lengths. Passes of few rows (decoding)
+// use kernels that read each weight once; passes of many rows (a prompt) use the matrix units. The
+// logits of the two differ only by the order of FP32 additions, and in BF16 by the roundings that
+// follow from it; neither depends on the number of threads.
 //
-// In FP32 all is FP32. In BF16 weights of linears, tables, activations, keys and values are BF16
-// (rounded where training in BF16 rounds), sums, convolution windows and recurrent states FP32.
+// With FP32 precision everything is FP32. With BF16, weights of linears, tables, activations, keys
+// and values are BF16 (rounded where training in BF16 rounds); sums, convolution windows and
+// recurrent states are FP32.
 //
-// Ownership: owns its threads, weights and memory; sequences are the caller's and must not outlive
-// it. Thread-safety: one call at a time, of all sequences together.
+// Ownership: owns its threads, weights and memory; sequences belong to the caller and must not
+// outlive it. Thread-safety: one call at a time, over all sequences.
 #ifndef NIBBLE_WORKER_INFER_DECODER_H_
 #define NIBBLE_WORKER_INFER_DECODER_H_
 
@@ -26,12 +27,9 @@
 #include "absl/types/span.h"
 #include "kernels/ops/norm_ops.h"
 #include "model/outline.h"
-#include "worker/infer/decode_device.h"
 #include "worker/infer/decode_mixer.h"
 #include "worker/infer/loaded_weights.h"
-#include "worker/infer/sequence_state.h"
 #include "worker/trainer/model/region.h"
-#include "worker/trainer/model/tensors.h"
 #include "worker/weights/weight_source.h"
 
 namespace nibble {
@@ -45,7 +43,7 @@ struct DecoderOptions {
 
 class Decoder {
  public:
-  // Reads the weights; the source is not needed afterwards. InvalidArgument naming the option, its
+  // Reads the weights; the source is not needed afterwards. InvalidArgument, naming the option, its
   // value and the bound; otherwise as WeightSource::Read.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(WeightSource& source,
                                                          const DecoderOptions& options);
@@ -55,43 +53,42 @@ class Decoder {
   const DecoderOptions& options() const { return options_; }
   ThreadPool& pool() { return device_->pool; }
 
-  // An empty sequence that can take `capacity` tokens. InvalidArgument for a capacity outside
-  // [1, max_sequence].
+  // An empty sequence for up to `capacity` tokens. InvalidArgument for a capacity outside [1,
+  // max_sequence].
   absl::StatusOr<std::unique_ptr<SequenceState>> NewSequence(int64_t capacity);
 
-  // Whether a sequence of so many tokens can be: OutOfRange naming max_sequence or the model's
-  // learned positions.
+  // Checks the length of a sequence: OutOfRange, naming max_sequence or the model's learned
+  // positions.
   absl::Status CheckLength(int64_t tokens) const;
-  // `to` becomes what `from` is. InvalidArgument where one is not of this decoder, OutOfRange where
-  // `to` has too little capacity.
+  // Copies `from` to `to`. InvalidArgument if either belongs to another decoder, OutOfRange if `to`
+  // has too little capacity.
   absl::Status CopySequence(const SequenceState& from, SequenceState& to) const;
 
-  // What Run, Prefill, Step and Losses say of tokens that cannot follow; the sequences are
-  // as before:
+  // Errors of Run, Prefill, Step and Losses that leave the sequences unchanged:
   //
   //   OutOfRange       more tokens than the sequence's capacity, or than the model's learned
   //                    positions
   //   InvalidArgument  a token outside the vocabulary, a sequence of another decoder, or one that
-  //                    stands in two pieces of a call
+  //                    appears in two pieces of a call
   //
-  // After any other error the sequences are of no use.
+  // After any other error the sequences are unusable.
 
   struct Piece {
     SequenceState* sequence = nullptr;
     absl::Span<const int32_t> tokens;
   };
-  // Which token of a call a row of logits belongs to: what follows that token.
+  // The token of a call whose successor a row of logits predicts.
   struct Place {
     int64_t piece = 0;
     int64_t token = 0;
   };
   enum class Wanted : uint8_t { kNone, kLast, kAll };  // of each piece
-  // logits: [places.size(), vocab] FP32, the sink's to change. Places come in the order of pieces
-  // and tokens, some at a time. An error ends the run and is returned.
+  // logits: [places.size(), vocab] FP32; the sink may change them. Places come in batches, in the
+  // order of pieces and tokens. An error ends the run and is returned.
   using LogitsSink = absl::FunctionRef<absl::Status(absl::Span<const Place> places, float* logits)>;
   absl::Status Run(absl::Span<const Piece> pieces, Wanted wanted, LogitsSink sink);
 
-  // The tokens of one sequence. logits: [vocab] of what follows the last, or nothing.
+  // Runs tokens of one sequence. logits: [vocab] after the last token, or empty.
   absl::Status Prefill(SequenceState& sequence, absl::Span<const int32_t> tokens,
                        absl::Span<float> logits);
   // logits: [tokens.size(), vocab].
@@ -100,20 +97,19 @@ class Decoder {
   absl::Status Step(SequenceState& sequence, int32_t token, absl::Span<float> logits) {
     return Prefill(sequence, absl::MakeConstSpan(&token, 1), logits);
   }
-  // One token of each of several sequences; logits: [tokens.size(), vocab].
+  // Runs one token of each sequence; logits: [tokens.size(), vocab].
   absl::Status StepAll(absl::Span<SequenceState* const> sequences, absl::Span<const int32_t> tokens,
                        absl::Span<float> logits);
 
-  // −ln p(target) of what follows each token: targets[i] and losses[i] are as long as the tokens
-  // of piece i; a target of −1 is not asked for, and its loss is 0. InvalidArgument also for
-  // lengths that differ and targets outside the vocabulary.
+  // −ln p(target) after each token: targets[i] and losses[i] are as long as the tokens of piece i;
+  // a target of −1 is skipped, and its loss is 0. InvalidArgument also for different lengths and
+  // targets outside the vocabulary.
   absl::Status Losses(absl::Span<const Piece> pieces,
                       absl::Span<const absl::Span<const int32_t>> targets,
                       absl::Span<const absl::Span<float>> losses);
 
-  // Bytes of weights that decoding one token reads, of embeddings one row.
+  // Bytes of weights that decoding one token reads; one row of the embedding.
   int64_t weight_bytes_per_token() const;
-  int64_t weight_bytes() const { return weights_.bytes(); }
 
  private:
   struct Block {
@@ -138,12 +134,12 @@ class Decoder {
   LoadedWeights weights_;
   DecoderOptions options_;
   ConstMatrix embedding_, positions_, head_;
-  Region scratch_;  // what the mixers work in, one after the other
+  Region scratch_;  // working memory of the mixers, one at a time
   std::vector<Block> blocks_;
   NormParams final_norm_;
   int64_t logit_rows_ = 0;
 
-  // Of one pass.
+  // State of one pass.
   std::vector<int32_t> tokens_;
   ActivationBuffer stream_;  // [rows, d_model]
   ActivationBuffer normed_;  // [rows, d_model]

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 ModelSpec Spec(const std::string& name) {
   if (name == "odd-hybrid") {
-    // No size is a multiple of sixteen but where the format asks for it.
+    // No size is a multiple of sixteen unless the format requires it.
     ModelSpec spec = HybridSpec();
     spec.vocab = 51;
     spec.head_dim = 20;
@@ -30,7 +30,7 @@ ModelSpec Spec(const std::string& name) {
   return *ModelPreset(name);
 }
 
-// What training's forward pass makes of the tokens: [tokens, vocab].
+// Logits of training's forward pass: [tokens, vocab].
 std::vector<float> TrainingLogits(const TestWeights& weights, const std::vector<int32_t>& tokens) {
   const auto length = static_cast<int64_t>(tokens.size());
   TestRig rig(weights.outline().spec, "bf16",
@@ -59,7 +59,7 @@ std::vector<float> PrefillLogits(Decoder& decoder, const std::vector<int32_t>& t
   return logits;
 }
 
-// Calls of the lengths given, over and over.
+// Runs in calls of the given lengths, repeatedly.
 std::vector<float> PiecemealLogits(Decoder& decoder, const std::vector<int32_t>& tokens,
                                    const std::vector<size_t>& lengths) {
   auto sequence = *decoder.NewSequence(static_cast<int64_t>(tokens.size()));

@@ -1,5 +1,5 @@
-// Weights for tests, in memory: every parameter random, those that begin at zero or one too, so
-// that a bias or a norm left out shows.
+// Random weights for tests, in memory. Parameters that start at zero or one are random too, so that
+// a missing bias or norm shows.
 //
 // Ownership: a TestWeights owns its values. Thread-safety: none.
 #ifndef NIBBLE_WORKER_INFER_INFER_TESTING_H_
@@ -16,17 +16,18 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
 #include "gtest/gtest.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 #include "worker/infer/decoder.h"
-#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/trainer/data/tokenizer.h"
 #include "worker/trainer/model/parameters.h"
 #include "worker/weights/weight_source.h"
 
 namespace nibble {
 
-// As `numbers` of N(0, 1), the same on every machine but for its libm.
+// Numbers of N(0, 1), the same on every machine up to its libm.
 inline std::vector<float> Normal(uint64_t seed, int64_t numbers) {
   std::vector<float> values(static_cast<size_t>(numbers));
   InitialValues({.name = "test", .shape = {numbers}, .init = Init::kNormal, .scale = 1}, seed,
@@ -44,7 +45,7 @@ class TestWeights : public WeightSource {
       const std::vector<float> noise = Normal(seed + values_.size(), param.elements());
       const bool constant = param.init == Init::kZeros || param.init == Init::kOnes;
       for (size_t i = 0; i < values.size(); ++i) {
-        // Larger than a new model's, so that logits differ as a trained one's do.
+        // Larger than at initialisation, so that logits differ as a trained model's do.
         if (param.init == Init::kNormal) values[i] *= static_cast<float>(matrix_scale);
         if (constant) values[i] += 0.2f * noise[i];
       }
@@ -55,10 +56,9 @@ class TestWeights : public WeightSource {
   const Outline& outline() const override { return outline_; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override {
-    const absl::StatusOr<int64_t> index = outline_.Find(param.name);
-    if (!index.ok()) return index.status();
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t index, outline_.Find(param.name));
     if (param.name == damaged_) return absl::DataLossError("the bytes of " + damaged_);
-    std::copy(values_[*index].begin(), values_[*index].end(), out.begin());
+    std::copy(values_[index].begin(), values_[index].end(), out.begin());
     return absl::OkStatus();
   }
 

@@ -4,21 +4,22 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/trainer/data/tokenizer_files.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
+
 absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSource& source,
                                                                  const std::string& named) {
   std::shared_ptr<const Tokenizer> tokenizer = source.tokenizer();
   if (!named.empty()) {
-    absl::StatusOr<std::unique_ptr<Tokenizer>> other = LoadTokenizer(named);
-    if (!other.ok()) return other.status();
-    if (tokenizer != nullptr && tokenizer->label() != (*other)->label()) {
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> other, LoadTokenizer(named));
+    if (tokenizer != nullptr && tokenizer->label() != other->label()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tokenizer: ", named, " is \"", (*other)->label(), "\", but ",
+          absl::StrCat("tokenizer: ", named, " is \"", other->label(), "\", but ",
                        source.description(), " was trained with \"", tokenizer->label(), "\""));
     }
-    tokenizer = *std::move(other);
+    tokenizer = std::move(other);
   }
   if (tokenizer == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -1,5 +1,5 @@
-// What commands that run a trained model have to settle first: the tokenizer that goes with the
-// weights, the precision, how long a sequence may be.
+// Settings that commands resolve before they run a trained model: its tokenizer, the precision, the
+// longest sequence.
 //
 // Ownership: results own themselves. Thread-safety: pure functions of the file system.
 #ifndef NIBBLE_WORKER_INFER_MODEL_CHOICE_H_
@@ -17,8 +17,8 @@
 
 namespace nibble {
 
-// The tokenizer of a source, or the one that `named` says, as
-// LoadTokenizer() takes it, where the source knows none.
+// The tokenizer of a source, or, if the source has none, the one that `named` names (see
+// LoadTokenizer()).
 //
 //   FailedPrecondition  neither is there
 //   InvalidArgument     both are there and differ; a vocabulary over the model's
@@ -29,7 +29,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> ChooseTokenizer(const WeightSou
 // "fp32", "bf16". InvalidArgument for anything else.
 absl::StatusOr<DType> ParsePrecision(const std::string& name);
 
-// The most tokens that a sequence of the model may have, where nothing else bounds it.
+// The maximum length of a sequence of the model, if nothing else bounds it.
 int64_t LongestSequence(const Outline& outline);
 
 }  // namespace nibble

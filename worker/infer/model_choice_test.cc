@@ -6,7 +6,6 @@
 #include "gtest/gtest.h"
 #include "worker/infer/infer_testing.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/sentencepiece_testing.h"
 
 namespace nibble {
 namespace {

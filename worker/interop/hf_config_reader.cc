@@ -1,3 +1,4 @@
+// SpecFromHfConfig: config.json to a ModelSpec, class by class.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
-#include "worker/interop/config_fields.h"
-#include "worker/interop/hf_config.h"
 #include "common/json_text.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "worker/interop/hf_config.h"
 
 namespace nibble {
 namespace {
@@ -19,8 +20,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFile = "config.json";
-// Of any size, so that numbers made of two stay inside 64 bits; Validate(ModelSpec) has each size's
-// own bound.
+// Bound of every size, so that products of two fit in 64 bits; Validate(ModelSpec) checks each
+// size's own bound.
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxLayers = int64_t{1} << 16;
 constexpr double kMost = std::numeric_limits<double>::max();
@@ -32,7 +33,7 @@ std::string Repeat(std::string_view unit, int64_t times) {
   return pattern;
 }
 
-// What every class's file may have.
+// Fields that the file of any class may have.
 void ReadCommon(const HfClassInfo& info, ConfigFields& fields, ModelSpec& spec) {
   spec.name = std::string(info.model_type);
   spec.vocab = fields.Size("vocab_size", kMaxSize);
@@ -44,8 +45,8 @@ void ReadCommon(const HfClassInfo& info, ConfigFields& fields, ModelSpec& spec) 
     fields.Refuse("quantization_config", *found,
                   "is not supported; weights must be F32, BF16 or F16");
   }
-  // How files are made and used; training's dropout; text generation; classification heads, which
-  // a model with its language-model head has not.
+  // Metadata; training's dropout; text generation; classification heads, which a model with a
+  // language-model head does not have.
   fields.Free({"model_type",
                "transformers_version",
                "torch_dtype",
@@ -70,7 +71,7 @@ void ReadCommon(const HfClassInfo& info, ConfigFields& fields, ModelSpec& spec) 
                "hidden_dropout"});
 }
 
-// "linear_attention" and so on, as newer files write them; empty after an error.
+// The layer types of newer files ("linear_attention", …); empty after an error.
 std::string PatternOfTypes(const Json& types, ConfigFields& fields) {
   static const std::pair<std::string_view, char> kTypes[] = {{"linear_attention", 'M'},
                                                              {"mamba", 'M'},
@@ -102,7 +103,7 @@ std::string ReadPattern(ConfigFields& fields) {
   if (types != nullptr) pattern = PatternOfTypes(*types, fields);
   if (text != nullptr || types == nullptr) {
     const std::string written = fields.Text("hybrid_override_pattern");
-    // The letters are checked with the rest of the spec, but for one that deserves its own word.
+    // Validate checks the letters with the rest of the spec, except one with an error of its own.
     if (written.find('E') != std::string::npos) {
       fields.Refuse("hybrid_override_pattern", *text,
                     "has E, mixtures of experts; M, * and - are supported");
@@ -116,8 +117,8 @@ std::string ReadPattern(ConfigFields& fields) {
   return pattern;
 }
 
-// Δ's bounds. Only the lower one can occur in files: its field is at the same time the range's
-// beginning that dt_bias is drawn from, so nearly every file has one.
+// The bounds of Δ. Files have only the lower one: its field is also the lower end of the range that
+// dt_bias is initialised from, so nearly every file has it.
 void ReadTimeStep(ConfigFields& fields, HfModelConfig& config) {
   const Json unbounded = Json::array({0.0, {{"__float__", "Infinity"}}});
   fields.Must("time_step_limit", unbounded);
@@ -154,7 +155,7 @@ void ReadNemotronH(ConfigFields& fields, HfModelConfig& config) {
   if (has('*')) {
     spec.heads = fields.Size("num_attention_heads", kMaxSize);
     spec.kv_heads = fields.Size("num_key_value_heads", kMaxSize, spec.heads);
-    // Older files have the other name.
+    // Older files use the other name.
     const Json* older = fields.Find("attention_head_dim");
     const char* name = older != nullptr ? "attention_head_dim" : "head_dim";
     spec.head_dim = fields.Size(name, kMaxSize);
@@ -170,8 +171,8 @@ void ReadNemotronH(ConfigFields& fields, HfModelConfig& config) {
     spec.chunk = fields.Size("chunk_size", kMaxSize, 128);
     ReadTimeStep(fields, config);
   }
-  // Sizes of mixers that the pattern lacks, experts', and how kernels and caches are chosen. The
-  // width inside Mamba is its heads', whatever `expand` says.
+  // Sizes of mixers that the pattern lacks, of experts, and the choice of kernels and caches.
+  // Mamba's inner width follows from its heads, regardless of `expand`.
   fields.Free({"num_attention_heads",
                "num_key_value_heads",
                "head_dim",
@@ -213,7 +214,7 @@ void ReadRope(ConfigFields& fields, ModelSpec& spec) {
   spec.rope_theta = fields.Number("rope_theta", kLeast, kMost, 10000.0);
   const bool told = fields.Find("rope_theta") != nullptr;
   fields.Must("partial_rotary_factor", 1.0);
-  // Both say how RoPE is; `rope_scaling` is older.
+  // Two names of the RoPE settings; `rope_scaling` is older.
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     const Json* rope = fields.Find(name);
     if (rope == nullptr) continue;
@@ -255,14 +256,14 @@ void ReadLlamaLike(const HfClassInfo& info, ConfigFields& fields, ModelSpec& spe
   fields.Must("hidden_act", llama ? "silu" : "relu2");
   spec.tied_head = fields.Bool("tie_word_embeddings", false);
   spec.biases = fields.Bool("attention_bias", false);
-  // All linears have them or none.
+  // Either all linears have biases or none.
   fields.Must("mlp_bias", spec.biases, false);
   ReadRope(fields, spec);
   fields.Must("sliding_window", nullptr);
   fields.Must("use_sliding_window", false);
   fields.Must("layer_types",
               Json(std::vector<Json>(static_cast<size_t>(layers), "full_attention")));
-  // How far texts go, which RoPE as it is here does not depend on; how products were cut.
+  // The context length, which our RoPE does not depend on; how matmuls were split.
   fields.Free({"max_position_embeddings", "pretraining_tp"});
 }
 
@@ -292,7 +293,7 @@ void ReadGpt2(ConfigFields& fields, ModelSpec& spec) {
   }
   fields.Must("scale_attn_weights", true);
   fields.Must("scale_attn_by_inverse_layer_idx", false);
-  // Dropout; where the softmax is rounded; of classifiers.
+  // Dropout; the rounding of the softmax; classifiers.
   fields.Free({"resid_pdrop", "embd_pdrop", "attn_pdrop", "reorder_and_upcast_attn",
                "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
                "summary_type", "summary_use_proj"});
@@ -301,9 +302,8 @@ void ReadGpt2(ConfigFields& fields, ModelSpec& spec) {
 }  // namespace
 
 absl::StatusOr<HfModelConfig> SpecFromHfConfig(std::string_view text) {
-  const absl::StatusOr<Json> object = ParseJsonObject(kFile, text);
-  if (!object.ok()) return object.status();
-  ConfigFields fields(*object, kFile);
+  NIBBLE_ASSIGN_OR_RETURN(const Json object, ParseJsonObject(kFile, text));
+  ConfigFields fields(object, kFile);
   const std::string model_type = fields.Text("model_type");
   if (!fields.status().ok()) return fields.status();
   const HfClassInfo* info = FindHfClass(model_type);
@@ -330,7 +330,7 @@ absl::StatusOr<HfModelConfig> SpecFromHfConfig(std::string_view text) {
       ReadGpt2(fields, config.spec);
       break;
   }
-  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(fields.Finish());
   if (absl::Status status = Validate(config.spec); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(std::string(kFile), ": the model that it describes: ", status.message()));

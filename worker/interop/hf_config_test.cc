@@ -1,14 +1,89 @@
-#include "worker/interop/hf_config.h"
-
+// config.json written and read, and random damage to it: every outcome is right except a crash, a
+// hang or an excessive allocation.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
+#include "worker/interop/hf_config.h"
+#include "worker/interop/hf_layout.h"
 #include "worker/interop/interop_testing.h"
+#include "worker/interop/model_directory.h"
 
 namespace nibble {
 namespace {
+
+using Json = nlohmann::json;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(ConfigFields, AFieldThatNobodyAskedForIsRefusedWithItsValue) {
+  const Json object = {{"size", 3}, {"novelty", 7}};
+  ConfigFields fields(object, "f");
+  EXPECT_EQ(fields.Size("size", 10), 3);
+  EXPECT_EQ(Message(fields.Finish()), "f: \"novelty\": 7 is of a field that is not known");
+}
+
+TEST(ConfigFields, NullIsAsAbsent) {
+  const Json object = {{"size", nullptr}, {"flag", nullptr}, {"novelty", nullptr}};
+  ConfigFields fields(object, "f");
+  EXPECT_EQ(fields.Size("size", 10, 4), 4);
+  EXPECT_TRUE(fields.Bool("flag", true));
+  EXPECT_TRUE(fields.Finish().ok());
+}
+
+TEST(ConfigFields, AMissingFieldIsNamed) {
+  const Json object = Json::object();
+  ConfigFields fields(object, "f");
+  fields.Size("size", 10);
+  EXPECT_EQ(Message(fields.Finish()), "f: size is missing");
+}
+
+TEST(ConfigFields, SizesOutsideTheirBoundsAreRefused) {
+  for (const Json& value : {Json(0), Json(-1), Json(11), Json(3.0), Json("3"), Json(true),
+                            Json(~uint64_t{0}), Json(int64_t{1} << 40)}) {
+    const Json object = {{"size", value}};
+    ConfigFields fields(object, "f");
+    fields.Size("size", 10);
+    EXPECT_EQ(Message(fields.status()),
+              "f: size: " + value.dump() + " is not an integer in [1, 10]");
+  }
+}
+
+TEST(ConfigFields, NumbersOutsideTheirBoundsAreRefused) {
+  for (const Json& value : {Json(-0.1), Json(1.5), Json("x"), Json({{"__float__", "NaN"}})}) {
+    const Json object = {{"x", value}};
+    ConfigFields fields(object, "f");
+    fields.Number("x", 0, 1);
+    EXPECT_FALSE(fields.status().ok()) << value;
+  }
+}
+
+TEST(ConfigFields, WhatMustBeIsSaid) {
+  const Json object = {{"window", 512}};
+  ConfigFields fields(object, "f");
+  fields.Must("window", nullptr);
+  EXPECT_EQ(Message(fields.Finish()), "f: window: 512 is not supported; it must be null");
+}
+
+TEST(ConfigFields, LeavingAFieldOutMeansItsDefault) {
+  const Json object = Json::object();
+  ConfigFields fields(object, "f");
+  fields.Must("bias", true, /*absent=*/false);
+  EXPECT_EQ(Message(fields.status()), "f: bias: false is not supported; it must be true");
+}
+
+TEST(ConfigFields, TheFirstErrorStays) {
+  const Json object = {{"a", 0}, {"b", "x"}};
+  ConfigFields fields(object, "f");
+  fields.Size("a", 10);
+  fields.Bool("b", false);
+  EXPECT_NE(Message(fields.Finish()).find("a: 0"), std::string::npos);
+}
 
 using Json = nlohmann::json;
 
@@ -44,7 +119,7 @@ TEST(HfConfig, EveryPresetsConfigReadsBackAsItsModel) {
     ModelSpec preset = *ModelPreset(name);
     ModelSpec read = SpecOf(ConfigOf(preset).dump());
     read.name = preset.name;
-    // How weights began is not in the files of these classes.
+    // Files of these classes do not record the initialisation.
     if (preset.positions != Positions::kNone) preset.scale_output_init = false;
     EXPECT_EQ(read, preset);
   }
@@ -62,7 +137,7 @@ TEST(HfConfig, StepsAreWrittenWithoutALowerBound) {
 }
 
 TEST(SpecFromHfConfig, AReleasedHybridIsThePresetOfItsSizes) {
-  // The shape of such files: infinities as Python writes them, a field for every default.
+  // Typical files: infinities as Python writes them, a field for every default.
   const char* text = R"({
     "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
     "attention_head_dim": 128, "auto_map": {"AutoConfig": "a.B"}, "bos_token_id": 1,
@@ -130,7 +205,7 @@ TEST(SpecFromHfConfig, WhatAModelHereCannotBeIsRefusedByFieldAndValue) {
   const auto expect = [](std::string_view model_type, const Json& change, const char* field) {
     const std::string message = Refusal(model_type, change);
     EXPECT_EQ(message.find(std::string("config.json: ") + field + ": "), 0u) << message;
-    // The value as the file has it, or its beginning.
+    // The value as in the file, or its prefix.
     EXPECT_NE(message.find(change[field].dump().substr(0, 40)), std::string::npos) << message;
   };
   const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
@@ -183,6 +258,99 @@ TEST(SpecFromHfConfig, MissingSizesAreNamed) {
       EXPECT_EQ(status.message(), std::string("config.json: ") + field + " is missing");
     }
   }
+}
+
+constexpr int kMutations = 30'000;
+
+// One to four small damages: bytes changed, cut, repeated, numbers and words put in.
+std::string Mutated(std::string text, std::mt19937_64& random) {
+  static const std::string kPieces[] = {"-1",       "0",    "9223372036854775808",
+                                        "1e999",    "null", "true",
+                                        "\"\"",     "[",    "]",
+                                        "{",        "}",    ",",
+                                        "Infinity", "1.5",  "4096",
+                                        "\\u0",     "\xff", "1048576"};
+  for (uint64_t n = 1 + random() % 4; n > 0 && !text.empty(); --n) {
+    const size_t at = random() % text.size();
+    switch (random() % 6) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 8);
+        break;
+      case 2:
+        text.insert(at, text.substr(random() % text.size(), 1 + random() % 40));
+        break;
+      case 3:
+        text.insert(at, kPieces[random() % std::size(kPieces)]);
+        break;
+      case 4: {
+        // A whole value in place of another.
+        const size_t colon = text.find(':', at);
+        if (colon == std::string::npos) break;
+        const size_t end = text.find_first_of(",}", colon);
+        if (end != std::string::npos) {
+          text.replace(colon + 1, end - colon - 1, kPieces[random() % std::size(kPieces)]);
+        }
+        break;
+      }
+      default:
+        if (random() % 20 == 0) text.resize(at);
+    }
+  }
+  return text;
+}
+
+TEST(Mutations, OfConfigsAreReadOrRefused) {
+  std::mt19937_64 random(1);
+  std::vector<std::string> valid;
+  for (const ModelSpec& spec : ClassSpecs()) {
+    valid.push_back(HfConfig(*MakeOutline(spec), {})->dump());
+  }
+  int read = 0;
+  for (int i = 0; i < kMutations; ++i) {
+    const std::string text = Mutated(valid[random() % valid.size()], random);
+    const absl::StatusOr<HfModelConfig> config = SpecFromHfConfig(text);
+    if (!config.ok()) {
+      ASSERT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << text;
+      ASSERT_LT(config.status().message().size(), 500u) << text;
+      continue;
+    }
+    ++read;
+    // The result is a model of the class that the file names.
+    const absl::StatusOr<Outline> outline = MakeOutline(config->spec);
+    ASSERT_TRUE(outline.ok()) << outline.status() << text;
+    const absl::StatusOr<HfModelLayout> layout = HfLayout(*outline);
+    ASSERT_TRUE(layout.ok()) << layout.status() << text;
+    ASSERT_EQ(layout->model_class, config->model_class) << text;
+  }
+  EXPECT_GT(read, kMutations / 100);
+  EXPECT_LT(read, kMutations / 2);
+}
+
+TEST(Mutations, OfIndicesAreReadOrRefused) {
+  std::mt19937_64 random(2);
+  ShardIndex index;
+  for (int i = 0; i < 12; ++i) {
+    index.file_of.emplace("model.layers." + std::to_string(i), ShardFileName(1 + i / 4, 3));
+  }
+  const std::string valid = ShardIndexText(index, 1000);
+  int read = 0;
+  for (int i = 0; i < kMutations; ++i) {
+    const std::string text = Mutated(valid, random);
+    const absl::StatusOr<ShardIndex> result = ParseShardIndex(text);
+    if (!result.ok()) {
+      ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << text;
+      continue;
+    }
+    ++read;
+    for (const std::string& file : result->Files()) {
+      ASSERT_EQ(file.find('/'), std::string::npos) << text;
+      ASSERT_TRUE(file.ends_with(".safetensors")) << text;
+    }
+  }
+  EXPECT_GT(read, kMutations / 100);
 }
 
 }  // namespace

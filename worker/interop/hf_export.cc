@@ -10,14 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/json_text.h"
 #include "common/safetensors/writer.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "common/json_text.h"
-#include "worker/interop/nvfp4_weights.h"
-#include "worker/interop/shard_index.h"
-#include "worker/interop/staged_directory.h"
+#include "worker/interop/model_directory.h"
 #include "worker/interop/tensor_plan.h"
 
 namespace nibble {
@@ -46,8 +45,8 @@ absl::Status CheckOptions(const HfExportOptions& options) {
   return absl::OkStatus();
 }
 
-// A pattern for the module in whatever tree it is found: newer releases of transformers call what
-// the files call "backbone." "model.".
+// A pattern for the module under any prefix: newer releases of transformers use "model." where the
+// files have "backbone.".
 std::string IgnorePattern(HfClass model_class, std::string_view module) {
   const HfClassInfo& info = Info(model_class);
   if (model_class != HfClass::kNemotronH || !module.starts_with(info.prefix)) {
@@ -94,7 +93,7 @@ absl::Status WriteShards(const TensorPlan& plan, StagedDirectory& staged) {
   ShardIndex index;
   for (int64_t shard = 0; shard < plan.shards; ++shard) {
     SafetensorsWriter writer;
-    // transformers refuses files that do not say whose tensors they are.
+    // transformers refuses files without this metadata.
     absl::Status status = writer.AddMetadata("format", "pt");
     const std::string name = ShardFileName(shard + 1, plan.shards);
     for (size_t i = 0; status.ok() && i < plan.tensors.size(); ++i) {
@@ -118,11 +117,10 @@ absl::Status WriteShards(const TensorPlan& plan, StagedDirectory& staged) {
 
 absl::StatusOr<HfExportReport> ExportHf(WeightSource& source, const std::string& directory,
                                         const HfExportOptions& options) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
   const Outline& outline = source.outline();
-  const absl::StatusOr<HfModelLayout> layout = HfLayout(outline);
-  if (!layout.ok()) return layout.status();
-  const HfClassInfo& info = Info(layout->model_class);
+  NIBBLE_ASSIGN_OR_RETURN(const HfModelLayout layout, HfLayout(outline));
+  const HfClassInfo& info = Info(layout.model_class);
 
   TensorPlanOptions plan_options = {.dtype = options.dtype,
                                     .max_shard_bytes = options.max_shard_bytes,
@@ -133,50 +131,46 @@ absl::StatusOr<HfExportReport> ExportHf(WeightSource& source, const std::string&
           absl::StrCat(std::string(info.model_type),
                        ": its linears are Conv1D modules, which no engine reads quantised"));
     }
-    absl::StatusOr<std::vector<OperandFormat>> formats = Nvfp4Layers(*options.quantise, outline);
-    if (!formats.ok()) return formats.status();
-    plan_options.quantised = *std::move(formats);
+    NIBBLE_ASSIGN_OR_RETURN(std::vector<OperandFormat> formats,
+                            Nvfp4Layers(*options.quantise, outline));
+    plan_options.quantised = std::move(formats);
   }
-  const absl::StatusOr<Files> tokenizer = TokenizerFiles(source, options);
-  if (!tokenizer.ok()) return tokenizer.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Files tokenizer, TokenizerFiles(source, options));
   HfConfigFacts facts = {.dtype = options.dtype == FileDType::kF32 ? "float32" : "bfloat16",
                          .context = options.context};
-  if (!tokenizer->empty()) facts.end_of_document = source.tokenizer()->end_of_document();
-  absl::StatusOr<Json> config = HfConfig(outline, facts);
-  if (!config.ok()) return config.status();
+  if (!tokenizer.empty()) facts.end_of_document = source.tokenizer()->end_of_document();
+  NIBBLE_ASSIGN_OR_RETURN(Json config, HfConfig(outline, facts));
 
-  // Before the weights are looked at, which may take long.
-  absl::StatusOr<std::unique_ptr<StagedDirectory>> staged =
-      StagedDirectory::Create(directory, options.overwrite);
-  if (!staged.ok()) return staged.status();
-  const absl::StatusOr<TensorPlan> plan = PlanTensors(source, *layout, plan_options);
-  if (!plan.ok()) return plan.status();
-  if (plan->shards > kMaxShards) {
+  // Before reading the weights, which may take long.
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedDirectory> staged,
+                          StagedDirectory::Create(directory, options.overwrite));
+  NIBBLE_ASSIGN_OR_RETURN(const TensorPlan plan, PlanTensors(source, layout, plan_options));
+  if (plan.shards > kMaxShards) {
     return absl::InvalidArgumentError(absl::StrCat("max_shard_bytes: ", options.max_shard_bytes,
-                                                   " makes ", plan->shards, " shards, over ",
+                                                   " makes ", plan.shards, " shards, over ",
                                                    kMaxShards));
   }
   HfExportReport report = {.model_class = info.id,
-                           .shards = plan->shards,
-                           .tensors = static_cast<int64_t>(plan->tensors.size()),
-                           .bytes = plan->bytes,
-                           .tokenizer = !tokenizer->empty()};
+                           .shards = plan.shards,
+                           .tensors = static_cast<int64_t>(plan.tensors.size()),
+                           .bytes = plan.bytes,
+                           .tokenizer = !tokenizer.empty()};
   for (const OperandFormat& format : plan_options.quantised) {
     report.quantised_linears += format.has_value() ? 1 : 0;
   }
   if (options.quantise != nullptr) {
-    (*config)["quantization_config"] = QuantizationConfig(info.id, *plan);
+    config["quantization_config"] = QuantizationConfig(info.id, plan);
   }
-  absl::Status status = (*staged)->Write("config.json", FileJson(*config));
+  absl::Status status = staged->Write("config.json", FileJson(config));
   if (status.ok() && facts.end_of_document) {
-    status = (*staged)->Write("generation_config.json",
-                              FileJson({{"eos_token_id", *facts.end_of_document}}));
+    status = staged->Write("generation_config.json",
+                           FileJson({{"eos_token_id", *facts.end_of_document}}));
   }
-  for (const auto& [name, content] : *tokenizer) {
-    if (status.ok()) status = (*staged)->Write(name, content);
+  for (const auto& [name, content] : tokenizer) {
+    if (status.ok()) status = staged->Write(name, content);
   }
-  if (status.ok()) status = WriteShards(*plan, **staged);
-  if (status.ok()) status = (*staged)->Commit();
+  if (status.ok()) status = WriteShards(plan, *staged);
+  if (status.ok()) status = staged->Commit();
   if (!status.ok()) return status;
   return report;
 }

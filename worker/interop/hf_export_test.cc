@@ -13,8 +13,8 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_import.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/shard_index.h"
-#include "worker/trainer/data/byte_tokenizer.h"
+#include "worker/interop/model_directory.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -101,7 +101,7 @@ TEST(ExportHf, ATensorAboveTheBoundHasAShardOfItsOwn) {
   EXPECT_EQ(report.shards, report.tensors);
 }
 
-// Counts rather than measures memory: whole parameters are what it could keep.
+// Counts parameters rather than measures memory: only whole parameters could be kept.
 TEST(ExportHf, ParametersAreReadHardlyMoreThanOnce) {
   const ScratchDirectory scratch;
   RandomWeights source(ClassSpec("llama"), 1);

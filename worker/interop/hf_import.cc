@@ -4,15 +4,18 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker/interop/element_codec.h"
-#include "worker/interop/hf_config.h"
-#include "worker/interop/hf_tokenizer.h"
 #include "common/json_text.h"
-#include "worker/interop/shard_index.h"
+#include "common/status_macros.h"
+#include "worker/interop/hf_config.h"
+#include "worker/interop/hf_layout.h"
+#include "worker/interop/hf_tokenizer.h"
+#include "worker/interop/model_directory.h"
+#include "worker/weights/checkpoint_weights.h"
 
 namespace nibble {
 namespace {
@@ -32,7 +35,7 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// What follows from the rest: masks and tables that some releases wrote beside the weights.
+// Redundant tensors: masks and tables that some releases wrote beside the weights.
 bool IsDerived(HfClass model_class, std::string_view name) {
   if (model_class == HfClass::kGpt2) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -47,9 +50,8 @@ absl::StatusOr<std::unique_ptr<HfWeights>> HfWeights::Open(const std::string& di
   std::unique_ptr<HfWeights> source(new HfWeights());
   source->directory_ = directory;
   const std::string config_path = PathIn(directory, "config.json");
-  const absl::StatusOr<std::string> text = ReadSmallFile(config_path, kMaxConfigBytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<HfModelConfig> config = SpecFromHfConfig(*text);
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(config_path, kMaxConfigBytes));
+  absl::StatusOr<HfModelConfig> config = SpecFromHfConfig(text);
   if (!config.ok()) {
     return absl::Status(config.status().code(),
                         absl::StrCat(directory, "/", config.status().message()));
@@ -59,12 +61,10 @@ absl::StatusOr<std::unique_ptr<HfWeights>> HfWeights::Open(const std::string& di
       path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
   if (!name.empty()) config->spec.name = name;
   source->remarks_ = std::move(config->remarks);
-  absl::StatusOr<Outline> outline = MakeOutline(config->spec);
-  if (!outline.ok()) return outline.status();
-  source->outline_ = *std::move(outline);
-  absl::StatusOr<HfModelLayout> layout = HfLayout(source->outline_);
-  if (!layout.ok()) return layout.status();
-  source->layout_ = *std::move(layout);
+  NIBBLE_ASSIGN_OR_RETURN(Outline outline, MakeOutline(config->spec));
+  source->outline_ = std::move(outline);
+  NIBBLE_ASSIGN_OR_RETURN(HfModelLayout layout, HfLayout(source->outline_));
+  source->layout_ = std::move(layout);
   absl::Status status = source->OpenFiles();
   if (status.ok()) status = source->MatchTensors();
   if (status.ok() && options.tokenizer) status = source->OpenTokenizer();
@@ -99,21 +99,20 @@ absl::Status HfWeights::OpenFiles() {
                         absl::StrCat(directory_, "/", index.status().message()));
   }
   for (const std::string& name : index->Files()) {
-    absl::StatusOr<SafetensorsFile> shard = SafetensorsFile::Open(PathIn(directory_, name));
-    if (!shard.ok()) return shard.status();
-    for (const TensorInfo& tensor : shard->tensors()) {
+    NIBBLE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::Open(PathIn(directory_, name)));
+    for (const TensorInfo& tensor : shard.tensors()) {
       const auto told = index->file_of.find(tensor.name);
       if (told != index->file_of.end() && told->second == name) continue;
       return Refuse(
           directory_, BriefText(tensor.name),
           absl::StrCat("is in ", name, ", and ", std::string(kIndexFile), " does not say so"));
     }
-    files_.push_back(*std::move(shard));
+    files_.push_back(std::move(shard));
   }
   size_t present = 0;
   for (const SafetensorsFile& shard : files_) present += shard.tensors().size();
   if (present == index->file_of.size()) return absl::OkStatus();
-  // Each present tensor was listed, so a listed one is not there.
+  // Every present tensor is listed, so a listed one is missing.
   for (const auto& [tensor, name] : index->file_of) {
     bool found = false;
     for (const SafetensorsFile& shard : files_) found = found || shard.Find(tensor) != nullptr;
@@ -158,7 +157,7 @@ absl::Status HfWeights::MatchTensors() {
     tensors_.push_back(&tensor);
     left.erase(found);
   }
-  // A head that is told to be the embedding and is something else would be lost.
+  // A head that is declared tied but differs from the embedding would be lost.
   if (outline_.spec.tied_head) {
     const auto head = left.find("lm_head.weight");
     if (head != left.end()) {
@@ -181,10 +180,9 @@ absl::Status HfWeights::MatchTensors() {
 }
 
 absl::Status HfWeights::OpenTokenizer() {
-  absl::StatusOr<HfTokenizer> found = ReadHfTokenizer(directory_);
-  if (!found.ok()) return found.status();
-  tokenizer_ = std::move(found->tokenizer);
-  if (!found->notice.empty()) remarks_.push_back(std::move(found->notice));
+  NIBBLE_ASSIGN_OR_RETURN(HfTokenizer found, ReadHfTokenizer(directory_));
+  tokenizer_ = std::move(found.tokenizer);
+  if (!found.notice.empty()) remarks_.push_back(std::move(found.notice));
   if (tokenizer_ != nullptr && tokenizer_->vocabulary() > outline_.spec.vocab) {
     return absl::InvalidArgumentError(absl::StrCat(directory_, ": the tokenizer's vocabulary of ",
                                                    tokenizer_->vocabulary(),
@@ -217,6 +215,23 @@ absl::Status HfWeights::Read(const ParamInfo& param, absl::Span<float> out) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeights(const std::string& source) {
+  NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(source));
+  std::error_code error;
+  if (!name.step.has_value() && std::filesystem::exists(source + "/config.json", error)) {
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<HfWeights> exported, HfWeights::Open(source));
+    return std::unique_ptr<WeightSource>(std::move(exported));
+  }
+  absl::StatusOr<std::unique_ptr<CheckpointWeights>> checkpoint =
+      CheckpointWeights::Open(name.directory, name.step);
+  if (absl::IsNotFound(checkpoint.status())) {
+    return absl::NotFoundError(absl::StrCat(std::string(checkpoint.status().message()),
+                                            "; and no config.json of an exported model"));
+  }
+  if (!checkpoint.ok()) return checkpoint.status();
+  return std::unique_ptr<WeightSource>(*std::move(checkpoint));
 }
 
 }  // namespace nibble

@@ -1,14 +1,15 @@
-// A directory as Hugging Face's transformers writes it, as a source of weights: config.json,
-// model.safetensors (or shards and their index) in F32, BF16 or F16, and a tokenizer.
+// Opens weights. HfWeights: a directory that Hugging Face's transformers wrote, as a WeightSource:
+// config.json, model.safetensors (or shards and their index) in F32, BF16 or F16, and a tokenizer.
+// OpenWeights: the checkpoint or exported model that a user names.
 //
-// Everything is checked when it is opened: what config.json says (hf_config.h), that each tensor of
-// the model is there once, in its shape and a type of weights, and that there is no other. Read()
-// then only copies. What is let pass besides, because it follows from the rest: a tied head's
-// tensor where it equals the embedding's, causal masks of old GPT-2 files, tables of RoPE's
-// frequencies. Files of a bare model, whose names lack the class's prefix, are read too.
+// HfWeights checks everything when it opens: config.json (hf_config.h), that each tensor of the
+// model is there once, in its shape and a weight type, and that there are no others. Read() then
+// only copies. Redundant tensors are ignored: a tied head's tensor that equals the embedding,
+// causal masks of old GPT-2 files, RoPE frequency tables. Files of a bare model, whose names lack
+// the class's prefix, are read too.
 //
-// Ownership: owns the mappings of its files, which nobody may write to meanwhile.
-// Thread-safety: one thread at a time.
+// Ownership: owns the mappings of its files, which must not be written to meanwhile.
+// Thread-safety: one thread at a time; OpenWeights is a function of the file system.
 #ifndef NIBBLE_WORKER_INTEROP_HF_IMPORT_H_
 #define NIBBLE_WORKER_INTEROP_HF_IMPORT_H_
 
@@ -28,28 +29,27 @@
 namespace nibble {
 
 struct HfImportOptions {
-  // See ReadHfTokenizer(); one that is not read here is a notice. Off: whatever lies there is left
-  // alone.
+  // As ReadHfTokenizer(); an unsupported tokenizer becomes a notice. Off: reads no tokenizer.
   bool tokenizer = true;
 };
 
 class HfWeights final : public WeightSource {
  public:
   //   InvalidArgument      a file's content breaks a rule; names file, field or tensor, value,
-  //   bound FailedPrecondition   a file is too long or no regular file NotFound, ...        what
-  //   the system said: there is no config.json, no weights
+  //   bound FailedPrecondition   a file is too long or not a regular file NotFound, ...        the
+  //   system's error: no config.json, no weights
   static absl::StatusOr<std::unique_ptr<HfWeights>> Open(const std::string& directory,
                                                          const HfImportOptions& options = {});
 
   std::string description() const override;
-  // The spec's name is the directory's.
+  // The spec's name is the directory's name.
   const Outline& outline() const override { return outline_; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
   // InvalidArgument for a parameter that is not one of outline().params, or a span of another size.
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override;
 
   HfClass model_class() const { return layout_.model_class; }
-  // HfModelConfig::remarks, and a tokenizer that is not read.
+  // HfModelConfig::remarks, and an unsupported tokenizer.
   std::vector<std::string> notices() const override { return remarks_; }
 
  private:
@@ -67,6 +67,16 @@ class HfWeights final : public WeightSource {
   std::vector<const TensorInfo*> tensors_;  // of layout_.tensors
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
+
+// Opens the weights that a user names:
+//
+//   DIRECTORY          a run's output directory or its checkpoint store: the newest good
+//   checkpoint;
+//                      a directory with a config.json: an exported model
+//   DIRECTORY@STEP     the checkpoint of that step
+//
+// NotFound if there is neither; otherwise as CheckpointWeights::Open and HfWeights::Open.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeights(const std::string& source);
 
 }  // namespace nibble
 

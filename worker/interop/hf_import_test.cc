@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_export.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/shard_index.h"
+#include "worker/interop/model_directory.h"
 
 namespace nibble {
 namespace {
@@ -115,7 +115,7 @@ TEST(HfWeights, ASurplusTensorIsNamed) {
 
 TEST(HfWeights, AWrongShapeIsNamedWithBoth) {
   Exported model("gpt2");
-  // As many numbers, the other way round.
+  // The same number of elements, transposed.
   model.Change([](StoredTensors& t) { t["transformer.h.0.mlp.c_fc.weight"].shape = {80, 32}; });
   model.ExpectRefused("transformer.h.0.mlp.c_fc.weight: its shape is [80, 32], not [32, 80]");
 }

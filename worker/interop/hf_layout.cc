@@ -1,5 +1,7 @@
 #include "worker/interop/hf_layout.h"
 
+#include <bit>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kernels/formats/bfloat16.h"
 
 namespace nibble {
 namespace {
@@ -18,15 +22,15 @@ constexpr HfClassInfo kClasses[] = {
     {HfClass::kGpt2, "gpt2", "GPT2LMHeadModel", "transformer.", true},
 };
 
-// What a part of a block is called. `ours` is the name between the block's number and ".weight" or
-// ".bias"; where `theirs` has several names, each has its share of the rows.
+// The names of a part of a block. `ours` is the name between the block's number and ".weight" or
+// ".bias"; if `theirs` has several names, each gets an equal share of the rows.
 struct BlockName {
   char mixer;  // the block's symbol; 0: any
   std::string_view ours;
   std::vector<std::string_view> theirs;
 };
 
-// Names outside blocks, and of a block's beginning: "layers." and then a number.
+// Names outside blocks, and the prefix of a block: "layers.", then a number.
 struct ClassNames {
   std::string_view embedding, positions, final_norm, block;
   std::vector<BlockName> parts;
@@ -100,7 +104,7 @@ std::string Is(std::string_view field, std::string_view value, std::string_view 
                       std::string(wanted));
 }
 
-// Why the class cannot hold the model; empty where it can.
+// Why the class cannot represent the model; empty if it can.
 std::string Misfit(HfClass id, const ModelSpec& spec) {
   const bool hybrid = id == HfClass::kNemotronH;
   const bool gpt2 = id == HfClass::kGpt2;
@@ -138,7 +142,7 @@ std::string Misfit(HfClass id, const ModelSpec& spec) {
   return "";
 }
 
-// How a parameter's rows are shared out; `parts` is how many names it has.
+// How a parameter's rows are divided among its `parts` names.
 std::vector<int64_t> RowsOf(const ModelSpec& spec, int64_t rows, size_t parts) {
   if (parts == 3) {
     const int64_t q = spec.heads * spec.head_dim;
@@ -165,8 +169,7 @@ class LayoutMaker {
 
   absl::StatusOr<HfModelLayout> Make() {
     for (size_t i = 0; i < outline_.params.size(); ++i) {
-      const absl::Status status = AddParam(static_cast<int64_t>(i));
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(AddParam(static_cast<int64_t>(i)));
     }
     return std::move(layout_);
   }
@@ -268,6 +271,57 @@ absl::StatusOr<HfModelLayout> HfLayout(const Outline& outline) {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "model ", outline.spec.name, " fits no model class of Hugging Face (", reasons, ")"));
+}
+
+namespace {
+
+// Files are little-endian, and so is every machine this is built for.
+static_assert(std::endian::native == std::endian::little);
+
+template <class T>
+T Load(const std::byte* bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+bool IsWeightType(FileDType dtype) {
+  return dtype == FileDType::kF32 || dtype == FileDType::kBF16 || dtype == FileDType::kF16;
+}
+
+float DecodeF16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t fraction = bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0) {
+    return std::bit_cast<float>(sign | ((exponent + 127 - 15) << 23) | (fraction << 13));
+  }
+  // Subnormal: the mantissa times 2^-24.
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+}
+
+float DecodeElement(FileDType dtype, const std::byte* bytes, size_t index) {
+  if (dtype == FileDType::kF32) return Load<float>(bytes, index);
+  const auto bits = Load<uint16_t>(bytes, index);
+  return dtype == FileDType::kBF16 ? DecodeBf16(bits) : DecodeF16(bits);
+}
+
+void AppendElements(FileDType dtype, absl::Span<const float> values, std::vector<std::byte>& out) {
+  const size_t begin = out.size();
+  if (dtype == FileDType::kF32) {
+    out.resize(begin + values.size() * sizeof(float));
+    std::memcpy(out.data() + begin, values.data(), values.size() * sizeof(float));
+    return;
+  }
+  out.resize(begin + values.size() * sizeof(uint16_t));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t bits = EncodeBf16(values[i]);
+    std::memcpy(out.data() + begin + i * sizeof(bits), &bits, sizeof(bits));
+  }
 }
 
 }  // namespace nibble

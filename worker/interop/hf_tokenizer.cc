@@ -1,6 +1,7 @@
 #include "worker/interop/hf_tokenizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -10,18 +11,137 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/json_text.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/interop/sentencepiece_pieces.h"
 #include "worker/trainer/data/bpe_tokenizer.h"
-#include "worker/trainer/data/byte_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_model.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
+#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/tokenizer.h"
 #include "worker/trainer/data/tokenizer_json.h"
 
 namespace nibble {
+namespace {
+
+// Field numbers of sentencepiece_model.proto.
+constexpr uint32_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3;
+constexpr uint32_t kText = 1, kScore = 2, kType = 3;
+constexpr uint32_t kModelType = 3, kByteFallback = 35;
+constexpr uint32_t kAddDummyPrefix = 3;
+
+struct Field {
+  uint32_t number = 0;
+  uint64_t value = 0;      // of a varint or a 32-bit field
+  std::string_view bytes;  // of a length-delimited field
+};
+
+bool TakeVarint(std::string_view& rest, uint64_t& value) {
+  value = 0;
+  for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(rest.front());
+    rest.remove_prefix(1);
+    value |= uint64_t{byte & 0x7fu} << shift;
+    if (byte < 0x80) return true;
+  }
+  return false;
+}
+
+bool TakeFixed(std::string_view& rest, size_t size, uint64_t& value) {
+  if (rest.size() < size) return false;
+  value = 0;
+  for (size_t i = 0; i < size; ++i) {
+    value |= uint64_t{static_cast<unsigned char>(rest[i])} << (8 * i);
+  }
+  rest.remove_prefix(size);
+  return true;
+}
+
+bool TakeField(std::string_view& rest, Field& field) {
+  uint64_t tag = 0;
+  if (!TakeVarint(rest, tag) || tag >> 32 != 0) return false;
+  field.number = static_cast<uint32_t>(tag >> 3);
+  switch (tag & 7) {
+    case 0:
+      return TakeVarint(rest, field.value);
+    case 1:
+      return TakeFixed(rest, 8, field.value);
+    case 2: {
+      uint64_t size = 0;
+      if (!TakeVarint(rest, size) || size > rest.size()) return false;
+      field.bytes = rest.substr(0, size);
+      rest.remove_prefix(size);
+      return true;
+    }
+    case 5:
+      return TakeFixed(rest, 4, field.value);
+    default:  // groups are of an older time
+      return false;
+  }
+}
+
+// False if the bytes are not a message.
+bool ForEachField(std::string_view message, absl::FunctionRef<void(const Field&)> visit) {
+  while (!message.empty()) {
+    Field field;
+    if (!TakeField(message, field)) return false;
+    visit(field);
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<SentencePieces> ReadSentencePieces(std::string_view model) {
+  SentencePieces result;
+  bool whole = true;
+  uint64_t model_type = static_cast<uint64_t>(PieceModel::kUnigram);
+  const auto read_piece = [&](const Field& piece) {
+    SentencePieces::Piece read;
+    uint64_t type = static_cast<uint64_t>(PieceType::kNormal);
+    whole = ForEachField(piece.bytes,
+                         [&](const Field& field) {
+                           if (field.number == kText) read.text = std::string(field.bytes);
+                           if (field.number == kScore)
+                             read.score = std::bit_cast<float>(uint32_t(field.value));
+                           if (field.number == kType) type = field.value;
+                         }) &&
+            whole && type >= 1 && type <= 6;
+    read.type = static_cast<PieceType>(type);
+    result.pieces.push_back(std::move(read));
+  };
+  whole = ForEachField(model,
+                       [&](const Field& part) {
+                         if (part.number == kPieces) read_piece(part);
+                         if (part.number == kTrainerSpec) {
+                           whole = ForEachField(part.bytes,
+                                                [&](const Field& field) {
+                                                  if (field.number == kModelType)
+                                                    model_type = field.value;
+                                                  if (field.number == kByteFallback)
+                                                    result.byte_fallback = field.value != 0;
+                                                }) &&
+                                   whole;
+                         }
+                         if (part.number == kNormalizerSpec) {
+                           whole = ForEachField(part.bytes,
+                                                [&](const Field& field) {
+                                                  if (field.number == kAddDummyPrefix)
+                                                    result.space_before_text = field.value != 0;
+                                                }) &&
+                                   whole;
+                         }
+                       }) &&
+          whole;
+  if (!whole || result.pieces.empty() || model_type < 1 || model_type > 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(model.size(), " bytes are no complete SentencePiece model"));
+  }
+  result.model = static_cast<PieceModel>(model_type);
+  return result;
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -48,7 +168,7 @@ Json SpecialToken(int64_t id, std::string_view content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-// tokenizer.json of the parts that decide the tokens.
+// tokenizer.json from the parts that determine the tokens.
 Json WithRest(Json parts) {
   parts["version"] = "1.0";
   for (const char* part : {"added_tokens", "decoder", "normalizer", "padding", "post_processor",
@@ -93,8 +213,8 @@ Files ByteFiles() {
           {std::string(kConfigFile), FileJson(config)}};
 }
 
-// The merges that put a piece together: SentencePiece joins any two pieces whose text together is a
-// piece, those of the best score first.
+// The merges that produce a piece: SentencePiece joins any two pieces whose concatenation is a
+// piece, best score first.
 Json MergesOf(const SentencePieces& pieces) {
   std::vector<const SentencePieces::Piece*> normal;
   absl::flat_hash_set<std::string> known;
@@ -117,10 +237,10 @@ Json MergesOf(const SentencePieces& pieces) {
   return merges;
 }
 
-// Pieces have U+2581 for spaces, and the model may put one before a text: a normalizer's Prepend
-// does that whatever the text begins with, where a Metaspace would not put one before another.
-// Training made the tokens of each line apart (see SentencePieceTokenizer): unigram's sums would
-// otherwise round along a whole text.
+// Pieces use U+2581 for spaces, and the model may prepend one to a text: a normalizer's Prepend
+// always does, whereas a Metaspace would not prepend one to another. Training tokenized each line
+// separately (see SentencePieceTokenizer); otherwise unigram's sums would accumulate rounding over
+// a whole text.
 std::string PiecesJson(const SentencePieces& pieces) {
   Json added = Json::array();
   Json scored = Json::array();
@@ -166,7 +286,7 @@ std::string PiecesJson(const SentencePieces& pieces) {
   return FileJson(WithRest(std::move(parts)));
 }
 
-// What tokenizer.json cannot say of a model; empty where it can say all.
+// Why tokenizer.json cannot represent a model; empty if it can.
 std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces) {
   if (pieces.model != PieceModel::kBpe && pieces.model != PieceModel::kUnigram) {
     return "it is of words or characters, not BPE or unigram";
@@ -185,34 +305,31 @@ std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces
 }
 
 absl::StatusOr<Files> SentencePieceFiles(const Tokenizer& tokenizer) {
-  const absl::StatusOr<SentencePieceFacts> facts = ReadSentencePieceModel(tokenizer.file());
-  if (!facts.ok()) return facts.status();
-  const absl::StatusOr<SentencePieces> pieces = ReadSentencePieces(tokenizer.file());
-  if (!pieces.ok()) return pieces.status();
-  if (const std::string misfit = Misfit(*facts, *pieces); !misfit.empty()) {
+  NIBBLE_ASSIGN_OR_RETURN(const SentencePieceFacts facts, ReadSentencePieceModel(tokenizer.file()));
+  NIBBLE_ASSIGN_OR_RETURN(const SentencePieces pieces, ReadSentencePieces(tokenizer.file()));
+  if (const std::string misfit = Misfit(facts, pieces); !misfit.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("tokenizer: tokenizer.json cannot say what '",
                                                       tokenizer.label(), "' does: ", misfit,
                                                       "; export without the tokenizer"));
   }
   Json config = FastConfig();
-  for (size_t id = 0; id < pieces->pieces.size(); ++id) {
-    const SentencePieces::Piece& piece = pieces->pieces[id];
+  for (size_t id = 0; id < pieces.pieces.size(); ++id) {
+    const SentencePieces::Piece& piece = pieces.pieces[id];
     if (piece.type == PieceType::kUnknown) config["unk_token"] = piece.text;
     if (piece.text == "<s>") config["bos_token"] = piece.text;
     if (static_cast<int32_t>(id) == tokenizer.end_of_document()) config["eos_token"] = piece.text;
   }
-  return Files{{std::string(kTokenizerFile), PiecesJson(*pieces)},
+  return Files{{std::string(kTokenizerFile), PiecesJson(pieces)},
                {std::string(kConfigFile), FileJson(config)},
                {std::string(kModelFile), std::string(tokenizer.file())}};
 }
 
 absl::StatusOr<Files> BpeFiles(const Tokenizer& tokenizer) {
-  absl::StatusOr<Json> parts = ParseJsonObject(tokenizer.label(), tokenizer.file());
-  if (!parts.ok()) return parts.status();
+  NIBBLE_ASSIGN_OR_RETURN(Json parts, ParseJsonObject(tokenizer.label(), tokenizer.file()));
   Json config = FastConfig();
-  config["eos_token"] = (*parts)["end_of_document"];
-  parts->erase("end_of_document");
-  return Files{{std::string(kTokenizerFile), FileJson(WithRest(*std::move(parts)))},
+  config["eos_token"] = parts["end_of_document"];
+  parts.erase("end_of_document");
+  return Files{{std::string(kTokenizerFile), FileJson(WithRest(std::move(parts)))},
                {std::string(kConfigFile), FileJson(config)}};
 }
 
@@ -222,10 +339,9 @@ absl::StatusOr<bool> NamesBytes(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) return false;
   if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> config = ParseJsonObject(path, *text);
-  if (!config.ok()) return config.status();
-  const auto own = config->find(std::string(kOwnKey));
-  return own != config->end() && *own == ByteTokenizer().label();
+  NIBBLE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(path, *text));
+  const auto own = config.find(std::string(kOwnKey));
+  return own != config.end() && *own == ByteTokenizer().label();
 }
 
 }  // namespace
@@ -237,9 +353,8 @@ absl::StatusOr<Files> HfTokenizerFiles(const Tokenizer& tokenizer) {
 }
 
 absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory) {
-  const absl::StatusOr<bool> bytes = NamesBytes(directory);
-  if (!bytes.ok()) return bytes.status();
-  if (*bytes) return HfTokenizer{.tokenizer = std::make_shared<const ByteTokenizer>()};
+  NIBBLE_ASSIGN_OR_RETURN(const bool bytes, NamesBytes(directory));
+  if (bytes) return HfTokenizer{.tokenizer = std::make_shared<const ByteTokenizer>()};
   const std::string path = PathIn(directory, kTokenizerFile);
   const bool has_json = std::filesystem::exists(path);
   absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> pieces =

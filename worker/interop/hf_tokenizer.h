@@ -1,19 +1,24 @@
-// Tokenizers as files of a Hugging Face model directory. tokenizer.json has the whole tokenizer and
-// tokenizer_config.json names PreTrainedTokenizerFast, which reads it with no package but tokenizers:
+// Tokenizers as files of a Hugging Face model directory. tokenizer.json stores the whole tokenizer,
+// and tokenizer_config.json names PreTrainedTokenizerFast, which needs only the tokenizers package:
 //
-//   SentencePiece   the pieces, with BPE's merges or unigram's scores; tokenizer.model beside it has
-//                   the model's own bytes
-//   tokenizer.json  as it was read, but without what puts special tokens around a text
+//   SentencePiece   the pieces, with BPE's merges or unigram's scores; tokenizer.model beside it
+//                   has the model's own bytes
+//   tokenizer.json  as it was read, without the post-processor that adds special tokens
 //   bytes           a byte-level BPE without merges, whose token b is byte b; tokenizer_config.json
 //                   says "nibble_tokenizer": "bytes"
+//
+// SentencePieces is the vocabulary of a SentencePiece model and how it is used.
 //
 // Ownership: results own everything. Thread-safety: pure functions of the file system.
 #ifndef NIBBLE_WORKER_INTEROP_HF_TOKENIZER_H_
 #define NIBBLE_WORKER_INTEROP_HF_TOKENIZER_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/trainer/data/tokenizer.h"
@@ -22,20 +27,46 @@ namespace nibble {
 
 // Contents by file name.
 //
-//   FailedPrecondition  a SentencePiece model that is used in a way that tokenizer.json does not
-//                       have: text is changed first, no bytes for what is no piece, pieces of the
-//                       user's, two of equal score
+//   FailedPrecondition  a SentencePiece model that tokenizer.json cannot represent: it normalises
+//                       the text, has no byte fallback, has user-defined pieces, or two pieces of
+//                       equal score
 absl::StatusOr<std::map<std::string, std::string>> HfTokenizerFiles(const Tokenizer& tokenizer);
 
 struct HfTokenizer {
-  // Null where the directory has none, or one that is not read here.
+  // Null if the directory has none, or an unsupported one.
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string notice;  // why a tokenizer.json is not read
+  std::string notice;  // why a tokenizer.json is unsupported
 };
 
-// tokenizer.model, the byte tokenizer where tokenizer_config.json names it, or tokenizer.json.
+// Reads tokenizer.model, the byte tokenizer if tokenizer_config.json names it, or tokenizer.json.
 // InvalidArgument, beginning with the path, for a damaged tokenizer.model or tokenizer_config.json.
 absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory);
+
+// Numbered as in sentencepiece_model.proto.
+enum class PieceType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+enum class PieceModel : uint8_t { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
+
+struct SentencePieces {
+  struct Piece {
+    std::string text;
+    float score = 0;
+    PieceType type = PieceType::kNormal;
+  };
+  std::vector<Piece> pieces;  // by token
+  PieceModel model = PieceModel::kUnigram;
+  bool byte_fallback = false;
+  bool space_before_text = true;
+};
+
+// InvalidArgument for an incomplete model or an unknown type.
+absl::StatusOr<SentencePieces> ReadSentencePieces(std::string_view model);
 
 }  // namespace nibble
 

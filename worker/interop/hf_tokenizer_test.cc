@@ -1,10 +1,9 @@
-#include "worker/interop/hf_tokenizer.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,11 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "nlohmann/json.hpp"
+#include "worker/interop/hf_tokenizer.h"
 #include "worker/interop/interop_testing.h"
 #include "worker/trainer/data/bpe_tokenizer.h"
-#include "worker/trainer/data/byte_tokenizer.h"
-#include "worker/trainer/data/sentencepiece_testing.h"
-#include "worker/trainer/data/sentencepiece_tokenizer.h"
+#include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -60,7 +60,7 @@ TEST(HfTokenizer, ASentencePieceModelIsCopiedByteForByteAndReadsBack) {
   const auto read = ReadHfTokenizer(out.path());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->tokenizer->label(), (*tokenizer)->label());
-  // What was written can be written again.
+  // A tokenizer that was written and read can be written again.
   EXPECT_EQ(HfTokenizerFiles(*read->tokenizer)->at("tokenizer.model"), TestModel());
 }
 
@@ -117,7 +117,7 @@ TEST(HfTokenizer, AUnigramModelHasItsPiecesAndScoresInJson) {
 }
 
 TEST(HfTokenizer, AModelThatIsUsedInAnotherWayIsRefused) {
-  // normalizer_spec { remove_extra_whitespaces: true }, merged into the one that is there.
+  // normalizer_spec { remove_extra_whitespaces: true }, merged into the existing one.
   const std::string model = TestModel() + "\x1a\x02\x20\x01";
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", model);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -164,6 +164,47 @@ TEST(HfTokenizer, DamagedFilesAreNamed) {
   const absl::Status status = ReadHfTokenizer(other.path()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("tokenizer.model"), absl::string_view::npos) << status;
+}
+
+TEST(ReadSentencePieces, TellsBpeFromUnigram) {
+  EXPECT_EQ(ReadSentencePieces(TestModel())->model, PieceModel::kBpe);
+  EXPECT_EQ(ReadSentencePieces(TestModel(SentencePieceType::kUnigram))->model,
+            PieceModel::kUnigram);
+}
+
+TEST(ReadSentencePieces, PiecesComeInTheOrderOfTheirTokens) {
+  const auto pieces = ReadSentencePieces(TestModel());
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  ASSERT_EQ(pieces->pieces.size(), 400u);
+  EXPECT_EQ(pieces->pieces[0].text, "<unk>");
+  EXPECT_EQ(pieces->pieces[0].type, PieceType::kUnknown);
+  EXPECT_EQ(pieces->pieces[2].text, "</s>");
+  EXPECT_EQ(pieces->pieces[2].type, PieceType::kControl);
+  EXPECT_EQ(pieces->pieces[3 + 0x41].text, "<0x41>");
+  EXPECT_EQ(pieces->pieces[3 + 0x41].type, PieceType::kByte);
+  EXPECT_EQ(pieces->pieces[399].type, PieceType::kNormal);
+  EXPECT_LT(pieces->pieces[399].score, pieces->pieces[260].score);
+  EXPECT_TRUE(pieces->byte_fallback);
+  EXPECT_TRUE(pieces->space_before_text);
+}
+
+TEST(ReadSentencePieces, WhatIsCutShortIsRefused) {
+  const std::string& model = TestModel();
+  EXPECT_FALSE(ReadSentencePieces("").ok());
+  EXPECT_FALSE(ReadSentencePieces(model.substr(0, 20)).ok());
+  EXPECT_FALSE(ReadSentencePieces(model.substr(0, model.size() - 1)).ok());
+}
+
+TEST(ReadSentencePieces, DamagedBytesAreReadOrRefused) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 3000; ++i) {
+    std::string model = TestModel();
+    for (int n = 0; n < 8; ++n) model[random() % model.size()] = static_cast<char>(random());
+    const auto pieces = ReadSentencePieces(model);
+    if (pieces.ok()) {
+      EXPECT_LE(pieces->pieces.size(), model.size());
+    }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the tests of reading and writing models share: a source of random weights, small models of
-// each class, a directory that goes again.
+// Shared by the tests of import and export: a source of random weights, small models of each class,
+// a temporary directory.
 //
 // Ownership: each object owns its own. Thread-safety: none.
 #ifndef NIBBLE_WORKER_INTEROP_INTEROP_TESTING_H_
@@ -27,8 +27,8 @@
 
 namespace nibble {
 
-// Values that leave nothing at one or zero, where a mistake would not show. A function of (seed,
-// parameter's name).
+// Random values, also for parameters that start at one or zero, where a mistake would not show. A
+// function of (seed, parameter's name).
 inline std::vector<float> RandomValues(const ParamInfo& param, uint64_t seed) {
   std::mt19937_64 random(seed ^ std::hash<std::string>()(param.name));
   const auto uniform = [&](double low, double high) {
@@ -79,8 +79,8 @@ class RandomWeights : public WeightSource {
   const std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-// One small model for each class of Hugging Face's, named as its model_type. Every dimension of a
-// linear is a multiple of 16, so that NVFP4 fits, and of all but gpt2 inputs are of 32.
+// One small model for each Hugging Face class, named as its model_type. Every dimension of a linear
+// is a multiple of 16, as NVFP4 needs; inputs of all but gpt2 are multiples of 32.
 inline std::vector<ModelSpec> ClassSpecs() {
   const ModelSpec hybrid = {.name = "nemotron_h",
                             .pattern = "M-*-M",
@@ -136,7 +136,7 @@ inline ModelSpec ClassSpec(std::string_view model_type) {
   std::abort();
 }
 
-// A new directory under the test's temporary one, removed with all that is in it.
+// A new directory under the test's temporary one, removed with its content.
 class ScratchDirectory {
  public:
   ScratchDirectory() {

@@ -1,5 +1,4 @@
-// Quantised models: what is in the files is what training's quantiser made.
-
+// Quantised models: the files contain exactly what training's quantiser produces.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -28,7 +27,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Magnitudes differ from place to place, and so do the scales of blocks.
+// Magnitudes vary, and so do the scales of blocks.
 class UnevenWeights : public RandomWeights {
  public:
   using RandomWeights::RandomWeights;
@@ -45,7 +44,7 @@ ResolvedRecipe RecipeOf(const std::string& preset, const Outline& outline) {
   return recipe.ok() ? *recipe : ResolvedRecipe();
 }
 
-// What the quantiser makes of a weight, and what it stands for.
+// A quantised weight, and the values it represents.
 std::vector<float> QuantisersOwn(CpuBackend& backend, WeightSource& source, const ParamInfo& param,
                                  const OperandSpec& spec) {
   std::vector<float> weight(static_cast<size_t>(param.elements()));

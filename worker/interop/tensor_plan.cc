@@ -9,16 +9,102 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/interop/element_codec.h"
-#include "worker/interop/nvfp4_weights.h"
+#include "common/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/formats/scaling.h"
+#include "worker/interop/hf_layout.h"
 
 namespace nibble {
+
+absl::StatusOr<std::vector<OperandFormat>> Nvfp4Layers(const ResolvedRecipe& recipe,
+                                                       const Outline& outline) {
+  if (recipe.layers.size() != outline.linears.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("recipe: it has ", recipe.layers.size(),
+                                                   " layers, and model ", outline.spec.name,
+                                                   " has ", outline.linears.size()));
+  }
+  std::vector<OperandFormat> formats;
+  bool any = false;
+  for (size_t i = 0; i < recipe.layers.size(); ++i) {
+    const OperandFormat& format = recipe.layers[i][OperandRole::kFpropWeight];
+    formats.push_back(format);
+    if (!format.has_value()) continue;
+    any = true;
+    // Blocks are 1×16 or 16×16; either way a group of 16 shares a scale.
+    if (format->format == Format::kNvfp4 && format->rounding == Rounding::kNearest &&
+        format->hadamard.size == 0) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        outline.linears[i].name, ": fprop.weight is ", format->Name(),
+        "; quantised weights are written in nvfp4, rounded to nearest, without a transform"));
+  }
+  if (!any) {
+    return absl::FailedPreconditionError(
+        "recipe: every layer's fprop.weight is bf16, so there is nothing to quantise");
+  }
+  return formats;
+}
+
+absl::StatusOr<std::unique_ptr<Nvfp4Weights>> Nvfp4Weights::Create(WeightSource& source,
+                                                                   int threads) {
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
+                          CpuBackend::Create({.threads = threads}));
+  return std::unique_ptr<Nvfp4Weights>(new Nvfp4Weights(source, std::move(backend)));
+}
+
+absl::Status Nvfp4Weights::Quantise(int64_t param, const OperandSpec& spec) {
+  if (param == param_ && spec == tensor_.spec()) return absl::OkStatus();
+  param_ = -1;
+  tensor_ = QuantizedTensor();  // before the next one is allocated
+  const ParamInfo& info = source_.outline().params[static_cast<size_t>(param)];
+  const int64_t out = info.shape[0];
+  const int64_t in = info.shape[1];
+  std::vector<float> weight(static_cast<size_t>(info.elements()));
+  absl::Status status = source_.Read(info, absl::MakeSpan(weight));
+  if (!status.ok()) return status;
+  absl::StatusOr<QuantizedTensor> tensor =
+      QuantizedTensor::Create(backend_->memory(), {.spec = spec, .rows = out, .cols = in});
+  if (!tensor.ok()) {
+    return absl::Status(tensor.status().code(),
+                        absl::StrCat(info.name, ": ", tensor.status().message()));
+  }
+  status =
+      backend_->Quantize({.x = ConstMatrix::Of(weight.data(), out, in), .row = {.out = &*tensor}});
+  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(const QuantHead head, backend_->ReadHead(*tensor));
+  if (head.non_finite != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(info.name, ": ", head.non_finite, " of its values are not finite"));
+  }
+  amax_ = head.amax;
+  tensor_ = *std::move(tensor);
+  param_ = param;
+  return absl::OkStatus();
+}
+
+float Nvfp4Weights::global_scale() const {
+  return Nvfp4::ForTensor(amax_, /*divide_first=*/false).encode;
+}
+
+absl::Span<const std::byte> Nvfp4Weights::Codes(int64_t first_row, int64_t rows) const {
+  const int64_t row_bytes = tensor_.code_row_bytes();
+  return {reinterpret_cast<const std::byte*>(tensor_.codes() + first_row * row_bytes),
+          static_cast<size_t>(rows * row_bytes)};
+}
+
+absl::Span<const std::byte> Nvfp4Weights::Scales(int64_t row) const {
+  const int64_t groups = tensor_.scale_cols();
+  const auto* scales = static_cast<const std::byte*>(tensor_.scales());
+  return {scales + row / tensor_.block_rows() * groups, static_cast<size_t>(groups)};
+}
+
 namespace {
 
-// Of numbers that are converted before they go to the file.
+// Elements converted at a time before they are written.
 constexpr int64_t kPieceElements = int64_t{1} << 18;
 
-// The parameter that was read last: tensors that are parts of one follow each other nearly always.
+// The parameter read last: tensors that are parts of one parameter are nearly always consecutive.
 class LastParam {
  public:
   explicit LastParam(WeightSource& source) : source_(source) {}
@@ -28,9 +114,7 @@ class LastParam {
     param_ = -1;
     const ParamInfo& info = source_.outline().params[static_cast<size_t>(param)];
     values_.resize(static_cast<size_t>(info.elements()));
-    if (absl::Status status = source_.Read(info, absl::MakeSpan(values_)); !status.ok()) {
-      return status;
-    }
+    NIBBLE_RETURN_IF_ERROR(source_.Read(info, absl::MakeSpan(values_)));
     param_ = param;
     return values_;
   }
@@ -41,7 +125,7 @@ class LastParam {
   std::vector<float> values_;
 };
 
-// Elements of the file's tensor, whose rows are columns of ours where it is transposed.
+// Elements of the file's tensor, whose rows are our columns if it is transposed.
 absl::Status Produce(const HfTensor& tensor, FileDType dtype, absl::Span<const float> values,
                      int64_t param_columns, SafetensorsWriter::Sink sink) {
   const absl::Span<const float> rows =
@@ -65,12 +149,12 @@ absl::Status Produce(const HfTensor& tensor, FileDType dtype, absl::Span<const f
     }
     piece.clear();
     AppendElements(dtype, part, piece);
-    if (absl::Status status = sink(piece); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(sink(piece));
   }
   return absl::OkStatus();
 }
 
-// A_log, D and dt_bias: what the scan's exponents are made of.
+// A_log, D and dt_bias, from which the scan's exponents are computed.
 bool StaysF32(const ParamInfo& param) {
   for (const std::string_view name : {".A_log", ".D", ".dt_bias"}) {
     if (param.name.ends_with(name)) return true;
@@ -85,10 +169,9 @@ class Planner {
 
   absl::StatusOr<TensorPlan> Make(const HfModelLayout& layout) {
     if (!options_.quantised.empty()) {
-      absl::StatusOr<std::unique_ptr<Nvfp4Weights>> packer =
-          Nvfp4Weights::Create(source_, options_.threads);
-      if (!packer.ok()) return packer.status();
-      packer_ = *std::move(packer);
+      NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Nvfp4Weights> packer,
+                              Nvfp4Weights::Create(source_, options_.threads));
+      packer_ = std::move(packer);
     }
     for (const HfTensor& tensor : layout.tensors) {
       const ParamInfo& param = source_.outline().params[static_cast<size_t>(tensor.param)];
@@ -96,7 +179,7 @@ class Planner {
       const OperandFormat format =
           of_linear ? options_.quantised[static_cast<size_t>(param.linear)] : std::nullopt;
       if (format.has_value()) {
-        if (absl::Status status = AddPacked(tensor, *format); !status.ok()) return status;
+        NIBBLE_RETURN_IF_ERROR(AddPacked(tensor, *format));
         continue;
       }
       if (of_linear) plan_.kept_modules.emplace_back(tensor.module());
@@ -115,14 +198,13 @@ class Planner {
          .dtype = dtype,
          .shape = tensor.shape,
          .producer = [last = last_, &tensor, dtype, columns](SafetensorsWriter::Sink sink) {
-           const absl::StatusOr<absl::Span<const float>> values = last->Get(tensor.param);
-           if (!values.ok()) return values.status();
-           return Produce(tensor, dtype, *values, columns, sink);
+           NIBBLE_ASSIGN_OR_RETURN(const absl::Span<const float> values, last->Get(tensor.param));
+           return Produce(tensor, dtype, values, columns, sink);
          }});
   }
 
   absl::Status AddPacked(const HfTensor& tensor, const OperandSpec& spec) {
-    if (absl::Status status = packer_->Quantise(tensor.param, spec); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(packer_->Quantise(tensor.param, spec));
     const float global = packer_->global_scale();
     const int64_t in = tensor.shape[1];
     const auto packer = packer_;
@@ -133,8 +215,7 @@ class Planner {
                              .dtype = FileDType::kU8,
                              .shape = {tensor.rows, in / 2},
                              .producer = [packer, &tensor, spec](SafetensorsWriter::Sink sink) {
-                               absl::Status status = packer->Quantise(tensor.param, spec);
-                               if (!status.ok()) return status;
+                               NIBBLE_RETURN_IF_ERROR(packer->Quantise(tensor.param, spec));
                                return sink(packer->Codes(tensor.first_row, tensor.rows));
                              }});
     plan_.tensors.push_back({.name = name("weight_scale"),

@@ -1,8 +1,13 @@
-// What a daemon counts of itself and shows of its gangs, and how it stands with its coordinator.
-// Those who do something say so here; a scrape waits for none of them.
+// A daemon's metrics: what it knows of its gangs at one moment (GangFigures), what it counts of
+// itself and how it stands with its coordinator (WorkerMetrics), and its plain HTTP:
 //
-// Ownership: owns counts and the latest figures. Thread-safety: all methods; it calls nobody but
-// the clock, so any lock may be held around it.
+//   /metrics   for Prometheus; see docs/reference/metrics.md
+//   /healthz   200 while the process lives
+//   /readyz    200 while the coordinator counts on this worker, otherwise 503 and the reason
+//
+// Ownership: GangFigures are values; WorkerMetrics owns counts and the latest figures.
+// Thread-safety: all methods of WorkerMetrics from any thread. It calls only the clock, so any lock
+// may be held around it, and a scrape waits for no caller. The functions are pure.
 #ifndef NIBBLE_WORKER_METRICS_WORKER_METRICS_H_
 #define NIBBLE_WORKER_METRICS_WORKER_METRICS_H_
 
@@ -10,17 +15,55 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/metrics/metric_book.h"
-#include "worker/metrics/gang_figures.h"
 #include "worker/metrics/worker_table.h"
+#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
+
+class HttpExposer;
+
+struct RankFigures {
+  int32_t rank = 0;
+  std::string phase;  // "running", "paused", …
+  bool ended = false;
+  bool hung = false;
+  RankNews news;
+  int64_t log_bytes = 0;
+  double since_step_seconds = 0;
+  double median_step_seconds = 0;                                 // 0: unknown
+  std::shared_ptr<const std::vector<PrecisionSample>> precision;  // null: none
+};
+
+struct GangFigures {
+  std::string job;
+  int64_t attempt = 0;
+  int32_t world = 0;
+  int64_t planned_steps = 0;       // 0: not known
+  double flops_per_token = 0;      // of training; 0: unknown
+  std::vector<RankFigures> ranks;  // those on this worker
+};
+
+struct FigureLimits {
+  // Layers whose precision is shown, evenly spread from the first to the last; 0: all.
+  size_t precision_layers = 16;
+  double peak_flops = 0;  // of a slot, FLOP/s; 0: unknown
+};
+
+void FillGangs(absl::Span<const GangFigures> gangs, const FigureLimits& limits, MetricPage& page);
+
+// At most `most` of the indices [0, count), ascending and evenly spread, including the first and
+// the last; all if `most` is 0.
+std::vector<size_t> EvenlySpread(size_t count, size_t most);
 
 class WorkerMetrics {
  public:
@@ -32,24 +75,25 @@ class WorkerMetrics {
   };
   explicit WorkerMetrics(Options options);
 
-  // The gangs as they are now, every one: they take the place of those before.
+  // Replaces the gangs by the present ones.
   void Publish(std::vector<GangFigures> gangs);
 
-  // A report is made; numbers grow from 1 within a stream. An answer has come; a stream has ended.
+  // A report was sent, numbered from 1 within a stream; an answer was received; a stream has ended.
   void Reported(int64_t number);
   void Answered(int64_t answered, int64_t lease_ms);
   void StreamLost(const absl::Status& status);
-  // A copy of a shard from another worker is here, or could not be had.
+  // The fetch of a replica has ended.
   void Fetched(double seconds, int64_t bytes, const absl::Status& status);
 
-  // Whether the coordinator counts on this worker: it has answered on the open stream, or was heard
-  // within the lease. Unavailable, with why not.
+  // Whether the coordinator counts on this worker: it has answered on the open stream, or within
+  // the lease. Unavailable, with the reason, if not.
   absl::Status Ready() const;
-  // The text that Prometheus reads.
+  // In Prometheus' text format.
   std::string Page() const;
 
  private:
-  static constexpr size_t kMaxPending = 1024;  // reports without an answer; of more the oldest go
+  static constexpr size_t kMaxPending =
+      1024;  // reports without an answer; beyond it the oldest are dropped
 
   const Options options_;
   MetricBook book_{WorkerRows()};
@@ -61,6 +105,23 @@ class WorkerMetrics {
   double heard_ = -1;  // below 0: never
   double lease_seconds_ = 0;
 };
+
+inline constexpr char kWorkerHttp[] = "127.0.0.1:7702";
+
+struct WorkerHttpOptions {
+  std::string listen;         // host:port; port 0: a free one; empty: no HTTP
+  bool insecure = false;      // also off loopback
+  bool or_free_port = false;  // if the port is taken
+};
+
+// Null if `listen` is empty. Errors as HttpExposer::Start. Borrows the metrics.
+absl::StatusOr<std::unique_ptr<HttpExposer>> ServeWorkerHttp(const WorkerMetrics& metrics,
+                                                             const WorkerHttpOptions& options);
+
+// The exposer's address as other machines reach it, given that they reach the daemon at host:port
+// `reached_at`: with the latter's host if the exposer listens on every interface; empty if the
+// exposer is on loopback and `reached_at` is not.
+std::string AdvertisedHttp(const HttpExposer& exposer, const std::string& reached_at);
 
 }  // namespace nibble
 

@@ -1,21 +1,180 @@
 #include "worker/metrics/worker_metrics.h"
 
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/metrics/exposition_testing.h"
+#include "common/metrics/http_exposer.h"
+#include "common/metrics/program_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/metrics/worker_http.h"
 #include "worker/metrics/worker_table.h"
 
 namespace nibble {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+
+Exposition Exposed(const std::vector<GangFigures>& gangs, const FigureLimits& limits = {}) {
+  MetricPage page(WorkerRows());
+  FillGangs(gangs, limits, page);
+  const auto read =
+      Exposition::Parse(RenderPage(WorkerRows(), page, MetricBook(WorkerRows()), "worker", "1"));
+  EXPECT_EQ(read.status(), absl::OkStatus());
+  return read.ok() ? *read : Exposition();
+}
+
+GangFigures Gang(const std::string& job, int ranks) {
+  GangFigures gang = {.job = job, .attempt = 3, .world = ranks, .planned_steps = 100};
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankFigures& figures = gang.ranks.emplace_back();
+    figures.rank = rank;
+    figures.phase = "running";
+    figures.log_bytes = 1000 + rank;
+    figures.news.next_step = 11;
+    figures.news.memory_bytes = 5000;
+    figures.news.made.forward_seconds = 0.5 + rank;
+    figures.news.checkpoints = {.stored = 2, .bytes = 100, .stall_seconds = 0.25 * (rank + 1)};
+  }
+  RankNews& news = gang.ranks[0].news;
+  news.has_sample = true;
+  news.loss = 2.5;
+  news.tokens = 1100;
+  news.tokens_per_second = 200;
+  news.made.steps = 6;
+  news.made.tokens = 600;
+  news.made.skipped = 1;
+  news.revision = 2;
+  news.revision_first_step = 7;
+  return gang;
+}
+
+std::shared_ptr<const std::vector<PrecisionSample>> Precision(int layers) {
+  std::vector<PrecisionSample> samples;
+  for (int layer = 0; layer < layers; ++layer) {
+    for (const char* const operand : {"fprop.weight", "fprop.activation"}) {
+      samples.push_back({.step = 8,
+                         .layer = absl::StrCat("blocks.", layer),
+                         .operand = operand,
+                         .format = "nvfp4",
+                         .relative_error = 0.1,
+                         .underflow = 0.01,
+                         .amax = 4.0 + layer});
+    }
+  }
+  return std::make_shared<const std::vector<PrecisionSample>>(std::move(samples));
+}
+
+TEST(GangFiguresTest, AJobsFiguresAreThoseOfItsRankZero) {
+  const Exposition exposed = Exposed({Gang("a-1", 2)});
+  EXPECT_EQ(exposed.Value("nibble_job_loss{job=\"a-1\"}"), 2.5);
+  EXPECT_EQ(exposed.Value("nibble_job_steps_total{job=\"a-1\"}"), 6);
+  EXPECT_EQ(exposed.Value("nibble_job_tokens_total{job=\"a-1\"}"), 600);
+  EXPECT_EQ(exposed.Value("nibble_job_trained_tokens{job=\"a-1\"}"), 1100);
+  EXPECT_EQ(exposed.Value("nibble_job_skipped_updates_total{job=\"a-1\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_job_next_step{job=\"a-1\"}"), 11);
+  EXPECT_EQ(exposed.Value("nibble_job_planned_steps{job=\"a-1\"}"), 100);
+  EXPECT_EQ(exposed.Value("nibble_job_recipe_revision{job=\"a-1\"}"), 2);
+  EXPECT_EQ(exposed.Value("nibble_job_recipe_first_step{job=\"a-1\"}"), 7);
+  EXPECT_EQ(exposed.Value("nibble_job_attempt{job=\"a-1\"}"), 3);
+  EXPECT_EQ(exposed.Value("nibble_job_ranks{job=\"a-1\",phase=\"running\"}"), 2);
+  EXPECT_EQ(exposed.Value("nibble_worker_slots_used"), 2);
+}
+
+TEST(GangFiguresTest, PrometheusOwnToolFindsNoFault) {
+  GangFigures gang = Gang("a-1", 2);
+  gang.flops_per_token = 1e6;
+  gang.ranks[0].precision = Precision(10);
+  MetricPage page(WorkerRows());
+  FillGangs({gang}, {.peak_flops = 1e9}, page);
+  const absl::Status checked =
+      PromtoolCheck(RenderPage(WorkerRows(), page, MetricBook(WorkerRows()), "worker", "1"));
+  if (absl::IsNotFound(checked)) GTEST_SKIP() << checked;
+  EXPECT_EQ(checked, absl::OkStatus());
+}
+
+TEST(GangFiguresTest, EachRankHasItsOwn) {
+  GangFigures gang = Gang("a-1", 2);
+  gang.ranks[1].hung = true;
+  const Exposition exposed = Exposed({gang});
+  EXPECT_EQ(exposed.Value("nibble_rank_step_part_seconds_total{job=\"a-1\",part=\"forward\","
+                          "rank=\"1\"}"),
+            1.5);
+  EXPECT_EQ(exposed.Value("nibble_rank_log_bytes_total{job=\"a-1\",rank=\"1\"}"), 1001);
+  EXPECT_EQ(exposed.Value("nibble_rank_memory_bytes{job=\"a-1\",rank=\"0\"}"), 5000);
+  EXPECT_EQ(exposed.Value("nibble_job_ranks_hung{job=\"a-1\"}"), 1);
+  EXPECT_EQ(exposed.Value("nibble_job_checkpoint_bytes_total{job=\"a-1\"}"), 200);
+  EXPECT_EQ(exposed.Value("nibble_job_checkpoints_total{job=\"a-1\",result=\"stored\"}"), 2);
+  EXPECT_EQ(exposed.Value("nibble_job_checkpoint_stall_seconds_total{job=\"a-1\"}"), 0.5);
+}
+
+TEST(GangFiguresTest, WithoutRankZeroNothingIsSaidOfTraining) {
+  GangFigures gang = Gang("a-1", 2);
+  gang.ranks.erase(gang.ranks.begin());
+  const Exposition exposed = Exposed({gang});
+  EXPECT_EQ(exposed.SeriesOf("nibble_job_loss"), 0u);
+  EXPECT_EQ(exposed.SeriesOf("nibble_job_steps_total"), 0u);
+  EXPECT_EQ(exposed.SeriesOf("nibble_rank_memory_bytes"), 1u);
+}
+
+TEST(GangFiguresTest, MfuIsKnownWhereTheModelAndTheSlotsAre) {
+  GangFigures gang = Gang("a-1", 2);
+  gang.flops_per_token = 1e6;
+  EXPECT_EQ(Exposed({gang}).SeriesOf("nibble_job_mfu_ratio"), 0u);
+  const Exposition exposed = Exposed({gang}, {.peak_flops = 1e9});
+  EXPECT_DOUBLE_EQ(exposed.Value("nibble_job_mfu_ratio{job=\"a-1\"}"), 200 * 1e6 / 2e9);
+  EXPECT_EQ(exposed.Value("nibble_job_model_flops_total{job=\"a-1\"}"), 6e8);
+}
+
+TEST(GangFiguresTest, ASampleOfTheLayersIsShownOrAll) {
+  GangFigures gang = Gang("a-1", 1);
+  gang.ranks[0].precision = Precision(100);
+  const Exposition some = Exposed({gang}, {.precision_layers = 16});
+  EXPECT_EQ(some.SeriesOf("nibble_precision_amax"), 32u);
+  EXPECT_EQ(some.Value("nibble_precision_amax{job=\"a-1\",layer=\"blocks.99\","
+                       "operand=\"fprop.weight\"}"),
+            103);
+  EXPECT_EQ(some.Value("nibble_precision_layers{job=\"a-1\",shown=\"yes\"}"), 16);
+  EXPECT_EQ(some.Value("nibble_precision_layers{job=\"a-1\",shown=\"no\"}"), 84);
+  EXPECT_EQ(some.Value("nibble_precision_step{job=\"a-1\"}"), 8);
+  EXPECT_EQ(some.Value("nibble_precision_format_info{format=\"nvfp4\",job=\"a-1\","
+                       "layer=\"blocks.0\",operand=\"fprop.weight\"}"),
+            1);
+  const Exposition all = Exposed({gang}, {.precision_layers = 0});
+  EXPECT_EQ(all.SeriesOf("nibble_precision_amax"), 200u);
+}
+
+TEST(GangFiguresTest, ThousandsOfLayersAreBoundedAndWhatIsLeftOutIsCounted) {
+  GangFigures gang = Gang("a-1", 1);
+  gang.ranks[0].precision = Precision(4000);
+  const Exposition exposed = Exposed({gang}, {.precision_layers = 0});
+  EXPECT_EQ(exposed.SeriesOf("nibble_precision_amax"), MetricTable::kMaxSeries);
+  EXPECT_GT(exposed.Value("nibble_metrics_dropped_total"), 0);
+}
+
+TEST(GangFiguresTest, OfTwoAttemptsTheNewerSpeaksForTheJob) {
+  GangFigures old = Gang("a-1", 2);
+  old.attempt = 2;
+  old.ranks[0].news.loss = 9;
+  const Exposition exposed = Exposed({Gang("a-1", 2), old, Gang("b-2", 1)});
+  EXPECT_EQ(exposed.Value("nibble_job_loss{job=\"a-1\"}"), 2.5);
+  EXPECT_EQ(exposed.SeriesOf("nibble_job_loss"), 2u);
+}
+
+TEST(GangFiguresTest, SpreadThingsAreEvenAndHoldBothEnds) {
+  EXPECT_THAT(EvenlySpread(10, 4), ElementsAre(0, 3, 6, 9));
+  EXPECT_THAT(EvenlySpread(3, 16), ElementsAre(0, 1, 2));
+  EXPECT_THAT(EvenlySpread(3, 0), ElementsAre(0, 1, 2));
+  EXPECT_THAT(EvenlySpread(5, 1), ElementsAre(0));
+  EXPECT_THAT(EvenlySpread(0, 4), ElementsAre());
+}
 
 class WorkerMetricsTest : public testing::Test {
  protected:
@@ -120,7 +279,7 @@ TEST_F(WorkerMetricsTest, WithoutAnAddressThereIsNoHttp) {
 
 TEST_F(WorkerMetricsTest, OthersAreToldWhereTheyReachIt) {
   EXPECT_EQ(AdvertisedHttp(*http_, "127.0.0.1:4000"), http_->address());
-  EXPECT_EQ(AdvertisedHttp(*http_, "node7:4000"), "");  // on loopback, where they do not get
+  EXPECT_EQ(AdvertisedHttp(*http_, "node7:4000"), "");  // on loopback, which others cannot reach
   const auto every = ServeWorkerHttp(metrics_, {.listen = "0.0.0.0:0", .insecure = true});
   ASSERT_EQ(every.status(), absl::OkStatus());
   EXPECT_EQ(AdvertisedHttp(**every, "node7:4000"), "node7:" + std::to_string((*every)->port()));

@@ -1,5 +1,4 @@
-// What a daemon measures, row by row: of itself, and of the jobs that have ranks here for as long
-// as they have any.
+// The metrics of a daemon: of itself, and of each job while it has ranks here.
 //
 // Thread-safety: const.
 #ifndef NIBBLE_WORKER_METRICS_WORKER_TABLE_H_
@@ -11,7 +10,7 @@
 namespace nibble {
 
 struct WorkerTable : ProgramTable {
-  // A job; figures of training where its rank 0 is here, from that rank's latest step.
+  // A job. Figures of training exist on the worker of rank 0, from that rank's latest step.
   const MetricSpec& loss = Gauge("nibble_job_loss", "nats per token", {"job"}, "mean of the step");
   const MetricSpec& gradient_norm =
       Gauge("nibble_job_gradient_norm", "", {"job"}, "before clipping");
@@ -64,7 +63,7 @@ struct WorkerTable : ProgramTable {
   const MetricSpec& rank_log = Counter("nibble_rank_log_bytes_total", "bytes", {"job", "rank"},
                                        "that it has written to its log");
 
-  // Checkpoints of a job, by the attempt here; seconds are of the rank that waited longest.
+  // Checkpoints of a job's attempt here; seconds are those of the rank that waited longest.
   const MetricSpec& checkpoints = Counter("nibble_job_checkpoints_total", "checkpoints",
                                           {"job", "result"}, "stored or failed, as rank 0 saw it");
   const MetricSpec& checkpoint_bytes = Counter("nibble_job_checkpoint_bytes_total", "bytes",
@@ -81,8 +80,8 @@ struct WorkerTable : ProgramTable {
   const MetricSpec& replica_seconds = Histogram("nibble_replica_seconds", "seconds", {},
                                                 "a copy of a shard took", WaitingSeconds());
 
-  // Precision, of the latest step that was sampled, by rank 0. Of a sample of the layers, or of all
-  // with --precision-series all.
+  // Precision at the latest step that rank 0 sampled, for a sample of the layers, or for all with
+  // --precision-series all.
   const MetricSpec& precision_step =
       Gauge("nibble_precision_step", "", {"job"}, "that was sampled");
   const MetricSpec& precision_format =

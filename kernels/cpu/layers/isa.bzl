@@ -2,17 +2,22 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
+_AVX512 = [
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512dq",
+    "-mavx512vl",
+    "-mfma",
+    "-mprefer-vector-width=512",
+]
+
 _FLAGS = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma"],
-    "avx512": [
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mfma",
-        "-mprefer-vector-width=512",
-    ],
+    "avx512": _AVX512,
+    # Only matmuls and what feeds them have kernels for these.
+    "avx512bf16": _AVX512 + ["-mavx512bf16"],
+    "amx": _AVX512 + ["-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
 }
 
 # GCC 12 warns about its own AVX-512 headers and about vectors in internal signatures.
@@ -22,32 +27,38 @@ _QUIET = [
     "-Wno-psabi",
 ]
 
-ISAS = _FLAGS.keys()
+ISAS = ["baseline", "avx2", "avx512"]
 
-def isa_copts(isa):
-    # Contraction: see vec.h. Order of evaluation stays as written.
-    return ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-DNIBBLE_ISA=" + isa] + \
-           _QUIET + _FLAGS[isa]
+def isa_kernels(name, srcs, deps, more = {}, **kwargs):
+    """The kernels of a folder: one library for each instruction set, and one that has them all.
 
-def isa_library(name, srcs, hdrs, deps = [], **kwargs):
-    """srcs define `k<Something>` tables in namespace NIBBLE_ISA; hdrs declare them for every set."""
-    for isa in ISAS:
+    Args:
+      name: of all; those of one set have its name behind it.
+      srcs: define `k<Something>` tables in namespace NIBBLE_ISA, for each of ISAS.
+      deps: with the headers that declare them.
+      more: instruction set → further files for it alone.
+      **kwargs: of all of them.
+    """
+    sources = {isa: srcs for isa in ISAS}
+    for isa, files in more.items():
+        sources[isa] = sources.get(isa, []) + files
+    for isa, files in sources.items():
         cc_library(
             name = "%s_%s" % (name, isa),
-            srcs = srcs,
-            hdrs = hdrs,
-            copts = isa_copts(isa),
-            textual_hdrs = [
-                "vec.h",
-                "vec_lanes.h",
-                "vec_loop.h",
-            ],
+            srcs = files,
+            # Contraction: see vec.h. Order of evaluation stays as written.
+            copts = [
+                "-O3",
+                "-ffp-contract=fast",
+                "-fno-math-errno",
+                "-fno-trapping-math",
+                "-DNIBBLE_ISA=" + isa,
+            ] + _QUIET + _FLAGS[isa],
             deps = deps,
-            visibility = ["//visibility:private"],
+            **kwargs
         )
     cc_library(
         name = name,
-        hdrs = hdrs,
-        deps = [":%s_%s" % (name, isa) for isa in ISAS] + deps,
+        deps = [":%s_%s" % (name, isa) for isa in sources],
         **kwargs
     )

@@ -21,7 +21,7 @@
 
 namespace nibble {
 
-// Listens to what the process says until it says nothing more.
+// Collects the standard error of the process until its end.
 class CoordinatorProcess::Ear {
  public:
   explicit Ear(int fd) : fd_(fd), thread_([this] { Listen(); }) {}
@@ -30,7 +30,7 @@ class CoordinatorProcess::Ear {
     (void)close(fd_);
   }
 
-  // 0: it ended, or time did, before it said so.
+  // The port; 0 if the process ended or `patience` passed before it printed one.
   int WaitForPort(std::chrono::seconds patience) {
     std::unique_lock lock(mutex_);
     heard_.wait_for(lock, patience, [this] { return over_ || PortLocked() > 0; });
@@ -53,7 +53,7 @@ class CoordinatorProcess::Ear {
   static constexpr size_t kMostWords = 1 << 20;
 
   int PortLocked() const { return NumberLocked(" on port ", ','); }
-  // Between the two; 0: it is not there yet.
+  // The number between `before` and `after`; 0 if it was not printed yet.
   int NumberLocked(absl::string_view before, char after) const {
     const size_t at = words_.find(before.data(), 0, before.size());
     const size_t end = at == std::string::npos ? at : words_.find(after, at);
@@ -84,7 +84,7 @@ class CoordinatorProcess::Ear {
   // Guarded by mutex_.
   std::string words_;
   bool over_ = false;
-  std::thread thread_;  // last: it uses the above
+  std::thread thread_;  // last: it uses the members above
 };
 
 absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(

@@ -1,6 +1,6 @@
-// nibble-coordinator as people run it, for tests and benchmarks: started, asked, measured, killed.
+// Runs the program nibble-coordinator for tests and benchmarks: starts, measures and ends it.
 //
-// Ownership: owns the process and ends it. Thread-safety: none.
+// Ownership: owns the process; the destructor kills it. Thread-safety: one thread at a time.
 #ifndef NIBBLE_SERVER_SERVICE_TESTING_COORDINATOR_PROCESS_H_
 #define NIBBLE_SERVER_SERVICE_TESTING_COORDINATOR_PROCESS_H_
 
@@ -24,11 +24,12 @@ class CoordinatorProcess {
     std::string program;  // path of nibble-coordinator
     std::string store;    // directory
     std::vector<std::string> flags;
-    std::string http;                   // host:port of its plain HTTP; empty: none
-    std::chrono::seconds patience{60};  // until it listens
+    std::string http;                   // host:port of plain HTTP; empty: none
+    std::chrono::seconds patience{60};  // time allowed until it listens
   };
 
-  // Returns when it listens. Unavailable with its words where it ends or does not listen in time.
+  // Returns when the program listens. Unavailable, with its output, if it exits or does not listen
+  // in time.
   static absl::StatusOr<std::unique_ptr<CoordinatorProcess>> Start(const Options& options);
   ~CoordinatorProcess();
   CoordinatorProcess(const CoordinatorProcess&) = delete;
@@ -36,18 +37,18 @@ class CoordinatorProcess {
 
   int port() const;
   std::string address() const;
-  int http_port() const;  // 0: it serves no HTTP
-  // A connection of its own.
+  int http_port() const;  // 0: no HTTP
+  // A new connection, not shared with other channels.
   std::shared_ptr<grpc::Channel> Connect() const;
 
   bool Lives();
   int64_t RssBytes() const;
   double CpuSeconds() const;  // user and system, so far
-  // SIGTERM, and waits. Its exit code, or 128 and the signal.
+  // Sends SIGTERM and waits. Returns the exit code, or 128 plus the signal.
   int End();
-  // SIGKILL, and waits.
+  // Sends SIGKILL and waits.
   void Kill();
-  // What it has said on standard error.
+  // Its standard error so far.
   std::string Words() const;
 
  private:
@@ -57,11 +58,11 @@ class CoordinatorProcess {
   int Reap(int options);
 
   pid_t pid_;
-  int exit_ = -1;  // -1: it lives
+  int exit_ = -1;  // -1: running
   const std::unique_ptr<Ear> ear_;
 };
 
-// Where the build puts the program, seen from the folder that tests and benchmarks run in.
+// Path of the built program, relative to the directory that tests and benchmarks run in.
 std::string CoordinatorProgram();
 
 }  // namespace nibble

@@ -1,24 +1,157 @@
 #include "worker/infer/eval/multiple_choice.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
 namespace {
 
+using Json = nlohmann::json;
+
+template <class... Piece>
+absl::Status Bad(const Piece&... pieces) {
+  return absl::InvalidArgumentError(absl::StrCat(pieces...));
+}
+
+// The value of `name` or of its alias `other`.
+absl::StatusOr<const Json*> Field(const Json& object, const char* name, const char* other,
+                                  const char** used) {
+  const auto a = object.find(name), b = object.find(other);
+  if (a != object.end() && b != object.end()) {
+    return Bad(other, ": says the same as ", name, ", which is there too");
+  }
+  *used = b != object.end() ? other : name;
+  if (a == object.end() && b == object.end()) return Bad(name, ": missing (or ", other, ")");
+  return &*(a != object.end() ? a : b);
+}
+
+absl::Status ReadChoices(const Json& object, ChoiceQuestion& question) {
+  const auto choices = object.find("choices");
+  if (choices == object.end()) return Bad("choices: missing");
+  if (!choices->is_array()) return Bad("choices: is ", choices->type_name(), ", not an array");
+  if (choices->empty() || choices->size() > static_cast<size_t>(kMaxChoices)) {
+    return Bad("choices: ", choices->size(), " of them, not 1 to ", kMaxChoices);
+  }
+  for (size_t i = 0; i < choices->size(); ++i) {
+    const Json& choice = (*choices)[i];
+    if (!choice.is_string()) {
+      return Bad("choices[", i, "]: is ", choice.type_name(), ", not a string");
+    }
+    question.choices.push_back(choice.get<std::string>());
+    if (question.choices.back().empty()) return Bad("choices[", i, "]: is empty");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadGold(const Json& object, ChoiceQuestion& question) {
+  const char* used = nullptr;
+  NIBBLE_ASSIGN_OR_RETURN(const Json* const gold, Field(object, "gold", "label", &used));
+  if (!gold->is_number_integer()) {
+    return Bad(used, ": ", gold->dump(-1, ' ', false, Json::error_handler_t::replace),
+               " is no whole number");
+  }
+  const auto count = static_cast<int64_t>(question.choices.size());
+  // A number beyond int64 is parsed as unsigned.
+  const bool huge =
+      gold->is_number_unsigned() && gold->get<uint64_t>() >= static_cast<uint64_t>(count);
+  question.gold = huge ? -1 : gold->get<int64_t>();
+  if (question.gold >= 0 && question.gold < count) return absl::OkStatus();
+  return Bad(used, ": ", gold->dump(), " is not in [0, ", count, "), the choices");
+}
+
+}  // namespace
+
+absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
+  if (const size_t bad = FindInvalidUtf8(line); bad != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat("byte %d, 0x%02x, is no UTF-8", bad,
+                                                      static_cast<unsigned char>(line[bad])));
+  }
+  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) return Bad("is no JSON");
+  if (!object.is_object()) return Bad("is ", object.type_name(), ", not an object");
+  ChoiceQuestion question;
+  const char* used = nullptr;
+  NIBBLE_ASSIGN_OR_RETURN(const Json* const context, Field(object, "context", "query", &used));
+  if (!context->is_string()) return Bad(used, ": is ", context->type_name(), ", not a string");
+  question.context = context->get<std::string>();
+  absl::Status status = ReadChoices(object, question);
+  if (status.ok()) status = ReadGold(object, question);
+  if (!status.ok()) return status;
+  if (const auto id = object.find("id"); id != object.end()) {
+    if (!id->is_string() && !id->is_number_integer()) {
+      return Bad("id: is ", id->type_name(), ", neither a string nor a whole number");
+    }
+    question.id = id->is_string() ? id->get<std::string>() : id->dump();
+  }
+  return question;
+}
+
+absl::StatusOr<ChoiceReader> ChoiceReader::Open(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  ChoiceReader reader(path, file);
+  struct stat what = {};
+  if (fstat(fileno(file), &what) == 0 && S_ISDIR(what.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is a directory"));
+  }
+  return reader;
+}
+
+absl::StatusOr<bool> ChoiceReader::ReadLine(std::string& line) {
+  line.clear();
+  ++line_;
+  int c;
+  while ((c = std::getc(file_.get())) != EOF && c != '\n') {
+    if (static_cast<int64_t>(line.size()) == kMaxChoiceLine) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ":", line_, ": the line has more than ", kMaxChoiceLine, " bytes"));
+    }
+    line += static_cast<char>(c);
+  }
+  if (c == EOF && std::ferror(file_.get()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+  }
+  if (line.ends_with('\r')) line.pop_back();
+  return c == '\n' || !line.empty();
+}
+
+absl::StatusOr<std::optional<ChoiceQuestion>> ChoiceReader::Next() {
+  std::string line;
+  do {
+    NIBBLE_ASSIGN_OR_RETURN(const bool more, ReadLine(line));
+    if (!more) return std::optional<ChoiceQuestion>();
+  } while (line.find_first_not_of(" \t") == std::string::npos);
+  absl::StatusOr<ChoiceQuestion> question = ParseChoiceQuestion(line);
+  if (!question.ok()) {
+    return absl::Status(question.status().code(),
+                        absl::StrCat(path_, ":", line_, ": ", question.status().message()));
+  }
+  question->line = line_;
+  return std::optional<ChoiceQuestion>(*std::move(question));
+}
+
+namespace {
+
 absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> tokens;
-  absl::Status status = tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
+  NIBBLE_RETURN_IF_ERROR(tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
     tokens.insert(tokens.end(), some.begin(), some.end());
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return tokens;
 }
 
@@ -38,16 +171,15 @@ std::optional<double> StandardError(double accuracy, int64_t questions) {
   return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(questions - 1));
 }
 
-// What one call to the decoder works on.
+// Input and output of one call to the decoder.
 struct Pieces {
   std::vector<std::unique_ptr<SequenceState>> states;
   std::vector<Decoder::Piece> pieces;
 
   absl::Status Add(Decoder& decoder, int64_t capacity, absl::Span<const int32_t> tokens,
                    const SequenceState* from) {
-    absl::StatusOr<std::unique_ptr<SequenceState>> state = decoder.NewSequence(capacity);
-    if (!state.ok()) return state.status();
-    states.push_back(*std::move(state));
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state, decoder.NewSequence(capacity));
+    states.push_back(std::move(state));
     pieces.push_back({states.back().get(), tokens});
     return from == nullptr ? absl::OkStatus() : decoder.CopySequence(*from, *states.back());
   }
@@ -56,7 +188,7 @@ struct Pieces {
 absl::Status CheckLengths(const Decoder& decoder, absl::Span<const ChoiceTokens> questions) {
   for (size_t q = 0; q < questions.size(); ++q) {
     for (size_t c = 0; c < questions[q].choices.size(); ++c) {
-      // A choice's last token is not run.
+      // The last token of a choice is not run.
       const absl::Status status = decoder.CheckLength(
           static_cast<int64_t>(questions[q].context.size() + questions[q].choices[c].size() - 1));
       if (status.ok()) continue;
@@ -174,8 +306,7 @@ ChoiceScore Summarize(absl::Span<const Answer> answers) {
 absl::StatusOr<std::vector<Answer>> AnswerFile(Decoder& decoder, const Tokenizer& tokenizer,
                                                const std::string& path,
                                                const ChoiceOptions& options) {
-  absl::StatusOr<ChoiceReader> reader = ChoiceReader::Open(path);
-  if (!reader.ok()) return reader.status();
+  NIBBLE_ASSIGN_OR_RETURN(ChoiceReader reader, ChoiceReader::Open(path));
   std::vector<Answer> answers;
   std::vector<ChoiceQuestion> questions;
   std::vector<ChoiceTokens> tokens;
@@ -211,24 +342,23 @@ absl::StatusOr<std::vector<Answer>> AnswerFile(Decoder& decoder, const Tokenizer
   };
   while (options.max_questions == 0 ||
          static_cast<int64_t>(answers.size() + questions.size()) < options.max_questions) {
-    absl::StatusOr<std::optional<ChoiceQuestion>> question = reader->Next();
-    if (!question.ok()) return question.status();
-    if (!question->has_value()) break;
+    NIBBLE_ASSIGN_OR_RETURN(std::optional<ChoiceQuestion> question, reader.Next());
+    if (!question.has_value()) break;
     absl::StatusOr<ChoiceTokens> encoded =
-        TokenizeQuestion(tokenizer, **question, options.delimiter);
+        TokenizeQuestion(tokenizer, *question, options.delimiter);
     absl::Status status = encoded.ok() ? CheckLengths(decoder, {&*encoded, 1}) : encoded.status();
     if (!status.ok()) {
       return absl::Status(status.code(),
-                          absl::StrCat(path, ":", (*question)->line, ": ", status.message()));
+                          absl::StrCat(path, ":", question->line, ": ", status.message()));
     }
     context_tokens += static_cast<int64_t>(encoded->context.size());
-    questions.push_back(**std::move(question));
+    questions.push_back(*std::move(question));
     tokens.push_back(*std::move(encoded));
     if (context_tokens < decoder.options().pass_tokens) continue;
     status = answer_some();
     if (!status.ok()) return status;
   }
-  if (absl::Status status = answer_some(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(answer_some());
   if (answers.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": there are no questions in it"));
   }

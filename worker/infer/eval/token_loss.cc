@@ -8,12 +8,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "worker/trainer/data/validation_set.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/batch_builder.h"
 
 namespace nibble {
 namespace {
 
-// Windows whose documents run together, and what comes of them.
+// Windows whose documents run in one batch, and their losses.
 class WindowGroup {
  public:
   explicit WindowGroup(Decoder& decoder) : decoder_(decoder) {}
@@ -36,13 +37,12 @@ class WindowGroup {
     for (const Batch& batch : batches_) {
       const auto length = static_cast<size_t>(batch.length);
       for (size_t begin = 0, end; begin < length; begin = end) {
-        // What sees nothing of what came before it is a sequence of its own.
+        // A document that does not attend to earlier ones is a sequence of its own.
         end = begin + 1;
         while (end < length && batch.doc_begin[end] == batch.doc_begin[begin]) ++end;
-        absl::StatusOr<std::unique_ptr<SequenceState>> state =
-            decoder_.NewSequence(static_cast<int64_t>(end - begin));
-        if (!state.ok()) return state.status();
-        states.push_back(*std::move(state));
+        NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
+                                decoder_.NewSequence(static_cast<int64_t>(end - begin)));
+        states.push_back(std::move(state));
         pieces.push_back(
             {states.back().get(), absl::MakeConstSpan(batch.tokens).subspan(begin, end - begin)});
         targets.push_back(absl::MakeConstSpan(batch.targets).subspan(begin, end - begin));
@@ -50,8 +50,7 @@ class WindowGroup {
       }
       at += length;
     }
-    absl::Status status = decoder_.Losses(pieces, targets, losses);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(decoder_.Losses(pieces, targets, losses));
     at = 0;
     for (const Batch& batch : batches_) {
       for (const int32_t target : batch.targets) {
@@ -76,30 +75,28 @@ absl::StatusOr<TokenLoss> EvaluateTokens(Decoder& decoder,
                                          std::shared_ptr<const TokenSource> source,
                                          const TokenLossOptions& options,
                                          const WindowProgress& progress) {
-  const absl::StatusOr<ValidationSet> set =
-      ValidationSet::Create(source, {.global_sequences = 1,
-                                     .length = options.sequence,
-                                     .max_batches = options.max_windows,
-                                     .window = options.window});
-  if (!set.ok()) return set.status();
-  if (absl::Status status = decoder.CheckLength(options.sequence); !status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(const ValidationSet set,
+                          ValidationSet::Create(source, {.global_sequences = 1,
+                                                         .length = options.sequence,
+                                                         .max_batches = options.max_windows,
+                                                         .window = options.window}));
+  NIBBLE_RETURN_IF_ERROR(decoder.CheckLength(options.sequence));
   if (source->vocabulary() > decoder.vocab()) {
     return absl::InvalidArgumentError(absl::StrCat(source->name(), ": vocabulary is ",
                                                    source->vocabulary(), ", over the model's, ",
                                                    decoder.vocab()));
   }
-  TokenLoss result = {.name = source->name(), .windows = set->batches()};
+  TokenLoss result = {.name = source->name(), .windows = set.batches()};
   WindowGroup group(decoder);
   double sum = 0;
-  for (int64_t i = 0; i < set->batches(); ++i) {
-    absl::StatusOr<Batch> batch = set->Build({.step = i});
-    if (!batch.ok()) return batch.status();
-    group.Add(*std::move(batch));
-    if (group.tokens() < decoder.options().pass_tokens && i + 1 < set->batches()) continue;
+  for (int64_t i = 0; i < set.batches(); ++i) {
+    NIBBLE_ASSIGN_OR_RETURN(Batch batch, set.Build({.step = i}));
+    group.Add(std::move(batch));
+    if (group.tokens() < decoder.options().pass_tokens && i + 1 < set.batches()) continue;
     if (absl::Status status = group.Run(sum, result.tokens); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat(source->name(), ": ", status.message()));
     }
-    if (progress) progress(i + 1, set->batches());
+    if (progress) progress(i + 1, set.batches());
   }
   if (result.tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(source->name(), ": none of its targets counts"));

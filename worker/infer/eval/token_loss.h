@@ -1,5 +1,5 @@
-// Loss and perplexity of a trained model on token data: every window of the data once, as training
-// validates, with documents' boundaries respected alike.
+// Loss and perplexity of a trained model on token data: every window of the data once, with the
+// document boundaries of training's validation.
 //
 // Ownership: borrows the decoder, shares the source. Thread-safety: as Decoder.
 #ifndef NIBBLE_WORKER_INFER_EVAL_TOKEN_LOSS_H_
@@ -13,29 +13,29 @@
 #include "absl/status/statusor.h"
 #include "worker/infer/decoder.h"
 #include "worker/trainer/data/batch.h"
-#include "worker/trainer/data/token_store.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
 
 struct TokenLossOptions {
   int64_t sequence = 0;     // tokens of a window
-  int64_t max_windows = 0;  // the first so many only; 0: all
+  int64_t max_windows = 0;  // at most this number, from the first; 0: all
   WindowOptions window;
 };
 
 struct TokenLoss {
   std::string name;  // of the source
   int64_t windows = 0;
-  int64_t tokens = 0;     // targets that count
-  double loss = 0;        // −ln p, the mean over them
+  int64_t tokens = 0;     // scored targets
+  double loss = 0;        // mean of −ln p over the scored targets
   double perplexity = 0;  // e^loss
 };
 
-// After some windows: how many are done, of how many.
+// Called after some windows with the number done and the total.
 using WindowProgress = std::function<void(int64_t done, int64_t windows)>;
 
-// The sum is FP64 in the data's order, so that the result depends on neither the number of threads
-// nor how windows are put together.
+// Sums in FP64 in the data's order, so the result depends neither on the number of threads nor on
+// the batching of windows.
 //
 //   InvalidArgument  as ValidationSet::Create; tokens that the model has no place for; no target
 //                    that counts

@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/infer/infer_testing.h"
+#include "worker/trainer/data/batch_builder.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/validation_set.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kVocab = 272;
 
-// What training's validation makes of the same windows: the mean loss and the targets it counts.
+// Training's validation of the same windows: the mean loss and the number of scored targets.
 std::pair<double, int64_t> TrainingLoss(const TestWeights& weights,
                                         std::shared_ptr<const TokenSource> source,
                                         const TokenLossOptions& options) {

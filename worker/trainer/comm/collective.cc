@@ -1,15 +1,19 @@
 #include "worker/trainer/comm/collective.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "worker/trainer/link/trainer_exit.h"
+#include "common/status_macros.h"
+#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
+
 namespace {
 
 constexpr const char* kNames[] = {"AllGather", "ReduceScatter", "AllReduce",
@@ -54,7 +58,7 @@ absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Ope
   const absl::Status status = run(operation);
   if (observer_ != nullptr) observer_->Left();
   if (status.ok()) return status;
-  // Whatever became of the others, it is not this rank's doing.
+  // Whatever happened to the others, this rank is not the cause.
   failed_ = WithExit(
       absl::Status(status.code(), absl::StrCat(name, " #", operation.number, " on rank ", rank_,
                                                " of ", world_, ": ", status.message())),
@@ -139,13 +143,117 @@ absl::StatusOr<std::vector<uint64_t>> Collective::ExchangeSmall(std::span<const 
                   absl::StrCat("mine.size() = ", count, " is above ", kMaxExchangeWords));
   }
   std::vector<uint64_t> words(count * world_);
-  const absl::Status status = Run(Kind::kExchange, [&](const Operation& operation) {
+  NIBBLE_RETURN_IF_ERROR(Run(Kind::kExchange, [&](const Operation& operation) {
     if (count == 0) return absl::OkStatus();
     std::copy(mine.begin(), mine.end(), words.begin() + rank_ * count);
     return DoExchange(operation, words.data(), count);
-  });
-  if (!status.ok()) return status;
+  }));
   return words;
+}
+
+namespace {
+
+class LocalCollective final : public Collective {
+ public:
+  LocalCollective() : Collective(0, 1) {}
+  std::string Name() const override { return "local, rank 0 of 1"; }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  static absl::Status Copy(const void* in, void* out, int64_t bytes) {
+    if (in != out) std::memcpy(out, in, bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status DoAllGather(const Operation&, const void* in, void* out, int64_t bytes) override {
+    return Copy(in, out, bytes);
+  }
+  absl::Status DoReduceScatter(const Operation&, const float* in, float* out,
+                               int64_t count) override {
+    return Copy(in, out, count * static_cast<int64_t>(sizeof(float)));
+  }
+  absl::Status DoAllReduce(const Operation&, void*, int64_t, ReduceElement, Reduction) override {
+    return absl::OkStatus();
+  }
+  absl::Status DoBroadcast(const Operation&, void*, int64_t, int) override {
+    return absl::OkStatus();
+  }
+  absl::Status DoBarrier(const Operation&) override { return absl::OkStatus(); }
+  absl::Status DoExchange(const Operation&, uint64_t*, int64_t) override {
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> CreateLocal() { return std::make_unique<LocalCollective>(); }
+
+namespace {
+
+constexpr int64_t kBlock = 1024;  // elements: 4 KiB, in the first-level cache beside one input
+
+// Exactly kBlock or fewer elements; the fixed trip count of whole blocks lets the compiler use
+// vectors without a check of the count.
+void AddTo(float* sum, const float* x, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    for (int64_t j = 0; j < 16; ++j) sum[i + j] += x[i + j];
+  }
+  for (; i < count; ++i) sum[i] += x[i];
+}
+
+template <class T>
+T Add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// Keeps the first NaN in rank order, and the first of equal values (0 and -0).
+template <class T>
+T Max(T a, T b) {
+  if (a != a) return a;
+  return b > a || b != b ? b : a;
+}
+
+template <class T>
+void Reduce(const T* in, T* out, int ranks, int64_t count, Reduction reduction) {
+  std::copy_n(in, count, out);
+  for (int r = 1; r < ranks; ++r) {
+    const T* x = in + r * count;
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] = reduction == Reduction::kSum ? Add(out[i], x[i]) : Max(out[i], x[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void SumInRankOrder(std::span<const float* const> in, float* out, int64_t count) {
+  alignas(64) float sum[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    std::memcpy(sum, in[0] + begin, size * sizeof(float));
+    for (size_t r = 1; r < in.size(); ++r) AddTo(sum, in[r] + begin, size);
+    std::memcpy(out + begin, sum, size * sizeof(float));
+  }
+}
+
+void ReduceInRankOrder(const void* in, void* out, int ranks, int64_t count, ReduceElement element,
+                       Reduction reduction) {
+  switch (element) {
+    case ReduceElement::kFloat32:
+      return Reduce(static_cast<const float*>(in), static_cast<float*>(out), ranks, count,
+                    reduction);
+    case ReduceElement::kFloat64:
+      return Reduce(static_cast<const double*>(in), static_cast<double*>(out), ranks, count,
+                    reduction);
+    case ReduceElement::kInt64:
+      return Reduce(static_cast<const int64_t*>(in), static_cast<int64_t*>(out), ranks, count,
+                    reduction);
+  }
 }
 
 }  // namespace nibble

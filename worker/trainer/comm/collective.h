@@ -1,5 +1,5 @@
-// Collectives: what the ranks of one job do together. One interface, whatever carries the bytes:
-// Gloo between CPU ranks, nothing at all for a job of one rank, a GPU library on devices.
+// Collective operations among the ranks of one job. One interface for all transports: Gloo between
+// CPU ranks, none for a job of one rank, a GPU library on devices.
 //
 // Execution model: as kernels/ops/backend.h. A collective belongs to one backend's queue: pointers
 // lie in that backend's memory, an operation is checked when called (a bad argument is refused
@@ -8,18 +8,18 @@
 // failure of what ran in it. On the CPU an operation runs in the call itself and its status is the
 // outcome. ExchangeSmall is the exception: its words lie on the host and it always waits.
 //
-// Every rank calls the same operations in the same order with the same sizes. Ranks that disagree
-// are told so by a failure within the timeout, never by wrong data.
+// Every rank calls the same operations in the same order with the same sizes. A disagreement is
+// reported as a failure within the timeout; it never gives wrong data.
 //
 // Determinism: a sum is taken in rank order, ((x0 + x1) + x2) + …, in the type of the elements:
 // FP32 sums round to FP32 at each addition. A result is a function of the inputs and the world
-// size, and every rank that receives it has the same bits. What this costs over a ring, whose order
-// depends on the position in the data, is in bench/comm_bench.cc.
+// size, and every rank that receives it has the same bits. bench/comm_bench.cc measures the cost
+// compared to a ring, whose order of summation depends on the position in the data.
 //
 // Failure: a rank that dies or hangs fails the operations of the others within the timeout:
 // UNAVAILABLE when it is known to be gone, DEADLINE_EXCEEDED when it does not answer; the message
-// names the operation, its number, this rank and the rank that is missing. A group that has failed
-// once stays failed: later operations repeat the cause at once. Start a new attempt.
+// names the operation, its number, this rank and the missing rank. A group that has failed once
+// stays failed: later operations return the same error at once. Start a new attempt.
 //
 // Ownership: buffers belong to the caller and must live until the operation has run.
 // Thread-safety: one thread at a time per object.
@@ -27,6 +27,7 @@
 #define NIBBLE_WORKER_TRAINER_COMM_COLLECTIVE_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,11 +46,11 @@ enum class Reduction {
 enum class ReduceElement { kFloat32, kFloat64, kInt64 };
 int64_t ReduceElementBytes(ReduceElement element);
 
-// Is told when an operation begins and when its call returns.
+// Called when an operation begins and when its call returns.
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
-  // `operation`: a name that lives as long as the program. Numbers count a rank's operations.
+  // `operation`: a name with static lifetime. `number` counts the rank's operations.
   virtual void Entered(const char* operation, uint64_t number) = 0;
   virtual void Left() = 0;
 };
@@ -65,10 +66,10 @@ class Collective {
 
   int rank() const { return rank_; }
   int world() const { return world_; }
-  // What carries the bytes and who this is: "gloo tcp 127.0.0.1, rank 1 of 4".
+  // The transport and the rank: "gloo tcp 127.0.0.1, rank 1 of 4".
   virtual std::string Name() const = 0;
 
-  // in: [bytes], out: [world, bytes]; out[r] is what rank r gave. In place: in == out[rank].
+  // in: [bytes], out: [world, bytes]; out[r] is rank r's `in`. In place: in == out[rank].
   absl::Status AllGather(const void* in, void* out, int64_t bytes);
 
   // in: [world, count] f32, out: [count] f32; out = sum over ranks r of in_r[rank], in rank order.
@@ -80,15 +81,16 @@ class Collective {
   absl::Status AllReduce(double* data, int64_t count, Reduction reduction);
   absl::Status AllReduce(int64_t* data, int64_t count, Reduction reduction);
 
-  // data: [bytes]; every rank ends with what `root` had.
+  // data: [bytes]; every rank gets the data of `root`.
   absl::Status Broadcast(void* data, int64_t bytes, int root);
 
   // Returns once every rank has entered it.
   absl::Status Barrier();
 
-  // Control words of the step boundary, on the host: [world, mine.size()], row r from rank r. All
-  // ranks see the same words, so any pure rule over them ("rank 0's request", "the greatest") is an
-  // agreement. At most kMaxExchangeWords a rank; every rank gives the same number.
+  // Control words of the step boundary, on the host: returns [world, mine.size()], row r from rank
+  // r. All ranks get the same words, so any pure function of them ("rank 0's request", "the
+  // greatest") is an agreement. Every rank passes the same number of words, at most
+  // kMaxExchangeWords.
   absl::StatusOr<std::vector<uint64_t>> ExchangeSmall(std::span<const uint64_t> mine);
 
   virtual absl::Status Synchronize() = 0;
@@ -97,7 +99,7 @@ class Collective {
   void set_observer(CollectiveObserver* observer) { observer_ = observer; }
 
  protected:
-  // What an implementation is asked to run; `number` counts the operations of this rank from 1.
+  // `number` counts the operations of this rank from 1.
   enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kExchange };
   struct Operation {
     Kind kind;
@@ -107,8 +109,8 @@ class Collective {
   Collective(int rank, int world) : rank_(rank), world_(world) {}
   uint64_t operations() const { return operations_; }
 
-  // Arguments have been checked: pointers are there, sizes fit and are not zero, buffers are either
-  // apart or in place.
+  // Arguments have been checked: no pointer is null, sizes fit and are not zero, buffers are
+  // disjoint or in place.
   virtual absl::Status DoAllGather(const Operation& operation, const void* in, void* out,
                                    int64_t bytes) = 0;
   virtual absl::Status DoReduceScatter(const Operation& operation, const float* in, float* out,
@@ -122,7 +124,8 @@ class Collective {
   virtual absl::Status DoExchange(const Operation& operation, uint64_t* words, int64_t count) = 0;
 
  private:
-  // Refuses after a failure; otherwise counts, runs, and puts the operation's name before an error.
+  // Returns the error of an earlier failure; otherwise counts and runs the operation, and puts its
+  // name before an error.
   absl::Status Run(Kind kind, absl::FunctionRef<absl::Status(const Operation&)> run);
   absl::Status Refuse(Kind kind, const std::string& why) const;
   absl::Status AllReduceAny(void* data, int64_t count, ReduceElement element, Reduction reduction);
@@ -133,6 +136,20 @@ class Collective {
   CollectiveObserver* observer_ = nullptr;
   absl::Status failed_;
 };
+
+// The collective of a job of one rank. In-place operations touch no memory, so they work with any
+// backend; the others copy on the host.
+std::unique_ptr<Collective> CreateLocal();
+
+// The reductions of the collectives on the CPU, in rank order; pure functions.
+//
+// out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + …, each addition rounded to FP32.
+// in: [ranks] pointers to [count] f32; out: [count] f32, apart from every input or equal to one.
+void SumInRankOrder(std::span<const float* const> in, float* out, int64_t count);
+
+// The same for a small array of any element. in: [ranks, count], out: [count], apart.
+void ReduceInRankOrder(const void* in, void* out, int ranks, int64_t count, ReduceElement element,
+                       Reduction reduction);
 
 }  // namespace nibble
 

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_mesh.h"
-#include "worker/trainer/comm/local_collective.h"
-#include "worker/trainer/comm/ordered_sum.h"
 #include "worker/trainer/comm/rendezvous.h"
 
 namespace nibble {
@@ -44,8 +44,8 @@ class GlooCollective final : public Collective {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
-  // Distinguishes operations and their shapes: ranks that do not call the same thing wait for
-  // messages that never come, instead of taking each other's.
+  // Distinguishes operations and their shapes: ranks that call different operations time out
+  // instead of receiving each other's messages.
   static uint64_t Tag(const Operation& operation, int64_t size, int detail = 0) {
     uint64_t shape = static_cast<uint64_t>(size) * 31 + static_cast<uint64_t>(detail);
     shape = (shape * 8 + static_cast<uint64_t>(operation.kind)) * 0x9e3779b97f4a7c15;
@@ -120,8 +120,7 @@ class GlooCollective final : public Collective {
     gathered_.resize(world() * bytes);
     std::memcpy(gathered_.data() + rank() * bytes, data, bytes);
     const int detail = static_cast<int>(element) * 2 + static_cast<int>(reduction);
-    const absl::Status status = Gather(Tag(operation, bytes, detail), gathered_.data(), bytes);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Gather(Tag(operation, bytes, detail), gathered_.data(), bytes));
     ReduceInRankOrder(gathered_.data(), data, world(), count, element, reduction);
     return absl::OkStatus();
   }
@@ -194,28 +193,23 @@ absl::Status Check(const GlooOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& options) {
-  if (const absl::Status status = Check(options); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Check(options));
   if (options.world == 1) return CreateLocal();
   const Deadline deadline = std::chrono::steady_clock::now() + options.connect_timeout;
   absl::StatusOr<Rendezvous> rendezvous =
       Rendezvous::Open(options.rendezvous, options.rank, deadline);
   if (!rendezvous.ok()) return rendezvous.status();
-  if (const absl::Status status =
-          rendezvous->Meet(options.attempt, options.rank, options.world, deadline);
-      !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<std::unique_ptr<GlooMesh>> mesh =
-      GlooMesh::Connect({.rank = options.rank,
-                         .world = options.world,
-                         .attempt = options.attempt,
-                         .bind_address = options.bind_address,
-                         .interface = options.interface,
-                         .timeout = options.timeout},
-                        rendezvous->store(), deadline);
-  if (!mesh.ok()) return mesh.status();
+  NIBBLE_RETURN_IF_ERROR(rendezvous->Meet(options.attempt, options.rank, options.world, deadline));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<GlooMesh> mesh,
+                          GlooMesh::Connect({.rank = options.rank,
+                                             .world = options.world,
+                                             .attempt = options.attempt,
+                                             .bind_address = options.bind_address,
+                                             .interface = options.interface,
+                                             .timeout = options.timeout},
+                                            rendezvous->store(), deadline));
   rendezvous->store().Done();
-  return std::make_unique<GlooCollective>(options, *std::move(mesh));
+  return std::make_unique<GlooCollective>(options, std::move(mesh));
 }
 
 }  // namespace nibble

@@ -19,7 +19,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/comm/rank_processes.h"
+#include "worker/trainer/comm/rank_processes_testing.h"
 
 namespace nibble {
 namespace {

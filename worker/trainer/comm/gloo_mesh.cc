@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/trainer/comm/gloo_transfers.h"
 #include "worker/trainer/comm/rendezvous.h"
 #include "worker/trainer/comm/signal_block.h"
@@ -32,7 +33,7 @@ constexpr Milliseconds kInstant{1};
 constexpr Milliseconds kFarewellPatience{200};
 constexpr Milliseconds kSettle{10};
 
-// Gloo takes a negative time for its default and zero for ever.
+// Gloo takes a negative time as its default and zero as infinite.
 Milliseconds Left(Deadline deadline) {
   const Deadline now = Clock::now();
   return deadline > now ? std::chrono::ceil<Milliseconds>(deadline - now) : kInstant;
@@ -45,8 +46,8 @@ std::string Reason(const std::exception& error) {
   return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
 }
 
-// Lets Gloo use a rendezvous: scoped to an attempt, bounded by a deadline, and with the first
-// failure kept, since what Gloo throws on has only its text.
+// Adapts a rendezvous to Gloo: scoped to an attempt and bounded by a deadline. Keeps the first
+// error, since Gloo's exceptions have only its text.
 class StoreForGloo final : public gloo::rendezvous::Store {
  public:
   StoreForGloo(RendezvousStore& store, std::string attempt, Deadline deadline)
@@ -80,7 +81,7 @@ class StoreForGloo final : public gloo::rendezvous::Store {
   absl::Status status_;
 };
 
-// What ranks tell each other first: fixed in size, so that any version can read any other's.
+// The first message between ranks: fixed in size, so that any version can read any other's.
 struct Introduction {
   char magic[8];
   uint64_t attempt;
@@ -105,7 +106,7 @@ struct GlooMesh::Farewell {
   uint64_t exchanges = 0;  // that it took part in
 };
 
-// Destroyed from the end: buffers before what they receive into and before their context.
+// Destroyed in reverse order: buffers before the memory they receive into and before their context.
 struct GlooMesh::Gloo {
   WaitTicker ticker;
   std::shared_ptr<gloo::transport::Device> device;
@@ -114,7 +115,7 @@ struct GlooMesh::Gloo {
   std::vector<Farewell> arriving;   // where a farewell is received
   std::vector<Farewell> farewells;  // kNone until it is known to have come
   std::vector<BufferPtr> farewell_buffers;
-  // A receive that nothing ever answers: it fails when the connection does.
+  // A receive without a sender: it fails when the connection does.
   std::vector<char> nothing;
   std::vector<BufferPtr> lifelines;
 };
@@ -164,7 +165,7 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& optio
                                    : absl::DeadlineExceededError(text);
   }
   std::unique_ptr<GlooMesh> mesh(new GlooMesh(options, std::move(gloo)));
-  if (const absl::Status status = mesh->Introduce(deadline); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(mesh->Introduce(deadline));
   return mesh;
 }
 
@@ -234,7 +235,7 @@ absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout)
     peer = waiting_for;
   };
   try {
-    // A group that has lost a rank does not go on without it, even where it could.
+    // A group that has lost a rank fails even if this exchange does not need that rank.
     for_each_peer(throw_if_lost);
     for (int64_t row = 0; row < std::min(rows.window, rows.count); ++row) post(row);
     for (int64_t row = 0; row < rows.count; ++row) {
@@ -268,14 +269,14 @@ bool GlooMesh::Lost(int peer) {
   }
 }
 
-// The connection has failed: the farewell is there by now or never will be.
+// Called after the connection has failed: the farewell has arrived or never will.
 const GlooMesh::Farewell& GlooMesh::HearFarewell(int peer) {
   Farewell& farewell = gloo_->farewells[peer];
   if (farewell.kind != Farewell::kNone) return farewell;
   try {
     if (gloo_->farewell_buffers[peer]->waitRecv(kInstant)) farewell = gloo_->arriving[peer];
   } catch (const std::exception&) {
-    // It did not leave in good order.
+    // It did not leave with a farewell.
   }
   return farewell;
 }
@@ -289,7 +290,7 @@ absl::Status GlooMesh::FailAsLate(Transfers& transfers, int peer, Milliseconds t
 }
 
 absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
-  // The first to be noticed need not be the first that went: the cause may be a moment behind.
+  // The first loss noticed need not be the cause, whose farewell may arrive a moment later.
   std::this_thread::sleep_for(kSettle);
   std::vector<int> lost;
   std::string others;
@@ -312,7 +313,7 @@ absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
   return absl::UnavailableError(absl::StrCat("lost ", NameRanks(lost), " (", what, ")", others));
 }
 
-// Not by closeConnections, which would reset them and so take back what was sent last.
+// Not by closeConnections(), which resets the connections and so discards the last messages.
 void GlooMesh::Disconnect() {
   open_ = false;
   gloo_->lifelines.clear();
@@ -324,7 +325,7 @@ void GlooMesh::SendFarewells(const Farewell& farewell) {
   const Deadline deadline = Clock::now() + kFarewellPatience;
   std::vector<BufferPtr> sent(options_.world);
   Farewell copy = farewell;
-  // A peer that cannot be told is gone already, or will see the connection close.
+  // A peer that cannot receive it is gone or will see the connection close.
   const auto for_each_peer = [&](auto&& act) {
     for (int peer = 0; peer < options_.world; ++peer) {
       if (peer == options_.rank) continue;

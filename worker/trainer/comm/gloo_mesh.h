@@ -1,12 +1,12 @@
-// The connections between the ranks of a group, and the moving of messages over them: everything
-// that touches Gloo is behind this header. Gloo throws; nothing that is thrown leaves this unit.
+// The connections between the ranks of a group and the messages over them. Hides Gloo completely:
+// its exceptions do not leave this unit.
 //
-// Connections are plain TCP without encryption or authentication, for loopback or a network that is
-// trusted. While the group forms, a stranger that connects to one of its ports makes it fail; that
-// a peer is the rank it should be, of this attempt, is checked before any data is taken.
+// Connections are plain TCP without encryption or authentication, for loopback or a trusted
+// network. A stranger that connects to a port while the group forms makes it fail: each peer's rank
+// and attempt are checked before any data is accepted.
 //
-// Ownership: owns the sockets and two threads. A mesh that is destroyed in good order tells its
-// peers, so that they can tell a rank that has finished from one that was lost. Thread-safety: one
+// Ownership: owns the sockets and two threads. Destroying a mesh sends a farewell to its peers, so
+// that they can distinguish a rank that has finished from one that was lost. Thread-safety: one
 // thread at a time.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_GLOO_MESH_H_
 #define NIBBLE_WORKER_TRAINER_COMM_GLOO_MESH_H_
@@ -21,7 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/trainer/comm/rendezvous_store.h"
+#include "worker/trainer/comm/rendezvous.h"
 
 namespace nibble {
 
@@ -40,8 +40,8 @@ class GlooMesh {
     std::chrono::milliseconds timeout;
   };
 
-  // Every rank has arrived at the store (Rendezvous::Meet). Returns when all are connected and
-  // known to each other, after which no rank needs the store.
+  // Call after Rendezvous::Meet(). Returns when all ranks are connected and have identified each
+  // other; no rank needs the store afterwards.
   static absl::StatusOr<std::unique_ptr<GlooMesh>> Connect(const Options& options,
                                                            RendezvousStore& store,
                                                            Deadline deadline);
@@ -51,26 +51,26 @@ class GlooMesh {
 
   static constexpr uint64_t kFirstTag = 16;
 
-  // A stream of messages with each peer, cut into rows; an empty span is no message. All messages
-  // of a pair must have the same sizes on both sides, row by row.
+  // A stream of messages with each peer, divided into rows; an empty span is not sent. Both sides
+  // of a pair must use the same size for each row.
   struct Rows {
     int64_t count;
-    int64_t window;  // rows under way at once
+    int64_t window;  // rows in flight at once
     absl::FunctionRef<std::span<const std::byte>(int peer, int64_t row)> send;
     absl::FunctionRef<std::span<std::byte>(int peer, int64_t row)> receive;
-    // Every message of this row is there. Called in order; then the row's memory may be used again
-    // by row + window.
+    // Called in order, when every message of this row has arrived; then row + window may use the
+    // row's memory.
     absl::FunctionRef<void(int64_t row)> arrived;
   };
 
   // `tag`, from kFirstTag, is the same on every rank of one exchange and differs between exchanges:
-  // messages of another tag are never taken for this one's.
-  // UNAVAILABLE names the peer that is lost or has left, DEADLINE_EXCEEDED those that do not
-  // answer. After a failure all connections are closed.
+  // messages with another tag are never received by this one.
+  // UNAVAILABLE names the peer that is lost or has left, DEADLINE_EXCEEDED the silent peers. After
+  // a failure all connections are closed.
   absl::Status Exchange(uint64_t tag, const Rows& rows);
 
  private:
-  struct Gloo;  // the library's objects, and what is heard of each peer
+  struct Gloo;  // the library's objects, and the state of each peer
   struct Farewell;
 
   GlooMesh(const Options& options, std::unique_ptr<Gloo> gloo);

@@ -5,7 +5,7 @@
 namespace nibble {
 namespace {
 
-// Long enough that Gloo's own timeout never strikes.
+// Long enough that Gloo's own timeout never expires.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24);
 constexpr std::chrono::milliseconds kInstant{1};
 
@@ -93,7 +93,8 @@ std::vector<int> Transfers::Unfinished() {
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     bool all = true;
     try {
-      // The wait that a tick has ended last may have left its mark; the second is free of it.
+      // The first wait may still see the abort of the tick that ended the last one; the second does
+      // not.
       for (const BufferPtr& buffer : peers_[peer].in) {
         all = all && (buffer->waitRecv(kInstant) || buffer->waitRecv(kInstant));
       }

@@ -1,12 +1,11 @@
-// The messages of one exchange over Gloo that are under way, and waits for them that end.
+// The messages in flight of one exchange over Gloo, and bounded waits for them.
 //
-// Gloo tells a receiver that the connection has failed unless part of the message is there already;
-// such a wait would last until Gloo's own timeout, which closes every connection of the group. So
-// no wait here is left to Gloo: a WaitTicker interrupts it at a steady pace, and whoever waits
-// looks around each time.
+// Gloo does not report a failed connection to a receiver that already has part of the message: that
+// wait would last until Gloo's own timeout, which closes every connection of the group. So a
+// WaitTicker interrupts each wait at a steady interval, and the caller checks its peers each time.
 //
-// Everything here may throw what Gloo throws. Ownership: borrows context, ticker and the memory of
-// the messages. Thread-safety: one thread at a time; the ticker has a thread of its own.
+// Everything here may throw Gloo's exceptions. Ownership: borrows context, ticker and the memory of
+// the messages. Thread-safety: one thread at a time; the ticker has its own thread.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_GLOO_TRANSFERS_H_
 #define NIBBLE_WORKER_TRAINER_COMM_GLOO_TRANSFERS_H_
 
@@ -59,7 +58,7 @@ class Transfers {
   Transfers(gloo::Context& context, WaitTicker& ticker, uint64_t tag)
       : context_(context), ticker_(ticker), tag_(tag), peers_(context.size) {}
 
-  // Empty spans are no messages.
+  // An empty span is not sent.
   void Send(int peer, std::span<const std::byte> message);
   void Receive(int peer, std::span<std::byte> message);
 
@@ -68,8 +67,8 @@ class Transfers {
   void AwaitIn(int peer, absl::FunctionRef<void()> look);
   void AwaitOut(int peer, absl::FunctionRef<void()> look);
 
-  // At the end of an exchange that failed: the peers whose messages have not all passed. Closes
-  // every connection of the group.
+  // After a failed exchange: the peers with unfinished messages. Closes every connection of the
+  // group.
   std::vector<int> Unfinished();
   void Clear() { peers_.clear(); }
 

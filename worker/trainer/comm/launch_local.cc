@@ -21,6 +21,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/trainer/comm/rendezvous.h"
 
 namespace nibble {
@@ -35,7 +36,7 @@ absl::Status SystemError(const std::string& what) {
   return absl::ErrnoToStatus(errno, absl::StrCat("launching ranks: ", what));
 }
 
-// While alive, the forwarded signals come as messages of fd() instead of striking.
+// While alive, the forwarded signals are read from fd() instead of being delivered.
 class SignalsAsMessages {
  public:
   SignalsAsMessages() {
@@ -59,7 +60,7 @@ class SignalsAsMessages {
   int fd_;
 };
 
-// One running rank; reaped and its process group gone when this is.
+// One running rank. The destructor reaps it and kills its process group.
 class RankProcess {
  public:
   RankProcess() = default;
@@ -78,8 +79,8 @@ class RankProcess {
   // Also to what it has started itself.
   void Signal(int signal) const { (void)kill(-pid_, signal); }
 
-  // Waits for the end. What the rank has started and left behind is killed while its group cannot
-  // be anyone else's yet.
+  // Waits for the rank to end. Kills processes that it left behind before reaping it, while its
+  // group id cannot be reused.
   RankExit Reap() {
     siginfo_t info;
     while (waitid(P_PID, pid_, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
@@ -158,8 +159,7 @@ class Launch {
       arguments.insert(arguments.end(),
                        {"--rank", absl::StrCat(rank), "--world", absl::StrCat(options.ranks),
                         "--rendezvous", absl::StrCat(Rendezvous::kFilePrefix, directory)});
-      const absl::Status status = processes_[rank].Start(arguments, signals_.before());
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(processes_[rank].Start(arguments, signals_.before()));
     }
     return absl::OkStatus();
   }
@@ -214,8 +214,8 @@ class Launch {
       exit = processes_[rank].Reap();
       exit.stopped = stopping;
       if (stopping || exit.ok()) continue;
-      // Of those that have ended by now, one that was killed is rather a cause, and one that gave
-      // up with an exit code a consequence.
+      // Among the ranks that have ended, one killed by a signal is more likely the cause than one
+      // that ended with an exit code.
       const int first = result_.first_failed;
       if (first < 0 || (result_.ranks[first].signal == 0 && exit.signal != 0)) {
         result_.first_failed = static_cast<int>(rank);
@@ -284,8 +284,7 @@ absl::StatusOr<LaunchResult> LaunchLocal(const LaunchOptions& options) {
   const SignalsAsMessages signals;
   if (signals.fd() < 0) return SystemError("signalfd");
   Launch launch(options.ranks, options.grace, signals);
-  const absl::Status status = launch.Start(options, program, directory);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(launch.Start(options, program, directory));
   return launch.WaitForAll();
 }
 

@@ -24,7 +24,7 @@ namespace nibble {
 
 struct LaunchOptions {
   int ranks = 1;  // at most kMaxLocalRanks
-  // Of the program, without its name.
+  // The program's arguments, without its name.
   std::vector<std::string> arguments;
   // Between SIGTERM and SIGKILL.
   std::chrono::milliseconds grace = std::chrono::seconds(10);
@@ -34,7 +34,7 @@ inline constexpr int kMaxLocalRanks = 256;
 
 struct RankExit {
   int exit_code = 0;     // if signal is 0
-  int signal = 0;        // that ended it
+  int signal = 0;        // that killed it; 0: none
   bool stopped = false;  // it ended after the launcher had begun to stop the ranks
   bool ok() const { return exit_code == 0 && signal == 0; }
 };
@@ -42,14 +42,14 @@ struct RankExit {
 struct LaunchResult {
   std::vector<RankExit> ranks;
   int first_failed = -1;     // the rank whose failure stopped the others
-  int forwarded_signal = 0;  // the last that the launcher passed on: INT, TERM, HUP, QUIT, USR1, 2
+  int forwarded_signal = 0;  // the last signal forwarded: INT, TERM, HUP, QUIT, USR1, 2
   bool ok() const;
   // "rank 1 was killed by signal 9 (Killed); rank 0 was stopped".
   std::string Describe() const;
 };
 
 // Returns when every rank has ended and is reaped. An error means that the ranks could not be
-// started, and that none is left.
+// started; none is left running.
 absl::StatusOr<LaunchResult> LaunchLocal(const LaunchOptions& options);
 
 }  // namespace nibble

@@ -1,13 +1,24 @@
-#include "worker/trainer/comm/rendezvous.h"
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/comm/rank_processes.h"
+#include "worker/trainer/comm/rank_processes_testing.h"
+#include "worker/trainer/comm/rendezvous.h"
+#include "worker/trainer/comm/tcp_store_server.h"
 
 namespace nibble {
 namespace {
@@ -65,6 +76,307 @@ TEST(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(std::string(status.message()),
             "rendezvous of attempt \"1\": ranks 0, 2 of 3 have not come");
+}
+
+using testing::HasSubstr;
+
+std::unique_ptr<FileStore> Open(const RendezvousDirectory& directory) {
+  auto store = FileStore::Open(directory.path());
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+TEST(FileStoreTest, ValueSetByOneIsReadByAnother) {
+  const RendezvousDirectory directory;
+  const auto a = Open(directory), b = Open(directory);
+  const std::string binary("\0\xff\n", 3);
+  ASSERT_TRUE(a->Set("key", binary, Later()).ok());
+  ASSERT_TRUE(a->Set("empty", "", Later()).ok());
+  EXPECT_EQ(*b->Get("key", Later()), binary);
+  EXPECT_EQ(*b->Get("empty", Later()), "");
+}
+
+TEST(FileStoreTest, ReaderWaitsForTheWriter) {
+  const RendezvousDirectory directory;
+  const auto reader = Open(directory), writer = Open(directory);
+  absl::StatusOr<std::string> value;
+  std::thread waiting([&] { value = reader->Get("key", Later()); });
+  ASSERT_TRUE(writer->Set("key", "value", Later()).ok());
+  waiting.join();
+  EXPECT_EQ(*value, "value");
+}
+
+TEST(FileStoreTest, KeyThatDoesNotComeEndsTheWait) {
+  const RendezvousDirectory directory;
+  const absl::Status status = Open(directory)->Get("key", Deadline::min()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(std::string(status.message()),
+            "rendezvous key key did not come to " + directory.path());
+}
+
+TEST(FileStoreTest, KeyIsWrittenOnce) {
+  const RendezvousDirectory directory;
+  const auto a = Open(directory), b = Open(directory);
+  ASSERT_TRUE(a->Set("key", "first", Later()).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(b->Set("key", "second", Later())));
+  EXPECT_EQ(*b->Get("key", Later()), "first");
+}
+
+TEST(FileStoreTest, KeysThatLookLikePathsStayApartAndInTheDirectory) {
+  const RendezvousDirectory directory;
+  const auto store = Open(directory);
+  const std::string keys[] = {"a/b", "a_2fb", "a.b", "../up", ".", "A/B"};
+  for (const std::string& key : keys) ASSERT_TRUE(store->Set(key, key, Later()).ok()) << key;
+  for (const std::string& key : keys) EXPECT_EQ(*store->Get(key, Later()), key);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    EXPECT_TRUE(entry.is_regular_file());
+    ++files;
+  }
+  EXPECT_EQ(files, static_cast<int>(std::size(keys)));
+}
+
+TEST(FileStoreTest, DoneTakesBackWhatThisOneWrote) {
+  const RendezvousDirectory directory;
+  const auto a = Open(directory), b = Open(directory);
+  ASSERT_TRUE(a->Set("a", "1", Later()).ok());
+  ASSERT_TRUE(b->Set("b", "2", Later()).ok());
+  a->Done();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(b->Get("a", Deadline::min()).status()));
+  EXPECT_EQ(*a->Get("b", Later()), "2");
+  EXPECT_TRUE(a->Set("a", "3", Later()).ok());
+}
+
+TEST(FileStoreTest, SizesBeyondTheLimitsAreRefused) {
+  const RendezvousDirectory directory;
+  const auto store = Open(directory);
+  const std::string big(RendezvousStore::kMaxValueBytes + 1, 'x');
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("key", big, Later())));
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("", "x", Later())));
+  const absl::Status status = store->Set(std::string(200, '/'), "x", Later());
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("file name above 240 bytes"));
+  std::ofstream(directory.path() + "/planted") << big;
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Get("planted", Later()).status()));
+}
+
+TEST(FileStoreTest, DirectoryMustBeThere) {
+  const RendezvousDirectory directory;
+  EXPECT_TRUE(absl::IsNotFound(FileStore::Open(directory.path() + "/none").status()));
+  std::ofstream(directory.path() + "/file") << "x";
+  EXPECT_TRUE(absl::IsFailedPrecondition(FileStore::Open(directory.path() + "/file").status()));
+}
+
+using std::chrono::milliseconds;
+
+Deadline In(milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+std::unique_ptr<TcpStoreServer> Serve(TcpStoreServer::Limits limits = {}) {
+  auto server = TcpStoreServer::Start("127.0.0.1:0", limits);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+std::string AddressOf(const TcpStoreServer& server) {
+  return "127.0.0.1:" + std::to_string(server.port());
+}
+
+std::unique_ptr<TcpStore> Client(const TcpStoreServer& server) {
+  auto store = TcpStore::Connect(AddressOf(server), Later());
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+// A connection that speaks whatever it likes.
+class Stranger {
+ public:
+  explicit Stranger(const TcpStoreServer& server) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server.port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Stranger() { (void)close(fd_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void Say(const std::string& bytes) const {
+    (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // Everything the server says until it closes the connection.
+  std::string HearUntilClosed() const {
+    std::string heard;
+    char buffer[256];
+    pollfd one = {fd_, POLLIN, 0};
+    while (poll(&one, 1, 60'000) > 0) {
+      const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
+      if (got <= 0) return heard;
+      heard.append(buffer, got);
+    }
+    ADD_FAILURE() << "the connection was not closed";
+    return heard;
+  }
+
+ private:
+  const int fd_;
+};
+
+TEST(TcpStoreTest, ValueSetByOneIsReadByAnother) {
+  const auto server = Serve();
+  const auto a = Client(*server), b = Client(*server);
+  const std::string binary("\0\xff\n", 3);
+  ASSERT_TRUE(a->Set("key", binary, Later()).ok());
+  ASSERT_TRUE(a->Set("empty", "", Later()).ok());
+  EXPECT_EQ(*b->Get("key", Later()), binary);
+  EXPECT_EQ(*a->Get("key", Later()), binary);
+  EXPECT_EQ(*b->Get("empty", Later()), "");
+}
+
+TEST(TcpStoreTest, ReaderWaitsForTheWriter) {
+  const auto server = Serve();
+  const auto reader = Client(*server), writer = Client(*server);
+  absl::StatusOr<std::string> value;
+  std::thread waiting([&] { value = reader->Get("key", Later()); });
+  ASSERT_TRUE(writer->Set("key", "value", Later()).ok());
+  waiting.join();
+  EXPECT_EQ(*value, "value");
+}
+
+TEST(TcpStoreTest, KeyThatDoesNotComeEndsTheWaitAndTheConnectionGoesOn) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  const absl::Status status = store->Get("key", In(milliseconds(20))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rendezvous key key"));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(store->Get("key", Deadline::min()).status()));
+  ASSERT_TRUE(store->Set("key", "value", Later()).ok());
+  EXPECT_EQ(*store->Get("key", Deadline::min()), "value");
+}
+
+TEST(TcpStoreTest, KeyIsWrittenOnce) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  ASSERT_TRUE(store->Set("key", "first", Later()).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(store->Set("key", "second", Later())));
+  EXPECT_EQ(*store->Get("key", Later()), "first");
+}
+
+TEST(TcpStoreTest, SizesBeyondTheLimitsAreRefusedWithTheBound) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  const std::string big(RendezvousStore::kMaxValueBytes, 'x');
+  EXPECT_TRUE(store->Set("big", big, Later()).ok());
+  EXPECT_EQ(*store->Get("big", Later()), big);
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("bigger", big + "x", Later())));
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("", "x", Later())));
+  EXPECT_TRUE(absl::IsInvalidArgument(store->Set(std::string(257, 'k'), "x", Later())));
+}
+
+TEST(TcpStoreTest, FullServerRefusesAndKeepsWhatItHas) {
+  const auto server = Serve({.keys = 2, .bytes = 20});
+  const auto store = Client(*server);
+  EXPECT_TRUE(store->Set("a", "0123456789", Later()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(store->Set("b", "0123456789", Later())));
+  EXPECT_TRUE(store->Set("b", "", Later()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(store->Set("c", "", Later())));
+  EXPECT_EQ(*store->Get("a", Later()), "0123456789");
+}
+
+TEST(TcpStoreTest, GarbageIsCutOffAndTheOthersNeverNotice) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  const std::string good = tcp_store::EncodeRequest(tcp_store::Operation::kGet, "key", "", 0);
+  std::vector<std::string> lines = {"GET / HTTP/1.1\r\nHost: nibble\r\n\r\n", std::string(20, '\0'),
+                                    std::string(100'000, 'x')};
+  for (const size_t at : {0, 3, 4, 5, 7, 9, 11}) {  // magic, version, operation, sizes
+    lines.push_back(good);
+    lines.back()[at] = '\x7f';
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 50; ++i) {
+    std::string line(20 + random() % 100, '\0');
+    for (char& c : line) c = static_cast<char>(random());
+    lines.push_back(line);
+  }
+  for (const std::string& line : lines) {
+    const Stranger stranger(*server);
+    stranger.Say(line);
+    EXPECT_EQ(stranger.HearUntilClosed(), "");
+  }
+  ASSERT_TRUE(store->Set("key", "value", Later()).ok());
+  EXPECT_EQ(*store->Get("key", Later()), "value");
+}
+
+TEST(TcpStoreTest, HalfAFrameIsCutOffWhenItsTimeIsUp) {
+  const auto server = Serve({.frame_time = milliseconds(50)});
+  const Stranger silent(*server), half(*server), member(*server);
+  half.Say(tcp_store::EncodeRequest(tcp_store::Operation::kSet, "key", "value", 0).substr(0, 22));
+  EXPECT_EQ(half.HearUntilClosed(), "");
+  EXPECT_EQ(silent.HearUntilClosed(), "");
+  const auto store = Client(*server);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(store->Get("key", In(milliseconds(1))).status()));
+}
+
+TEST(TcpStoreTest, FrameThatComesInPiecesIsOneFrame) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  const Stranger slow(*server);
+  const std::string frame = tcp_store::EncodeRequest(tcp_store::Operation::kSet, "key", "value", 0);
+  for (const char c : frame) slow.Say(std::string(1, c));
+  EXPECT_EQ(*store->Get("key", Later()), "value");
+}
+
+TEST(TcpStoreTest, MoreConnectionsThanTheLimitWaitForAPlace) {
+  const auto server = Serve({.connections = 2, .frame_time = milliseconds(50)});
+  const Stranger first(*server), second(*server);  // say nothing, and lose their places
+  const auto store = Client(*server);
+  EXPECT_TRUE(store->Set("key", "value", Later()).ok());
+}
+
+TEST(TcpStoreTest, ClientThatHangsUpWhileItWaitsGivesUpItsPlace) {
+  const auto server = Serve({.connections = 2});
+  const std::string wait_an_hour =
+      tcp_store::EncodeRequest(tcp_store::Operation::kGet, "key", "", 3'600'000);
+  for (int i = 0; i < 10; ++i) Stranger(*server).Say(wait_an_hour);
+  EXPECT_TRUE(Client(*server)->Set("key", "value", Later()).ok());
+}
+
+TEST(TcpStoreTest, ClientFindsAServerThatStartsLater) {
+  const ReservedPort port;
+  absl::StatusOr<std::unique_ptr<TcpStore>> store = absl::UnknownError("");
+  std::thread client([&] { store = TcpStore::Connect(port.host_port(), Later()); });
+  auto server = TcpStoreServer::Start(port.host_port());
+  client.join();
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_TRUE((*store)->Set("key", "value", Later()).ok());
+}
+
+TEST(TcpStoreTest, NobodyThereIsToldAtTheDeadline) {
+  const ReservedPort port;
+  const absl::Status status = TcpStore::Connect(port.host_port(), In(milliseconds(30))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(port.host_port() + ": Connection refused"));
+}
+
+TEST(TcpStoreTest, TakenPortIsNamed) {
+  const auto server = Serve();
+  const absl::Status status = TcpStoreServer::Start(AddressOf(*server)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(AddressOf(*server)));
+}
+
+TEST(TcpStoreTest, ServerThatStopsEndsAWaitAsUnavailable) {
+  auto server = Serve();
+  const auto store = Client(*server);
+  ASSERT_TRUE(store->Set("key", "value", Later()).ok());
+  absl::Status status;
+  std::thread waiting([&] { status = store->Get("other", Later()).status(); });
+  server.reset();
+  waiting.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(store->Get("key", Later()).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

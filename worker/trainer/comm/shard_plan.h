@@ -1,10 +1,10 @@
 // Which part of a model's parameters each rank owns in ZeRO-1: gradients are reduce-scattered to
 // the owner, which holds the FP32 master, the optimizer moments and makes the update.
 //
-// The parameters are laid end to end in list order: one flat vector of total() elements, padded at
+// The parameters are concatenated in list order into one flat vector of total() elements, padded at
 // its end to padded() = world · shard(). Rank r owns the flat elements [r · shard(), (r + 1) ·
-// shard()): equal shards, as ReduceScatter and AllGather take them, each a multiple of kAlignment.
-// A shard may cut a parameter anywhere, and the last ranks of a small model may own nothing but
+// shard()): equal shards, as ReduceScatter and AllGather need them, each a multiple of kAlignment.
+// A shard boundary may be inside a parameter, and the last ranks of a small model may own only
 // padding.
 //
 // Pure: a function of the sizes and the world. Ownership: a value. Thread-safety: immutable.
@@ -53,7 +53,7 @@ class ShardPlan {
   };
   Range range(int rank) const;
 
-  // What a rank owns, in flat order, without empty pieces.
+  // The pieces that a rank owns, in flat order, without empty ones.
   std::vector<Piece> pieces(int rank) const;
 
   // Rank that owns flat element `flat` of [0, padded()).

@@ -36,7 +36,7 @@ BlockSigpipe::BlockSigpipe() : was_pending_(SigpipePending()) {
 }
 
 BlockSigpipe::~BlockSigpipe() {
-  // What was raised meanwhile is taken off, or it would strike when unblocked.
+  // Discards a signal raised meanwhile, which would be delivered when unblocked.
   if (!was_pending_ && SigpipePending()) {
     const sigset_t set = OnlySigpipe();
     const timespec now = {};

@@ -1,6 +1,6 @@
-// Keeps signals away from library code that is not written for them.
+// Blocks signals around library code that does not handle them.
 //
-// Thread-safety: affects the calling thread and the threads it starts meanwhile, no other.
+// Thread-safety: affects only the calling thread and threads that it starts while the object lives.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_SIGNAL_BLOCK_H_
 #define NIBBLE_WORKER_TRAINER_COMM_SIGNAL_BLOCK_H_
 
@@ -8,8 +8,8 @@
 
 namespace nibble {
 
-// While alive, no signal reaches this thread. Threads started meanwhile stay so: the program's
-// handlers then run on the program's own threads.
+// Blocks all signals in this thread while alive. Threads started meanwhile keep them blocked, so
+// that the program's handlers run on the program's own threads.
 class BlockAllSignals {
  public:
   BlockAllSignals();

@@ -1,13 +1,14 @@
-// The server side of the TCP rendezvous: an in-memory key-value store for the minute in which the
-// ranks of a group find each other.
+// The server of the TCP rendezvous, and the frames of its protocol, which TcpStore shares. Both
+// sides are strict: a frame that does not parse ends the connection. All integers are
+// little-endian.
 //
-// Anyone who reaches the port may connect, so everything is bounded: connections, keys, bytes, and
-// the time in which a connection must send a whole frame. A connection that sends anything but
-// strict frames (tcp_store_frame.h) is closed and the others never notice. It holds addresses, not
-// secrets, and speaks without encryption: bind it to loopback or to a network that is trusted.
+// Request, 20 bytes then key and value:
+//   u32 magic "NBRV" | u8 version | u8 operation | u16 key bytes | u32 value bytes | u64 wait, ms
+// Response, 12 bytes then the value or, unless the status is ok, a message:
+//   u32 magic "NBRV" | u8 version | u8 absl status code | u16 zero | u32 value bytes
 //
-// Ownership: owns its socket and one thread; the destructor stops it and drops every connection.
-// Thread-safety: Start and the accessors from any thread.
+// Ownership: a server owns its socket and one thread; the destructor stops it and closes every
+// connection. Thread-safety: the server's methods and the pure functions from any thread.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_TCP_STORE_SERVER_H_
 #define NIBBLE_WORKER_TRAINER_COMM_TCP_STORE_SERVER_H_
 
@@ -16,12 +17,56 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace nibble {
 
+namespace tcp_store {
+
+inline constexpr size_t kRequestHead = 20;
+inline constexpr size_t kResponseHead = 12;
+
+enum class Operation : uint8_t { kSet = 1, kGet = 2 };
+
+struct RequestHead {
+  Operation operation;
+  size_t key_bytes;
+  size_t value_bytes;
+  uint64_t wait_ms;
+};
+
+struct ResponseHead {
+  absl::StatusCode code;
+  size_t value_bytes;
+};
+
+std::string EncodeRequest(Operation operation, std::string_view key, std::string_view value,
+                          uint64_t wait_ms);
+std::string EncodeResponse(const absl::Status& status, std::string_view value);
+
+// head: exactly kRequestHead or kResponseHead bytes. INVALID_ARGUMENT names the bad field; sizes
+// are checked against the limits of RendezvousStore.
+absl::StatusOr<RequestHead> ParseRequest(std::string_view head);
+absl::StatusOr<ResponseHead> ParseResponse(std::string_view head);
+
+// "host:port" or "[v6]:port"; port 0 is allowed. INVALID_ARGUMENT names the error.
+struct HostPort {
+  std::string host;
+  uint16_t port;
+};
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+
+}  // namespace tcp_store
+
+// An in-memory key-value store for the time in which the ranks of a group find each other.
+//
+// Anyone who reaches the port may connect, so connections, keys, bytes and the time to send a whole
+// frame are bounded, and an invalid frame closes only its own connection. The store has addresses,
+// not secrets, and no encryption: bind it to loopback or to a trusted network.
 class TcpStoreServer {
  public:
   struct Limits {
@@ -47,7 +92,7 @@ class TcpStoreServer {
   class Loop;
   TcpStoreServer(std::unique_ptr<Loop> loop, int stop_fd, uint16_t port);
 
-  std::unique_ptr<Loop> loop_;  // used by the thread alone once it runs
+  std::unique_ptr<Loop> loop_;  // used only by the thread once it runs
   const int stop_fd_;           // an eventfd, written once to stop
   const uint16_t port_;
   std::thread thread_;

@@ -7,9 +7,41 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
-#include "worker/trainer/data/token_store.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
+
+namespace {
+
+constexpr int64_t kMaxIndex = int64_t{1} << 62;
+
+absl::Status CheckIn(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %d, not in [%d, %d]", field, value, low, high));
+}
+
+}  // namespace
+
+absl::StatusOr<IndexRange> SliceRange(int64_t global_sequences, const BatchSlice& slice) {
+  absl::Status status = CheckIn("global_sequences", global_sequences, 1, kMaxIndex);
+  // A world or a number of micro-batches above the number of sequences cannot divide it.
+  if (status.ok()) status = CheckIn("world", slice.world, 1, global_sequences);
+  if (status.ok()) status = CheckIn("micros", slice.micros, 1, global_sequences);
+  if (status.ok()) status = CheckIn("rank", slice.rank, 0, slice.world - 1);
+  if (status.ok()) status = CheckIn("micro", slice.micro, 0, slice.micros - 1);
+  if (status.ok()) status = CheckIn("step", slice.step, 0, kMaxIndex / global_sequences - 1);
+  if (!status.ok()) return status;
+  if (global_sequences % slice.world != 0 || global_sequences / slice.world % slice.micros != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("global_sequences is %d, not a multiple of world %d times micros %d",
+                        global_sequences, slice.world, slice.micros));
+  }
+  const int64_t count = global_sequences / slice.world / slice.micros;
+  const int64_t place = (slice.rank * slice.micros + slice.micro) * count;
+  return IndexRange{.first = slice.step * global_sequences + place, .count = count};
+}
 
 absl::StatusOr<Batch> MakeBatch(int64_t sequences, int64_t length) {
   if (length < 1 || length > kMaxBatchTokens) {
@@ -45,14 +77,12 @@ absl::Status FillSequence(const TokenSource& source, int64_t index, const Window
   int32_t* targets = batch.targets.data() + row * length;
   int32_t* doc_begin = batch.doc_begin.data() + row * length;
 
-  if (absl::Status status = source.Read(first, length, tokens); !status.ok()) return status;
-  if (absl::Status status = source.Read(first + length, 1, targets + length - 1); !status.ok()) {
-    return status;
-  }
+  NIBBLE_RETURN_IF_ERROR(source.Read(first, length, tokens));
+  NIBBLE_RETURN_IF_ERROR(source.Read(first + length, 1, targets + length - 1));
   std::copy(tokens + 1, tokens + length, targets);
 
   int64_t begin = 0;  // of the document reached, within the window
-  // Where later documents begin, until past the last target.
+  // The beginnings of later documents, until past the last target.
   for (int64_t d = source.DocumentOf(first) + 1; d < source.documents(); ++d) {
     const int64_t next = source.DocumentBegin(d) - first;
     if (next > length) break;

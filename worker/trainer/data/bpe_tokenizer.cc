@@ -17,9 +17,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/json_text.h"
-#include "worker/trainer/data/unicode_class.h"
-#include "worker/trainer/data/utf8.h"
-#include "worker/trainer/data/word_split.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/byte_pairs.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kSinkTokens = 4096;
 // Positions in a word are 32-bit.
 constexpr size_t kMaxWordBytes = size_t{1} << 30;
-// Words above it are rarely seen twice.
+// Larger words rarely repeat, so they are not cached.
 constexpr size_t kMaxKnownBytes = 64;
 constexpr size_t kMaxKnownWords = size_t{1} << 16;
 
@@ -76,14 +76,11 @@ std::string BpeLabel(std::string_view canonical) {
 }
 
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::Load(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxTokenizerJsonBytes);
-  if (!text.ok()) return text.status();
-  const absl::StatusOr<std::string> end =
-      EndOfDocumentIn(std::filesystem::path(path).parent_path().string());
-  if (!end.ok()) return end.status();
-  absl::StatusOr<TokenizerJson> json = ReadTokenizerJson(path, *text, *end);
-  if (!json.ok()) return json.status();
-  return std::make_unique<BpeTokenizer>(*std::move(json));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxTokenizerJsonBytes));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string end,
+                          EndOfDocumentIn(std::filesystem::path(path).parent_path().string()));
+  NIBBLE_ASSIGN_OR_RETURN(TokenizerJson json, ReadTokenizerJson(path, text, end));
+  return std::make_unique<BpeTokenizer>(std::move(json));
 }
 
 BpeTokenizer::BpeTokenizer(TokenizerJson json)
@@ -129,7 +126,7 @@ BpeTokenizer::BpeTokenizer(TokenizerJson json)
 bool BpeTokenizer::MayCut(std::string_view text, size_t at) const {
   if (!(json_.bytes ? IsSpace(text[at]) : text[at] == ' ')) return false;
   const std::string_view before = text.substr(0, at);
-  // What follows an added token begins another stretch.
+  // The text after an added token begins another section.
   return EndsInWord(before) && std::none_of(json_.added.begin(), json_.added.end(),
                                             [&](const TokenizerJson::Added& added) {
                                               return before.ends_with(added.text);
@@ -189,7 +186,7 @@ absl::Status BpeTokenizer::ByAdded(bool second, std::string_view text, bool afte
 absl::Status BpeTokenizer::ByWords(std::string_view text, Output& out) const {
   while (!text.empty()) {
     const size_t size = FirstWord(json_.split, text);
-    if (absl::Status status = Word(text.substr(0, size), out); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Word(text.substr(0, size), out));
     text.remove_prefix(size);
   }
   return absl::OkStatus();
@@ -219,7 +216,7 @@ absl::Status BpeTokenizer::ByMarks(std::string_view text, bool after_token, bool
     const std::string_view character = text.substr(at, size);
     const bool space = json_.mark_spaces && (character == " " || character == kSpaceMark);
     if (words_apart_ && space && !spaces && !word.empty()) {
-      if (absl::Status status = Word(word, out); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(Word(word, out));
       word.clear();
     }
     word += space ? kSpaceMark : character;

@@ -11,9 +11,9 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/trainer/data/byte_pairs.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/unicode_class.h"
-#include "worker/trainer/data/word_split.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
 namespace {

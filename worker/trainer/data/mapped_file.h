@@ -1,16 +1,18 @@
-// A regular file mapped into memory read-only: pages come from disk when touched.
+// Regular files mapped into memory read-only, and text files that may be compressed.
 //
-// A file that another process truncates while it is mapped raises SIGBUS on access, so nobody may
-// write to it in place; replacing it by a rename is safe.
+// Access to a mapped file that another process has truncated raises SIGBUS, so nobody may write to
+// it in place; replacing it by a rename is safe.
 //
-// Ownership: owns the mapping; views of it live as long and survive the object's being moved.
-// Thread-safety: immutable.
+// Ownership: a MappedFile owns its mapping; views stay valid as long as it lives, also when it is
+// moved. Thread-safety: immutable; the functions depend on nothing but the file system.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_MAPPED_FILE_H_
 #define NIBBLE_WORKER_TRAINER_DATA_MAPPED_FILE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -20,15 +22,14 @@ namespace nibble {
 
 class MappedFile {
  public:
-  // FailedPrecondition when the path is not a regular file; otherwise what the system said about
-  // opening or mapping it: NotFound, PermissionDenied, ... Messages name the path.
+  // FailedPrecondition if the path is not a regular file; otherwise the system's error from opening
+  // or mapping it: NotFound, PermissionDenied, ... Messages name the path.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
-  // The same of a file that is open already and stays the caller's; `path` is for messages.
+  // Maps an open file; the caller keeps `fd`. `path` is for messages.
   static absl::StatusOr<MappedFile> Map(int fd, const std::string& path);
 
-  // Bytes that lie in memory already and that the caller keeps there, in place of a file: readers
-  // take them for tests.
+  // Borrows bytes in memory in place of a file, for tests of readers. They outlive the object.
   static MappedFile Borrow(absl::Span<const std::byte> bytes) {
     return MappedFile(Mapping(bytes.data(), Unmapper{bytes.size(), true}));
   }
@@ -36,7 +37,7 @@ class MappedFile {
   MappedFile(MappedFile&&) = default;
   MappedFile& operator=(MappedFile&&) = default;
 
-  // Begins at a page; empty for an empty file.
+  // Aligned to a page; empty for an empty file.
   absl::Span<const std::byte> bytes() const { return {data_.get(), data_.get_deleter().size}; }
 
  private:
@@ -51,6 +52,22 @@ class MappedFile {
 
   Mapping data_;  // null for an empty file, which cannot be mapped
 };
+
+// The path without the suffix .gz or .zst, if it has one.
+std::string_view ExpandedName(std::string_view path);
+
+// Maps a file that may be compressed with gzip or zstd, detected from its first bytes. A compressed
+// file is expanded into an unnamed temporary file in TMPDIR or /tmp, which the mapping keeps, so
+// that memory holds only a buffer.
+//
+//   DataLoss         compressed data is damaged, truncated or followed by other data; names the
+//                    file and the byte in it
+//   InvalidArgument  the name ends with .gz or .zst and the content is not of that kind
+//   any other        as MappedFile::Open(), or writing the temporary file failed
+absl::StatusOr<MappedFile> OpenExpanded(const std::string& path);
+
+// The expanded size in bytes; expands a compressed file to count them. Errors as OpenExpanded().
+absl::StatusOr<int64_t> ExpandedSize(const std::string& path);
 
 }  // namespace nibble
 

@@ -1,14 +1,14 @@
-// Makes the next batches on a thread of its own while the trainer works on the present one.
+// Makes the next batches on its own thread while the trainer works on the current one.
 //
-// What comes out is what make(first), make(first + 1), … return, in this order: the thread changes
-// when batches are made, never what is in them. A trainer numbers its micro-batches, e.g.
+// Next() returns make(first), make(first + 1), … in this order: the thread affects when batches are
+// made, never their content. A trainer numbers its micro-batches, e.g.
 //
 //   Prefetcher prefetcher([&](int64_t n) {
 //     return builder.Build({.step = n / micros, …, .micro = n % micros, .micros = micros});
 //   }, step * micros, 2, SteadyNanos);
 //
-// Ownership: owns its thread and the batches made ahead. The destructor waits for the make() that
-// is running, if any, and drops what nobody took.
+// Ownership: owns its thread and the batches made ahead. The destructor waits for a running make()
+// and drops batches that nobody took.
 // Thread-safety: Next() and wait_nanos() may be called from any thread. `make` is called from the
 // prefetcher's thread only, one call at a time, `clock` from those that call Next().
 #ifndef NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_
@@ -27,7 +27,7 @@
 
 namespace nibble {
 
-// Nanoseconds of the machine's monotonic clock.
+// Nanoseconds of the monotonic clock.
 int64_t SteadyNanos();
 
 class Prefetcher {
@@ -41,12 +41,11 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next batch, waited for where it is not ready. An error of make() comes in its place, and
-  // from then on at every call: nothing is made after it.
+  // Waits for the next batch. An error of make() is returned in its place and by every later call;
+  // nothing is made after it.
   absl::StatusOr<Batch> Next();
 
-  // What the calls of Next() so far have waited for batches, by the clock; a batch that was ready
-  // adds nothing.
+  // The total time that calls of Next() have waited for batches that were not ready.
   int64_t wait_nanos() const;
 
  private:
@@ -60,7 +59,7 @@ class Prefetcher {
   mutable std::mutex mutex_;
   std::condition_variable made_, taken_;
   // Guarded by mutex_.
-  std::deque<absl::StatusOr<Batch>> ready_;  // an error is the last, and stays
+  std::deque<absl::StatusOr<Batch>> ready_;  // an error is the last and is never removed
   int64_t next_number_;
   int64_t wait_nanos_ = 0;
   bool stop_ = false;

@@ -16,7 +16,7 @@ namespace {
 Error ErrorOf(const sentencepiece::util::Status& status) {
   if (status.ok()) return "";
   const std::string_view message = status.message();
-  // "file(line) [condition] explanation", where there is one.
+  // "file(line) [condition] explanation", if there is an explanation.
   const size_t place = message.find("] ");
   const std::string explanation(place == std::string_view::npos ? message
                                                                 : message.substr(place + 2));

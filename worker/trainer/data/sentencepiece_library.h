@@ -1,11 +1,11 @@
-// The SentencePiece library behind types of the standard library. Its headers define
-// absl::string_view, and so do Abseil's, differently: one file cannot include both.
+// Wraps the SentencePiece library in standard-library types: its headers define absl::string_view
+// differently from Abseil's, so one file cannot include both.
 //
-// The library carries a protobuf of its own under the usual names, so a program that uses this must
-// not also load libprotobuf as a shared library: see docs/formats/tokenizers.md.
+// The library bundles its own protobuf under the usual names, so a program that uses this must not
+// also load libprotobuf as a shared library: see docs/formats/tokenizers.md.
 //
-// Ownership: a model owns its own. Thread-safety: const methods may be called from any thread;
-// Train() sets the library's log level, which is of the process.
+// Ownership: a Model owns the library's object. Thread-safety: const methods may be called from any
+// thread; Train() sets the library's process-wide log level.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_SENTENCEPIECE_LIBRARY_H_
 #define NIBBLE_WORKER_TRAINER_DATA_SENTENCEPIECE_LIBRARY_H_
 

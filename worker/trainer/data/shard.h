@@ -1,18 +1,14 @@
-// Reads token shards (format: docs/formats/token-shards.md): tokens, mapped from disk, with the
-// documents they form.
+// Token shards (format: docs/formats/token-shards.md): the layout of the file, shared with
+// ShardWriter, and the reader.
 //
-// The file is trusted in nothing. Open() checks header, sizes and document index; a chunk of data
-// is checked, against its checksum and the vocabulary, when a token of it is first read. So no
-// changed byte ever comes out as a token: it is an error at Open() or at the first Read() of its
-// chunk.
-//
-// Ownership: holds the mapping. The file must not be written to in place while it is open (see
-// mapped_file.h); ShardWriter replaces files, which is safe.
-// Thread-safety: const methods may be called from any thread; two that first touch one chunk both
-// check it.
+// Ownership: a TokenShard owns its mapping. The file must not be written to in place while it is
+// open (see mapped_file.h); ShardWriter replaces files, which is safe.
+// Thread-safety: const methods may be called from any thread; two threads that first read one chunk
+// both check it.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_SHARD_H_
 #define NIBBLE_WORKER_TRAINER_DATA_SHARD_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,20 +21,74 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/trainer/data/mapped_file.h"
-#include "worker/trainer/data/shard_format.h"
-#include "worker/trainer/data/token_store.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
 
+namespace shard_internal {
+
+inline constexpr std::array<char, 8> kMagic = {'N', 'B', 'T', 'O', 'K', 'E', 'N', 'S'};
+inline constexpr uint64_t kHeaderBytes = 128;
+inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kNoEndOfDocument = 0xffffffffu;
+inline constexpr size_t kTokenizerBytes = 32;
+// Keeps every product and sum of sizes far from overflow: a petabyte of 4-byte tokens.
+inline constexpr uint64_t kMaxTokens = uint64_t{1} << 48;
+inline constexpr uint32_t kMinChunkBytes = 64;
+inline constexpr uint32_t kMaxChunkBytes = uint32_t{1} << 30;
+
+struct ShardHeader {
+  uint32_t token_width = 2;  // bytes
+  uint64_t token_count = 0;
+  uint64_t document_count = 0;
+  uint32_t vocabulary = 0;
+  uint32_t end_of_document = kNoEndOfDocument;
+  uint32_t chunk_bytes = 0;
+  uint32_t index_crc = 0;
+  uint32_t chunk_table_crc = 0;
+  std::string tokenizer;
+};
+
+// In bytes; offsets are from the beginning of the file and multiples of 8. Zeros fill the gap
+// between data and index.
+struct ShardLayout {
+  uint64_t data_begin = kHeaderBytes;
+  uint64_t data_bytes = 0;
+  uint64_t index_begin = 0;
+  uint64_t index_bytes = 0;
+  uint64_t table_begin = 0;
+  uint64_t chunks = 0;
+  uint64_t file_bytes = 0;
+};
+
+// InvalidArgument naming the field, its value and its bound.
+absl::Status Check(const ShardHeader& header);
+
+// `header` has passed Check().
+ShardLayout LayoutOf(const ShardHeader& header);
+
+std::array<std::byte, kHeaderBytes> EncodeHeader(const ShardHeader& header);
+
+// Decodes and checks the header at the beginning of a file.
+//
+//   InvalidArgument  too few bytes, another magic or version, or a field that Check() rejects
+//   DataLoss         the header's checksum does not match
+absl::StatusOr<ShardHeader> DecodeHeader(absl::Span<const std::byte> file);
+
+}  // namespace shard_internal
+
+// Reads a shard. The file is not trusted: Open() checks header, sizes and document index, and the
+// first Read() of a chunk checks it against its checksum and the vocabulary. So a changed byte is
+// never read as a token: it is an error of Open() or of the first Read() of its chunk.
 class TokenShard final : public TokenSource {
  public:
   // Messages name the path and the field.
   //
   //   InvalidArgument  a rule of the format is broken, or the version is unknown
-  //   DataLoss         a checksum of header, index or chunk table disagrees
+  //   DataLoss         a checksum of header, index or chunk table does not match
   //   FailedPrecondition, NotFound, PermissionDenied, ...  as MappedFile::Open()
   static absl::StatusOr<std::unique_ptr<TokenShard>> Open(const std::string& path);
-  // Of a file that is mapped already; `path` is for messages.
+  // Takes a mapped file; `path` is for messages.
   static absl::StatusOr<std::unique_ptr<TokenShard>> Open(std::string path, MappedFile file);
 
   const std::string& name() const override { return path_; }
@@ -48,7 +98,7 @@ class TokenShard final : public TokenSource {
   int64_t documents() const override { return static_cast<int64_t>(header_.document_count); }
   std::string format() const override;
   int token_width() const override { return static_cast<int>(header_.token_width); }
-  // The token that ends every document, where there is one.
+  // The token that ends every document, if there is one.
   std::optional<int32_t> end_of_document() const override;
   int64_t DocumentBegin(int64_t document) const override {
     return document == 0 ? 0 : static_cast<int64_t>(DocumentEnd(document - 1));
@@ -73,7 +123,7 @@ class TokenShard final : public TokenSource {
   const std::byte* data_ = nullptr;
   const std::byte* index_ = nullptr;  // [documents] uint64
   const std::byte* table_ = nullptr;  // [chunks] uint32
-  // [chunks]: found sound. Relaxed order is enough: what it guards never changes.
+  // [chunks]: has passed its check. Relaxed order is enough: the data never change.
   std::unique_ptr<std::atomic<bool>[]> sound_;
 };
 

@@ -16,7 +16,8 @@
 #include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/staged_file.h"
-#include "worker/trainer/data/shard_format.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/shard.h"
 
 namespace nibble {
 namespace {
@@ -34,7 +35,7 @@ absl::Span<const std::byte> BytesOf(const T* data, size_t count) {
   return {reinterpret_cast<const std::byte*>(data), count * sizeof(T)};
 }
 
-// Options that do not fit the header's fields become values that Check() refuses.
+// Options that do not fit the header's fields become values that Check() rejects.
 uint32_t Saturate(int64_t value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, UINT32_MAX));
 }
@@ -54,7 +55,7 @@ absl::StatusOr<ShardHeader> HeaderFor(const ShardOptions& options) {
     }
     header.end_of_document = static_cast<uint32_t>(*options.end_of_document);
   }
-  if (absl::Status status = Check(header); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Check(header));
   return header;
 }
 
@@ -67,12 +68,11 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(const std::stri
     return absl::Status(header.status().code(),
                         absl::StrCat(path, ": ", header.status().message()));
   }
-  absl::StatusOr<std::unique_ptr<StagedFile>> file = StagedFile::Create(path);
-  if (!file.ok()) return file.status();
-  // Zeros hold the header's place until everything it speaks of is written.
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
+  // A placeholder for the header, which is written after everything that it describes.
   const std::array<std::byte, shard_internal::kHeaderBytes> zeros = {};
-  if (absl::Status status = (*file)->Append(zeros); !status.ok()) return status;
-  return std::unique_ptr<ShardWriter>(new ShardWriter(*std::move(file), *std::move(header)));
+  NIBBLE_RETURN_IF_ERROR(file->Append(zeros));
+  return std::unique_ptr<ShardWriter>(new ShardWriter(std::move(file), *std::move(header)));
 }
 
 absl::Status ShardWriter::CheckWritable() const {
@@ -83,7 +83,7 @@ absl::Status ShardWriter::CheckWritable() const {
 }
 
 absl::Status ShardWriter::Append(absl::Span<const int32_t> tokens) {
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   error_ = AppendTokens(tokens);
   return error_;
 }
@@ -108,8 +108,7 @@ absl::Status ShardWriter::AppendTokens(absl::Span<const int32_t> tokens) {
       }
       std::memcpy(bytes.data() + i * width, &token, width);
     }
-    absl::Status status = AppendData({bytes.data(), count * width});
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(AppendData({bytes.data(), count * width}));
     header_.token_count += count;
     tokens.remove_prefix(count);
   }
@@ -130,10 +129,10 @@ absl::Status ShardWriter::AppendData(absl::Span<const std::byte> bytes) {
 }
 
 absl::Status ShardWriter::EndDocument() {
-  if (absl::Status status = CheckWritable(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (header_.end_of_document != kNoEndOfDocument) {
     const auto token = static_cast<int32_t>(header_.end_of_document);
-    if (absl::Status status = Append(absl::MakeConstSpan(&token, 1)); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Append(absl::MakeConstSpan(&token, 1)));
   }
   const uint64_t begin = document_end_.empty() ? 0 : document_end_.back();
   if (header_.token_count == begin) {
@@ -176,7 +175,7 @@ absl::Status ShardWriter::WriteRest() {
 }
 
 absl::Status ShardWriter::Commit() {
-  if (absl::Status status = Finish(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Finish());
   return file_->Publish();
 }
 

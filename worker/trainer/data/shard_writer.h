@@ -1,7 +1,7 @@
-// Writes token shards (format: docs/formats/token-shards.md) that appear complete or not at all.
-// Equal documents and options give equal bytes.
+// Writes token shards (format: docs/formats/token-shards.md) atomically. Equal documents and
+// options give equal bytes.
 //
-// Tokens go to disk as they come; memory holds 8 bytes per document and 4 per chunk.
+// Tokens are written as they come; memory holds 8 bytes per document and 4 per chunk.
 //
 // Ownership: owns the temporary file, which is removed unless Commit() succeeded.
 // Thread-safety: one thread at a time.
@@ -20,19 +20,19 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/staged_file.h"
-#include "worker/trainer/data/shard_format.h"
+#include "worker/trainer/data/shard.h"
 
 namespace nibble {
 
 struct ShardOptions {
   std::string tokenizer;   // Tokenizer::label(): 1 to 32 printable ASCII characters
   int64_t vocabulary = 0;  // tokens are in [0, vocabulary); at most 2^31
-  // Appended to every document where set.
+  // If set, appended to every document.
   std::optional<int32_t> end_of_document;
   // Bytes per token, 2 or 4; 0: the fewest that hold the vocabulary.
   int token_width = 0;
-  // Bytes under one checksum: a power of two from 64 to 2^30. What one damaged byte spoils, and
-  // what the first read of any token of it costs.
+  // Bytes under one checksum: a power of two from 64 to 2^30. The amount lost to one damaged byte,
+  // and the amount checked when any of its tokens is first read.
   int64_t chunk_bytes = int64_t{1} << 20;
 };
 
@@ -42,22 +42,23 @@ class ShardWriter {
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(const std::string& path,
                                                              const ShardOptions& options);
 
-  // Adds tokens to the document being written. The first error of any method but Commit() stays:
-  // every later call returns it, so that a shard with a hole is never committed.
+  // Adds tokens to the current document. The first error of any method except Commit() is returned
+  // by every later call, so that an incomplete shard is never committed.
   //
   //   InvalidArgument    a token is outside the vocabulary
-  //   ResourceExhausted  the disk is full, or the shard would pass the format's bound on tokens
+  //   ResourceExhausted  the disk is full, or the format's bound on tokens is reached
   absl::Status Append(absl::Span<const int32_t> tokens);
 
-  // Ends the document, with the end-of-document token where there is one. InvalidArgument if it
-  // has no token then.
+  // Ends the document, with the end-of-document token if there is one. InvalidArgument if the
+  // document is empty.
   absl::Status EndDocument();
 
-  // Writes all that is left and makes it durable under the temporary name, so that Commit() has
-  // only to rename. FailedPrecondition inside a document. Adding afterwards is FailedPrecondition.
+  // Writes the rest and makes it durable under the temporary name, so that Commit() only has to
+  // rename. FailedPrecondition inside a document; later Append() calls return FailedPrecondition.
   absl::Status Finish();
 
-  // Finish(), unless done, and puts the shard at its path (see StagedFile::Publish()). Call once.
+  // Calls Finish() if it has not been called and publishes the shard (see StagedFile::Publish()).
+  // Call once.
   absl::Status Commit();
 
   const std::string& path() const { return file_->path(); }
@@ -70,14 +71,14 @@ class ShardWriter {
 
   absl::Status CheckWritable() const;
   absl::Status AppendTokens(absl::Span<const int32_t> tokens);
-  // Data bytes, a multiple of the token width, on their way into the chunk checksums and the file.
+  // Adds data bytes, a multiple of the token width, to the chunk checksums and the file.
   absl::Status AppendData(absl::Span<const std::byte> bytes);
   absl::Status WriteRest();
 
   std::unique_ptr<StagedFile> file_;
-  shard_internal::ShardHeader header_;  // counts so far; checksums from Finish() on
+  shard_internal::ShardHeader header_;  // counts so far; checksums are set by Finish()
   std::vector<uint64_t> document_end_;
-  std::vector<uint32_t> chunk_crc_;  // the last is of a chunk that may still grow
+  std::vector<uint32_t> chunk_crc_;  // the last chunk may be incomplete
   bool finished_ = false;
   absl::Status error_;
 };

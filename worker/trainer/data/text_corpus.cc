@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,23 +17,107 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/data/document_split.h"
-#include "worker/trainer/data/expanded_file.h"
 #include "worker/trainer/data/mapped_file.h"
+#include "worker/trainer/data/random_choice.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
+
+namespace {
+
+using Sink = absl::FunctionRef<absl::Status(std::string_view)>;
+
+// The end of the line that begins at `begin`, including its line feed.
+size_t LineEnd(std::string_view text, size_t begin) {
+  const size_t feed = text.find('\n', begin);
+  return feed == std::string_view::npos ? text.size() : feed + 1;
+}
+
+bool IsBlank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+absl::Status SplitParagraphs(std::string_view text, size_t min_bytes, Sink sink) {
+  size_t begin = 0;
+  bool after_blank = false;
+  for (size_t line = 0; line < text.size();) {
+    const size_t end = LineEnd(text, line);
+    const bool blank = IsBlank(text.substr(line, end - line));
+    if (after_blank && !blank && line - begin >= min_bytes && text.size() - line >= min_bytes) {
+      NIBBLE_RETURN_IF_ERROR(sink(text.substr(begin, line - begin)));
+      begin = line;
+    }
+    after_blank = blank;
+    line = end;
+  }
+  return begin == text.size() ? absl::OkStatus() : sink(text.substr(begin));
+}
+
+absl::Status SplitAtLines(std::string_view text, std::string_view delimiter, Sink sink) {
+  size_t begin = 0;
+  for (size_t line = 0; line < text.size();) {
+    const size_t end = LineEnd(text, line);
+    std::string_view content = text.substr(line, end - line);
+    if (!content.empty() && content.back() == '\n') content.remove_suffix(1);
+    if (!content.empty() && content.back() == '\r') content.remove_suffix(1);
+    if (content == delimiter) {
+      if (line > begin) {
+        NIBBLE_RETURN_IF_ERROR(sink(text.substr(begin, line - begin)));
+      }
+      begin = end;
+    }
+    line = end;
+  }
+  return begin == text.size() ? absl::OkStatus() : sink(text.substr(begin));
+}
+
+}  // namespace
+
+absl::Status Validate(const DocumentSplit& split) {
+  if (split.rule == SplitRule::kParagraphs && split.min_bytes < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("min_bytes is %d, not at least 1", split.min_bytes));
+  }
+  if (split.rule == SplitRule::kLine &&
+      (split.delimiter.empty() || split.delimiter.find('\n') != std::string::npos ||
+       split.delimiter.back() == '\r')) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("delimiter is \"%s\", not the content of one line without its end",
+                        absl::CHexEscape(split.delimiter)));
+  }
+  if (split.text_field.empty()) return absl::InvalidArgumentError("text_field is empty");
+  return absl::OkStatus();
+}
+
+absl::Status SplitDocuments(std::string_view text, const DocumentSplit& split, Sink sink) {
+  NIBBLE_RETURN_IF_ERROR(Validate(split));
+  if (text.empty()) return absl::OkStatus();
+  switch (split.rule) {
+    case SplitRule::kFile:
+      return sink(text);
+    case SplitRule::kParagraphs:
+      return SplitParagraphs(text, static_cast<size_t>(split.min_bytes), sink);
+    case SplitRule::kLine:
+      return SplitAtLines(text, split.delimiter, sink);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("rule is %d, none of SplitRule", static_cast<int>(split.rule)));
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// A tree of an object takes several times its line.
+// The parsed object takes several times the memory of its line.
 constexpr size_t kMaxLineBytes = size_t{1} << 28;
 
 absl::Status FileError(const std::error_code& error, const std::string& doing) {
@@ -52,7 +138,7 @@ bool EndsWithAny(std::string_view name, absl::Span<const std::string_view> exten
   });
 }
 
-// `named`: an input is this file, which therefore is no text by chance.
+// `named`: the file is itself an input, not found in a directory.
 absl::Status CheckKind(const std::string& path, bool named) {
   constexpr std::string_view kTokens[] = {".bin", ".idx", ".tokens", ".npy", ".npz"};
   constexpr std::string_view kOthers[] = {
@@ -91,7 +177,7 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& direct
     const bool regular = it->is_regular_file(error);
     if (error) return FileError(error, absl::StrCat("examining ", path));
     if (!regular) continue;
-    if (absl::Status status = CheckKind(path, false); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckKind(path, false));
     files.push_back(path);
   }
   if (error) return FileError(error, absl::StrCat("listing ", directory));
@@ -144,9 +230,7 @@ absl::Status ForEachObject(const std::string& file, std::string_view text, const
     if (const size_t zero = document.find('\0'); zero != std::string::npos) {
       return refuse(absl::StrCat("byte ", zero, " of its field '", field, "' is zero"));
     }
-    if (absl::Status status = take(static_cast<int64_t>(begin), document); !status.ok()) {
-      return status;
-    }
+    NIBBLE_RETURN_IF_ERROR(take(static_cast<int64_t>(begin), document));
   }
   return absl::OkStatus();
 }
@@ -162,23 +246,22 @@ absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::str
     const fs::file_status status = fs::status(input, error);
     if (error) return FileError(error, absl::StrCat("examining ", input));
     if (fs::is_directory(status)) {
-      absl::StatusOr<std::vector<std::string>> listed = ListDirectory(input, extensions);
-      if (!listed.ok()) return listed.status();
-      if (listed->empty()) {
+      NIBBLE_ASSIGN_OR_RETURN(std::vector<std::string> listed, ListDirectory(input, extensions));
+      if (listed.empty()) {
         return absl::InvalidArgumentError(
             absl::StrCat("inputs: the directory ", input, " holds no file",
                          extensions.empty() ? "" : " of the extensions asked for"));
       }
-      files.insert(files.end(), listed->begin(), listed->end());
+      files.insert(files.end(), listed.begin(), listed.end());
     } else if (fs::is_regular_file(status)) {
-      if (absl::Status kind = CheckKind(input, true); !kind.ok()) return kind;
+      NIBBLE_RETURN_IF_ERROR(CheckKind(input, true));
       files.push_back(input);
     } else {
       return absl::FailedPreconditionError(
           absl::StrCat("inputs: ", input, " is neither a regular file nor a directory"));
     }
   }
-  // A file that counts twice could be in training and in validation.
+  // A file that occurs twice could be both in training and in validation.
   std::set<fs::path> seen;
   for (const std::string& file : files) {
     std::error_code error;
@@ -195,23 +278,21 @@ absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::str
 absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> files) {
   std::vector<int64_t> sizes;
   for (const std::string& file : files) {
-    const absl::StatusOr<int64_t> size = ExpandedSize(file);
-    if (!size.ok()) return size.status();
-    sizes.push_back(*size);
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t size, ExpandedSize(file));
+    sizes.push_back(size);
   }
   return sizes;
 }
 
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
                              absl::FunctionRef<absl::Status(const CorpusDocument&)> sink) {
-  if (absl::Status status = Validate(split); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Validate(split));
   CorpusDocument document;
   for (; document.file < files.size(); ++document.file) {
     const std::string& file = files[document.file];
-    const absl::StatusOr<MappedFile> mapped = OpenExpanded(file);
-    if (!mapped.ok()) return mapped.status();
-    const std::string_view text(reinterpret_cast<const char*>(mapped->bytes().data()),
-                                mapped->bytes().size());
+    NIBBLE_ASSIGN_OR_RETURN(const MappedFile mapped, OpenExpanded(file));
+    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                mapped.bytes().size());
     const auto take = [&](int64_t offset, std::string_view part) {
       document.offset = offset;
       document.text = part;
@@ -219,11 +300,70 @@ absl::Status ForEachDocument(absl::Span<const std::string> files, const Document
       ++document.number;
       return taken;
     };
-    absl::Status status = HasJsonLines(file) ? ForEachObject(file, text, split.text_field, take)
-                                             : ForEachPart(file, text, split, take);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(HasJsonLines(file) ? ForEachObject(file, text, split.text_field, take)
+                                              : ForEachPart(file, text, split, take));
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+// Draws lines by their number, so that the choice needs no storage.
+class LineDraw {
+ public:
+  LineDraw(uint64_t seed, int64_t wanted, int64_t present)
+      : seed_(seed),
+        all_(present <= wanted),
+        threshold_(all_ ? 0
+                        : static_cast<uint64_t>(std::ldexp(
+                              static_cast<double>(wanted) / static_cast<double>(present), 64))) {}
+
+  bool all() const { return all_; }
+
+  bool Contains(int64_t line) const {
+    if (all_) return true;
+    const auto words = Draw(RandomDomain::kTokenizerSample, seed_, static_cast<uint64_t>(line), 0);
+    return (uint64_t{words.word[1]} << 32 | words.word[0]) < threshold_;
+  }
+
+ private:
+  uint64_t seed_;
+  bool all_;
+  uint64_t threshold_;  // of 2^64
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> SampleText(absl::Span<const std::string> files, const HoldOut& hold_out,
+                                       const TextSampleOptions& options) {
+  if (options.max_bytes < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("max_bytes is %d, not at least 1", options.max_bytes));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, FileSizes(files));
+  const LineDraw draw(options.seed, options.max_bytes,
+                      std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+  const auto max_bytes = static_cast<size_t>(options.max_bytes);
+  std::string sample;
+  int64_t line_number = 0;
+  NIBBLE_RETURN_IF_ERROR(
+      ForEachDocument(files, options.split, [&](const CorpusDocument& document) -> absl::Status {
+        if (hold_out.Contains(document.number)) return absl::OkStatus();
+        if (const size_t bad = FindInvalidUtf8(document.text); bad != std::string_view::npos) {
+          return absl::InvalidArgumentError(absl::StrFormat(
+              "%s: byte %d, 0x%02x, is no UTF-8", files[document.file], document.offset + bad,
+              static_cast<unsigned char>(document.text[bad])));
+        }
+        for (std::string_view rest = document.text; !rest.empty(); ++line_number) {
+          const std::string_view line = rest.substr(0, rest.find('\n'));
+          rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+          if (!draw.Contains(line_number)) continue;
+          if (!draw.all() && sample.size() + line.size() + 1 > max_bytes) continue;
+          sample.append(line).push_back('\n');
+        }
+        return absl::OkStatus();
+      }));
+  return sample;
 }
 
 }  // namespace nibble

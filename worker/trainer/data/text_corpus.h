@@ -1,9 +1,12 @@
-// Text files and directories of them as one sequence of documents: the same files give the same
-// documents in the same order, on any machine. Files may be compressed (see expanded_file.h), and
-// those named .jsonl or .ndjson have a JSON object with a document on each line.
+// Text files as one sequence of documents: the same files give the same documents in the same order
+// on any machine. Splitting a text into documents, listing and reading the files of a corpus, and
+// sampling text to train a tokenizer on.
 //
-// Ownership: files are mapped one at a time and only for the length of a call.
-// Thread-safety: pure functions of the file system.
+// Files may be compressed (see OpenExpanded()); each line of one named .jsonl or .ndjson is a JSON
+// object with a document.
+//
+// Ownership: documents are views of the text, valid during a call; files are mapped one at a time
+// and only during a call. Thread-safety: the functions depend on nothing but the file system.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_TEXT_CORPUS_H_
 #define NIBBLE_WORKER_TRAINER_DATA_TEXT_CORPUS_H_
 
@@ -17,40 +20,83 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/trainer/data/document_split.h"
+#include "worker/trainer/data/random_choice.h"
 
 namespace nibble {
 
-// The files of a corpus: inputs in the order given, a directory's files, at any depth, in the
-// order of their paths' bytes. Of a directory only regular files and links to such count, and only
-// those whose names end with one of `extensions`, where there are any; links to directories are
-// not followed.
+enum class SplitRule : uint8_t {
+  kFile,        // a file is a document
+  kParagraphs,  // cut where a line follows a blank one and both sides have min_bytes
+  kLine,        // cut at lines that equal the delimiter, which belong to no document
+};
+
+struct DocumentSplit {
+  SplitRule rule = SplitRule::kFile;
+  // For kParagraphs: the least size of a document, unless its file is smaller. At least 1. A blank
+  // line contains only spaces, tabs and carriage returns; documents keep theirs, so that their
+  // concatenation is the file.
+  int64_t min_bytes = 1024;
+  // For kLine: a whole line, without its line feed and a carriage return before that. Not empty.
+  std::string delimiter;
+  // The member of a .jsonl or .ndjson file's objects that is the document, a string. The rule does
+  // not apply to these files. Not empty.
+  std::string text_field = "text";
+};
+
+// InvalidArgument naming the field, its value and its bound.
+absl::Status Validate(const DocumentSplit& split);
+
+// Feeds the documents of `text`, the content of one file, to the sink in order, except empty ones.
+// Stops at the sink's first error and returns it; other errors as Validate().
+absl::Status SplitDocuments(std::string_view text, const DocumentSplit& split,
+                            absl::FunctionRef<absl::Status(std::string_view)> sink);
+
+// The files of a corpus: inputs in the order given, the files of a directory, at any depth, in the
+// byte order of their paths. In a directory only regular files and links to them count, and only
+// those whose names end with one of `extensions`, if any are given; links to directories are not
+// followed.
 //
-// A file whose name is of another kind of data (.parquet, .zip) is refused; so is one of a kind
-// that is text but not prose (.csv, .json) where an input names it: in directories those are text.
+// A file whose name means another kind of data (.parquet, .zip) is rejected, and so is an input
+// whose name means text that is not prose (.csv, .json); inside directories the latter are text.
 //
-//   InvalidArgument     no inputs, no files in them, a file in them twice, or one of another kind
+//   InvalidArgument     no inputs, no files in them, the same file twice, or one of another kind
 //   FailedPrecondition  an input is neither a regular file nor a directory
-//   NotFound, PermissionDenied, ...  what the system said
+//   NotFound, PermissionDenied, ...  the system's error
 absl::StatusOr<std::vector<std::string>> ListTextFiles(absl::Span<const std::string> inputs,
                                                        absl::Span<const std::string> extensions);
 
-// The files' sizes in bytes, in their order; of compressed ones when expanded. Errors also as
-// ExpandedSize().
+// The size of each file in bytes, after expansion. Errors as ExpandedSize().
 absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> files);
 
 struct CorpusDocument {
-  int64_t number = 0;     // counted over all files, from 0
-  size_t file = 0;        // its place among the files
-  int64_t offset = 0;     // in the file when expanded, in bytes; of JSON that of its line
-  std::string_view text;  // for the length of the call
+  int64_t number = 0;     // over all files, from 0
+  size_t file = 0;        // index of its file
+  int64_t offset = 0;     // in the expanded file, in bytes; of its line for JSON
+  std::string_view text;  // valid during the call
 };
 
-// Feeds every document of the files to the sink. Stops at the first error: the sink's, that of a
-// file, or InvalidArgument naming file and offset for a zero byte, which no text has, and file and
-// line for JSON that is no such object. Objects whose text is empty and empty lines are left out.
+// Feeds every document of the files to the sink, except empty lines and objects with empty text.
+// Stops at the first error: the sink's, a file's, or InvalidArgument with file and offset for a
+// zero byte (not text), or with file and line for JSON without the text field.
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
                              absl::FunctionRef<absl::Status(const CorpusDocument&)> sink);
+
+struct TextSampleOptions {
+  DocumentSplit split;
+  // From a larger corpus, each line is drawn with probability max_bytes / corpus bytes, until
+  // max_bytes is reached. At least 1.
+  int64_t max_bytes = int64_t{1} << 26;
+  uint64_t seed = 0;  // of the draws
+};
+
+// The text to train a tokenizer on: the whole corpus if it is small, otherwise lines drawn from it,
+// in their order, each with a line feed. Held-out documents are excluded. Equal files and options
+// give equal samples.
+//
+//   InvalidArgument  max_bytes is out of bounds, or a file is not UTF-8; names file and byte
+//   any other        as Validate() of the split, FileSizes() and ForEachDocument()
+absl::StatusOr<std::string> SampleText(absl::Span<const std::string> files, const HoldOut& hold_out,
+                                       const TextSampleOptions& options);
 
 }  // namespace nibble
 

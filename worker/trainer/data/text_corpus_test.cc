@@ -1,28 +1,111 @@
-#include "worker/trainer/data/text_corpus.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/text_corpus.h"
 
 namespace nibble {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::FieldsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Split(std::string_view text, const DocumentSplit& split) {
+  std::vector<std::string> documents;
+  const absl::Status status = SplitDocuments(text, split, [&](std::string_view document) {
+    documents.emplace_back(document);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return documents;
+}
+
+DocumentSplit Paragraphs(int64_t min_bytes) {
+  return {.rule = SplitRule::kParagraphs, .min_bytes = min_bytes};
+}
+DocumentSplit Line(std::string delimiter) {
+  return {.rule = SplitRule::kLine, .delimiter = std::move(delimiter)};
+}
+
+TEST(DocumentSplit, AFileIsOneDocumentAndAnEmptyFileNone) {
+  EXPECT_THAT(Split("a\n\nb\n", {}), ElementsAre("a\n\nb\n"));
+  for (const DocumentSplit& split : {DocumentSplit{}, Paragraphs(1), Line("--")}) {
+    EXPECT_THAT(Split("", split), IsEmpty());
+  }
+}
+
+TEST(DocumentSplit, ParagraphsAreCutAfterTheirBlankLines) {
+  EXPECT_THAT(Split("a\n\nb\nc\n \t\r\n\nd", Paragraphs(1)),
+              ElementsAre("a\n\n", "b\nc\n \t\r\n\n", "d"));
+}
+
+TEST(DocumentSplit, ParagraphsShorterThanTheBoundJoinTheirNeighbours) {
+  EXPECT_THAT(Split("aa\n\nb\n\nccccc\n\nd\n", Paragraphs(5)),
+              ElementsAre("aa\n\nb\n\n", "ccccc\n\nd\n"));
+  EXPECT_THAT(Split("a\n\nb\n", Paragraphs(100)), ElementsAre("a\n\nb\n"));
+}
+
+TEST(DocumentSplit, ParagraphsPutTogetherAreTheFileAndNoneIsTooShort) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 500; ++i) {
+    std::string text(random() % 400, ' ');
+    for (char& c : text) c = "ab \n\n\n\t"[random() % 7];
+    const int64_t min_bytes = 1 + random() % 60;
+    std::string together;
+    for (const std::string& document : Split(text, Paragraphs(min_bytes))) {
+      if (static_cast<int64_t>(text.size()) >= min_bytes) {
+        EXPECT_GE(static_cast<int64_t>(document.size()), min_bytes);
+      }
+      together += document;
+    }
+    ASSERT_EQ(together, text);
+  }
+}
+
+TEST(DocumentSplit, DelimiterLinesSeparateAndVanish) {
+  EXPECT_THAT(Split("--\na\nb\n--\n--\r\nc--\n --\n--", Line("--")),
+              ElementsAre("a\nb\n", "c--\n --\n"));
+  EXPECT_THAT(Split("a\n\f\nb\n", Line("\f")), ElementsAre("a\n", "b\n"));
+}
+
+TEST(DocumentSplit, TheSinksErrorStopsTheSplit) {
+  for (const DocumentSplit& split : {DocumentSplit{}, Paragraphs(1), Line("-")}) {
+    int calls = 0;
+    const absl::Status status = SplitDocuments("a\n\n-\nb\n\n-\nc", split, [&](std::string_view) {
+      ++calls;
+      return absl::AbortedError("enough");
+    });
+    EXPECT_EQ(status, absl::AbortedError("enough"));
+    EXPECT_EQ(calls, 1);
+  }
+}
+
+TEST(DocumentSplit, RulesOutOfBoundsAreRefusedByName) {
+  EXPECT_THAT(std::string(Validate(Paragraphs(0)).message()), HasSubstr("min_bytes is 0"));
+  for (const char* delimiter : {"", "a\nb", "a\r"}) {
+    EXPECT_THAT(std::string(Validate(Line(delimiter)).message()), HasSubstr("delimiter"));
+  }
+}
+
+using ::testing::AllOf;
+using ::testing::FieldsAre;
 
 class TextCorpusTest : public testing::Test {
  protected:
@@ -227,6 +310,104 @@ TEST_F(TextCorpusTest, AnExtensionOfOtherDataIsRefused) {
   Add("tree/rows.parquet");
   EXPECT_FALSE(ListTextFiles({directory_.Path("tree")}, {}).ok());
   EXPECT_TRUE(ListTextFiles({directory_.Path("tree")}, {".json"}).ok());
+}
+
+class TextSampleTest : public testing::Test {
+ protected:
+  // Two files of 50 documents of 20 different lines, "%" between documents.
+  TextSampleTest() {
+    for (int file = 0; file < 2; ++file) {
+      std::string text;
+      for (int document = 0; document < 50; ++document) {
+        for (int line = 0; line < 20; ++line) {
+          lines_.push_back(absl::StrCat("line ", 1'000'000 + lines_.size(), " of all"));
+          absl::StrAppend(&text, lines_.back(), "\n");
+        }
+        text += "%\n";
+      }
+      files_.push_back(directory_.Path(absl::StrCat(file, ".txt")));
+      WriteFile(files_.back(), text);
+      bytes_ += static_cast<int64_t>(text.size());
+    }
+    options_.split = {.rule = SplitRule::kLine, .delimiter = "%"};
+  }
+
+  std::vector<std::string> Sample(double held_out = 0) const {
+    const auto sample = SampleText(files_, *HoldOut::Create(1, held_out), options_);
+    EXPECT_TRUE(sample.ok()) << sample.status();
+    std::vector<std::string> lines = absl::StrSplit(*sample, '\n');
+    EXPECT_EQ(lines.back(), "");
+    lines.pop_back();
+    return lines;
+  }
+
+  TempDirectory directory_;
+  std::vector<std::string> lines_, files_;
+  int64_t bytes_ = 0;
+  TextSampleOptions options_;
+};
+
+TEST_F(TextSampleTest, ASmallCorpusIsItsOwnSample) {
+  EXPECT_EQ(Sample(), lines_);
+  options_.max_bytes = bytes_;
+  EXPECT_EQ(Sample(), lines_);
+  WriteFile(files_[0], "no line feed");
+  options_.max_bytes = 12;
+  EXPECT_EQ(*SampleText({files_[0]}, *HoldOut::Create(1, 0), options_), "no line feed\n");
+}
+
+TEST_F(TextSampleTest, OfALargerOneLinesAreDrawnFromAllOverItWithinTheBound) {
+  for (const int64_t max_bytes : {int64_t{1}, int64_t{300}, bytes_ / 10, bytes_ / 2, bytes_ - 1}) {
+    options_.max_bytes = max_bytes;
+    const std::vector<std::string> sample = Sample();
+    int64_t bytes = 0;
+    size_t at = 0;  // drawn lines stand in their order and are lines of the corpus
+    for (const std::string& line : sample) {
+      bytes += static_cast<int64_t>(line.size()) + 1;
+      while (at < lines_.size() && lines_[at] != line) ++at;
+      ASSERT_LT(at, lines_.size());
+    }
+    EXPECT_LE(bytes, max_bytes);
+    if (max_bytes < bytes_ / 10) continue;
+    EXPECT_GT(bytes, max_bytes * 8 / 10);
+    EXPECT_GT(at, lines_.size() * 9 / 10) << "the last lines are drawn from too";
+  }
+}
+
+TEST_F(TextSampleTest, EqualFilesAndOptionsGiveEqualSamplesAndAnotherSeedOthers) {
+  options_.max_bytes = bytes_ / 5;
+  const std::vector<std::string> sample = Sample();
+  EXPECT_EQ(Sample(), sample);
+  options_.seed = 1;
+  EXPECT_NE(Sample(), sample);
+}
+
+TEST_F(TextSampleTest, NoLineOfAHeldOutDocumentIsInTheSample) {
+  const auto hold_out = HoldOut::Create(1, 0.3);
+  std::vector<std::string> expected;
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    if (!hold_out->Contains(static_cast<int64_t>(i / 20))) expected.push_back(lines_[i]);
+  }
+  ASSERT_LT(expected.size(), lines_.size());
+  EXPECT_EQ(Sample(0.3), expected);
+  options_.max_bytes = bytes_ / 3;
+  const std::set<std::string> allowed(expected.begin(), expected.end());
+  for (const std::string& line : Sample(0.3)) EXPECT_TRUE(allowed.contains(line)) << line;
+}
+
+TEST_F(TextSampleTest, WhatIsNoUtf8IsRefusedByFileAndByte) {
+  WriteFile(files_[1], "one\n%\ntwo \xe9t\xe9\n");
+  const absl::Status status = SampleText(files_, *HoldOut::Create(1, 0), options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(files_[1]), HasSubstr("byte 10"), HasSubstr("0xe9")));
+}
+
+TEST_F(TextSampleTest, ABoundOfNothingIsRefused) {
+  options_.max_bytes = 0;
+  const absl::Status status = SampleText(files_, *HoldOut::Create(1, 0), options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_bytes is 0"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/trainer/data/text_shards.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,21 +18,104 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "worker/trainer/data/document_split.h"
-#include "worker/trainer/data/hold_out.h"
-#include "worker/trainer/data/parallel_encoder.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/random_choice.h"
 #include "worker/trainer/data/shard_writer.h"
 #include "worker/trainer/data/text_corpus.h"
 #include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
+
+namespace {
+
+// Memory that a small piece's tokens leave for the next round's.
+constexpr size_t kKeptTokens = 1024;
+
+}  // namespace
+
+ParallelEncoder::ParallelEncoder(const Tokenizer& tokenizer, int threads, Name name,
+                                 Deliver deliver, size_t round_bytes)
+    : tokenizer_(tokenizer),
+      pool_(threads),
+      name_(std::move(name)),
+      deliver_(std::move(deliver)),
+      round_bytes_(round_bytes != 0 ? round_bytes
+                                    : kRoundBytes * static_cast<size_t>(pool_.threads())) {
+  texts_.reserve(round_bytes_);
+}
+
+absl::Status ParallelEncoder::Add(std::string_view text) {
+  const bool small = text.size() <= round_bytes_;
+  // Views of `texts_` stay valid as long as it does not grow.
+  if (small && text.size() > round_bytes_ - texts_.size()) {
+    NIBBLE_RETURN_IF_ERROR(Flush());
+  }
+  if (small) {
+    const size_t begin = texts_.size();
+    texts_.append(text);
+    text = std::string_view(texts_).substr(begin);
+  }
+  size_t offset = 0;
+  do {
+    const std::string_view rest = text.substr(offset);
+    const size_t size = rest.empty() ? 0 : tokenizer_.PieceEnd(rest, kEncodePieceBytes);
+    pieces_.push_back({.text = rest.substr(0, size),
+                       .document = documents_,
+                       .offset = static_cast<int64_t>(offset),
+                       .ends_document = size == rest.size()});
+    offset += size;
+    pending_bytes_ += size;
+    if (pending_bytes_ >= round_bytes_) {
+      NIBBLE_RETURN_IF_ERROR(Flush());
+    }
+  } while (offset < text.size());
+  ++documents_;
+  // The pieces of a large document are views of the caller's text, which need not outlive this
+  // call.
+  const bool full = pieces_.size() >= kRoundPieces * static_cast<size_t>(pool_.threads());
+  return small && !full ? absl::OkStatus() : Flush();
+}
+
+absl::Status ParallelEncoder::Finish() { return Flush(); }
+
+absl::Status ParallelEncoder::Flush() {
+  tokens_.resize(std::max(tokens_.size(), pieces_.size()));
+  pool_.ParallelFor(static_cast<int64_t>(pieces_.size()), [&](int64_t index, int) {
+    Piece& piece = pieces_[index];
+    std::vector<int32_t>& tokens = tokens_[index];
+    tokens.clear();
+    piece.status =
+        tokenizer_.EncodePiece(piece.text, piece.offset, [&](absl::Span<const int32_t> more) {
+          tokens.insert(tokens.end(), more.begin(), more.end());
+          return absl::OkStatus();
+        });
+  });
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    if (!piece.status.ok()) {
+      return absl::Status(piece.status.code(),
+                          absl::StrCat(name_(piece.document), ": ", piece.status.message()));
+    }
+    NIBBLE_RETURN_IF_ERROR(deliver_({.document = piece.document,
+                                     .offset = piece.offset,
+                                     .bytes = static_cast<int64_t>(piece.text.size()),
+                                     .ends_document = piece.ends_document,
+                                     .tokens = tokens_[i]}));
+    if (tokens_[i].capacity() > kKeptTokens) tokens_[i] = {};
+  }
+  pieces_.clear();
+  texts_.clear();
+  pending_bytes_ = 0;
+  return absl::OkStatus();
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int kMaxThreads = 1024;
 
-// A shard being made and what is counted on the way.
+// A shard being written and its counts.
 struct Output {
   std::unique_ptr<ShardWriter> writer;  // null: not wanted
   int64_t bytes = 0;
@@ -62,7 +147,7 @@ absl::Status Remove(const std::string& path) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("removing ", path));
 }
 
-// Documents on their way through the encoder into their shards.
+// Passes documents through the encoder into their shards.
 class Pipeline {
  public:
   // Borrows all of its arguments. `ends` are the sums of the sizes of each file and those before.
@@ -95,7 +180,7 @@ class Pipeline {
   }
 
  private:
-  // Where a document lies.
+  // The file and offset of a document.
   struct Place {
     size_t file;
     int64_t offset;
@@ -113,14 +198,14 @@ class Pipeline {
 
   absl::Status Take(const ParallelEncoder::Encoded& piece) {
     Output& output = hold_out_.Contains(piece.document) ? validation_ : train_;
-    if (absl::Status status = output.writer->Append(piece.tokens); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(output.writer->Append(piece.tokens));
     output.bytes += piece.bytes;
     const Place& place = PlaceOf(piece.document);
     const int64_t file_begin = place.file == 0 ? 0 : ends_[place.file - 1];
     progress_.bytes = file_begin + place.offset + piece.offset + piece.bytes;
     progress_.tokens += static_cast<int64_t>(piece.tokens.size());
     if (piece.ends_document) {
-      if (absl::Status status = output.writer->EndDocument(); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(output.writer->EndDocument());
       under_way_.pop_front();
       ++progress_.documents;
       ++progress_.tokens;
@@ -151,13 +236,13 @@ TextShard Describe(const Output& output) {
           .bytes = output.bytes};
 }
 
-// Puts complete shards in place of whatever is there.
+// Publishes complete shards, replacing existing ones.
 absl::Status Publish(absl::Span<Output* const> outputs, absl::Span<const std::string> paths) {
   for (Output* output : outputs) {
-    if (absl::Status status = output->writer->Finish(); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(output->writer->Finish());
   }
   for (const std::string& path : paths) {
-    if (absl::Status status = Remove(path); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Remove(path));
   }
   for (Output* output : outputs) {
     absl::Status status = output->writer->Commit();
@@ -172,11 +257,8 @@ absl::Status Publish(absl::Span<Output* const> outputs, absl::Span<const std::st
 }  // namespace
 
 absl::Status CheckPrepareText(const PrepareTextOptions& options) {
-  if (absl::Status status = Validate(options.split); !status.ok()) return status;
-  if (absl::Status status = HoldOut::Create(options.seed, options.validation_fraction).status();
-      !status.ok()) {
-    return status;
-  }
+  NIBBLE_RETURN_IF_ERROR(Validate(options.split));
+  NIBBLE_RETURN_IF_ERROR(HoldOut::Create(options.seed, options.validation_fraction).status());
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
         absl::StrFormat("threads is %d, not in [0, %d]", options.threads, kMaxThreads));
@@ -184,21 +266,19 @@ absl::Status CheckPrepareText(const PrepareTextOptions& options) {
   if (options.output_dir.empty()) return absl::InvalidArgumentError("output_dir is empty");
   if (options.overwrite) return absl::OkStatus();
   for (const std::string& path : ShardPaths(options)) {
-    if (absl::Status status = CheckAbsent(path); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckAbsent(path));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
                                          const Tokenizer& tokenizer) {
-  if (absl::Status status = CheckPrepareText(options); !status.ok()) return status;
-  const absl::StatusOr<HoldOut> hold_out =
-      HoldOut::Create(options.seed, options.validation_fraction);
-  if (!hold_out.ok()) return hold_out.status();
-  const absl::StatusOr<std::vector<std::string>> files =
-      ListTextFiles(options.inputs, options.extensions);
-  if (!files.ok()) return files.status();
-  if (absl::Status status = CreateDirectory(options.output_dir); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckPrepareText(options));
+  NIBBLE_ASSIGN_OR_RETURN(const HoldOut hold_out,
+                          HoldOut::Create(options.seed, options.validation_fraction));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                          ListTextFiles(options.inputs, options.extensions));
+  NIBBLE_RETURN_IF_ERROR(CreateDirectory(options.output_dir));
 
   const ShardOptions shard_options{.tokenizer = tokenizer.label(),
                                    .vocabulary = tokenizer.vocabulary(),
@@ -211,18 +291,16 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
   Output train, validation;
   std::vector<Output*> outputs = {&train};
   const std::vector<std::string> paths = ShardPaths(options);
-  if (absl::Status status = create(paths[0], train); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(create(paths[0], train));
   if (options.validation_fraction > 0) {
-    if (absl::Status status = create(paths[1], validation); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(create(paths[1], validation));
     outputs.push_back(&validation);
   }
 
-  absl::StatusOr<std::vector<int64_t>> ends = FileSizes(*files);
-  if (!ends.ok()) return ends.status();
-  std::partial_sum(ends->begin(), ends->end(), ends->begin());
-  absl::Status status =
-      Pipeline(options, tokenizer, *hold_out, *files, *ends, train, validation).Run();
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<int64_t> ends, FileSizes(files));
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  NIBBLE_RETURN_IF_ERROR(
+      Pipeline(options, tokenizer, hold_out, files, ends, train, validation).Run());
   for (const Output* output : outputs) {
     if (output->writer->documents() > 0) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -232,9 +310,9 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
             (validation.writer == nullptr ? 0 : validation.writer->documents())));
   }
 
-  PreparedText prepared{.files = static_cast<int64_t>(files->size()), .train = Describe(train)};
+  PreparedText prepared{.files = static_cast<int64_t>(files.size()), .train = Describe(train)};
   if (validation.writer != nullptr) prepared.validation = Describe(validation);
-  if (absl::Status published = Publish(outputs, paths); !published.ok()) return published;
+  NIBBLE_RETURN_IF_ERROR(Publish(outputs, paths));
   return prepared;
 }
 

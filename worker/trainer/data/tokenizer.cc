@@ -1,12 +1,27 @@
 #include "worker/trainer/data/tokenizer.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "common/staged_file.h"
+#include "common/status_macros.h"
+#include "worker/trainer/data/bpe_tokenizer.h"
+#include "worker/trainer/data/mapped_file.h"
+#include "worker/trainer/data/sentencepiece.h"
 
 namespace nibble {
 
@@ -19,11 +34,126 @@ std::string TokenizerHash(std::string_view content) {
 absl::Status Tokenizer::Encode(std::string_view text, Sink sink) const {
   for (size_t begin = 0; begin < text.size();) {
     const size_t size = PieceEnd(text.substr(begin), kEncodePieceBytes);
-    absl::Status status = EncodePiece(text.substr(begin, size), static_cast<int64_t>(begin), sink);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(
+        EncodePiece(text.substr(begin, size), static_cast<int64_t>(begin), sink));
     begin += size;
   }
   return absl::OkStatus();
+}
+
+absl::Status ByteTokenizer::EncodePiece(std::string_view piece, int64_t, Sink sink) const {
+  std::array<int32_t, 4096> tokens;
+  while (!piece.empty()) {
+    const size_t count = std::min(piece.size(), tokens.size());
+    for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<unsigned char>(piece[i]);
+    NIBBLE_RETURN_IF_ERROR(sink(absl::MakeConstSpan(tokens.data(), count)));
+    piece.remove_prefix(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ByteTokenizer::Decode(absl::Span<const int32_t> tokens) const {
+  std::string text;
+  text.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= kVocabulary) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("token %d at position %d is outside the vocabulary [0, %d)", tokens[i], i,
+                          int32_t{kVocabulary}));
+    }
+    if (tokens[i] != kEndOfDocument) text += static_cast<char>(tokens[i]);
+  }
+  return text;
+}
+
+namespace {
+
+std::string PathIn(const std::string& directory, const std::string& name) {
+  return (std::filesystem::path(directory) / name).string();
+}
+
+std::string_view TextOf(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& named) {
+  if (named == ByteTokenizer().label()) return std::make_unique<ByteTokenizer>();
+  NIBBLE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(named));
+  const std::string_view content = TextOf(file);
+  // No SentencePiece model begins with a brace: as protobuf that is a group, which it does not use.
+  const size_t first = content.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && content[first] == '{') {
+    absl::StatusOr<std::unique_ptr<BpeTokenizer>> loaded = BpeTokenizer::Load(named);
+    if (!loaded.ok()) return loaded.status();
+    return *std::move(loaded);
+  }
+  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
+      SentencePieceTokenizer::FromModel(named, content);
+  if (!loaded.ok()) return loaded.status();
+  return *std::move(loaded);
+}
+
+std::string TokenizerFileName(std::string_view label) {
+  constexpr struct {
+    std::string_view kind, before, after;
+  } kKinds[] = {{"sp:", "sp-", ".model"}, {"hf:", "hf-", ".json"}};
+  for (const auto& [kind, before, after] : kKinds) {
+    if (!label.starts_with(kind) || label.size() != kind.size() + 16 ||
+        label.find_first_not_of("0123456789abcdef", kind.size()) != std::string_view::npos) {
+      continue;
+    }
+    std::string name(before);
+    name += label.substr(kind.size());
+    name += after;
+    return name;
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> SaveTokenizer(const std::string& directory,
+                                          const Tokenizer& tokenizer) {
+  const std::string_view content = tokenizer.file();
+  if (content.empty()) return std::string();
+  std::error_code error;
+  std::filesystem::create_directory(directory, error);  // an existing one is no error
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("making the directory ", directory));
+  }
+  const std::string path = PathIn(directory, TokenizerFileName(tokenizer.label()));
+  const absl::StatusOr<MappedFile> present = MappedFile::Open(path);
+  if (present.ok()) {
+    if (TextOf(*present) == content) return path;
+    return absl::DataLossError(
+        absl::StrCat(path, " is there and does not hold the tokenizer that its name says"));
+  }
+  if (!absl::IsNotFound(present.status())) return present.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
+  absl::Status status =
+      file->Append({reinterpret_cast<const std::byte*>(content.data()), content.size()});
+  if (status.ok()) status = file->Publish();
+  if (!status.ok()) return status;
+  return path;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& label,
+                                                         const std::string& directory) {
+  if (label == ByteTokenizer().label()) return std::make_unique<ByteTokenizer>();
+  const std::string name = TokenizerFileName(label);
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tokenizer \"%s\" is neither \"bytes\", a SentencePiece model (sp:...) nor "
+                        "a tokenizer.json (hf:...)",
+                        absl::CHexEscape(label)));
+  }
+  const std::string path = PathIn(directory, name);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(path);
+  if (tokenizer.ok() && (*tokenizer)->label() != label) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is the tokenizer \"%s\", not \"%s\"",
+                                                      path, (*tokenizer)->label(), label));
+  }
+  return tokenizer;
 }
 
 }  // namespace nibble

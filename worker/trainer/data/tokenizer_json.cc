@@ -18,8 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/json_text.h"
+#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/data/unicode_class.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
 namespace {
@@ -34,7 +35,7 @@ std::string Utf8(uint32_t character) {
   return {static_cast<char>(0xc0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3f))};
 }
 
-// The member of an object; null where it is not there or `object` is none.
+// The member of an object; null if it is missing or `object` is not an object.
 const Json& At(const Json& object, const char* key) {
   static const Json* const null = new Json();
   if (!object.is_object()) return *null;
@@ -45,7 +46,7 @@ std::string TextAt(const Json& object, const char* key) {
   const Json& value = At(object, key);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
-// What is not there or null is `otherwise`.
+// `otherwise` if the member is missing or null.
 bool FlagAt(const Json& object, const char* key, bool otherwise) {
   const Json& value = At(object, key);
   return value.is_boolean() ? value.get<bool>() : otherwise;
@@ -55,7 +56,7 @@ std::string TypeOf(const Json& part) {
   return type.empty() ? BriefJson(part) : type;
 }
 
-// The parts of a Sequence, or the part itself, or nothing of null.
+// The parts of a Sequence, or the part itself, or none for null.
 std::vector<Json> PartsOf(const Json& part, const char* list) {
   if (part.is_null()) return {};
   if (TextAt(part, "type") != "Sequence" || !At(part, list).is_array()) return {part};
@@ -188,13 +189,13 @@ class Reader {
                                  "Metaspace and none are"));
     }
     if (parts.size() == 2) {
-      if (absl::Status status = ReadSplit(parts[0]); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(ReadSplit(parts[0]));
     }
     if (out_.mark_spaces) return Refuse("normalizer", "is not read before ByteLevel");
     return ReadByteLevel(parts.back(), parts.size() == 2);
   }
 
-  // Gives a token its text, which no other has.
+  // Sets the text of a token; each text belongs to one token.
   absl::Status Name(std::string_view field, const std::string& text, const Json& id) {
     if (!id.is_number_integer() || id < 0 || id >= kMaxTokens) {
       return Refuse(field, absl::StrCat("the token of ", BriefText(text), " is ", BriefJson(id),
@@ -223,7 +224,7 @@ class Reader {
     }
     for (const auto& [text, id] : vocabulary.items()) {
       if (text.empty()) return Refuse("model.vocab", "a piece is empty");
-      if (absl::Status status = Name("model.vocab", text, id); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(Name("model.vocab", text, id));
     }
     return absl::OkStatus();
   }
@@ -290,14 +291,13 @@ class Reader {
             absl::StrCat(field, ".normalized"),
             absl::StrCat("true, of ", BriefText(text), ", is not read with a normalizer"));
       }
-      absl::Status status = Name(field, text, At(added[i], "id"));
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(Name(field, text, At(added[i], "id")));
       out_.added.push_back({text, tokens_.at(text), normalized});
     }
     return absl::OkStatus();
   }
 
-  // Every byte has a token, so that every text has tokens.
+  // Every byte must have a token, so that every text can be encoded.
   absl::Status ReadBytes() {
     if (out_.whole_words && !out_.bytes) {
       return Refuse("model.ignore_merges", "true is not read without a ByteLevel pre_tokenizer");
@@ -337,7 +337,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Pieces as texts have them.
+  // Unescapes the pieces, so that they equal the text.
   void SpellPieces() {
     absl::flat_hash_map<std::string, char> bytes;
     if (out_.bytes) {
@@ -403,9 +403,8 @@ const std::array<std::string, 256>& ByteSpellings() {
 
 absl::StatusOr<TokenizerJson> ReadTokenizerJson(std::string_view name, std::string_view text,
                                                 std::string_view end_of_document) {
-  const absl::StatusOr<Json> root = ParseJsonObject(name, text);
-  if (!root.ok()) return root.status();
-  return Reader(name, *root).Read(end_of_document);
+  NIBBLE_ASSIGN_OR_RETURN(const Json root, ParseJsonObject(name, text));
+  return Reader(name, root).Read(end_of_document);
 }
 
 absl::StatusOr<std::string> EndOfDocumentIn(const std::string& directory) {
@@ -413,11 +412,10 @@ absl::StatusOr<std::string> EndOfDocumentIn(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   if (!text.ok()) return text.status();
-  const absl::StatusOr<Json> config = ParseJsonObject(path, *text);
-  if (!config.ok()) return config.status();
-  const Json& token = At(*config, "eos_token");
+  NIBBLE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(path, *text));
+  const Json& token = At(config, "eos_token");
   if (token.is_object()) return TextAt(token, "content");
-  return TextAt(*config, "eos_token");
+  return TextAt(config, "eos_token");
 }
 
 }  // namespace nibble

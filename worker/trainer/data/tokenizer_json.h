@@ -1,8 +1,9 @@
-// The tokenizer.json of Hugging Face's tokenizers, read with distrust: byte-pair encodings of
-// bytes (GPT-2, Llama 3) and of SentencePiece's pieces with bytes for the rest (Llama 2, Mistral).
-// docs/formats/tokenizers.md says which parts are read; any other is an error that names it.
+// Parser for Hugging Face's tokenizer.json, which is untrusted: byte-level byte-pair encodings
+// (GPT-2, Llama 3) and SentencePiece-like ones with byte fallback (Llama 2, Mistral).
+// docs/formats/tokenizers.md lists the supported parts; any other is an error that names it.
 //
-// Ownership: results own everything. Thread-safety: pure functions of the text or the file.
+// Ownership: results own their data. Thread-safety: the functions depend on nothing but their
+// arguments and the file system.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_TOKENIZER_JSON_H_
 #define NIBBLE_WORKER_TRAINER_DATA_TOKENIZER_JSON_H_
 
@@ -14,35 +15,34 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/trainer/data/bpe.h"
-#include "worker/trainer/data/word_split.h"
+#include "worker/trainer/data/byte_pairs.h"
 
 namespace nibble {
 
 inline constexpr size_t kMaxTokenizerJsonBytes = size_t{1} << 26;
-// What stands for a space in SentencePiece's pieces.
+// Represents a space in SentencePiece pieces.
 inline constexpr std::string_view kSpaceMark = "\u2581";
 
-// Byte-level vocabularies spell a byte as a character that can be seen: itself where it is one in
-// Latin-1, otherwise the next of those from U+0100 on. By byte, in UTF-8.
+// How byte-level vocabularies spell each byte, in UTF-8: as itself if it is a printable character
+// of Latin-1, otherwise as the next unused character from U+0100.
 const std::array<std::string, 256>& ByteSpellings();
 
 struct TokenizerJson {
-  // A token that is found in a text before anything else is looked at.
+  // A token that is matched in a text before pre-tokenization.
   struct Added {
     std::string text;
     int32_t token = 0;
-    bool second = false;  // looked for in what the first ones leave
+    bool second = false;  // matched in a second pass, in the text between those of the first
   };
-  // Where a kSpaceMark is put that the text does not have.
+  // Where a kSpaceMark is inserted.
   enum class Mark : uint8_t {
     kNone,
-    kBefore,       // before every stretch between added tokens
-    kUnlessThere,  // as kBefore, where the stretch does not begin with one
-    kFirst,        // as kUnlessThere, before the text's first stretch only
+    kBefore,       // before every section between added tokens
+    kUnlessThere,  // as kBefore, if the section does not begin with one
+    kFirst,        // as kUnlessThere, but only before the first section of the text
   };
 
-  // By token; empty where there is none. Bytes and spaces as they are in texts.
+  // By token; empty for an unused one. With bytes and spaces unescaped, as in texts.
   std::vector<std::string> pieces;
   std::vector<BytePairs::Merge> merges;
   std::vector<Added> added;
@@ -51,22 +51,23 @@ struct TokenizerJson {
   WordSplit split;
   bool mark_spaces = false;  // spaces become kSpaceMark
   Mark mark = Mark::kNone;
-  bool whole_words = false;  // a word that is a piece is not put together (ignore_merges)
+  bool whole_words = false;  // a word that is a piece needs no merges (ignore_merges)
   int32_t end_of_document = 0;
-  // What decides the tokens, without the rest of the file: reading it gives all of this again.
+  // A tokenizer.json with only the parts that determine the tokens; parsing it gives the same
+  // result.
   std::string canonical;
 };
 
-// The token that ends documents is, in this order, the text's own "end_of_document", as canonical
-// has it, or `end_of_document`.
+// Parses `text`. The token that ends documents is the file's own "end_of_document" (which canonical
+// has) or, if it has none, `end_of_document`.
 //
-//   InvalidArgument  beginning with `name`: no JSON, a part that is not read here or is damaged, or
-//                    nothing says what ends a document
+//   InvalidArgument  beginning with `name`: not JSON, an unsupported or malformed part, or no token
+//                    that ends documents
 absl::StatusOr<TokenizerJson> ReadTokenizerJson(std::string_view name, std::string_view text,
                                                 std::string_view end_of_document);
 
-// The "eos_token" of the tokenizer_config.json in a directory; empty where there is neither.
-// InvalidArgument, beginning with the path, for a damaged one.
+// The "eos_token" of the tokenizer_config.json in a directory; empty if there is none.
+// InvalidArgument, beginning with the path, if the file is malformed.
 absl::StatusOr<std::string> EndOfDocumentIn(const std::string& directory);
 
 }  // namespace nibble

@@ -1,16 +1,22 @@
 #include "worker/trainer/link/daemon_link.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -44,12 +50,12 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Options& o
   }
   link->sending_ = FrameOf(EncodeHello(
       {.rank = options.rank, .attempt = options.attempt, .pid = static_cast<int64_t>(getpid())}));
-  if (absl::Status sent = link->Send(); !sent.ok()) return sent;
+  NIBBLE_RETURN_IF_ERROR(link->Send());
   return link;
 }
 
 DaemonLink::~DaemonLink() {
-  // The last news, of a rank that ends, should not be lost where there is room for it.
+  // Sends the last report of a rank that ends, if the socket has room.
   if (gone_.ok()) (void)Send();
   close(socket_);
 }
@@ -82,12 +88,10 @@ absl::Status DaemonLink::Receive() {
     if (got == 0) return absl::UnavailableError("the daemon is gone: it has closed the link");
     reader_.Append({bytes, static_cast<size_t>(got)});
     while (true) {
-      absl::StatusOr<std::optional<std::string>> message = reader_.Next();
-      if (!message.ok()) return message.status();
-      if (!message->has_value()) break;
-      absl::StatusOr<ControlWord> word = DecodeControl(**message);
-      if (!word.ok()) return word.status();
-      word_ = *std::move(word);
+      NIBBLE_ASSIGN_OR_RETURN(std::optional<std::string> message, reader_.Next());
+      if (!message.has_value()) break;
+      NIBBLE_ASSIGN_OR_RETURN(ControlWord word, DecodeControl(*message));
+      word_ = std::move(word);
       heard_ = true;
     }
   }
@@ -103,7 +107,7 @@ absl::StatusOr<ControlWord> DaemonLink::Poll() {
 absl::Status DaemonLink::AwaitWord(std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (true) {
-    if (absl::Status status = Poll().status(); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Poll().status());
     if (heard_) return absl::OkStatus();
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());
@@ -118,9 +122,76 @@ absl::Status DaemonLink::AwaitWord(std::chrono::milliseconds patience) {
 
 absl::StatusOr<ControlWord> DaemonLink::WaitForChange(std::chrono::milliseconds patience) {
   pollfd one = {.fd = socket_, .events = POLLIN};
-  // An interrupted wait is a short one: whoever stands comes back.
+  // An interrupted wait returns early, and the paused rank calls again.
   (void)poll(&one, 1, static_cast<int>(patience.count()));
   return Poll();
+}
+
+// A rank that is killed between two stores leaves a partial name, which only people read.
+struct WaitingPage::Page {
+  static constexpr size_t kNameBytes = 32;
+  std::atomic<uint64_t> number;  // of the operation; 0: none
+  std::atomic<char> name[kNameBytes];
+};
+
+std::string WaitingPage::PathOf(const std::string& link_address, int32_t rank) {
+  return absl::StrCat(link_address, ".", rank);
+}
+
+absl::StatusOr<std::unique_ptr<WaitingPage>> WaitingPage::Map(const std::string& path, int flags) {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  const int file = open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0 && errno == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("there is no ", path));
+  }
+  if (file < 0) {
+    return absl::UnavailableError(absl::StrCat("opening ", path, ": ", std::strerror(errno)));
+  }
+  void* page = MAP_FAILED;
+  if (ftruncate(file, sizeof(Page)) == 0) {
+    page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  const int error = errno;
+  close(file);
+  if (page == MAP_FAILED) {
+    return absl::UnavailableError(absl::StrCat("mapping ", path, ": ", std::strerror(error)));
+  }
+  return std::unique_ptr<WaitingPage>(new WaitingPage(path, static_cast<Page*>(page)));
+}
+
+absl::StatusOr<std::unique_ptr<WaitingPage>> WaitingPage::Create(const std::string& path) {
+  return Map(path, O_CREAT | O_TRUNC);
+}
+
+absl::StatusOr<std::unique_ptr<WaitingPage>> WaitingPage::Open(const std::string& path) {
+  return Map(path, 0);
+}
+
+WaitingPage::~WaitingPage() {
+  munmap(page_, sizeof(Page));
+  (void)unlink(path_.c_str());  // the other side may have done so
+}
+
+void WaitingPage::Enter(const char* operation, uint64_t number) {
+  const size_t size = std::min(std::strlen(operation), Page::kNameBytes - 1);
+  for (size_t i = 0; i < Page::kNameBytes; ++i) {
+    page_->name[i].store(i < size ? operation[i] : '\0', std::memory_order_relaxed);
+  }
+  page_->number.store(number, std::memory_order_release);
+}
+
+void WaitingPage::Leave() { page_->number.store(0, std::memory_order_release); }
+
+std::string WaitingPage::Read() const {
+  const uint64_t number = page_->number.load(std::memory_order_acquire);
+  if (number == 0) return "";
+  std::string name;
+  for (size_t i = 0; i + 1 < Page::kNameBytes; ++i) {
+    const char c = page_->name[i].load(std::memory_order_relaxed);
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) break;
+    name += c;
+  }
+  return absl::StrCat(name, " #", number);
 }
 
 }  // namespace nibble

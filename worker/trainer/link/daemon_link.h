@@ -1,11 +1,18 @@
-// A rank's side of its daemon: what it asks for is read, and what the rank does is said, at the
-// boundary between two steps. Nothing here waits for the daemon but Connect and WaitForChange.
+// A rank's side of its daemon. At the boundary between two steps a rank reads the newest command
+// and reports what it has done (DaemonLink); during a collective, when it cannot report, its page
+// of a shared file names that collective (WaitingPage).
 //
-// A daemon that reads too slowly misses news, never delays a step: only the newest is kept until
-// the socket has room. A daemon that is gone is an error of Poll: the ranks of a daemon that is
-// gone have no coordinator that wants them, and end.
+// Only DaemonLink's Connect, AwaitWord and WaitForChange wait for the daemon. A daemon that reads
+// too slowly misses reports and never delays a step: only the newest report is kept until the
+// socket has room. Poll fails once the daemon is gone; the ranks then end, because no coordinator
+// wants ranks without a daemon.
 //
-// Ownership: owns the connection. Thread-safety: one thread.
+// By its page the daemon distinguishes the rank that hangs from those that wait for it. Entering
+// and leaving a collective cost a few stores and no system call.
+//
+// Ownership: DaemonLink owns the connection. WaitingPage owns the mapping; the rank's page removes
+// its file when it is destroyed, the daemon's does if the rank could not. Thread-safety: DaemonLink
+// is for one thread; one thread writes a page, any may read it.
 #ifndef NIBBLE_WORKER_TRAINER_LINK_DAEMON_LINK_H_
 #define NIBBLE_WORKER_TRAINER_LINK_DAEMON_LINK_H_
 
@@ -13,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,7 +28,7 @@
 
 namespace nibble {
 
-// The daemon leaves the address of its socket here for the ranks that it starts.
+// Environment variable in which the daemon passes the address of its socket to its ranks.
 inline constexpr char kDaemonLinkVariable[] = "NIBBLE_DAEMON_LINK";
 
 class DaemonLink {
@@ -30,24 +38,23 @@ class DaemonLink {
     int32_t rank = 0;
     int64_t attempt = 0;
   };
-  // InvalidArgument for an address that is none, Unavailable where nobody listens.
+  // InvalidArgument for a malformed address, Unavailable if no daemon listens.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const Options& options);
   ~DaemonLink();
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
 
-  // Sends what is left to send, takes in what has come, and says what is asked for now: the newest
-  // word, at first to run. Unavailable once the daemon is gone; InvalidArgument for what is no
-  // message.
+  // Sends pending bytes, receives, and returns the newest command; kRun before the first one.
+  // Unavailable once the daemon is gone; InvalidArgument for a malformed message.
   absl::StatusOr<ControlWord> Poll();
-  // As Poll, after at most `patience`, sooner where a word comes: for ranks that stand.
+  // As Poll, after waiting at most `patience` for a command: for paused ranks.
   absl::StatusOr<ControlWord> WaitForChange(std::chrono::milliseconds patience);
 
-  // Until the daemon has said for the first time what it asks for. DeadlineExceeded where it does
-  // not within `patience`; otherwise as Poll.
+  // Waits for the daemon's first command. DeadlineExceeded if none comes within `patience`;
+  // otherwise as Poll.
   absl::Status AwaitWord(std::chrono::milliseconds patience);
 
-  // Takes the place of news that could not be sent yet.
+  // Replaces an earlier report that could not be sent yet.
   void Report(const RankNews& news);
 
  private:
@@ -56,12 +63,40 @@ class DaemonLink {
   absl::Status Receive();
 
   const int socket_;
-  std::string sending_;  // what is left of a frame that was begun
-  std::string next_;     // the newest news, framed
+  std::string sending_;  // the rest of a frame that is partly sent
+  std::string next_;     // the newest report, framed
   FrameReader reader_;
   ControlWord word_;
-  bool heard_ = false;  // a word has come
+  bool heard_ = false;  // a command was received
   absl::Status gone_;
+};
+
+class WaitingPage {
+ public:
+  // The page of a rank is beside the link's socket.
+  static std::string PathOf(const std::string& link_address, int32_t rank);
+
+  // For the rank: makes a new file. Unavailable, naming the path.
+  static absl::StatusOr<std::unique_ptr<WaitingPage>> Create(const std::string& path);
+  // For the daemon. NotFound if the rank has made none.
+  static absl::StatusOr<std::unique_ptr<WaitingPage>> Open(const std::string& path);
+  ~WaitingPage();
+  WaitingPage(const WaitingPage&) = delete;
+  WaitingPage& operator=(const WaitingPage&) = delete;
+
+  // `operation`: the collective's name, cut to 31 bytes. `number`: above 0.
+  void Enter(const char* operation, uint64_t number);
+  void Leave();
+  // "AllGather #12"; empty: in no collective.
+  std::string Read() const;
+
+ private:
+  struct Page;
+  WaitingPage(std::string path, Page* page) : path_(std::move(path)), page_(page) {}
+  static absl::StatusOr<std::unique_ptr<WaitingPage>> Map(const std::string& path, int flags);
+
+  const std::string path_;
+  Page* const page_;
 };
 
 }  // namespace nibble

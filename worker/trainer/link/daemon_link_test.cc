@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,7 +11,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,7 +53,7 @@ class DaemonLinkTest : public testing::Test {
     EXPECT_TRUE(link.ok()) << link.status();
     return *std::move(link);
   }
-  // Until the host has heard what `done` is about.
+  // Waits until `done` holds for the host's ranks.
   template <class Done>
   bool Await(Done done) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -166,46 +166,53 @@ TEST_F(DaemonLinkTest, ADaemonThatIsGoneIsAnErrorOfPoll) {
   link->Report({.next_step = 1});  // changes nothing
 }
 
-TEST(LinkMessageTest, NewsSurvivesTheWireAlsoWithoutAFiniteLoss) {
-  const RankNews news = {.doing = RankNews::Doing::kStanding,
-                         .next_step = 12,
-                         .waiting_in = "all-gather",
-                         .memory_bytes = int64_t{1} << 40,
-                         .has_sample = true,
-                         .step = 11,
-                         .tokens = 99,
-                         .loss = std::numeric_limits<double>::infinity(),
-                         .gradient_norm = 0.1,
-                         .learning_rate = 1e-300,
-                         .revision = 2,
-                         .updated = false,
-                         .revision_first_step = 7,
-                         .checkpoint_request = 3};
-  const auto decoded = DecodeNews(EncodeNews(news));
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(*decoded, news);
+class WaitingPageTest : public testing::Test {
+ protected:
+  WaitingPageTest() { EXPECT_NE(mkdtemp(directory_.data()), nullptr); }
+  ~WaitingPageTest() override { std::filesystem::remove_all(directory_); }
+  std::string Path() const { return WaitingPage::PathOf(directory_ + "/1.link", 3); }
+
+  std::string directory_ = testing::TempDir() + "/page-XXXXXX";
+};
+
+TEST_F(WaitingPageTest, TheDaemonReadsWhereTheRankStands) {
+  auto rank = WaitingPage::Create(Path());
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  auto daemon = WaitingPage::Open(Path());
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  EXPECT_EQ((*daemon)->Read(), "");
+  (*rank)->Enter("ReduceScatter", 17);
+  EXPECT_EQ((*daemon)->Read(), "ReduceScatter #17");
+  (*rank)->Leave();
+  EXPECT_EQ((*daemon)->Read(), "");
+  (*rank)->Enter("Barrier", 18);
+  EXPECT_EQ((*daemon)->Read(), "Barrier #18") << "nothing of a longer name is left";
 }
 
-TEST(LinkMessageTest, AWrongFieldIsNamed) {
-  EXPECT_EQ(DecodeControl("{\"command\":7}").status().message(),
-            "control.command: 7 is not in [0, 2]");
-  EXPECT_EQ(DecodeHello("{\"rank\":0}").status().message(), "hello.attempt: missing");
-  EXPECT_EQ(DecodeNews("[").status().message(), "news: no object");
-}
-
-TEST(LinkMessageTest, FramesAreCutAtAnyPlace) {
-  const std::string stream = FrameOf("{}") + FrameOf("{\"a\":1}");
-  FrameReader reader;
-  std::vector<std::string> messages;
-  for (const char byte : stream) {
-    reader.Append({&byte, 1});
-    const auto next = reader.Next();
-    ASSERT_TRUE(next.ok());
-    if (next->has_value()) messages.push_back(**next);
+TEST_F(WaitingPageTest, WhatAKilledRankStoodInCanStillBeRead) {
+  auto rank = WaitingPage::Create(Path());
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  auto daemon = WaitingPage::Open(Path());
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const pid_t child = fork();
+  if (child == 0) {
+    (*rank)->Enter("AllGather", 5);
+    (void)raise(SIGKILL);
   }
-  EXPECT_EQ(messages, (std::vector<std::string>{"{}", "{\"a\":1}"}));
-  reader.Append("HTTP/1.1 200 OK");
-  EXPECT_EQ(reader.Next().status().code(), absl::StatusCode::kInvalidArgument);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ((*daemon)->Read(), "AllGather #5");
+}
+
+TEST_F(WaitingPageTest, ARankWithoutAPageIsNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(WaitingPage::Open(Path()).status()));
+}
+
+TEST_F(WaitingPageTest, ALongNameIsCut) {
+  auto rank = WaitingPage::Create(Path());
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  (*rank)->Enter("AnOperationWithANameOfFortyCharactersOrSo", 1);
+  EXPECT_EQ((*rank)->Read(), "AnOperationWithANameOfFortyChar #1");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -20,8 +21,8 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr size_t kReadBytes = 65536;
 constexpr size_t kMedianSteps = 32;
-constexpr size_t kFewestSteps = 3;    // without a median below
-constexpr size_t kMostSamples = 256;  // that wait to be taken; the oldest go
+constexpr size_t kFewestSteps = 3;    // below it there is no median
+constexpr size_t kMostSamples = 256;  // not yet taken; beyond it the oldest are dropped
 
 int64_t Median(std::vector<int64_t> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -35,10 +36,10 @@ bool NotNow(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 struct LinkHost::Connection {
   int socket = -1;
-  std::optional<int32_t> rank;  // once it has greeted
+  std::optional<int32_t> rank;  // known after its hello
   FrameReader reader;
-  int64_t told = -1;    // number of the word it has been sent
-  std::string sending;  // what is left of a frame that was begun
+  int64_t told = -1;    // number of the command it was sent
+  std::string sending;  // the rest of a frame that is partly sent
 };
 
 absl::StatusOr<std::unique_ptr<LinkHost>> LinkHost::Start(Options options) {
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<LinkHost>> LinkHost::Start(Options options) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: ", options.ranks, " is below 1"));
   }
   std::unique_ptr<LinkHost> host(new LinkHost(std::move(options)));
-  if (absl::Status status = host->Listen(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(host->Listen());
   host->thread_ = std::thread([h = host.get()] { h->Serve(); });
   return host;
 }
@@ -186,7 +187,7 @@ bool LinkHost::Take(Connection& connection, const std::string& message) {
     Rank& rank = ranks_[hello->rank];
     rank.connected = true;
     rank.pid = hello->pid;
-    // A rank need not have one.
+    // A page is optional.
     auto page = WaitingPage::Open(WaitingPage::PathOf(options_.address, hello->rank));
     if (page.ok()) pages_[hello->rank] = *std::move(page);
     rank.step_at_ms = now;
@@ -202,7 +203,7 @@ bool LinkHost::Take(Connection& connection, const std::string& message) {
   const bool stood = rank.news.doing != RankNews::Doing::kSteps;
   if (news->next_step > rank.news.next_step || stood) {
     std::vector<int64_t>& times = step_ms_[*connection.rank];
-    // The first step after a pause, or of all, has waited for other things.
+    // The first step, and one after a pause, also contains other waits.
     if (!stood) times.push_back(now - rank.step_at_ms);
     if (times.size() > kMedianSteps) times.erase(times.begin());
     rank.median_step_ms = times.size() < kFewestSteps ? 0 : std::max<int64_t>(1, Median(times));
@@ -232,7 +233,7 @@ bool LinkHost::Tell(Connection& connection) {
     if (sent < 0) return false;
     connection.sending.erase(0, static_cast<size_t>(sent));
   }
-  return Tell(connection);  // what was asked for meanwhile
+  return Tell(connection);  // sends a command that was set meanwhile
 }
 
 void LinkHost::Hang(Connection& connection) {

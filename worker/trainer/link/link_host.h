@@ -1,9 +1,9 @@
-// The daemon's side of its ranks: takes in what the ranks of one attempt say and hands rank 0 what
-// they are to do. What is asked for is kept: a rank 0 that comes later gets it with its greeting.
+// The daemon's side of its ranks: receives the reports of one attempt's ranks and sends the newest
+// command to rank 0, also if that connects later.
 //
-// Ownership: owns the socket and one thread; the destructor hangs up. The socket's directory is the
-// caller's. Thread-safety: all methods from any thread; `changed` is called from the host's thread
-// with nothing locked.
+// Ownership: owns the socket and one thread; the destructor closes all connections. The caller owns
+// the socket's directory. Thread-safety: all methods from any thread; `changed` is called from the
+// host's thread with no lock taken.
 #ifndef NIBBLE_WORKER_TRAINER_LINK_LINK_HOST_H_
 #define NIBBLE_WORKER_TRAINER_LINK_LINK_HOST_H_
 
@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/trainer/link/daemon_link.h"
 #include "worker/trainer/link/link_message.h"
-#include "worker/trainer/link/waiting_page.h"
 
 namespace nibble {
 
@@ -29,22 +29,22 @@ class LinkHost {
 
   struct Options {
     std::string address;  // path of the socket to make, at most 107 bytes
-    int64_t attempt = 1;  // of the ranks; others are hung up on
+    int64_t attempt = 1;  // of the ranks; others are disconnected
     int32_t first_rank = 0;
     int32_t ranks = 1;
     Clock clock;
-    std::function<void()> changed;  // something was said; may be null
+    std::function<void()> changed;  // a rank has reported; may be null
   };
 
-  // What is known of one rank. In which collective it stands is read from its page now.
+  // The state of one rank. `news.waiting_in` is read from its page at the time of the call.
   struct Rank {
     bool connected = false;  // now
     int64_t pid = 0;
     RankNews news;                                                  // without its precision
     std::shared_ptr<const std::vector<PrecisionSample>> precision;  // the latest; null: none yet
-    int64_t step_at_ms = 0;         // when next_step last grew, or it greeted
-    int64_t median_step_ms = 0;     // over the last steps; 0: fewer than three were made
-    std::vector<RankNews> samples;  // steps since they were last taken, newest last
+    int64_t step_at_ms = 0;         // when next_step last grew, or it connected
+    int64_t median_step_ms = 0;     // of the last steps; 0: fewer than three
+    std::vector<RankNews> samples;  // steps since the last TakeRanks, newest last
   };
 
   static absl::StatusOr<std::unique_ptr<LinkHost>> Start(Options options);
@@ -54,11 +54,11 @@ class LinkHost {
 
   const std::string& address() const { return options_.address; }
 
-  // From now on. Telling it again does nothing.
+  // Sets the command. Repeating it has no effect.
   void Ask(const ControlWord& word);
-  // By rank; those that never came are not in it.
+  // By rank; without those that never connected.
   std::map<int32_t, Rank> Ranks() const;
-  // As Ranks, and the samples are forgotten.
+  // As Ranks, and clears the samples.
   std::map<int32_t, Rank> TakeRanks();
 
  private:
@@ -68,7 +68,7 @@ class LinkHost {
   absl::Status Listen();
   void Serve();
   void Accept(std::vector<std::unique_ptr<Connection>>& connections);
-  // False where the connection is to end.
+  // These return false if the connection must be closed.
   bool Hear(Connection& connection);
   bool Take(Connection& connection, const std::string& message);
   bool Tell(Connection& connection);

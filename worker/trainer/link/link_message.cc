@@ -1,11 +1,15 @@
 #include "worker/trainer/link/link_message.h"
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace nibble {
@@ -27,14 +31,14 @@ uint32_t GetWord(const std::string& bytes, size_t at) {
   return word;
 }
 
-// JSON has no NaN and no infinity: a double travels as its bits.
+// JSON has no NaN and no infinity, so a double is sent as its bits.
 int64_t Bits(double value) { return std::bit_cast<int64_t>(value); }
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The fields of one message; the first that is missing or of another type is the error.
+// Reads the fields of one message; status() is about the first that is missing or has a wrong type.
 class Fields {
  public:
   Fields(absl::string_view text, const char* kind)
@@ -66,7 +70,7 @@ class Fields {
     if (!value->is_string()) return Fail(name, "no text");
     out = value->get<std::string>();
   }
-  // Text that becomes a label.
+  // Text that becomes a metric label.
   void Name(const char* name, std::string& out) {
     Text(name, out);
     if (status_.ok() && out.size() > kMaxLayerNameBytes) {
@@ -210,6 +214,15 @@ void Read(Fields& fields, PrecisionSample& sample) {
   fields.Number("non_finite", sample.non_finite);
 }
 
+constexpr char kPayload[] = "nibble/trainer-exit";
+
+constexpr std::array kAll = {
+    TrainerExit::kDone,      TrainerExit::kError,      TrainerExit::kUsage,
+    TrainerExit::kSpec,      TrainerExit::kCheckpoint, TrainerExit::kDisk,
+    TrainerExit::kPeer,      TrainerExit::kGuardPause, TrainerExit::kGuardRollback,
+    TrainerExit::kGuardFail, TrainerExit::kStopped,
+};
+
 }  // namespace
 
 std::string EncodeHello(const LinkHello& hello) {
@@ -331,6 +344,29 @@ absl::StatusOr<std::optional<std::string>> FrameReader::Next() {
   std::string message = buffer_.substr(kHeadBytes, bytes);
   buffer_.erase(0, kHeadBytes + bytes);
   return message;
+}
+
+absl::Status WithExit(absl::Status status, TrainerExit exit) {
+  if (status.ok() || status.GetPayload(kPayload).has_value()) return status;
+  status.SetPayload(kPayload, absl::Cord(absl::StrCat(static_cast<int>(exit))));
+  return status;
+}
+
+TrainerExit ExitOf(const absl::Status& status) {
+  if (status.ok()) return TrainerExit::kDone;
+  const auto payload = status.GetPayload(kPayload);
+  int code = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &code)) {
+    return TrainerExit::kError;
+  }
+  return TrainerExitFrom(code).value_or(TrainerExit::kError);
+}
+
+std::optional<TrainerExit> TrainerExitFrom(int code) {
+  for (const TrainerExit exit : kAll) {
+    if (static_cast<int>(exit) == code) return exit;
+  }
+  return std::nullopt;
 }
 
 }  // namespace nibble

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -96,6 +97,48 @@ TEST(LinkMessageTest, TheLargestNewsFitIntoAMessage) {
   sample.operand = "dgrad.output_gradient";
   news.precision.assign(kMaxPrecisionSamples, sample);
   EXPECT_LT(static_cast<int64_t>(EncodeNews(news).size()), kMaxLinkMessageBytes);
+}
+
+TEST(LinkMessageTest, NewsSurvivesTheWireAlsoWithoutAFiniteLoss) {
+  const RankNews news = {.doing = RankNews::Doing::kStanding,
+                         .next_step = 12,
+                         .waiting_in = "all-gather",
+                         .memory_bytes = int64_t{1} << 40,
+                         .has_sample = true,
+                         .step = 11,
+                         .tokens = 99,
+                         .loss = std::numeric_limits<double>::infinity(),
+                         .gradient_norm = 0.1,
+                         .learning_rate = 1e-300,
+                         .revision = 2,
+                         .updated = false,
+                         .revision_first_step = 7,
+                         .checkpoint_request = 3};
+  const auto decoded = DecodeNews(EncodeNews(news));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, news);
+}
+
+TEST(LinkMessageTest, AWrongFieldIsNamed) {
+  EXPECT_EQ(DecodeControl("{\"command\":7}").status().message(),
+            "control.command: 7 is not in [0, 2]");
+  EXPECT_EQ(DecodeHello("{\"rank\":0}").status().message(), "hello.attempt: missing");
+  EXPECT_EQ(DecodeNews("[").status().message(), "news: no object");
+}
+
+TEST(LinkMessageTest, FramesAreCutAtAnyPlace) {
+  const std::string stream = FrameOf("{}") + FrameOf("{\"a\":1}");
+  FrameReader reader;
+  std::vector<std::string> messages;
+  for (const char byte : stream) {
+    reader.Append({&byte, 1});
+    const auto next = reader.Next();
+    ASSERT_TRUE(next.ok());
+    if (next->has_value()) messages.push_back(**next);
+  }
+  EXPECT_EQ(messages, (std::vector<std::string>{"{}", "{\"a\":1}"}));
+  reader.Append("HTTP/1.1 200 OK");
+  EXPECT_EQ(reader.Next().status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

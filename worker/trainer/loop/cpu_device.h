@@ -1,4 +1,4 @@
-// The CPU's device, whole: its queue, its matrix products and its layer kernels.
+// The CPU as a device: its queue, its GEMM engine and its layer kernels.
 //
 // Ownership: owns them. Thread-safety: as kernels/ops/backend.h.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_CPU_DEVICE_H_
@@ -16,8 +16,7 @@
 namespace nibble {
 
 struct CpuDevice {
-  // `threads`: 0 for as many as the machine has. `memory_bytes`: that tensors may take; 0: no
-  // bound.
+  // `threads`: 0: one per processor. `memory_bytes`: the bound on tensor memory; 0: none.
   static absl::StatusOr<std::unique_ptr<CpuDevice>> Create(int threads, size_t memory_bytes);
   Device device() { return {*backend, *gemm, *ops}; }
 

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "recipe/recipe_json.h"
-#include "worker/trainer/link/waiting_page.h"
+#include "worker/trainer/link/daemon_link.h"
 
 namespace nibble {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::chrono::milliseconds kFirstWord = std::chrono::seconds(30);
 
 constexpr size_t kLongHistory = 64;  // revisions that have begun, or were refused
 
-// The words of a boundary. All but the bits are rank 0's to say.
+// The words of a boundary. All but the bits are set by rank 0 only.
 enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
 constexpr size_t kReasonWords = 64;
 constexpr uint64_t kStop = 1, kLast = 2, kPause = 4, kStoring = 8;
@@ -53,7 +54,7 @@ absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offe
   return Timeline::FromRevisions(std::move(revisions));
 }
 
-// Where this rank stands, for its daemon.
+// Shows the daemon which collective this rank is in.
 class JobControl::Whereabouts : public CollectiveObserver {
  public:
   explicit Whereabouts(std::unique_ptr<WaitingPage> page) : page_(std::move(page)) {}
@@ -75,18 +76,17 @@ absl::StatusOr<std::unique_ptr<JobControl>> JobControl::Create(Collective& colle
                                                                int64_t attempt) {
   std::unique_ptr<JobControl> control(new JobControl(collective, stop));
   if (daemon.empty()) return control;
-  // The page is there before the daemon is greeted.
-  absl::StatusOr<std::unique_ptr<WaitingPage>> page =
-      WaitingPage::Create(WaitingPage::PathOf(daemon, collective.rank()));
-  if (!page.ok()) return page.status();
-  control->whereabouts_ = std::make_unique<Whereabouts>(*std::move(page));
+  // The page must exist before the daemon is contacted.
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<WaitingPage> page,
+                          WaitingPage::Create(WaitingPage::PathOf(daemon, collective.rank())));
+  control->whereabouts_ = std::make_unique<Whereabouts>(std::move(page));
   collective.set_observer(control->whereabouts_.get());
-  absl::StatusOr<std::unique_ptr<DaemonLink>> link =
-      DaemonLink::Connect({.address = daemon, .rank = collective.rank(), .attempt = attempt});
-  if (!link.ok()) return link.status();
-  control->link_ = *std::move(link);
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<DaemonLink> link,
+      DaemonLink::Connect({.address = daemon, .rank = collective.rank(), .attempt = attempt}));
+  control->link_ = std::move(link);
   if (collective.rank() == 0) {
-    if (absl::Status status = control->link_->AwaitWord(kFirstWord); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(control->link_->AwaitWord(kFirstWord));
   }
   return control;
 }
@@ -98,9 +98,8 @@ absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t b
     const auto size = static_cast<size_t>(std::min(kPiece, bytes - at));
     std::vector<uint64_t> words((size + sizeof(uint64_t) - 1) / sizeof(uint64_t));
     if (collective_.rank() == 0) std::memcpy(words.data(), text.data() + at, size);
-    const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(words);
-    if (!all.ok()) return all.status();
-    std::memcpy(shared.data() + at, all->data(), size);
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(words));
+    std::memcpy(shared.data() + at, all.data(), size);
   }
   return shared;
 }
@@ -110,9 +109,9 @@ absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
   ControlWord word;
   if (link_ != nullptr) {
     const bool waits = collective_.rank() == 0 && patience.count() > 0;
-    absl::StatusOr<ControlWord> heard = waits ? link_->WaitForChange(patience) : link_->Poll();
-    if (!heard.ok()) return heard.status();
-    if (collective_.rank() == 0) word = *std::move(heard);
+    NIBBLE_ASSIGN_OR_RETURN(ControlWord heard,
+                            waits ? link_->WaitForChange(patience) : link_->Poll());
+    if (collective_.rank() == 0) word = std::move(heard);
   }
   uint64_t mine[kWords] = {};
   if (stop_.load(std::memory_order_relaxed)) mine[kBits] |= kStop;
@@ -124,43 +123,39 @@ absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
     mine[kRevision] = static_cast<uint64_t>(word.timeline_revision);
     mine[kTimelineBytes] = word.timeline.size();
   }
-  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(mine);
-  if (!all.ok()) return all.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(mine));
   uint64_t bits = 0;
   for (size_t rank = 0; rank < static_cast<size_t>(collective_.world()); ++rank) {
-    bits |= (*all)[rank * kWords + kBits];
+    bits |= all[rank * kWords + kBits];
   }
   Boundary boundary = {.stop = (bits & kStop) != 0,
                        .last_checkpoint = (bits & kLast) != 0,
                        .pause = (bits & kPause) != 0,
                        .storing = (bits & kStoring) != 0,
-                       .checkpoint_request = static_cast<int64_t>((*all)[kCheckpointRequest])};
-  const auto revision = static_cast<int64_t>((*all)[kRevision]);
+                       .checkpoint_request = static_cast<int64_t>(all[kCheckpointRequest])};
+  const auto revision = static_cast<int64_t>(all[kRevision]);
   if (revision == 0) return boundary;
-  const absl::StatusOr<std::string> text =
-      Share(word.timeline, static_cast<int64_t>((*all)[kTimelineBytes]));
-  if (!text.ok()) return text.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text,
+                          Share(word.timeline, static_cast<int64_t>(all[kTimelineBytes])));
   revision_ = revision;
   boundary.revision = revision;
-  boundary.timeline = TimelineFromJson(*text);
+  boundary.timeline = TimelineFromJson(text);
   return boundary;
 }
 
 absl::StatusOr<std::string> JobControl::AgreeOn(const absl::Status& outcome) {
   const uint64_t failed[] = {outcome.ok() ? uint64_t{0} : uint64_t{1}};
-  const absl::StatusOr<std::vector<uint64_t>> all = collective_.ExchangeSmall(failed);
-  if (!all.ok()) return all.status();
-  const auto first = std::find(all->begin(), all->end(), uint64_t{1});
-  if (first == all->end()) return "";
-  const size_t rank = static_cast<size_t>(first - all->begin());
-  // Every rank gives as many words; those of the first that failed count.
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(failed));
+  const auto first = std::find(all.begin(), all.end(), uint64_t{1});
+  if (first == all.end()) return "";
+  const size_t rank = static_cast<size_t>(first - all.begin());
+  // Every rank sends the same number of words; those of the first failed rank count.
   std::array<uint64_t, kReasonWords> mine = {};
   const absl::string_view why = outcome.message();
   std::memcpy(mine.data(), why.data(), std::min(why.size(), sizeof mine - 1));
-  const absl::StatusOr<std::vector<uint64_t>> reasons = collective_.ExchangeSmall(mine);
-  if (!reasons.ok()) return reasons.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> reasons, collective_.ExchangeSmall(mine));
   return absl::StrCat("rank ", rank, ": ",
-                      reinterpret_cast<const char*>(reasons->data() + rank * kReasonWords));
+                      reinterpret_cast<const char*>(reasons.data() + rank * kReasonWords));
 }
 
 }  // namespace nibble

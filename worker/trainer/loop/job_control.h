@@ -1,11 +1,11 @@
-// What the ranks of a job agree on between two steps: whether to stop, to stand still or to take a
-// checkpoint, and which recipe timeline holds from here on. Rank 0 hears it from its daemon, where
-// there is one; every rank may be asked to stop by a signal.
+// The agreement of a job's ranks between two steps: whether to stop, to pause or to take a
+// checkpoint, and which recipe timeline is in effect. Rank 0 receives requests from its daemon, if
+// there is one; any rank may receive a signal to stop.
 //
-// The agreement is one exchange of a few words; where the timeline has grown its text follows in
-// further ones, so that all ranks take it up at the same step.
+// The agreement is one exchange of a few words; if the timeline has changed, its text follows in
+// further exchanges, so that all ranks adopt it at the same step.
 //
-// While it lives, the daemon sees in which collective this rank stands.
+// While a JobControl exists, the daemon can see which collective this rank is in.
 //
 // Ownership: borrows the collective, whose observer it is, and the stop flag; owns the link.
 // Thread-safety: one thread.
@@ -27,33 +27,32 @@
 
 namespace nibble {
 
-// The timeline that a run goes on with, given the one it has run under up to `next_step`, not
-// included, and the one that it is offered. What has begun keeps its step, to the letter; what is
-// new holds from the step it is offered with, or from `next_step` where that is over; what has not
-// begun and is not offered any more goes. What either of them has refused stays refused. Of a long
-// history the last two revisions are kept, of which the first then holds from step 0: the rest is
-// the coordinator's to remember, and checkpoints do not grow with it.
-// InvalidArgument where no timeline comes of it.
+// The timeline that a run continues with, given the one in effect for the steps before `next_step`
+// and the one offered. Revisions that have begun are unchanged; new ones take effect at their
+// offered step, or at `next_step` if that has passed; those that have not begun and are no longer
+// offered are removed. A revision refused in either timeline stays refused. Only the last two
+// revisions that have begun are kept, the first of them with step 0, so that checkpoints do not
+// grow with the history, which the coordinator stores. InvalidArgument if the result is not a valid
+// timeline.
 absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
                                        int64_t next_step);
 
 class JobControl {
  public:
-  // What all ranks know alike.
+  // The agreement; equal on all ranks.
   struct Boundary {
     bool stop = false;
-    bool last_checkpoint = false;    // of a stop: with a checkpoint, whatever the spec says
-    bool pause = false;              // stand until a later boundary
-    bool storing = false;            // some rank's last checkpoint is still on its way
-    int64_t checkpoint_request = 0;  // a checkpoint is due where this has grown
-    // Offered, and not seen before; or why what was offered is no timeline.
+    bool last_checkpoint = false;    // if stop: take a checkpoint, whatever the spec says
+    bool pause = false;              // do not step before a later boundary
+    bool storing = false;            // some rank is still storing its last checkpoint
+    int64_t checkpoint_request = 0;  // a checkpoint is due when this has increased
+    // A newly offered timeline, or why it is invalid.
     std::optional<absl::StatusOr<Timeline>> timeline;
-    int64_t revision = 0;  // the latest of what was offered
+    int64_t revision = 0;  // the latest revision offered
   };
 
-  // `daemon` is LinkHost::address(), empty where there is none. With one, waits until the daemon
-  // has said what it wants, so that the first step is already made under it: DeadlineExceeded after
-  // half a minute.
+  // `daemon` is LinkHost::address(), empty if there is none. Waits for the daemon's first message,
+  // so that its requests apply from the first step: DeadlineExceeded after half a minute.
   static absl::StatusOr<std::unique_ptr<JobControl>> Create(Collective& collective,
                                                             const std::atomic<bool>& stop,
                                                             const std::string& daemon,
@@ -62,12 +61,12 @@ class JobControl {
   JobControl(const JobControl&) = delete;
   JobControl& operator=(const JobControl&) = delete;
 
-  // All ranks call it together. `patience`: how long rank 0 may wait for its daemon to say
-  // something new, for ranks that stand.
+  // All ranks call it together. `patience`: how long rank 0 may wait for a new message from its
+  // daemon while the job is paused.
   absl::StatusOr<Boundary> Agree(bool storing, std::chrono::milliseconds patience = {});
 
-  // Whether every rank could do what all of them have tried, each with its own outcome; all ranks
-  // call it together. Empty: they could. Else why the first rank that could not did not.
+  // Shares every rank's outcome of the same attempt; all ranks call it together. Empty: all
+  // succeeded. Otherwise the error of the first rank that failed.
   absl::StatusOr<std::string> AgreeOn(const absl::Status& outcome);
 
   bool has_daemon() const { return link_ != nullptr; }
@@ -80,14 +79,14 @@ class JobControl {
 
   JobControl(Collective& collective, const std::atomic<bool>& stop);
 
-  // Rank 0 has `text`; every rank gets it.
+  // Broadcasts rank 0's `text`, of `bytes` bytes.
   absl::StatusOr<std::string> Share(const std::string& text, int64_t bytes);
 
   Collective& collective_;
   const std::atomic<bool>& stop_;
-  std::unique_ptr<Whereabouts> whereabouts_;  // that the daemon sees; null: there is none
+  std::unique_ptr<Whereabouts> whereabouts_;  // shown to the daemon; null: no daemon
   std::unique_ptr<DaemonLink> link_;
-  int64_t revision_ = 0;  // the latest of the timeline that was shared last
+  int64_t revision_ = 0;  // the latest revision of the timeline shared last
 };
 
 }  // namespace nibble

@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "recipe/recipe_json.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
-#include "worker/trainer/comm/local_collective.h"
 #include "worker/trainer/link/link_host.h"
 
 namespace nibble {

@@ -1,7 +1,11 @@
-// The data that a job's spec names, opened: text is turned into token shards under the output
-// directory first, once; shards are used where they are.
+// The data of a job: which tokenizer made it, and its sources, opened for training and validation.
 //
-// Ownership: owns the mapped shards. Thread-safety: immutable after opening.
+// The tokenizer is determined by the data: token shards have its label, and its file is in their
+// directory. The job spec supplies what files of other trainers do not record; if it names a
+// tokenizer, the shards must agree.
+//
+// Ownership: JobData owns the mapped shards. Thread-safety: immutable after opening; the functions
+// depend on nothing but the file system.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_JOB_DATA_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_JOB_DATA_H_
 
@@ -13,30 +17,57 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "job/job_spec.h"
 #include "worker/trainer/data/batch_builder.h"
-#include "worker/trainer/data/validation_set.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
+
+enum class SourceKind : uint8_t {
+  kText,    // a directory, or a file without the first bytes of a token file
+  kShard,   // a token shard, which needs no hints
+  kOthers,  // a token file of another trainer
+};
+
+// `status` with the field of the spec and its path before the message.
+absl::Status OfField(absl::string_view field, const std::string& path, const absl::Status& status);
+
+// NotFound names the path.
+absl::StatusOr<SourceKind> KindOfSource(const std::string& path, int64_t token_width);
+
+struct DataTokenizer {
+  std::string label;
+  // Null if only the label is known, in which case no source is text.
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+//   InvalidArgument  begins with the field of the spec: the data was made by another tokenizer than
+//                    the spec names, a source does not record its tokenizer, a source is text and
+//                    the tokenizer's file is missing, or its vocabulary is larger than the model's
+//   any other        reading files failed
+absl::StatusOr<DataTokenizer> FindDataTokenizer(const JobSpec& spec);
 
 struct NamedValidation {
   std::string name;
   ValidationSet set;
 };
 
+// The opened data of a job. Text is first turned into token shards in the output directory, once;
+// shards are used in place.
 class JobData {
  public:
-  // Makes the shards that Open needs of text sources, where they are not there yet. One process
-  // does this before any opens. A shard is known by its source's path, the split and the seed: a
-  // text that changed needs another output directory.
+  // Makes the shards of text sources that do not exist yet. One process calls this before any calls
+  // Open(). Shards are identified by source path, split and seed: a changed text needs another
+  // output directory.
   static absl::Status Prepare(const JobSpec& spec, const std::string& directory);
   static absl::StatusOr<JobData> Open(const JobSpec& spec, const std::string& directory);
 
   const BatchBuilder& training() const { return training_; }
   const std::vector<NamedValidation>& validation() const { return validation_; }
-  // The label of the tokenizer that made all of it.
+  // The label of the data's tokenizer.
   const std::string& tokenizer() const { return tokenizer_; }
-  // What a person should know of it, a sentence each.
+  // Notices for the user, a sentence each.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/weights/checkpoint_weights.h"
 
@@ -27,22 +28,18 @@ void AddSkipped(const GoodCheckpoint& good, std::vector<std::string>& notices) {
 absl::StatusOr<InitialWeights> FindIn(const InitSpec& init) {
   absl::StatusOr<std::string> path = FindStore(init.path);
   if (!path.ok()) return path.status();
-  const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(*path);
-  if (!identity.ok()) return identity.status();
-  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
-      CheckpointStore::Open(*path, {.identity = *identity, .read_only = true});
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(const StoreIdentity identity, CheckpointStore::IdentityOf(*path));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          CheckpointStore::Open(*path, {.identity = identity, .read_only = true}));
   InitialWeights weights = {.store = *std::move(path), .step = init.step};
   if (init.step >= 0) {
-    const absl::StatusOr<Verification> verified = (*store)->Verify(init.step);
-    if (!verified.ok()) return verified.status();
-    if (!verified->ok()) return verified->ToStatus();
+    NIBBLE_ASSIGN_OR_RETURN(const Verification verified, store->Verify(init.step));
+    if (!verified.ok()) return verified.ToStatus();
     return weights;
   }
-  const absl::StatusOr<GoodCheckpoint> good = (*store)->LatestGood();
-  if (!good.ok()) return good.status();
-  weights.step = good->reader->manifest().header.step;
-  AddSkipped(*good, weights.notices);
+  NIBBLE_ASSIGN_OR_RETURN(const GoodCheckpoint good, store->LatestGood());
+  weights.step = good.reader->manifest().header.step;
+  AddSkipped(good, weights.notices);
   return weights;
 }
 
@@ -67,13 +64,13 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
   if (error) {
     return ErrnoStatus(error.value(), absl::StrCat("output.directory: cannot make ", path));
   }
-  absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<CheckpointStore> store,
       CheckpointStore::Open(path, {.identity = {.cluster = "", .job = spec.name},
                                    .retention = {.keep_last = spec.checkpoints.keep_last,
-                                                 .keep_every = spec.checkpoints.keep_every}});
-  if (!store.ok()) return store.status();
+                                                 .keep_every = spec.checkpoints.keep_every}}));
   std::unique_ptr<LocalCheckpoints> local(new LocalCheckpoints);
-  local->store_ = *std::move(store);
+  local->store_ = std::move(store);
   const CheckpointStore::OpenReport& report = local->store_->open_report();
   local->notices_ = report.problems;
   if (!report.removed.empty()) {
@@ -83,9 +80,8 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
   }
   local->attempt_ = local->store_->attempt() + 1;
   if (from.step.has_value()) {
-    const absl::StatusOr<Verification> verified = local->store_->Verify(*from.step);
-    if (!verified.ok()) return verified.status();
-    if (!verified->ok()) return verified->ToStatus();
+    NIBBLE_ASSIGN_OR_RETURN(const Verification verified, local->store_->Verify(*from.step));
+    if (!verified.ok()) return verified.ToStatus();
     local->resume_step_ = from.step;
   } else if (!from.fresh) {
     absl::StatusOr<GoodCheckpoint> good = local->store_->LatestGood();
@@ -96,14 +92,14 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
       return good.status();
     }
   }
-  absl::StatusOr<std::unique_ptr<CheckpointHost>> host =
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<CheckpointHost> host,
       CheckpointHost::Start({.store = local->store_.get(),
                              .attempt = local->attempt_,
                              .ranks = static_cast<int32_t>(spec.resources.ranks),
                              .clock = SteadySeconds,
-                             .trouble = std::move(trouble)});
-  if (!host.ok()) return host.status();
-  local->host_ = *std::move(host);
+                             .trouble = std::move(trouble)}));
+  local->host_ = std::move(host);
   return local;
 }
 

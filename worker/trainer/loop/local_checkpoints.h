@@ -1,5 +1,5 @@
-// The checkpoints of a run that has no cluster: a store in the run's output directory, which this
-// process writes for its ranks, and where they begin.
+// The checkpoints of a run without a cluster: a store in the run's output directory, which this
+// process writes for its ranks, and the choice of the checkpoint to resume from.
 //
 // Ownership: owns the store and the host. Thread-safety: one thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_LOCAL_CHECKPOINTS_H_
@@ -23,34 +23,36 @@ namespace nibble {
 std::string CheckpointDirectory(const JobSpec& spec);
 
 struct StartFrom {
-  bool fresh = false;           // from the first step, whatever is stored
-  std::optional<int64_t> step;  // from this checkpoint; otherwise from the newest that is whole
+  bool fresh = false;  // begin at the first step, whatever is stored
+  std::optional<int64_t>
+      step;  // resume from this one; nullopt: the newest that passes its checksums
 };
 
 // The checkpoint whose weights init_from.path names.
 struct InitialWeights {
   std::string store;
   int64_t step = 0;
-  std::vector<std::string> notices;  // newer ones that were damaged and passed over, for people
+  std::vector<std::string> notices;  // for the user: newer checkpoints that were damaged
 };
-// Every byte of it is right. NotFound, DataLoss and others as CheckpointStore's, naming the field.
+// It passes its checksums. NotFound, DataLoss and others as CheckpointStore, naming the field.
 absl::StatusOr<InitialWeights> FindInitialWeights(const InitSpec& init);
 
 class LocalCheckpoints {
  public:
-  // Finds where to begin and starts to listen. FailedPrecondition where the store is another job's
-  // or of a newer version; Unavailable where another run writes it; DataLoss, naming each, where
-  // there are checkpoints and all are damaged; NotFound for a step that has none.
-  // `trouble` is told what checkpoints wait for, and nothing once they do not; from any thread.
+  // Chooses the checkpoint and starts to listen. FailedPrecondition if the store is another job's
+  // or of a newer version; Unavailable if another run is writing it; DataLoss, naming each, if all
+  // checkpoints are damaged; NotFound for a step without a checkpoint.
+  // `trouble` is called from any thread with the reason why checkpoints are delayed, and with an
+  // empty string when they no longer are.
   static absl::StatusOr<std::unique_ptr<LocalCheckpoints>> Open(
       const JobSpec& spec, const StartFrom& from,
       std::function<void(const std::string&)> trouble = nullptr);
 
   const std::string& address() const { return host_->address(); }
   int64_t attempt() const { return attempt_; }
-  // The checkpoint to load; nullopt: from the first step.
+  // The checkpoint to load; nullopt: begin at the first step.
   std::optional<int64_t> resume_step() const { return resume_step_; }
-  // What was found damaged or left over, and what was done about it, for people.
+  // For the user: what was found damaged or left over, and what was done about it.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

@@ -1,51 +1,39 @@
-#include "worker/trainer/loop/run_job.h"
+#include "worker/trainer/loop/job_run.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/types/span.h"
-#include "common/metrics/process_figures.h"
-#include "worker/checkpoint/checkpoint_guest.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/disk.h"
 #include "worker/trainer/data/prefetcher.h"
-#include "worker/trainer/link/daemon_link.h"
-#include "worker/trainer/link/trainer_exit.h"
-#include "worker/trainer/loop/cpu_device.h"
-#include "worker/trainer/loop/job_control.h"
-#include "worker/trainer/loop/job_data.h"
-#include "worker/trainer/loop/rank_news.h"
-#include "worker/trainer/loop/run_events.h"
-#include "worker/trainer/loop/run_reporter.h"
-#include "worker/trainer/loop/run_state.h"
-#include "worker/trainer/loop/trainer.h"
+#include "worker/trainer/link/link_message.h"
+#include "worker/trainer/loop/run_job.h"
 
 namespace nibble {
 namespace {
 
 constexpr int kBatchesAhead = 2;
-// Between two agreements of ranks that stand: shorter than any collective's patience.
-constexpr std::chrono::milliseconds kStandPatience(500);
-// Asking the kernel takes as long as a small layer.
-constexpr double kMemorySeconds = 1;
 
-// A model or optimizer that refuses its numbers would refuse them again.
+// A model or optimizer that rejects its configuration would reject it again.
 absl::Status OfSpec(absl::Status status) {
   if (!absl::IsInvalidArgument(status) && !absl::IsUnimplemented(status)) return status;
   return WithExit(std::move(status), TrainerExit::kSpec);
 }
 
-// Data that are not there or cannot be trained on do not become better by another attempt; a disk
-// that is full, and a read that failed, may.
+// Missing or unusable data will not be better in another attempt; a full disk or a failed read may
+// be.
 absl::Status OfData(absl::Status status) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
@@ -62,8 +50,8 @@ absl::Status OfData(absl::Status status) {
   }
 }
 
-// DataLoss and NotFound are of the bytes; FailedPrecondition says in what the spec differs from
-// that of the checkpoint.
+// DataLoss and NotFound concern the stored bytes; FailedPrecondition means that the spec differs
+// from the checkpoint's.
 absl::Status OfCheckpoint(absl::Status status) {
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
     return WithExit(std::move(status), TrainerExit::kCheckpoint);
@@ -72,16 +60,17 @@ absl::Status OfCheckpoint(absl::Status status) {
   return status;
 }
 
-absl::Status OfDisk(absl::Status status) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  return WithExit(std::move(status), TrainerExit::kDisk);
-}
+}  // namespace
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Names the bound of the spec that memory has run against.
+absl::Status OfDisk(absl::Status status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return WithExit(std::move(status), TrainerExit::kDisk);
+}
+
 absl::Status NameBound(const JobSpec& spec, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status) || spec.resources.memory_mib == 0) return status;
   return WithExit(
@@ -90,72 +79,12 @@ absl::Status NameBound(const JobSpec& spec, const absl::Status& status) {
       TrainerExit::kSpec);
 }
 
-class Run {
- public:
-  Run(const JobSpec& spec, Collective& collective, const RunOptions& options)
-      : spec_(spec), collective_(collective), options_(options) {}
-
-  absl::StatusOr<RunSummary> Execute();
-
- private:
-  absl::Status Prepare();
-  absl::Status TrainAll();
-  absl::Status ValidateAll();
-  absl::Status PrepareCheckpoints();
-  absl::Status Resume();
-  // Takes in what all ranks agree on, and stands while they are to. False: the run is to stop.
-  absl::StatusOr<bool> PassBoundary();
-  absl::StatusOr<JobControl::Boundary> Agree(std::chrono::milliseconds patience);
-  // Takes up a timeline that all ranks were offered, but for what the trainer cannot run.
-  void Adopt(const JobControl::Boundary& boundary);
-  // Puts the recipe of the step to come in effect on all ranks, or on none: where a rank cannot
-  // take it, it is refused and the one before it stays. An error where that has begun already.
-  absl::Status PrepareRecipe();
-  void Refuse(int64_t revision, const std::string& reason);
-  void TellRefused(int64_t revision, const std::string& reason);
-  // Before the step to come: tells under which recipe it is made, where that is another.
-  void BeginRevision();
-  void TellDaemon(RankNews::Doing doing, const StepReport* report);
-  // A checkpoint of the step to come, if it is due and the last one is out of the way.
-  absl::Status MaybeCheckpoint(bool storing);
-  absl::Status TakeCheckpoint();
-  // After the last step: waits for what is on its way, and takes the last one.
-  absl::Status FinishCheckpoints();
-  void ReportCheckpoint(const CheckpointGuest::Outcome& outcome);
-
-  const JobSpec& spec_;
-  JobSpec recorded_;  // spec_ with the tokenizer that the data has: what checkpoints carry
-  Collective& collective_;
-  const RunOptions& options_;
-  std::string directory_;
-  std::unique_ptr<RunReporter> reporter_;
-  std::optional<JobData> data_;
-  std::unique_ptr<CpuDevice> device_;
-  std::unique_ptr<Parameters> parameters_;
-  std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<RunState> state_;
-  std::unique_ptr<CheckpointGuest> guest_;  // null: no checkpoints
-  std::unique_ptr<JobControl> control_;
-  RankNews news_;         // what the daemon was told last
-  int64_t prepared_ = 0;  // revision that all ranks have in effect; 0: not agreed yet
-  double memory_read_at_ = 0;
-  std::optional<ResumeEvent> resumed_;
-  std::string begins_with_;  // of a run that takes another's weights, for people
-  bool checkpoint_due_ = false;
-  int64_t request_heard_ = 0;     // greatest number of a checkpoint that was asked for
-  int64_t request_taken_ = 0;     // of which the checkpoint that is on its way is
-  bool last_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec says
-  int64_t taken_step_ = -1;       // of the newest checkpoint that was begun or resumed from
-  RunSummary summary_;
-  double began_ = 0;
-};
-
-absl::Status Run::Prepare() {
+absl::Status JobRun::Prepare() {
   directory_ = OutputDirectory(spec_);
-  absl::StatusOr<std::unique_ptr<JobControl>> control = JobControl::Create(
-      collective_, *options_.stop, options_.daemon_link, options_.checkpoints.attempt);
-  if (!control.ok()) return control.status();
-  control_ = *std::move(control);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<JobControl> control,
+                          JobControl::Create(collective_, *options_.stop, options_.daemon_link,
+                                             options_.checkpoints.attempt));
+  control_ = std::move(control);
   absl::Status status;
   if (options_.prepares_data) {
     std::error_code error;
@@ -167,7 +96,7 @@ absl::Status Run::Prepare() {
     status = OfData(JobData::Prepare(spec_, directory_));
     if (!status.ok()) return status;
   }
-  // The others find the shards that one of their node has made.
+  // Other ranks of the node use the shards that one of them has made.
   status = collective_.Barrier();
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<RunReporter>> reporter =
@@ -183,11 +112,10 @@ absl::Status Run::Prepare() {
   data_.emplace(*std::move(data));
   for (const std::string& notice : data_->notices()) reporter_->Note(notice);
 
-  absl::StatusOr<std::unique_ptr<CpuDevice>> device =
-      CpuDevice::Create(static_cast<int>(spec_.resources.threads),
-                        static_cast<size_t>(spec_.resources.memory_mib) << 20);
-  if (!device.ok()) return device.status();
-  device_ = *std::move(device);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device,
+                          CpuDevice::Create(static_cast<int>(spec_.resources.threads),
+                                            static_cast<size_t>(spec_.resources.memory_mib) << 20));
+  device_ = std::move(device);
   const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
   if (!outline.ok()) return OfSpec(outline.status());
   absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
@@ -207,12 +135,12 @@ absl::Status Run::Prepare() {
   return PrepareCheckpoints();
 }
 
-absl::Status Run::PrepareCheckpoints() {
+absl::Status JobRun::PrepareCheckpoints() {
   const RunCheckpoints& checkpoints = options_.checkpoints;
   if (checkpoints.resume_step >= 0) {
-    if (absl::Status status = Resume(); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Resume());
   } else if (spec_.init_from.any()) {
-    // Random weights are not what was asked for.
+    // Do not begin with random weights instead.
     const bool named = !spec_.init_from.job.empty();
     return WithExit(
         absl::InvalidArgumentError(absl::StrCat(
@@ -222,24 +150,23 @@ absl::Status Run::PrepareCheckpoints() {
             "init_from.path names a checkpoint store")),
         TrainerExit::kSpec);
   }
-  // A daemon may ask for one at any time.
+  // A daemon may request one at any time.
   const bool wanted = spec_.checkpoints.any() || control_->has_daemon();
   if (checkpoints.host.empty() || !wanted) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<CheckpointGuest>> guest =
-      CheckpointGuest::Connect({.address = checkpoints.host,
-                                .rank = collective_.rank(),
-                                .attempt = checkpoints.attempt,
-                                .slices = state_->slices(),
-                                .clock = SteadySeconds});
-  if (!guest.ok()) return guest.status();
-  guest_ = *std::move(guest);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointGuest> guest,
+                          CheckpointGuest::Connect({.address = checkpoints.host,
+                                                    .rank = collective_.rank(),
+                                                    .attempt = checkpoints.attempt,
+                                                    .slices = state_->slices(),
+                                                    .clock = SteadySeconds}));
+  guest_ = std::move(guest);
   return absl::OkStatus();
 }
 
-absl::Status Run::Resume() {
+absl::Status JobRun::Resume() {
   const RunCheckpoints& from = options_.checkpoints;
   const double begin = SteadySeconds();
-  // A fork begins in its parent's store.
+  // A fork resumes from its parent's store.
   const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(from.store);
   if (!identity.ok()) return OfCheckpoint(identity.status());
   const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
@@ -258,7 +185,8 @@ absl::Status Run::Resume() {
   taken_step_ = summary_.last_checkpoint = from.resume_step;
   const CheckpointHeader& header = (*reader)->manifest().header;
   const int64_t next = trainer_->next_step();
-  // What the run has been through may be news: a store that was restored is an older copy of itself.
+  // Report past revisions again: the coordinator may not know them if its store was restored from
+  // an older copy.
   const std::vector<Revision>& revisions = trainer_->timeline().revisions();
   for (size_t i = 1; i < revisions.size(); ++i) {
     const Revision& revision = revisions[i];
@@ -279,221 +207,31 @@ absl::Status Run::Resume() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<JobControl::Boundary> Run::Agree(std::chrono::milliseconds patience) {
-  if (guest_ != nullptr) {
-    if (const auto outcome = guest_->Poll(); outcome.has_value()) ReportCheckpoint(*outcome);
-  }
-  return control_->Agree(guest_ != nullptr && guest_->in_flight().has_value(), patience);
-}
-
-absl::StatusOr<bool> Run::PassBoundary() {
-  const double begin = SteadySeconds();
-  std::chrono::milliseconds patience(0);
-  while (true) {
-    absl::StatusOr<JobControl::Boundary> boundary = Agree(patience);
-    if (!boundary.ok()) return boundary.status();
-    if (boundary->timeline.has_value()) Adopt(*boundary);
-    if (boundary->stop) {
-      last_checkpoint_ = boundary->last_checkpoint;
-      return false;
-    }
-    // Before a checkpoint, so that its timeline says what was refused.
-    if (absl::Status status = PrepareRecipe(); !status.ok()) return status;
-    if (boundary->checkpoint_request > request_heard_) {
-      request_heard_ = boundary->checkpoint_request;
-      checkpoint_due_ = true;
-    }
-    if (absl::Status status = MaybeCheckpoint(boundary->storing); !status.ok()) return status;
-    if (!boundary->pause) break;
-    if (patience.count() == 0) TellDaemon(RankNews::Doing::kStanding, nullptr);
-    patience = kStandPatience;
-  }
-  if (patience.count() > 0) {
-    TellDaemon(RankNews::Doing::kSteps, nullptr);
-    // Standing is not the steps' time.
-    reporter_->Waited(SteadySeconds() - begin);
-  }
-  return true;
-}
-
-void Run::Adopt(const JobControl::Boundary& boundary) {
-  const int64_t next = trainer_->next_step();
-  absl::StatusOr<Timeline> adopted = *boundary.timeline;
-  if (adopted.ok()) adopted = AdoptTimeline(trainer_->timeline(), *adopted, next);
-  // What is no timeline has no revision that could be marked.
-  if (!adopted.ok()) return TellRefused(boundary.revision, std::string(adopted.status().message()));
-  trainer_->timeline() = *std::move(adopted);
-  const std::vector<Revision> revisions = trainer_->timeline().revisions();
-  // The first always holds: a run that cannot take it ends when it is to be prepared.
-  for (size_t i = 1; i < revisions.size(); ++i) {
-    if (!revisions[i].refused.empty() || revisions[i].first_step < next) continue;
-    const absl::Status fits = trainer_->CheckRecipe(revisions[i].recipe);
-    if (!fits.ok()) Refuse(revisions[i].number, std::string(fits.message()));
-  }
-}
-
-absl::Status Run::PrepareRecipe() {
-  const int64_t step = std::min(trainer_->next_step(), spec_.training.steps - 1);
-  while (trainer_->timeline().At(step).number != prepared_) {
-    const Revision revision = trainer_->timeline().At(step);
-    const absl::Status mine = NameBound(spec_, trainer_->PrepareRecipe());
-    const absl::StatusOr<std::string> refusal = control_->AgreeOn(mine);
-    if (!refusal.ok()) return refusal.status();
-    prepared_ = revision.number;
-    if (refusal->empty()) return absl::OkStatus();
-    const int64_t first = trainer_->timeline().revisions().front().number;
-    if (revision.first_step < trainer_->next_step() || revision.number == first) {
-      return mine.ok() ? absl::FailedPreconditionError(
-                             absl::StrCat("recipe revision ", revision.number, ": ", *refusal))
-                       : mine;
-    }
-    prepared_ = 0;  // whatever holds instead is to be put back
-    Refuse(revision.number, *refusal);
-  }
-  return absl::OkStatus();
-}
-
-void Run::Refuse(int64_t revision, const std::string& reason) {
-  // It is there, and not the first.
-  (void)trainer_->timeline().Refuse(revision, reason);
-  TellRefused(revision, reason);
-}
-
-void Run::TellRefused(int64_t revision, const std::string& reason) {
-  const int64_t step = std::min(trainer_->next_step(), spec_.training.steps - 1);
-  const std::string text =
-      absl::StrCat("recipe revision ", revision, " refused, revision ",
-                   trainer_->timeline().At(step).number, " stays in effect: ", reason);
-  reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = text});
-  reporter_->Note(text);
-  NoteRefused({revision, reason}, news_);
-  TellDaemon(news_.doing, nullptr);
-}
-
-void Run::BeginRevision() {
-  const Revision& revision = trainer_->timeline().At(trainer_->next_step());
-  if (!NoteBegun({.revision = revision.number, .first_step = revision.first_step}, news_)) return;
-  TellDaemon(RankNews::Doing::kSteps, nullptr);
-}
-
-void Run::TellDaemon(RankNews::Doing doing, const StepReport* report) {
-  if (!control_->has_daemon()) return;
-  news_.doing = doing;
-  news_.trouble = reporter_->trouble();
-  news_.next_step = trainer_->next_step();
-  if (const double now = SteadySeconds(); now - memory_read_at_ > kMemorySeconds) {
-    memory_read_at_ = now;
-    news_.memory_bytes = ReadProcessFigures().resident_bytes;
-  }
-  if (report != nullptr) {
-    AddStep(*report, trainer_->outline(), trainer_->timeline(), collective_.rank() == 0, news_);
-  }
-  control_->Report(news_);
-}
-
-void Run::ReportCheckpoint(const CheckpointGuest::Outcome& outcome) {
-  summary_.checkpoint_status = OfDisk(outcome.status);
-  AddCheckpoint(outcome, news_);
-  if (outcome.status.ok()) {
-    summary_.last_checkpoint = outcome.step;
-    news_.checkpoint_request = std::max(news_.checkpoint_request, request_taken_);
-  } else {
-    ++summary_.failed_checkpoints;
-  }
-  control_->Report(news_);
-  if (!reporter_->speaks()) return;
-  const std::string problem(outcome.status.message());
-  reporter_->Write(CheckpointEvent{.step = outcome.step,
-                                   .stored = outcome.status.ok(),
-                                   .bytes = outcome.bytes,
-                                   .deleted = outcome.deleted,
-                                   .stall_seconds = outcome.stall_seconds,
-                                   .write_seconds = outcome.write_seconds,
-                                   .direct = outcome.direct,
-                                   .problem = problem});
-  if (!outcome.status.ok()) {
-    reporter_->Note(
-        absl::StrCat("no checkpoint of step ", outcome.step, ": ", problem, "; training goes on"));
-  }
-}
-
-absl::Status Run::MaybeCheckpoint(bool storing) {
-  const int64_t next = trainer_->next_step();
-  const int64_t every = spec_.checkpoints.every;
-  if (guest_ == nullptr || next == 0 || next == taken_step_) return absl::OkStatus();
-  checkpoint_due_ |= every > 0 && next % every == 0;
-  // One that comes too early waits for a later boundary, the same on all ranks. So does one after
-  // a step that was skipped: a run that skips every step keeps the checkpoints that it has.
-  if (!checkpoint_due_ || storing || trainer_->skipped_in_a_row() > 0) return absl::OkStatus();
-  return TakeCheckpoint();
-}
-
-absl::Status Run::TakeCheckpoint() {
-  CheckpointHeader header = state_->Header();
-  header.attempt = options_.checkpoints.attempt;
-  header.time_unix_nanos = absl::ToUnixNanos(absl::Now());
-  checkpoint_due_ = false;
-  request_taken_ = request_heard_;
-  taken_step_ = header.step;
-  const double begin = SteadySeconds();
-  const absl::Status status = guest_->Snapshot(
-      header,
-      [this](absl::Span<const absl::Span<std::byte>> buffers) { return state_->Save(buffers); });
-  // What was waited for is not the steps' time.
-  reporter_->Waited(SteadySeconds() - begin);
-  // Only a device that cannot be read ends the run.
-  if (status.ok() || !absl::IsUnavailable(status)) return status;
-  ReportCheckpoint({.step = header.step, .status = status});
-  return absl::OkStatus();
-}
-
-absl::Status Run::FinishCheckpoints() {
-  if (guest_ == nullptr) return absl::OkStatus();
-  // However long it takes, as on a disk without room: no step is to be waited for any more.
-  TellDaemon(RankNews::Doing::kStanding, nullptr);
-  if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
-  const bool wanted = spec_.checkpoints.at_end || last_checkpoint_;
-  if (!wanted || trainer_->next_step() == taken_step_ || trainer_->next_step() == 0) {
-    return absl::OkStatus();
-  }
-  if (trainer_->skipped_in_a_row() > 0 && trainer_->next_step() < spec_.training.steps) {
-    const std::string text =
-        absl::StrCat("no last checkpoint: the last ", trainer_->skipped_in_a_row(),
-                     " steps were skipped; the newest is of step ", summary_.last_checkpoint);
-    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = text});
-    reporter_->Note(text);
-    return absl::OkStatus();
-  }
-  if (absl::Status status = TakeCheckpoint(); !status.ok()) return status;
-  if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
-  return absl::OkStatus();
-}
-
-absl::Status Run::ValidateAll() {
+absl::Status JobRun::ValidateAll() {
   const double begin = SteadySeconds();
   double sum = 0;
   for (const NamedValidation& validation : data_->validation()) {
     const double set_begin = SteadySeconds();
     const int64_t batches = validation.set.batches();
-    const absl::StatusOr<double> loss = trainer_->Validate(
-        [&](int64_t step, int64_t micro) {
-          return validation.set.Build({.step = step,
-                                       .rank = collective_.rank(),
-                                       .world = collective_.world(),
-                                       .micro = micro,
-                                       .micros = trainer_->micro_batches()});
-        },
-        batches);
-    if (!loss.ok()) return loss.status();
-    sum += *loss;
+    NIBBLE_ASSIGN_OR_RETURN(
+        const double loss, trainer_->Validate(
+                               [&](int64_t step, int64_t micro) {
+                                 return validation.set.Build({.step = step,
+                                                              .rank = collective_.rank(),
+                                                              .world = collective_.world(),
+                                                              .micro = micro,
+                                                              .micros = trainer_->micro_batches()});
+                               },
+                               batches));
+    sum += loss;
     reporter_->Write(ValidationEvent{.step = trainer_->next_step(),
                                      .set = validation.name,
-                                     .loss = *loss,
+                                     .loss = loss,
                                      .batches = batches,
                                      .revision = reporter_->revision(),
                                      .seconds = SteadySeconds() - set_begin});
     if (reporter_->progress() != nullptr) {
-      reporter_->progress()->ValidationDone(validation.name, *loss);
+      reporter_->progress()->ValidationDone(validation.name, loss);
     }
   }
   reporter_->Waited(SteadySeconds() - begin);
@@ -503,7 +241,7 @@ absl::Status Run::ValidateAll() {
   return absl::OkStatus();
 }
 
-absl::Status Run::TrainAll() {
+absl::Status JobRun::TrainAll() {
   const int64_t micros = trainer_->micro_batches();
   Prefetcher prefetcher(
       [&](int64_t number) {
@@ -517,16 +255,15 @@ absl::Status Run::TrainAll() {
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
   while (trainer_->next_step() < spec_.training.steps) {
-    // Also where a run continues from the checkpoint that it ended with.
+    // Checked first, for a run that resumes from the checkpoint that it ended with.
     if (trainer_->stops_early()) {
       reporter_->Note(absl::StrCat("ends before step ", trainer_->next_step(),
                                    ": the validation loss no longer improves"));
       summary_.reason = "early_stop";
       return absl::OkStatus();
     }
-    const absl::StatusOr<bool> goes_on = PassBoundary();
-    if (!goes_on.ok()) return goes_on.status();
-    if (!*goes_on) {
+    NIBBLE_ASSIGN_OR_RETURN(const bool goes_on, PassBoundary());
+    if (!goes_on) {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
@@ -543,16 +280,16 @@ absl::Status Run::TrainAll() {
     if (!report.updated) ++summary_.skipped_steps;
     const int64_t next = trainer_->next_step();
     if (next == spec_.training.steps || (every > 0 && next % every == 0)) {
-      // Under the recipe of the step to come.
-      if (absl::Status prepared = PrepareRecipe(); !prepared.ok()) return prepared;
-      if (absl::Status valid = ValidateAll(); !valid.ok()) return valid;
+      // Validation uses the recipe of the next step.
+      NIBBLE_RETURN_IF_ERROR(PrepareRecipe());
+      NIBBLE_RETURN_IF_ERROR(ValidateAll());
     }
   }
   summary_.reason = "completed";
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunSummary> Run::Execute() {
+absl::StatusOr<RunSummary> JobRun::Execute() {
   absl::Status status = Prepare();
   if (!status.ok()) return status;
   began_ = SteadySeconds();
@@ -578,7 +315,7 @@ absl::StatusOr<RunSummary> Run::Execute() {
   if (status.ok()) {
     status = FinishCheckpoints();
   } else if (IsGuards(ExitOf(status)) && guest_ != nullptr) {
-    // A guard ends the run: the good checkpoint that is on its way is what it is resumed from.
+    // A guard ended the run, which will resume from the good checkpoint in flight.
     if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
   }
   if (!status.ok()) {
@@ -604,12 +341,10 @@ absl::StatusOr<RunSummary> Run::Execute() {
   return summary_;
 }
 
-}  // namespace
-
 absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
                                   const RunOptions& options) {
-  if (absl::Status status = Validate(spec); !status.ok()) return status;
-  return Run(spec, collective, options).Execute();
+  NIBBLE_RETURN_IF_ERROR(Validate(spec));
+  return JobRun(spec, collective, options).Execute();
 }
 
 }  // namespace nibble

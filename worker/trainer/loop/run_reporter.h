@@ -1,44 +1,83 @@
-// What a run says of itself: its event log, and progress for whoever looks on. Of a group, rank 0
-// speaks; the reporter of another says nothing.
+// What a run reports about itself: events and progress (RunReporter), and the status updates that
+// each rank sends to its daemon.
 //
-// A log that cannot be written is no reason to lose the run: it is said once, events wait in
-// memory, and training goes on.
-//
-// Ownership: owns log and progress, borrows the stream. Thread-safety: one thread.
+// Ownership: a RunReporter owns event log and progress and borrows the stream. Thread-safety: one
+// thread per object; the free functions are pure.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_RUN_REPORTER_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_RUN_REPORTER_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
+#include "worker/checkpoint/checkpoint_link.h"
+#include "worker/trainer/link/link_message.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/report/event_log.h"
+#include "worker/trainer/report/events.h"
 #include "worker/trainer/report/progress.h"
 
 namespace nibble {
 
+inline constexpr char kTrainerVersion[] = "0.1.0";
+
+StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
+// `tokens_per_second`: over the steps since the last step event.
+StepEvent StepOf(const StepReport& report, double tokens_per_second);
+// One for every operand sampled.
+std::vector<PrecisionEvent> PrecisionOf(const StepReport& report, const Outline& outline,
+                                        const Timeline& timeline);
+// If a guard found something.
+std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards);
+RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
+                         const Outline& outline);
+
+// The following update the rank's status for the daemon, which the rank keeps for its lifetime:
+// totals accumulate, other fields describe the newest step. The caller sets what the rank is doing,
+// its next step and its memory.
+
+// After a step. `with_precision`: include precision figures, which rank 0 reports for all; their
+// number is bounded.
+void AddStep(const StepReport& report, const Outline& outline, const Timeline& timeline,
+             bool with_precision, RankNews& news);
+
+// Before a step with this revision. False if the step before had the same one.
+bool NoteBegun(const RevisionBegun& begun, RankNews& news);
+
+// After ranks could not prepare this revision.
+void NoteRefused(RevisionRefused refused, RankNews& news);
+
+// After a checkpoint was stored or failed.
+void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news);
+
+// The event log of a run, and its progress output. Only rank 0's reporter writes; those of other
+// ranks do nothing.
+//
+// If the log cannot be written the run continues: the error is reported once, and events are kept
+// in memory.
 class RunReporter {
  public:
   struct Options {
-    std::string directory;  // of the event log
-    bool speaks = false;
+    std::string directory;             // of the event log
+    bool speaks = false;               // write the log: rank 0
     std::ostream* progress = nullptr;  // null: none
-    bool terminal = false;             // it is one
+    bool terminal = false;             // `progress` is a terminal
     std::function<double()> clock;     // seconds, monotonic
   };
   static absl::StatusOr<std::unique_ptr<RunReporter>> Open(const JobSpec& spec,
                                                            const Options& options);
 
-  // The steps begin now.
+  // Called when the steps begin.
   void Begin() { logged_at_ = clock_(); }
-  // So much time was not the steps'.
+  // Excludes a time from the step events' rates.
   void Waited(double seconds) { logged_at_ += seconds; }
   void StepDone(const StepReport& report, const Trainer& trainer);
 
@@ -47,16 +86,16 @@ class RunReporter {
     if (log_ == nullptr) return;
     LookAtLog(log_->Write(event));
   }
-  // Writes what waits; what it does not get rid of is said.
+  // Writes the events kept in memory; reports those that it cannot write.
   void Close();
-  // What the log waits for, in words that stay the same while it does; empty: nothing.
+  // Why events are kept in memory, in words that stay the same as long as they are; else empty.
   std::string trouble() const;
   void Note(const std::string& text) {
     if (progress_ != nullptr) progress_->Note(text);
   }
   Progress* progress() { return progress_.get(); }
   bool speaks() const { return log_ != nullptr; }
-  // Of the recipe, in force in the last step.
+  // The recipe revision in effect in the last step.
   int64_t revision() const { return revision_; }
 
  private:
@@ -71,7 +110,7 @@ class RunReporter {
   std::unique_ptr<Progress> progress_;
   bool log_failed_ = false;
   int64_t revision_ = 0;
-  // Since the last step event.
+  // At and since the last step event.
   double logged_at_ = 0;
   int64_t tokens_since_ = 0;
 };

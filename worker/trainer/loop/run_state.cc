@@ -7,9 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "model/model_spec.h"
 #include "recipe/recipe_json.h"
-#include "worker/weights/state_names.h"
+#include "worker/weights/checkpoint_weights.h"
 
 namespace nibble {
 namespace {
@@ -28,7 +29,7 @@ Owned OwnedOf(const Parameters& parameters, int64_t param, const ShardedAdamW& o
   return {from - at, std::max<int64_t>(to - from, 0)};
 }
 
-// A range of a stored tensor into device memory, through a buffer of bounded size.
+// Loads a range of a stored tensor into device memory, through a buffer of bounded size.
 absl::Status LoadRange(const CheckpointReader& checkpoint, const std::string& name, int64_t first,
                        int64_t count, Memory& memory, float* out) {
   std::vector<float> staged(std::min(count, kStagedElements));
@@ -44,7 +45,7 @@ absl::Status LoadRange(const CheckpointReader& checkpoint, const std::string& na
   return absl::OkStatus();
 }
 
-// DataLoss where the tensor is not there in this shape: another program wrote it.
+// DataLoss if the tensor is missing or has another shape: another program wrote it.
 absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& name,
                          FileDType dtype, const std::vector<int64_t>& shape) {
   const auto found = checkpoint.tensors().find(name);
@@ -58,7 +59,7 @@ absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& 
   return absl::OkStatus();
 }
 
-// Of the job that made the checkpoint.
+// The spec of the job that made the checkpoint.
 absl::StatusOr<JobSpec> SpecOf(const CheckpointReader& checkpoint) {
   absl::StatusOr<JobSpec> spec = ParseJobSpec(checkpoint.manifest().header.spec);
   if (spec.ok()) return spec;
@@ -66,9 +67,8 @@ absl::StatusOr<JobSpec> SpecOf(const CheckpointReader& checkpoint) {
                                                     std::string(spec.status().message())));
 }
 
-// Where both labels are known they say whether the tokenizer is the same, by whatever way it was
-// found. Checkpoints from before there were labels say what the spec named, of which bytes may only
-// have been what it was without being named.
+// Compares the labels if both are known. Older checkpoints have no label but the tokenizer that the
+// spec named, in which bytes may be the default of a spec that named none.
 bool SameData(DataSpec then, DataSpec now) {
   const bool known = !then.tokenizer_label.empty() && !now.tokenizer_label.empty();
   if (known && then.tokenizer_label != now.tokenizer_label) return false;
@@ -229,7 +229,7 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   status = checkpoint.Load(kSpikeLosses, 0, counters[1],
                            {reinterpret_cast<std::byte*>(position.guard.losses.data()),
                             position.guard.losses.size() * sizeof(double)});
-  // A run that could not stop early before may from here on.
+  // A run may start to use early stopping when it resumes.
   if (!status.ok() || spec_.early_stop.patience == 0 ||
       !checkpoint.tensors().contains(kEarlyStop)) {
     return status;
@@ -250,9 +250,8 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
 }
 
 absl::Status RunState::LoadWeightsOf(const CheckpointReader& checkpoint) {
-  const absl::StatusOr<JobSpec> theirs = SpecOf(checkpoint);
-  if (!theirs.ok()) return theirs.status();
-  const absl::Status fits = CheckSameShapes(spec_.model, theirs->model, theirs->name);
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec theirs, SpecOf(checkpoint));
+  const absl::Status fits = CheckSameShapes(spec_.model, theirs.model, theirs.name);
   if (!fits.ok()) return absl::FailedPreconditionError(fits.message());
   return LoadWeights(checkpoint);
 }
@@ -264,16 +263,14 @@ absl::Status RunState::Load(const CheckpointReader& checkpoint) {
         absl::StrCat("the checkpoint's formula version is ", header.formula_version,
                      "; this trainer computes by version ", kFormulaVersion));
   }
-  const absl::StatusOr<JobSpec> then = SpecOf(checkpoint);
-  if (!then.ok()) return then.status();
-  if (const std::string field = DecisiveDifference(*then, spec_); !field.empty()) {
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec then, SpecOf(checkpoint));
+  if (const std::string field = DecisiveDifference(then, spec_); !field.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(field, " is not what it was when the checkpoint of step ", header.step,
                      " was taken: going on would be another run"));
   }
-  absl::StatusOr<Timeline> timeline = TimelineFromJson(header.recipe_timeline);
-  if (!timeline.ok()) return timeline.status();
-  Trainer::Position position = {.next_step = header.step, .timeline = *std::move(timeline)};
+  NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, TimelineFromJson(header.recipe_timeline));
+  Trainer::Position position = {.next_step = header.step, .timeline = std::move(timeline)};
   absl::Status status = LoadCounters(checkpoint, position);
   if (status.ok()) status = LoadWeights(checkpoint);
   if (status.ok()) status = LoadMoments(checkpoint);

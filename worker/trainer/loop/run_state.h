@@ -1,8 +1,8 @@
-// A run's state as named tensors, and back: what a checkpoint holds, so that training from it is
-// bitwise the training that it was taken from.
+// Saves a run's state as the named tensors of a checkpoint, and loads it: training resumes bit for
+// bit.
 //
-// Every rank gives what it owns of weights and moments (ZeRO-1), rank 0 the rest; any world loads
-// it. The tensors are named in worker/weights/state_names.h.
+// Every rank saves the weights and moments that it owns (ZeRO-1), rank 0 also the rest; any world
+// size can load the result. worker/weights/checkpoint_weights.h names the tensors.
 // Step, seed, recipe timeline, spec and formula version are in the checkpoint's header.
 //
 // Ownership: borrows the trainer. Thread-safety: none; between two steps.
@@ -19,7 +19,6 @@
 #include "job/job_spec.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/tensor_slice.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/model/device.h"
 
@@ -29,23 +28,24 @@ class RunState {
  public:
   RunState(const JobSpec& spec, const Device& device, Trainer& trainer);
 
-  // What this rank gives, always the same.
+  // The tensors that this rank saves; constant.
   const std::vector<TensorSlice>& slices() const { return slices_; }
   // Into buffers[i]: [SliceBytes(slices()[i])]. Waits for the device's queue.
   absl::Status Save(absl::Span<const absl::Span<std::byte>> buffers) const;
-  // Of the step to come. The caller adds attempt and time.
+  // For a checkpoint of the next step. The caller adds attempt and time.
   CheckpointHeader Header() const;
 
-  // Puts the trainer where the checkpoint was taken. FailedPrecondition where it is of a newer
-  // formula version or its run differs in what decides the numbers: names the field. An error of
-  // reading leaves the trainer between two states: it is good for nothing more.
+  // Restores the trainer to the checkpoint. FailedPrecondition, naming the field, if the checkpoint
+  // has a newer formula version or its run differs in a field that affects the numbers. After a
+  // read error the trainer's state is inconsistent and it must not be used.
   absl::Status Load(const CheckpointReader& checkpoint);
-  // Takes only the weights of a checkpoint of another job: the trainer stays at its first step.
-  // FailedPrecondition naming the field where that job's model has other shapes; otherwise as Load.
+  // Loads only the weights, of another job's checkpoint: the trainer stays at its first step.
+  // FailedPrecondition, naming the field, if that job's model has other shapes; otherwise as
+  // Load().
   absl::Status LoadWeightsOf(const CheckpointReader& checkpoint);
 
  private:
-  struct Piece {  // of a flat vector
+  struct Piece {  // a range of a flat vector
     const float* from;
     size_t bytes;
   };
@@ -57,11 +57,11 @@ class RunState {
   Device device_;
   Trainer& trainer_;
   std::vector<TensorSlice> slices_;
-  std::vector<Piece> pieces_;  // of the first slices; those of rank 0 follow
+  std::vector<Piece> pieces_;  // of the first slices; the slices of rank 0 alone follow
 };
 
-// What in `now` would make other numbers than `then`, besides length, schedule and places: the name
-// of the first field that differs, or empty.
+// The name of the first field that differs and affects the numbers, apart from length, schedule and
+// paths; empty if there is none.
 std::string DecisiveDifference(const JobSpec& then, const JobSpec& now);
 
 }  // namespace nibble

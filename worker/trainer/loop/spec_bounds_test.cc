@@ -20,7 +20,7 @@
 #include "job/job_spec.h"
 #include "job/overrides.h"
 #include "model/outline.h"
-#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/job_data.h"
 #include "worker/trainer/loop/trainer.h"

@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "job/recipe_check.h"
 #include "job/schedule.h"
-#include "worker/trainer/link/trainer_exit.h"
+#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
 namespace {
@@ -15,9 +16,8 @@ namespace {
 constexpr size_t kMostBadOperands = 3;
 
 absl::Status AllocateInts(Memory& memory, int64_t n, Buffer& out) {
-  absl::StatusOr<Buffer> buffer = memory.Allocate(static_cast<size_t>(n) * sizeof(int32_t));
-  if (!buffer.ok()) return buffer.status();
-  out = *std::move(buffer);
+  NIBBLE_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(static_cast<size_t>(n) * sizeof(int32_t)));
+  out = std::move(buffer);
   return absl::OkStatus();
 }
 
@@ -66,15 +66,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
   }
   std::unique_ptr<Trainer> trainer(new Trainer(spec, options));
   const OptimizerSpec& o = spec.optimizer;
-  absl::StatusOr<std::unique_ptr<ShardedAdamW>> optimizer =
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ShardedAdamW> optimizer,
       ShardedAdamW::Create(options.device, options.parameters, options.collective,
                            {.beta1 = static_cast<float>(o.beta1),
                             .beta2 = static_cast<float>(o.beta2),
                             .epsilon = static_cast<float>(o.epsilon),
                             .weight_decay = static_cast<float>(o.weight_decay),
-                            .clip_norm = static_cast<float>(o.clip_norm)});
-  if (!optimizer.ok()) return optimizer.status();
-  trainer->optimizer_ = *std::move(optimizer);
+                            .clip_norm = static_cast<float>(o.clip_norm)}));
+  trainer->optimizer_ = std::move(optimizer);
 
   Memory& memory = options.device.memory();
   const int64_t tokens = trainer->tokens_;
@@ -111,11 +111,10 @@ absl::Status Trainer::Restore(Position position) {
   }
   for (const Revision& revision : position.timeline.revisions()) {
     if (!revision.refused.empty()) continue;
-    if (absl::Status status = CheckRecipe(revision.recipe); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckRecipe(revision.recipe));
   }
   if (guard_.has_value()) {
-    absl::Status status = guard_->Restore(std::move(position.guard));
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(guard_->Restore(std::move(position.guard)));
   }
   early_stop_.Restore(position.early_stop);
   next_step_ = position.next_step;
@@ -141,18 +140,18 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   absl::StatusOr<ResolvedRecipe> recipe = Resolve(revision.recipe, outline(), tokens_);
   if (!recipe.ok()) return recipe.status();
   if (model_ == nullptr) {
-    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(
-        options_.device, options_.parameters, *recipe,
-        {.activations =
-             spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
-         .sequences = MicroBatch(spec_),
-         .length = spec_.data.sequence,
-         .recompute = spec_.training.recompute == JobRecompute::kBlocks});
-    if (!model.ok()) return model.status();
-    model_ = *std::move(model);
-  } else if (absl::Status status = model_->SetRecipe(*recipe); !status.ok()) {
-    return status;
-  }
+    NIBBLE_ASSIGN_OR_RETURN(
+        std::unique_ptr<Model> model,
+        Model::Create(
+            options_.device, options_.parameters, *recipe,
+            {.activations =
+                 spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
+             .sequences = MicroBatch(spec_),
+             .length = spec_.data.sequence,
+             .recompute = spec_.training.recompute == JobRecompute::kBlocks}));
+    model_ = std::move(model);
+  } else
+    NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(*recipe));
   revision_ = revision.number;
   return absl::OkStatus();
 }
@@ -197,8 +196,7 @@ absl::StatusOr<double> Trainer::SumLosses() {
 
 absl::Status Trainer::FindBadOperands(StepReport& report, int64_t& bad) {
   std::vector<OperandFigures> figures;
-  absl::Status status = model_->ReadFigures(figures);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(model_->ReadFigures(figures));
   for (const OperandFigures& f : figures) {
     if (f.head.non_finite == 0) continue;
     bad += static_cast<int64_t>(f.head.non_finite);
@@ -219,11 +217,10 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
   const int64_t every = spec_.metrics.precision_every;
   const bool sampled = every > 0 && report.step % every == 0;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
-    absl::StatusOr<Batch> batch = batches(report.step, micro);
-    if (!batch.ok()) return batch.status();
-    absl::Status status = LoadBatch(*batch);
+    NIBBLE_ASSIGN_OR_RETURN(Batch batch, batches(report.step, micro));
+    absl::Status status = LoadBatch(batch);
     if (!status.ok()) return status;
-    targets += static_cast<double>(CountingTargets(*batch));
+    targets += static_cast<double>(CountingTargets(batch));
     watch.Lap(seconds.data);
 
     StepContext context = ContextFor(report.step, micro);
@@ -235,13 +232,12 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
     watch.Lap(seconds.weights);
     const ModelBatch view = {.tokens = token_ids_.data<int32_t>(),
                              .targets = targets_.data<int32_t>()};
-    // Every token of the step weighs the same, whichever rank and micro-batch it falls to.
+    // Every token of the step has the same weight, in any rank and micro-batch.
     const auto scale = static_cast<float>(1.0 / static_cast<double>(TokensPerStep(spec_)));
     if (status.ok()) status = model_->Forward(context, view, scale, loss_.data<float>());
     if (!status.ok()) return status;
-    const absl::StatusOr<double> sum = SumLosses();
-    if (!sum.ok()) return sum.status();
-    loss_sum += *sum;
+    NIBBLE_ASSIGN_OR_RETURN(const double sum, SumLosses());
+    loss_sum += sum;
     watch.Lap(seconds.forward);
     status = model_->Backward(context, view);
     if (status.ok()) status = FindBadOperands(report, bad);
@@ -273,7 +269,7 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   const int64_t step = next_step_;
   report = {.step = step, .tokens = TokensPerStep(spec_)};
   const double begin = options_.clock();
-  if (absl::Status status = SetRecipe(step); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(SetRecipe(step));
   report.revision = revision_;
   report.learning_rate = LearningRate(spec_.optimizer, spec_.training.steps, step);
 
@@ -284,14 +280,13 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   if (!status.ok()) return status;
 
   Stopwatch watch(options_.clock);
-  const absl::StatusOr<float> norm = optimizer_->ReduceGradients();
-  if (!norm.ok()) return norm.status();
+  NIBBLE_ASSIGN_OR_RETURN(const float norm, optimizer_->ReduceGradients());
   double shared[] = {loss_sum, targets, static_cast<double>(bad)};
   status = options_.collective.AllReduce(shared, 3, Reduction::kSum);
   if (!status.ok()) return status;
   watch.Lap(report.seconds.reduce);
   report.loss = shared[1] > 0 ? shared[0] / shared[1] : 0.0;
-  report.gradient_norm = *norm;
+  report.gradient_norm = norm;
 
   const bool finite =
       std::isfinite(report.loss) && std::isfinite(report.gradient_norm) && shared[2] == 0;
@@ -333,9 +328,8 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
   double shared[] = {0, 0};
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t micro = 0; micro < micro_batches_; ++micro) {
-      absl::StatusOr<Batch> batch = batches(i, micro);
-      if (!batch.ok()) return batch.status();
-      status = LoadBatch(*batch);
+      NIBBLE_ASSIGN_OR_RETURN(Batch batch, batches(i, micro));
+      status = LoadBatch(batch);
       if (!status.ok()) return status;
       const StepContext context = ContextFor(i, micro);
       if (i == 0 && micro == 0) status = model_->BeginStep(context);
@@ -343,10 +337,9 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
                                .targets = targets_.data<int32_t>()};
       if (status.ok()) status = model_->Evaluate(context, view, loss_.data<float>());
       if (!status.ok()) return status;
-      const absl::StatusOr<double> sum = SumLosses();
-      if (!sum.ok()) return sum.status();
-      shared[0] += *sum;
-      shared[1] += static_cast<double>(CountingTargets(*batch));
+      NIBBLE_ASSIGN_OR_RETURN(const double sum, SumLosses());
+      shared[0] += sum;
+      shared[1] += static_cast<double>(CountingTargets(batch));
     }
   }
   status = options_.collective.AllReduce(shared, 2, Reduction::kSum);

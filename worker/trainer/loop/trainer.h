@@ -1,9 +1,9 @@
-// One rank of a training run: steps, one at a time. What a step does is a function of the spec, the
-// step's number and the state before it; time, disk and network stay outside.
+// One rank of a training run, step by step. A step is a function of the spec, its number and the
+// state before it; there is no I/O here and the clock is injected.
 //
-// A step: recipe in force → working weights → micro-batches forward and backward → gradients summed
-// over ranks → guards → update. All ranks call the same methods in the same order, and every
-// decision is made from numbers that all of them share.
+// A step: recipe in effect → working weights → micro-batches forward and backward → gradients
+// summed over ranks → guards → update. All ranks call the same methods in the same order, and every
+// decision is made from numbers that all of them have.
 //
 // Ownership: borrows device, collective and parameters; owns model, optimizer state and buffers.
 // Thread-safety: none.
@@ -24,24 +24,23 @@
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/data/batch.h"
 #include "worker/trainer/model/model.h"
-#include "worker/trainer/optim/early_stop.h"
+#include "worker/trainer/optim/loss_guards.h"
 #include "worker/trainer/optim/sharded_adamw.h"
-#include "worker/trainer/optim/spike_guard.h"
 
 namespace nibble {
 
-// Where a step's time went, by the injected clock.
+// The time of a step's parts, by the injected clock.
 struct StepSeconds {
   double data = 0;  // waiting for batches
   double weights = 0;
   double forward = 0;
   double backward = 0;
   double reduce = 0;  // gradients over ranks, and their norm
-  double update = 0;  // AdamW and the weights' gathering
+  double update = 0;  // AdamW and gathering the weights
   double total = 0;
 };
 
-// A quantised operand that held NaN or infinities.
+// A quantised operand with NaN or infinities.
 struct BadOperand {
   std::string linear;
   OperandRole role = OperandRole::kFpropActivation;
@@ -51,24 +50,24 @@ struct BadOperand {
 struct StepReport {
   int64_t step = 0;
   int64_t tokens = 0;  // of all ranks
-  double loss = 0;     // mean over the tokens that count
+  double loss = 0;     // mean over the targets that are not ignored
   double gradient_norm = 0;
   double learning_rate = 0;
   int64_t revision = 0;
-  bool updated = true;      // false: the weights are those of the step before
-  std::string skip_reason;  // where not updated
-  bool last_skip = false;   // of those in a row that the spec allows: the run ends with it
-  bool spike = false;       // the guard took this loss for one
+  bool updated = true;      // false: the weights are unchanged
+  std::string skip_reason;  // if not updated
+  bool last_skip = false;   // the spec allows no further skip in a row: the run ends
+  bool spike = false;       // the guard detected a loss spike
   double spike_z = 0;
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
-  // Of this rank's last micro-batch, where the step samples them.
+  // Of this rank's last micro-batch, if the step samples them.
   std::vector<OperandFigures> figures;
   StepSeconds seconds;
 };
 
 class Trainer {
  public:
-  // Micro-batch `micro` of `step` for this rank; steps and micros come in order.
+  // Micro-batch `micro` of `step` for this rank; called in order.
   using BatchSource = std::function<absl::StatusOr<Batch>(int64_t step, int64_t micro)>;
   using Clock = std::function<double()>;  // seconds, monotonic
 
@@ -78,52 +77,50 @@ class Trainer {
     Parameters& parameters;
     Clock clock;
   };
-  // `spec` is valid (job/job_spec.h) and of collective.world() ranks.
+  // `spec` is valid (job/job_spec.h) and has collective.world() ranks.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobSpec& spec,
                                                          const Options& options);
 
-  // The step to come; spec.training.steps when the run is over.
+  // The next step; spec.training.steps after the last one.
   int64_t next_step() const { return next_step_; }
-  // Steps without an update up to the last one. A checkpoint is taken after an update, so that one
-  // who resumes counts from 0.
+  // Consecutive steps without an update up to the last one. Checkpoints are taken only after an
+  // update, so a resumed run counts from 0.
   int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   int64_t micro_batches() const { return micro_batches_; }
 
-  // Plans the memory and layouts of the step to come under its recipe, so that the step itself can
-  // only compute. After an error the trainer has no recipe: make the timeline name another one for
-  // that step and call again.
+  // Plans memory and layouts of the next step under its recipe, so that the step itself only
+  // computes. After an error the trainer has no recipe: change the timeline for that step and call
+  // again.
   absl::Status PrepareRecipe();
-  // Whether the trainer's model, batch and precision can take a recipe; memory is not looked at.
+  // Checks a recipe against the trainer's model, batch and precision, but not against memory.
   absl::Status CheckRecipe(const Recipe& recipe) const;
 
-  // Runs one step. Aborted, with the exit code of the policy, where numbers that are not finite end
-  // the run, at once or after so many skipped steps: nothing was updated, and *report says what was
-  // found. Any other error leaves the step undone halfway.
+  // Runs one step. Aborted, with the exit code of the policy, if non-finite numbers end the run, at
+  // once or after the allowed number of skipped steps: nothing was updated, and `report` describes
+  // them. After any other error the step is incomplete and the state inconsistent.
   absl::Status Step(const BatchSource& batches, StepReport& report);
 
-  // Mean loss over batches 0 … count − 1 of a source, under the recipe of the step to come.
+  // Mean loss over batches 0 … count − 1 of a source, under the recipe of the next step.
   absl::StatusOr<double> Validate(const BatchSource& batches, int64_t count);
 
-  // Takes the mean loss of the validation sets; whether the run is over because it no longer
-  // improves.
+  // Records the mean loss of the validation sets; stops_early() is true once it no longer improves.
   void ObserveValidation(double loss) { early_stop_.Observe(loss); }
   bool stops_early() const { return early_stop_.stops(); }
 
-  // Where the run is, beside weights and moments.
+  // The state of the run apart from weights and moments.
   struct Position {
     int64_t next_step = 0;
-    int64_t updates = 0;  // made; steps that were skipped are not among them
+    int64_t updates = 0;  // steps without the skipped ones
     SpikeGuard::State guard;
     EarlyStop::State early_stop;
     Timeline timeline;
   };
   Position position() const;
-  // Between two steps, with the weights and moments of that position in place. InvalidArgument
-  // names what cannot be; the trainer is then as it was.
+  // Between two steps, after the weights and moments of that position are loaded. InvalidArgument
+  // names the invalid field; the trainer is then unchanged.
   absl::Status Restore(Position position);
 
-  // Adds to the timeline; see Timeline::Append. The change takes force at its step, whichever step
-  // that is.
+  // May be changed between steps, see Timeline::Append(); a revision takes effect at its step.
   Timeline& timeline() { return timeline_; }
   const Timeline& timeline() const { return timeline_; }
   const Model& model() const { return *model_; }
@@ -135,16 +132,16 @@ class Trainer {
  private:
   Trainer(const JobSpec& spec, const Options& options);
 
-  // Puts the recipe of `step` in force.
+  // Puts the recipe of `step` in effect.
   absl::Status SetRecipe(int64_t step);
   absl::Status LoadBatch(const Batch& batch);
   StepContext ContextFor(int64_t step, int64_t micro) const;
-  // Sum of the losses of the micro-batch that ran last.
+  // Sum of the losses of the last micro-batch.
   absl::StatusOr<double> SumLosses();
   absl::Status RunMicroBatches(const BatchSource& batches, StepReport& report, double& loss_sum,
                                double& targets, int64_t& bad);
   absl::Status FindBadOperands(StepReport& report, int64_t& bad);
-  // What the spec makes of a step whose numbers are not finite.
+  // Applies the spec's policy for a step with non-finite numbers.
   absl::Status JudgeNonFinite(StepReport& report);
 
   JobSpec spec_;
@@ -152,7 +149,7 @@ class Trainer {
   int64_t micro_batches_;
   int64_t tokens_;  // of a micro-batch
   Timeline timeline_;
-  int64_t revision_ = 0;  // in force
+  int64_t revision_ = 0;  // in effect
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::optional<SpikeGuard> guard_;

@@ -3,9 +3,8 @@
 //   nibble-trainer --spec job.yaml                    every rank that the spec asks for
 //   nibble-trainer --spec job.yaml --rank 1 --world 2 --rendezvous tcp:host:port
 //
-// Its exit code says whose fault its end is: worker/trainer/link/trainer_exit.h.
+// Its exit code says whose fault its end is: worker/trainer/link/link_message.h.
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -22,16 +21,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/command_line/command_line.h"
 #include "job/job_spec.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
-#include "worker/trainer/comm/local_collective.h"
 #include "worker/trainer/comm/signal_block.h"
 #include "worker/trainer/link/daemon_link.h"
-#include "worker/trainer/link/trainer_exit.h"
+#include "worker/trainer/link/link_message.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
-#include "worker/trainer/report/terminal.h"
+#include "worker/trainer/report/progress.h"
 
 namespace {
 
@@ -259,37 +259,31 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Trains one job on this machine", "nibble-trainer");
-  app.add_option("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)")
-      ->required();
-  app.add_option("--rank", arguments.rank, "This process's rank in a group started by others");
-  app.add_option("--world", arguments.world, "Ranks of that group");
-  app.add_option("--rendezvous", arguments.rendezvous, "file:DIRECTORY or tcp:HOST:PORT");
-  app.add_option("--attempt", arguments.attempt, "Number of this launch of the group");
-  app.add_option("--bind", arguments.bind_address, "Address that this rank listens at")
-      ->capture_default_str();
-  app.add_option("--checkpoint-host", arguments.checkpoint_host,
-                 "Where checkpoints are handed over, in a group started by others");
-  app.add_option("--resume-step", arguments.resume_step,
-                 "The checkpoint that such a group begins from");
-  app.add_option("--resume-store", arguments.resume_store,
-                 "Where that checkpoint is; else among the run's own");
-  app.add_flag("--weights-only", arguments.weights_only,
-               "Take its weights alone, and begin at the first step");
-  app.add_option("--local-rank", arguments.local_rank,
-                 "This process's number on its node, in a group started by others");
-  app.add_option("--notice", arguments.notices, "For the event log of such a group");
-  CLI::Option* const fresh = app.add_flag(
+  nibble::CommandLine app("Trains one job on this machine", "nibble-trainer");
+  app.Add("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)").Required();
+  app.Add("--rank", arguments.rank, "This process's rank in a group started by others");
+  app.Add("--world", arguments.world, "Ranks of that group");
+  app.Add("--rendezvous", arguments.rendezvous, "file:DIRECTORY or tcp:HOST:PORT");
+  app.Add("--attempt", arguments.attempt, "Number of this launch of the group");
+  app.Add("--bind", arguments.bind_address, "Address that this rank listens at").ShowDefault();
+  app.Add("--checkpoint-host", arguments.checkpoint_host,
+          "Where checkpoints are handed over, in a group started by others");
+  app.Add("--resume-step", arguments.resume_step, "The checkpoint that such a group begins from");
+  app.Add("--resume-store", arguments.resume_store,
+          "Where that checkpoint is; else among the run's own");
+  app.AddFlag("--weights-only", arguments.weights_only,
+              "Take its weights alone, and begin at the first step");
+  app.Add("--local-rank", arguments.local_rank,
+          "This process's number on its node, in a group started by others");
+  app.Add("--notice", arguments.notices, "For the event log of such a group");
+  const nibble::Option fresh = app.AddFlag(
       "--fresh", arguments.fresh, "Begin at the first step, whatever checkpoints are there");
-  app.add_option("--from-step", arguments.from_step,
-                 "Go on from the checkpoint of this step, not from the newest")
-      ->excludes(fresh);
-  app.add_flag("--quiet", arguments.quiet, "No progress; the event log tells all");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? CodeOf(TrainerExit::kDone) : CodeOf(TrainerExit::kUsage);
-  }
+  app.Add("--from-step", arguments.from_step,
+          "Go on from the checkpoint of this step, not from the newest")
+      .Excludes(fresh);
+  app.AddFlag("--quiet", arguments.quiet, "No progress; the event log tells all");
+  if (const std::optional<int> ended = app.Parse(argc, argv, CodeOf(TrainerExit::kUsage)))
+    return *ended;
   const absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);
   if (!spec.ok()) {
     (void)Complain(spec.status());

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "worker/trainer/comm/local_collective.h"
-#include "worker/trainer/link/trainer_exit.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/link/link_message.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {

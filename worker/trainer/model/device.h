@@ -1,4 +1,4 @@
-// What a model runs on: one backend's queue, and the families of operations that enqueue on it.
+// The device that a model runs on: one backend's queue and the operations that enqueue on it.
 //
 // Ownership: borrows everything. Thread-safety: one thread at a time, as Backend.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_DEVICE_H_

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 
@@ -48,7 +49,7 @@ absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, Operand
                .orientation = orientation,
                .rows = rows,
                .cols = cols,
-               // Products want the scales of formats that BF16 does not hold exactly.
+               // GEMMs need the scales of formats that BF16 cannot represent exactly.
                .packed = !Info(format->format).exact_in_bf16,
                .emulated = EmulatedLayout::kSource,
                .figures = &figures});
@@ -74,9 +75,8 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
   bf16_weight_ = Buffer();
   const bool plain = !recipe_[kFpropWeight].has_value() || !recipe_[kDgradWeight].has_value();
   if (status.ok() && plain && dtype_ == DType::kBf16) {
-    absl::StatusOr<Buffer> buffer = step.Allocate(info_.out * info_.in * sizeof(uint16_t));
-    if (!buffer.ok()) return buffer.status();
-    bf16_weight_ = *std::move(buffer);
+    NIBBLE_ASSIGN_OR_RETURN(Buffer buffer, step.Allocate(info_.out * info_.in * sizeof(uint16_t)));
+    bf16_weight_ = std::move(buffer);
   }
   if (status.ok()) {
     status = Create(wgrad_x_, places.saved, step, kWgradActivation, kColumn, tokens, info_.in);
@@ -97,7 +97,7 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
 
 CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
   if (!copy.tensor.has_value()) return {};
-  // Each layer's operand draws from a stream of its own.
+  // Each operand of each layer has its own random stream.
   const auto stream = static_cast<uint32_t>(index_ * kOperandRoles + static_cast<int>(copy.role));
   return {.out = &*copy.tensor,
           .random = {.seed = context.seed,
@@ -108,10 +108,9 @@ CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
 
 absl::Status Linear::PrepareWeights(const StepContext& context) {
   if (bf16_weight_) {
-    absl::Status status = device_.ops.elementwise().Run(
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(
         Cast{.from = ConstMatrix::Of(weight_, info_.out, info_.in),
-             .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)});
-    if (!status.ok()) return status;
+             .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)}));
   }
   if (!fprop_w_.tensor && !dgrad_w_.tensor) return absl::OkStatus();
   return device_.backend.Quantize({.x = ConstMatrix::Of(weight_, info_.out, info_.in),
@@ -131,12 +130,11 @@ GemmSource Linear::WeightSource(OperandRole role) const {
 absl::Status Linear::Forward(const StepContext& context, const ConstMatrix& x,
                              const MutableMatrix& y) {
   if (fprop_x_.tensor || wgrad_x_.tensor) {
-    absl::Status status = device_.backend.Quantize(
+    NIBBLE_RETURN_IF_ERROR(device_.backend.Quantize(
         {.x = x,
          .placement = {.first_row = context.first_token, .global_rows = context.batch_tokens},
          .row = Request(fprop_x_, context),
-         .column = Request(wgrad_x_, context)});
-    if (!status.ok()) return status;
+         .column = Request(wgrad_x_, context)}));
   }
   const GemmSource source = fprop_x_.tensor ? GemmSource(&*fprop_x_.tensor) : GemmSource(x);
   return device_.gemm.Gemm(Fprop(source, WeightSource(OperandRole::kFpropWeight), y));
@@ -179,12 +177,11 @@ absl::Status Linear::Backward(const StepContext& context, const ConstMatrix& x,
 absl::Status Linear::ReadFigures(std::vector<OperandFigures>& out) const {
   for (const Copy* copy : {&fprop_x_, &fprop_w_, &dgrad_dy_, &dgrad_w_, &wgrad_dy_, &wgrad_x_}) {
     if (!copy->tensor) continue;
-    absl::StatusOr<QuantHead> head = device_.backend.ReadHead(*copy->tensor);
-    if (!head.ok()) return head.status();
+    NIBBLE_ASSIGN_OR_RETURN(QuantHead head, device_.backend.ReadHead(*copy->tensor));
     out.push_back({.linear = index_,
                    .role = copy->role,
                    .elements = copy->tensor->rows() * copy->tensor->cols(),
-                   .head = *head});
+                   .head = head});
   }
   return absl::OkStatus();
 }

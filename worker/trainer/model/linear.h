@@ -1,5 +1,5 @@
-// A linear layer, the only place that quantises: it asks its recipe for the operands of its three
-// GEMMs and makes one call per tensor that writes every copy needed.
+// A linear layer, the only place that quantises: it takes the operands of its three GEMMs from its
+// recipe and makes one call per tensor that writes every quantised copy needed.
 //
 // Ownership: borrows the device and the parameters; copies live in the memories of Places.
 // Thread-safety: none; runs on the device's queue.
@@ -11,16 +11,32 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/ops/sequence.h"
 #include "kernels/tensor/quantized_tensor.h"
 #include "recipe/recipe.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/parameters.h"
-#include "worker/trainer/model/places.h"
-#include "worker/trainer/model/step_context.h"
+#include "worker/trainer/model/region.h"
 
 namespace nibble {
 
-// What one quantised operand reported.
+// Describes the micro-batch that passes through the layers.
+struct StepContext {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  SequenceLayout layout;
+  // The position of the micro-batch's rows in the whole step over all ranks. Random bits are drawn
+  // by this position, so that they do not depend on how the batch is divided.
+  int64_t first_token = 0;
+  int64_t batch_tokens = 0;
+  // Weight gradients are written by the first micro-batch of a step and added to by the others.
+  bool first_micro_batch = true;
+  bool statistics = false;  // precision figures of every quantised operand
+
+  int64_t tokens() const { return layout.tokens(); }
+};
+
+// Statistics of one quantised operand.
 struct OperandFigures {
   int64_t linear = 0;  // index in Outline::linears
   OperandRole role = OperandRole::kFpropActivation;
@@ -37,23 +53,23 @@ class Linear {
   const LinearInfo& info() const { return info_; }
   float* bias() const { return bias_; }
 
-  // Before Allocate. InvalidArgument for a quantised operand where activations are FP32.
+  // Before Allocate(). InvalidArgument for a quantised operand if activations are FP32.
   absl::Status SetRecipe(const LayerRecipe& recipe);
-  // Whether Backward reads x again. Otherwise its memory may be used again after Forward.
+  // Whether Backward() reads x again. If not, its memory may be reused after Forward().
   bool keeps_input() const { return !recipe_[OperandRole::kWgradActivation].has_value(); }
   absl::Status Allocate(int64_t tokens, const Places& places);
 
-  // Working copies from the FP32 weights; once per step, before the first Forward.
+  // Makes the working copies of the FP32 weights; once per step, before the first Forward().
   absl::Status PrepareWeights(const StepContext& context);
 
   // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
   absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y);
   absl::Status AddBias(const MutableMatrix& y);
-  // dx = dy·W, dW (+)= dyᵀ·x, dbias += Σ dy. x is read where keeps_input().
+  // dx = dy·W, dW (+)= dyᵀ·x, dbias += Σ dy. x is read if keeps_input().
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx);
 
-  // Appends the figures of what was quantised last. Waits for the queue.
+  // Appends the figures of the operands quantised last. Waits for the queue.
   absl::Status ReadFigures(std::vector<OperandFigures>& out) const;
 
  private:

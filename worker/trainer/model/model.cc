@@ -1,10 +1,108 @@
 #include "worker/trainer/model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
+
+namespace {
+
+// A chunk's logits and their gradient. Small chunks read and write the weight's FP32 gradient more
+// often: at this size and d_model 512 to 2048 the two costs are of one order.
+constexpr int64_t kChunkBytes = int64_t{128} << 20;
+constexpr int64_t kFewestRows = 128;
+constexpr int64_t kMostRows = 2048;
+
+}  // namespace
+
+absl::StatusOr<Head> Head::Create(const Device& device, const Parameters& parameters, DType dtype) {
+  Head head(device, dtype);
+  const Outline& outline = parameters.outline();
+  head.tied_ = outline.spec.tied_head;
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t param,
+                          outline.Find(head.tied_ ? "embedding.weight" : "head.weight"));
+  head.param_ = param;
+  head.vocab_ = outline.spec.vocab;
+  head.d_model_ = outline.spec.d_model;
+  head.weight_ = parameters.weight(param);
+  head.dweight_ = parameters.gradient(param);
+  return head;
+}
+
+absl::Status Head::Allocate(int64_t tokens, Region& step, Region& scratch) {
+  const bool f32 = dtype_ == DType::kF32;
+  const int64_t row_bytes = vocab_ * (f32 ? 4 : 6);
+  chunk_rows_ = std::clamp(kChunkBytes / row_bytes / 64 * 64, kFewestRows, kMostRows);
+  chunk_rows_ = std::min(chunk_rows_, tokens);
+  absl::Status status = logits_.Allocate(scratch, DType::kF32, chunk_rows_, vocab_);
+  if (status.ok() && !f32) {
+    status = dlogits_.Allocate(scratch, dtype_, chunk_rows_, vocab_);
+    if (status.ok()) status = bf16_weight_.Allocate(step, dtype_, vocab_, d_model_);
+  }
+  return status;
+}
+
+absl::Status Head::PrepareWeights() {
+  if (dtype_ == DType::kF32) return absl::OkStatus();
+  return device_.ops.elementwise().Run(
+      Cast{.from = ConstMatrix::Of(weight_, vocab_, d_model_), .to = bf16_weight_.mut()});
+}
+
+ConstMatrix Head::weight() const {
+  return dtype_ == DType::kF32 ? ConstMatrix::Of(weight_, vocab_, d_model_) : bf16_weight_.view();
+}
+
+absl::Status Head::Logits(const ConstMatrix& x, const MutableMatrix& logits) {
+  return device_.gemm.Gemm(Fprop(x, weight(), logits));
+}
+
+absl::Status Head::Loss(const ConstMatrix& x, const int32_t* targets, float* loss) {
+  for (int64_t row = 0; row < x.rows; row += chunk_rows_) {
+    const int64_t rows = std::min(chunk_rows_, x.rows - row);
+    const MutableMatrix logits = Rows(logits_.mut(), 0, rows);
+    absl::Status status = Logits(Rows(x, row, rows), logits);
+    if (status.ok()) {
+      status = device_.ops.token().Run(
+          CrossEntropy{.logits = Const(logits), .targets = targets + row, .loss = loss + row});
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Head::LossAndGradient(const StepContext& context, const ConstMatrix& x,
+                                   const int32_t* targets, float scale, float* loss,
+                                   const MutableMatrix& dx) {
+  for (int64_t row = 0; row < x.rows; row += chunk_rows_) {
+    const int64_t rows = std::min(chunk_rows_, x.rows - row);
+    const ConstMatrix chunk = Rows(x, row, rows);
+    const MutableMatrix logits = Rows(logits_.mut(), 0, rows);
+    const MutableMatrix dlogits = dtype_ == DType::kF32 ? logits : Rows(dlogits_.mut(), 0, rows);
+    absl::Status status = Logits(chunk, logits);
+    if (status.ok()) {
+      status = device_.ops.token().Run(CrossEntropy{.logits = Const(logits),
+                                                    .targets = targets + row,
+                                                    .loss = loss + row,
+                                                    .scale = scale,
+                                                    .dlogits = dlogits});
+    }
+    if (status.ok()) {
+      GemmRequest wgrad =
+          Wgrad(Const(dlogits), chunk, MutableMatrix::Of(dweight_, vocab_, d_model_));
+      // A tied weight's gradient also gets the embedding's part, so it starts from zero.
+      wgrad.accumulate = tied_ || !context.first_micro_batch || row > 0;
+      status = device_.gemm.Gemm(wgrad);
+    }
+    if (status.ok()) {
+      status = device_.gemm.Gemm(Dgrad(Const(dlogits), weight(), Rows(dx, row, rows)));
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
 Model::Model(const Device& device, Parameters& parameters, const Options& options, Head head)
     : device_(device),
@@ -27,9 +125,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Param
                                                    " sequences of ", options.length,
                                                    " tokens: both must be positive"));
   }
-  absl::StatusOr<Head> head = Head::Create(device, parameters, options.activations);
-  if (!head.ok()) return head.status();
-  std::unique_ptr<Model> model(new Model(device, parameters, options, *std::move(head)));
+  NIBBLE_ASSIGN_OR_RETURN(Head head, Head::Create(device, parameters, options.activations));
+  std::unique_ptr<Model> model(new Model(device, parameters, options, std::move(head)));
   absl::Status status = model->Build();
   if (status.ok()) status = model->SetRecipe(recipe);
   if (!status.ok()) return status;
@@ -38,17 +135,15 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Param
 
 absl::Status Model::FindNorm(const std::string& prefix, Block& block) {
   const Outline& outline = parameters_.outline();
-  const absl::StatusOr<int64_t> weight = outline.Find(absl::StrCat(prefix, ".weight"));
-  if (!weight.ok()) return weight.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t weight, outline.Find(absl::StrCat(prefix, ".weight")));
   block.norm = {.centered = outline.spec.norm == NormKind::kLayerNorm,
                 .eps = static_cast<float>(outline.spec.norm_eps),
-                .weight = parameters_.weight(*weight)};
-  block.dnorm_weight = parameters_.gradient(*weight);
+                .weight = parameters_.weight(weight)};
+  block.dnorm_weight = parameters_.gradient(weight);
   if (!block.norm.centered) return absl::OkStatus();
-  const absl::StatusOr<int64_t> bias = outline.Find(absl::StrCat(prefix, ".bias"));
-  if (!bias.ok()) return bias.status();
-  block.norm.bias = parameters_.weight(*bias);
-  block.dnorm_bias = parameters_.gradient(*bias);
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t bias, outline.Find(absl::StrCat(prefix, ".bias")));
+  block.norm.bias = parameters_.weight(bias);
+  block.dnorm_bias = parameters_.gradient(bias);
   return absl::OkStatus();
 }
 
@@ -66,10 +161,9 @@ absl::Status Model::Build() {
     Block& block = blocks_.emplace_back();
     absl::Status status = FindNorm(absl::StrCat("blocks.", i, ".norm"), block);
     if (!status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<Mixer>> mixer =
-        MakeMixer(device_, parameters_, i, options_.activations);
-    if (!mixer.ok()) return mixer.status();
-    block.mixer = *std::move(mixer);
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Mixer> mixer,
+                            MakeMixer(device_, parameters_, i, options_.activations));
+    block.mixer = std::move(mixer);
   }
   return FindNorm("final_norm", final_);
 }
@@ -135,16 +229,14 @@ absl::Status Model::BeginStep(const StepContext& context) {
   const Outline& outline = parameters_.outline();
   for (size_t i = 0; i < outline.params.size(); ++i) {
     const auto param = static_cast<int64_t>(i);
-    // Written whole by the first micro-batch.
+    // Overwritten completely by the first micro-batch.
     if (outline.params[i].linear >= 0 || (param == head_.param() && !head_.tied())) continue;
-    absl::Status status = device_.ops.elementwise().Zero(
-        parameters_.gradient(param), outline.params[i].elements() * int64_t{sizeof(float)});
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
+        parameters_.gradient(param), outline.params[i].elements() * int64_t{sizeof(float)}));
   }
   for (Block& block : blocks_) {
     for (Linear* layer : block.mixer->linears()) {
-      absl::Status status = layer->PrepareWeights(context);
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(context));
     }
   }
   return head_.PrepareWeights();
@@ -162,8 +254,7 @@ absl::Status Model::ForwardBlock(const StepContext& context, int64_t i, bool aga
     norm.y = mixed_.view();
     norm.sum = block.input.mut();
   }
-  absl::Status status = device_.ops.norm().Forward(norm);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(device_.ops.norm().Forward(norm));
   return block.mixer->Forward(context, Normed(block).view(), mixed_.mut());
 }
 
@@ -213,7 +304,7 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
   const int64_t last = parameters_.outline().spec.blocks() - 1;
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
-    // What the last block saved is still there.
+    // The saved tensors of the last block are still valid.
     if (options_.recompute && i != last) status = ForwardBlock(context, i, /*again=*/true);
     if (status.ok()) {
       status = block.mixer->Backward(context, Normed(block).view(), dx_.view(), dnormed_.mut());
@@ -244,8 +335,7 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
 
 absl::Status Model::Forward(const StepContext& context, const ModelBatch& batch, float scale,
                             float* loss) {
-  absl::Status status = RunBlocks(context, batch);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(RunBlocks(context, batch));
   return head_.LossAndGradient(context, last_.view(), batch.targets, scale, loss, dnormed_.mut());
 }
 
@@ -265,8 +355,7 @@ absl::Status Model::Logits(const StepContext& context, const ModelBatch& batch,
 absl::Status Model::ReadFigures(std::vector<OperandFigures>& out) const {
   for (const Block& block : blocks_) {
     for (const Linear* layer : block.mixer->linears()) {
-      absl::Status status = layer->ReadFigures(out);
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(layer->ReadFigures(out));
     }
   }
   return absl::OkStatus();

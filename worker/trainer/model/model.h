@@ -1,9 +1,5 @@
-// The model at work: embedding, blocks, head; forward and hand-written backward over one
-// micro-batch at a time, in memory planned once per recipe.
-//
-// The residual stream x_i enters block i; a block adds mixer(norm(x_i)). Saved for the backward
-// pass: every x_i, and what each mixer says it needs, or (recompute) only the x_i: a block then
-// runs forward again just before its backward pass, with bitwise the same results.
+// The model: embedding, blocks and head, with hand-written backward passes, over one micro-batch at
+// a time, in memory planned once per recipe.
 //
 // Ownership: borrows device and parameters; owns its activations and working weights.
 // Thread-safety: none; everything enqueues on the device's queue and returns.
@@ -18,20 +14,63 @@
 #include "absl/status/statusor.h"
 #include "recipe/recipe.h"
 #include "worker/trainer/model/device.h"
-#include "worker/trainer/model/head.h"
+#include "worker/trainer/model/linear.h"
 #include "worker/trainer/model/mixer.h"
 #include "worker/trainer/model/parameters.h"
-#include "worker/trainer/model/step_context.h"
-#include "worker/trainer/model/tensors.h"
+#include "worker/trainer/model/region.h"
 
 namespace nibble {
+
+// The output head and its loss, in chunks of rows: the full logits are never materialised. Training
+// computes loss and gradient in one pass over each chunk.
+class Head {
+ public:
+  static absl::StatusOr<Head> Create(const Device& device, const Parameters& parameters,
+                                     DType dtype);
+
+  // `step` holds the working copy of the weight, `scratch` the chunk.
+  absl::Status Allocate(int64_t tokens, Region& step, Region& scratch);
+  absl::Status PrepareWeights();
+
+  // loss: [tokens] of x against targets, FP32. x: [tokens, d_model] after the final norm.
+  absl::Status Loss(const ConstMatrix& x, const int32_t* targets, float* loss);
+  // Also dx = scale · ∂(Σ loss)/∂x, and adds scale · ∂(Σ loss)/∂W to the weight's gradient.
+  absl::Status LossAndGradient(const StepContext& context, const ConstMatrix& x,
+                               const int32_t* targets, float scale, float* loss,
+                               const MutableMatrix& dx);
+  // logits: [rows of x, vocab] FP32.
+  absl::Status Logits(const ConstMatrix& x, const MutableMatrix& logits);
+
+  int64_t param() const { return param_; }
+  bool tied() const { return tied_; }
+  int64_t chunk_rows() const { return chunk_rows_; }
+
+ private:
+  Head(const Device& device, DType dtype) : device_(device), dtype_(dtype) {}
+  ConstMatrix weight() const;
+
+  Device device_;
+  DType dtype_;
+  int64_t param_ = 0;
+  bool tied_ = false;
+  int64_t vocab_ = 0, d_model_ = 0;
+  float* weight_ = nullptr;   // [vocab, d_model]
+  float* dweight_ = nullptr;  // [vocab, d_model]
+  int64_t chunk_rows_ = 0;
+  ActivationBuffer bf16_weight_;  // [vocab, d_model], if activations are BF16
+  ActivationBuffer logits_;       // [chunk_rows, vocab] FP32
+  ActivationBuffer dlogits_;      // [chunk_rows, vocab], in place if activations are FP32
+};
 
 // One micro-batch, in the backend's memory. The layout comes with StepContext.
 struct ModelBatch {
   const int32_t* tokens = nullptr;   // [tokens]
-  const int32_t* targets = nullptr;  // [tokens], -1 counts for nothing
+  const int32_t* targets = nullptr;  // [tokens], -1 is ignored
 };
 
+// The residual stream x_i enters block i, which adds mixer(norm(x_i)). The backward pass needs
+// every x_i and the saved tensors of each mixer or, with `recompute`, only every x_i: each block
+// then runs forward again just before its backward pass, with bitwise the same results.
 class Model {
  public:
   struct Options {
@@ -44,25 +83,26 @@ class Model {
                                                        const ResolvedRecipe& recipe,
                                                        const Options& options);
 
-  // Between steps: plans the memory anew where the recipe differs. Errors leave the model without
-  // a recipe: only SetRecipe may follow.
+  // Between steps: plans the memory again if the recipe differs. After an error the model has no
+  // recipe and only SetRecipe() may be called.
   absl::Status SetRecipe(const ResolvedRecipe& recipe);
 
-  // Working weights from the FP32 ones; gradients that are only added to become zero.
+  // Makes the working copies of the weights; zeroes gradients that are only accumulated.
   absl::Status BeginStep(const StepContext& context);
-  // loss: [tokens] out. The head's part of the backward pass is done here too, chunk by chunk:
-  // gradients are those of scale · Σ loss.
+  // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
+  // of scale · Σ loss.
   absl::Status Forward(const StepContext& context, const ModelBatch& batch, float scale,
                        float* loss);
-  // After Forward of the same micro-batch.
+  // After Forward() of the same micro-batch.
   absl::Status Backward(const StepContext& context, const ModelBatch& batch);
-  // After BeginStep: the loss alone, under the same recipe.
+  // After BeginStep(): only the loss, under the same recipe.
   absl::Status Evaluate(const StepContext& context, const ModelBatch& batch, float* loss);
-  // After BeginStep: logits [tokens, vocab] FP32.
+  // After BeginStep(): logits [tokens, vocab] FP32.
   absl::Status Logits(const StepContext& context, const ModelBatch& batch,
                       const MutableMatrix& logits);
 
-  // Of the operands quantised last, in the order of the outline's linears. Waits for the queue.
+  // The figures of the operands quantised last, in the order of the outline's linears. Waits for
+  // the queue.
   absl::Status ReadFigures(std::vector<OperandFigures>& out) const;
 
   struct MemoryUse {
@@ -79,7 +119,7 @@ class Model {
     float* dnorm_bias = nullptr;
     std::unique_ptr<Mixer> mixer;
     ActivationBuffer input;   // x_i: [tokens, d_model]
-    ActivationBuffer normed;  // [tokens, d_model], where the mixer keeps its input
+    ActivationBuffer normed;  // [tokens, d_model], if the mixer keeps its input
     Buffer mean, rstd;        // [tokens]
   };
 
@@ -99,7 +139,7 @@ class Model {
   Options options_;
   int64_t tokens_;
   int64_t d_model_;
-  // Before everything that holds a part of one: buffers give back what they took.
+  // Declared before everything with a buffer in them: buffers are destroyed first.
   Region step_, kept_, saved_, scratch_, transient_;
   std::vector<Block> blocks_;
   Block final_;  // the norm before the head; no mixer

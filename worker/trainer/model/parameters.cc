@@ -5,12 +5,13 @@
 #include <numbers>
 #include <utility>
 
+#include "common/status_macros.h"
 #include "kernels/formats/philox.h"
 
 namespace nibble {
 namespace {
 
-// FNV-1a: the stream of a parameter's draws, from its name alone.
+// FNV-1a of the name: the random stream of a parameter.
 uint32_t NameStream(std::string_view name) {
   uint32_t hash = 0x811c9dc5u;
   for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x01000193u;
@@ -20,7 +21,7 @@ uint32_t NameStream(std::string_view name) {
 // In (0, 1): never 0, so that its logarithm is finite.
 double Uniform(uint32_t bits) { return (static_cast<double>(bits) + 0.5) * 0x1p-32; }
 
-// Draws are apart from those of rounding, whose step counts from 0.
+// Separates these draws from those of rounding, whose step counts from 0.
 constexpr uint32_t kInitStep = 0xffffffffu;
 
 }  // namespace
@@ -87,9 +88,8 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::Create(Memory& memory,
   largest += gap;
   const size_t bytes = static_cast<size_t>(result->elements_) * sizeof(float);
   for (Buffer* buffer : {&result->weights_, &result->gradients_}) {
-    absl::StatusOr<Buffer> allocated = memory.Allocate(bytes);
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(bytes));
+    *buffer = std::move(allocated);
   }
   std::vector<float> staged(largest);
   for (size_t i = 0; i < outline.params.size(); ++i) {

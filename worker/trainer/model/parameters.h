@@ -1,7 +1,7 @@
 // A model's parameters and gradients: two flat FP32 vectors in the order of the outline, so that
-// collectives, optimizer and checkpoints see one run of numbers and layers see named pieces.
+// collectives, optimizer and checkpoints use one array and layers use named parts of it.
 //
-// Each parameter starts at a multiple of kParameterAlign elements; the gaps are zero and stay so.
+// Each parameter starts at a multiple of kParameterAlign elements; the gaps are always zero.
 //
 // Ownership: owns both vectors, in the device's memory; the outline is copied. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
@@ -22,9 +22,9 @@ inline constexpr int64_t kParameterAlign = 64;
 
 class Parameters {
  public:
-  // Weights drawn from the seed: each is a function of (seed, parameter's name, element), so that
-  // neither ranks nor the order of parameters change it. Gradients are zero. The flat vectors are
-  // padded to whole parts of kParameterAlign elements for each of `world` ranks.
+  // Initialises each weight as a function of (seed, parameter's name, element), so that it does not
+  // depend on ranks or the order of parameters. Gradients are zero. The flat vectors are padded so
+  // that each of `world` ranks has an equal part, a multiple of kParameterAlign elements.
   static absl::StatusOr<std::unique_ptr<Parameters>> Create(Memory& memory, const Outline& outline,
                                                             uint64_t seed, int world = 1);
 
@@ -47,7 +47,7 @@ class Parameters {
   Buffer weights_, gradients_;
 };
 
-// What Create writes for one parameter. out: [param.elements()]
+// The initial weights of one parameter. out: [param.elements()]
 void InitialValues(const ParamInfo& param, uint64_t seed, float* out);
 
 }  // namespace nibble

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
+
 namespace {
 
 constexpr size_t kAlign = 256;
-// While measuring, addresses count from here: not null, and a fault where one is touched.
+// The base of placeholder addresses while measuring: not null, and access faults.
 constexpr uintptr_t kNowhere = 4096;
 
 }  // namespace
@@ -36,9 +38,8 @@ absl::Status Region::CopyOut(void* host, const void* device, size_t bytes) {
 }
 
 absl::Status Region::Commit() {
-  absl::StatusOr<Buffer> memory = parent_.Allocate(peak_);
-  if (!memory.ok()) return memory.status();
-  memory_ = *std::move(memory);
+  NIBBLE_ASSIGN_OR_RETURN(Buffer memory, parent_.Allocate(peak_));
+  memory_ = std::move(memory);
   committed_ = true;
   used_ = 0;
   return absl::OkStatus();

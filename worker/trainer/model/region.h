@@ -1,37 +1,40 @@
-// Memory planned once: a region is measured by asking for everything, committed in one allocation,
-// then asked for the same things again in the same order. No step allocates.
+// Memory planning for the model, so that no step allocates, and shorthand for planned activations.
 //
-// It is a Memory, so that quantised tensors and plain buffers are planned alike.
-//
-// Ownership: owns its one allocation; buffers handed out point into it and own nothing. The parent
-// memory outlives it. Thread-safety: none.
+// Ownership: a Region owns its one allocation; buffers from it point into it and own nothing; its
+// parent memory outlives it. An ActivationBuffer owns its buffer. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_REGION_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_REGION_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/status_macros.h"
+#include "kernels/tensor/matrix.h"
 #include "kernels/tensor/memory.h"
 
 namespace nibble {
 
+// A planned region: first all buffers are requested to measure it, then it is committed in one
+// allocation, then the same buffers are requested again in the same order. It is a Memory, so that
+// quantised tensors and plain buffers are planned alike.
 class Region : public Memory {
  public:
   explicit Region(Memory& parent) : parent_(parent) {}
 
-  // Before Commit: an address that stands for one and must not be touched. After: the real one.
-  // Internal where more is asked for than was measured.
+  // Before Commit(): a placeholder address that must not be accessed; afterwards the real one.
+  // Internal if more is requested than was measured.
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
   absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
 
-  // Everything handed out so far may be handed out again: what comes next shares its memory.
+  // Makes the memory of all buffers so far available to the next ones.
   void Rewind() { used_ = 0; }
-  // Allocates the most that was in use at once, and rewinds.
+  // Allocates the peak size, and rewinds.
   absl::Status Commit();
-  // Forgets the measure and frees the memory; buffers handed out are dead.
+  // Resets the measurement and frees the memory; its buffers become invalid.
   void Clear();
 
   size_t bytes() const { return committed_ ? memory_.bytes() : peak_; }
@@ -45,6 +48,62 @@ class Region : public Memory {
   size_t used_ = 0;
   size_t peak_ = 0;
 };
+
+// The regions of a layer's tensors, by lifetime.
+struct Places {
+  Region& step;       // written at the start of a step, read through all of it
+  Region& saved;      // from a block's forward to its backward pass
+  Region& scratch;    // within one pass of one block
+  Region& transient;  // within one call of one linear layer, which rewinds it
+};
+
+// Columns [first, first + cols) of a matrix.
+inline ConstMatrix Columns(const ConstMatrix& m, int64_t first, int64_t cols) {
+  return {static_cast<const char*>(m.data) + first * DTypeBytes(m.dtype), m.dtype, m.rows, cols,
+          m.stride};
+}
+inline MutableMatrix Columns(const MutableMatrix& m, int64_t first, int64_t cols) {
+  return {static_cast<char*>(m.data) + first * DTypeBytes(m.dtype), m.dtype, m.rows, cols,
+          m.stride};
+}
+// Rows [first, first + rows).
+inline ConstMatrix Rows(const ConstMatrix& m, int64_t first, int64_t rows) {
+  return {static_cast<const char*>(m.data) + first * m.stride * DTypeBytes(m.dtype), m.dtype, rows,
+          m.cols, m.stride};
+}
+inline MutableMatrix Rows(const MutableMatrix& m, int64_t first, int64_t rows) {
+  return {static_cast<char*>(m.data) + first * m.stride * DTypeBytes(m.dtype), m.dtype, rows,
+          m.cols, m.stride};
+}
+inline ConstMatrix Const(const MutableMatrix& m) {
+  return {m.data, m.dtype, m.rows, m.cols, m.stride};
+}
+
+// A matrix of activations and its buffer.
+class ActivationBuffer {
+ public:
+  absl::Status Allocate(Memory& memory, DType dtype, int64_t rows, int64_t cols) {
+    NIBBLE_ASSIGN_OR_RETURN(Buffer buffer,
+                            memory.Allocate(static_cast<size_t>(rows * cols * DTypeBytes(dtype))));
+    buffer_ = std::move(buffer);
+    matrix_ = {buffer_.data(), dtype, rows, cols, cols};
+    return absl::OkStatus();
+  }
+
+  const MutableMatrix& mut() const { return matrix_; }
+  ConstMatrix view() const { return Const(matrix_); }
+
+ private:
+  Buffer buffer_;
+  MutableMatrix matrix_;
+};
+
+// [n] FP32.
+inline absl::Status AllocateFloats(Memory& memory, int64_t n, Buffer& out) {
+  NIBBLE_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(static_cast<size_t>(n) * sizeof(float)));
+  out = std::move(buffer);
+  return absl::OkStatus();
+}
 
 }  // namespace nibble
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 
@@ -50,9 +51,8 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
       {&optimizer->scale_, sizeof(float)},
   };
   for (const auto& [buffer, size] : wanted) {
-    absl::StatusOr<Buffer> allocated = memory.Allocate(size);
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(size));
+    *buffer = std::move(allocated);
   }
   ElementwiseOps& ops = device.ops.elementwise();
   absl::Status status = ops.Zero(optimizer->m_.data(), static_cast<int64_t>(bytes));
@@ -104,7 +104,7 @@ absl::Status ShardedAdamW::Update(int64_t update, double lr) {
     step.v = v_.data<float>() + run.first;
     step.grad = gradients() + run.first;
     step.decay = run.decay ? options_.weight_decay : 0.0f;
-    if (absl::Status status = device_.ops.optimizer().Run(step); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
   }
   if (!summed_) return absl::OkStatus();
   return collective_.AllGather(weights, parameters_.weights(), elements_ * int64_t{sizeof(float)});

@@ -1,10 +1,9 @@
-// AdamW with its state divided over the ranks (ZeRO-1): every rank holds all weights and gradients,
-// and the moments of one contiguous part of the flat parameter vector. A step sums the gradients
-// into the parts, clips by the norm of the whole, updates each part where its moments are, and
-// gathers the weights.
+// AdamW with its state sharded over the ranks (ZeRO-1): every rank has all weights and gradients,
+// and the moments of one contiguous part of the flat parameter vector. A step reduce-scatters the
+// gradients, clips by the global norm, updates each part on its rank, and gathers the weights.
 //
-// The sum over ranks is taken in rank order (see Collective), so every rank count gives its own
-// bits, the same every time.
+// Sums over ranks are in rank order (see Collective): results are reproducible for a given number
+// of ranks.
 //
 // Ownership: borrows device, parameters and collective; owns moments and the summed part.
 // Thread-safety: none; every rank makes the same calls in the same order.
@@ -32,17 +31,17 @@ class ShardedAdamW {
     float weight_decay = 0.1f;
     float clip_norm = 1.0f;  // 0: no clipping
   };
-  // InvalidArgument where the flat vector does not divide by the world (see Parameters::Create).
+  // InvalidArgument if the flat vector is not divisible by the world (see Parameters::Create()).
   static absl::StatusOr<std::unique_ptr<ShardedAdamW>> Create(const Device& device,
                                                               Parameters& parameters,
                                                               Collective& collective,
                                                               const Options& options);
 
-  // Sums the gradients over ranks and gives the norm of the sum, before clipping: NaN or infinite
-  // where a gradient is. Waits for the queue.
+  // Sums the gradients over ranks and returns the norm of the sum, before clipping: NaN or infinite
+  // if a gradient is. Waits for the queue.
   absl::StatusOr<float> ReduceGradients();
-  // After ReduceGradients: the update number `update`, counted from 1, and the new weights on all
-  // ranks.
+  // After ReduceGradients(): makes update number `update`, from 1, and gathers the new weights on
+  // all ranks.
   absl::Status Update(int64_t update, double lr);
 
   // This rank's part of the flat vector, and its state there. [elements()]
@@ -52,8 +51,8 @@ class ShardedAdamW {
   float* second_moment() const { return v_.data<float>(); }
 
  private:
-  struct Run {                // neighbours in this part with the same decay
-    int64_t first, elements;  // from the part's beginning
+  struct Run {                // adjacent elements of this part with the same decay
+    int64_t first, elements;  // relative to the part
     bool decay;
   };
 
@@ -71,7 +70,7 @@ class ShardedAdamW {
   int64_t elements_ = 0;
   std::vector<Run> runs_;
   Buffer m_, v_;
-  Buffer summed_;  // [elements], where there is more than one rank
+  Buffer summed_;  // [elements], if there is more than one rank
   Buffer norm_sum_, norm_, scale_;
 };
 

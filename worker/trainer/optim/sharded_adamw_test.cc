@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "worker/trainer/comm/local_collective.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {

@@ -7,12 +7,54 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/trainer/report/events.h"
 
 namespace nibble {
+
+struct EventLine::Json {
+  nlohmann::ordered_json object;
+};
+
+EventLine::EventLine(std::string_view event, absl::Time time) : json_(std::make_unique<Json>()) {
+  json_->object["schema"] = kEventSchema;
+  json_->object["event"] = std::string(event);
+  json_->object["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+}
+
+EventLine::~EventLine() = default;
+
+void EventLine::Put(std::string_view name, const std::string& value) {
+  json_->object[std::string(name)] = value;
+}
+void EventLine::Put(std::string_view name, const std::vector<std::string>& value) {
+  json_->object[std::string(name)] = value;
+}
+void EventLine::Put(std::string_view name, int64_t value) {
+  json_->object[std::string(name)] = value;
+}
+void EventLine::Put(std::string_view name, uint64_t value) {
+  json_->object[std::string(name)] = value;
+}
+void EventLine::Put(std::string_view name, bool value) { json_->object[std::string(name)] = value; }
+void EventLine::Put(std::string_view name, double value) {
+  nlohmann::ordered_json& field = json_->object[std::string(name)];
+  if (std::isfinite(value)) {
+    field = value;
+  } else {
+    field = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  }
+}
+
+std::string EventLine::Text() const {
+  return json_->object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 namespace {
 
 absl::Status SystemError(std::string_view what, const std::string& path) {
@@ -32,18 +74,18 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path
     return status;
   }
   std::unique_ptr<EventLog> log(new EventLog(path, file, S_ISREG(info.st_mode), std::move(clock)));
-  if (absl::Status status = log->CutTornLine(); !status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(log->CutTornLine());
   return log;
 }
 
 EventLog::~EventLog() {
-  // Whoever wants to know of an error has asked before.
+  // Errors are ignored: callers that need them call Flush() before.
   (void)Flush();
   close(file_);
 }
 
 void EventLog::Keep(std::string line) {
-  // What is lost is lost from here on: the file says where.
+  // Once an event is lost all later ones are, so that the LostEvent marks the position.
   if (lost_ > 0 || waiting_bytes_ + line.size() > kMostWaitingBytes) {
     ++lost_;
     return;
@@ -54,7 +96,7 @@ void EventLog::Keep(std::string line) {
 
 absl::Status EventLog::Flush() {
   while (!waiting_.empty()) {
-    if (absl::Status status = WriteLine(waiting_.front()); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(WriteLine(waiting_.front()));
     waiting_bytes_ -= waiting_.front().size();
     waiting_.pop_front();
   }

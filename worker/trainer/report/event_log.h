@@ -1,15 +1,10 @@
-// The log of a run's events: a file of JSON lines, one object a line (events.h), for programs.
+// The log of a run's events (events.h): a file of JSON lines, for programs.
+//   {"schema":1,"event":"step","time":"2026-01-31T12:00:00.250Z","step":7,"loss":3.25,…}
 //
-// Every event is handed to the system whole before Write returns, so that it survives the process,
-// and a reader that follows the file sees whole lines. It is not synced to disk: the log is a
-// record, not state. A log that exists is appended to; what a crash left of a line at its end is
-// cut off first. After an error no half line stays.
+// JSON has no NaN and no infinity: they are written as the strings "nan", "inf" and "-inf". Bytes
+// that are not UTF-8 become U+FFFD. So every line is valid JSON.
 //
-// Events that cannot be written, as the disk is full, wait in memory and are written, in their
-// order, before the next one that can. Of more than kMostWaitingBytes the newest are lost; a
-// LostEvent in their place says how many.
-//
-// Ownership: owns the file. Thread-safety: none; one writer.
+// Ownership: an EventLog owns its file. Thread-safety: none; one writer.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENT_LOG_H_
 #define NIBBLE_WORKER_TRAINER_REPORT_EVENT_LOG_H_
 
@@ -21,22 +16,62 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/trainer/report/event_json.h"
 
 namespace nibble {
 
-// In a run's output directory.
+// The fields of one line, in order.
+class EventLine {
+ public:
+  EventLine(std::string_view event, absl::Time time);
+  ~EventLine();
+  EventLine(const EventLine&) = delete;
+  EventLine& operator=(const EventLine&) = delete;
+
+  void Put(std::string_view name, const std::string& value);
+  void Put(std::string_view name, const std::vector<std::string>& value);
+  void Put(std::string_view name, int64_t value);
+  void Put(std::string_view name, uint64_t value);
+  void Put(std::string_view name, double value);
+  void Put(std::string_view name, bool value);
+
+  // One line, with its line feed.
+  std::string Text() const;
+
+ private:
+  struct Json;
+  std::unique_ptr<Json> json_;
+};
+
+template <class Event>
+std::string EventText(const Event& event, absl::Time time) {
+  EventLine line(Event::kName, time);
+  Event::Describe([&](std::string_view name, auto member, std::string_view, std::string_view) {
+    line.Put(name, event.*member);
+  });
+  return line.Text();
+}
+
+// The log's name in a run's output directory.
 inline constexpr char kEventLogFile[] = "events.jsonl";
 
+// Write() passes the whole event to the system before it returns, so that it survives the process,
+// and a reader that follows the file sees whole lines. The file is not synced: the log is a record,
+// not state. An existing log is appended to, after cutting off a partial line that a crash left. No
+// partial line stays after an error.
+//
+// Events that cannot be written, for example because the disk is full, are kept in memory and
+// written in order before the next event. Beyond kMostWaitingBytes the newest are lost; a LostEvent
+// in their place records their number.
 class EventLog {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // The path's directory exists. Errors name the path and what the system said.
+  // The path's directory exists. Errors name the path and the system's error.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(const std::string& path, Clock clock);
 
   ~EventLog();
@@ -45,8 +80,8 @@ class EventLog {
 
   static constexpr size_t kMostWaitingBytes = size_t{8} << 20;
 
-  // An event of events.h. ResourceExhausted for a full disk, and what else the system says, with
-  // the path: the event waits, or is lost, and the run goes on.
+  // An event of events.h. ResourceExhausted for a full disk, or another error of the system, with
+  // the path; the event is then kept or lost, and the run can continue.
   template <class Event>
   absl::Status Write(const Event& event) {
     absl::Status status = Flush();
@@ -55,9 +90,9 @@ class EventLog {
     if (!status.ok()) Keep(std::move(line));
     return status;
   }
-  // Tries what waits.
+  // Tries to write the events kept in memory.
   absl::Status Flush();
-  // Events that are not in the file, waiting or lost.
+  // The number of events that are not in the file: kept in memory or lost.
   int64_t missing() const { return static_cast<int64_t>(waiting_.size()) + lost_; }
   const std::string& path() const { return path_; }
 
@@ -71,12 +106,12 @@ class EventLog {
 
   const std::string path_;
   const int file_;
-  const bool regular_;  // has an end that can be cut
+  const bool regular_;  // a regular file, which can be truncated
   const Clock clock_;
-  bool torn_ = false;                // ends with half a line that could not be cut off
+  bool torn_ = false;                // ends with a partial line that could not be cut off
   std::deque<std::string> waiting_;  // lines, oldest first
   size_t waiting_bytes_ = 0;
-  int64_t lost_ = 0;  // events after those that wait
+  int64_t lost_ = 0;  // events after the waiting ones
 };
 
 }  // namespace nibble

@@ -1,9 +1,8 @@
-// What a training run tells of itself, event by event. Each event is a struct whose fields are
-// described once, beside it; JSON lines (event_json.h) and docs/reference/events.md are made from
-// these descriptions.
+// The events of a training run. Each event is a struct that describes its fields once; the JSON
+// lines (event_log.h) and docs/reference/events.md are generated from these descriptions.
 //
-// Describe calls its visitor with each field's name, member, unit and meaning, in the order in
-// which they are written. Steps count from 0.
+// Describe() calls its visitor with each field's name, member, unit and meaning, in the order of
+// the JSON. Steps count from 0.
 //
 // Thread-safety: values.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_
@@ -16,7 +15,7 @@
 
 namespace nibble {
 
-// Grows when a field changes its meaning or goes; new fields and new events do not count.
+// Incremented when a field changes its meaning or is removed, not for new fields or events.
 inline constexpr int kEventSchema = 1;
 
 struct StartEvent {

@@ -1,4 +1,4 @@
-// docs/reference/events.md, made from the descriptions in events.h.
+// Generates docs/reference/events.md from the descriptions in events.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_REFERENCE_H_

@@ -1,9 +1,9 @@
-#include "worker/trainer/model/mixers/attention_mixer.h"
-
 #include <cmath>
 #include <utility>
 
-#include "worker/trainer/model/tensors.h"
+#include "common/status_macros.h"
+#include "worker/trainer/model/mixer.h"
+#include "worker/trainer/model/region.h"
 
 namespace nibble {
 namespace {
@@ -101,13 +101,13 @@ class AttentionMixer : public Mixer {
 absl::StatusOr<std::unique_ptr<Mixer>> MakeAttentionMixer(const Device& device,
                                                           const Parameters& parameters,
                                                           int64_t block, DType dtype) {
-  const absl::StatusOr<int64_t> qkv = FindLinear(parameters.outline(), block, "attention.qkv");
-  if (!qkv.ok()) return qkv.status();
-  const absl::StatusOr<int64_t> out = FindLinear(parameters.outline(), block, "attention.out");
-  if (!out.ok()) return out.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t qkv,
+                          FindLinear(parameters.outline(), block, "attention.qkv"));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t out,
+                          FindLinear(parameters.outline(), block, "attention.out"));
   return std::make_unique<AttentionMixer>(device, parameters.outline().spec,
-                                          Linear(device, parameters, *qkv, dtype),
-                                          Linear(device, parameters, *out, dtype), dtype);
+                                          Linear(device, parameters, qkv, dtype),
+                                          Linear(device, parameters, out, dtype), dtype);
 }
 
 }  // namespace nibble

@@ -1,8 +1,8 @@
-#include "worker/trainer/model/mixers/mamba2_mixer.h"
-
 #include <utility>
 
-#include "worker/trainer/model/tensors.h"
+#include "common/status_macros.h"
+#include "worker/trainer/model/mixer.h"
+#include "worker/trainer/model/region.h"
 
 namespace nibble {
 namespace {
@@ -183,17 +183,14 @@ absl::StatusOr<std::unique_ptr<Mixer>> MakeMamba2Mixer(const Device& device,
       {"mamba.norm.weight", &weights.norm},
   };
   for (const auto& [name, weight] : named) {
-    const absl::StatusOr<int64_t> param = FindBlockParam(outline, block, name);
-    if (!param.ok()) return param.status();
-    *weight = {parameters.weight(*param), parameters.gradient(*param)};
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t param, FindBlockParam(outline, block, name));
+    *weight = {parameters.weight(param), parameters.gradient(param)};
   }
-  const absl::StatusOr<int64_t> in = FindLinear(outline, block, "mamba.in_proj");
-  if (!in.ok()) return in.status();
-  const absl::StatusOr<int64_t> out = FindLinear(outline, block, "mamba.out_proj");
-  if (!out.ok()) return out.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t in, FindLinear(outline, block, "mamba.in_proj"));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t out, FindLinear(outline, block, "mamba.out_proj"));
   return std::make_unique<Mamba2Mixer>(device, outline.spec, weights,
-                                       Linear(device, parameters, *in, dtype),
-                                       Linear(device, parameters, *out, dtype), dtype);
+                                       Linear(device, parameters, in, dtype),
+                                       Linear(device, parameters, out, dtype), dtype);
 }
 
 }  // namespace nibble

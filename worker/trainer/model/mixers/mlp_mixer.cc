@@ -1,8 +1,8 @@
-#include "worker/trainer/model/mixers/mlp_mixer.h"
-
 #include <utility>
 
-#include "worker/trainer/model/tensors.h"
+#include "common/status_macros.h"
+#include "worker/trainer/model/mixer.h"
+#include "worker/trainer/model/region.h"
 
 namespace nibble {
 namespace {
@@ -71,13 +71,11 @@ class MlpMixer : public Mixer {
 absl::StatusOr<std::unique_ptr<Mixer>> MakeMlpMixer(const Device& device,
                                                     const Parameters& parameters, int64_t block,
                                                     DType dtype) {
-  const absl::StatusOr<int64_t> up = FindLinear(parameters.outline(), block, "mlp.up");
-  if (!up.ok()) return up.status();
-  const absl::StatusOr<int64_t> down = FindLinear(parameters.outline(), block, "mlp.down");
-  if (!down.ok()) return down.status();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t up, FindLinear(parameters.outline(), block, "mlp.up"));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t down, FindLinear(parameters.outline(), block, "mlp.down"));
   return std::make_unique<MlpMixer>(device, parameters.outline().spec,
-                                    Linear(device, parameters, *up, dtype),
-                                    Linear(device, parameters, *down, dtype), dtype);
+                                    Linear(device, parameters, up, dtype),
+                                    Linear(device, parameters, down, dtype), dtype);
 }
 
 }  // namespace nibble

@@ -1,0 +1,84 @@
+// The terminal of a verb that follows something: Ctrl-C detaches, and lines are redrawn in place.
+//
+// Ownership: an Interrupt owns the handlers of SIGINT and SIGTERM while it lives, and a thread. A
+// second signal ends the process as usual. Thread-safety: one Interrupt at a time in a process; the
+// rest are values.
+#ifndef NIBBLE_CLIENT_REMOTE_TERMINAL_H_
+#define NIBBLE_CLIENT_REMOTE_TERMINAL_H_
+
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace nibble {
+
+// While it lives, the first SIGINT or SIGTERM sets happened() instead of ending the process.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  bool happened() const { return happened_; }
+  // Sleeps for `pause`, or until happened().
+  void SleepFor(absl::Duration pause);
+
+  // Calls `then` once, on another thread, when happened() becomes true; on this thread if it is
+  // true already. Never after the Call is destroyed. One Call at a time.
+  class Call {
+   public:
+    Call(Interrupt& interrupt, std::function<void()> then);
+    ~Call();
+
+   private:
+    Interrupt& interrupt_;
+  };
+
+ private:
+  void Listen();
+
+  std::array<int, 2> pipe_ = {-1, -1};
+  struct sigaction before_int_ = {};
+  struct sigaction before_term_ = {};
+  std::atomic<bool> happened_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> then_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+// Lines that are redrawn in place.
+class Screen {
+ public:
+  // Returns the text that replaces the previous lines by `lines`, each narrower than `columns`, and
+  // leaves the cursor below them. If the terminal became narrower, the old lines are wrapped over
+  // several rows, which are erased as well.
+  std::string Draw(const std::vector<std::string>& lines, int columns);
+
+ private:
+  std::vector<size_t> widths_;  // of the lines on the screen
+};
+
+// The size of standard output; 80 by 24 if it is unknown.
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+  friend bool operator==(const TerminalSize&, const TerminalSize&) = default;
+};
+TerminalSize StdoutSize();
+bool StdoutIsTerminal();
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_REMOTE_TERMINAL_H_

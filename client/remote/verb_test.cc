@@ -1,0 +1,92 @@
+#include "client/remote/verb.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "client/shell/output.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/job_requests.pb.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::Job JobOf(const std::string& id, const std::string& name) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_name(name);
+  job.set_state(v1::JOB_STATE_RUNNING);
+  return job;
+}
+
+class FindJobTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::string> Choose(const std::string& given) {
+    const absl::StatusOr<v1::Job> job = ChooseJob(given, jobs_);
+    if (!job.ok()) return job.status();
+    return job->id();
+  }
+
+  const std::vector<v1::Job> jobs_ = {JobOf("train-12", "train"), JobOf("train-1", "train"),
+                                      JobOf("tiny-3", "tiny"), JobOf("tiny-big-4", "tiny-big")};
+};
+
+TEST_F(FindJobTest, AnIdIsItselfAlsoWhereOthersBeginSo) {
+  EXPECT_EQ(*Choose("train-1"), "train-1");
+}
+
+TEST_F(FindJobTest, ANameThatOneJobHasIsIt) { EXPECT_EQ(*Choose("tiny"), "tiny-3"); }
+
+TEST_F(FindJobTest, ABeginningOfOneIdIsIt) { EXPECT_EQ(*Choose("tiny-b"), "tiny-big-4"); }
+
+TEST_F(FindJobTest, WhatMayBeSeveralIsRefusedWithThem) {
+  const absl::Status status = Choose("train").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.message(), HasSubstr("job: 'train' may be train-12 (running), train-1"));
+}
+
+TEST_F(FindJobTest, WhatIsNotThereIsToldWithWhatIsNear) {
+  const absl::Status status = Choose("trian-1").status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(status.message(), HasSubstr("did you mean 'train-1"));
+}
+
+TEST(MessageJsonTest, EveryFieldIsThereUnderItsNameAndNumbersAreNumbers) {
+  v1::Job job;
+  job.set_id("train-7");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_shape()->set_parameters((int64_t{1} << 53) + 1);
+  job.add_blames()->set_worker("w1");
+  job.mutable_scheduling()->add_allowed_ranks(2);
+  const auto json = JsonOf(job);
+  EXPECT_EQ(json["id"], "train-7");
+  EXPECT_EQ(json["state"], "JOB_STATE_RUNNING");
+  EXPECT_EQ(json["shape"]["parameters"], (int64_t{1} << 53) + 1);
+  EXPECT_EQ(json["blames"][0]["worker"], "w1");
+  EXPECT_EQ(json["blames"][0]["excluded"], false);
+  EXPECT_EQ(json["scheduling"]["allowed_ranks"], nlohmann::ordered_json::parse("[2]"));
+  EXPECT_EQ(json["recent_attempts"], nlohmann::ordered_json::array());
+  EXPECT_EQ(json["checkpoint_step"], 0);
+  EXPECT_FALSE(json.contains("attempt"));
+}
+
+TEST(MessageJsonTest, OfAOneofOnlyWhatIsSetIsThere) {
+  v1::WatchJobsResponse told;
+  told.set_caught_up(true);
+  EXPECT_EQ(JsonLine(JsonOf(told)), "{\"resume_token\":\"\",\"caught_up\":true}\n");
+}
+
+TEST(MessageJsonTest, WhatJsonHasNoNumberForIsAText) {
+  v1::StepSample sample;
+  sample.set_loss(std::numeric_limits<double>::quiet_NaN());
+  sample.set_gradient_norm(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(JsonOf(sample)["loss"], "NaN");
+  EXPECT_EQ(JsonOf(sample)["gradient_norm"], "Infinity");
+}
+
+}  // namespace
+
+}  // namespace nibble

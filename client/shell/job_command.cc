@@ -1,0 +1,217 @@
+#include "client/shell/spec_commands.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "client/shell/spec_input.h"
+#include "common/command_line/command_line.h"
+#include "common/status_macros.h"
+#include "job/job_spec.h"
+#include "job/schedule.h"
+#include "model/outline.h"
+#include "recipe/recipe.h"
+#include "recipe/render.h"
+#include "recipe/timeline.h"
+
+namespace nibble {
+namespace {
+
+struct RevisionReport {
+  int64_t number = 0;
+  int64_t first_step = 0;
+  std::string reason;
+  std::vector<std::string> changes;  // from the previous revision, one line each
+};
+
+struct JobReport {
+  JobSpec spec;
+  int64_t parameters = 0;
+  int64_t quantised_layers = 0;  // in the first revision
+  int64_t layers = 0;
+  int64_t decay_first_step = 0;
+  std::vector<RevisionReport> revisions;
+};
+
+void Row(std::string& out, std::string_view name, std::string_view value) {
+  absl::StrAppendFormat(&out, "%-11s %s\n", std::string(name), std::string(value));
+}
+
+bool Quantises(const LayerRecipe& layer) {
+  return std::any_of(layer.operand.begin(), layer.operand.end(),
+                     [](const OperandFormat& operand) { return operand.has_value(); });
+}
+
+// "300 (80 % of the run)"
+std::string StepText(const JobSpec& spec, int64_t step) {
+  return absl::StrFormat(
+      "step %d (%.3g %% of the run)", step,
+      100.0 * static_cast<double>(step) / static_cast<double>(spec.training.steps));
+}
+
+std::string WeightsText(const InitSpec& init) {
+  const std::string whose = init.job.empty() ? init.path : absl::StrCat("job ", init.job);
+  return init.step < 0 ? absl::StrCat("of the newest good checkpoint of ", whose)
+                       : absl::StrCat("of the checkpoint of step ", init.step, " of ", whose);
+}
+
+std::string ScheduleText(const JobReport& report) {
+  const OptimizerSpec& optimizer = report.spec.optimizer;
+  std::string text =
+      absl::StrFormat("%s: %d steps of warm-up to %g", std::string(ChoiceName(optimizer.schedule)),
+                      optimizer.warmup_steps, optimizer.lr);
+  if (report.decay_first_step < report.spec.training.steps) {
+    absl::StrAppendFormat(&text, ", falls to %g from %s", optimizer.final_lr,
+                          StepText(report.spec, report.decay_first_step));
+  }
+  return text;
+}
+
+std::string ValidationText(const JobSpec& spec) {
+  if (spec.training.validate_every == 0) return "never";
+  std::string on;
+  for (const ValidationSource& source : spec.data.validation) {
+    absl::StrAppend(&on, on.empty() ? "" : ", ", source.name);
+  }
+  if (on.empty()) {
+    on = absl::StrFormat("%g %% of the training texts' documents",
+                         100 * spec.data.validation_fraction);
+  }
+  return absl::StrCat("every ", spec.training.validate_every, " steps on ", on);
+}
+
+// Summarises a spec. InvalidArgument if it is not valid.
+absl::StatusOr<JobReport> MakeJobReport(const JobSpec& spec) {
+  NIBBLE_RETURN_IF_ERROR(Validate(spec));
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec.model));
+  JobReport report = {.spec = spec,
+                      .parameters = outline.parameters(),
+                      .layers = static_cast<int64_t>(outline.linears.size()),
+                      .decay_first_step = DecayFirstStep(spec.optimizer, spec.training.steps)};
+  ResolvedRecipe before;
+  const Timeline timeline = MakeTimeline(spec);
+  for (const Revision& revision : timeline.revisions()) {
+    NIBBLE_ASSIGN_OR_RETURN(
+        ResolvedRecipe resolved,
+        Resolve(revision.recipe, outline, MicroBatch(spec) * spec.data.sequence));
+    RevisionReport told = {
+        .number = revision.number, .first_step = revision.first_step, .reason = revision.reason};
+    if (before.layers.empty()) {
+      report.quantised_layers =
+          std::count_if(resolved.layers.begin(), resolved.layers.end(), Quantises);
+    } else {
+      NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(before, resolved, outline));
+      told.changes = absl::StrSplit(DiffText(diff, outline), '\n', absl::SkipEmpty());
+    }
+    report.revisions.push_back(std::move(told));
+    before = std::move(resolved);
+  }
+  return report;
+}
+
+// Both end with a newline.
+std::string JobReportText(const JobReport& report) {
+  const JobSpec& spec = report.spec;
+  std::string out = "valid\n";
+  Row(out, "job", spec.name);
+  Row(out, "model",
+      absl::StrFormat("%s, %d parameters in %d blocks", spec.model.name, report.parameters,
+                      spec.model.blocks()));
+  if (spec.init_from.any()) Row(out, "weights", WeightsText(spec.init_from));
+  Row(out, "tokens",
+      absl::StrFormat(
+          "%d in %d steps of %d (%d sequences of %d); %.3g per parameter", TotalTokens(spec),
+          spec.training.steps, TokensPerStep(spec), spec.training.batch, spec.data.sequence,
+          static_cast<double>(TotalTokens(spec)) / static_cast<double>(report.parameters)));
+  Row(out, "ranks",
+      absl::StrFormat("%d on %s, %d sequences at once on each", spec.resources.ranks,
+                      std::string(ChoiceName(spec.resources.device)), MicroBatch(spec)));
+  Row(out, "rate", ScheduleText(report));
+  Row(out, "validation", ValidationText(spec));
+  Row(out, "output", OutputDirectory(spec));
+  Row(out, "recipe",
+      absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
+                      report.quantised_layers, report.layers));
+  for (const RevisionReport& revision : report.revisions) {
+    Row(out, absl::StrCat("revision ", revision.number),
+        absl::StrCat("from ", StepText(spec, revision.first_step),
+                     revision.reason.empty() ? "" : ": ", revision.reason));
+    for (const std::string& change : revision.changes) Row(out, "", change);
+  }
+  return out;
+}
+
+std::string JobReportJson(const JobReport& report) {
+  const JobSpec& spec = report.spec;
+  nlohmann::ordered_json out;
+  out["valid"] = true;
+  out["name"] = spec.name;
+  out["model"] = spec.model.name;
+  out["parameters"] = report.parameters;
+  if (spec.init_from.any()) {
+    const InitSpec& init = spec.init_from;
+    out["init_from"] = {
+        {init.job.empty() ? "path" : "job", init.job.empty() ? init.path : init.job},
+        {"step", init.step}};
+  }
+  out["steps"] = spec.training.steps;
+  out["tokens_per_step"] = TokensPerStep(spec);
+  out["tokens"] = TotalTokens(spec);
+  out["ranks"] = spec.resources.ranks;
+  out["micro_batch"] = MicroBatch(spec);
+  out["decay_first_step"] = report.decay_first_step;
+  out["output"] = OutputDirectory(spec);
+  out["layers"] = report.layers;
+  out["quantised_layers"] = report.quantised_layers;
+  out["revisions"] = nlohmann::ordered_json::array();
+  for (const RevisionReport& revision : report.revisions) {
+    out["revisions"].push_back({{"number", revision.number},
+                                {"first_step", revision.first_step},
+                                {"reason", revision.reason},
+                                {"changes", revision.changes}});
+  }
+  return JsonText(out);
+}
+
+struct Flags {
+  std::string file;
+  std::string print = "table";
+};
+
+absl::StatusOr<std::string> ValidateFile(const Flags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ReadJobSpec(flags.file));
+  NIBBLE_ASSIGN_OR_RETURN(const JobReport report, MakeJobReport(spec));
+  if (!ForPrograms(flags.print)) return JobReportText(report);
+  return InFormat(flags.print, JobReportJson(report));
+}
+
+}  // namespace
+
+void AddJobCommand(Command app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  Command job = NounOf(app, "job", "Jobs: what their specs say, and those of a cluster");
+
+  Command defaults = job.AddSubcommand(
+      "show-defaults", "Print a spec with every field, its default and what it means");
+  defaults.OnParsed([&exit_code] { exit_code = Finish("job show-defaults", DefaultsYaml()); });
+
+  Command validate = job.AddSubcommand(
+      "validate", "Check a spec: every problem with its line, or what the job amounts to");
+  validate.Add("FILE", flags->file, "a spec in YAML; - reads stdin").Required();
+  AddOutputOption(validate, flags->print);
+  validate.OnParsed(
+      [flags, &exit_code] { exit_code = Finish("job validate", ValidateFile(*flags)); });
+}
+
+}  // namespace nibble

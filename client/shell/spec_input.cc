@@ -1,0 +1,84 @@
+#include "client/shell/spec_input.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "recipe/fields.h"
+
+namespace nibble {
+namespace {
+
+absl::StatusOr<std::vector<FieldSetting>> Split(const std::vector<std::string>& texts,
+                                                const char* name) {
+  std::vector<FieldSetting> settings;
+  for (const std::string& text : texts) {
+    const absl::StatusOr<FieldSetting> setting = SplitFieldSetting(text);
+    if (!setting.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": ", std::string(setting.status().message())));
+    }
+    settings.push_back(*setting);
+  }
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadJobText(const std::string& path) {
+  const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(
+      path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
+  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  std::string text(kMaxJobBytes + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  }
+  return text;
+}
+
+absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadJobText(path));
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(text);
+  if (spec.ok()) return spec;
+  return absl::Status(spec.status().code(),
+                      absl::StrCat(path, ": ", std::string(spec.status().message())));
+}
+
+int64_t DefaultSequence(const ModelSpec& spec) {
+  constexpr int64_t kUsual = 2048;
+  return spec.positions == Positions::kLearned ? std::min(kUsual, spec.max_positions) : kUsual;
+}
+
+absl::StatusOr<LayerRule> ParseLayerRule(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer: '", text, "' is not SELECTOR:FIELD=VALUE, such as 'last 4 blocks:fprop=bf16'"));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<FieldSetting> settings,
+                          Split(absl::StrSplit(text.substr(colon + 1), ','), "layer"));
+  return LayerRule{text.substr(0, colon), std::move(settings)};
+}
+
+absl::StatusOr<Recipe> ParseRecipeChange(const std::vector<std::string>& settings,
+                                         const std::vector<std::string>& rules,
+                                         const char* settings_name) {
+  Recipe change{.preset = ""};
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<FieldSetting> set, Split(settings, settings_name));
+  change.set = std::move(set);
+  for (const std::string& text : rules) {
+    NIBBLE_ASSIGN_OR_RETURN(LayerRule rule, ParseLayerRule(text));
+    change.layers.push_back(std::move(rule));
+  }
+  return change;
+}
+
+}  // namespace nibble

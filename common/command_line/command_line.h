@@ -1,0 +1,199 @@
+// Command lines of our programs: commands with subcommands, options, their checks and help texts.
+// CLI11 parses; it is included by command_line.cc alone, because its header takes seconds to
+// compile.
+//
+// Ownership: a CommandLine owns all that is added to it. Command and Option are handles: cheap to
+// copy, valid as long as the CommandLine. Variables that options write to are borrowed and must
+// outlive the parsing. Thread-safety: none.
+#ifndef NIBBLE_COMMON_COMMAND_LINE_COMMAND_LINE_H_
+#define NIBBLE_COMMON_COMMAND_LINE_COMMAND_LINE_H_
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace nibble {
+
+template <class T, class... Types>
+concept OneOfTypes = (std::same_as<T, Types> || ...);
+
+// The types of variables that an option can write to. An optional stays empty and a vector keeps
+// its value where the option is not given.
+template <class T>
+concept OptionValue =
+    OneOfTypes<T, std::string, int32_t, int64_t, uint32_t, uint64_t, float, double,
+               std::optional<std::string>, std::optional<int32_t>, std::optional<int64_t>,
+               std::vector<std::string>, std::vector<int32_t>, std::vector<int64_t>>;
+
+// One option, flag or positional of a command. Setters return the option, so that calls chain.
+class Option {
+ public:
+  // `most`: the largest value that the option's variable can hold, for AtLeast().
+  explicit Option(CLI::Option* option, int64_t most = std::numeric_limits<int64_t>::max())
+      : option_(option), most_(most) {}
+
+  Option Required(bool required = true) const;
+  // The help text shows the variable's present value, or `text`, as the default.
+  Option ShowDefault() const;
+  Option ShowDefault(const std::string& text) const;
+  // The heading of the help text that it is listed under.
+  Option Group(const std::string& heading) const;
+  Option Describe(const std::string& help) const;
+
+  // Checks of each given value, which also appear in the help text. Errors begin with the option's
+  // name.
+  // "Value 17 not in range 1 to 16".
+  Option InRange(int least, int most) const;
+  Option InRange(int64_t least, int64_t most) const;
+  Option InRange(uint64_t least, uint64_t most) const;
+  Option InRange(double least, double most) const;
+  // "'17'; allowed: whole numbers, 1 to 16". `most` of numeric_limits<int64_t>::max() means no
+  // bound: "1 or more".
+  Option WholeNumber(int64_t least, int64_t most) const;
+  // WholeNumber(least, what the variable can hold). For options that were just added.
+  Option AtLeast(int64_t least) const;
+  // "'17'; allowed: numbers, 1 to 16".
+  Option RealNumber(double least, double most) const;
+  // "c not in {a,b}".
+  Option OneOf(const std::vector<std::string>& allowed) const;
+  Option OneOfNumbers(const std::vector<int>& allowed) const;
+  // `check` returns what is wrong with the value; empty: nothing.
+  Option Check(std::function<std::string(const std::string&)> check) const;
+
+  // For vectors. Each occurrence of the option takes one value; it may be repeated.
+  Option OneValueEach() const;
+  Option SplitAt(char delimiter) const;
+  Option Expect(int least, int most) const;
+
+  // Another option of the same command that must, or must not, be given with this one.
+  Option Needs(Option other) const;
+  Option Needs(const std::string& other) const;
+  Option Excludes(Option other) const;
+  Option Excludes(const std::string& other) const;
+
+  std::string Description() const;
+  std::vector<std::string> LongNames() const;   // without "--"
+  std::vector<std::string> ShortNames() const;  // without "-"
+  std::string PositionalName() const;           // empty: it is no positional
+  bool TakesValue() const;                      // false: a flag
+
+  // After the parsing.
+  bool Given() const;
+  std::vector<std::string> Words() const;  // as they were given
+  std::string Word() const;                // of an option with one value; empty: not given
+
+ private:
+  friend class Command;
+
+  CLI::Option* option_;
+  int64_t most_;
+};
+
+// A program or one of its subcommands.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  // Setters. All texts are for the help.
+  Command AddSubcommand(const std::string& name, const std::string& help) const;
+  // A group of options of this command, of which exactly one must be given.
+  Command AddChoice(const std::string& heading) const;
+  // `name` is "--long", "-s,--long" or the name of a positional.
+  template <OptionValue T>
+  Option Add(const std::string& name, T& value, const std::string& help) const {
+    return Option(AddOption(name, value, help), Most<T>());
+  }
+  // "!--no-x" sets the variable to false.
+  Option AddFlag(const std::string& name, bool& value, const std::string& help) const;
+  // Calls `set` with the value, while the command line is parsed.
+  Option AddCall(const std::string& name, std::function<void(double)> set,
+                 const std::string& help) const;
+  Option AddCall(const std::string& name, std::function<void(const std::vector<std::string>&)> set,
+                 const std::string& help) const;
+  Command RequireSubcommand() const;  // exactly one
+  Command Describe(const std::string& help) const;
+  Command Footer(const std::string& text) const;
+  // Called at the end of the parsing if the command was given.
+  Command OnParsed(std::function<void()> run) const;
+
+  std::string Name() const;
+  std::string Description() const;
+  // The whole help text; `path` is the command as it is typed: "nibble job submit".
+  std::string Help(const std::string& path) const;
+  std::vector<Command> Subcommands() const;  // in the order of their addition
+  std::optional<Command> FindSubcommand(const std::string& name) const;
+  std::vector<Option> Options() const;
+  // `name` is "--long", "-s" or a positional's name.
+  std::optional<Option> FindOption(const std::string& name) const;
+  // The same of those that must exist; it is a bug where they do not.
+  Command Subcommand(const std::string& name) const;
+  Option GetOption(const std::string& name) const;
+
+  // After the parsing.
+  bool Parsed() const;                             // the command was given
+  std::vector<Command> ParsedSubcommands() const;  // those that were given
+  std::vector<std::string> Unread() const;         // words that belong to no option
+
+ protected:
+  CLI::App* app() const { return app_; }
+
+ private:
+  template <class T>
+  static constexpr int64_t Most() {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    if constexpr (std::is_same_v<T, int32_t> || std::is_same_v<T, std::optional<int32_t>>) {
+      return std::numeric_limits<int32_t>::max();
+    } else if constexpr (std::is_same_v<T, uint32_t>) {
+      return std::numeric_limits<uint32_t>::max();
+    } else {
+      return kMost;
+    }
+  }
+  // Instantiated for every OptionValue.
+  template <OptionValue T>
+  CLI::Option* AddOption(const std::string& name, T& value, const std::string& help) const;
+
+  CLI::App* app_;
+};
+
+// A program's command line, with --help. Not movable: handles point into it.
+class CommandLine : public Command {
+ public:
+  // `name`: the program's; empty: as it is called.
+  explicit CommandLine(const std::string& help, const std::string& name = "");
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // What --version prints.
+  void SetVersion(const std::string& text);
+
+  // Parses and runs OnParsed functions. Unset: the program continues. Else its exit code: 0 after
+  // help was printed, `usage_exit_code` after an error was printed on stderr.
+  std::optional<int> Parse(int argc, const char* const* argv, int usage_exit_code);
+
+  // The same without the program's name and without printing errors: InvalidArgument says what is
+  // wrong.
+  enum class Outcome { kParsed, kHelpPrinted };
+  absl::StatusOr<Outcome> ParseWords(std::vector<std::string> words);
+
+ private:
+  std::unique_ptr<CLI::App> owned_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_COMMON_COMMAND_LINE_COMMAND_LINE_H_

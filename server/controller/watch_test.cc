@@ -1,0 +1,536 @@
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/controller/controller.h"
+#include "server/controller/testing.h"
+#include "server/controller/watch_hub.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+std::vector<WatchLog::Entry> OneEach(const std::vector<std::string>& jobs) {
+  std::vector<WatchLog::Entry> news;
+  for (const std::string& job : jobs) {
+    news.emplace_back().job = job;
+    news.back().message.mutable_job()->set_id(job);
+  }
+  return news;
+}
+
+std::shared_ptr<Watch> Open(WatchHub& hub, const v1::WatchJobsRequest& request,
+                            Watch::Begin begin = nullptr) {
+  auto watch = hub.Open(request, std::move(begin), nullptr);
+  EXPECT_EQ(watch.status(), absl::OkStatus());
+  return *watch;
+}
+
+// A beginning with jobs "0", "1", … of a snapshot of this update.
+Watch::Begin BeginWith(int jobs, int64_t sequence, std::shared_ptr<const void> snapshot = nullptr) {
+  return [=] {
+    return WatchBeginning{
+        sequence, [=, next = 0]() mutable -> absl::StatusOr<v1::WatchJobsResponse> {
+          v1::WatchJobsResponse message;
+          if (next == jobs) {
+            message.set_caught_up(snapshot == nullptr || snapshot.use_count() > 0);
+          } else {
+            message.mutable_job()->set_id(std::to_string(next++));
+          }
+          return message;
+        }};
+  };
+}
+
+// A reader in another thread, like a stream: takes a message per turn and asks for the next.
+class Reader {
+ public:
+  Reader(WatchHub& hub, Watch::Begin begin) : hub_(hub) {
+    auto opened = hub.Open({}, std::move(begin), [this] { Take(); });
+    EXPECT_EQ(opened.status(), absl::OkStatus());
+    watch_ = *std::move(opened);
+    hub.Ask(watch_);
+  }
+  ~Reader() {
+    hub_.Close(watch_);
+    hub_.Settle();
+  }
+
+  // Waits until this many were taken.
+  std::vector<std::string> Wait(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return taken_.size() >= count; });
+    return taken_;
+  }
+
+ private:
+  void Take() {
+    const Watch::Message message = watch_->Next();
+    if (message != nullptr) {
+      std::lock_guard lock(mutex_);
+      taken_.push_back(message->has_job() ? message->job().id() : "caught up");
+      changed_.notify_all();
+    }
+    hub_.Ask(watch_);
+  }
+
+  WatchHub& hub_;
+  std::shared_ptr<Watch> watch_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> taken_;  // guarded by mutex_
+};
+
+TEST(WatchHubTest, OnlyTheLastMessageOfAnUpdateHasItsToken) {
+  WatchHub hub({});
+  const auto watch = Open(hub, {});
+  hub.Publish(5, OneEach({"a", "b"}));
+  EXPECT_EQ(watch->Next()->resume_token(), "s4");
+  EXPECT_EQ(watch->Next()->resume_token(), "s5");
+  EXPECT_EQ(watch->Next(), nullptr);
+}
+
+TEST(WatchHubTest, ASampleNeverHasTheTokenOfAnUpdateThatIsYetToBeTold) {
+  WatchHub hub({});
+  v1::WatchJobsRequest request;
+  request.set_with_samples(true);
+  const auto watch = Open(hub, request);
+  const auto sample = [&hub] {
+    std::vector<WatchLog::Entry> news(1);
+    news[0].job = "a";
+    news[0].message.mutable_sample()->set_job("a");
+    hub.PublishSamples(std::move(news));
+  };
+  hub.Publish(5, {});
+  sample();
+  hub.Publish(6, OneEach({"a"}));
+  sample();
+  EXPECT_EQ(watch->Next()->resume_token(), "s5");
+  EXPECT_EQ(watch->Next()->resume_token(), "s6");
+  EXPECT_EQ(watch->Next()->resume_token(), "s6");
+}
+
+TEST(WatchHubTest, AWatchOfSomeJobsHearsOfNoOthers) {
+  WatchHub hub({});
+  v1::WatchJobsRequest request;
+  request.add_jobs("b");
+  const auto watch = Open(hub, request);
+  EXPECT_FALSE(hub.IsWatched("a"));
+  EXPECT_TRUE(hub.IsWatched("b"));
+  hub.Publish(1, OneEach({"a", "b", "c"}));
+  EXPECT_EQ(watch->Next()->job().id(), "b");
+  EXPECT_EQ(watch->Next(), nullptr);
+  hub.Close(watch);
+  EXPECT_FALSE(hub.IsWatched("b"));
+}
+
+TEST(WatchHubTest, SamplesAreForThoseWhoAskedForThem) {
+  WatchHub hub({});
+  v1::WatchJobsRequest request;
+  const auto without = Open(hub, request);
+  request.set_with_samples(true);
+  const auto with = Open(hub, request);
+  std::vector<WatchLog::Entry> news(1);
+  news[0].job = "a";
+  news[0].message.mutable_sample()->set_job("a");
+  hub.PublishSamples(std::move(news));
+  EXPECT_EQ(without->Next(), nullptr);
+  EXPECT_TRUE(with->Next()->has_sample());
+}
+
+TEST(WatchHubTest, WhatHappensAfterTheSnapshotOfABeginningFollowsItAndWhatIsInItDoesNot) {
+  WatchHub hub({});
+  const auto watch = Open(hub, {}, BeginWith(2, 7));
+  EXPECT_EQ(watch->Next()->job().id(), "0");
+  // Published while it reads: 7 is in its snapshot.
+  hub.Publish(7, OneEach({"seven"}));
+  hub.Publish(8, OneEach({"eight"}));
+  EXPECT_EQ(watch->Next()->job().id(), "1");
+  EXPECT_TRUE(watch->Next()->caught_up());
+  EXPECT_EQ(watch->Next()->job().id(), "eight");
+  EXPECT_EQ(watch->Next(), nullptr);
+}
+
+TEST(WatchHubTest, AWatchThatNobodyReadsHasNoSnapshotAndOneThatHasCaughtUpKeepsNone) {
+  WatchHub hub({});
+  int begun = 0;
+  const auto snapshot = std::make_shared<int>(1);
+  const auto watch = Open(hub, {}, [&begun, &snapshot] {
+    ++begun;
+    return BeginWith(1, 1, snapshot)();
+  });
+  EXPECT_EQ(begun, 0);
+  EXPECT_NE(watch->Next(), nullptr);
+  EXPECT_EQ(begun, 1);
+  EXPECT_GT(snapshot.use_count(), 1);
+  EXPECT_TRUE(watch->Next()->caught_up());
+  EXPECT_EQ(snapshot.use_count(), 1);
+}
+
+TEST(WatchHubTest, ASlowWatchIsCutAndKeepsUpNobodyElse) {
+  WatchHub hub({.kept = 2});
+  const auto slow = Open(hub, {});
+  const auto quick = Open(hub, {});
+  for (int64_t i = 0; i < 3; ++i) {
+    hub.Publish(i + 1, OneEach({"a"}));
+    EXPECT_NE(quick->Next(), nullptr);
+  }
+  EXPECT_EQ(slow->Next(), nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(slow->status()));
+  EXPECT_EQ(quick->status(), absl::OkStatus());
+}
+
+TEST(WatchHubTest, ABeginningThatIsReadTooSlowlyIsCutAndItsSnapshotGoes) {
+  WatchHub hub({.kept = 2});
+  const auto snapshot = std::make_shared<int>(1);
+  const auto slow = Open(hub, {}, BeginWith(5, 0, snapshot));
+  EXPECT_NE(slow->Next(), nullptr);
+  for (int64_t i = 1; i <= 3; ++i) hub.Publish(i, OneEach({"a"}));
+  hub.CutStalled(1000);
+  EXPECT_TRUE(absl::IsResourceExhausted(slow->status()));
+  EXPECT_EQ(snapshot.use_count(), 1);
+}
+
+TEST(WatchHubTest, HoweverManyDoNotReadWhatHappensIsKeptOnceAndWithinItsBytes) {
+  WatchLog log(1000, 10'000);
+  for (int64_t i = 1; i <= 5000; ++i) {
+    auto news = OneEach({"a"});
+    news[0].message.mutable_job()->set_state_reason(std::string(100, 'x'));
+    log.Append(i, std::move(news));
+  }
+  EXPECT_EQ(log.end(), 5000);
+  EXPECT_TRUE(absl::IsResourceExhausted(log.From(0, 1).status()));
+  const auto last = log.From(4999, 10);
+  ASSERT_EQ(last.status(), absl::OkStatus());
+  const size_t each = last->at(0)->message.ByteSizeLong();
+  const auto first = static_cast<int64_t>(5000 - 10'000 / each);
+  EXPECT_EQ(log.From(first, 1).status(), absl::OkStatus());
+  EXPECT_FALSE(log.From(first - 1, 1).ok());
+  std::weak_ptr<const WatchLog::Entry> entry = last->at(0);
+  log.TakeAll();
+  EXPECT_EQ(entry.use_count(), 1) << "of the test alone";
+}
+
+TEST(WatchHubTest, OneThatReadsNothingForTooLongIsCutAndOneThatHasReadAllIsNot) {
+  WatchHub hub({.stall_ms = 100});
+  const auto stalled = Open(hub, {});
+  const auto reads = Open(hub, {});
+  const auto begins = Open(hub, {}, BeginWith(1, 0));
+  hub.Publish(1, OneEach({"a"}));
+  EXPECT_NE(reads->Next(), nullptr);
+  hub.CutStalled(1000);
+  hub.CutStalled(1100);
+  EXPECT_EQ(stalled->status(), absl::OkStatus());
+  hub.CutStalled(1101);
+  EXPECT_TRUE(absl::IsResourceExhausted(stalled->status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(begins->status()));
+  EXPECT_EQ(reads->status(), absl::OkStatus());
+}
+
+TEST(WatchHubTest, AWatchThatIsCutIsNotified) {
+  WatchHub hub({.stall_ms = 100});
+  std::promise<void> notified;
+  auto stalled = hub.Open({}, nullptr, [&notified] { notified.set_value(); });
+  ASSERT_EQ(stalled.status(), absl::OkStatus());
+  hub.Publish(1, OneEach({"a"}));
+  hub.CutStalled(1000);
+  hub.CutStalled(1101);
+  notified.get_future().wait();
+  EXPECT_TRUE(absl::IsResourceExhausted((*stalled)->status()));
+  hub.Close(*stalled);
+}
+
+TEST(WatchHubTest, EveryReaderGetsItsBeginningThenTheNewsAndHearsNoMoreWhenItHasClosed) {
+  WatchHub hub({});
+  Reader first(hub, BeginWith(3, 0));
+  Reader second(hub, BeginWith(2, 0));
+  EXPECT_EQ(first.Wait(4), (std::vector<std::string>{"0", "1", "2", "caught up"}));
+  EXPECT_EQ(second.Wait(3), (std::vector<std::string>{"0", "1", "caught up"}));
+  hub.Publish(1, OneEach({"a"}));
+  EXPECT_EQ(first.Wait(5).back(), "a");
+  {
+    Reader third(hub, nullptr);
+    hub.Publish(2, OneEach({"b"}));
+    EXPECT_EQ(third.Wait(1), std::vector<std::string>{"b"});
+  }
+  hub.Publish(3, OneEach({"c"}));
+  EXPECT_EQ(second.Wait(6).back(), "c");
+  EXPECT_EQ(hub.Count().watches, 2u);
+}
+
+TEST(WatchHubTest, ReadersWhoTakeNothingOfTheirBeginningsKeepNobodyFromBeginning) {
+  WatchHub hub({});
+  // More watches than may read at a time; each takes one message and asks for no more.
+  std::vector<std::shared_ptr<Watch>> slow;
+  for (int i = 0; i < 40; ++i) {
+    auto taken = std::make_shared<std::promise<void>>();
+    auto self = std::make_shared<std::weak_ptr<Watch>>();
+    auto watch = hub.Open({}, BeginWith(5, 0), [taken, self] {
+      if (const auto watch = self->lock()) watch->Next();
+      taken->set_value();
+    });
+    ASSERT_EQ(watch.status(), absl::OkStatus());
+    *self = *watch;
+    slow.push_back(*watch);
+    hub.Ask(*watch);
+    // Slow watches lose their place at the second check.
+    for (int64_t look = 1; look <= 2; ++look) hub.CutStalled((2 * i + look) * 1000);
+    taken->get_future().wait();
+  }
+  Reader last(hub, BeginWith(2, 0));
+  for (int64_t look = 1; look <= 2; ++look) hub.CutStalled((100 + look) * 1000);
+  EXPECT_EQ(last.Wait(3), (std::vector<std::string>{"0", "1", "caught up"}));
+  for (const auto& watch : slow) hub.Close(watch);
+}
+
+TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
+  WatchHub hub({});
+  std::promise<void> takes;
+  std::promise<void> done;
+  auto slow = hub.Open({}, nullptr, [&] {
+    takes.set_value();
+    done.get_future().wait();
+  });
+  ASSERT_EQ(slow.status(), absl::OkStatus());
+  hub.Ask(*slow);
+  hub.Publish(1, OneEach({"a"}));
+  takes.get_future().wait();
+  // The reader blocks the hub's thread; changes, opens, waits and cuts do not block.
+  for (int64_t i = 2; i < 100; ++i) hub.Publish(i, OneEach({"a"}));
+  const auto other = Open(hub, {}, BeginWith(1, 99));
+  EXPECT_NE(other->Next(), nullptr);
+  EXPECT_EQ(hub.Wait("a", {}, [](const absl::Status&) {}).status(), absl::OkStatus());
+  hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.CutStalled(1000);
+  hub.Close(other);
+  done.set_value();
+  hub.Settle();
+  hub.Close(*slow);
+}
+
+TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
+  WatchHub hub({.waits = 1});
+  int answered = 0;
+  const auto done = [&answered](const absl::Status&) { ++answered; };
+  const auto number = hub.Wait("a", {}, done);
+  ASSERT_EQ(number.status(), absl::OkStatus());
+  EXPECT_TRUE(absl::IsResourceExhausted(hub.Wait("b", {}, done).status()));
+  EXPECT_TRUE(hub.EndWait(*number));
+  EXPECT_FALSE(hub.EndWait(*number));
+  hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.Settle();
+  EXPECT_EQ(answered, 0);
+  EXPECT_EQ(hub.Wait("b", {}, done).status(), absl::OkStatus());
+  hub.Moved("b", v1::JOB_STATE_RUNNING);
+  hub.Settle();
+  EXPECT_EQ(answered, 0);
+  hub.Moved("b", v1::JOB_STATE_FAILED);
+  hub.Settle();
+  EXPECT_EQ(answered, 1);
+}
+
+TEST(WatchHubTest, ATokenIsOneOfOursOrRefused) {
+  v1::StoreIdentity store;
+  store.set_id("27c4934527c5ca44567c36dd41a7ec8e");
+  store.set_epoch(2);
+  const std::string token_of_it = ResumeToken(StoreMark(store), 41);
+  EXPECT_EQ(token_of_it, "27c49345.2.s41");
+  EXPECT_EQ(ParseResumeToken(token_of_it)->store, StoreMark(store));
+  EXPECT_EQ(ParseResumeToken(token_of_it)->sequence, 41);
+  EXPECT_EQ(ParseResumeToken(ResumeToken("", 7))->sequence, 7);
+  for (const char* token : {"", "41", "s", "s-1", "s1x", "x1", "x.1.s4", "27c49345.2.41"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseResumeToken(token).status())) << token;
+  }
+}
+
+std::vector<std::string> Drain(Watch& watch) {
+  std::vector<std::string> told;
+  while (const Watch::Message message = watch.Next()) {
+    told.push_back(message->has_job()      ? absl::StrCat("job ", message->job().id())
+                   : message->has_event()  ? absl::StrCat("event ", message->event().number())
+                   : message->has_sample() ? "sample"
+                                           : "caught up");
+    told.push_back(message->resume_token());
+  }
+  return told;
+}
+
+TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
+  TestCoordinator coordinator({.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"});
+  const std::string job = coordinator.Submit(1);
+  v1::WatchJobsRequest request;
+  request.add_jobs(job);
+  auto watch = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(watch.status(), absl::OkStatus());
+  std::vector<std::string> told = Drain(**watch);
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_EQ(told[0], absl::StrCat("job ", job));
+  EXPECT_EQ(told[2], "caught up");
+  const std::string token = told.back();
+  coordinator.controller().CloseWatch(*watch);
+
+  v1::PauseJobRequest pause;
+  pause.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
+  request.set_resume_token(token);
+  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(resumed.status(), absl::OkStatus());
+  told = Drain(**resumed);
+  EXPECT_THAT(told, testing::Contains("event 2"));
+  EXPECT_THAT(told, testing::Not(testing::Contains("event 1")));
+  v1::ResumeJobRequest resume;
+  resume.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::ResumeJobResponse>(resume).status(), absl::OkStatus());
+  EXPECT_THAT(Drain(**resumed), testing::Contains(absl::StrCat("job ", job)));
+
+  request.set_resume_token("token");
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(coordinator.controller().OpenWatch(request, nullptr).status()));
+  // Tokens of another epoch, another store, and of updates that a restored store lacks.
+  const std::string place = token.substr(token.find('s'));
+  const std::string mark = token.substr(0, token.find('.'));
+  for (const std::string& other : {absl::StrCat(mark, ".2.", place), absl::StrCat("0f.1.", place),
+                                   place, absl::StrCat(mark, ".1.s999999")}) {
+    request.set_resume_token(other);
+    EXPECT_TRUE(absl::IsOutOfRange(coordinator.controller().OpenWatch(request, nullptr).status()))
+        << other;
+  }
+}
+
+TEST(ControllerWatchTest, AWatchOfAllBeginsWithUnfinishedJobsAndOneOfSomeWithThose) {
+  TestCoordinator coordinator;
+  const std::string over = coordinator.Submit(1);
+  const std::string waits = coordinator.Submit(1);
+  v1::KillJobRequest kill;
+  kill.set_job(over);
+  ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  v1::WatchJobsRequest request;
+  auto all = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(all.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**all).front(), absl::StrCat("job ", waits));
+  request.add_jobs(over);
+  auto some = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(some.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**some).front(), absl::StrCat("job ", over));
+  request.add_jobs("train-9");
+  EXPECT_TRUE(absl::IsNotFound(coordinator.controller().OpenWatch(request, nullptr).status()));
+}
+
+TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange) {
+  TestCoordinator coordinator;
+  const std::string job = coordinator.Submit(1);
+  for (int i = 1; i <= kMaxEventsPerJob; ++i) {
+    v1::SetJobPriorityRequest request;
+    request.set_job(job);
+    request.set_priority(i);
+    ASSERT_EQ(coordinator.Do<v1::SetJobPriorityResponse>(request).status(), absl::OkStatus());
+  }
+  const std::string mark =
+      coordinator.controller().Inspect([](const State& state) { return StoreMark(state.store()); });
+  v1::WatchJobsRequest request;
+  request.set_resume_token(absl::StrCat(mark, "s1"));
+  auto late = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(late.status(), absl::OkStatus());
+  EXPECT_TRUE(Drain(**late).empty());
+  EXPECT_TRUE(absl::IsOutOfRange((*late)->status()));
+  request.set_resume_token(absl::StrCat(mark, "s3"));
+  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  ASSERT_EQ(resumed.status(), absl::OkStatus());
+  EXPECT_FALSE(Drain(**resumed).empty());
+  EXPECT_EQ((*resumed)->status(), absl::OkStatus());
+}
+
+TEST(ControllerWatchTest, AWatchThatNeverReadsIsCut) {
+  ControllerOptions options;
+  options.watches.kept = 3;
+  TestCoordinator coordinator(options);
+  auto watch = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(watch.status(), absl::OkStatus());
+  Drain(**watch);
+  for (int i = 0; i < 3; ++i) coordinator.Submit(1);
+  EXPECT_EQ((*watch)->Next(), nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted((*watch)->status()));
+}
+
+TEST(ControllerWatchTest, JobsAreSubmittedListedAndWatchedWhileABeginningIsHalfRead) {
+  TestCoordinator coordinator;
+  for (int i = 0; i < 20; ++i) coordinator.Submit(1);
+  auto half = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(half.status(), absl::OkStatus());
+  for (int i = 0; i < 10; ++i) EXPECT_NE((*half)->Next(), nullptr);
+  // Reading its snapshot takes no lock that any of this would wait for.
+  for (int i = 0; i < 20; ++i) coordinator.Submit(1);
+  TestWorker worker(coordinator, "w", 1);
+  EXPECT_EQ(worker.Report(), absl::OkStatus());
+  coordinator.Tick();
+  auto other = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(other.status(), absl::OkStatus());
+  EXPECT_EQ(Drain(**other).size(), 2u * 41);
+  // The rest of the beginning is as of its start; the news since follow.
+  std::vector<std::string> rest = Drain(**half);
+  ASSERT_GT(rest.size(), 22u);
+  EXPECT_EQ(rest[18], "job train-20");
+  EXPECT_EQ(rest[20], "caught up");
+  EXPECT_THAT(rest, testing::Contains("job train-40"));
+}
+
+TEST(ControllerWatchTest, PagesOfJobsNewestFirstHaveEachJobOnceWhateverComesInBetween) {
+  TestCoordinator coordinator;
+  for (int i = 0; i < 7; ++i) coordinator.Submit(1);
+  v1::ListJobsRequest request;
+  request.mutable_page()->set_size(3);
+  std::vector<int64_t> numbers;
+  do {
+    const auto page = coordinator.controller().Read(request);
+    ASSERT_EQ(page.status(), absl::OkStatus());
+    for (const v1::Job& job : page->jobs()) {
+      numbers.push_back(std::stoll(job.id().substr(job.id().rfind('-') + 1)));
+    }
+    request.mutable_page()->set_token(page->next_token());
+    coordinator.Submit(1);
+  } while (!request.page().token().empty());
+  EXPECT_THAT(numbers, testing::ElementsAre(7, 6, 5, 4, 3, 2, 1));
+}
+
+TEST(ControllerWatchTest, NoMoreWatchesAreOpenThanAllowed) {
+  ControllerOptions options;
+  options.watches.watches = 1;
+  TestCoordinator coordinator(options);
+  auto first = coordinator.controller().OpenWatch({}, nullptr);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_TRUE(absl::IsResourceExhausted(coordinator.controller().OpenWatch({}, nullptr).status()));
+  coordinator.controller().CloseWatch(*first);
+  EXPECT_EQ(coordinator.controller().OpenWatch({}, nullptr).status(), absl::OkStatus());
+}
+
+TEST(ControllerWatchTest, AWaitEndsWithTheStateOrWithWhatRulesItOut) {
+  TestCoordinator coordinator;
+  const std::string job = coordinator.Submit(1);
+  std::vector<absl::Status> ends;
+  const auto end = [&ends](const absl::Status& status) { ends.push_back(status); };
+  v1::WaitJobRequest finished;
+  finished.set_job(job);
+  v1::WaitJobRequest running = finished;
+  running.add_states(v1::JOB_STATE_RUNNING);
+  EXPECT_GT(coordinator.controller().Wait(finished, end), 0);
+  EXPECT_GT(coordinator.controller().Wait(running, end), 0);
+  EXPECT_TRUE(ends.empty());
+  v1::KillJobRequest kill;
+  kill.set_job(job);
+  ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  coordinator.controller().Settle();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0], absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ends[1]));
+}
+
+}  // namespace
+
+}  // namespace nibble

@@ -1,0 +1,354 @@
+#include "server/service/services.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/metrics/listen_address.h"
+#include "common/status_macros.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/impl/codegen/server_callback_handlers.h"
+#include "grpcpp/impl/rpc_service_method.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+#include "server/controller/controller.h"
+#include "server/service/admission.h"
+#include "server/service/log_reactor.h"
+#include "server/service/reactor_gate.h"
+#include "server/service/watch_reactor.h"
+#include "server/service/wire.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+// A change in progress. It is answered by the controller or by its deadline, whichever comes first.
+struct ChangeCall {
+  std::atomic<bool> answered = false;
+  grpc::Alarm alarm;
+};
+
+// Registers its methods by hand instead of deriving from the generated class, so that requests are
+// Received.
+class CoordinatorService : public grpc::Service {
+ public:
+  CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits)
+      : controller_(controller), admission_(admission), limits_(limits) {
+#define NIBBLE_PATH(Verb) "/nibble.v1.Coordinator/" #Verb
+#define NIBBLE_CHANGE(Verb)                                                     \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
+        return Change(context, request, response);                              \
+      });
+#define NIBBLE_READ(Verb)                                                       \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
+        return Read(context, request, response);                                \
+      });
+    NIBBLE_CHANGE(SubmitJob)
+    NIBBLE_CHANGE(ForkJob)
+    NIBBLE_CHANGE(PauseJob)
+    NIBBLE_CHANGE(ResumeJob)
+    NIBBLE_CHANGE(CheckpointJob)
+    NIBBLE_CHANGE(CancelJob)
+    NIBBLE_CHANGE(KillJob)
+    NIBBLE_CHANGE(SetJobPriority)
+    NIBBLE_CHANGE(SetJobRestartPolicy)
+    NIBBLE_CHANGE(SetRecipe)
+    NIBBLE_CHANGE(RollbackRecipe)
+    NIBBLE_CHANGE(VerifyCheckpoint)
+    NIBBLE_CHANGE(ExportCheckpoint)
+    NIBBLE_CHANGE(PinCheckpoint)
+    NIBBLE_CHANGE(UnpinCheckpoint)
+    NIBBLE_CHANGE(DeleteCheckpoint)
+    NIBBLE_CHANGE(AdoptJob)
+    NIBBLE_CHANGE(RemoveOrphan)
+    NIBBLE_CHANGE(DrainWorker)
+    NIBBLE_CHANGE(UncordonWorker)
+    NIBBLE_CHANGE(SetQueue)
+    NIBBLE_CHANGE(DeleteQueue)
+    NIBBLE_READ(ListJobs)
+    NIBBLE_READ(DescribeJob)
+    NIBBLE_READ(ListJobEvents)
+    NIBBLE_READ(GetJobMetrics)
+    NIBBLE_READ(GetRecipe)
+    NIBBLE_READ(DiffRecipe)
+    NIBBLE_READ(ListRecipeRevisions)
+    NIBBLE_READ(ListRecipePresets)
+    NIBBLE_READ(GetRecipeCost)
+    NIBBLE_READ(ListCheckpoints)
+    NIBBLE_READ(DescribeCheckpoint)
+    NIBBLE_READ(ListOrphans)
+    NIBBLE_READ(ListWorkers)
+    NIBBLE_READ(DescribeWorker)
+    NIBBLE_READ(ListQueues)
+    AddUnary<v1::WaitJobRequest, v1::WaitJobResponse>(
+        NIBBLE_PATH(WaitJob), [this](auto& context, auto& request, auto& response) {
+          return AwaitJob(controller_, request.message, response, Admit(context, request));
+        });
+    AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
+        NIBBLE_PATH(WatchJobs), [this](auto& context, auto& request) {
+          return StreamWatch(controller_, request.message, Admit(context, request));
+        });
+    AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
+        NIBBLE_PATH(StreamLogs), [this](auto& context, auto& request) {
+          return StreamRankLogs(controller_, limits_.logs, open_logs_, request.message,
+                                Admit(context, request));
+        });
+#undef NIBBLE_PATH
+#undef NIBBLE_CHANGE
+#undef NIBBLE_READ
+  }
+
+ private:
+  // `path`: path of the call; gRPC keeps the pointer.
+  void Add(const char* path, grpc::internal::RpcMethod::RpcType type,
+           grpc::internal::MethodHandler* handler) {
+    AddMethod(new grpc::internal::RpcServiceMethod(path, type, nullptr));
+    MarkMethodCallback(methods_++, handler);
+  }
+
+  template <class Request, class Response, class Serve>
+  void AddUnary(const char* path, Serve serve) {
+    Add(path, grpc::internal::RpcMethod::NORMAL_RPC,
+        new grpc::internal::CallbackUnaryHandler<Received<Request>, Response>(
+            [serve](CallbackServerContext* context, const Received<Request>* request,
+                    Response* response) { return serve(*context, *request, *response); }));
+  }
+
+  template <class Request, class Response, class Serve>
+  void AddStream(const char* path, Serve serve) {
+    Add(path, grpc::internal::RpcMethod::SERVER_STREAMING,
+        new grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>(
+            [serve](CallbackServerContext* context, const Received<Request>* request) {
+              return serve(*context, *request);
+            }));
+  }
+
+  template <class Request>
+  absl::Status Admit(const CallbackServerContext& context, const Received<Request>& request) {
+    absl::Status status = admission_.Admit(context).status();
+    return status.ok() ? request.status : status;
+  }
+
+  absl::Status CheckSize(const v1::SubmitJobRequest& request) const {
+    const auto size = static_cast<int64_t>(request.spec_yaml().size());
+    if (size <= limits_.spec_bytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec_yaml: ", size, " bytes; allowed: ", limits_.spec_bytes, " and fewer"));
+  }
+  template <class Request>
+  absl::Status CheckSize(const Request&) const {
+    return absl::OkStatus();
+  }
+
+  template <class Request, class Response>
+  ServerUnaryReactor* Change(CallbackServerContext& context, const Received<Request>& request,
+                             Response& response) {
+    ServerUnaryReactor* const reactor = context.DefaultReactor();
+    const absl::StatusOr<CallerIdentity> caller = admission_.Admit(context);
+    absl::Status status = caller.status();
+    if (status.ok()) status = request.status;
+    if (status.ok()) status = CheckSize(request.message);
+    // Checked here although updates are checked, too, so that errors name fields of the request.
+    if (status.ok()) status = CheckBounds(request.message);
+    if (!status.ok()) {
+      reactor->Finish(ToGrpc(status));
+      return reactor;
+    }
+    const auto call = std::make_shared<ChangeCall>();
+    const int64_t most_ms = limits_.change_ms;
+    call->alarm.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(most_ms),
+                    // The alarm keeps its callback; releasing the call, which owns the alarm,
+                    // avoids a cycle.
+                    [held = call, reactor, most_ms](bool is_time) mutable {
+                      const auto call = std::move(held);
+                      if (!is_time || call->answered.exchange(true)) return;
+                      reactor->Finish(ToGrpc(absl::DeadlineExceededError(absl::StrCat(
+                          "not durable within ", most_ms,
+                          " ms; it may still become so: repeat it under its request id"))));
+                    });
+    controller_.Change<Response>(request.message, caller->author,
+                                 [call, reactor, &response](absl::StatusOr<Response> answer) {
+                                   if (call->answered.exchange(true)) return;
+                                   if (answer.ok()) response = *std::move(answer);
+                                   reactor->Finish(ToGrpc(answer.status()));
+                                   call->alarm.Cancel();
+                                 });
+    return reactor;
+  }
+
+  template <class Request, class Response>
+  ServerUnaryReactor* Read(CallbackServerContext& context, const Received<Request>& request,
+                           Response& response) {
+    ServerUnaryReactor* const reactor = context.DefaultReactor();
+    absl::Status status = Admit(context, request);
+    if (status.ok()) status = CheckBounds(request.message);
+    if (status.ok()) {
+      absl::StatusOr<Response> answer = controller_.Read(request.message);
+      status = answer.status();
+      if (answer.ok()) response = *std::move(answer);
+    }
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
+  Controller& controller_;
+  Admission& admission_;
+  const ServiceLimits limits_;
+  size_t methods_ = 0;
+  const OpenStreams open_logs_ = std::make_shared<std::atomic<int>>(0);
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
+                                                      const ServiceLimits& limits) {
+  return std::make_unique<CoordinatorService>(controller, admission, limits);
+}
+
+namespace {
+
+// Whether the peer, as gRPC names it without its port, is this machine.
+bool IsLocal(const std::string& peer) {
+  if (absl::StartsWith(peer, "ipv4:")) return absl::StartsWith(peer, "ipv4:127.");
+  // gRPC writes brackets as in URIs.
+  if (absl::StartsWith(peer, "ipv6:")) return peer == "ipv6:[::1]" || peer == "ipv6:%5B::1%5D";
+  return true;  // a Unix socket
+}
+
+// Others connect to the addresses that a worker names, so these must be valid and must not be
+// loopback, unless the worker runs on this machine.
+absl::Status CheckNamed(const char* field, const std::string& address, const std::string& peer) {
+  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress named, ParseNamedAddress(field, address));
+  if (!named.loopback || IsLocal(peer)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ": '", address, "' is loopback, and the worker connects from ", peer,
+      "; allowed: host:port at which other machines reach it (nibble-worker --address)"));
+}
+
+class LinkReactor
+    : public GatedStream<LinkReactor,
+                         grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
+                         v1::ConnectResponse> {
+ public:
+  LinkReactor(Controller& controller, std::string peer, absl::Status status)
+      : controller_(controller), peer_(std::move(peer)) {
+    std::shared_ptr<WorkerSession> session;
+    if (status.ok()) {
+      auto opened = controller.OpenSession(
+          [gate = gate()] { gate->Reach([](LinkReactor& self) { self.Tell(); }); },
+          [gate = gate()](const absl::Status& why) {
+            gate->Reach([&why](LinkReactor& self) { self.End(why); });
+          });
+      status = opened.status();
+      if (opened.ok()) session = *std::move(opened);
+    }
+    gate()->Reach([&](LinkReactor& self) {
+      self.session_ = std::move(session);
+      if (status.ok()) {
+        self.StartRead(&self.report_);
+      } else {
+        self.End(status);
+      }
+    });
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {  // the daemon disconnected; its lease decides whether it is lost
+      gate()->Reach([](LinkReactor& self) { self.End(absl::OkStatus()); });
+      return;
+    }
+    absl::Status status = report_.status;
+    if (status.ok() && report_.message.has_identity()) {
+      status = CheckAddresses(report_.message.identity(), peer_);
+    }
+    if (!status.ok()) {
+      gate()->Reach([&status](LinkReactor& self) { self.End(status); });
+      return;
+    }
+    controller_.Report(session_, report_.message, [gate = gate()](const absl::Status& status) {
+      gate->Reach([&status](LinkReactor& self) { self.Taken(status); });
+    });
+  }
+
+ private:
+  friend class GatedStream;
+
+  // The methods below, except Leave, are called with the gate's lock held.
+
+  void Taken(const absl::Status& status) {
+    if (!status.ok()) return End(status);
+    if (ended()) return;
+    reported_ = true;
+    Tell();
+    StartRead(&report_);
+  }
+
+  void Tell() {
+    changed_ = true;
+    Pump();
+  }
+
+  void Pump() {
+    if (!MayWrite() || !reported_ || !changed_) return;
+    changed_ = false;
+    Write(controller_.Desired(session_));
+  }
+
+  void Leave() {
+    if (session_ != nullptr) controller_.CloseSession(session_);
+  }
+
+  Controller& controller_;
+  const std::string peer_;
+  std::shared_ptr<WorkerSession> session_;  // set once, with the gate's lock held
+  Received<v1::ConnectRequest> report_;     // being read, or being processed
+  // Guarded by the gate's lock.
+  bool reported_ = false;  // the controller knows the worker of this stream
+  bool changed_ = false;   // the desired state may differ from the one written last
+};
+
+class WorkerLinkService : public grpc::Service {
+ public:
+  WorkerLinkService(Controller& controller, Admission& admission) {
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        "/nibble.v1.WorkerLink/Connect", grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodCallback(
+        0,
+        new grpc::internal::CallbackBidiHandler<Received<v1::ConnectRequest>, v1::ConnectResponse>(
+            [&controller, &admission](grpc::CallbackServerContext* context) {
+              const absl::StatusOr<CallerIdentity> caller = admission.Admit(*context);
+              return new LinkReactor(controller, caller.ok() ? caller->peer : "", caller.status());
+            }));
+  }
+};
+
+}  // namespace
+
+absl::Status CheckAddresses(const v1::WorkerIdentity& identity, const std::string& peer) {
+  absl::Status status = CheckNamed("identity.address", identity.address(), peer);
+  if (!status.ok() || identity.http_address().empty()) return status;
+  return CheckNamed("identity.http_address", identity.http_address(), peer);
+}
+
+std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission) {
+  return std::make_unique<WorkerLinkService>(controller, admission);
+}
+
+}  // namespace nibble

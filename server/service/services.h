@@ -1,0 +1,53 @@
+// The two services of nibble.v1 on the wire.
+//
+// Coordinator checks bounds, admits callers, and passes requests on to the Controller; it has no
+// rules about jobs.
+//
+// WorkerLink has one stream per daemon. A report is read once the effects of the previous one are
+// durable. The desired state is written after each report and whenever it changes; only the newest
+// one is sent, older unsent ones are dropped. A stream that is silent for the length of a lease,
+// from its beginning or later, ends with DEADLINE_EXCEEDED.
+//
+// Ownership: the services borrow the controller and the admission, which outlive every call.
+// Thread-safety: as gRPC requires.
+#ifndef NIBBLE_SERVER_SERVICE_SERVICES_H_
+#define NIBBLE_SERVER_SERVICE_SERVICES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/service/log_reactor.h"
+#include "server/state/limits.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace nibble {
+
+class Admission;
+class Controller;
+namespace v1 {
+class WorkerIdentity;
+}  // namespace v1
+
+struct ServiceLimits {
+  int64_t spec_bytes = kMaxSpecBytes;  // of a submitted job; never above kMaxSpecBytes
+  int64_t change_ms = 60'000;          // a change not durable by then gets DEADLINE_EXCEEDED
+  LogLimits logs;
+};
+
+std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
+                                                      const ServiceLimits& limits);
+
+std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission);
+
+// InvalidArgument, naming the field, unless the identity's addresses are host:port of one host each
+// and not loopback of a machine other than the coordinator's. `peer`: the worker's PeerHost.
+absl::Status CheckAddresses(const v1::WorkerIdentity& identity, const std::string& peer);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_SERVICE_SERVICES_H_

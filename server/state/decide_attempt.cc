@@ -1,0 +1,402 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/state/decide.h"
+#include "server/state/decide_tools.h"
+#include "server/state/entities.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+namespace {
+
+bool AllShardsPresent(const State& state, const v1::Checkpoint& checkpoint) {
+  const std::vector<const v1::CheckpointShard*> shards = state.ShardsOf(checkpoint.ref());
+  return std::all_of(shards.begin(), shards.end(), [&state](const v1::CheckpointShard* shard) {
+    return std::any_of(shard->holders().begin(), shard->holders().end(),
+                       [&state](const std::string& holder) {
+                         const v1::WorkerRecord* const worker = state.FindWorker(holder);
+                         return worker != nullptr && worker->present();
+                       });
+  });
+}
+
+// Moves a job whose attempt stopped as requested.
+void MoveAfterStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update) {
+  if (job.goal() == v1::JOB_GOAL_CANCEL) {
+    decide::Move(job.id(), job.state(), v1::JOB_STATE_CANCELLED, reason, update);
+    return;
+  }
+  v1::JobState at = job.state();
+  if (at == v1::JOB_STATE_PAUSED) {
+    if (job.goal() == v1::JOB_GOAL_RUN) {
+      decide::Move(job.id(), at, v1::JOB_STATE_QUEUED, reason, update);
+    }
+    return;
+  }
+  if (at == v1::JOB_STATE_RUNNING) {
+    decide::Move(job.id(), at, v1::JOB_STATE_PREEMPTED, reason, update);
+    at = v1::JOB_STATE_PREEMPTED;
+  }
+  if (at == v1::JOB_STATE_PREEMPTED || at == v1::JOB_STATE_STARTING) {
+    decide::Move(job.id(), at, v1::JOB_STATE_QUEUED, reason, update);
+    at = v1::JOB_STATE_QUEUED;
+  }
+  if (job.goal() == v1::JOB_GOAL_PAUSE) {
+    decide::Move(job.id(), at, v1::JOB_STATE_PAUSED, "paused without ranks", update);
+  }
+}
+
+}  // namespace
+
+namespace decide {
+
+void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update) {
+  const bool cancelled = job.goal() == v1::JOB_GOAL_CANCEL;
+  End(job, cancelled ? v1::ATTEMPT_OUTCOME_CANCELLED : v1::ATTEMPT_OUTCOME_STOPPED, reason, update);
+  MoveAfterStop(job, reason, update);
+}
+
+}  // namespace decide
+
+std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
+                                                       const v1::JobRecord& job) {
+  std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job.id());
+  std::reverse(all.begin(), all.end());
+  std::erase_if(all, [](const v1::Checkpoint* checkpoint) { return checkpoint->left(); });
+  if (const v1::Checkpoint* const origin = state.OriginOf(job)) all.push_back(origin);
+  std::erase_if(all, [&state](const v1::Checkpoint* checkpoint) {
+    return checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED ||
+           !AllShardsPresent(state, *checkpoint);
+  });
+  return all;
+}
+
+MaybeUpdate DecideLaunch(const State& state, const std::string& job,
+                         const std::vector<SlotChoice>& slots,
+                         const std::optional<v1::CheckpointRef>& resume, const std::string& reason,
+                         const Caller& caller) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const found, decide::FindUnfinished(state, job));
+  v1::Update update = decide::NextUpdate(state, caller);
+  v1::AttemptLaunched& launched = *update.add_facts()->mutable_attempt_launched();
+  launched.set_job(job);
+  launched.set_reason(OneLine(reason));
+  v1::Attempt& attempt = *launched.mutable_attempt();
+  attempt.set_number(found->last_attempt() + 1);
+  int32_t ranks = 0;
+  for (const SlotChoice& choice : slots) {
+    const v1::WorkerRecord* const worker = state.FindWorker(choice.worker);
+    if (worker == nullptr) {
+      return absl::NotFoundError(absl::StrCat("worker: there is no '", choice.worker, "'"));
+    }
+    v1::Placement& placement = *attempt.add_placements();
+    placement.set_worker(choice.worker);
+    placement.set_incarnation(worker->identity().incarnation());
+    placement.set_first_rank(ranks);
+    placement.set_phase(v1::RANK_PHASE_ASSIGNED);
+    for (const int32_t slot : choice.slots) placement.add_slots(slot);
+    ranks += static_cast<int32_t>(choice.slots.size());
+  }
+  attempt.set_world(ranks);
+  if (resume) *attempt.mutable_resume() = *resume;
+  if (found->state() == v1::JOB_STATE_QUEUED) {
+    decide::Move(job, v1::JOB_STATE_QUEUED, v1::JOB_STATE_STARTING,
+                 reason.empty() ? "slots are free" : reason, update);
+  }
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecidePreempt(const State& state, const std::string& job, const std::string& reason,
+                          int64_t grace_ms, const Caller& caller) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const found, decide::FindUnfinished(state, job));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("grace_ms", grace_ms, 0, kMaxGraceMs));
+  const v1::JobRecord& record = *found;
+  if (!record.has_attempt()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job: ", job, " is ", StateName(record.state()), " and has no slots to free"));
+  }
+  if (record.attempt().stopping()) return std::nullopt;
+  v1::Update update = decide::NextUpdate(state, caller);
+  const std::string why = absl::StrCat("preempted: ", reason);
+  if (record.state() == v1::JOB_STATE_STARTING || record.state() == v1::JOB_STATE_RECOVERING) {
+    decide::AddStop(record, why, update);
+    return decide::Checked(state, std::move(update));
+  }
+  v1::AttemptStopping& stopping = *update.add_facts()->mutable_attempt_stopping();
+  stopping.set_job(job);
+  stopping.set_attempt(record.attempt().number());
+  // 0 would mean the default.
+  stopping.set_grace_ms(std::max<int64_t>(grace_ms, 1));
+  stopping.set_stop_by_unix_ms(update.time_unix_ms() + grace_ms);
+  stopping.set_reason(OneLine(why));
+  if (record.state() == v1::JOB_STATE_RUNNING) {
+    decide::Move(job, record.state(), v1::JOB_STATE_PREEMPTED, why, update);
+  }
+  return decide::Checked(state, std::move(update));
+}
+
+int64_t StopGraceOf(const v1::Attempt& attempt) {
+  if (!attempt.stopping()) return 0;
+  return attempt.stop_grace_ms() > 0 ? attempt.stop_grace_ms() : kDefaultGraceMs;
+}
+
+MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64_t attempt,
+                               const Caller& caller) {
+  const v1::JobRecord* const found = state.FindJob(job);
+  if (found == nullptr || !found->attempt().stopping() || found->attempt().number() != attempt) {
+    return std::nullopt;
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  decide::AddStop(*found, "stopped without a checkpoint: its time to take one was over", update);
+  return decide::Checked(state, std::move(update));
+}
+
+namespace {
+
+using decide::Failure;
+
+// The number of attempts of this job that the worker has ended so far.
+int32_t FailuresOf(const v1::JobRecord& job, const std::string& worker) {
+  for (const v1::WorkerBlame& blame : job.blames()) {
+    if (blame.worker() == worker) return blame.failures();
+  }
+  return 0;
+}
+
+bool IsExcluded(const v1::JobRecord& job, const std::string& worker) {
+  return std::any_of(job.blames().begin(), job.blames().end(), [&](const v1::WorkerBlame& blame) {
+    return blame.excluded() && blame.worker() == worker;
+  });
+}
+
+// Whether the job can run without the worker. If not, the worker is not excluded: the restart
+// policy ends the job with the reason, rather than the job waiting for slots that never come.
+bool CanDoWithout(const State& state, const v1::JobRecord& job, const std::string& worker) {
+  int64_t slots = 0;
+  for (const auto& [name, other] : state.tables().workers) {
+    if (name == worker || !other->present() || other->mode() != v1::WORKER_MODE_OPEN) continue;
+    if (!IsExcluded(job, name)) slots += other->identity().slots();
+  }
+  return slots >= job.scheduling().allowed_ranks(0);
+}
+
+void Blame(const State& state, const v1::JobRecord& job, const std::string& worker,
+           const std::string& reason, v1::Update& update) {
+  const int32_t failures = FailuresOf(job, worker) + 1;
+  v1::WorkerBlamed& blamed = *update.add_facts()->mutable_worker_blamed();
+  blamed.set_job(job.id());
+  blamed.set_worker(worker);
+  blamed.set_reason(OneLine(reason));
+  if (failures < kFailuresUntilExcluded || IsExcluded(job, worker)) return;
+  blamed.set_excluded(CanDoWithout(state, job, worker));
+  if (!blamed.excluded() && failures > kFailuresUntilExcluded) return;
+  v1::WorkerFlagged& flagged = *update.add_facts()->mutable_worker_flagged();
+  flagged.set_worker(worker);
+  flagged.set_flag(
+      OneLine(absl::StrCat("ended ", failures, " attempts of ", job.id(), "; the last: ", reason)));
+}
+
+bool IsMachines(v1::FailureCause cause) {
+  switch (cause) {
+    case v1::FAILURE_CAUSE_SPEC:
+    case v1::FAILURE_CAUSE_CHECKPOINT:
+    case v1::FAILURE_CAUSE_DISK:
+    case v1::FAILURE_CAUSE_PEER:
+    case v1::FAILURE_CAUSE_GUARD_PAUSE:
+    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:
+    case v1::FAILURE_CAUSE_GUARD_FAIL:
+      return false;
+    default:  // also unknown causes of newer workers
+      return true;
+  }
+}
+
+// Whether another attempt would fail the same way.
+bool EndsTheJob(v1::FailureCause cause) {
+  return cause == v1::FAILURE_CAUSE_SPEC || cause == v1::FAILURE_CAUSE_GUARD_FAIL;
+}
+
+// Whether the failure counts towards the job's restart limit. A full disk is waited for without
+// limit, and no attempt resumes from a checkpoint that is known to be damaged.
+bool CountsAgainstTheJob(const State& state, const v1::JobRecord& job, v1::FailureCause cause) {
+  if (EndsTheJob(cause)) return false;
+  switch (cause) {
+    case v1::FAILURE_CAUSE_DISK:
+    case v1::FAILURE_CAUSE_GUARD_PAUSE:
+    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:  // kMaxRollbacks bounds these
+      return false;
+    case v1::FAILURE_CAUSE_CHECKPOINT: {
+      if (!job.attempt().has_resume()) return true;
+      const v1::Checkpoint* const begun = state.FindCheckpoint(job.attempt().resume());
+      return begun != nullptr && begun->state() == v1::CHECKPOINT_STATE_COMMITTED;
+    }
+    default:
+      return true;
+  }
+}
+
+// The number of attempts in a row that ended for this cause, including the present one.
+int32_t InARow(const v1::JobRecord& job, v1::FailureCause cause) {
+  int32_t count = 1;
+  const auto& recent = job.recent_attempts();
+  for (auto at = recent.rbegin(); at != recent.rend() && at->cause() == cause; ++at) ++count;
+  return count;
+}
+
+// Moves a job whose attempt has just failed. `failures` in a row, including this one.
+void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure& failure,
+                      v1::Update& update) {
+  const std::string& reason = failure.reason;
+  if (job.goal() == v1::JOB_GOAL_CANCEL) {
+    decide::Move(job.id(), job.state(), v1::JOB_STATE_CANCELLED,
+                 absl::StrCat("cancelled; its attempt ended before its last checkpoint: ", reason),
+                 update);
+    return;
+  }
+  const bool pauses = failure.cause == v1::FAILURE_CAUSE_GUARD_PAUSE;
+  if (pauses && job.goal() != v1::JOB_GOAL_PAUSE) {
+    v1::JobGoalSet& goal = *update.add_facts()->mutable_job_goal_set();
+    goal.set_job(job.id());
+    goal.set_goal(v1::JOB_GOAL_PAUSE);
+    goal.set_reason(OneLine(reason));
+  }
+  if (job.state() == v1::JOB_STATE_PAUSED) {
+    if (job.goal() == v1::JOB_GOAL_RUN && !pauses) {
+      decide::Move(job.id(), job.state(), v1::JOB_STATE_QUEUED,
+                   absl::StrCat("its attempt failed before it went on: ", reason), update);
+    }
+    return;
+  }
+  if (EndsTheJob(failure.cause)) {
+    decide::Move(job.id(), job.state(), v1::JOB_STATE_FAILED, reason, update);
+    return;
+  }
+  if (failures > job.restart_policy().max_without_progress()) {
+    decide::Move(
+        job.id(), job.state(), v1::JOB_STATE_FAILED,
+        absl::StrCat("given up after ", failures, failures == 1 ? " failure" : " failures in a row",
+                     " without a new checkpoint; the last: ", reason),
+        update);
+    return;
+  }
+  v1::JobState at = job.state();
+  if (at == v1::JOB_STATE_PREEMPTED) {
+    decide::Move(job.id(), at, v1::JOB_STATE_QUEUED,
+                 absl::StrCat("its attempt failed while it was preempted: ", reason), update);
+    at = v1::JOB_STATE_QUEUED;
+  } else if (at != v1::JOB_STATE_RECOVERING && !(pauses && at == v1::JOB_STATE_RUNNING)) {
+    decide::Move(job.id(), at, v1::JOB_STATE_RECOVERING, reason, update);
+    at = v1::JOB_STATE_RECOVERING;
+  }
+  if (pauses || job.goal() == v1::JOB_GOAL_PAUSE) {
+    decide::Move(job.id(), at, v1::JOB_STATE_PAUSED, pauses ? reason : "paused without ranks",
+                 update);
+  }
+}
+
+}  // namespace
+
+int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures) {
+  int64_t backoff = policy.initial_backoff_ms();
+  for (int32_t i = 1; i < failures && backoff < policy.max_backoff_ms() && backoff > 0; ++i) {
+    backoff *= 2;
+  }
+  return std::min(backoff, policy.max_backoff_ms());
+}
+
+int64_t BackoffOf(const v1::JobRecord& job) {
+  if (job.backoff_ms() > 0 || job.not_before_unix_ms() == 0) return job.backoff_ms();
+  return BackoffMs(job.restart_policy(), job.restarts_without_progress());
+}
+
+namespace decide {
+
+void AddFailure(const State& state, const v1::JobRecord& job, const Failure& reported,
+                v1::Update& update) {
+  Failure failure = reported;
+  if (failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK &&
+      InARow(job, failure.cause) > kMaxRollbacks) {
+    // Training is deterministic: another rollback would not help either.
+    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
+    failure.reason =
+        absl::StrCat("rolled back ", kMaxRollbacks, " times, and again: ", failure.reason);
+  }
+  const bool counts = CountsAgainstTheJob(state, job, failure.cause);
+  const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
+  End(job, failure.outcome, failure.reason, update);
+  v1::AttemptEnded& ended = *update.mutable_facts()->rbegin()->mutable_attempt_ended();
+  ended.set_cause(failure.cause);
+  ended.set_counts_as_failure(counts);
+  if (!EndsTheJob(failure.cause) && failure.cause != v1::FAILURE_CAUSE_GUARD_PAUSE) {
+    const bool own_count = failure.cause == v1::FAILURE_CAUSE_DISK ||
+                           failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK;
+    const int32_t tries = own_count ? InARow(job, failure.cause) : failures;
+    ended.set_backoff_ms(BackoffMs(job.restart_policy(), std::max(tries, 1)));
+  }
+  if (ended.backoff_ms() > 0) {
+    ended.set_not_before_unix_ms(update.time_unix_ms() + ended.backoff_ms());
+  }
+  if (IsMachines(failure.cause) && !failure.worker.empty() &&
+      state.FindWorker(failure.worker) != nullptr) {
+    Blame(state, job, failure.worker, failure.reason, update);
+  }
+  MoveAfterFailure(job, failures, failure, update);
+}
+
+}  // namespace decide
+
+MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int64_t attempt,
+                                v1::AttemptOutcome outcome, const std::string& worker,
+                                const std::string& reason, const Caller& caller) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const found, decide::FindUnfinished(state, job));
+  if (!found->has_attempt() || found->attempt().number() != attempt) {
+    return absl::AbortedError(absl::StrCat("attempt: ", attempt, " of ", job,
+                                           " is over; the latest is ", found->last_attempt()));
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  decide::AddFailure(state, *found, {.outcome = outcome, .worker = worker, .reason = reason},
+                     update);
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int64_t incarnation,
+                             const std::string& reason, const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  for (const std::string& job : state.index().GangsOn(worker)) {
+    decide::AddFailure(state, *state.FindJob(job),
+                       {.outcome = v1::ATTEMPT_OUTCOME_LOST,
+                        .worker = worker,
+                        .reason = absl::StrCat("worker ", worker, " is lost: ", reason)},
+                       update);
+  }
+  v1::WorkerLost& lost = *update.add_facts()->mutable_worker_lost();
+  lost.set_worker(worker);
+  lost.set_incarnation(incarnation);
+  lost.set_reason(OneLine(reason));
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identity,
+                           const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  const v1::WorkerRecord* const known = state.FindWorker(identity.name());
+  if (known != nullptr && known->present() &&
+      known->identity().SerializeAsString() == identity.SerializeAsString()) {
+    return std::nullopt;
+  }
+  if (known != nullptr && identity.incarnation() > known->identity().incarnation()) {
+    for (const std::string& job : state.index().GangsOn(identity.name())) {
+      decide::AddFailure(state, *state.FindJob(job),
+                         {.outcome = v1::ATTEMPT_OUTCOME_LOST,
+                          .worker = identity.name(),
+                          .reason = absl::StrCat("worker ", identity.name(), " was started anew")},
+                         update);
+    }
+  }
+  *update.add_facts()->mutable_worker_registered()->mutable_identity() = identity;
+  return decide::Checked(state, std::move(update));
+}
+
+}  // namespace nibble

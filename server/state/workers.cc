@@ -1,0 +1,137 @@
+#include "server/state/workers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/state/decide.h"
+#include "server/state/entities.h"
+#include "server/state/timeline_record.h"
+
+namespace nibble {
+namespace {
+
+v1::GangCommand CommandFor(const v1::JobRecord& job) {
+  if (job.attempt().stopping()) return v1::GANG_COMMAND_STOP;
+  return job.goal() == v1::JOB_GOAL_PAUSE ? v1::GANG_COMMAND_PAUSE : v1::GANG_COMMAND_RUN;
+}
+
+v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
+                          const v1::Placement& placement) {
+  const v1::Attempt& attempt = job.attempt();
+  v1::DesiredGang gang;
+  gang.set_job(job.id());
+  gang.set_attempt(attempt.number());
+  gang.set_world(attempt.world());
+  gang.set_first_rank(placement.first_rank());
+  *gang.mutable_slots() = placement.slots();
+  for (const v1::Placement& other : attempt.placements()) {
+    v1::GangMember& member = *gang.add_members();
+    member.set_worker(other.worker());
+    member.set_address(state.FindWorker(other.worker())->identity().address());
+    member.set_first_rank(other.first_rank());
+    member.set_ranks(other.slots_size());
+  }
+  gang.set_spec_yaml(state.FindSpec(job.id())->spec_yaml());
+  if (attempt.has_resume()) {
+    *gang.mutable_resume() = attempt.resume();
+    for (v1::DesiredReplica& shard : ShardSources(state, attempt.resume())) {
+      *gang.add_resume_shards() = std::move(shard);
+    }
+    gang.set_weights_only(TakesOnlyWeights(job, attempt.resume()));
+  }
+  *gang.mutable_revisions() = ForRanks(*state.FindTimeline(job.id()));
+  gang.set_command(CommandFor(job));
+  gang.set_checkpoint_request(job.checkpoint_request());
+  return gang;
+}
+
+}  // namespace
+
+std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string& worker,
+                                          int64_t incarnation) {
+  std::vector<v1::DesiredGang> gangs;
+  for (const std::string& id : state.index().GangsOn(worker)) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    for (const v1::Placement& placement : job.attempt().placements()) {
+      if (placement.worker() == worker && placement.incarnation() == incarnation) {
+        gangs.push_back(DesiredOf(state, job, placement));
+      }
+    }
+  }
+  return gangs;
+}
+
+std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref) {
+  std::vector<v1::DesiredReplica> shards;
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    v1::DesiredReplica& one = shards.emplace_back();
+    *one.mutable_ref() = ref;
+    one.set_rank(shard->rank());
+    one.set_manifest_crc32c(shard->manifest_crc32c());
+    for (const std::string& holder : shard->holders()) {
+      const v1::WorkerRecord* const worker = state.FindWorker(holder);
+      if (worker != nullptr && worker->present()) one.add_sources(worker->identity().address());
+    }
+  }
+  return shards;
+}
+
+std::vector<v1::DroppedShard> DroppedShards(const State& state,
+                                            absl::Span<const v1::ShardReport> held) {
+  std::vector<v1::DroppedShard> dropped;
+  for (const v1::ShardReport& shard : held) {
+    if (state.FindShard(shard.ref(), shard.rank()) != nullptr) continue;
+    // The store knows all shards only of its present epoch.
+    if (!SameEpoch(shard.store(), state.store())) continue;
+    const v1::JobRecord* const job = state.FindJob(shard.ref().job());
+    if (job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt()) {
+      continue;
+    }
+    dropped.emplace_back();
+    *dropped.back().mutable_ref() = shard.ref();
+    dropped.back().set_rank(shard.rank());
+  }
+  return dropped;
+}
+
+void Leases::Restart(const State& state, int64_t now_ms) {
+  leases_.clear();
+  for (const auto& [name, worker] : state.tables().workers) {
+    if (worker->present()) Hear(name, worker->identity().incarnation(), now_ms);
+  }
+}
+
+void Leases::Hear(const std::string& worker, int64_t incarnation, int64_t now_ms) {
+  Lease& lease = leases_[worker];
+  if (incarnation < lease.incarnation) return;
+  lease = {worker, incarnation, now_ms};
+}
+
+void Leases::Drop(const std::string& worker) { leases_.erase(worker); }
+
+std::vector<Leases::Lease> Leases::Expired(int64_t now_ms) const {
+  std::vector<Lease> expired;
+  for (const auto& [name, lease] : leases_) {
+    if (now_ms - lease.heard_ms > lease_ms_) expired.push_back(lease);
+  }
+  std::stable_sort(expired.begin(), expired.end(),
+                   [](const Lease& a, const Lease& b) { return a.heard_ms < b.heard_ms; });
+  return expired;
+}
+
+std::optional<int64_t> Leases::NextExpiry() const {
+  std::optional<int64_t> next;
+  for (const auto& [name, lease] : leases_) {
+    const int64_t expiry = lease.heard_ms + lease_ms_ + 1;
+    if (!next || expiry < *next) next = expiry;
+  }
+  return next;
+}
+
+std::optional<int64_t> Leases::LastHeard(const std::string& worker) const {
+  const auto found = leases_.find(worker);
+  if (found == leases_.end()) return std::nullopt;
+  return found->second.heard_ms;
+}
+
+}  // namespace nibble

@@ -1,0 +1,72 @@
+// The coordinator's view of its workers: what each of them should be running, and when each was
+// last heard from.
+//
+// Thread-safety: pure functions; Leases has none of its own.
+#ifndef NIBBLE_SERVER_STATE_WORKERS_H_
+#define NIBBLE_SERVER_STATE_WORKERS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+#include "server/state/state.h"
+
+namespace nibble {
+
+// Every gang with ranks on this incarnation of the worker, complete: sending it again changes
+// nothing. The worker kills any other gang.
+std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string& worker,
+                                          int64_t incarnation);
+
+// Every shard of a checkpoint, by rank, and the present workers that store it.
+std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref);
+
+// The shards among those a worker stores that it may delete: ordered by this store in its present
+// epoch, and of checkpoints that are neither in the catalogue nor being written by a live attempt.
+// Within an epoch the store loses nothing, so the checkpoint was deleted, or its attempt ended
+// before the commit. Shards of other stores and epochs are kept
+// (docs/decisions/0008-whose-store.md).
+std::vector<v1::DroppedShard> DroppedShards(const State& state,
+                                            absl::Span<const v1::ShardReport> held);
+
+// When each worker was last heard from. Volatile on purpose: a heartbeat per second from every
+// worker is not history, so only its outcome is journalled, that a lease expired (WorkerLost) or a
+// worker is present (WorkerRegistered). After a restart of the coordinator every present worker
+// counts as just heard from, so that the coordinator's own absence costs no worker its lease.
+//
+// Callers pass the time, by any one clock that never goes back.
+class Leases {
+ public:
+  struct Lease {
+    std::string worker;
+    int64_t incarnation = 0;
+    int64_t heard_ms = 0;  // when it was last heard from
+  };
+
+  explicit Leases(int64_t lease_ms) : lease_ms_(lease_ms) {}
+
+  // Every worker that is present in the state counts as heard from now; others are unknown.
+  void Restart(const State& state, int64_t now_ms);
+  // Records a heartbeat; one of an older incarnation is ignored.
+  void Hear(const std::string& worker, int64_t incarnation, int64_t now_ms);
+  void Drop(const std::string& worker);
+
+  // The workers not heard from for longer than a lease, longest first.
+  std::vector<Lease> Expired(int64_t now_ms) const;
+  // When the next lease expires without a heartbeat; unset if there is none.
+  std::optional<int64_t> NextExpiry() const;
+  // Unset if never.
+  std::optional<int64_t> LastHeard(const std::string& worker) const;
+
+ private:
+  int64_t lease_ms_;
+  std::map<std::string, Lease> leases_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_STATE_WORKERS_H_

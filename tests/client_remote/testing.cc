@@ -1,0 +1,240 @@
+#include "tests/client_remote/testing.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/shell/spec_commands.h"
+#include "client/remote/remote_commands.h"
+#include "common/command_line/command_line.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+// As client/main.cc does, for nouns that speak to a cluster; not that of checkpoints.
+void AddCommands(Command app, int& exit_code) {
+  AddJobCommand(app, exit_code);
+  AddRemoteCommands(app, exit_code);
+  AddCompletionCommand(app, exit_code);
+}
+
+}  // namespace
+
+RemoteCluster::RemoteCluster() : coordinator_(std::make_unique<TestCoordinator>()) {
+  Start();
+  setenv("NIBBLE_HOME", testing::TempDir().c_str(), 1);
+  setenv("NIBBLE_SERVER", address().c_str(), 1);
+}
+
+RemoteCluster::~RemoteCluster() { server_.reset(); }
+
+std::string RemoteCluster::address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+void RemoteCluster::Stop() {
+  server_.reset();
+  coordinator_->Restart();
+}
+
+void RemoteCluster::Start() {
+  auto server = CoordinatorServer::Start(coordinator_->controller(),
+                                         {.listen = absl::StrCat("127.0.0.1:", port_)});
+  ASSERT_EQ(server.status(), absl::OkStatus());
+  server_ = *std::move(server);
+  port_ = server_->port();
+}
+
+Outcome RemoteCluster::Nibble(const std::vector<std::string>& arguments) {
+  return RunCommand(AddCommands, arguments);
+}
+
+std::future<Outcome> RemoteCluster::Later(std::vector<std::string> arguments) {
+  return std::async(std::launch::async,
+                    [arguments = std::move(arguments)] { return Nibble(arguments); });
+}
+
+nlohmann::json RemoteCluster::Json(std::vector<std::string> arguments,
+                                   Outcome (*nibble)(const std::vector<std::string>&)) {
+  arguments.insert(arguments.end(), {"-o", "json"});
+  const Outcome outcome = nibble(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  nlohmann::json json = nlohmann::json::parse(outcome.out, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << outcome.out;
+  return json;
+}
+
+std::string RemoteCluster::SpecFile(const std::string& name, int ranks, const std::string& more) {
+  std::string path = absl::StrCat(testing::TempDir(), name, "_spec.yaml");
+  std::ofstream(path, std::ios::binary) << TestCoordinator::Spec(name, ranks, more);
+  return path;
+}
+
+std::string RemoteCluster::Submit(const std::string& name, int ranks) {
+  const Outcome submitted = Nibble({"job", "submit", SpecFile(name, ranks)});
+  EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
+  return submitted.out.substr(0, submitted.out.find('\n'));
+}
+
+void RunningWorker::Run(int64_t step) {
+  ASSERT_EQ(Report(), absl::OkStatus());
+  cluster_.coordinator().Tick();
+  Obey(step);
+}
+
+void RunningWorker::Tell(int64_t first, const std::vector<double>& losses) {
+  for (v1::GangReport& gang : *report.mutable_gangs()) {
+    gang.set_next_step(first + static_cast<int64_t>(losses.size()));
+    for (size_t i = 0; i < losses.size(); ++i) {
+      v1::StepSample& sample = *gang.add_samples();
+      sample.set_step(first + static_cast<int64_t>(i));
+      sample.set_loss(losses[i]);
+      sample.set_tokens_per_second(1000);
+      sample.set_step_seconds(1);
+      sample.set_revision(1);
+      sample.set_updated(true);
+    }
+  }
+  ASSERT_EQ(Report(), absl::OkStatus());
+  for (v1::GangReport& gang : *report.mutable_gangs()) gang.clear_samples();
+}
+
+void RunningWorker::Move(v1::RankPhase phase, int64_t step, const std::string& detail) {
+  for (v1::GangReport& gang : *report.mutable_gangs()) {
+    gang.set_phase(phase);
+    gang.set_next_step(step);
+    gang.set_detail(detail);
+  }
+  ASSERT_EQ(Report(), absl::OkStatus());
+}
+
+namespace {
+
+constexpr char kProgram[] = "client/nibble";
+constexpr int kSilenceMs = 60'000;
+
+// The end to read, and the end that a process writes to.
+std::array<int, 2> MakeTerminal() {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  EXPECT_GE(terminal, 0);
+  EXPECT_EQ(grantpt(terminal), 0);
+  EXPECT_EQ(unlockpt(terminal), 0);
+  return {terminal, open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC)};
+}
+
+std::array<int, 2> MakePipe() {
+  std::array<int, 2> ends = {-1, -1};
+  EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  return ends;
+}
+
+}  // namespace
+
+Outcome NibbleProcess::Run(const std::vector<std::string>& arguments) {
+  NibbleProcess process(arguments);
+  Outcome outcome;
+  // Neither says more than a pipe holds while the other is read.
+  while (process.More(0)) {
+  }
+  while (process.More(1)) {
+  }
+  outcome.out = process.read_[0];
+  outcome.err = process.read_[1];
+  outcome.exit_code = process.Wait();
+  return outcome;
+}
+
+std::unique_ptr<NibbleProcess> NibbleProcess::OnTerminal(
+    const std::vector<std::string>& arguments) {
+  std::unique_ptr<NibbleProcess> process(new NibbleProcess);
+  process->Start(arguments, true);
+  return process;
+}
+
+void NibbleProcess::Start(const std::vector<std::string>& arguments, bool terminal) {
+  std::vector<std::string> words = {kProgram};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  std::array<int, 2> ends = {-1, -1};
+  for (size_t i = 0; i < 2; ++i) {
+    const std::array<int, 2> pair = terminal && i == 0 ? MakeTerminal() : MakePipe();
+    pipes_[i] = pair[0];
+    ends[i] = pair[1];
+    posix_spawn_file_actions_adddup2(&actions, pair[1], static_cast<int>(i) + 1);
+  }
+  if (terminal) Resize(80, 24);
+  const int failed = posix_spawn(&child_, kProgram, &actions, nullptr, argv.data(), environ);
+  EXPECT_EQ(failed, 0) << kProgram << ": " << strerror(failed);
+  if (failed != 0) child_ = -1;
+  posix_spawn_file_actions_destroy(&actions);
+  for (const int end : ends) close(end);
+}
+
+NibbleProcess::~NibbleProcess() {
+  if (child_ > 0) {
+    Signal(SIGKILL);
+    Wait();
+  }
+  for (const int pipe : pipes_) close(pipe);
+}
+
+bool NibbleProcess::More(size_t stream) {
+  pollfd ready = {.fd = pipes_[stream], .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, kSilenceMs) == 0) {
+    ADD_FAILURE() << "nothing was said for " << kSilenceMs << " ms";
+    return false;
+  }
+  std::array<char, 4096> bytes;
+  const ssize_t got = read(pipes_[stream], bytes.data(), bytes.size());
+  if (got <= 0) return false;
+  read_[stream].append(bytes.data(), static_cast<size_t>(got));
+  return true;
+}
+
+std::string NibbleProcess::Line(size_t stream) {
+  std::string& read_so_far = read_[stream];
+  size_t end = read_so_far.find('\n');
+  while (end == std::string::npos) {
+    if (!More(stream)) return "";
+    end = read_so_far.find('\n');
+  }
+  std::string line = read_so_far.substr(0, end);
+  read_so_far.erase(0, end + 1);
+  return line;
+}
+
+void NibbleProcess::Resize(int columns, int rows) {
+  struct winsize size = {};
+  size.ws_col = static_cast<unsigned short>(columns);
+  size.ws_row = static_cast<unsigned short>(rows);
+  EXPECT_EQ(ioctl(pipes_[0], TIOCSWINSZ, &size), 0);
+}
+
+void NibbleProcess::Signal(int signal) {
+  // A signal to -1 would be one to everybody.
+  ASSERT_GT(child_, 0) << "it never began, or has ended";
+  kill(child_, signal);
+}
+
+int NibbleProcess::Wait() {
+  int status = 0;
+  if (child_ <= 0 || waitpid(child_, &status, 0) != child_) return -1;
+  child_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace nibble

@@ -1,0 +1,128 @@
+// For tests: a coordinator on its own port with its store in memory, and the command line that
+// talks to it: the real parser, client, wire and service, in this process (RemoteCluster) or as the
+// program (NibbleProcess).
+//
+// Ownership: a RemoteCluster owns all of it, and the environment variables NIBBLE_SERVER and
+// NIBBLE_HOME; a NibbleProcess owns its process. Thread-safety: Nibble from one thread at a time
+// (stdout is the process's); Later runs one beside the test, which meanwhile changes the cluster.
+#ifndef NIBBLE_TESTS_CLIENT_REMOTE_TESTING_H_
+#define NIBBLE_TESTS_CLIENT_REMOTE_TESTING_H_
+
+#include <sys/types.h>
+
+#include <array>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/shell/testing.h"
+#include "gtest/gtest.h"
+#include "server/controller/testing.h"
+#include "server/service/coordinator_server.h"
+
+namespace nibble {
+
+class RemoteCluster {
+ public:
+  RemoteCluster();
+  ~RemoteCluster();
+
+  TestCoordinator& coordinator() { return *coordinator_; }
+  std::string address() const;
+
+  // `nibble ARGUMENTS`, in this process. Without the noun checkpoint: its local verbs need
+  // SentencePiece, which conflicts with the libprotobuf.so of this program; use NibbleProcess.
+  static Outcome Nibble(const std::vector<std::string>& arguments);
+  static std::future<Outcome> Later(std::vector<std::string> arguments);
+  // Runs `nibble` with -o json and parses the output; a test failure if it is not JSON or the exit
+  // code is not 0.
+  static nlohmann::json Json(std::vector<std::string> arguments,
+                             Outcome (*nibble)(const std::vector<std::string>&) = Nibble);
+
+  // Writes a spec of TestCoordinator::Spec; returns its path.
+  static std::string SpecFile(const std::string& name = "train", int ranks = 2,
+                              const std::string& more = "");
+  // Submits by the command line; returns the id.
+  std::string Submit(const std::string& name = "train", int ranks = 2);
+
+  // Ends the coordinator; Start begins another one with the durable state, on the same port.
+  void Stop();
+  void Start();
+
+ private:
+  std::unique_ptr<TestCoordinator> coordinator_;
+  std::unique_ptr<CoordinatorServer> server_;
+  int port_ = 0;
+};
+
+// A worker with two slots that runs the assigned ranks.
+class RunningWorker : public TestWorker {
+ public:
+  explicit RunningWorker(RemoteCluster& cluster, const std::string& name = "w1", int slots = 2)
+      : TestWorker(cluster.coordinator(), name, slots), cluster_(cluster) {}
+
+  // Lets the scheduler place the pending jobs, and runs their ranks from `step` on.
+  void Run(int64_t step = 0);
+  // Reports steps with these losses, beginning with step `first`.
+  void Tell(int64_t first, const std::vector<double>& losses);
+  // Moves every gang to this phase.
+  void Move(v1::RankPhase phase, int64_t step, const std::string& detail = "");
+
+ private:
+  RemoteCluster& cluster_;
+};
+
+// A cluster for each test, and shortcuts for its command line.
+class RemoteClusterTest : public testing::Test {
+ protected:
+  static Outcome Nibble(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Nibble(arguments);
+  }
+  static nlohmann::json Json(const std::vector<std::string>& arguments) {
+    return RemoteCluster::Json(arguments);
+  }
+
+  RemoteCluster cluster_;
+};
+
+// The nibble program as people run it: its lines as they come, and signals to it. Killed if it
+// still runs when this is destroyed.
+class NibbleProcess {
+ public:
+  // Runs the program to its end.
+  static Outcome Run(const std::vector<std::string>& arguments);
+
+  explicit NibbleProcess(const std::vector<std::string>& arguments) { Start(arguments, false); }
+  // Its stdout is a terminal of 80 by 24.
+  static std::unique_ptr<NibbleProcess> OnTerminal(const std::vector<std::string>& arguments);
+  ~NibbleProcess();
+  NibbleProcess(const NibbleProcess&) = delete;
+  NibbleProcess& operator=(const NibbleProcess&) = delete;
+
+  // The next line of stdout or stderr without its newline; "" at the end. A minute of silence is a
+  // test failure.
+  std::string OutLine() { return Line(0); }
+  std::string ErrLine() { return Line(1); }
+  void Signal(int signal);
+  // Resizes its terminal.
+  void Resize(int columns, int rows);
+  // The exit code, or 128 plus the signal.
+  int Wait();
+
+ private:
+  NibbleProcess() = default;
+  void Start(const std::vector<std::string>& arguments, bool terminal);
+  std::string Line(size_t stream);
+  // Reads more; false at the end.
+  bool More(size_t stream);
+
+  pid_t child_ = -1;
+  std::array<int, 2> pipes_ = {-1, -1};
+  std::array<std::string, 2> read_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_TESTS_CLIENT_REMOTE_TESTING_H_

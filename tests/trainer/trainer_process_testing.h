@@ -1,0 +1,67 @@
+// For tests: runs nibble-trainer as a user would, in the test's own directory, and reads its event
+// log.
+//
+// Ownership: owns the directory. Thread-safety: none.
+#ifndef NIBBLE_TESTS_TRAINER_TRAINER_PROCESS_TESTING_H_
+#define NIBBLE_TESTS_TRAINER_TRAINER_PROCESS_TESTING_H_
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "worker/trainer/link/link_message.h"
+
+namespace nibble {
+
+class TrainerProcess : public testing::Test {
+ protected:
+  static constexpr int kSteps = 12;
+
+  struct Settings {
+    int ranks = 1;
+    int threads = 1;
+    int steps = kSteps;
+    std::string recipe = "nvfp4";
+    std::string precision = "bf16";
+    std::string more;  // additional lines of YAML
+  };
+
+  void SetUp() override;
+  void TearDown() override;
+
+  std::filesystem::path WriteSpec(const std::string& name, const Settings& settings) const;
+  // Starts it in its own process group. `disk_bytes`: mount a temporary disk of this size for its
+  // checkpoints, of which a file takes all but kLeftOnDisk until FreeDisk(); 0: no such disk.
+  pid_t Start(const std::string& name, const std::filesystem::path& spec,
+              const std::vector<std::string>& flags = {}, int64_t disk_bytes = 0) const;
+  static constexpr int kNoSuchDisk = 122;
+  static constexpr int64_t kLeftOnDisk = int64_t{10} << 20;
+  void FreeDisk(const std::string& name, pid_t child) const;
+  // The exit code, or 128 plus the signal. kNoSuchDisk if this machine does not allow mounting.
+  static int Wait(pid_t child);
+  // Its standard error.
+  std::string Chatter(const std::string& name) const;
+  // The whole lines so far: a trainer that still runs may be in the middle of its last one.
+  std::vector<nlohmann::json> Events(const std::string& name) const;
+  // Writes the spec, runs the trainer to its end and returns the events.
+  std::vector<nlohmann::json> Run(const std::string& name, const Settings& settings) const;
+
+  static std::vector<nlohmann::json> Of(const std::vector<nlohmann::json>& events,
+                                        const std::string& kind);
+  // The losses of steps, then of validations, in the order of the log.
+  static std::vector<double> Losses(const std::vector<nlohmann::json>& events);
+  // The loss of each step, as logged last.
+  static std::map<int64_t, double> LossByStep(const std::vector<nlohmann::json>& events);
+
+  std::filesystem::path root_;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_TESTS_TRAINER_TRAINER_PROCESS_TESTING_H_

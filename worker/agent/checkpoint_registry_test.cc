@@ -1,0 +1,461 @@
+#include "worker/agent/checkpoint_registry.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/checkpoint/checkpoint_link.h"
+#include "worker/checkpoint/store_testing.h"
+
+namespace nibble {
+namespace {
+
+using checkpoint_testing::TempDirectory;
+using checkpoint_testing::TestHeader;
+using checkpoint_testing::TestIdentity;
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr char kJob[] = "gpt-1";
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class CheckpointRegistryTest : public testing::Test {
+ protected:
+  void Open() {
+    registry_ = std::make_unique<CheckpointRegistry>(
+        CheckpointRegistry::Options{.clock = SteadySeconds,
+                                    .ordered_by = [this](const std::string&) { return store_; },
+                                    .followed = [this] { return store_; },
+                                    .changed =
+                                        [this] {
+                                          { const std::lock_guard<std::mutex> lock(mutex_); }
+                                          changed_.notify_all();
+                                        }});
+    ASSERT_TRUE(registry_->OpenJob(kJob, directory_.path(), TestIdentity()).ok());
+  }
+  // The rank of a gang of `world`.
+  std::unique_ptr<CheckpointGuest> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1) {
+    world_ = world;
+    const auto address = registry_->OpenAttempt(kJob, attempt, rank, 1);
+    EXPECT_TRUE(address.ok()) << address.status();
+    auto guest = CheckpointGuest::Connect({.address = *address,
+                                           .rank = rank,
+                                           .attempt = attempt,
+                                           .slices = {{.name = "w",
+                                                       .dtype = FileDType::kF32,
+                                                       .shape = {4 * world},
+                                                       .first = 4 * rank,
+                                                       .count = 4}},
+                                           .clock = SteadySeconds});
+    EXPECT_TRUE(guest.ok()) << guest.status();
+    return *std::move(guest);
+  }
+  void Snapshot(CheckpointGuest& guest, int64_t step, int64_t attempt) {
+    const size_t before = registry_->Report(number_).size();
+    const absl::Status taken = guest.Snapshot(
+        TestHeader(step, attempt, world_), [](absl::Span<const absl::Span<std::byte>> buffers) {
+          std::memset(buffers[0].data(), 7, buffers[0].size());
+          return absl::OkStatus();
+        });
+    ASSERT_TRUE(taken.ok()) << taken;
+    std::unique_lock<std::mutex> lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience,
+                                  [&] { return registry_->Report(number_).size() == before + 1; }));
+  }
+  std::vector<v1::ShardReport> Report() { return registry_->Report(++number_); }
+  // Answers all reports so far, unless `answered` is given.
+  void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1) {
+    v1::ConnectResponse response;
+    *response.mutable_store() = answering_;
+    response.set_answered(answered < 0 ? number_ : answered);
+    for (const v1::ShardReport& shard : dropped) {
+      v1::DroppedShard& one = *response.add_dropped();
+      *one.mutable_ref() = shard.ref();
+      one.set_rank(shard.rank());
+    }
+    registry_->Answered(response);
+    registry_->AwaitSettled();
+  }
+  bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
+
+  TempDirectory directory_;
+  v1::StoreIdentity store_;      // that orders what is made here
+  v1::StoreIdentity answering_;  // of the coordinator
+  int64_t number_ = 1;           // of the latest report
+  int32_t world_ = 1;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<CheckpointRegistry> registry_;
+};
+
+TEST_F(CheckpointRegistryTest, ACheckpointIsThereOnceTheCoordinatorHasTakenIt) {
+  Open();
+  Answer();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  EXPECT_EQ(shard.bytes(), 16);
+  // An answer to a report from before the shard was here.
+  Answer({}, 0);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  EXPECT_TRUE(IsThere(shard.ref()));
+  const auto held = Report();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].SerializeAsString(), shard.SerializeAsString());
+}
+
+TEST_F(CheckpointRegistryTest, AnswersOfAnEarlierStreamDoNotCount) {
+  Open();
+  const auto guest = Connect(1);
+  number_ = 7;
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  number_ = 0;
+  (void)Report();  // begins a stream
+  Answer({}, 0);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer({}, 1);
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointRegistryTest, AShardThatTheCoordinatorDropsIsNoCheckpoint) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer(shards);
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->status.code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(Report().empty());
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointRegistryTest, WhatWasReportedWaitsForItsAnswerAlsoInTheNextLife) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  registry_.reset();
+  Open();
+  const auto again = Report();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].SerializeAsString(), shard.SerializeAsString());
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointRegistryTest, AnEarlierAttemptsCheckpointIsTakenAlsoAfterTheNextHasBegun) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  registry_->CloseAttempt(kJob, 1);
+  const auto next = Connect(2);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointRegistryTest, WhatANewAttemptResumesFromWasTaken) {
+  Open();
+  auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  guest.reset();
+  registry_->CloseAttempt(kJob, 1);
+  EXPECT_FALSE(IsThere(shard.ref()));
+  registry_->Accept(shard.ref());
+  EXPECT_TRUE(registry_->MakeLoadable(shard.ref()).ok());
+  EXPECT_TRUE(IsThere(shard.ref()));
+}
+
+TEST_F(CheckpointRegistryTest, AStaleAttemptHasNowhereToHandOver) {
+  Open();
+  const auto guest = Connect(2);
+  EXPECT_EQ(registry_->OpenAttempt(kJob, 1, 0, 1).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CheckpointRegistryTest, AHeldCheckpointThatIsDroppedIsFreed) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  ASSERT_TRUE(IsThere(shards[0].ref()));
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+  EXPECT_TRUE(Report().empty());
+  EXPECT_EQ(registry_->OpenShard(shards[0].ref(), 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointRegistryTest, WhatIsKeptIsDroppedOnlyAfterwards) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  CheckpointRegistry::Lease lease = registry_->Keep(shards[0].ref());
+  Answer(shards);
+  EXPECT_TRUE(IsThere(shards[0].ref()));
+  EXPECT_EQ(Report().size(), 1u);
+  lease.reset();
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointRegistryTest, WhatAnAnswerDropsIsNotInTheNextReport) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  v1::ConnectResponse response;
+  response.set_answered(number_);
+  *response.add_dropped()->mutable_ref() = shards[0].ref();
+  registry_->Answered(response);
+  // The removal may or may not be finished by now.
+  EXPECT_TRUE(Report().empty());
+  registry_->AwaitSettled();
+  EXPECT_TRUE(Report().empty());
+}
+
+TEST_F(CheckpointRegistryTest, ACopyOfSomeRanksThatIsDroppedLeavesTheOthersAlsoInTheNextLife) {
+  Open();
+  auto first = Connect(1, 0, 2);
+  Snapshot(*first, 10, 1);
+  first.reset();
+  registry_->CloseAttempt(kJob, 1);
+  auto second = Connect(1, 1, 2);
+  Snapshot(*second, 10, 1);
+  const auto shards = Report();
+  ASSERT_EQ(shards.size(), 2u);
+  Answer();
+  ASSERT_TRUE(IsThere(shards[0].ref()));
+  Answer({shards[0]});
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+  second.reset();
+  for (int life = 0; life < 2; ++life) {
+    const auto left = Report();
+    ASSERT_EQ(left.size(), 1u);
+    EXPECT_EQ(left[0].SerializeAsString(), shards[1].SerializeAsString());
+    EXPECT_EQ(registry_->OpenShard(shards[0].ref(), 0).status().code(),
+              absl::StatusCode::kNotFound);
+    EXPECT_TRUE(registry_->OpenShard(shards[1].ref(), 1).ok());
+    registry_.reset();
+    Open();
+    number_ = 0;
+  }
+}
+
+// Two attempts' checkpoints of one step take the step's name from each other: each commit moves the
+// files of both.
+TEST_F(CheckpointRegistryTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
+  constexpr int kMoves = 60;
+  Open();
+  auto first = Connect(1);
+  Snapshot(*first, 10, 1);
+  const v1::CheckpointRef one = Report().at(0).ref();
+  Answer();
+  first.reset();
+  registry_->CloseAttempt(kJob, 1);
+  auto second = Connect(2);
+  Snapshot(*second, 10, 2);
+  v1::CheckpointRef two = one;
+  two.set_attempt(2);
+  std::atomic<bool> done = false;
+  std::thread mover([&] {
+    for (int i = 0; i < kMoves; ++i) {
+      const absl::Status moved = registry_->MakeLoadable(i % 2 == 0 ? two : one);
+      EXPECT_TRUE(moved.ok()) << moved;
+    }
+    done = true;
+  });
+  while (!done) {
+    const auto reader = registry_->OpenShard(one, 0);
+    if (!reader.ok()) {
+      ADD_FAILURE() << reader.status();
+      break;
+    }
+    int64_t chunks = 0;
+    const absl::Status read = (*reader)->Verify(chunks);
+    EXPECT_TRUE(read.ok()) << read;
+  }
+  mover.join();
+}
+
+TEST_F(CheckpointRegistryTest, ARankOfALargerWorldIsDoneWhenItsShardIsTaken) {
+  Open();
+  const auto guest = Connect(1, 1, 3);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  EXPECT_EQ(shard.rank(), 1);
+  EXPECT_EQ(shard.world(), 3);
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  // The other shards are elsewhere: one shard can be read here, and nothing loaded.
+  EXPECT_FALSE(IsThere(shard.ref()));
+  EXPECT_TRUE(registry_->OpenShard(shard.ref(), 1).ok());
+  const absl::Status loadable = registry_->MakeLoadable(shard.ref());
+  EXPECT_EQ(loadable.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(std::string(loadable.message()),
+            "checkpoint of step 10, attempt 1: of 3 shards 2 are not here, rank 0, 2 first");
+}
+
+TEST_F(CheckpointRegistryTest, AShardThatIsFoundDamagedIsNoLongerReported) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  Answer();
+  ASSERT_TRUE(registry_->RemoveDamaged(shards[0].ref(), 0).ok());
+  EXPECT_TRUE(Report().empty());
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointRegistryTest, ARemovedDirectoryIsMadeAgainAndItsShardsAreNoLongerReported) {
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  ASSERT_EQ(Report().size(), 1u);
+  Answer();
+  ASSERT_TRUE(guest->Wait().has_value());
+  for (const char* removed : {"/checkpoints", ""}) {
+    std::filesystem::remove_all(directory_.path() + removed);
+    (void)Report();  // triggers the check
+    registry_->AwaitSettled();
+    EXPECT_TRUE(Report().empty());
+    const int64_t step = *removed == '\0' ? 30 : 20;
+    Snapshot(*guest, step, 1);
+    const auto shards = Report();
+    ASSERT_EQ(shards.size(), 1u);
+    Answer();
+    const auto outcome = guest->Wait();
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+    EXPECT_TRUE(IsThere(shards[0].ref()));
+  }
+  // An earlier attempt is still fenced off.
+  EXPECT_EQ(registry_->OpenAttempt(kJob, 0, 0, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CheckpointRegistryTest, ACheckpointThatBeginsRightAfterTheRemovalIsStored) {
+  Open();
+  const auto guest = Connect(3);
+  Snapshot(*guest, 10, 3);
+  (void)Report();
+  Answer();
+  ASSERT_TRUE(guest->Wait().has_value());
+  std::filesystem::remove_all(directory_.path() + "/checkpoints");
+  const absl::Status taken =
+      guest->Snapshot(TestHeader(20, 3, 1),
+                      [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
+  ASSERT_TRUE(taken.ok()) << taken;
+  // The lost step is reported until the check has run; then only the new one.
+  std::unique_lock<std::mutex> lock(mutex_);
+  ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
+    const auto shards = registry_->Report(++number_);
+    return shards.size() == 1 && shards[0].ref().step() == 20;
+  }));
+  lock.unlock();
+  Answer();
+  const auto outcome = guest->Wait();
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
+  EXPECT_EQ(registry_->OpenAttempt(kJob, 2, 0, 1).status().code(), absl::StatusCode::kAborted);
+}
+
+v1::StoreIdentity StoreOf(char digit, int64_t epoch) {
+  v1::StoreIdentity store;
+  store.set_id(std::string(32, digit));
+  store.set_epoch(epoch);
+  return store;
+}
+
+TEST_F(CheckpointRegistryTest, OnlyTheStoreThatOrderedAShardInTheSameEpochDropsIt) {
+  store_ = answering_ = StoreOf('a', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const auto shards = Report();
+  ASSERT_EQ(shards.size(), 1u);
+  EXPECT_EQ(shards[0].store().SerializeAsString(), store_.SerializeAsString());
+  Answer();
+  for (const v1::StoreIdentity& other : {StoreOf('b', 1), StoreOf('a', 2), v1::StoreIdentity()}) {
+    answering_ = other;
+    Answer(shards);
+    EXPECT_TRUE(IsThere(shards[0].ref())) << other.ShortDebugString();
+  }
+  answering_ = store_;
+  Answer(shards);
+  EXPECT_FALSE(IsThere(shards[0].ref()));
+}
+
+TEST_F(CheckpointRegistryTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShardOver) {
+  store_ = StoreOf('a', 1);
+  answering_ = StoreOf('b', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  Answer();
+  EXPECT_FALSE(IsThere(shard.ref()));
+  v1::DesiredReplica known;
+  *known.mutable_ref() = shard.ref();
+  known.set_manifest_crc32c(shard.manifest_crc32c() + 1);
+  registry_->TakeOver(known, answering_);  // another shard's checksum
+  registry_->AwaitSettled();
+  EXPECT_EQ(Report().at(0).store().id(), store_.id());
+  known.set_manifest_crc32c(shard.manifest_crc32c());
+  registry_->TakeOver(known, answering_);
+  registry_->AwaitSettled();
+  EXPECT_EQ(Report().at(0).store().id(), answering_.id());
+  Answer();
+  EXPECT_TRUE(IsThere(shard.ref()));
+  // The same in the next life.
+  registry_.reset();
+  Open();
+  EXPECT_EQ(Report().at(0).store().id(), answering_.id());
+}
+
+TEST_F(CheckpointRegistryTest, AnOrderToRemoveOrphansMeansThoseOfTheStoreThatItNames) {
+  store_ = answering_ = StoreOf('a', 1);
+  Open();
+  const auto guest = Connect(1);
+  Snapshot(*guest, 10, 1);
+  const v1::ShardReport shard = Report().at(0);
+  Answer();
+  answering_ = StoreOf('b', 1);
+  registry_->RemoveOrphans(kJob, StoreOf('c', 1).id(), -1);
+  registry_->RemoveOrphans(kJob, store_.id(), 1);  // except this epoch
+  registry_->AwaitSettled();
+  EXPECT_TRUE(IsThere(shard.ref()));
+  registry_->RemoveOrphans(kJob, store_.id(), -1);
+  registry_->AwaitSettled();
+  EXPECT_FALSE(IsThere(shard.ref()));
+  EXPECT_TRUE(Report().empty());
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,130 @@
+// The data directory of a daemon: its lock, the number of its life, the directory of its sockets,
+// and which stores of coordinators it has obeyed.
+//
+// Provenance records, for each job here, the newest order and the store that gave it. Work that
+// another store, or an earlier epoch of the same store, ordered is not the present coordinator's to
+// remove: it is reported as an orphan (docs/decisions/0008-whose-store.md).
+//
+// On disk, below the data directory:
+//   LOCK            locked while a daemon uses the directory
+//   incarnation     the number of the latest life
+//   run-directory   path of the socket directory, which is short, because a socket's path has at
+//   most
+//                   107 bytes, and readable by this user alone. A killed life leaves it behind; the
+//                   next one removes it.
+//   stores          a line "ID EPOCH SEQUENCE" for each store, as it was when shards were last
+//                   accepted; the store followed now is last
+//   jobs/JOB/order  the newest order of a job as v1.Orphan and its CRC-32C. One that cannot be read
+//                   counts as unknown: the job is an orphan, and is never dropped.
+//
+// Ownership: values and the files, which no other process uses while the lock is taken.
+// Thread-safety: all methods of Provenance from any thread; the rest is for one thread.
+#ifndef NIBBLE_WORKER_AGENT_DATA_DIRECTORY_H_
+#define NIBBLE_WORKER_AGENT_DATA_DIRECTORY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+
+namespace nibble {
+
+// The first line of a file; empty if it cannot be read.
+std::string FirstLine(const std::string& path);
+
+// The open file whose lock keeps other daemons off the directory. Unavailable if another daemon has
+// it.
+absl::StatusOr<int> LockDataDirectory(const std::string& data_directory);
+
+// A number greater than that of any earlier life in this directory, recorded in it.
+absl::StatusOr<int64_t> ChooseIncarnation(const std::string& data_directory);
+
+class RunDirectory {
+ public:
+  // Unavailable, with the path that cannot be made.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Claim(const std::string& data_directory);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  RunDirectory(std::string path, std::string note);
+
+  const std::string path_;
+  const std::string note_;
+};
+
+// Whether both are the same store in the same epoch; two unset ones are.
+inline bool SameEpoch(const v1::StoreIdentity& a, const v1::StoreIdentity& b) {
+  return a.id() == b.id() && a.epoch() == b.epoch();
+}
+
+class Provenance {
+ public:
+  using Clock = std::function<int64_t()>;  // milliseconds, monotonic
+
+  Provenance(std::string data_directory, Clock clock);
+  Provenance(const Provenance&) = delete;
+  Provenance& operator=(const Provenance&) = delete;
+
+  // A desired state of `store` has arrived. `obey`: false if the store is older than this worker
+  // has known it, as after a restore from a backup. A newly followed store is recorded durably;
+  // Unavailable if it cannot be.
+  absl::Status Hear(const v1::StoreIdentity& store, bool& obey);
+  // Records durably how far the followed store has advanced, before anyone relies on shards that it
+  // accepted. By that record a later life, too, recognises a store restored to an earlier state.
+  absl::Status Remember();
+  // The store followed now, in its newest known state; unset: none yet.
+  v1::StoreIdentity followed() const;
+
+  // Records that `store` ordered the gang. Durable on return.
+  absl::Status NoteOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store);
+  // The store of the job's newest order; unset id: unknown.
+  v1::StoreIdentity StoreOf(const std::string& job) const;
+  // The attempt of the job's newest order; 0: none is known.
+  int64_t AttemptOf(const std::string& job) const;
+  // Forgets the job's order; call it when no rank or shard of the job needs it.
+  void Forget(const std::string& job);
+
+  // Adds the shards to the report, those of other stores as orphans, and the orders that the
+  // followed store did not give in its present epoch. `running`: jobs with ranks, and their
+  // attempts.
+  void Describe(std::vector<v1::ShardReport> shards, const std::map<std::string, int64_t>& running,
+                v1::ConnectRequest& report);
+  // The followed store has answered a described report, so it knows the attempts in it. Its own
+  // earlier orders without ranks or shards here move to its present epoch.
+  void Answered();
+
+ private:
+  std::string OrderPath(const std::string& job) const;
+  void LoadStores();
+  void LoadOrders();
+  absl::Status SaveStores();
+  absl::Status SaveOrder(const v1::Orphan& order);
+  v1::StoreIdentity FollowedLocked() const;
+
+  const std::string directory_;
+  const Clock clock_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<std::string, v1::StoreIdentity> stores_;  // by id, in their newest known state
+  std::string followed_;                             // id
+  std::map<std::string, v1::Orphan> orders_;         // by job
+  std::map<std::string, int64_t> since_ms_;          // since when a job is an orphan, by the clock
+  std::set<std::string> settled_;                    // jobs described last without ranks or shards
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_AGENT_DATA_DIRECTORY_H_

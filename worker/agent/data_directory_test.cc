@@ -1,0 +1,228 @@
+#include "worker/agent/data_directory.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/checkpoint/store_testing.h"
+
+namespace nibble {
+namespace {
+
+using checkpoint_testing::TempDirectory;
+
+const std::string kOld(32, 'a');
+const std::string kNew(32, 'b');
+
+v1::StoreIdentity Store(const std::string& id, int64_t epoch, int64_t sequence = 0) {
+  v1::StoreIdentity store;
+  store.set_id(id);
+  store.set_epoch(epoch);
+  store.set_sequence(sequence);
+  return store;
+}
+
+v1::DesiredGang Gang(const std::string& job, int64_t attempt) {
+  v1::DesiredGang gang;
+  gang.set_job(job);
+  gang.set_attempt(attempt);
+  gang.set_spec_yaml("name: a\n");
+  gang.set_owner("ann");
+  gang.add_revisions()->set_number(1);
+  return gang;
+}
+
+v1::ShardReport Shard(const std::string& job, const v1::StoreIdentity& store) {
+  v1::ShardReport shard;
+  shard.mutable_ref()->set_job(job);
+  shard.mutable_ref()->set_step(10);
+  *shard.mutable_store() = store;
+  shard.mutable_store()->clear_sequence();
+  return shard;
+}
+
+class ProvenanceTest : public testing::Test {
+ protected:
+  ProvenanceTest() { NextLife(); }
+  void NextLife() {
+    provenance_ = std::make_unique<Provenance>(directory_.path(), [this] { return now_ms_; });
+  }
+  bool Obeys(const v1::StoreIdentity& store) {
+    bool obey = false;
+    EXPECT_EQ(provenance_->Hear(store, obey), absl::OkStatus());
+    return obey;
+  }
+  v1::ConnectRequest Describe(std::vector<v1::ShardReport> shards = {},
+                              const std::map<std::string, int64_t>& running = {}) {
+    v1::ConnectRequest report;
+    provenance_->Describe(std::move(shards), running, report);
+    return report;
+  }
+
+  TempDirectory directory_;
+  int64_t now_ms_ = 1000;
+  std::unique_ptr<Provenance> provenance_;
+};
+
+TEST_F(ProvenanceTest, TheFirstStoreIsObeyedAndRememberedAlsoInTheNextLife) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  NextLife();
+  EXPECT_EQ(provenance_->followed().id(), kOld);
+  EXPECT_EQ(provenance_->followed().epoch(), 1);
+}
+
+TEST_F(ProvenanceTest, AnOlderStoreIsNotObeyedUntilItsEpochHasGrown) {
+  EXPECT_TRUE(Obeys(Store(kOld, 2, 50)));
+  EXPECT_FALSE(Obeys(Store(kOld, 1, 60)));  // an earlier epoch
+  EXPECT_FALSE(Obeys(Store(kOld, 2, 49)));  // an earlier update
+  EXPECT_TRUE(Obeys(Store(kOld, 2, 50)));
+  EXPECT_TRUE(Obeys(Store(kOld, 3, 10)));
+  EXPECT_TRUE(Obeys(Store(kOld, 3, 11)));
+}
+
+TEST_F(ProvenanceTest, HowFarAStoreHadComeWhenItAcceptedShardsOutlivesTheDaemon) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 70)));
+  ASSERT_EQ(provenance_->Remember(), absl::OkStatus());
+  NextLife();
+  EXPECT_EQ(provenance_->followed().sequence(), 70);
+  EXPECT_FALSE(Obeys(Store(kOld, 1, 69)));
+}
+
+TEST_F(ProvenanceTest, AnotherStoreIsObeyedAndTheFirstIsNotForgotten) {
+  EXPECT_TRUE(Obeys(Store(kOld, 2, 50)));
+  EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));
+  EXPECT_EQ(provenance_->followed().id(), kNew);
+  NextLife();
+  EXPECT_EQ(provenance_->followed().id(), kNew);
+  EXPECT_FALSE(Obeys(Store(kOld, 1, 99)));
+  // It reports to the store the newest state that it has known.
+  EXPECT_EQ(provenance_->followed().id(), kOld);
+  EXPECT_EQ(provenance_->followed().epoch(), 2);
+}
+
+TEST_F(ProvenanceTest, ACoordinatorWithoutAnIdentityDecidesOnlyWhereNobodyEverDid) {
+  EXPECT_TRUE(Obeys({}));
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 1)));
+  EXPECT_FALSE(Obeys({}));
+}
+
+TEST_F(ProvenanceTest, WhatThePresentEpochHasOrderedIsNoOrphan) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 1), Store(kOld, 1)), absl::OkStatus());
+  const v1::ConnectRequest report = Describe({Shard("a-1", Store(kOld, 1))}, {{"a-1", 1}});
+  EXPECT_EQ(report.shards_size(), 1);
+  EXPECT_EQ(report.orphans_size(), 0);
+}
+
+TEST_F(ProvenanceTest, WhatAnotherStoreHasOrderedIsAnOrphanWithItsShards) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));
+  (void)Describe({Shard("a-1", Store(kOld, 1))}, {{"a-1", 3}});
+  now_ms_ += 5000;
+  const v1::ConnectRequest report = Describe({Shard("a-1", Store(kOld, 1))}, {{"a-1", 3}});
+  EXPECT_EQ(report.shards_size(), 0);
+  ASSERT_EQ(report.orphans_size(), 1);
+  const v1::Orphan& orphan = report.orphans(0);
+  EXPECT_EQ(orphan.store().id(), kOld);
+  EXPECT_EQ(orphan.spec_yaml(), "name: a\n");
+  EXPECT_EQ(orphan.owner(), "ann");
+  EXPECT_EQ(orphan.attempt(), 3);
+  EXPECT_TRUE(orphan.running());
+  EXPECT_EQ(orphan.shards_size(), 1);
+  EXPECT_EQ(orphan.since_ms(), 5000);
+}
+
+TEST_F(ProvenanceTest, ARestoredStoreIsToldOfAttemptsOnceAndOfShardsWhereTheyAlwaysAre) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  EXPECT_TRUE(Obeys(Store(kOld, 2, 3)));
+  v1::ConnectRequest report = Describe({Shard("a-1", Store(kOld, 1))});
+  EXPECT_EQ(report.shards_size(), 1);
+  ASSERT_EQ(report.orphans_size(), 1);
+  EXPECT_EQ(report.orphans(0).shards_size(), 0);
+  // As long as such shards exist, their spec is reported.
+  provenance_->Answered();
+  EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 1))}).orphans_size(), 1);
+  EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 1);
+  provenance_->Answered();
+  EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 0);
+  NextLife();
+  EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 0);
+  EXPECT_EQ(provenance_->AttemptOf("a-1"), 3);
+}
+
+TEST_F(ProvenanceTest, AnOrderThatCannotBeReadIsNotKnown) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  std::filesystem::resize_file(directory_.path() + "/jobs/a-1/order", 10);
+  NextLife();
+  EXPECT_EQ(provenance_->AttemptOf("a-1"), 0);
+  EXPECT_EQ(provenance_->StoreOf("a-1").id(), "");
+}
+
+namespace fs = std::filesystem;
+
+class RunDirectoryTest : public testing::Test {
+ protected:
+  RunDirectoryTest() : data_(testing::TempDir() + "/run-directory-XXXXXX") {
+    EXPECT_NE(mkdtemp(data_.data()), nullptr);
+  }
+  ~RunDirectoryTest() override { fs::remove_all(data_); }
+
+  std::string data_;
+};
+
+TEST_F(RunDirectoryTest, ItIsShortAndThisUsersAloneAndGoesWithItsOwner) {
+  auto claimed = RunDirectory::Claim(data_);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  const std::string path = (*claimed)->path();
+  EXPECT_LT(path.size(), 60u);
+  struct stat facts;
+  ASSERT_EQ(stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0700u);
+  std::ofstream(path + "/socket") << "x";
+  claimed->reset();
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(fs::is_empty(data_));
+}
+
+TEST_F(RunDirectoryTest, WhatAKilledLifeHasLeftIsRemovedByTheNext) {
+  const pid_t killed = fork();
+  if (killed == 0) {
+    const auto claimed = RunDirectory::Claim(data_);
+    if (claimed.ok()) std::ofstream((*claimed)->path() + "/socket") << "x";
+    _exit(claimed.ok() ? 0 : 1);  // releases nothing
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(killed, &status, 0), killed);
+  ASSERT_EQ(status, 0);
+  std::string left;
+  std::getline(std::ifstream(data_ + "/run-directory") >> std::ws, left);
+  ASSERT_TRUE(fs::exists(left + "/socket")) << left;
+  auto next = RunDirectory::Claim(data_);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists((*next)->path()));
+}
+
+TEST_F(RunDirectoryTest, ANoteOfSomethingElseRemovesNothing) {
+  const std::string other = data_ + "/checkpoints";
+  fs::create_directories(other);
+  std::ofstream(data_ + "/run-directory") << other << "\n";
+  auto claimed = RunDirectory::Claim(data_);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  EXPECT_TRUE(fs::exists(other));
+}
+
+}  // namespace
+}  // namespace nibble

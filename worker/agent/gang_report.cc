@@ -1,0 +1,291 @@
+// The state of a gang's ranks (Look), and its reports: to the coordinator and as metrics.
+
+#include "worker/agent/gang.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "job/job_spec.h"
+#include "model/outline.h"
+#include "worker/agent/gang_rules.h"
+#include "worker/trainer/link/link_message.h"
+
+namespace nibble {
+namespace {
+
+constexpr size_t kMaxDetailBytes = 1900;
+// The coordinator has long stored those before them.
+constexpr size_t kMaxRevisionsReported = 128;
+// After a rank lost a peer on this worker, the peer's own end decides the cause; wait for it so
+// long.
+constexpr int64_t kPeerPatienceMs = 5000;
+// Time to read the last message of a rank that has ended. It is in the socket already.
+constexpr int64_t kLastWordsMs = 1000;
+
+v1::RankPhase PhaseOf(RankState state) {
+  switch (state) {
+    case RankState::kPrepares:
+      return v1::RANK_PHASE_ASSIGNED;
+    case RankState::kRuns:
+      return v1::RANK_PHASE_RUNNING;
+    case RankState::kStands:
+      return v1::RANK_PHASE_PAUSED;
+    case RankState::kStopped:
+      return v1::RANK_PHASE_STOPPED;
+    case RankState::kSucceeded:
+      return v1::RANK_PHASE_SUCCEEDED;
+    case RankState::kFailed:
+      break;
+  }
+  return v1::RANK_PHASE_FAILED;
+}
+
+v1::StepSample SampleOf(const RankNews& news) {
+  v1::StepSample sample;
+  sample.set_step(news.step);
+  sample.set_tokens(news.tokens);
+  sample.set_loss(news.loss);
+  sample.set_gradient_norm(news.gradient_norm);
+  sample.set_learning_rate(news.learning_rate);
+  sample.set_tokens_per_second(news.tokens_per_second);
+  sample.set_step_seconds(news.step_seconds);
+  sample.set_revision(news.revision);
+  sample.set_updated(news.updated);
+  return sample;
+}
+
+std::string PhaseWord(RankState state) {
+  switch (state) {
+    case RankState::kPrepares:
+      return "preparing";
+    case RankState::kRuns:
+      return "running";
+    case RankState::kStands:
+      return "paused";
+    case RankState::kStopped:
+      return "stopped";
+    case RankState::kSucceeded:
+      return "succeeded";
+    case RankState::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
+
+}  // namespace
+
+// Keeps the first cause, except that the end of a lost peer replaces FAILURE_CAUSE_PEER.
+void Gang::Fail(const std::string& detail, v1::FailureCause cause) {
+  const bool makes_way = cause_ == v1::FAILURE_CAUSE_PEER && cause != v1::FAILURE_CAUSE_PEER;
+  if (!detail_.empty() && !makes_way) return;
+  detail_ = Printable(detail, kMaxDetailBytes);
+  cause_ = cause;
+}
+
+// The cause when a rank makes no step or has to be killed. If it waits and the gang spans other
+// workers, the rank that it waits for may be there.
+v1::FailureCause Gang::CauseOfHang(bool waits) const {
+  const bool whole = desired_.slots_size() == desired_.world();
+  return waits && !whole ? v1::FAILURE_CAUSE_PEER : v1::FAILURE_CAUSE_MACHINE;
+}
+
+bool Gang::AwaitsPeers() {
+  bool lost_peer = false;
+  bool others_run = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.process.empty() || rank.killed) continue;
+    const auto exit = home_.supervisor->ExitOf(rank.process);
+    if (!exit.ok()) continue;
+    if (!exit->has_value()) {
+      others_run = true;
+      continue;
+    }
+    const RankEnd end = EndOf(rank.rank, **exit, false);
+    if (end.state != RankState::kFailed) continue;
+    if (end.cause != v1::FAILURE_CAUSE_PEER) return false;
+    lost_peer = true;
+  }
+  if (!lost_peer || !others_run) return false;
+  if (!peer_lost_at_ms_.has_value()) peer_lost_at_ms_ = home_.clock();
+  return home_.clock() - *peer_lost_at_ms_ < kPeerPatienceMs;
+}
+
+void Gang::LookAtDump(Rank& rank) {
+  if (!rank.dumping || rank.dumped) return;
+  const auto ended = home_.supervisor->ExitOf(rank.process + ".stacks");
+  rank.dumped = !ended.ok() || ended->has_value();
+}
+
+PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
+                         const std::vector<HungRank>& hung, bool awaits_peers) {
+  PresentRank present = {.rank = rank.rank, .killed = rank.killed};
+  if (rank.process.empty()) {
+    present.state =
+        prepares() ? RankState::kPrepares : ended_before_start_.value_or(RankState::kFailed);
+    return present;
+  }
+  const auto at = linked.find(rank.rank);
+  const auto exit = home_.supervisor->ExitOf(rank.process);
+  if (exit.ok() && exit->has_value()) {
+    if (!rank.ended_at_ms.has_value()) rank.ended_at_ms = home_.clock();
+    const bool may_have_said_more = at != linked.end() && at->second.connected;
+    if (may_have_said_more && home_.clock() - *rank.ended_at_ms < kLastWordsMs) {
+      present.state = RankState::kRuns;
+      return present;
+    }
+    const bool told = told_.has_value() && told_->wish == GangWish::kStop;
+    const RankEnd end = EndOf(rank.rank, **exit, told);
+    present.state = end.state;
+    if (end.state != RankState::kFailed || rank.killed) return present;
+    if (awaits_peers && end.cause == v1::FAILURE_CAUSE_PEER) {
+      present.state = RankState::kRuns;
+      return present;
+    }
+    Fail(end.detail, end.cause);
+    return present;
+  }
+  if (at != linked.end() && at->second.news.doing == RankNews::Doing::kStanding &&
+      told_.has_value() && told_->wish == GangWish::kPause) {
+    present.state = RankState::kStands;
+  }
+  for (const HungRank& one : hung) {
+    if (one.rank != rank.rank) continue;
+    present.hangs = true;
+    Fail(one.detail, CauseOfHang(one.waits));
+  }
+  present.hangs |= rank.dumping;
+  LookAtDump(rank);
+  present.dumped = rank.dumped;
+  return present;
+}
+
+PresentGang Gang::Look() {
+  PresentGang present = {.job = job_, .attempt = attempt_, .slots = slots_, .told = told_};
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->Ranks();
+  if (const auto zero = linked.find(0); zero != linked.end()) {
+    for (const RevisionBegun& begun : zero->second.news.begun) {
+      if (begun.revision > 0) revisions_.emplace(begun.revision, begun.first_step);
+    }
+    while (revisions_.size() > kMaxRevisionsReported) revisions_.erase(revisions_.begin());
+    for (const RevisionRefused& refused : zero->second.news.refused) {
+      Refuse(refused.revision, refused.reason);
+    }
+  }
+  const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
+  // The report names the rank that blocks the others, which is first.
+  if (!hung.empty()) Fail(hung.front().detail, CauseOfHang(hung.front().waits));
+  const bool awaits_peers = AwaitsPeers();
+  for (Rank& rank : ranks_) present.ranks.push_back(LookAt(rank, linked, hung, awaits_peers));
+  return present;
+}
+
+void Gang::Refuse(int64_t revision, const std::string& reason) {
+  if (revision <= 0 || reason.empty()) return;
+  std::string text = Printable(reason.substr(0, kMaxDetailBytes), kMaxDetailBytes);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  refused_.emplace(revision, std::move(text));
+  while (refused_.size() > kMaxRevisionsReported) refused_.erase(refused_.begin());
+}
+
+std::string Gang::Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const {
+  std::vector<std::string> troubles;
+  if (std::string registry = home_.registry->TroubleOf(job_, attempt_); !registry.empty()) {
+    troubles.push_back(std::move(registry));
+  }
+  for (const auto& [number, rank] : linked) {
+    if (!rank.news.trouble.empty()) troubles.push_back(rank.news.trouble);
+  }
+  return Printable(absl::StrJoin(troubles, "; "), kMaxDetailBytes);
+}
+
+v1::GangReport Gang::Report() {
+  const RankState state = StateOfGang(Look());
+  v1::GangReport report;
+  report.set_job(job_);
+  report.set_attempt(attempt_);
+  report.set_phase(PhaseOf(failed_to_start_ ? RankState::kFailed : state));
+  report.set_next_step(first_step_);
+  if (report.phase() == v1::RANK_PHASE_FAILED) {
+    report.set_detail(detail_);
+    report.set_cause(cause_);
+  }
+  if (not_started_) report.set_cause(v1::FAILURE_CAUSE_PEER);
+  if (report.phase() == v1::RANK_PHASE_ASSIGNED && preparation_ != nullptr) {
+    report.set_detail(Printable(preparation_->progress(), kMaxDetailBytes));
+  }
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->TakeRanks();
+  if (started_ && !HasEnded(state)) report.set_trouble(Trouble(linked));
+  const int64_t now = home_.clock();
+  for (const auto& [number, rank] : linked) {
+    const RankNews& news = rank.news;
+    v1::RankHealth& health = *report.add_ranks();
+    health.set_rank(number);
+    health.set_next_step(news.next_step);
+    // A rank that waits between two steps, or after the last, is not measured by its step time.
+    const bool steps = news.doing == RankNews::Doing::kSteps;
+    health.set_since_step_ms(steps ? std::max<int64_t>(0, now - rank.step_at_ms) : 0);
+    health.set_median_step_ms(rank.median_step_ms);
+    health.set_waiting_in(Printable(news.waiting_in, kMaxJobIdBytes));
+    health.set_memory_bytes(news.memory_bytes);
+    if (number != 0) continue;
+    report.set_next_step(std::max(first_step_, news.next_step));
+    report.set_checkpoint_request(news.checkpoint_request);
+    for (const RankNews& sample : rank.samples) *report.add_samples() = SampleOf(sample);
+  }
+  for (const auto& [revision, step] : revisions_) {
+    v1::RevisionStart& start = *report.add_revisions();
+    start.set_revision(revision);
+    start.set_first_step(step);
+  }
+  for (const auto& [revision, reason] : refused_) {
+    v1::RefusedRevision& refused = *report.add_refused();
+    refused.set_revision(revision);
+    refused.set_reason(reason);
+  }
+  return report;
+}
+
+void Gang::NoteModel(const JobSpec& spec) {
+  planned_steps_ = spec.training.steps;
+  const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
+  if (outline.ok()) flops_per_token_ = CountFlops(*outline, spec.data.sequence).training();
+}
+
+GangFigures Gang::Figures(const PresentGang& present) const {
+  GangFigures figures = {.job = job_,
+                         .attempt = attempt_,
+                         .world = desired_.world(),
+                         .planned_steps = planned_steps_,
+                         .flops_per_token = flops_per_token_};
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->Ranks();
+  const int64_t now = home_.clock();
+  for (const PresentRank& rank : present.ranks) {
+    RankFigures& own = figures.ranks.emplace_back();
+    own.rank = rank.rank;
+    own.phase = PhaseWord(rank.state);
+    own.ended = HasEnded(rank.state);
+    own.hung = rank.hangs;
+    const auto log = home_.supervisor->LogOf(ProcessName(job_, attempt_, rank.rank));
+    if (log != nullptr) own.log_bytes = log->end();
+    const auto said = linked.find(rank.rank);
+    if (said == linked.end()) continue;
+    own.news = said->second.news;
+    own.precision = said->second.precision;
+    own.since_step_seconds = Seconds(std::max<int64_t>(0, now - said->second.step_at_ms));
+    own.median_step_seconds = Seconds(said->second.median_step_ms);
+  }
+  return figures;
+}
+
+}  // namespace nibble

@@ -1,0 +1,151 @@
+// The rules of gangs, as pure functions, so that each can be tested without a process: what a
+// daemon has to do (Reconcile), which ranks hang (FindHung), and how a rank's process ended
+// (EndOf).
+//
+// Reconcile compares the desired state with the present one:
+//   - a desired gang that is absent is started, once: an attempt never starts a second time, the
+//     coordinator makes a new one;
+//   - it waits until any gang that occupies one of its slots, or is an older attempt of its job,
+//   has
+//     ended;
+//   - a gang that is not desired is killed, and forgotten once none of its ranks is left;
+//   - unless another coordinator store, or an earlier epoch of this one, ordered it: then it is
+//   left
+//     alone, because the present store may not know of it;
+//   - an order for a lower attempt than the one present is ignored;
+//   - if one rank has failed or hangs, the other ranks of the gang are killed;
+//   - a rank that hangs writes its stacks first;
+//   - a gang that is to stop is sent the order, and killed at its deadline;
+//   - any other change of the order is passed on.
+// Without a desired state nothing changes: training continues while the coordinator is away.
+//
+// A rank hangs if it is connected and has made no step for many times its median step time. Ranks
+// that are paused or have not begun are exempt.
+//
+// Ownership: values. Thread-safety: pure functions.
+#ifndef NIBBLE_WORKER_AGENT_GANG_RULES_H_
+#define NIBBLE_WORKER_AGENT_GANG_RULES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/nibble/v1/job.pb.h"
+#include "worker/agent/process_supervisor.h"
+#include "worker/trainer/link/link_host.h"
+#include "worker/trainer/link/link_message.h"
+
+namespace nibble {
+
+enum class GangWish : uint8_t { kRun, kPause, kStop };
+
+// The order that a gang carries out at a step boundary.
+struct GangOrder {
+  GangWish wish = GangWish::kRun;
+  int64_t checkpoint_request = 0;
+  int64_t timeline_revision = 0;
+
+  friend bool operator==(const GangOrder&, const GangOrder&) = default;
+};
+
+struct WantedGang {
+  std::string job;
+  int64_t attempt = 0;
+  int32_t first_rank = 0;
+  std::vector<int32_t> slots;  // of each of its ranks here
+  GangOrder order;
+  int64_t stop_by_ms = 0;  // of kStop, on the clock of Reconcile's `now_ms`; 0: no limit
+};
+
+// kPrepares: to be started when its checkpoint and its peers are ready. kStands: paused.
+enum class RankState : uint8_t { kPrepares, kRuns, kStands, kStopped, kSucceeded, kFailed };
+
+struct PresentRank {
+  int32_t rank = 0;
+  RankState state = RankState::kRuns;
+  bool hangs = false;
+  bool dumped = false;  // its stacks are written, or could not be
+  bool killed = false;  // a SIGKILL was sent
+};
+
+struct PresentGang {
+  std::string job;
+  int64_t attempt = 0;
+  std::vector<int32_t> slots;
+  std::vector<PresentRank> ranks;
+  std::optional<GangOrder> told;
+  // Whether it was ordered by the store, in the epoch, of the desired state.
+  bool ours = true;
+};
+
+struct AgentAction {
+  enum class Kind : uint8_t { kStart, kTell, kDumpStacks, kKill, kForget };
+
+  Kind kind = Kind::kStart;
+  std::string job;
+  int64_t attempt = 0;
+  int32_t rank = -1;   // of kDumpStacks and kKill
+  std::string reason;  // for people; empty of kStart and kTell
+
+  friend bool operator==(const AgentAction&, const AgentAction&) = default;
+};
+
+// `wanted` is null before the first desired state; `now_ms` is monotonic. The actions are to be
+// carried out in order; each remains valid if only some of those before it were.
+std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
+                                   absl::Span<const PresentGang> present, int64_t now_ms);
+
+// The state of the least advanced rank; kFailed if any rank has failed or hangs.
+RankState StateOfGang(const PresentGang& gang);
+
+inline bool HasEnded(RankState state) { return state >= RankState::kStopped; }
+
+// --- Ranks that hang
+
+struct WatchdogLimits {
+  double median_steps = 20;    // without a step for this multiple of the median
+  int64_t least_ms = 120'000;  // at least; checkpoints and validation take long
+};
+
+struct HungRank {
+  int32_t rank = 0;
+  int64_t since_ms = 0;  // without a step
+  bool waits = false;    // in a collective
+  std::string detail;    // names the rank, the step and the collective, for people
+};
+
+// Sorted by rank, but those that wait in no collective come first. All ranks that hang together are
+// named, because it is unknown from outside which one blocks the others.
+std::vector<HungRank> FindHung(const std::map<int32_t, LinkHost::Rank>& ranks,
+                               const WatchdogLimits& limits, int64_t now_ms);
+
+// --- How a rank ended
+
+struct RankEnd {
+  RankState state = RankState::kFailed;                    // kSucceeded, kStopped or kFailed
+  v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;  // of kFailed
+  std::string detail;                                      // of kFailed, for people
+};
+
+// `told_to_stop`: a rank that has not connected yet is stopped by SIGTERM, which then is no
+// failure.
+RankEnd EndOf(int32_t rank, const ProcessExit& end, bool told_to_stop);
+
+v1::FailureCause CauseOf(TrainerExit exit);
+
+// The cause of an error of the daemon before the ranks could start: by its WithExit code; without
+// one, DataLoss means the checkpoint and ResourceExhausted the disk.
+v1::FailureCause CauseOf(const absl::Status& status);
+
+// The last `most` bytes of a program's output, with non-printable bytes replaced by '?', for
+// messages, which are UTF-8.
+std::string Printable(std::string text, size_t most);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_AGENT_GANG_RULES_H_

@@ -1,0 +1,326 @@
+#include "worker/agent/peer_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <stdlib.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/nibble/v1/rank_log.grpc.pb.h"
+#include "proto/nibble/v1/shard_store.grpc.pb.h"
+#include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/rank_log.h"
+#include "worker/checkpoint/store_testing.h"
+
+namespace nibble {
+namespace {
+
+using checkpoint_testing::BytesOf;
+using checkpoint_testing::EvenSlices;
+using checkpoint_testing::RandomState;
+using checkpoint_testing::State;
+using checkpoint_testing::TempDirectory;
+using testing::ElementsAre;
+
+using Lines = std::vector<std::string>;
+
+class LogServiceTest : public testing::Test {
+ protected:
+  LogServiceTest() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+    Create(int64_t{1} << 20);
+    std::vector<PeerService> services;
+    services.push_back(MakeLogService(
+        [this](const std::string& job, int64_t attempt,
+               int32_t rank) -> absl::StatusOr<std::shared_ptr<const RankLog>> {
+          if (job == "run-1" && attempt == 1 && rank == 0) return log_;
+          return absl::NotFoundError("no such log");
+        },
+        {.readers = 2}));
+    auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = v1::RankLogs::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  ~LogServiceTest() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  void Create(int64_t file_bytes) {
+    auto log = RankLog::Create(directory_ + "/rank-0.log", {.file_bytes = file_bytes});
+    EXPECT_TRUE(log.ok()) << log.status();
+    log_ = *std::move(log);
+  }
+  static v1::ReadRankLogRequest Request(int32_t tail = 0, bool follow = false) {
+    v1::ReadRankLogRequest request;
+    request.set_job("run-1");
+    request.set_attempt(1);
+    request.set_tail_lines(tail);
+    request.set_follow(follow);
+    return request;
+  }
+  grpc::Status Read(const v1::ReadRankLogRequest& request, Lines& lines,
+                    int64_t* dropped = nullptr) {
+    grpc::ClientContext context;
+    const auto reader = stub_->ReadRankLog(&context, request);
+    v1::ReadRankLogResponse response;
+    while (reader->Read(&response)) {
+      lines.insert(lines.end(), response.lines().begin(), response.lines().end());
+      if (dropped != nullptr) *dropped += response.dropped_bytes();
+    }
+    return reader->Finish();
+  }
+
+  std::string directory_ = testing::TempDir() + "/logs-XXXXXX";
+  std::shared_ptr<RankLog> log_;
+  std::unique_ptr<PeerServer> server_;
+  std::unique_ptr<v1::RankLogs::Stub> stub_;
+};
+
+TEST_F(LogServiceTest, LinesComeWithoutTheirEndsAndTheLastAlsoWithoutOne) {
+  log_->Append("one\n\nthree\nfour");
+  Lines lines;
+  EXPECT_TRUE(Read(Request(), lines).ok());
+  EXPECT_THAT(lines, ElementsAre("one", "", "three", "four"));
+}
+
+TEST_F(LogServiceTest, ATailHasItsLastLines) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) absl::StrAppend(&text, "line ", i, "\n");
+  log_->Append(text);
+  for (const int tail : {1, 3, 9'000}) {
+    Lines lines;
+    EXPECT_TRUE(Read(Request(tail), lines).ok());
+    ASSERT_EQ(lines.size(), static_cast<size_t>(tail));
+    EXPECT_EQ(lines.front(), absl::StrCat("line ", 20'000 - tail));
+    EXPECT_EQ(lines.back(), "line 19999");
+  }
+  Lines all;
+  EXPECT_TRUE(Read(Request(50'000), all).ok());
+  EXPECT_EQ(all.size(), 20'000u);
+}
+
+TEST_F(LogServiceTest, AFollowerHearsWhatComesUntilTheRankHasEnded) {
+  log_->Append("first\n");
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRankLog(&context, Request(0, true));
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_THAT(Lines(response.lines().begin(), response.lines().end()), ElementsAre("first"));
+  log_->Append("seco");
+  log_->Append("nd\nlast");
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.lines(0), "second");
+  log_->End();
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.lines(0), "last");
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(LogServiceTest, ASlowReaderDoesNotHoldUpTheRankAndIsToldWhatItMissed) {
+  Create(4096);
+  log_->Append("begin\n");
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRankLog(&context, Request(0, true));
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  // Far more than the log keeps and the connection buffers, without a reader.
+  const std::string line = std::string(1000, 'x') + "\n";
+  for (int i = 0; i < 20'000; ++i) log_->Append(line);
+  log_->Append("end\n");
+  log_->End();
+  std::string last;
+  bool told = false;
+  while (reader->Read(&response)) {
+    for (const std::string& one : response.lines()) {
+      told |= one.find("bytes are no longer kept]") != std::string::npos;
+      last = one;
+    }
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(told);
+  EXPECT_EQ(last, "end");
+}
+
+TEST_F(LogServiceTest, WhatIsNoTextAndLinesWithoutEndAreStillALog) {
+  log_->Append("caf\xc3\xa9 \xff\xfe \xed\xa0\x80\n" + std::string(kMaxLineBytes + 10, 'y') + "\n");
+  Lines lines;
+  EXPECT_TRUE(Read(Request(), lines).ok());
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "caf\xc3\xa9 ?? ???");
+  EXPECT_EQ(lines[1].size(), kMaxLineBytes);
+  EXPECT_EQ(lines[2].size(), 10u);
+}
+
+TEST_F(LogServiceTest, ALogOfAnEarlierLifeIsReadAndSaysWhatIsGone) {
+  Create(100);
+  for (int i = 0; i < 50; ++i) log_->Append(absl::StrCat("line ", i, "\n"));
+  const int64_t gone = log_->begin();
+  auto ended = RankLog::OpenEnded(directory_ + "/rank-0.log");
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  log_ = *std::move(ended);
+  Lines lines;
+  int64_t dropped = 0;
+  EXPECT_TRUE(Read(Request(0, true), lines, &dropped).ok());
+  EXPECT_EQ(lines.back(), "line 49");
+  EXPECT_GT(gone, 0);
+  EXPECT_EQ(dropped, gone);
+  EXPECT_EQ(RankLog::OpenEnded(directory_ + "/none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LogServiceTest, WrongRequestsAndOneReaderTooManyAreRefused) {
+  Lines lines;
+  v1::ReadRankLogRequest request = Request();
+  request.set_rank(5);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.set_rank(-1);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  log_->Append("x\n");
+  grpc::ClientContext one, two;
+  v1::ReadRankLogResponse response;
+  const auto first = stub_->ReadRankLog(&one, Request(0, true));
+  const auto second = stub_->ReadRankLog(&two, Request(0, true));
+  ASSERT_TRUE(first->Read(&response));
+  ASSERT_TRUE(second->Read(&response));
+  EXPECT_EQ(Read(Request(), lines).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  log_->End();
+  EXPECT_FALSE(first->Read(&response));
+  EXPECT_FALSE(second->Read(&response));
+}
+
+constexpr char kJob[] = "gpt-1";
+
+class ShardServiceTest : public testing::Test {
+ protected:
+  ShardServiceTest() : state_(RandomState(5, 6, 700'000)) {
+    {
+      std::filesystem::create_directories(directory_.path() + "/checkpoints");
+      auto store = CheckpointStore::Open(directory_.path() + "/checkpoints",
+                                         {.identity = checkpoint_testing::TestIdentity()});
+      EXPECT_TRUE(store.ok()) << store.status();
+      EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, 2, state_).ok());
+    }
+    EXPECT_TRUE(
+        registry_.OpenJob(kJob, directory_.path(), checkpoint_testing::TestIdentity()).ok());
+    std::vector<PeerService> services;
+    services.push_back(MakeShardService(registry_, "w1"));
+    auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+    EXPECT_TRUE(server.ok()) << server.status();
+    service_ = *std::move(server);
+    stub_ = v1::ShardStore::NewStub(
+        grpc::CreateChannel(service_->address(), grpc::InsecureChannelCredentials()));
+  }
+
+  static v1::ShardRef Ref(int32_t rank, int64_t attempt = 1) {
+    v1::ShardRef ref;
+    ref.mutable_checkpoint()->set_job(kJob);
+    ref.mutable_checkpoint()->set_step(10);
+    ref.mutable_checkpoint()->set_attempt(attempt);
+    ref.set_rank(rank);
+    return ref;
+  }
+  std::string Expected(int32_t rank) const {
+    std::string all;
+    for (const TensorSlice& slice : EvenSlices(state_, rank, 2)) {
+      const auto bytes = BytesOf(state_, slice);
+      all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    return all;
+  }
+  grpc::Status Read(const v1::ShardRef& ref, int64_t offset, int64_t length, std::string& out) {
+    grpc::ClientContext context;
+    v1::ReadShardRequest request;
+    *request.mutable_shard() = ref;
+    request.set_offset_bytes(offset);
+    request.set_length_bytes(length);
+    const auto reader = stub_->ReadShard(&context, request);
+    v1::ReadShardResponse piece;
+    while (reader->Read(&piece)) {
+      EXPECT_EQ(piece.offset_bytes(), offset + static_cast<int64_t>(out.size()));
+      EXPECT_LE(piece.data().size(), size_t{1} << 20);
+      EXPECT_EQ(piece.crc32c(), Crc32c({reinterpret_cast<const std::byte*>(piece.data().data()),
+                                        piece.data().size()}));
+      out += piece.data();
+    }
+    return reader->Finish();
+  }
+
+  TempDirectory directory_;
+  const State state_;
+  CheckpointRegistry registry_{{.clock = [] { return 0.0; }}};
+  std::unique_ptr<PeerServer> service_;
+  std::unique_ptr<v1::ShardStore::Stub> stub_;
+};
+
+TEST_F(ShardServiceTest, EveryShardComesWhole) {
+  for (const int32_t rank : {0, 1}) {
+    std::string bytes;
+    const grpc::Status status = Read(Ref(rank), 0, 0, bytes);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(bytes == Expected(rank)) << rank;
+  }
+}
+
+TEST_F(ShardServiceTest, AnyRangeComesAsItIs) {
+  const std::string all = Expected(1);
+  for (const auto& [offset, length] : {std::pair{1, 1}, {3, 1000}, {0, 7}}) {
+    std::string bytes;
+    EXPECT_TRUE(Read(Ref(1), offset, length, bytes).ok());
+    EXPECT_TRUE(bytes == all.substr(static_cast<size_t>(offset), static_cast<size_t>(length)));
+  }
+  std::string bytes;
+  EXPECT_EQ(Read(Ref(1), static_cast<int64_t>(all.size()), 1, bytes).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ShardServiceTest, WhatIsReportedIsWhatIsDescribed) {
+  grpc::ClientContext context;
+  v1::DescribeShardRequest request;
+  *request.mutable_shard() = Ref(1);
+  v1::DescribeShardResponse response;
+  const grpc::Status status = stub_->DescribeShard(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ShardReport report = registry_.Report(1).at(1);
+  EXPECT_EQ(response.manifest_crc32c(), report.manifest_crc32c());
+  EXPECT_EQ(response.bytes(), report.bytes());
+  EXPECT_EQ(response.manifest_crc32c(),
+            Crc32c({reinterpret_cast<const std::byte*>(response.manifest().data()),
+                    response.manifest().size()}));
+}
+
+TEST_F(ShardServiceTest, WhatIsNotHereIsNotFound) {
+  std::string bytes;
+  EXPECT_EQ(Read(Ref(2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Read(Ref(0, 2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ShardServiceTest, DamagedBytesAreNotSent) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
+    if (entry.path().extension() != ".sst") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
+    file.write("damage", 6);
+  }
+  std::string bytes;
+  EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_TRUE(bytes == Expected(0).substr(0, bytes.size()));
+}
+
+TEST_F(ShardServiceTest, APortThatIsTakenIsAnError) {
+  EXPECT_EQ(PeerServer::Start(service_->address(), {}, {}).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace nibble

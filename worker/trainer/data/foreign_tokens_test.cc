@@ -1,0 +1,541 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/foreign_tokens.h"
+
+namespace nibble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr TokenType kTypes[] = {TokenType::kUint8,  TokenType::kInt8,  TokenType::kInt16,
+                                TokenType::kUint16, TokenType::kInt32, TokenType::kUint32,
+                                TokenType::kInt64};
+
+// The low bytes of each value first.
+std::vector<std::byte> Bytes(TokenType type, const std::vector<int64_t>& values,
+                             size_t before = 0) {
+  std::vector<std::byte> bytes(before);
+  for (const int64_t value : values) {
+    for (int b = 0; b < TokenTypeBytes(type); ++b) {
+      bytes.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * b) & 0xff));
+    }
+  }
+  return bytes;
+}
+
+TEST(TokenArray, EveryTypeAndAlignmentReadsItsValues) {
+  for (const TokenType type : kTypes) {
+    for (size_t shift = 0; shift < 9; ++shift) {
+      std::vector<int64_t> values;
+      for (int64_t i = 0; i < 50; ++i) values.push_back(i * 37 % 128);
+      values.push_back(TokenTypeBytes(type) == 1 ? 127 : 0x7f01);
+      const std::vector<std::byte> bytes = Bytes(type, values, shift);
+      const TokenArray array(type, absl::MakeConstSpan(bytes).subspan(shift));
+      ASSERT_EQ(array.size(), static_cast<int64_t>(values.size()));
+      for (int64_t first = 0; first <= array.size(); first += 5) {
+        std::vector<int32_t> out(array.size() - first + 1, -7);
+        ASSERT_TRUE(array.Read("x", 0x8000, first, array.size() - first, out.data()).ok());
+        for (int64_t i = first; i < array.size(); ++i) ASSERT_EQ(out[i - first], values[i]);
+        ASSERT_EQ(out.back(), -7);
+      }
+    }
+  }
+}
+
+TEST(TokenArray, TheFirstTokenOutsideTheVocabularyIsNamed) {
+  const struct {
+    TokenType type;
+    int64_t value;
+    const char* printed;
+  } kCases[] = {
+      {TokenType::kUint8, 100, "100"},
+      {TokenType::kUint8, 255, "255"},
+      {TokenType::kInt8, -1, "-1"},
+      {TokenType::kInt16, -32768, "-32768"},
+      {TokenType::kUint16, 65535, "65535"},
+      {TokenType::kInt32, INT32_MIN, "-2147483648"},
+      {TokenType::kUint32, 4294967295, "4294967295"},
+      {TokenType::kUint32, 2147483648, "2147483648"},
+      {TokenType::kInt64, INT64_MIN, "-9223372036854775808"},
+      {TokenType::kInt64, int64_t{1} << 32, "4294967296"},
+  };
+  for (const auto& one : kCases) {
+    const std::vector<std::byte> bytes = Bytes(one.type, {1, 99, one.value, 0, one.value});
+    const TokenArray array(one.type, bytes);
+    int32_t out[5];
+    EXPECT_TRUE(array.Read("file.bin", 100, 0, 2, out).ok());
+    EXPECT_TRUE(array.Read("file.bin", 100, 3, 1, out).ok());
+    const absl::Status status = array.Read("file.bin", 100, 1, 4, out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("file.bin"), HasSubstr(std::string("token ") + one.printed + " at"),
+                      HasSubstr("position 2"), HasSubstr("[0, 100)")));
+  }
+}
+
+TEST(TokenArray, TheLargestVocabularyTakesEveryInt32) {
+  const std::vector<std::byte> bytes = Bytes(TokenType::kUint32, {INT32_MAX, 0});
+  int32_t out[2];
+  EXPECT_TRUE(TokenArray(TokenType::kUint32, bytes).Read("x", int64_t{1} << 31, 0, 2, out).ok());
+  EXPECT_EQ(out[0], INT32_MAX);
+}
+
+TEST(TokenArray, RangesOutsideAreRefused) {
+  const std::vector<std::byte> bytes = Bytes(TokenType::kUint16, {1, 2, 3});
+  const TokenArray array(TokenType::kUint16, bytes);
+  int32_t out[4];
+  const struct {
+    int64_t first, count;
+  } kRanges[] = {{-1, 1}, {0, -1},        {0, 4},         {3, 1},
+                 {4, 0},  {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MIN, 1}};
+  for (const auto& range : kRanges) {
+    EXPECT_EQ(array.Read("x", 10, range.first, range.count, out).code(),
+              absl::StatusCode::kOutOfRange)
+        << range.first << " " << range.count;
+  }
+  EXPECT_TRUE(array.Read("x", 10, 3, 0, out).ok());
+  EXPECT_TRUE(TokenArray().Read("x", 10, 0, 0, out).ok());
+}
+
+using ::testing::ElementsAre;
+
+const TokenHints kGpt2{.tokenizer = "gpt2", .vocabulary = 50257};
+
+TokenHints Headerless(int width) {
+  TokenHints hints = kGpt2;
+  hints.token_width = width;
+  return hints;
+}
+
+std::string Packed(const std::vector<int32_t>& tokens, int width) {
+  std::string bytes;
+  for (const int32_t token : tokens) {
+    bytes.append(reinterpret_cast<const char*>(&token), static_cast<size_t>(width));
+  }
+  return bytes;
+}
+
+// As the header's description in docs/formats/token-files.md says.
+std::string WithHeader(const std::vector<int32_t>& tokens, int32_t magic = 20240520,
+                       int32_t version = 1, int width = 2) {
+  int32_t header[256] = {magic, version, static_cast<int32_t>(tokens.size())};
+  return std::string(reinterpret_cast<const char*>(header), sizeof(header)) + Packed(tokens, width);
+}
+
+// The reader of a file's bytes, which `bytes` keeps.
+absl::StatusOr<std::unique_ptr<RawTokens>> Open(const std::string& bytes, const TokenHints& hints) {
+  return RawTokens::Open(
+      "some.bin",
+      MappedFile::Borrow({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}), hints);
+}
+
+std::string ErrorOf(const std::string& bytes, const TokenHints& hints) {
+  const auto opened = Open(bytes, hints);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("some.bin"));
+  return std::string(opened.status().message());
+}
+
+std::vector<int32_t> RandomTokens(uint32_t seed, int count) {
+  return Concatenated(RandomDocuments(seed, count, 1, 50257));
+}
+
+TEST(RawTokens, BothHeadersReadWhatWasWritten) {
+  const std::vector<int32_t> tokens = RandomTokens(1, 1000);
+  const struct {
+    std::string bytes;
+    int width;
+  } kFiles[] = {{WithHeader(tokens), 2}, {WithHeader(tokens, 20240801, 7, 4), 4}};
+  for (const auto& file : kFiles) {
+    const auto opened = Open(file.bytes, kGpt2);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->token_width(), file.width);
+    EXPECT_EQ((*opened)->tokenizer(), "gpt2");
+    EXPECT_EQ((*opened)->vocabulary(), 50257);
+    EXPECT_EQ((*opened)->documents(), 1);
+    EXPECT_EQ((*opened)->DocumentBegin(1), 1000);
+    EXPECT_EQ((*opened)->end_of_document(), std::nullopt);
+    EXPECT_EQ(ReadAll(**opened), tokens);
+    EXPECT_TRUE((*opened)->Verify().ok());
+  }
+}
+
+TEST(RawTokens, FilesOfNothingButTokensReadAtTheWidthTheyAreGiven) {
+  const std::vector<int32_t> tokens = RandomTokens(2, 777);
+  for (const int width : {2, 4}) {
+    const std::string bytes = Packed(tokens, width);
+    const auto opened = Open(bytes, Headerless(width));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(ReadAll(**opened), tokens);
+    EXPECT_THAT(ErrorOf(bytes, kGpt2), HasSubstr("token_width"));
+  }
+}
+
+TEST(RawTokens, AHeaderAndAWidthContradictEachOther) {
+  EXPECT_THAT(ErrorOf(WithHeader({1, 2}), Headerless(2)),
+              AllOf(HasSubstr("token_width: 2"), HasSubstr("20240520")));
+}
+
+TEST(RawTokens, EveryRuleOfTheHeaderIsCheckedAndNamed) {
+  const std::string good = WithHeader({1, 2, 3});
+  ASSERT_TRUE(Open(good, kGpt2).ok());
+  const auto put = [](std::string& f, size_t index, int32_t value) {
+    std::memcpy(f.data() + 4 * index, &value, 4);
+  };
+  const struct {
+    const char* message;
+    std::function<void(std::string&)> forge;
+  } kCases[] = {
+      {"version is 2, not 1", [&](std::string& f) { put(f, 1, 2); }},
+      {"version is 7, not 1", [&](std::string& f) { put(f, 1, 7); }},
+      {"version is 1, not 7", [&](std::string& f) { put(f, 0, 20240801); }},
+      {"token count is 4", [&](std::string& f) { put(f, 2, 4); }},
+      {"token count is 2", [&](std::string& f) { put(f, 2, 2); }},
+      {"token count is -1", [&](std::string& f) { put(f, 2, -1); }},
+      {"token count is -511", [&](std::string& f) { put(f, 2, -511); }},
+      {"header[3] is 9", [&](std::string& f) { put(f, 3, 9); }},
+      {"header[255] is -1", [&](std::string& f) { put(f, 255, -1); }},
+      {"token count is 3", [&](std::string& f) { f += '\0'; }},
+      {"token count is 3", [&](std::string& f) { f.pop_back(); }},
+  };
+  for (const auto& one : kCases) {
+    std::string forged = good;
+    one.forge(forged);
+    EXPECT_THAT(ErrorOf(forged, kGpt2), HasSubstr(one.message));
+  }
+  for (size_t size = 0; size < good.size(); ++size) {
+    ASSERT_FALSE(Open(good.substr(0, size), kGpt2).ok()) << size;
+  }
+}
+
+TEST(RawTokens, SizesThatAreNoMultipleOfTheWidthAreRefused) {
+  EXPECT_THAT(ErrorOf("abc", Headerless(2)), HasSubstr("3 bytes, not a multiple of token_width 2"));
+  EXPECT_THAT(ErrorOf("abcdef", Headerless(4)), HasSubstr("6 bytes"));
+}
+
+TEST(RawTokens, TokensOutsideTheVocabularyAreRefusedByPosition) {
+  const std::string bytes = Packed({1, 2, 50257, 3}, 2);
+  const auto opened = Open(bytes, Headerless(2));
+  ASSERT_TRUE(opened.ok());
+  int32_t out[4];
+  EXPECT_TRUE((*opened)->Read(0, 2, out).ok());
+  const absl::Status status = (*opened)->Read(0, 4, out);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("some.bin"), HasSubstr("token 50257 at position 2")));
+  EXPECT_EQ((*opened)->Verify(), status);
+}
+
+// Where each document begins, as a naive reading of the marks has it.
+std::vector<int64_t> Begins(const std::vector<int32_t>& tokens, const DocumentMark& mark) {
+  std::vector<int64_t> begins;
+  for (int64_t i = 0; i < static_cast<int64_t>(tokens.size()); ++i) {
+    const bool begin = mark.place == DocumentMark::Place::kBegins
+                           ? tokens[i] == mark.token
+                           : i > 0 && tokens[i - 1] == mark.token;
+    if (i == 0 || begin) begins.push_back(i);
+  }
+  return begins;
+}
+
+TEST(RawTokens, MarksCutDocumentsAtTheirEndsOrBeginnings) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<int32_t> tokens(random() % 40);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 4);
+    for (const auto place : {DocumentMark::Place::kEnds, DocumentMark::Place::kBegins}) {
+      TokenHints hints = Headerless(2);
+      hints.document_mark = DocumentMark{.token = 3, .place = place};
+      const std::string bytes = Packed(tokens, 2);
+      const auto opened = Open(bytes, hints);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      const std::vector<int64_t> begins = Begins(tokens, *hints.document_mark);
+      ASSERT_EQ((*opened)->documents(), static_cast<int64_t>(begins.size()));
+      for (size_t d = 0; d < begins.size(); ++d) {
+        ASSERT_EQ((*opened)->DocumentBegin(static_cast<int64_t>(d)), begins[d]);
+      }
+      ASSERT_EQ((*opened)->DocumentBegin((*opened)->documents()), (*opened)->tokens());
+      EXPECT_EQ((*opened)->end_of_document(),
+                place == DocumentMark::Place::kEnds ? std::optional<int32_t>(3) : std::nullopt);
+    }
+  }
+}
+
+TEST(RawTokens, MarksAreFoundAcrossTheBlocksOfALongFile) {
+  std::vector<int32_t> tokens(200'000, 1);
+  for (const size_t at : {0, 65'535, 65'536, 131'071, 199'999}) tokens[at] = 7;
+  const std::string bytes = Packed(tokens, 4);
+  TokenHints hints = Headerless(4);
+  hints.document_mark = DocumentMark{.token = 7};
+  const auto opened = Open(bytes, hints);
+  ASSERT_TRUE(opened.ok());
+  std::vector<int64_t> ends;
+  for (int64_t d = 1; d <= (*opened)->documents(); ++d) {
+    ends.push_back((*opened)->DocumentBegin(d));
+  }
+  EXPECT_THAT(ends, ElementsAre(1, 65'536, 65'537, 131'072, 200'000));
+}
+
+TEST(RawTokens, WithAMarkATokenOutsideTheVocabularyIsFoundAtOpen) {
+  TokenHints hints = Headerless(2);
+  hints.document_mark = DocumentMark{.token = 7};
+  EXPECT_THAT(ErrorOf(Packed({1, 60'000}, 2), hints), HasSubstr("token 60000 at position 1"));
+}
+
+TEST(RawTokens, EmptyFilesHaveNoDocument) {
+  for (const auto& [bytes, hints] : std::vector<std::pair<std::string, TokenHints>>{
+           {"", Headerless(2)}, {WithHeader({}), kGpt2}}) {
+    const auto opened = Open(bytes, hints);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->tokens(), 0);
+    EXPECT_EQ((*opened)->documents(), 0);
+    EXPECT_TRUE((*opened)->Verify().ok());
+  }
+}
+
+TEST(RawTokens, WhatTheFileDoesNotSayMustBeSaid) {
+  EXPECT_THAT(ErrorOf(WithHeader({1}), {.vocabulary = 5}), HasSubstr("tokenizer"));
+  EXPECT_THAT(ErrorOf(WithHeader({1}), {.tokenizer = "gpt2"}), HasSubstr("vocabulary"));
+}
+
+const TokenHints kHints{.tokenizer = "gpt2", .vocabulary = 100};
+
+// Offsets of the index, as docs/formats/token-files.md has them.
+constexpr size_t kVersion = 9, kType = 17, kSequences = 18, kDocuments = 26, kHeader = 34;
+
+template <class T>
+void Append(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+template <class T>
+void Put(std::string& bytes, size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof(value));
+}
+
+struct Files {
+  std::string index, tokens;
+};
+
+// Documents of sequences of tokens.
+using Nested = std::vector<std::vector<std::vector<int32_t>>>;
+
+Files Write(const Nested& documents, uint8_t type, int width) {
+  Files files;
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> pointers, boundaries = {0};
+  for (const auto& document : documents) {
+    for (const auto& sequence : document) {
+      pointers.push_back(static_cast<int64_t>(files.tokens.size()));
+      lengths.push_back(static_cast<int32_t>(sequence.size()));
+      for (const int64_t token : sequence) {
+        files.tokens.append(reinterpret_cast<const char*>(&token), static_cast<size_t>(width));
+      }
+    }
+    boundaries.push_back(static_cast<int64_t>(lengths.size()));
+  }
+  files.index = std::string("MMIDIDX\0\0", 9);
+  Append<uint64_t>(files.index, 1);
+  Append<uint8_t>(files.index, type);
+  Append<uint64_t>(files.index, lengths.size());
+  Append<uint64_t>(files.index, boundaries.size());
+  for (const int32_t length : lengths) Append(files.index, length);
+  for (const int64_t pointer : pointers) Append(files.index, pointer);
+  for (const int64_t boundary : boundaries) Append(files.index, boundary);
+  return files;
+}
+
+MappedFile Borrow(const std::string& bytes) {
+  return MappedFile::Borrow({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+}
+
+absl::StatusOr<std::unique_ptr<MegatronTokens>> Open(const Files& files,
+                                                     const TokenHints& hints = kHints) {
+  return MegatronTokens::Open("some.idx", Borrow(files.index), Borrow(files.tokens), hints);
+}
+
+std::string ErrorOf(const Files& files, const TokenHints& hints = kHints) {
+  const absl::Status status = Open(files, hints).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("some.idx"));
+  return std::string(status.message());
+}
+
+// Six sequences, one of them empty, in three documents.
+const Nested kSmall = {{{1, 2, 3}, {4}}, {{5, 6}}, {{7}, {}, {8, 9}}};
+
+TEST(MegatronTokens, TokensAndDocumentsOfEveryTypeAreReadBack) {
+  const struct {
+    uint8_t code;
+    int width;
+  } kTypes[] = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+  std::mt19937 random(1);
+  for (const auto& type : kTypes) {
+    for (int i = 0; i < 50; ++i) {
+      Nested nested(random() % 6);
+      Documents documents;
+      for (auto& document : nested) {
+        document.resize(1 + random() % 4);
+        document[0].push_back(0);
+        documents.emplace_back();
+        for (auto& sequence : document) {
+          for (uint32_t n = random() % 5; n > 0; --n) {
+            sequence.push_back(static_cast<int32_t>(random() % 100));
+          }
+          documents.back().insert(documents.back().end(), sequence.begin(), sequence.end());
+        }
+      }
+      const Files files = Write(nested, type.code, type.width);
+      const auto opened = Open(files);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      ASSERT_EQ((*opened)->token_width(), type.width);
+      ASSERT_EQ(ReadAll(**opened), Concatenated(documents));
+      ASSERT_EQ((*opened)->documents(), static_cast<int64_t>(documents.size()));
+      int64_t begin = 0;
+      for (size_t d = 0; d < documents.size(); ++d) {
+        ASSERT_EQ((*opened)->DocumentBegin(static_cast<int64_t>(d)), begin);
+        begin += static_cast<int64_t>(documents[d].size());
+      }
+      ASSERT_EQ((*opened)->DocumentBegin((*opened)->documents()), begin);
+      EXPECT_TRUE((*opened)->Verify().ok());
+    }
+  }
+}
+
+TEST(MegatronTokens, EveryNumberOfTheIndexIsCheckedAndNamed) {
+  const Files good = Write(kSmall, 8, 2);
+  ASSERT_TRUE(Open(good).ok());
+  const size_t lengths = kHeader, pointers = lengths + 4 * 6, documents = pointers + 8 * 6;
+  const struct {
+    const char* message;
+    std::function<void(Files&)> forge;
+  } kCases[] = {
+      {"magic", [](Files& f) { f.index[0] = 'm'; }},
+      {"magic", [](Files& f) { f.index[8] = 1; }},
+      {"version is 2", [](Files& f) { Put<uint64_t>(f.index, kVersion, 2); }},
+      {"version is 0", [](Files& f) { Put<uint64_t>(f.index, kVersion, 0); }},
+      {"dtype code is 0", [](Files& f) { f.index[kType] = 0; }},
+      {"dtype code is 9", [](Files& f) { f.index[kType] = 9; }},
+      {"dtype code is 255", [](Files& f) { f.index[kType] = '\xff'; }},
+      {"float64", [](Files& f) { f.index[kType] = 6; }},
+      {"float32", [](Files& f) { f.index[kType] = 7; }},
+      {"sequence pointer 1 is 6, not 3", [](Files& f) { f.index[kType] = 2; }},
+      {"sequence count is 18446744073709551615",
+       [](Files& f) { Put<uint64_t>(f.index, kSequences, UINT64_MAX); }},
+      {"sequence count 7", [](Files& f) { Put<uint64_t>(f.index, kSequences, 7); }},
+      {"sequence count 5", [](Files& f) { Put<uint64_t>(f.index, kSequences, 5); }},
+      {"document count is 0", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 0); }},
+      {"document count is 8", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 8); }},
+      {"document count 5", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 5); }},
+      {"document count is 9223372036854775812",  // wraps to the same size
+       [](Files& f) { Put<uint64_t>(f.index, kDocuments, 4 + (uint64_t{1} << 63)); }},
+      {"mode", [](Files& f) { f.index += std::string(6, '\0'); }},
+      {"index has", [](Files& f) { f.index += '\0'; }},
+      {"index has", [](Files& f) { f.index.pop_back(); }},
+      {"sequence pointer 0 is 2", [&](Files& f) { Put<int64_t>(f.index, pointers, 2); }},
+      {"sequence pointer 3 is -1", [&](Files& f) { Put<int64_t>(f.index, pointers + 24, -1); }},
+      {"sequence length 0 is -1", [&](Files& f) { Put<int32_t>(f.index, lengths, -1); }},
+      {"sequence length 0 is 10", [&](Files& f) { Put<int32_t>(f.index, lengths, 10); }},
+      {"sequence pointer 1 is 6, not 4", [&](Files& f) { Put<int32_t>(f.index, lengths, 2); }},
+      {"sequence length 5 is 3", [&](Files& f) { Put<int32_t>(f.index, lengths + 20, 3); }},
+      {"end at byte 16", [&](Files& f) { Put<int32_t>(f.index, lengths + 20, 1); }},
+      {"document index 0 is 1", [&](Files& f) { Put<int64_t>(f.index, documents, 1); }},
+      {"document index 1 is 0", [&](Files& f) { Put<int64_t>(f.index, documents + 8, 0); }},
+      {"document index 1 is -2", [&](Files& f) { Put<int64_t>(f.index, documents + 8, -2); }},
+      {"document index 2 is 7", [&](Files& f) { Put<int64_t>(f.index, documents + 16, 7); }},
+      {"document indices end at 5", [&](Files& f) { Put<int64_t>(f.index, documents + 24, 5); }},
+      {"document index 3 is 7", [&](Files& f) { Put<int64_t>(f.index, documents + 24, 7); }},
+      {"18 bytes", [](Files& f) { f.tokens.resize(20); }},
+      {"not a multiple of dtype uint16", [](Files& f) { f.tokens.push_back('\0'); }},
+      {"sequence length 5 is 2", [](Files& f) { f.tokens.resize(16); }},
+  };
+  for (const auto& one : kCases) {
+    Files forged = good;
+    one.forge(forged);
+    if (std::string(one.message) == "18 bytes") {
+      EXPECT_THAT(ErrorOf(forged), HasSubstr("end at byte 18, but their tokens' file has 20"));
+    } else {
+      EXPECT_THAT(ErrorOf(forged), HasSubstr(one.message));
+    }
+  }
+}
+
+TEST(MegatronTokens, EveryTruncationOfTheIndexIsRefused) {
+  const Files good = Write(kSmall, 8, 2);
+  for (size_t size = 0; size < good.index.size(); ++size) {
+    ASSERT_FALSE(Open({good.index.substr(0, size), good.tokens}).ok()) << size;
+  }
+}
+
+TEST(MegatronTokens, NoFlippedBitOfTheIndexMovesADocumentOutOfTheTokens) {
+  const Files good = Write(kSmall, 8, 2);
+  int accepted = 0;
+  for (size_t bit = 0; bit < 8 * good.index.size(); ++bit) {
+    Files forged = good;
+    forged.index[bit / 8] ^= static_cast<char>(1 << (bit % 8));
+    const auto opened = Open(forged);
+    if (!opened.ok()) continue;
+    ++accepted;  // another boundary between documents, or int16 for uint16
+    for (int64_t d = 0; d < (*opened)->documents(); ++d) {
+      ASSERT_LT((*opened)->DocumentBegin(d), (*opened)->DocumentBegin(d + 1));
+    }
+    EXPECT_EQ((*opened)->DocumentBegin(0), 0);
+    EXPECT_EQ((*opened)->DocumentBegin((*opened)->documents()), (*opened)->tokens());
+  }
+  EXPECT_LT(accepted, 10);
+}
+
+TEST(MegatronTokens, ADocumentWithoutATokenIsRefused) {
+  EXPECT_THAT(ErrorOf(Write({{{1}}, {{}, {}}, {{2}}}, 8, 2)),
+              HasSubstr("document 1, of sequences 1 to 2, has no token"));
+}
+
+TEST(MegatronTokens, AnEmptyDataSetHasNoDocument) {
+  const Files files = Write({}, 8, 2);
+  const auto opened = Open(files);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->tokens(), 0);
+  EXPECT_EQ((*opened)->documents(), 0);
+  EXPECT_EQ((*opened)->DocumentBegin(0), 0);
+}
+
+TEST(MegatronTokens, TokensOutsideTheVocabularyAreRefused) {
+  for (const auto& [token, code, width] :
+       {std::tuple{100, 8, 2}, std::tuple{-1, 4, 4}, std::tuple{-1, 5, 8}, std::tuple{200, 1, 1}}) {
+    const Files files = Write({{{1, token}}}, static_cast<uint8_t>(code), width);
+    const auto opened = Open(files);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const absl::Status status = (*opened)->Verify();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("some.idx"), HasSubstr("position 1")));
+  }
+}
+
+TEST(MegatronTokens, HintsMustSayWhatTheIndexDoesNotAndOnlyThat) {
+  const Files files = Write(kSmall, 8, 2);
+  EXPECT_THAT(ErrorOf(files, {}), HasSubstr("tokenizer"));
+  TokenHints width = kHints, mark = kHints;
+  width.token_width = 2;
+  mark.document_mark = DocumentMark{.token = 7};
+  EXPECT_THAT(ErrorOf(files, width), HasSubstr("token_width: 2"));
+  EXPECT_THAT(ErrorOf(files, mark), HasSubstr("document_mark: 7"));
+}
+
+}  // namespace
+}  // namespace nibble
