@@ -11,8 +11,7 @@
 //   - Elements of nvfp4 and mx formats enter as code · block scale (exact in BF16), elements of the
 //     other formats as the bare code value, high-precision elements as they are.
 //   - Products are accumulated in FP32. Scales per 128-wide slice of K (fp8-block, fp4-block128)
-//   are
-//     applied to the slice's sum: acc += (sum · scaleA) · scaleB, slices in ascending order.
+//     are applied to the slice's sum: acc += (sum · scaleA) · scaleB, slices in ascending order.
 //   - The accumulator is multiplied by alpha, with the tensors' scales folded in: of two nvfp4
 //     operands Nvfp4::GemmAlpha(alpha, amaxA, amaxB); otherwise A first, then B, an nvfp4 operand
 //     gives (alpha · amax) · fp32(1/2688) and an fp8-tensor operand alpha · scale. Then by the

@@ -12,8 +12,8 @@
 // time.
 //
 // The last kMaxEventsPerJob events of each job are kept, whatever the journal keeps: a token is
-// OutOfRange only if more events of one of its jobs have come after it. Jobs forgotten since are
-// not reported.
+// OutOfRange only if at least as many events of one of its jobs have come after it. Jobs forgotten
+// since are not reported.
 //
 // Ownership: watches are shared by the hub and their readers; a reader ends its own by Close.
 // Thread-safety: all methods. `notify` and the ends of waits run in the hub's thread, with no lock

@@ -105,8 +105,10 @@ TEST(HttpPostTest, WhatIsNoHttpOrNobodyAnswersIsUnavailable) {
 // A client that refuses a certificate closes its connection, which the receiver may write to.
 class TlsPostTest : public testing::Test {
  protected:
-  TlsPostTest() { signal(SIGPIPE, SIG_IGN); }
-  ~TlsPostTest() override { unsetenv("SSL_CERT_FILE"); }
+  ~TlsPostTest() override {
+    unsetenv("SSL_CERT_FILE");
+    signal(SIGPIPE, before_);
+  }
 
   absl::StatusOr<int> Post(const std::string& host) {
     HttpPost post = PostTo(absl::StrCat("https://", host, ":", receiver_.port(), "/hook"));
@@ -115,6 +117,7 @@ class TlsPostTest : public testing::Test {
     return PostHttp(post, Cancel());
   }
 
+  const sighandler_t before_ = signal(SIGPIPE, SIG_IGN);
   const std::string certificate_ = absl::StrCat(testing::TempDir(), "/certificate.pem");
   TlsReceiver receiver_{certificate_};
 };

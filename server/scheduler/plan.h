@@ -3,9 +3,8 @@
 // What every plan promises:
 //   gangs        a job gets all slots of one allowed size, or none.
 //   the line     higher priority first, then recovering jobs, then earlier submission, then name;
-//   jobs
-//                within their queue's own quota come before all that borrow or have no quota, and
-//                nobody borrows past a job that waits in its own queue.
+//                jobs within their queue's own quota come before all that borrow or have no quota,
+//                and nobody borrows past a job that waits in its own queue.
 //   claims       a waiting job has a claim to what it waits for (reservations.h): no job behind it
 //                takes that, unless it is known to end before the claim is due. So no job behind it
 //                delays a claim, and none starves among equals. Strictly higher priorities come
@@ -17,12 +16,11 @@
 //                becomes kStarting and waits for the jobs that leave, so nobody else can take them
 //                and a second plan preempts nobody more.
 //   elastic      jobs start with their smallest size, get more slots if nobody waits for them, and
-//   give
-//                them back before anybody is preempted.
+//                give them back before anybody is preempted.
 //   quotas       through a plan, a queue's active jobs never exceed its limit, nor a cohort's its
-//   total. workers      cordoned, draining and lost workers get no work; excluded ones none of that
-//   job. Jobs
-//                on draining workers move through a checkpoint, or stop and queue again.
+//                total.
+//   workers      cordoned, draining and lost workers get no work; excluded ones none of that job.
+//                Jobs on draining workers move through a checkpoint, or stop and queue again.
 //   repeatable   the plan is a function of the arguments, whatever their order. After a plan is
 //                applied, planning again changes nothing more.
 //   reasons      each change and each waiting job has one, which names what it is about.

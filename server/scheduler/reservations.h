@@ -3,8 +3,7 @@
 //            claims exactly as many, those freed latest before T first, so that most free slots
 //            stay open to others until T.
 //   untimed  they do not suffice. The job claims every free slot that it can use and every slot
-//   that is
-//            freed; no job behind it can delay it, whichever job ends first.
+//            that is freed; no job behind it can delay it, whichever job ends first.
 // A later job takes open slots, or borrows claimed ones if it is known to end before they are due.
 //
 // The slots that jobs with a known end will leave are kept from pass to pass; the next pass only

@@ -167,8 +167,9 @@ std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
 // job.
 MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int64_t incarnation,
                              const v1::GangReport& report, const Caller& caller);
-// A durable shard. The last shard of a checkpoint commits it; a shard of a committed checkpoint
-// makes the worker a holder. Aborted for a new checkpoint of an attempt that is over.
+// A durable shard. The last shard of a checkpoint commits it; a matching shard of a
+// finished checkpoint, committed or damaged, makes the worker a holder. Aborted for a new
+// checkpoint of an attempt that is over.
 MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
                               const v1::ShardReport& report, const Caller& caller);
 // All shards that a worker stores: it is no longer a holder of any other.

@@ -19,7 +19,10 @@ absl::Status TestCluster::Run(MaybeUpdate update) {
 }
 
 absl::Status TestCluster::Apply(const v1::Update& update) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<EntityChange> changes, state_.Apply(update));
+  const absl::Status valid = state_.Validate(update);
+  const absl::StatusOr<std::vector<EntityChange>> applied = state_.Apply(update);
+  EXPECT_EQ(valid, applied.status());  // Validate changes nothing, and foretells Apply
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<EntityChange> changes, applied);
   journal_.push_back(update.SerializeAsString());
   for (const EntityChange& change : changes) {
     const auto key = std::pair<int, std::string>(change.kind, change.key);

@@ -3,8 +3,7 @@
 // checkpoint.
 //
 //   1. the ranks' shards are sealed                           durable, not visible
-//   2. the checkpoint's header is written beside the store    durable; step 5 needs it after a
-//   crash
+//   2. the checkpoint's header is written beside the store    durable; a crash before 5 needs it
 //   3. the daemon's reports name the shards                   until the coordinator has answered
 //   4. the answer accepts or drops them                       dropped shards are removed
 //   5. once every shard of the world is here and accepted, the store commits the checkpoint, and

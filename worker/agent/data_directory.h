@@ -9,9 +9,8 @@
 //   LOCK            locked while a daemon uses the directory
 //   incarnation     the number of the latest life
 //   run-directory   path of the socket directory, which is short, because a socket's path has at
-//   most
-//                   107 bytes, and readable by this user alone. A killed life leaves it behind; the
-//                   next one removes it.
+//                   most 107 bytes, and readable by this user alone. A killed life leaves it
+//                   behind; the next one removes it.
 //   stores          a line "ID EPOCH SEQUENCE" for each store, as it was when shards were last
 //                   accepted; the store followed now is last
 //   jobs/JOB/order  the newest order of a job as v1.Orphan and its CRC-32C. One that cannot be read

@@ -6,12 +6,10 @@
 //   - a desired gang that is absent is started, once: an attempt never starts a second time, the
 //     coordinator makes a new one;
 //   - it waits until any gang that occupies one of its slots, or is an older attempt of its job,
-//   has
-//     ended;
+//     has ended;
 //   - a gang that is not desired is killed, and forgotten once none of its ranks is left;
 //   - unless another coordinator store, or an earlier epoch of this one, ordered it: then it is
-//   left
-//     alone, because the present store may not know of it;
+//     left alone, because the present store may not know of it;
 //   - an order for a lower attempt than the one present is ignored;
 //   - if one rank has failed or hangs, the other ranks of the gang are killed;
 //   - a rank that hangs writes its stacks first;

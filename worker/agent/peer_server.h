@@ -1,8 +1,7 @@
 // The one port of a daemon, and the services on it that other workers and the coordinator call:
 //
 //   nibble.v1.ShardStore   the shards stored here: the tensor bytes of a shard, slice after slice,
-//   in
-//                          the order of its manifest. A shard is served as soon as it is sealed;
+//                          in the order of its manifest. A shard is served as soon as it is sealed;
 //                          bytes that fail their checksum are not sent.
 //   nibble.v1.RankLogs     the logs of ranks, of running gangs and of ended ones that are still on
 //                          disk. Each reader has its own offset and never holds up the rank; what

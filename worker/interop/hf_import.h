@@ -71,8 +71,7 @@ class HfWeights final : public WeightSource {
 // Opens the weights that a user names:
 //
 //   DIRECTORY          a run's output directory or its checkpoint store: the newest good
-//   checkpoint;
-//                      a directory with a config.json: an exported model
+//                      checkpoint; a directory with a config.json: an exported model
 //   DIRECTORY@STEP     the checkpoint of that step
 //
 // NotFound if there is neither; otherwise as CheckpointWeights::Open and HfWeights::Open.

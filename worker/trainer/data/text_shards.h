@@ -134,8 +134,7 @@ absl::Status CheckPrepareText(const PrepareTextOptions& options);
 // after an error neither is.
 //
 //   InvalidArgument  an option out of bounds, an input that is not text or that the tokenizer
-//   cannot
-//                    encode (names file, document and byte), or a shard without any document
+//                    cannot encode (names file, document and byte), or a shard without any document
 //   AlreadyExists    a shard exists and may not be replaced
 //   any other        reading or writing files failed
 absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
