@@ -3,11 +3,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cluster/local_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -44,6 +49,36 @@ TEST_F(ClusterFilesTest, ARecordIsReadAsItWasWritten) {
   EXPECT_EQ(read->processes.at("worker-2").started_unix_ms, 5);
   EXPECT_EQ(read->processes.at("worker-2").earlier_incarnation, 6);
   EXPECT_THAT(read->Roles(), ElementsAre("coordinator", "worker-1", "worker-2", "worker-3"));
+}
+
+// Whether a thread of this process waits for a file lock.
+bool WaitsForALock() {
+  std::ifstream locks("/proc/locks");
+  const std::string self = absl::StrCat(" ", getpid(), " ");
+  for (std::string line; std::getline(locks, line);) {
+    if (absl::StrContains(line, "-> FLOCK") && absl::StrContains(line, self)) return true;
+  }
+  return false;
+}
+
+TEST_F(ClusterFilesTest, AChangeOfTheClusterWaitsForTheOneUnderWay) {
+  LocalCluster::Options options;
+  options.directory = directory_;
+  LocalCluster cluster(options);
+  for (const bool purge : {false, true}) {
+    std::future<absl::Status> change;
+    {
+      const auto under_way = ClusterLock::Take(paths_);
+      ASSERT_TRUE(under_way.ok()) << under_way.status();
+      change = std::async(std::launch::async, [&] {
+        return purge ? cluster.Purge() : cluster.Down(std::chrono::milliseconds(0));
+      });
+      while (!WaitsForALock()) {
+        ASSERT_EQ(change.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);
+      }
+    }
+    EXPECT_TRUE(change.get().ok());
+  }
 }
 
 TEST_F(ClusterFilesTest, OnlyTheProcessThatWasStartedCountsAsAlive) {

@@ -193,7 +193,7 @@ absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
 }
 
 absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
-  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   const bool any = record.AnyAlive();
   absl::StatusOr<ClusterShape> shape = Reshape(record.shape, wish, any);
@@ -232,7 +232,7 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
 }
 
 absl::Status LocalCluster::Start(const std::string& role) {
-  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   if (record.Alive(role) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("role: ", role, " runs"));
@@ -349,7 +349,7 @@ absl::Status LocalCluster::EndRole(const std::string& role, ClusterRecord& recor
 }
 
 absl::Status LocalCluster::Down(milliseconds grace) {
-  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   const auto deadline = SteadyClock::now() + grace;
   if (record.Alive(kCoordinatorRole) != nullptr) {
@@ -375,7 +375,7 @@ absl::Status LocalCluster::Down(milliseconds grace) {
 }
 
 absl::Status LocalCluster::Purge() {
-  NIBBLE_RETURN_IF_ERROR(LockDirectory().status());
+  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
   if (record.AnyAlive()) {
     return absl::FailedPreconditionError("the cluster is up: what it stores is in use");

@@ -1,5 +1,5 @@
 // What the verbs of `nibble data` do: make token shards from text, inspect and verify token files
-// of any format that open_tokens.h reads.
+// of any format that token_source.h reads.
 //
 // Ownership: none kept. Thread-safety: calls are independent unless they write to one directory.
 #ifndef NIBBLE_CLIENT_LOCAL_DATA_FILES_H_
@@ -33,7 +33,7 @@ struct TokenizeRequest {
 using Say = std::function<void(std::string_view line)>;
 
 // Makes the shards and returns the text for stdout. The tokenizer's file, if it has one, is copied
-// beside the shards (see tokenizer_files.h).
+// beside the shards (see tokenizer.h).
 absl::StatusOr<std::string> RunTokenize(const TokenizeRequest& request, const Say& say);
 
 struct InspectRequest {
@@ -45,7 +45,7 @@ struct InspectRequest {
   int64_t max_tokens = 256;  // shown of each document
   bool text = false;         // as text instead of numbers
   // The tokenizer for `text`, as for LoadTokenizer(); empty: found by the file's label (see
-  // tokenizer_files.h).
+  // tokenizer.h).
   std::string tokenizer;
   bool json = false;
 };

@@ -94,7 +94,7 @@ inline ShardOptions TestOptions(int64_t vocabulary = 1000) {
 
 inline void WriteShard(const std::string& path, const Documents& documents,
                        const ShardOptions& options = TestOptions()) {
-  auto writer = ShardWriter::Create(path, options);
+  auto writer = TokenShardWriter::Create(path, options);
   ASSERT_TRUE(writer.ok()) << writer.status();
   for (const auto& document : documents) {
     ASSERT_TRUE((*writer)->Append(document).ok());

@@ -1,8 +1,8 @@
 // Token shards (format: docs/formats/token-shards.md): the layout of the file, shared with
-// ShardWriter, and the reader.
+// TokenShardWriter, and the reader.
 //
 // Ownership: a TokenShard owns its mapping. The file must not be written to in place while it is
-// open (see mapped_file.h); ShardWriter replaces files, which is safe.
+// open (see mapped_file.h); TokenShardWriter replaces files, which is safe.
 // Thread-safety: const methods may be called from any thread; two threads that first read one chunk
 // both check it.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_SHARD_H_

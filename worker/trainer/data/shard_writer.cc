@@ -61,8 +61,8 @@ absl::StatusOr<ShardHeader> HeaderFor(const ShardOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(const std::string& path,
-                                                                 const ShardOptions& options) {
+absl::StatusOr<std::unique_ptr<TokenShardWriter>> TokenShardWriter::Create(
+    const std::string& path, const ShardOptions& options) {
   absl::StatusOr<ShardHeader> header = HeaderFor(options);
   if (!header.ok()) {
     return absl::Status(header.status().code(),
@@ -72,23 +72,24 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(const std::stri
   // A placeholder for the header, which is written after everything that it describes.
   const std::array<std::byte, shard_internal::kHeaderBytes> zeros = {};
   NIBBLE_RETURN_IF_ERROR(file->Append(zeros));
-  return std::unique_ptr<ShardWriter>(new ShardWriter(std::move(file), *std::move(header)));
+  return std::unique_ptr<TokenShardWriter>(
+      new TokenShardWriter(std::move(file), *std::move(header)));
 }
 
-absl::Status ShardWriter::CheckWritable() const {
+absl::Status TokenShardWriter::CheckWritable() const {
   if (error_.ok() && finished_) {
     return absl::FailedPreconditionError(absl::StrCat(path(), ": the shard is finished"));
   }
   return error_;
 }
 
-absl::Status ShardWriter::Append(absl::Span<const int32_t> tokens) {
+absl::Status TokenShardWriter::Append(absl::Span<const int32_t> tokens) {
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   error_ = AppendTokens(tokens);
   return error_;
 }
 
-absl::Status ShardWriter::AppendTokens(absl::Span<const int32_t> tokens) {
+absl::Status TokenShardWriter::AppendTokens(absl::Span<const int32_t> tokens) {
   if (tokens.size() > kMaxTokens - header_.token_count) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: %d tokens after %d pass the bound of %d", path(), tokens.size(),
@@ -115,7 +116,7 @@ absl::Status ShardWriter::AppendTokens(absl::Span<const int32_t> tokens) {
   return absl::OkStatus();
 }
 
-absl::Status ShardWriter::AppendData(absl::Span<const std::byte> bytes) {
+absl::Status TokenShardWriter::AppendData(absl::Span<const std::byte> bytes) {
   uint64_t at = header_.token_count * header_.token_width;
   for (absl::Span<const std::byte> rest = bytes; !rest.empty();) {
     const uint64_t in_chunk = at % header_.chunk_bytes;
@@ -128,7 +129,7 @@ absl::Status ShardWriter::AppendData(absl::Span<const std::byte> bytes) {
   return file_->Append(bytes);
 }
 
-absl::Status ShardWriter::EndDocument() {
+absl::Status TokenShardWriter::EndDocument() {
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (header_.end_of_document != kNoEndOfDocument) {
     const auto token = static_cast<int32_t>(header_.end_of_document);
@@ -144,13 +145,13 @@ absl::Status ShardWriter::EndDocument() {
   return absl::OkStatus();
 }
 
-absl::Status ShardWriter::Finish() {
+absl::Status TokenShardWriter::Finish() {
   if (error_.ok() && !finished_) error_ = WriteRest();
   finished_ = true;
   return error_;
 }
 
-absl::Status ShardWriter::WriteRest() {
+absl::Status TokenShardWriter::WriteRest() {
   const uint64_t ended = document_end_.empty() ? 0 : document_end_.back();
   if (header_.token_count != ended) {
     return absl::FailedPreconditionError(
@@ -174,7 +175,7 @@ absl::Status ShardWriter::WriteRest() {
   return status;
 }
 
-absl::Status ShardWriter::Commit() {
+absl::Status TokenShardWriter::Commit() {
   NIBBLE_RETURN_IF_ERROR(Finish());
   return file_->Publish();
 }

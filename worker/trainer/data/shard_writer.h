@@ -36,11 +36,11 @@ struct ShardOptions {
   int64_t chunk_bytes = int64_t{1} << 20;
 };
 
-class ShardWriter {
+class TokenShardWriter {
  public:
   // InvalidArgument naming the option, its value and its bound; otherwise as StagedFile::Create().
-  static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(const std::string& path,
-                                                             const ShardOptions& options);
+  static absl::StatusOr<std::unique_ptr<TokenShardWriter>> Create(const std::string& path,
+                                                                  const ShardOptions& options);
 
   // Adds tokens to the current document. The first error of any method except Commit() is returned
   // by every later call, so that an incomplete shard is never committed.
@@ -66,7 +66,7 @@ class ShardWriter {
   int64_t documents() const { return static_cast<int64_t>(document_end_.size()); }
 
  private:
-  ShardWriter(std::unique_ptr<StagedFile> file, shard_internal::ShardHeader header)
+  TokenShardWriter(std::unique_ptr<StagedFile> file, shard_internal::ShardHeader header)
       : file_(std::move(file)), header_(std::move(header)) {}
 
   absl::Status CheckWritable() const;

@@ -27,8 +27,8 @@ using ::testing::UnorderedElementsAre;
 
 class ShardWriterTest : public testing::Test {
  protected:
-  std::unique_ptr<ShardWriter> Create(const ShardOptions& options = TestOptions()) {
-    auto writer = ShardWriter::Create(Path(), options);
+  std::unique_ptr<TokenShardWriter> Create(const ShardOptions& options = TestOptions()) {
+    auto writer = TokenShardWriter::Create(Path(), options);
     EXPECT_TRUE(writer.ok()) << writer.status();
     return writer.ok() ? *std::move(writer) : nullptr;
   }
@@ -82,7 +82,7 @@ TEST_F(ShardWriterTest, AProcessThatDiesWhileWritingLeavesTheEarlierShard) {
   const std::string before = Contents(Path());
   const pid_t child = fork();
   if (child == 0) {
-    auto writer = ShardWriter::Create(Path(), TestOptions());
+    auto writer = TokenShardWriter::Create(Path(), TestOptions());
     const bool good = writer.ok() && (*writer)->Append(std::vector<int32_t>(500'000, 2)).ok() &&
                       (*writer)->EndDocument().ok() && (*writer)->Finish().ok();
     _exit(good ? 42 : 1);  // no destructor runs
@@ -179,7 +179,7 @@ TEST_F(ShardWriterTest, OptionsOutOfBoundsAreRefusedByNameAndCreateNothing) {
       {"tokenizer", with([](ShardOptions& o) { o.tokenizer = "a\tb"; })},
   };
   for (const auto& one : kCases) {
-    const absl::Status status = ShardWriter::Create(Path(), one.options).status();
+    const absl::Status status = TokenShardWriter::Create(Path(), one.options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << one.field;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(one.field), HasSubstr(Path())));
   }
@@ -219,11 +219,11 @@ TEST_F(ShardWriterTest, NothingIsAddedToAFinishedShard) {
 TEST_F(ShardWriterTest, LinksDirectoriesAndMissingDirectoriesAreNotReplaced) {
   WriteFile(directory_.Path("target"), "precious");
   ASSERT_EQ(symlink(directory_.Path("target").c_str(), Path().c_str()), 0);
-  EXPECT_EQ(ShardWriter::Create(Path(), TestOptions()).status().code(),
+  EXPECT_EQ(TokenShardWriter::Create(Path(), TestOptions()).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ShardWriter::Create(directory_.path(), TestOptions()).status().code(),
+  EXPECT_EQ(TokenShardWriter::Create(directory_.path(), TestOptions()).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ShardWriter::Create(directory_.Path("a/b"), TestOptions()).status().code(),
+  EXPECT_EQ(TokenShardWriter::Create(directory_.Path("a/b"), TestOptions()).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_EQ(Contents(directory_.Path("target")), "precious");
 }

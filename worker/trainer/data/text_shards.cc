@@ -117,7 +117,7 @@ constexpr int kMaxThreads = 1024;
 
 // A shard being written and its counts.
 struct Output {
-  std::unique_ptr<ShardWriter> writer;  // null: not wanted
+  std::unique_ptr<TokenShardWriter> writer;  // null: not wanted
   int64_t bytes = 0;
 };
 
@@ -284,7 +284,8 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
                                    .vocabulary = tokenizer.vocabulary(),
                                    .end_of_document = tokenizer.end_of_document()};
   const auto create = [&](const std::string& path, Output& output) {
-    absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(path, shard_options);
+    absl::StatusOr<std::unique_ptr<TokenShardWriter>> writer =
+        TokenShardWriter::Create(path, shard_options);
     if (writer.ok()) output.writer = *std::move(writer);
     return writer.status();
   };
