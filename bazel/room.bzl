@@ -28,14 +28,10 @@ def nibble_room(
         copts = [],
         exclude = [],
         folders = [],
-        data = [],
         testing_deps = [],
-        testing_data = [],
         test_deps = [],
         test_data = [],
         test_copts = _TEST_COPTS,
-        test_linkopts = [],
-        test_inputs = [],
         test_size = "medium",
         shards = 1,
         own_tests = {},
@@ -48,14 +44,10 @@ def nibble_room(
       copts: of the library.
       exclude: files that belong to other targets of the folder.
       folders: subfolders that are part of the room and have no BUILD.
-      data: of the library.
       testing_deps: of the helpers, beyond the room itself and googletest.
-      testing_data: of the helpers.
       test_deps: of the tests, beyond the room, its helpers and googletest.
       test_data: files that the tests read.
       test_copts: of the tests' own files; [] for those that compute.
-      test_linkopts: of the test programs.
-      test_inputs: files that test_linkopts name.
       test_size: of the test program.
       shards: processes that share the test program's tests.
       own_tests: file → attributes, of tests that need a program of their own.
@@ -68,7 +60,6 @@ def nibble_room(
         srcs = native.glob(_in(folders, ["*.cc"]), exclude = skip),
         hdrs = native.glob(_in(folders, ["*.h"]), exclude = skip),
         copts = copts,
-        data = data,
         deps = deps,
         visibility = visibility,
     )
@@ -80,7 +71,6 @@ def nibble_room(
             testonly = True,
             srcs = [file for file in helpers if file.endswith(".cc")],
             hdrs = [file for file in helpers if file.endswith(".h")],
-            data = testing_data,
             deps = _distinct(used + testing_deps + ["@system//:gtest", "@system//:gmock"]),
             visibility = visibility,
         )
@@ -92,10 +82,8 @@ def nibble_room(
             name = "tests",
             size = test_size,
             srcs = tests,
-            additional_linker_inputs = test_inputs,
             copts = test_copts,
             data = test_data,
-            linkopts = test_linkopts,
             shard_count = shards if shards > 1 else None,
             deps = used,
         )

@@ -7,6 +7,9 @@
 // absl::StatusOr. NIBBLE_ASSIGN_OR_RETURN takes the expression once; a declaration whose type has
 // a comma is written with `auto`. It expands to several statements: not the body of an `if`
 // without braces.
+//
+// A value that must stay alive is assigned: `NIBBLE_RETURN_IF_ERROR(Lock::Take(path).status())`
+// would take the lock and release it at once.
 #ifndef NIBBLE_COMMON_STATUS_MACROS_H_
 #define NIBBLE_COMMON_STATUS_MACROS_H_
 
