@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes ./bundle: programs that run on a GPU node with a driver and nothing of ours installed.
+# Makes ./bundle: programs for a GPU node that has the driver, CUDA and glibc, and nothing else installed.
 #
 #   ./bundle.sh                builds and bundles the check program
-#   ./bundle.sh PROGRAM...     bundles these, already built
+#   ./bundle.sh PROGRAM...     bundles these programs, which must be built
 #
 # On the node, `bundle/gpu-check.sh` compares the CUDA backend with the CPU backend and measures it.
 set -euo pipefail
@@ -21,8 +21,8 @@ rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib" "$out/vectors"
 cp testdata/vectors/*.md "$out/vectors/"
 
-# The node brings glibc and everything of CUDA; the rest travels.
-stays='^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnsl)\b|^lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia|nvJitLink|cufft|curand|cusparse|cusolver)'
+# Libraries of glibc and CUDA are the node's; all others are bundled.
+on_node='^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnsl)\b|^lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia|nvJitLink|cufft|curand|cusparse|cusolver)'
 
 for program in "$@"; do
   name=$(basename "$program")
@@ -30,12 +30,12 @@ for program in "$@"; do
   strip "$out/bin/$name"
   missing=$(ldd "$program" | grep 'not found' | grep -vE '^\s*lib(cuda|nccl|cudnn)' || true)
   if [ -n "$missing" ]; then
-    echo "bundle: $program needs libraries that are not here:" >&2
+    echo "bundle: $program needs libraries that are not installed:" >&2
     echo "$missing" >&2
     exit 1
   fi
   ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | while read -r soname path; do
-    if [[ ! $soname =~ $stays ]]; then
+    if [[ ! $soname =~ $on_node ]]; then
       install -m 644 "$(readlink -f "$path")" "$out/lib/$soname"
     fi
   done
@@ -43,7 +43,8 @@ done
 
 cat > "$out/gpu-check.sh" <<'SCRIPT'
 #!/bin/bash
-# Worked vectors, the CUDA backend against the CPU backend, bit for bit, then its speed. Arguments go to gpu_check.
+# Compares the CUDA backend with the worked vectors and, bit for bit, with the CPU backend; then measures its
+# speed. Arguments are passed to gpu_check.
 here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 vectors=()

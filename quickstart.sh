@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 machine to a language model that trains in 4-bit floating point on a cluster of its
-# own, and whose precision changes while it does. Asks nothing. What it makes is in ./quickstart.
+# From a fresh Debian 12 machine to a language model that trains in 4-bit floating point on a local cluster
+# and changes its precision while it trains. Asks no questions; all results are in ./quickstart.
 #
-#   ./quickstart.sh          leaves the cluster up, to look around
-#   ./quickstart.sh --down   ends it at the end
+#   ./quickstart.sh          leaves the cluster running
+#   ./quickstart.sh --down   stops it at the end
 set -euo pipefail
 cd "$(dirname "$0")"
 root="$PWD"
@@ -41,7 +41,7 @@ say "a cluster of real processes on this machine"
 show nibble cluster up --workers 2 --slots 1
 show nibble cluster status
 
-say "a real corpus: 11 MB of English, held-out pages apart"
+say "a corpus: 11 MB of English, with held-out pages for validation"
 cd "$NIBBLE_HOME"
 show "$root/examples/prepare_corpus.sh" corpus
 
@@ -50,30 +50,30 @@ job="$(nibble job submit "$root/examples/quickstart.yaml")"
 echo "\$ nibble job submit examples/quickstart.yaml"
 echo "$job"
 
-# Meanwhile: from step 100 on, or right after it, the forward pass is to run in BF16.
+# In the background: once step 100 is done, switch the forward pass to BF16.
 {
   nibble job wait "$job" --step 100 >/dev/null &&
-    nibble recipe set "$job" fprop=bf16 --reason "to see it happen" >switch.log 2>&1
+    nibble recipe set "$job" fprop=bf16 --reason "live switch" >switch.log 2>&1
 } &
 switch=$!
 
-say "as it trains; in mid-run another command changes its recipe"
+say "training; in mid-run another command switches the forward pass to BF16"
 show nibble job watch "$job"
 wait "$switch" || {
   cat switch.log >&2
-  echo "error: the recipe was not changed" >&2
+  echo "error: the recipe was not changed; nibble's message is above" >&2
   exit 1
 }
 
-say "the change, as it was asked for, and the step at which it took force"
-printf '$ nibble recipe set %s fprop=bf16 --reason "to see it happen"\n' "$job"
+say "the switch: the command, and the exact step at which it took effect"
+printf '$ nibble recipe set %s fprop=bf16 --reason "live switch"\n' "$job"
 cat switch.log
 show nibble recipe history "$job"
 
-say "what is stored of it"
+say "its checkpoints"
 show nibble checkpoint list "$job"
 
-say "the trained model, as Hugging Face safetensors, and what it writes"
+say "the trained model as Hugging Face safetensors, and text that it generates"
 rm -rf model
 show nibble checkpoint export "$job" "$NIBBLE_HOME/model"
 show nibble generate --from model --prompt "The people " --temperature 0.7 --max-tokens 200
@@ -83,14 +83,14 @@ cat <<END
 Where to look next, with
   export NIBBLE_HOME=$NIBBLE_HOME PATH=$root/bazel-bin/client:\$PATH
 
-  nibble job describe $job                     everything about it; job events, job logs, job compare
+  nibble job describe $job                     state, attempts, recipe; also job events, job logs, job compare
   nibble job fork $job --at-step 200 --set wgrad=bf16 --name ablation --watch
-                                                        the same training from there under another recipe
-  nibble recipe get $job --table               every layer, operand by operand
-  nibble worker list                                    and kill one: kill -9, then nibble job watch
-  nibble cluster down                                   ends it; nibble cluster up goes on where it stood
+                                                        the same training from step 200 under another recipe
+  nibble recipe get $job --table               the format of every operand of every layer
+  nibble cluster status                                 process ids; kill -9 one and watch a job recover
+  nibble cluster down                                   stops the cluster; jobs resume after the next nibble cluster up
 END
 if ((down)); then
-  say "the end"
+  say "stopping the cluster"
   show nibble cluster down
 fi

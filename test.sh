@@ -2,6 +2,7 @@
 # Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
 #   ./test.sh                    all tests
 #   ./test.sh --sanitizers       numbers, checkpoints, readers, coordinator and daemon again under address and undefined-behaviour sanitizers
+#   ./test.sh --threads          clang's thread-safety analysis, and the thread sanitizer over the rooms that share data between threads
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
@@ -10,12 +11,14 @@ cd "$(dirname "$0")"
 source third_party/debian/install.sh
 
 sanitizers=0
+threads=0
 interop=0
 quickstart=0
 flags=()
 for argument in "$@"; do
   case $argument in
     --sanitizers) sanitizers=1 ;;
+    --threads) threads=1 ;;
     --interop) interop=1 ;;
     --quickstart) quickstart=1 ;;
     *) flags+=("$argument") ;;
@@ -31,7 +34,9 @@ finish() {
 }
 
 # promtool checks what the programs show.
-install_packages prometheus || { failed=1 && finish; }
+extra=(prometheus)
+((threads)) && extra+=(clang)
+install_packages "${extra[@]}" || { failed=1 && finish; }
 report_cuda
 
 # Counts test programs. A target that does not build is a failed one.
@@ -56,6 +61,10 @@ if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep -vE '^(Loading
 fi
 echo "test: everything"
 run_tests "${flags[@]}" //...
+if ((threads)); then
+  echo "test: locks, by clang's thread-safety analysis"
+  if tests/threads/analysis.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+fi
 if ((quickstart)); then
   echo "test: quickstart.sh"
   log="$(mktemp)"
@@ -79,8 +88,14 @@ if ((sanitizers)); then
   # Without the layer kernels, and the daemon's test that runs the trainer: four instrumented instruction sets of them take
   # longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
-    //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //tests/fuzz/... \
+    //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //worker/corpus/... //worker/link/... //tests/fuzz/... \
     //server/... //worker/agent/... //worker/metrics/... //client/shell/... //client/remote/... //client/cluster/... \
     -//kernels/cpu/layers/... -//worker/agent:daemon_test
+fi
+if ((threads)); then
+  echo "test: coordinator, daemon, their link and collectives under the thread sanitizer"
+  # Without the tests that run the trainer, as above.
+  run_tests "${flags[@]}" --config=tsan -- //common/... //server/... //worker/agent/... //worker/link/... \
+    //worker/checkpoint/... //worker/metrics/... //worker/trainer/comm/... -//worker/agent:daemon_test
 fi
 finish

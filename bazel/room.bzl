@@ -1,4 +1,4 @@
-"""A folder is a room: one library, one library for its tests' helpers, one test program.
+"""A folder is a room: one library, one library of test helpers, one test program.
 
     nibble_room(
         name = "state",               # //server/state
@@ -6,20 +6,27 @@
         visibility = [...],           # who may depend on it
     )
 
-makes, from the files that are there:
-    :state    *.h and *.cc, except what follows
-    :testing  testing.*, *_testing.*: what tests of this and of other rooms share
+makes, from the files of the folder:
+    :state    *.h and *.cc, except the following
+    :testing  testing.*, *_testing.*: helpers of the tests of this and of other rooms
     :tests    *_test.cc, in one program (`--test_filter=Suite.*` runs a part of it)
 
-Programs (main.cc, *_main.cc) have targets of their own beside it.
+Programs (main.cc, *_main.cc) have separate targets.
+
+Several .cc files are compiled as one object (joined.bzl), because parsing a file's headers takes longer
+than compiling it. Names in unnamed namespaces must therefore be distinct within a room.
 """
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load(":joined.bzl", "joined_sources")
 
 _TESTING = ["testing.cc", "testing.h", "*_testing.cc", "*_testing.h"]
 _PROGRAMS = ["main.cc", "*_main.cc"]
 
-# Tests are compiled more often than they run, and what they test is optimised all the same.
+# The compiler treats the included .cc files as headers, and warns about members of unnamed namespaces there.
+_JOINED_COPTS = ["-Wno-subobject-linkage"]
+
+# Tests are compiled more often than they run; the code under test is optimised.
 _TEST_COPTS = ["-O0", "-U_FORTIFY_SOURCE"]
 
 def nibble_room(
@@ -27,39 +34,47 @@ def nibble_room(
         deps = [],
         copts = [],
         exclude = [],
+        apart = [],
         folders = [],
         testing_deps = [],
         test_deps = [],
         test_data = [],
         test_copts = _TEST_COPTS,
         test_size = "medium",
+        test_linkopts = [],
+        join_tests = True,
         shards = 1,
         own_tests = {},
         visibility = None):
     """See above.
 
     Args:
-      name: the folder's.
-      deps: of the library; tests have them too.
+      name: the name of the folder.
+      deps: of the library and of the tests.
       copts: of the library.
       exclude: files that belong to other targets of the folder.
-      folders: subfolders that are part of the room and have no BUILD.
+      apart: files that cannot share an object with others, because their headers or macros conflict.
+      folders: subfolders without a BUILD that belong to the room.
       testing_deps: of the helpers, beyond the room itself and googletest.
       test_deps: of the tests, beyond the room, its helpers and googletest.
       test_data: files that the tests read.
-      test_copts: of the tests' own files; [] for those that compute.
+      test_copts: of the test files; [] for tests that compute.
       test_size: of the test program.
+      test_linkopts: of the test program.
+      join_tests: False where test files take longer to compile than to read their headers.
       shards: processes that share the test program's tests.
-      own_tests: file → attributes, of tests that need a program of their own.
+      own_tests: file → attributes, for tests that need a separate program.
       visibility: of the library and of the helpers.
     """
     testing = _in(folders, _TESTING)
     skip = exclude + _PROGRAMS + testing + _in(folders, ["*_test.cc"])
+    sources = native.glob(_in(folders, ["*.cc"]), exclude = skip)
     cc_library(
         name = name,
-        srcs = native.glob(_in(folders, ["*.cc"]), exclude = skip),
+        srcs = joined_sources(name, sources, apart),
         hdrs = native.glob(_in(folders, ["*.h"]), exclude = skip),
-        copts = copts,
+        copts = copts + _JOINED_COPTS,
+        textual_hdrs = sources,
         deps = deps,
         visibility = visibility,
     )
@@ -78,14 +93,21 @@ def nibble_room(
     used = _distinct(used + test_deps + ["@system//:gtest_main"])
     tests = native.glob(_in(folders, ["*_test.cc"]), exclude = exclude + own_tests.keys())
     if tests:
+        cc_library(
+            name = "tests_sources",
+            testonly = True,
+            textual_hdrs = tests,
+            visibility = ["//visibility:private"],
+        )
         cc_test(
             name = "tests",
             size = test_size,
-            srcs = tests,
-            copts = test_copts,
+            srcs = joined_sources("tests", tests, apart if join_tests else tests),
+            copts = test_copts + _JOINED_COPTS,
             data = test_data,
+            linkopts = test_linkopts,
             shard_count = shards if shards > 1 else None,
-            deps = used,
+            deps = used + [":tests_sources"],
         )
     for file, attributes in own_tests.items():
         cc_test(
@@ -97,7 +119,7 @@ def nibble_room(
         )
 
 def nibble_test_programs(tests, deps, copts = _TEST_COPTS, **attributes):
-    """A program for each file: whole systems, which cannot share a process or a machine."""
+    """A test program for each file: tests of whole systems, which cannot share a process."""
     for file in tests:
         cc_test(
             name = file[:-len(".cc")],
@@ -108,7 +130,7 @@ def nibble_test_programs(tests, deps, copts = _TEST_COPTS, **attributes):
         )
 
 def nibble_programs(programs, deps, **attributes):
-    """A program for each file, named as it is."""
+    """A program for each file, named after it."""
     for file in programs:
         cc_binary(
             name = file[:-len(".cc")],

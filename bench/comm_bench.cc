@@ -39,6 +39,7 @@
 
 #include "bench/limits.h"
 #include "worker/trainer/comm/gloo_collective.h"
+#include "worker/trainer/comm/tcp_store_server.h"
 
 namespace nibble::bench {
 namespace {
@@ -119,12 +120,13 @@ struct Bench {
   int rank;
   int world;
   int rounds;
-  std::string directory;
+  std::string rendezvous;
+  std::string directory;  // of Gloo's own rendezvous
   const Mesh& mesh;
 
   void Run() {
-    absl::StatusOr<std::unique_ptr<Collective>> joined = CreateGloo(
-        {.rank = rank, .world = world, .rendezvous = "file:" + directory, .attempt = "ours"});
+    absl::StatusOr<std::unique_ptr<Collective>> joined =
+        CreateGloo({.rank = rank, .world = world, .rendezvous = rendezvous, .attempt = "ours"});
     if (!joined.ok()) {
       std::fprintf(stderr, "%s\n", joined.status().ToString().c_str());
       std::exit(1);
@@ -211,6 +213,9 @@ int Main(int argc, char** argv) {
   std::printf("%13s%9s%9s%9s%9s%9s%9s%10s%10s%11s\n", "buffer", "socket", "reduce", "gather",
               "both", "ring", "memcpy", "of socket", "of ring", "reduce us");
   std::fflush(stdout);
+  const auto server = TcpStoreServer::Start("127.0.0.1:0");
+  Require(server.ok(), "rendezvous server");
+  const std::string rendezvous = "served:127.0.0.1:" + std::to_string((*server)->port());
   std::vector<pid_t> others;
   int rank = 0;
   for (int r = 1; r < world && rank == 0; ++r) {
@@ -221,12 +226,16 @@ int Main(int argc, char** argv) {
   }
   int result = 0;
   try {
-    Bench{rank, world, rounds, directory, mesh}.Run();
+    Bench{rank, world, rounds, rendezvous, directory, mesh}.Run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
     result = 1;
   }
-  if (rank != 0) return result;
+  if (rank != 0) {
+    // The server is the parent's: its destructor must not run here.
+    std::fflush(nullptr);
+    _exit(result);
+  }
   for (const pid_t pid : others) {
     int status = 0;
     if (waitpid(pid, &status, 0) != pid || status != 0) result = 1;

@@ -1,26 +1,26 @@
-// nibble: the command line. Verbs that run here, without a cluster, are in client/local, those that
-// speak to a coordinator in client/remote.
+// nibble: the command line. The nouns are in client/shell; verbs that run on this machine are in
+// client/local, those that call a coordinator in client/remote.
 #include "client/cluster/cluster_command.h"
 #include "client/local/local_commands.h"
 #include "client/remote/remote_commands.h"
 #include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
-#include "client/shell/spec_commands.h"
 #include "common/command_line/command_line.h"
 #include "worker/interop/hf_import.h"
 
 int main(int argc, char** argv) {
   nibble::CommandLine app("Nibble: pretrain language models in 4-bit floating point", "nibble");
-  app.SetVersion(nibble::kVersionText);
+  app.SetVersion(nibble::VersionText());
   app.RequireSubcommand();
   app.Footer(
-      "'nibble help NOUN VERB' tells every option. To begin:\n"
+      "'nibble help NOUN VERB' describes every option. To begin:\n"
       "  nibble cluster up\n"
       "  nibble job submit examples/quickstart.yaml --watch");
   int exit_code = nibble::kExitDone;
-  const nibble::CheckpointVerbs checkpoints;
-  nibble::AddCheckpointCommandWith(app, exit_code, checkpoints.take_over());
-  checkpoints.AddOptions(app);
+  nibble::AddImportVerb(nibble::AddCheckpointCommand(app, exit_code, nibble::DirectoryCheckpoints(),
+                                                     nibble::JobCheckpoints()),
+                        exit_code);
   nibble::AddClusterCommand(app, exit_code);
   nibble::AddDataCommand(app, exit_code);
   nibble::AddEvalCommand(app, exit_code, nibble::OpenWeights);

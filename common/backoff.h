@@ -1,5 +1,6 @@
-// How long to wait before trying again: longer each time, up to a bound, and a little different for
-// each of its users, so that they do not all come back at once.
+// Retry with exponential back-off and jitter: each wait is up to twice as long as the one before,
+// up to a bound, and differs between users with different seeds, so that they do not retry
+// together.
 //
 // Thread-safety: none; give each user its own.
 #ifndef NIBBLE_COMMON_BACKOFF_H_
@@ -22,14 +23,14 @@ class Backoff {
   explicit Backoff(const Options& options)
       : options_(options), bound_(options.first), random_(options.seed) {}
 
-  // Of the next try: in [bound / 2, bound], the bound doubling with each call.
+  // The wait before the next attempt: in [bound / 2, bound]; the bound doubles with each call.
   std::chrono::milliseconds Next() {
     const int64_t bound = bound_.count();
     bound_ = std::min(options_.most, 2 * bound_);
     return std::chrono::milliseconds(
         std::uniform_int_distribution<int64_t>(bound / 2, bound)(random_));
   }
-  // A try went well.
+  // After a successful attempt: begins again with the first wait.
   void Reset() { bound_ = options_.first; }
 
  private:

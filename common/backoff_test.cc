@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(BackoffTest, WaitsGrowToTheBoundAndStartAnewAfterASuccess) {
+TEST(BackoffTest, WaitsGrowToTheBoundAndAreShortAgainAfterASuccess) {
   Backoff backoff({.first = milliseconds(100), .most = milliseconds(1000), .seed = 7});
   for (const int bound : {100, 200, 400, 800, 1000, 1000, 1000}) {
     const milliseconds wait = backoff.Next();
@@ -20,7 +20,7 @@ TEST(BackoffTest, WaitsGrowToTheBoundAndStartAnewAfterASuccess) {
   EXPECT_LE(backoff.Next(), milliseconds(100));
 }
 
-TEST(BackoffTest, DaemonsDoNotComeBackTogether) {
+TEST(BackoffTest, UsersWithDifferentSeedsWaitDifferently) {
   Backoff one({.first = milliseconds(4000), .most = milliseconds(4000), .seed = 1});
   Backoff two({.first = milliseconds(4000), .most = milliseconds(4000), .seed = 2});
   EXPECT_NE(one.Next(), two.Next());

@@ -12,7 +12,7 @@
 
 namespace nibble {
 
-// Of nouns whose plural ends with a plain s.
+// For nouns whose plural is formed with s.
 inline std::string Counted(int64_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }

@@ -17,8 +17,8 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78u;
 
-// tables[k][b]: what byte b does to the remainder when k more bytes follow it, so that eight bytes
-// are eight independent look-ups.
+// tables[k][b]: the contribution of byte b to the remainder when k more bytes follow it, so that
+// eight bytes take eight independent look-ups.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {

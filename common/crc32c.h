@@ -8,20 +8,27 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 
 namespace nibble {
 
-// The checksum of a followed by `bytes`, given that of a; that of nothing is 0.
+// The checksum of some bytes followed by `bytes`, given `crc`, the checksum of the former; the
+// checksum of no bytes is 0.
 uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> bytes);
+inline uint32_t ExtendCrc32c(uint32_t crc, absl::string_view text) {
+  return ExtendCrc32c(crc, AsBytes(text));
+}
 
 inline uint32_t Crc32c(absl::Span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
+inline uint32_t Crc32c(absl::string_view text) { return ExtendCrc32c(0, text); }
 
 namespace crc32c_internal {
 
-// The two that ExtendCrc32c chooses from, by what the processor can do; they agree on every input.
+// The two implementations that ExtendCrc32c chooses from; they agree on every input.
 uint32_t ExtendByTable(uint32_t crc, absl::Span<const std::byte> bytes);
-// Only where HasInstruction().
+// Call it only if HasInstruction(): the processor has SSE 4.2.
 uint32_t ExtendByInstruction(uint32_t crc, absl::Span<const std::byte> bytes);
 bool HasInstruction();
 

@@ -1,17 +1,11 @@
 #include "common/json_text.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -28,7 +22,7 @@ absl::Status Refuse(std::string_view name, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", std::string(why)));
 }
 
-// Rewrites bare words and looks at the depth, in one pass that knows strings from the rest.
+// Rewrites bare words and checks the depth, in one pass that skips strings.
 absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -66,32 +60,6 @@ absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view t
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
-  const absl::Cleanup close_fd = [fd] { (void)close(fd); };
-  struct stat info = {};
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("looking at ", path));
-  if (!S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
-  }
-  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": ", info.st_size, " bytes are more than ", max_bytes));
-  }
-  std::string text(static_cast<size_t>(info.st_size), '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = read(fd, text.data() + done, text.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", path));
-    if (got == 0) break;  // it became shorter meanwhile
-    done += static_cast<size_t>(got);
-  }
-  text.resize(done);
-  return text;
-}
-
 absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view text) {
   NIBBLE_ASSIGN_OR_RETURN(const std::string normalised, Normalised(name, text));
   std::vector<std::set<std::string>> open;
@@ -110,8 +78,7 @@ absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view tex
     return Refuse(name, absl::StrCat(text.size(), " bytes are not JSON"));
   }
   if (!tree.is_object()) return Refuse(name, absl::StrCat(BriefJson(tree), " is not an object"));
-  if (!twice.empty())
-    return Refuse(name, absl::StrCat("key ", BriefText(twice), " is there twice"));
+  if (!twice.empty()) return Refuse(name, absl::StrCat("key ", BriefText(twice), " appears twice"));
   return tree;
 }
 

@@ -49,21 +49,6 @@ TEST(ParseJsonObject, AKeyThatIsThereTwiceIsNamed) {
   EXPECT_TRUE(ParseJsonObject("f", R"({"a": {"b": 1}, "b": {"b": 1}})").ok());
 }
 
-TEST(ReadSmallFile, ALongFileIsRefusedWithItsSize) {
-  const std::string path = testing::TempDir() + "/json_text_test";
-  std::ofstream(path) << "0123456789";
-  EXPECT_EQ(*ReadSmallFile(path, 10), "0123456789");
-  const auto refused = ReadSmallFile(path, 9);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.status().message().find("10 bytes are more than 9"), absl::string_view::npos);
-}
-
-TEST(ReadSmallFile, ADirectoryIsNoFileAndNothingIsNotFound) {
-  const std::string directory = testing::TempDir();
-  EXPECT_EQ(ReadSmallFile(directory, 10).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadSmallFile(directory + "/none", 10).status().code(), absl::StatusCode::kNotFound);
-}
-
 TEST(BriefJson, IsShortAndPrintable) {
   EXPECT_EQ(BriefText("a\n\xc3\xa9"), "\"a\\n\\u00e9\"");
   EXPECT_LT(BriefText(std::string(1000, 'x')).size(), 100u);

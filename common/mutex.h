@@ -1,16 +1,16 @@
-// Locks: Abseil's, whose members clang's thread-safety analysis checks (ABSL_GUARDED_BY), under
-// names that also work with the thread sanitizer.
+// Locks whose members clang's thread-safety analysis checks (ABSL_GUARDED_BY).
 //
 //   mutable Mutex mutex_;
 //   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
 //   CondVar changed_;
 //
-//   MutexLock lock(&mutex_);
+//   const MutexLock lock(&mutex_);
 //   while (tasks_.empty()) changed_.Wait(&mutex_);
 //
-// Debian's Abseil is not instrumented, so the sanitizer would not see what absl::Mutex orders and
-// would report data that a lock protects. Sanitized builds use the C++ library's locks instead,
-// behind the part of Abseil's interface that is declared here; other parts do not compile there.
+// Not absl::Mutex, for two reasons. Its timed waits follow the wall clock in Debian's version, so
+// that an operator who sets the clock back would stop the heartbeats (docs/decisions/0014); waits
+// here follow the monotonic clock. And Debian's Abseil is not instrumented, so the thread sanitizer
+// would report what absl::Mutex protects.
 //
 // Rules: a lock is never held while code of a caller runs (a callback, a watcher), nor during I/O
 // that may wait for a disk or a peer, unless the lock exists to order that I/O and says so.
@@ -19,26 +19,11 @@
 #ifndef NIBBLE_COMMON_MUTEX_H_
 #define NIBBLE_COMMON_MUTEX_H_
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-
-#ifndef __SANITIZE_THREAD__
-
-namespace nibble {
-
-using Mutex = absl::Mutex;
-using MutexLock = absl::MutexLock;
-using CondVar = absl::CondVar;
-
-}  // namespace nibble
-
-#else
-
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+
+#include "absl/base/thread_annotations.h"
 
 namespace nibble {
 
@@ -51,6 +36,7 @@ class ABSL_LOCKABLE Mutex {
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
+  // Tells the analysis, in code that it cannot follow, that the caller holds the lock.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -71,32 +57,31 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
+// Waits release the mutex, which the caller holds, and take it again before they return. They may
+// return early: the caller checks its condition in a loop.
 class CondVar {
  public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
   CondVar() = default;
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  void Wait(Mutex* mutex) {
+  void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     changed_.wait(lock);
     lock.release();
   }
-  // True if the time passed before a signal came.
-  bool WaitWithTimeout(Mutex* mutex, absl::Duration timeout) {
-    return WaitWithDeadline(mutex, absl::Now() + timeout);
-  }
-  bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
+  // Returns whether the deadline has passed.
+  bool WaitUntil(Mutex* mutex, Deadline deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    std::cv_status status = std::cv_status::no_timeout;
-    if (deadline == absl::InfiniteFuture()) {
-      changed_.wait(lock);
-    } else {
-      const absl::Duration left = deadline - absl::Now();
-      status = changed_.wait_for(lock, std::chrono::nanoseconds(absl::ToInt64Nanoseconds(left)));
-    }
+    const std::cv_status status = changed_.wait_until(lock, deadline);
     lock.release();
     return status == std::cv_status::timeout;
+  }
+  // The same, after this time. Where the condition is checked in a loop, WaitUntil bounds the sum.
+  bool WaitFor(Mutex* mutex, std::chrono::nanoseconds time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return WaitUntil(mutex, std::chrono::steady_clock::now() + time);
   }
   void Signal() { changed_.notify_one(); }
   void SignalAll() { changed_.notify_all(); }
@@ -106,7 +91,5 @@ class CondVar {
 };
 
 }  // namespace nibble
-
-#endif
 
 #endif  // NIBBLE_COMMON_MUTEX_H_

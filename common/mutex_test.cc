@@ -1,9 +1,9 @@
 #include "common/mutex.h"
 
+#include <chrono>
 #include <deque>
 #include <thread>
 
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -25,9 +25,9 @@ class Queue {
     return value;
   }
   // Whether the wait timed out.
-  bool Wait(absl::Duration timeout) {
+  bool Wait(std::chrono::milliseconds timeout) {
     MutexLock lock(&mutex_);
-    return changed_.WaitWithTimeout(&mutex_, timeout);
+    return changed_.WaitFor(&mutex_, timeout);
   }
 
  private:
@@ -47,8 +47,8 @@ TEST(MutexTest, AWaiterSeesWhatWasPutUnderTheLock) {
 
 TEST(MutexTest, AWaitWithoutASignalTimesOut) {
   Queue queue;
-  EXPECT_TRUE(queue.Wait(absl::Milliseconds(1)));
-  EXPECT_TRUE(queue.Wait(-absl::Seconds(1))) << "a deadline in the past";
+  EXPECT_TRUE(queue.Wait(std::chrono::milliseconds(1)));
+  EXPECT_TRUE(queue.Wait(std::chrono::milliseconds(-1000))) << "a deadline in the past";
 }
 
 TEST(MutexTest, ATakenLockIsNotTakenAgain) {

@@ -15,7 +15,7 @@ size_t EditsAllowed(std::string_view known) { return std::max<size_t>(1, known.s
 
 // Edits between `a` and `b`, each stretch of text edited once ("optimal string alignment").
 size_t Edits(std::string_view a, std::string_view b) {
-  // Three rows of the table: row i holds the edits between the first i characters of `a` and every
+  // Three rows of the table: row i has the edits between the first i characters of `a` and every
   // prefix of `b`.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -48,7 +48,7 @@ std::string NearestName(std::string_view given, std::span<const std::string> kno
   size_t fewest = 0;
   for (const std::string& name : known) {
     const size_t allowed = EditsAllowed(name);
-    // The difference in length is a lower bound: names of any length cost no more than this.
+    // The difference in length is a lower bound of the edits, and cheap to compute.
     const size_t apart = std::max(given.size(), name.size()) - std::min(given.size(), name.size());
     if (apart > allowed) continue;
     const size_t edits = Edits(wanted, Lower(name));

@@ -1,4 +1,4 @@
-// What somebody who mistyped a name may have meant: for error messages.
+// Suggestions for mistyped names, for error messages.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_COMMON_NEAR_NAME_H_
@@ -10,10 +10,10 @@
 
 namespace nibble {
 
-// The known name that is fewest edits (insert, delete, replace, swap of neighbours; letter case is
-// free) from `given`, the first of equals. Near is up to a third of the known name's length, and at
-// least one edit. Where none is, the first known name that begins with `given` (three characters
-// or more), else "".
+// The known name with the fewest edits (insert, delete, replace, swap neighbours; letter case does
+// not count) from `given`; of several, the first. Allowed are edits up to a third of the known
+// name's length, and at least one. If no name is that near, the first known name that begins with
+// `given` (three characters or more), else "".
 std::string NearestName(std::string_view given, std::span<const std::string> known);
 
 }  // namespace nibble

@@ -34,8 +34,8 @@ class ThreadPool {
  private:
   void Work(int thread);
 
-  // The standard library's, not Abseil's: Debian's Abseil is built without the thread sanitizer,
-  // which then takes every hand-over through it for a race.
+  // The standard library's locks, not Abseil's: Debian's Abseil is built without the thread
+  // sanitizer, which would report every hand-over through it as a race.
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   // Guarded by mutex_.

@@ -13,7 +13,7 @@ namespace {
 bool IsAlpha(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 bool IsAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-// Words that some reader takes for null, a truth value or a number.
+// Words that some reader takes for null, a boolean or a number.
 bool IsReservedWord(std::string_view text) {
   constexpr std::array<std::string_view, 11> kWords = {"null", "true", "false", "yes", "no", "on",
                                                        "off",  "y",    "n",     "nan", "inf"};
@@ -28,7 +28,7 @@ struct Character {
   size_t bytes;
 };
 
-// The first of UTF-8 that is valid.
+// The first character of valid UTF-8.
 Character First(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const size_t bytes = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
@@ -39,7 +39,7 @@ Character First(std::string_view text) {
   return {code, std::min(bytes, text.size())};
 }
 
-// Refused by readers, taken for the end of a line, or left out.
+// Whether readers refuse the character, take it for the end of a line, or drop it.
 bool NeedsEscape(uint32_t code) {
   return (code < 0x20 && code != '\t') || (code >= 0x7f && code < 0xa0) || code == 0x2028 ||
          code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff;

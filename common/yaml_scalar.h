@@ -1,5 +1,5 @@
-// How a scalar is written in YAML so that every reader, of version 1.1 (PyYAML) or 1.2, reads the
-// same value of the same type.
+// Writing YAML scalars so that every reader, of YAML 1.1 (PyYAML) or 1.2, reads the same value of
+// the same type.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_COMMON_YAML_SCALAR_H_
@@ -10,20 +10,19 @@
 
 namespace nibble {
 
-// The text of a finite number, with a point where it has an exponent: 1e-05 is a text to YAML 1.1,
-// 1.0e-05 a number.
+// The text of a finite number, with a point if it has an exponent: YAML 1.1 reads 1e-05 as a
+// string, and 1.0e-05 as a number.
 std::string YamlNumber(std::string_view digits);
 
-// Whether a text needs no quotes: it is no number, truth value, null or date to any reader, and has
-// no character that means something to YAML.
+// Whether a string needs no quotes: no reader takes it for a number, boolean, null or date, and it
+// has no character with a meaning in YAML.
 bool YamlReadsAsItself(std::string_view text);
 
-// In double quotes. What readers refuse or change inside quotes is escaped: control characters,
-// line separators, and byte order marks. `text` is UTF-8.
+// The UTF-8 string in double quotes. Characters that readers refuse or change inside quotes are
+// escaped: control characters, line separators and byte order marks.
 std::string YamlQuoted(std::string_view text);
 
-// Whether readers take every character of the text as it is, where it stands without escapes; line
-// feeds are left to the caller.
+// Whether readers keep every character of the string, apart from line feeds, without escapes.
 bool YamlPrintable(std::string_view text);
 
 }  // namespace nibble

@@ -13,7 +13,7 @@ TEST(YamlScalarTest, NumbersWithAnExponentHaveAPoint) {
   EXPECT_EQ(YamlNumber("0.25"), "0.25");
 }
 
-TEST(YamlScalarTest, TextsThatLookLikeAnythingElseNeedQuotes) {
+TEST(YamlScalarTest, StringsThatReadersWouldMisreadNeedQuotes) {
   for (const char* text : {"",      "1",     "1.5",        "1e3",  ".5",   "-1",   "+1",  "0x1f",
                            "1_000", "12:30", "2026-11-22", "~",    "null", "Null", "yes", "No",
                            "on",    "OFF",   "y",          "n",    "true", "nan",  "Inf", ".inf",
@@ -27,14 +27,14 @@ TEST(YamlScalarTest, TextsThatLookLikeAnythingElseNeedQuotes) {
   }
 }
 
-TEST(YamlScalarTest, QuotesEscapeWhatReadersRefuseOrChange) {
+TEST(YamlScalarTest, CharactersThatReadersRefuseOrChangeAreEscaped) {
   EXPECT_EQ(YamlQuoted("a\"b\\c\n\td"), "\"a\\\"b\\\\c\\n\\td\"");
   EXPECT_EQ(YamlQuoted("\x01\x7f\xc2\x85\xc2\x9f"), "\"\\x01\\x7f\\x85\\x9f\"");
   EXPECT_EQ(YamlQuoted("\xe2\x80\xa8\xe2\x80\xa9\xef\xbb\xbf"), "\"\\u2028\\u2029\\ufeff\"");
   EXPECT_EQ(YamlQuoted("naïve → 😀"), "\"naïve → 😀\"");
 }
 
-TEST(YamlScalarTest, OnlyPrintableTextGoesWithoutEscapes) {
+TEST(YamlScalarTest, OnlyPrintableStringsNeedNoEscapes) {
   EXPECT_TRUE(YamlPrintable("two\nlines\twith a tab, naïve → 😀"));
   EXPECT_FALSE(YamlPrintable("a\rb"));
   EXPECT_FALSE(YamlPrintable("a\x7f"));

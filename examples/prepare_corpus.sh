@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Makes a real corpus of Debian packages: text, and token shards to train and to validate on, the
-# validation documents apart from the others.
+# Prepares a corpus from Debian packages: text, and token shards for training and for validation. Whole
+# documents are held out for validation.
 #
 #   examples/prepare_corpus.sh DIRECTORY [NAME...]
 #
 #   NAME        package          text
-#   anarchism   anarchism        143 long pages of English, 11.7 MB (what is made without a NAME)
+#   anarchism   anarchism        143 long pages of English, 11.7 MB (the default)
 #   wordnet     wordnet-base     117,659 meanings with their words, 11.6 MB
 #   python      python3.11-doc   the sources of Python's documentation, 11.0 MB
 #
-# DIRECTORY/NAME then holds text/, train.tokens and validation.tokens. Packages that are missing are
-# installed (apt-get, as root or with sudo). What is there already and was made in the same way is
-# left as it is.
+# DIRECTORY/NAME then contains text/, train.tokens and validation.tokens. Missing packages are installed
+# (apt-get, as root or with sudo). An existing corpus that was made with the same package and options is
+# kept.
 #
 #   NIBBLE      the command (default: bazel-bin/client/nibble of this repository)
-#   TOKENIZER   bytes (default); a SentencePiece .model file; or a number: trains a model of so many
-#               pieces on the first NAME, which all others then use, so that they can be blended
+#   TOKENIZER   bytes (default); a SentencePiece .model file; or a number N: trains a model with N
+#               pieces on the first NAME; the others use it too, so that they can be blended
 #   VALIDATION  share of the documents that is held out (default 0.05)
 set -euo pipefail
 
@@ -34,18 +34,18 @@ fail() {
   exit 1
 }
 
-# NAME -> its package, where the package keeps the text, how the text is split into documents.
+# NAME -> its package, the text's directory in the package, how the text is split into documents.
 describe() {
   case $1 in
     anarchism) package=anarchism source=/usr/share/doc/anarchism/markdown split=(--split file) ;;
     wordnet) package=wordnet-base source=/usr/share/wordnet split=(--split paragraphs) ;;
     python) package=python3.11-doc source=/usr/share/doc/python3.11/html/_sources split=(--split file) ;;
-    *) fail "no corpus '$1'; $usage" ;;
+    *) fail "NAME: '$1' is not anarchism, wordnet or python; $usage" ;;
   esac
 }
 
 for name in "${names[@]}"; do describe "$name"; done
-[[ -x $nibble ]] || fail "no command $nibble: bazel build //client:nibble, or set NIBBLE"
+[[ -x $nibble ]] || fail "there is no program $nibble; run 'bazel build //client:nibble' or set NIBBLE"
 case $tokenizer in
   bytes) ;;
   *[!0-9]*) [[ -f $tokenizer ]] || fail "TOKENIZER: there is no file $tokenizer" ;;
@@ -54,8 +54,8 @@ esac
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# Leaves the package's text under $root$source. Systems made small (containers) may leave out
-# /usr/share/doc when they install: then the package is unpacked aside.
+# Provides the package's text under $root$source. Minimal systems (containers) may skip /usr/share/doc
+# when they install; then the package is unpacked into the work directory.
 fetch() {
   root=""
   if ! dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
@@ -72,7 +72,7 @@ fetch() {
     }
   fi
   [[ -d $source ]] && return
-  echo "$name: $package is installed without $source; unpacking the package aside"
+  echo "$name: $package is installed without $source; unpacking the package into a temporary directory"
   (cd "$work" && apt-get download "$package") >"$work/apt.log" 2>&1 || {
     tail -n 20 "$work/apt.log" >&2
     fail "apt-get could not download $package"
@@ -97,8 +97,8 @@ extract() {
       done
       ;;
     wordnet)
-      # offset file type count(hex) word id word id ... | meaning, behind a licence of lines that
-      # begin with spaces. An empty line after each entry lets documents end there.
+      # offset file type count(hex) word id word id ... | meaning; the licence above has lines that begin
+      # with spaces. An empty line after each entry allows a document to end there.
       for file in noun verb adj adv; do
         awk '/^[0-9]/ {
           bar = index($0, " | ")
@@ -141,7 +141,7 @@ for name in "${names[@]}"; do
   version="$(dpkg-query -W -f='${Version}' "$package")"
   made="$package $version, ${flags[*]}"
   if [[ -f $out/train.tokens && "$(cat "$out/made" 2>/dev/null)" == "$made" ]]; then
-    echo "$name: there already, in $out"
+    echo "$name: already in $out"
   else
     rm -rf "$out/text" "$out/made"
     mkdir -p "$out"

@@ -1,4 +1,4 @@
-// The values that a job spec's choices can have, and their names: each named once.
+// The values that a job spec's choices can have, and their names.
 //
 // Thread-safety: immutable tables and pure functions.
 #ifndef NIBBLE_JOB_CHOICES_H_
@@ -20,7 +20,7 @@ enum class NonFinitePolicy : uint8_t { kSkip, kStop };
 enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu };
-// Events of a job that can be posted; the coordinator maps its own to them
+// Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
   kSubmitted,
@@ -43,7 +43,7 @@ struct Choice {
   std::string_view name;
 };
 
-// All choices of an enumeration, in the order of their values.
+// All choices of an enumeration, ordered by value.
 template <class E>
 struct ChoiceTable;
 

@@ -22,7 +22,7 @@ void FillIntervals(const Problems& text, int64_t steps, JobSpec& spec) {
   fill("training.validate_every", spec.training.validate_every);
 }
 
-// The warm-up and the decay share the run; the one that is not written takes what is left.
+// The warm-up and the decay share the run; an unset one takes what the other leaves.
 void FillSchedule(const Problems& text, int64_t steps, OptimizerSpec& optimizer) {
   if (!text.IsWritten("optimizer.final_lr") && optimizer.lr > 0) {
     optimizer.final_lr = std::min(optimizer.final_lr, optimizer.lr);
@@ -44,11 +44,12 @@ void FillSchedule(const Problems& text, int64_t steps, OptimizerSpec& optimizer)
 void FillBatch(const Problems& text, JobSpec& spec) {
   const int64_t ranks = spec.resources.ranks;
   const int64_t micro = std::max<int64_t>(spec.training.micro_batch, 1);
-  if (text.IsWritten("training.batch") || !kBatchRange.Holds(ranks) || !kBatchRange.Holds(micro)) {
+  if (text.IsWritten("training.batch") || !kBatchRange.Contains(ranks) ||
+      !kBatchRange.Contains(micro)) {
     return;
   }
   const int64_t share = ranks * micro;
-  if (!kBatchRange.Holds(share)) return;  // no batch is a multiple of it
+  if (!kBatchRange.Contains(share)) return;  // above the largest batch
   spec.training.batch = (spec.training.batch + share - 1) / share * share;
 }
 

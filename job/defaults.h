@@ -1,7 +1,7 @@
-// Defaults that follow from other fields. A field that a spec does not write never makes the spec
-// invalid: a short run has a short warm-up, a batch is a multiple of the ranks.
+// Defaults that follow from other fields. An unset field never makes a spec invalid: a short run
+// gets a short warm-up, and the batch is a multiple of the ranks.
 //
-// Long runs get the plain defaults of job/job_spec.h, which bound these from above.
+// Long runs get the plain defaults of job/job_spec.h, which are upper bounds of these.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_DEFAULTS_H_
@@ -12,8 +12,8 @@
 
 namespace nibble {
 
-// Sets the fields of `spec` that `text` does not have and whose default follows from others. Other
-// fields need not be valid yet: what they are wrong about is for CheckJob to report.
+// Sets the fields of `spec` that are unset in `text` and whose default follows from other fields.
+// Those other fields need not be valid: CheckJob reports their errors.
 void FillDefaults(const Problems& text, JobSpec& spec);
 
 }  // namespace nibble

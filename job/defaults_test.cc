@@ -18,7 +18,7 @@ JobSpec Parse(const std::string& training, const std::string& more = "",
   return spec.ok() ? *spec : JobSpec();
 }
 
-TEST(DefaultsTest, ARunOfAnyLengthIsValidWithNothingElseWritten) {
+TEST(DefaultsTest, ARunOfAnyLengthIsValidWithDefaults) {
   for (int64_t steps = 1; steps <= 300; ++steps) {
     for (const char* schedule : {"wsd", "cosine", "constant"}) {
       Parse(absl::StrCat("steps: ", steps),
@@ -27,7 +27,7 @@ TEST(DefaultsTest, ARunOfAnyLengthIsValidWithNothingElseWritten) {
   }
 }
 
-TEST(DefaultsTest, AShortRunWarmsUpValidatesAndChecksItselfInTenths) {
+TEST(DefaultsTest, AShortRunDerivesItsIntervalsAsTenthsOfItsLength) {
   const JobSpec spec = Parse("steps: 100");
   EXPECT_EQ(spec.optimizer.warmup_steps, 10);
   EXPECT_EQ(spec.training.validate_every, 10);
@@ -46,7 +46,7 @@ TEST(DefaultsTest, ALongRunHasThePlainDefaults) {
   EXPECT_EQ(spec.training.validate_every, TrainingSpec().validate_every);
 }
 
-TEST(DefaultsTest, WhatIsWrittenStaysAsWritten) {
+TEST(DefaultsTest, SetFieldsKeepTheirValues) {
   const JobSpec spec = Parse("steps: 100, validate_every: 100, batch: 6",
                              "optimizer: {warmup_steps: 80, final_lr: 1.0e-05}\n"
                              "checkpoints: {every: 1000}\nmetrics: {log_every: 50}\n");
@@ -57,7 +57,7 @@ TEST(DefaultsTest, WhatIsWrittenStaysAsWritten) {
   EXPECT_EQ(spec.training.batch, 6);
 }
 
-TEST(DefaultsTest, TheWarmUpAndTheDecayLeaveRoomForEachOther) {
+TEST(DefaultsTest, TheDefaultWarmUpAndDecayFitIntoTheRun) {
   EXPECT_EQ(Parse("steps: 100", "optimizer: {decay_fraction: 0.95}\n").optimizer.warmup_steps, 5);
   EXPECT_EQ(Parse("steps: 100", "optimizer: {decay_fraction: 1}\n").optimizer.warmup_steps, 0);
   for (int64_t warmup = 80; warmup <= 100; ++warmup) {
@@ -67,7 +67,7 @@ TEST(DefaultsTest, TheWarmUpAndTheDecayLeaveRoomForEachOther) {
   }
 }
 
-TEST(DefaultsTest, TheFinalRateIsNotOverALowRate) {
+TEST(DefaultsTest, TheDefaultFinalRateIsAtMostTheRate) {
   EXPECT_EQ(Parse("steps: 100", "optimizer: {lr: 1.0e-06}\n").optimizer.final_lr, 1e-6);
   EXPECT_EQ(Parse("steps: 100", "optimizer: {lr: 0.1}\n").optimizer.final_lr, 1e-5);
 }
@@ -79,7 +79,7 @@ TEST(DefaultsTest, TheBatchIsAMultipleOfRanksAndMicroBatches) {
   EXPECT_EQ(Parse("steps: 100", "resources: {ranks: 8}\n").training.batch, 32);
 }
 
-TEST(DefaultsTest, AValueThatIsWrongIsTheOnlyProblem) {
+TEST(DefaultsTest, DefaultsAddNoProblemsToAnInvalidValue) {
   const std::string least = "name: d\nmodel: tiny-hybrid\ndata: {train: [a.txt]}\n";
   for (const char* wrong :
        {"optimizer: {lr: -1}\ntraining: {steps: 100}\n",
@@ -93,7 +93,7 @@ TEST(DefaultsTest, AValueThatIsWrongIsTheOnlyProblem) {
   }
 }
 
-TEST(DefaultsTest, WithNothingToValidateOnThereIsNoValidation) {
+TEST(DefaultsTest, WithoutValidationDataThereIsNoValidation) {
   const std::string yaml =
       "name: d\nmodel: tiny-hybrid\ntraining: {steps: 100}\n"
       "data: {train: [a.txt], validation_fraction: 0}\n";
@@ -102,11 +102,11 @@ TEST(DefaultsTest, WithNothingToValidateOnThereIsNoValidation) {
   EXPECT_EQ(spec->training.validate_every, 0);
 }
 
-TEST(DefaultsTest, ASampleFitsLearnedPositions) {
+TEST(DefaultsTest, TheDefaultSequenceFitsLearnedPositions) {
   EXPECT_EQ(Parse("steps: 100", "", "tiny-gpt2").data.sequence, 512);
 }
 
-TEST(DefaultsTest, TheOracleQuantisesNothing) {
+TEST(DefaultsTest, Fp32DefaultsToARecipeThatQuantisesNothing) {
   EXPECT_EQ(Parse("steps: 100, precision: fp32").recipe.preset, "bf16");
   EXPECT_EQ(Parse("steps: 100").recipe.preset, "nvfp4");
 }

@@ -1,4 +1,4 @@
-// Every example is a spec that is valid as it stands. Bazel runs this where `examples` is.
+// Every example is a valid spec. Bazel runs this in a folder that contains `examples`.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -26,7 +26,7 @@ JobSpec Example(const std::string& name) {
   return spec.ok() ? *spec : JobSpec();
 }
 
-TEST(ExamplesTest, EveryExampleIsValidAndNamedAsItsFile) {
+TEST(ExamplesTest, EveryExampleIsValidAndNamedAfterItsFile) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("examples")) {
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem());
@@ -35,7 +35,7 @@ TEST(ExamplesTest, EveryExampleIsValidAndNamedAsItsFile) {
   for (const std::string& name : names) EXPECT_EQ(Example(name).name, name);
 }
 
-TEST(ExamplesTest, ThePapersRunTakesTenTrillionTokensAndSwitchesAfter82Percent) {
+TEST(ExamplesTest, ThePaperRunTrainsOnTenTrillionTokensAndSwitchesAt82Percent) {
   const JobSpec spec = Example("paper-12b");
   EXPECT_NEAR(static_cast<double>(TotalTokens(spec)), 10e12, 1e7);
   const Timeline timeline = MakeTimeline(spec);
@@ -60,7 +60,7 @@ TEST(ExamplesTest, TheLlamaRunEndsIn16Bits) {
   EXPECT_NE(first->layers[0], LayerRecipe());
 }
 
-TEST(ExamplesTest, TheQuickStartIsQuick) {
+TEST(ExamplesTest, TheQuickStartIsShort) {
   const JobSpec spec = Example("quickstart");
   EXPECT_LE(TotalTokens(spec), 2'000'000);
   EXPECT_EQ(spec.resources.ranks, 1);

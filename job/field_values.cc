@@ -27,7 +27,7 @@ constexpr size_t kMostNameBytes = 63;
 constexpr size_t kMostTextBytes = 1000;
 constexpr size_t kMostSettings = 128;
 
-// Of a plain scalar; no sign but a minus, no blanks.
+// A plain scalar, without blanks; a minus is the only sign allowed.
 template <class T>
 std::optional<T> ParseNumber(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::kScalar || node.quoted) return std::nullopt;
@@ -154,7 +154,7 @@ void ReadText(const YamlNode& node, const std::string& path, std::string& value,
     value = node.text;
     return;
   }
-  problems.Add(path, absl::StrCat(Shown(node), " is not a text"));
+  problems.Add(path, absl::StrCat(Shown(node), " is not text"));
 }
 
 int ReadName(const YamlNode& node, const std::string& path, std::span<const std::string> names,
@@ -250,13 +250,13 @@ void CheckSettings(const std::vector<FieldSetting>& settings, const std::string&
 void CheckCount(size_t count, const std::string& path, const Range<int64_t>& range,
                 Problems& problems) {
   const auto entries = static_cast<int64_t>(count);
-  if (range.Holds(entries)) return;
+  if (range.Contains(entries)) return;
   problems.Add(path, absl::StrCat(entries, " entries; allowed: ", range.least, " to ", range.most));
 }
 
 namespace {
 
-// A field of that name in some other section.
+// A field of that name in another section.
 std::string Elsewhere(std::string_view name) {
   for (const FieldDoc& doc : JobFieldDocs()) {
     if (doc.path.ends_with(absl::StrCat(".", std::string(name)))) return doc.path;
@@ -317,7 +317,7 @@ bool IsListOf(const YamlNode& node, const std::string& path, const Range<int64_t
     problems.Add(path, absl::StrCat(Shown(node), " is not a list"));
     return false;
   }
-  // Too few is for CheckCount to say, with all else that values have wrong.
+  // CheckCount reports a list that is too short, together with other invalid values.
   if (static_cast<int64_t>(node.items.size()) <= count.most) return true;
   CheckCount(node.items.size(), path, count, problems);
   return false;

@@ -1,8 +1,8 @@
-// What a field of a spec can hold: how it is read from a YAML node, written, checked and described.
-// One text of each: every message about a wrong value is made here.
+// The values that a field of a spec can have: reading them from a YAML node, writing, checking and
+// describing them. All messages about invalid values are made here.
 //
-// Readers add a problem and leave the value alone where the node is of another type. Ranges are not
-// theirs: Check functions look at values, wherever these come from.
+// Readers add a problem and leave the value unchanged if the node has another type. They do not
+// check ranges: the Check functions do, for values from any source.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_JOB_FIELD_VALUES_H_
@@ -22,7 +22,7 @@
 
 namespace nibble {
 
-// [least, most], without the ends that are open.
+// [least, most], except for the ends that are open.
 template <class T>
 struct Range {
   T least;
@@ -30,8 +30,8 @@ struct Range {
   bool above_least = false;
   bool below_most = false;
 
-  // Nothing holds NaN.
-  bool Holds(T value) const {
+  // False for NaN.
+  bool Contains(T value) const {
     return (above_least ? value > least : value >= least) &&
            (below_most ? value < most : value <= most);
   }
@@ -39,7 +39,8 @@ struct Range {
 
 std::string ValueText(int64_t value);
 std::string ValueText(uint64_t value);
-// The shortest text that reads back as the same value, and as a number in every YAML reader.
+// The shortest text that reads back as the same value and that every YAML reader takes for a
+// number.
 std::string ValueText(double value);
 
 // "(0, 10]"
@@ -71,7 +72,7 @@ int ReadName(const YamlNode& node, const std::string& path, std::span<const std:
 void ReadSettings(const YamlNode& node, const std::string& path, std::vector<FieldSetting>& value,
                   Problems& problems);
 
-// Names and texts of a map; a number or a word is its text.
+// Reads a map of names and texts; numbers and words are taken as text.
 void ReadTexts(const YamlNode& node, const std::string& path, std::vector<NamedText>& value,
                Problems& problems);
 YamlNode WriteTexts(const std::vector<NamedText>& texts);
@@ -80,38 +81,37 @@ YamlNode WriteSettings(const std::vector<FieldSetting>& settings);
 
 template <class T>
 void CheckRange(T value, const std::string& path, const Range<T>& range, Problems& problems) {
-  if (range.Holds(value)) return;
+  if (range.Contains(value)) return;
   problems.Add(path, ValueText(value) + " is not in " + RangeText(range));
 }
 void CheckText(std::string_view value, const std::string& path, const TextRule& rule,
                Problems& problems);
-// Fields and values that recipes know; none set twice.
+// Every field must be a recipe field with an allowed value, and set once.
 void CheckSettings(const std::vector<FieldSetting>& settings, const std::string& path,
                    Problems& problems);
 void CheckCount(size_t count, const std::string& path, const Range<int64_t>& range,
                 Problems& problems);
 
-// "'abc'", "a list": what stands where something else belongs. Long texts are cut.
+// The node in an error message: "'abc'", "a list". Long texts are truncated.
 std::string Shown(const YamlNode& node);
-// A key for a path, escaped and cut likewise.
+// A key as part of a path, escaped and truncated in the same way.
 std::string ShownName(std::string_view name);
 
-// The keys of a map against the fields of a record: which is which, which are unknown, which are
-// there twice.
+// Matches the keys of a map with the fields of a record; reports unknown and duplicate keys.
 //
-// Ownership: what is returned borrows the nodes. Thread-safety: pure functions.
+// Ownership: the results borrow the nodes. Thread-safety: pure functions.
 
 // "a.b", or "b" at the top.
 std::string JoinPath(std::string_view path, std::string_view name);
 
-// For each name the node given for it, or null. A scalar stands for the field `shorthand`, where
-// that is not empty; nothing at all for a map without keys. Empty, with a problem, where the node
-// is none of these.
+// The node of each name, or null for absent keys. A scalar is the value of the field `shorthand`,
+// unless that is empty; a null node is a map without keys. Adds a problem and returns nothing for
+// other nodes.
 std::vector<const YamlNode*> MatchKeys(const YamlNode& node, const std::string& path,
                                        const std::vector<std::string>& names,
                                        const std::string& shorthand, Problems& problems);
 
-// A list of so many entries, or nothing (no entries). Adds a problem where it is not.
+// The entries of a list, none for a null node. Adds a problem for other nodes.
 bool IsListOf(const YamlNode& node, const std::string& path, const Range<int64_t>& count,
               Problems& problems);
 

@@ -21,9 +21,9 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t kByteVocabulary = 257;  // every byte, and the end of a document
+constexpr int64_t kByteVocabulary = 257;  // every byte value, and the end of a document
 constexpr int64_t kMostBlendParts = 100'000;
-constexpr size_t kMostLabel = 32;  // what a token shard has room for
+constexpr size_t kMostLabel = 32;  // the limit of a token shard's header
 
 bool Sound(const Problems& problems, std::initializer_list<std::string_view> paths) {
   for (const std::string_view path : paths) {
@@ -50,12 +50,11 @@ void CheckInit(const JobSpec& spec, Problems& problems) {
   if (!problems.Sound("init_from")) return;
   const InitSpec& init = spec.init_from;
   if (!init.job.empty() && !init.path.empty()) {
-    problems.Add("init_from.path", "not together with init_from.job: each names the weights");
+    problems.Add("init_from.path", "cannot be combined with init_from.job");
   }
   if (init.step != -1 && !init.any()) {
-    problems.Add(
-        "init_from.step",
-        absl::StrCat(init.step, " without init_from.job or init_from.path: of which job?"));
+    problems.Add("init_from.step",
+                 absl::StrCat(init.step, " needs init_from.job or init_from.path"));
   }
 }
 
@@ -64,8 +63,9 @@ void CheckBatch(const JobSpec& spec, Problems& problems) {
   const int64_t ranks = spec.resources.ranks;
   if (!Sound(problems, {"training.batch", "resources.ranks"})) return;
   if (training.batch % ranks != 0) {
-    problems.Add("training.batch", absl::StrCat(training.batch, " is not a multiple of the ", ranks,
-                                                " of resources.ranks"));
+    problems.Add(
+        "training.batch",
+        absl::StrCat(training.batch, " is not a multiple of resources.ranks, which is ", ranks));
     return;
   }
   if (!problems.Sound("training.micro_batch") || training.micro_batch == 0) return;
@@ -81,8 +81,7 @@ void CheckElasticity(const JobSpec& spec, Problems& problems) {
   if (!Sound(problems, {"training.batch", "training.micro_batch", "resources"})) return;
   const bool ranged = resources.min_ranks != 0 || resources.max_ranks != 0;
   if (ranged && !resources.allowed_ranks.empty()) {
-    problems.Add("resources.allowed_ranks",
-                 "not together with min_ranks and max_ranks: they say the same");
+    problems.Add("resources.allowed_ranks", "cannot be combined with min_ranks and max_ranks");
     return;
   }
   const std::vector<int64_t> shared =
@@ -91,10 +90,10 @@ void CheckElasticity(const JobSpec& spec, Problems& problems) {
     const std::string path = absl::StrCat("resources.allowed_ranks[", i, "]");
     const int64_t ranks = resources.allowed_ranks[i];
     if (i > 0 && ranks <= resources.allowed_ranks[i - 1]) {
-      problems.Add(path, absl::StrCat(ranks, " is not over ", resources.allowed_ranks[i - 1],
-                                      ", the number before it"));
+      problems.Add(path, absl::StrCat(ranks, " is not above ", resources.allowed_ranks[i - 1],
+                                      ", the entry before it"));
     } else if (!std::binary_search(shared.begin(), shared.end(), ranks)) {
-      problems.Add(path, absl::StrCat(ranks, " does not share a batch of ", spec.training.batch,
+      problems.Add(path, absl::StrCat(ranks, " does not divide the batch of ", spec.training.batch,
                                       " evenly; allowed: ", absl::StrJoin(shared, ", ")));
     }
   }
@@ -104,13 +103,13 @@ void CheckElasticity(const JobSpec& spec, Problems& problems) {
   const std::vector<int64_t> allowed = AllowedRanks(spec);
   const char* const path = resources.min_ranks == 0 ? "resources.max_ranks" : "resources.min_ranks";
   if (allowed.empty()) {
-    problems.Add(
-        path, absl::StrCat("no number of ranks from ", least, " to ", most, " shares a batch of ",
-                           spec.training.batch, " evenly; allowed: ", absl::StrJoin(shared, ", ")));
+    problems.Add(path, absl::StrCat("no number of ranks from ", least, " to ", most,
+                                    " divides the batch of ", spec.training.batch,
+                                    " evenly; allowed: ", absl::StrJoin(shared, ", ")));
   } else if (static_cast<int64_t>(allowed.size()) > kMaxAllowedWorlds) {
     problems.Add(path,
                  absl::StrCat(allowed.size(), " numbers of ranks from ", least, " to ", most,
-                              " share the batch; at most ", kMaxAllowedWorlds, " are allowed"));
+                              " divide the batch; at most ", kMaxAllowedWorlds, " are allowed"));
   }
 }
 
@@ -119,7 +118,7 @@ void CheckEarlyStop(const JobSpec& spec, Problems& problems) {
   if (spec.early_stop.patience > 0 && spec.training.validate_every == 0) {
     problems.Add("early_stop.patience",
                  absl::StrCat(spec.early_stop.patience,
-                              " without validations: training.validate_every is 0, or there is "
+                              " needs validations, but training.validate_every is 0 or there is "
                               "nothing to validate on"));
   }
 }
@@ -143,7 +142,7 @@ void CheckSequence(const JobSpec& spec, Problems& problems) {
   }
 }
 
-// Which tokenizer made the data is seen where the data is.
+// The tokenizer of the data is only known where the data is read.
 void CheckTokenizer(const JobSpec& spec, Problems& problems) {
   const DataSpec& data = spec.data;
   if (!Sound(problems, {"data.tokenizer", "data.tokenizer_model", "data.tokenizer_label"})) return;
@@ -167,7 +166,7 @@ void CheckTokenizer(const JobSpec& spec, Problems& problems) {
   }
   if (bytes && !label.empty() && label != name) {
     problems.Add("data.tokenizer_label",
-                 absl::StrCat("'", label, "' is another tokenizer than data.tokenizer, bytes"));
+                 absl::StrCat("'", label, "' does not match data.tokenizer, which is bytes"));
   }
   if (bytes && Sound(problems, {"model"}) && spec.model.vocab < kByteVocabulary) {
     problems.Add("model.vocab", absl::StrCat(spec.model.vocab, " is under ", kByteVocabulary,
@@ -197,7 +196,7 @@ void CheckData(const JobSpec& spec, Problems& problems) {
     for (const int64_t weight : weights) parts += weight;
     if (parts == 0 || parts > kMostBlendParts) {
       problems.Add(
-          path, absl::StrCat("the weights add up to ", parts, ", not to 1 to ", kMostBlendParts));
+          path, absl::StrCat("the weights add up to ", parts, "; allowed: 1 to ", kMostBlendParts));
     }
   }
   for (size_t i = 0; i < spec.data.train.size() && !spec.data.phases.empty(); ++i) {
@@ -215,7 +214,7 @@ void CheckData(const JobSpec& spec, Problems& problems) {
     const std::string path = absl::StrCat("data.validation[", i, "].name");
     const std::string& name = spec.data.validation[i].name;
     if (!names.insert(name).second && problems.Sound(path)) {
-      problems.Add(path, absl::StrCat("'", name, "' names an earlier entry, too"));
+      problems.Add(path, absl::StrCat("'", name, "' is already the name of an earlier entry"));
     }
   }
   if (Sound(problems, {"data.validation", "data.validation_fraction", "training.validate_every"}) &&
@@ -223,7 +222,7 @@ void CheckData(const JobSpec& spec, Problems& problems) {
       spec.data.validation_fraction == 0) {
     problems.Add("training.validate_every",
                  absl::StrCat(spec.training.validate_every,
-                              " with nothing to validate on: data.validation is empty and "
+                              " needs validation data, but data.validation is empty and "
                               "data.validation_fraction is 0"));
   }
 }

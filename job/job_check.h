@@ -1,4 +1,4 @@
-// All that can be wrong with a spec whose fields have the right types.
+// Checks of a spec whose fields have the right types.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_JOB_CHECK_H_
@@ -9,8 +9,8 @@
 
 namespace nibble {
 
-// Adds to `problems`. What depends on a field that has one already is left alone, so that one
-// mistake is told once.
+// Adds to `problems`. Skips checks that depend on a field that already has a problem, so that one
+// mistake is reported once.
 void CheckJob(const JobSpec& spec, Problems& problems);
 
 }  // namespace nibble

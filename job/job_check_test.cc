@@ -29,7 +29,7 @@ std::string Error(const JobSpec& spec) {
 
 TEST(JobCheckTest, AValidSpecIsValid) { EXPECT_TRUE(Validate(Valid()).ok()); }
 
-TEST(JobCheckTest, RangesHoldForSpecsMadeInCode) {
+TEST(JobCheckTest, RangesApplyToSpecsMadeInCode) {
   JobSpec spec = Valid();
   spec.optimizer.lr = -1;
   spec.training.batch = 0;
@@ -43,7 +43,7 @@ TEST(JobCheckTest, RangesHoldForSpecsMadeInCode) {
 TEST(JobCheckTest, TheBatchIsAMultipleOfTheRanks) {
   JobSpec spec = Valid();
   spec.resources.ranks = 3;
-  EXPECT_EQ(Error(spec), "training.batch: 32 is not a multiple of the 3 of resources.ranks");
+  EXPECT_EQ(Error(spec), "training.batch: 32 is not a multiple of resources.ranks, which is 3");
 }
 
 TEST(JobCheckTest, TheMicroBatchDividesARanksShare) {
@@ -67,21 +67,21 @@ TEST(JobCheckTest, ASequenceFitsTheLearnedPositions) {
   EXPECT_TRUE(Validate(spec).ok());
 }
 
-TEST(JobCheckTest, AModelsOwnRulesAreToldByTheirField) {
+TEST(JobCheckTest, ErrorsOfTheModelNameTheField) {
   JobSpec spec = Valid();
   spec.model.kv_heads = 3;
   EXPECT_EQ(Error(spec), "model.kv_heads: 3 does not divide heads, which is 4");
 }
 
-TEST(JobCheckTest, TheVocabularyHoldsTheTokenizers) {
+TEST(JobCheckTest, TheVocabularyIsAtLeastTheTokenizers) {
   JobSpec spec = Valid();
   spec.model.vocab = 256;
-  EXPECT_TRUE(Validate(spec).ok());  // seen where the data is
+  EXPECT_TRUE(Validate(spec).ok());  // checked when the data is read
   spec.data.tokenizer = JobTokenizer::kBytes;
   EXPECT_EQ(Error(spec), "model.vocab: 256 is under 257, the tokens of data.tokenizer bytes");
 }
 
-TEST(JobCheckTest, ATokenizersFileGoesWithItsKind) {
+TEST(JobCheckTest, TheTokenizerFileMatchesTheTokenizer) {
   JobSpec spec = Valid();
   spec.data.tokenizer = JobTokenizer::kHuggingFace;
   EXPECT_EQ(Error(spec), "data.tokenizer_model: missing; data.tokenizer is huggingface");
@@ -94,7 +94,7 @@ TEST(JobCheckTest, ATokenizersFileGoesWithItsKind) {
             "data.tokenizer_model: 'tokenizer.json' is not used: data.tokenizer is bytes");
 }
 
-TEST(JobCheckTest, ATokenizersLabelFitsAShardAndTheTokenizer) {
+TEST(JobCheckTest, TheTokenizerLabelFitsAShardAndMatchesTheTokenizer) {
   JobSpec spec = Valid();
   spec.data.tokenizer_label = std::string(33, 'x');
   EXPECT_EQ(Error(spec), "data.tokenizer_label: '" + std::string(33, 'x') +
@@ -103,26 +103,26 @@ TEST(JobCheckTest, ATokenizersLabelFitsAShardAndTheTokenizer) {
   EXPECT_TRUE(Validate(spec).ok());
   spec.data.tokenizer = JobTokenizer::kBytes;
   EXPECT_EQ(Error(spec),
-            "data.tokenizer_label: 'gpt2' is another tokenizer than data.tokenizer, bytes");
+            "data.tokenizer_label: 'gpt2' does not match data.tokenizer, which is bytes");
 }
 
-TEST(JobCheckTest, WeightsAddUpToWhatABlendCanHold) {
+TEST(JobCheckTest, WeightsAddUpToAtMostTheLimitOfABlend) {
   JobSpec spec = Valid();
   spec.data.train = {{"a", 60'000}, {"b", 60'000}};
   EXPECT_EQ(Error(spec), "data.train: the weights add up to 120000, over 100000");
 }
 
-TEST(JobCheckTest, ValidationSetsHaveNamesOfTheirOwn) {
+TEST(JobCheckTest, ValidationSetsHaveUniqueNames) {
   JobSpec spec = Valid();
   spec.data.validation = {{"a", "x/a"}, {"a", "y/a"}};
-  EXPECT_EQ(Error(spec), "data.validation[1].name: 'a' names an earlier entry, too");
+  EXPECT_EQ(Error(spec), "data.validation[1].name: 'a' is already the name of an earlier entry");
 }
 
 TEST(JobCheckTest, ValidationNeedsSomethingToValidateOn) {
   JobSpec spec = Valid();
   spec.data.validation_fraction = 0;
   EXPECT_EQ(Error(spec),
-            "training.validate_every: 100 with nothing to validate on: data.validation is empty "
+            "training.validate_every: 100 needs validation data, but data.validation is empty "
             "and data.validation_fraction is 0");
   spec.training.validate_every = 0;
   EXPECT_TRUE(Validate(spec).ok());
@@ -133,9 +133,10 @@ TEST(JobCheckTest, AnEarlyStopNeedsValidations) {
   spec.early_stop.patience = 3;
   EXPECT_TRUE(Validate(spec).ok());
   spec.training.validate_every = 0;
-  EXPECT_EQ(Error(spec),
-            "early_stop.patience: 3 without validations: training.validate_every is 0, or there is "
-            "nothing to validate on");
+  EXPECT_EQ(
+      Error(spec),
+      "early_stop.patience: 3 needs validations, but training.validate_every is 0 or there is "
+      "nothing to validate on");
 }
 
 TEST(JobCheckTest, TheWarmUpEndsBeforeTheDecay) {
@@ -165,7 +166,7 @@ TEST(JobCheckTest, TheRecipeResolvesWithTheTokensOfAMicroBatch) {
   EXPECT_TRUE(Validate(spec).ok());
 }
 
-TEST(JobCheckTest, RecipeMistakesAreEachToldWhereTheyAre) {
+TEST(JobCheckTest, EachRecipeErrorNamesItsField) {
   JobSpec spec = Valid();
   spec.recipe.preset = "nvpf4";
   spec.recipe.set = {{"fprop", "bf17"}, {"fprp", "bf16"}, {"fprop", "bf16"}};
@@ -181,12 +182,12 @@ TEST(JobCheckTest, RecipeMistakesAreEachToldWhereTheyAre) {
   }
 }
 
-TEST(JobCheckTest, Fp32GoesWithNothingQuantised) {
+TEST(JobCheckTest, Fp32AllowsNoQuantisedLayer) {
   JobSpec spec = Valid();
   spec.training.precision = JobPrecision::kFp32;
   EXPECT_EQ(Error(spec),
-            "training.precision: fp32 goes with no quantised layer, but recipe quantises "
-            "blocks.0.mamba.in_proj; recipe: bf16 does not");
+            "training.precision: fp32 allows no quantised layer, but recipe quantises "
+            "blocks.0.mamba.in_proj; use recipe: bf16");
   spec.recipe = {.preset = "bf16"};
   EXPECT_TRUE(Validate(spec).ok());
   spec.changes = {{.at = {.kind = EffectiveAt::Kind::kLrDecay}, .set = {{"all", "nvfp4"}}}};
@@ -203,19 +204,21 @@ TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
   EXPECT_EQ(Error(spec),
             "changes[0].at: step:1001 is step 1001, outside [0, 1000], the steps of the run");
   spec.changes[0].at = {.kind = EffectiveAt::Kind::kNow};
-  EXPECT_EQ(Error(spec), "changes[0].at: 'now' is for running jobs; a spec names a time");
+  EXPECT_EQ(Error(spec),
+            "changes[0].at: 'now' is only for running jobs; allowed: step:N, tokens:N, fraction:F, "
+            "P%, lr-decay");
   spec.changes[0].at = {.kind = EffectiveAt::Kind::kLrDecay};
   EXPECT_TRUE(Validate(spec).ok());
   spec.optimizer.schedule = LrSchedule::kConstant;
   EXPECT_THAT(Error(spec), HasSubstr("changes[0].at: lr-decay, but the learning rate never"));
 }
 
-TEST(JobCheckTest, AChangeIsHeldAgainstWhatHoldsBeforeIt) {
+TEST(JobCheckTest, AChangeIsCheckedOnTopOfTheRecipeBeforeIt) {
   JobSpec spec = Valid();
   spec.recipe = {.preset = "bf16"};
   spec.data.sequence = 16;
   spec.training.batch = 1;
-  // 16 tokens are whole blocks of nvfp4, and half a block of mxfp4.
+  // 16 tokens are a whole number of nvfp4 blocks, and half a block of mxfp4.
   spec.changes = {
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 20}, .set = {{"wgrad", "mxfp4"}}},
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 10}, .set = {{"all", "nvfp4"}}}};
@@ -223,9 +226,9 @@ TEST(JobCheckTest, AChangeIsHeldAgainstWhatHoldsBeforeIt) {
                                      "tokens = 16"));
 }
 
-TEST(JobCheckTest, OneMistakeIsToldOnce) {
+TEST(JobCheckTest, OneMistakeIsReportedOnce) {
   JobSpec spec = Valid();
-  spec.training.batch = -3;  // also no multiple of anything, and no tokens
+  spec.training.batch = -3;  // would also fail the checks of ranks and tokens
   spec.resources.ranks = 2;
   EXPECT_EQ(Error(spec), "training.batch: -3 is not in [1, 65536]");
 }
@@ -264,11 +267,11 @@ TEST(TimelineTest, ChangesOfOneStepKeepTheirOrder) {
   EXPECT_EQ(timeline.At(10).recipe.set.back(), (FieldSetting{"fprop", "bf16"}));
 }
 
-TEST(TimelineDeathTest, ASpecThatIsNotValidHasNone) {
+TEST(TimelineDeathTest, AnInvalidSpecAborts) {
   JobSpec spec = Valid();
   spec.changes = {
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 2000}, .set = {{"all", "bf16"}}}};
-  EXPECT_DEATH(MakeTimeline(spec), "MakeTimeline of a spec that is not valid: changes\\[0\\].at");
+  EXPECT_DEATH(MakeTimeline(spec), "MakeTimeline: the spec is not valid: changes\\[0\\].at");
 }
 
 }  // namespace

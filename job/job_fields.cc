@@ -44,28 +44,30 @@ void NameByPath(ValidationSource& source) {
 template <class S>
 Field<S> TokenWidth(int64_t S::*member) {
   return OneOf("token_width", member, std::vector<Choice<int64_t>>{{0, "none"}, {2, "2"}, {4, "4"}},
-               "bytes of a token in a file of nothing but tokens. none: the file says what it is");
+               "bytes per token, for a file that contains only raw tokens. none: the format of the "
+               "file defines it");
 }
 
 template <class S>
 Field<S> DocumentEnd(int64_t S::*member) {
   return Number("document_end", member, Range<int64_t>{-1, std::numeric_limits<int32_t>::max()}, "",
-                "the token that ends each document in another trainer's .bin. -1: none, the file "
-                "is one document");
+                "the token that ends each document in another trainer's .bin. -1: none, the whole "
+                "file is one document");
 }
 
 const Record<TrainingSource>& TrainingSourceRecord() {
   using S = TrainingSource;
   static const auto* const record = new Record<S>{
       .shorthand = "path",
-      .fields = {Text("path", &S::path, kPath,
-                      "a text file, a .jsonl file (see text_field), either with .gz or .zst, a "
-                      "directory of them, a token shard, or another trainer's tokens (.bin of "
-                      "GPT-2 trainers, .idx of Megatron); relative to where the trainer runs")
-                     .Required(),
-                 TokenWidth(&S::token_width), DocumentEnd(&S::document_end),
-                 Number("weight", &S::weight, Range<int64_t>{1, 100'000}, "parts",
-                        "share of the samples, against the weights of the other entries")}};
+      .fields = {
+          Text("path", &S::path, kPath,
+               "a text file, a .jsonl file (see text_field), either of them plain, .gz or .zst, a "
+               "directory of such files, a token shard, or another trainer's tokens (.bin of GPT-2 "
+               "trainers, .idx of Megatron); relative to the trainer's working directory")
+              .Required(),
+          TokenWidth(&S::token_width), DocumentEnd(&S::document_end),
+          Number("weight", &S::weight, Range<int64_t>{1, 100'000}, "parts",
+                 "share of the samples, relative to the weights of the other entries")}};
   return *record;
 }
 
@@ -73,13 +75,12 @@ const Record<ValidationSource>& ValidationSourceRecord() {
   using S = ValidationSource;
   static const auto* const record = [] {
     auto name = Text("name", &S::name, kName,
-                     "what its loss is called in events and metrics; where it is left out, the "
-                     "last part of the path");
+                     "name of the set in events and metrics; if unset, the last part of its path");
     name.doc.default_value.clear();
     return new Record<S>{
         .shorthand = "path",
         .fields = {std::move(name),
-                   Text("path", &S::path, kPath, "as that of training data").Required(),
+                   Text("path", &S::path, kPath, "as data.train[].path").Required(),
                    TokenWidth(&S::token_width), DocumentEnd(&S::document_end)},
         .finish = NameByPath};
   }();
@@ -91,28 +92,27 @@ const Record<InitSpec>& InitRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           Text("job", &S::job, {TextRule::Kind::kLine, true},
-               "a job of the cluster: its id, or its name where no other job has that name. Its "
-               "model must have the same shapes, its number of ranks may be another. The "
-               "checkpoint is chosen when the job is submitted, and kept until the job has ended"),
+               "a job of the cluster: its id, or its name if no other job has that name. Its model "
+               "must have the same shapes; its number of ranks may differ. The checkpoint is "
+               "chosen when the new job is submitted and kept until the new job ends"),
           Text("path", &S::path, {TextRule::Kind::kPath, true},
-               "the same without a cluster: a checkpoint store, or the output directory of the "
-               "run that made it. Not together with job"),
+               "without a cluster: a checkpoint store, or the output directory of the run that "
+               "wrote it. Cannot be combined with job"),
           Number("step", &S::step, Range<int64_t>{-1, kSteps.most}, "steps",
-                 "of the checkpoint. -1: the newest good one")}};
+                 "step of the checkpoint. -1: the newest valid one")}};
   return *record;
 }
 
 const Record<DataPhase>& PhaseRecord() {
   using S = DataPhase;
   static const auto* const record = new Record<S>{
-      .fields = {
-          Number("parts", &S::parts, Range<int64_t>{1, 1'000'000}, "parts",
-                 "length of the phase, against those of the other phases")
-              .Required(),
-          Numbers("weights", &S::weights, Range<int64_t>{0, 100'000}, {1, 256}, "parts",
-                  "weights of the entries of data.train, in their order, in this phase. 0: not in "
-                  "this phase")
-              .Required()}};
+      .fields = {Number("parts", &S::parts, Range<int64_t>{1, 1'000'000}, "parts",
+                        "length of the phase, relative to the other phases")
+                     .Required(),
+                 Numbers("weights", &S::weights, Range<int64_t>{0, 100'000}, {1, 256}, "parts",
+                         "weights of the entries of data.train, in their order, in this phase. 0: "
+                         "unused in this phase")
+                     .Required()}};
   return *record;
 }
 
@@ -121,40 +121,40 @@ const Record<DataSpec>& DataRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           List("train", &S::train, TrainingSourceRecord(), {1, 256},
-               "what to train on; an entry may be a path alone")
+               "training sets; an entry may be just a path")
               .Required(),
           List("phases", &S::phases, PhaseRecord(), {0, 64},
-               "a blend that changes: each phase takes its parts of the run and has weights of its "
-               "own, such as 70, 20 and 10 parts. Empty: the weights of data.train all along"),
+               "a blend that changes during the run: each phase lasts for its parts of the run and "
+               "has its own weights, such as 70, 20 and 10 parts. Empty: the weights of data.train "
+               "for the whole run"),
           List("validation", &S::validation, ValidationSourceRecord(), {0, 64},
-               "what to validate on, each with a loss of its own; an entry may be a path alone. "
-               "Empty: documents held out of each text that is trained on"),
-          Number("sequence", &S::sequence, kSequence, "tokens", "length of a sample")
+               "validation sets, each with its own loss; an entry may be just a path. Empty: "
+               "documents held out of each training text"),
+          Number("sequence", &S::sequence, kSequence, "tokens", "sequence length of a sample")
               .Follows("1024, at most the model's max_positions where positions are learned"),
           OneOf("tokenizer", &S::tokenizer,
-                "what made the tokens of the data, and makes those of text files. data: the file "
-                "in tokenizer_model, or else the tokenizer that the token shards name; where all "
-                "data is text, bytes. bytes: a token per byte, and 256 ends a document; "
-                "sentencepiece, huggingface: the file in tokenizer_model. Shards of another one "
-                "are refused"),
+                "the tokenizer of the data, which also encodes text files. data: the file in "
+                "tokenizer_model if set, else the tokenizer that the token shards name, or bytes "
+                "if all data is text. bytes: one token per byte, and 256 ends a document; "
+                "sentencepiece, huggingface: the file in tokenizer_model. Shards of another "
+                "tokenizer are refused"),
           Text("tokenizer_model", &S::tokenizer_model, {TextRule::Kind::kPath, true},
-               "a SentencePiece .model (nibble data tokenize trains one) or a tokenizer.json of "
-               "Hugging Face's"),
+               "a SentencePiece .model (nibble data tokenize trains one) or a Hugging Face "
+               "tokenizer.json"),
           Text("tokenizer_label", &S::tokenizer_label, {TextRule::Kind::kLine, true},
                "the label that the data's tokenizer must have, such as sp:85944171f73967e8. Token "
-               "files of other trainers do not say theirs: there this names it where its file is "
-               "not at hand, such as gpt2"),
+               "files of other trainers carry no label: set it here, such as gpt2, if the "
+               "tokenizer's file is not available"),
           Text("text_field", &S::text_field, {TextRule::Kind::kLine},
-               "the field of each line's object that holds the document, in .jsonl files"),
+               "in .jsonl files, the field of each line's object that contains the document"),
           OneOf("split", &S::split,
-                "where text files other than .jsonl are cut into documents. file: a file is one; "
-                "paragraphs: at "
-                "blank lines, 1024 bytes or more each"),
+                "how text files other than .jsonl are split into documents. file: one document per "
+                "file; paragraphs: at blank lines, 1024 bytes or more each"),
           Number("validation_fraction", &S::validation_fraction, Range<double>{0, 0.5}, "",
-                 "share of the documents of each training text that is held out where validation "
-                 "is empty; token shards are trained on whole"),
+                 "share of the documents of each training text that is held out if data.validation "
+                 "is empty; token shards are used for training in full"),
           Flag("reset_at_documents", &S::reset_at_documents,
-               "attention, convolution and state do not see past the beginning of a document")}};
+               "attention, convolution and state do not cross document boundaries")}};
   return *record;
 }
 
@@ -164,34 +164,32 @@ const Record<TrainingSpec>& TrainingRecord() {
       .fields = {
           Number("steps", &S::steps, kSteps, "steps", "length of the run").Required(),
           Number("batch", &S::batch, kBatch, "sequences",
-                 "samples of one step, over all ranks; a multiple of resources.ranks")
-              .Follows("32, or the next multiple of the ranks and their micro_batch"),
+                 "samples per step, over all ranks; a multiple of resources.ranks")
+              .Follows("32, rounded up to a multiple of resources.ranks · micro_batch"),
           Number("micro_batch", &S::micro_batch, Range<int64_t>{0, kBatch.most}, "sequences",
-                 "samples that a rank computes at once; divides its share of the batch. 0: the "
-                 "whole share"),
-          Number(
-              "seed", &S::seed, Range<uint64_t>{0, std::numeric_limits<uint64_t>::max()}, "",
-              "what initial weights, the order of samples and stochastic rounding are drawn from"),
+                 "samples per forward and backward pass of a rank; divides its share of the batch. "
+                 "0: the whole share"),
+          Number("seed", &S::seed, Range<uint64_t>{0, std::numeric_limits<uint64_t>::max()}, "",
+                 "seed of the initial weights, the order of samples and stochastic rounding"),
           OneOf("precision", &S::precision,
-                "format of everything that is not quantised. fp32 is the oracle: it goes with "
-                "recipes that quantise nothing"),
+                "format of everything that is not quantised. fp32 is the reference; it requires a "
+                "recipe that quantises nothing"),
           OneOf("recompute", &S::recompute,
-                "what is computed twice to save memory, with the same results. blocks: the "
+                "activation recomputation: saves memory, does not change results. blocks: the "
                 "forward pass of a block runs again before its backward pass"),
           Number("validate_every", &S::validate_every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between validations; the last step has one, too. 0: never")
+                 "steps between validations; the last step is followed by one, too. 0: never")
               .Follows("a tenth of training.steps, at most 100; 0 where there is nothing to "
                        "validate on"),
-          Number(
-              "validation_batches", &S::validation_batches, Range<int64_t>{1, 65'536}, "batches",
-              "how much of each set a validation reads, in batches of training.batch sequences")}};
+          Number("validation_batches", &S::validation_batches, Range<int64_t>{1, 65'536}, "batches",
+                 "batches per set and validation, of training.batch sequences each")}};
   return *record;
 }
 
 const Record<OptimizerSpec>& OptimizerRecord() {
   using S = OptimizerSpec;
-  // In FP32, as the update computes it, no allowed value is another's neighbour that means more: a
-  // beta of 1, or an epsilon, a rate or a norm of 0.
+  // The bounds are chosen so that in FP32, in which the update is computed, an allowed value never
+  // rounds to a degenerate one: a beta of 1, or an epsilon, a rate or a norm of 0.
   constexpr Range<double> kBeta = {0, 0.999999};
   constexpr Range<double> kEpsilon = {1e-30, 1};
   constexpr Range<double> kRate = {1e-12, 10};
@@ -199,64 +197,63 @@ const Record<OptimizerSpec>& OptimizerRecord() {
       .fields = {
           Number("lr", &S::lr, kRate, "", "learning rate after the warm-up"),
           Number("final_lr", &S::final_lr, Range<double>{0, 10}, "",
-                 "learning rate of the last step; not over lr")
+                 "learning rate of the last step; at most lr")
               .Follows("1.0e-05, at most optimizer.lr"),
           Number("beta1", &S::beta1, kBeta, "", "AdamW: decay of the first moment"),
           Number("beta2", &S::beta2, kBeta, "", "AdamW: decay of the second moment"),
           Number("epsilon", &S::epsilon, kEpsilon, "",
                  "AdamW: added to the root of the second moment"),
           Number("weight_decay", &S::weight_decay, Range<double>{0, 10}, "",
-                 "AdamW: decay of linear layers, embedding, positions and head, never of norms, "
-                 "biases, A_log, D and dt_bias"),
+                 "AdamW: weight decay of linear layers, embedding, positions and head; norms, "
+                 "biases, A_log, D and dt_bias have none"),
           Number("clip_norm", &S::clip_norm, kClipNorm, "",
-                 "gradients of a larger norm are scaled down to it. 0: no clipping")
+                 "gradient clipping: a larger norm is scaled down to this. 0: no clipping")
               .Allowing(absl::StrCat("0 or ", RangeText(kClipNorm))),
           OneOf("schedule", &S::schedule,
-                "course of the learning rate after the warm-up. wsd: lr, then a decay over the "
-                "last steps; cosine: a cosine over all the rest; constant: lr"),
+                "learning rate schedule after the warm-up. wsd: constant at lr, then a decay over "
+                "the last steps; cosine: a cosine decay over all remaining steps; constant: lr"),
           Number("warmup_steps", &S::warmup_steps, Range<int64_t>{0, kSteps.most}, "steps",
-                 "length of the rise of the learning rate to lr")
-              .Follows("a tenth of training.steps, at most 100 and no longer than until the decay"),
+                 "length of the linear warm-up to lr")
+              .Follows("a tenth of training.steps, at most 100, ending before the decay"),
           Number("decay_fraction", &S::decay_fraction, Range<double>{0, 1}, "",
-                 "share of the run that the decay of wsd takes")
-              .Follows("0.2, at most what warmup_steps leaves"),
-          OneOf("decay_shape", &S::decay_shape, "course of the decay of wsd")}};
+                 "share of the run that the wsd decay takes")
+              .Follows("0.2, or less if warmup_steps leaves less"),
+          OneOf("decay_shape", &S::decay_shape, "shape of the wsd decay")}};
   return *record;
 }
 
 const Record<GuardSpec>& GuardRecord() {
   using S = GuardSpec;
   static const auto* const record = new Record<S>{
-      .fields = {OneOf("non_finite", &S::non_finite,
-                       "what happens when loss or gradient is NaN or infinite. skip: no update in "
-                       "that step; stop: "
-                       "the run ends with an error"),
-                 Number("max_skips", &S::max_skips, Range<int64_t>{1, 100000000}, "steps",
-                        "how many steps in a row may be skipped as not finite"),
-                 OneOf("after_skips", &S::after_skips,
-                       "what happens after so many. pause: the job waits for a person; roll_back: "
-                       "it resumes from the newest checkpoint, and is paused where that does not "
-                       "help; fail: it ends"),
-                 OneOf("spike", &S::spike,
-                       "what happens when the loss jumps. observe: an event; skip: no update in "
-                       "that step either"),
-                 Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
-                        "how far above the mean of the last losses is a jump"),
-                 Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",
-                        "how many losses are looked at; the first so many are never judged")}};
+      .fields = {
+          OneOf("non_finite", &S::non_finite,
+                "response to a NaN or infinite loss or gradient. skip: no update in that step; "
+                "stop: the run ends with an error"),
+          Number("max_skips", &S::max_skips, Range<int64_t>{1, 100000000}, "steps",
+                 "most consecutive steps that may be skipped as not finite"),
+          OneOf("after_skips", &S::after_skips,
+                "response when max_skips is exceeded. pause: the job is paused until someone "
+                "resumes it; roll_back: it resumes from the newest checkpoint, and is paused if "
+                "that does not help; fail: the job fails"),
+          OneOf("spike", &S::spike,
+                "response to a loss spike. observe: an event; skip: also no update in that step"),
+          Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
+                 "distance from the mean of the recent losses above which a loss is a spike"),
+          Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",
+                 "number of recent losses in that mean; the first spike_window steps are never "
+                 "judged")}};
   return *record;
 }
 
 const Record<EarlyStopSpec>& EarlyStopRecord() {
   using S = EarlyStopSpec;
   static const auto* const record = new Record<S>{
-      .fields = {
-          Number("patience", &S::patience, Range<int64_t>{0, 10'000}, "validations",
-                 "after so many in a row that were no improvement the run is over: the job has "
-                 "succeeded. What counts is the mean of the losses of all validation sets. 0: "
-                 "every step is made"),
-          Number("min_delta", &S::min_delta, Range<double>{0, 1000}, "",
-                 "only a loss that is lower by more than this is an improvement")}};
+      .fields = {Number("patience", &S::patience, Range<int64_t>{0, 10'000}, "validations",
+                        "consecutive validations without improvement after which the run ends and "
+                        "the job has succeeded. The mean of the losses of all validation sets "
+                        "decides. 0: no early stop"),
+                 Number("min_delta", &S::min_delta, Range<double>{0, 1000}, "",
+                        "a loss counts as an improvement if it is lower by more than this")}};
   return *record;
 }
 
@@ -265,10 +262,10 @@ const Record<MetricsSpec>& MetricsRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           Number("precision_every", &S::precision_every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between precision figures of every quantised operand. 0: never")
+                 "steps between precision statistics of every quantised operand. 0: never")
               .Follows("a tenth of training.steps, at most 100"),
           Number("log_every", &S::log_every, Range<int64_t>{1, kSteps.most}, "steps",
-                 "distance between step events, and between lines of progress")
+                 "steps between step events, and between progress lines")
               .Follows("a tenth of training.steps, at most 10")}};
   return *record;
 }
@@ -278,41 +275,42 @@ const Record<CheckpointSpec>& CheckpointRecord() {
   static const auto* const record = new Record<S>{
       .fields = {
           Number("every", &S::every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "distance between checkpoints. 0: none on the way")
+                 "steps between checkpoints. 0: none during the run")
               .Follows("a tenth of training.steps, at most 1000"),
-          Flag("at_end", &S::at_end, "one after the last step, and where the run is stopped"),
+          Flag("at_end", &S::at_end,
+               "write a checkpoint after the last step and when the run is stopped"),
           Number("keep_last", &S::keep_last, Range<int64_t>{1, 10'000}, "checkpoints",
-                 "how many of the newest are kept"),
+                 "number of newest checkpoints that are kept"),
           Number("keep_every", &S::keep_every, Range<int64_t>{0, kSteps.most}, "steps",
-                 "checkpoints of steps that are a multiple of it are kept for good. 0: none")}};
+                 "checkpoints whose step is a multiple of this are kept permanently. 0: none")}};
   return *record;
 }
 
 const Record<ResourceSpec>& ResourceRecord() {
   using S = ResourceSpec;
   static const auto* const record = new Record<S>{
-      .fields = {Number("ranks", &S::ranks, Range<int64_t>{1, kBatch.most}, "processes",
-                        "how many train together, each on its share of the batch"),
-                 Number("min_ranks", &S::min_ranks, Range<int64_t>{0, kBatch.most}, "processes",
-                        "a cluster may run the job with as few as this, of the numbers that share "
-                        "the batch evenly. 0: resources.ranks"),
-                 Number("max_ranks", &S::max_ranks, Range<int64_t>{0, kBatch.most}, "processes",
-                        "and with as many as this. 0: resources.ranks"),
-                 Numbers("allowed_ranks", &S::allowed_ranks, Range<int64_t>{1, kBatch.most},
-                         {0, kMaxAllowedWorlds}, "processes",
-                         "instead of min_ranks and max_ranks: the numbers that a cluster may run "
-                         "the job with, ascending"),
-                 Number("threads", &S::threads, Range<int64_t>{0, 1024}, "threads",
-                        "how many each rank computes with. 0: one per processor of the machine"),
-                 Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
-                        "most that the tensors of a rank take. A change of the recipe that needs "
-                        "more is refused, and training continues under the recipe that it has. 0: "
-                        "no bound"),
-                 OneOf("device", &S::device, "where the model is computed")}};
+      .fields = {
+          Number("ranks", &S::ranks, Range<int64_t>{1, kBatch.most}, "processes",
+                 "number of data-parallel ranks, each of which trains on its share of the batch"),
+          Number("min_ranks", &S::min_ranks, Range<int64_t>{0, kBatch.most}, "processes",
+                 "fewest ranks that a cluster may run the job with; only numbers that divide the "
+                 "batch evenly are used. 0: resources.ranks"),
+          Number("max_ranks", &S::max_ranks, Range<int64_t>{0, kBatch.most}, "processes",
+                 "most ranks that a cluster may run the job with. 0: resources.ranks"),
+          Numbers("allowed_ranks", &S::allowed_ranks, Range<int64_t>{1, kBatch.most},
+                  {0, kMaxAllowedWorlds}, "processes",
+                  "instead of min_ranks and max_ranks: the numbers of ranks that a cluster may run "
+                  "the job with, ascending"),
+          Number("threads", &S::threads, Range<int64_t>{0, 1024}, "threads",
+                 "compute threads per rank. 0: one per processor of the machine"),
+          Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
+                 "most memory for the tensors of a rank. A recipe change that needs more is "
+                 "refused, and training continues under the current recipe. 0: no limit"),
+          OneOf("device", &S::device, "device that computes the model")}};
   return *record;
 }
 
-// What a worker's label may be, as the coordinator bounds it.
+// The coordinator's bounds on worker labels.
 std::string LabelProblem(const NamedText& label) {
   if (label.name.empty() || label.name.size() > kMostLabelBytes) {
     return absl::StrCat("the name has ", label.name.size(), " bytes; allowed: 1 to ",
@@ -327,16 +325,17 @@ std::string LabelProblem(const NamedText& label) {
 
 const Record<SchedulingSpec>& SchedulingRecord() {
   using S = SchedulingSpec;
-  constexpr char kLabels[] = "labels of workers, such as {rack: a12}";
+  constexpr char kLabels[] = "worker labels, such as {rack: a12}";
   static const auto* const record = new Record<S>{
       .fields = {
-          Text("queue", &S::queue, kName, "the queue that the job waits in"),
-          Number("priority", &S::priority, Range<int64_t>{-1000, 1000}, "", "higher goes first"),
+          Text("queue", &S::queue, kName, "queue that the job is submitted to"),
+          Number("priority", &S::priority, Range<int64_t>{-1000, 1000}, "",
+                 "jobs of higher priority are scheduled first"),
           Texts("require", &S::require, kLabels, LabelProblem,
-                "a worker without one of them is not used"),
+                "only workers with all of these labels are used"),
           Texts("prefer", &S::prefer, kLabels, LabelProblem,
-                "workers with more of them come first"),
-          Flag("prefer_fp4", &S::prefer_fp4, "workers with FP4 tensor cores come first")}};
+                "workers with more of these labels are preferred"),
+          Flag("prefer_fp4", &S::prefer_fp4, "workers with FP4 tensor cores are preferred")}};
   return *record;
 }
 
@@ -344,15 +343,14 @@ const Record<RestartSpec>& RestartRecord() {
   using S = RestartSpec;
   constexpr Range<double> kPause = {0, 86'400};
   static const auto* const record = new Record<S>{
-      .fields = {
-          Number("max_without_progress", &S::max_without_progress, Range<int64_t>{0, 1'000'000},
-                 "failures",
-                 "failures in a row without a new checkpoint, after which the job is given up. 0: "
-                 "none"),
-          Number("backoff", &S::backoff, kPause, "seconds",
-                 "pause before the first restart; doubles with each in a row"),
-          Number("max_backoff", &S::max_backoff, kPause, "seconds", "no pause is longer")
-              .Follows("300, at least restarts.backoff")}};
+      .fields = {Number("max_without_progress", &S::max_without_progress,
+                        Range<int64_t>{0, 1'000'000}, "failures",
+                        "most consecutive restarts without a new checkpoint; the next failure "
+                        "fails the job. 0: no restarts"),
+                 Number("backoff", &S::backoff, kPause, "seconds",
+                        "delay before the first restart; doubles with each consecutive restart"),
+                 Number("max_backoff", &S::max_backoff, kPause, "seconds", "longest delay")
+                     .Follows("300, at least restarts.backoff")}};
   return *record;
 }
 
@@ -371,12 +369,13 @@ const Record<NotifySpec>& NotifyRecord() {
     };
     return new Record<S>{
         .shorthand = "url",
-        .fields = {std::move(url),
-                   SomeOf("on", &S::on,
-                          "the events that are posted. recipe_changed: a revision was accepted, is "
-                          "in effect or was refused; checkpoint: requested, committed, pinned, "
-                          "deleted, damaged; trouble: ranks wait for something, such as room on a "
-                          "disk, or no longer")}};
+        .fields = {
+            std::move(url),
+            SomeOf(
+                "on", &S::on,
+                "the events that are posted. recipe_changed: a revision was accepted, took effect "
+                "or was refused; checkpoint: requested, committed, pinned, deleted or damaged; "
+                "trouble: ranks started or stopped waiting for something, such as disk space")}};
   }();
   return *record;
 }
@@ -384,14 +383,12 @@ const Record<NotifySpec>& NotifyRecord() {
 const Record<OutputSpec>& OutputRecord() {
   using S = OutputSpec;
   static const auto* const record = new Record<S>{
-      .fields = {
-          Text("directory", &S::directory, {TextRule::Kind::kPath, true},
-               "where the run writes its events and results. Where it is empty: runs/NAME, by "
-               "the name of the job")}};
+      .fields = {Text("directory", &S::directory, {TextRule::Kind::kPath, true},
+                      "directory for events and results. Empty: runs/NAME, with the job's name")}};
   return *record;
 }
 
-// Names that the daemon or the loader of programs takes for its own.
+// Names that the daemon or the dynamic loader uses itself.
 bool IsReservedVariable(std::string_view name) {
   for (const std::string_view prefix : {"NIBBLE_", "LD_"}) {
     if (name.starts_with(prefix)) return true;
@@ -411,34 +408,32 @@ std::string EnvironmentProblem(const NamedText& variable) {
   }
   if (!named) {
     return absl::StrCat(
-        "no name of a variable; allowed: letters, digits and _, no digit first, at "
-        "most ",
-        kMostName);
+        "not a variable name; allowed: letters, digits and _, no digit first, at most ", kMostName);
   }
   if (IsReservedVariable(variable.name)) {
     return "reserved: it decides which code runs, or on which device";
   }
   if (variable.text.size() > kMostText || variable.text.find('\0') != std::string::npos) {
-    return absl::StrCat("its text has ", variable.text.size(), " bytes; allowed: at most ",
-                        kMostText, ", none of them 0");
+    return absl::StrCat("the value has ", variable.text.size(), " bytes; allowed: at most ",
+                        kMostText, ", without NUL");
   }
   return "";
 }
 
 Field<JobSpec> ModelField() {
   auto field = Section("model", &JobSpec::model, ModelRecord(),
-                       "the name of a preset, or a map: a preset and fields that change it, or no "
-                       "preset and all the fields that the pattern needs. What is left out is as "
-                       "in the preset, or the default")
+                       "the name of a preset, or a map: a preset and the fields to change, or no "
+                       "preset and every field that the pattern needs. Unset fields take the "
+                       "preset's value, or the default")
                    .Required();
   field.write = [](const JobSpec& spec) { return WriteModel(spec.model); };
   return field;
 }
 
 Field<JobSpec> RecipeField() {
-  auto field = Section("recipe", &JobSpec::recipe, RecipeRecord(),
-                       "the precision of every GEMM: the name of a preset, or a map with fields "
-                       "over one");
+  auto field = Section(
+      "recipe", &JobSpec::recipe, RecipeRecord(),
+      "the precision of every GEMM: the name of a preset, or a map with fields that override one");
   field.doc.default_value = JobSpec().recipe.preset;
   return std::move(field).Follows("nvfp4; bf16 where training.precision is fp32");
 }
@@ -446,41 +441,40 @@ Field<JobSpec> RecipeField() {
 std::vector<Field<JobSpec>> JobFields() {
   using S = JobSpec;
   return {
-      Text("name", &S::name, kName, "what the job is called in events, metrics and paths")
-          .Required(),
+      Text("name", &S::name, kName, "name of the job in events, metrics and paths").Required(),
       ModelField(),
       Section("init_from", &S::init_from, InitRecord(),
-              "the weights that the run begins with, from a checkpoint of another job; without it "
-              "they are random. Only the weights are taken: the first step is 0, the optimizer's "
-              "moments are 0, and data, tokenizer, schedule and recipe are this spec's. Once the "
-              "run has a checkpoint of its own, it resumes from that"),
+              "initial weights, from a checkpoint of another job; without it they are random. Only "
+              "the weights are loaded: the run starts at step 0 with zero optimizer moments, and "
+              "uses this spec's data, tokenizer, schedule and recipe. Once the run has a "
+              "checkpoint of its own, it resumes from that"),
       RecipeField(),
       List("changes", &S::changes, ChangeRecord(), {0, 64},
            "planned changes of the recipe, such as {at: lr-decay, set: {fprop: bf16}}"),
-      Section("data", &S::data, DataRecord(), "what is read"),
-      Section("training", &S::training, TrainingRecord(), "how long and in what portions"),
+      Section("data", &S::data, DataRecord(), "training and validation data"),
+      Section("training", &S::training, TrainingRecord(), "length, batch and precision of the run"),
       Section("optimizer", &S::optimizer, OptimizerRecord(), "AdamW and its learning rate"),
-      Section("guards", &S::guards, GuardRecord(), "what happens when a step goes wrong"),
+      Section("guards", &S::guards, GuardRecord(),
+              "guards against non-finite steps and loss spikes"),
       Section("early_stop", &S::early_stop, EarlyStopRecord(),
-              "when a run ends because its validation loss no longer improves"),
-      Section("metrics", &S::metrics, MetricsRecord(), "how often is told how it goes"),
+              "early end of a run whose validation loss no longer improves"),
+      Section("metrics", &S::metrics, MetricsRecord(), "logging intervals"),
       Section("checkpoints", &S::checkpoints, CheckpointRecord(),
-              "when the run's state is stored, and what is kept of it"),
-      Section("resources", &S::resources, ResourceRecord(), "what the run gets"),
+              "when checkpoints are written and which are kept"),
+      Section("resources", &S::resources, ResourceRecord(), "ranks, threads, memory and device"),
       Section("scheduling", &S::scheduling, SchedulingRecord(),
-              "where and when a cluster runs the job; without a cluster it means nothing"),
+              "where and when a cluster runs the job; ignored without a cluster"),
       Section("restarts", &S::restarts, RestartRecord(),
-              "when a cluster follows a failed attempt by another"),
+              "restarts after a failed attempt, on a cluster"),
       List("notify", &S::notify, NotifyRecord(), {0, kMaxNotifyTargets},
-           "URLs to which a cluster's coordinator posts events of the job, as far as its "
-           "--notify-allow names them; an entry may be a URL alone. Without a cluster it means "
-           "nothing"),
-      Texts("env", &S::env, "names of letters, digits and _, and texts", EnvironmentProblem,
-            "environment variables of the ranks' processes, such as {OMP_NUM_THREADS: 4}. They are "
-            "stored with the job: no place for secrets. Not those that decide which code runs or "
-            "on which device: NIBBLE_*, LD_*, *_PLUGIN, *_INJECTION*, CUDA_VISIBLE_DEVICES, "
-            "GCONV_PATH, PATH, HOME"),
-      Section("output", &S::output, OutputRecord(), "where results go"),
+           "URLs to which a cluster's coordinator posts events of the job, if its --notify-allow "
+           "permits them; an entry may be just a URL. Ignored without a cluster"),
+      Texts("env", &S::env, "names of letters, digits and _, with text values", EnvironmentProblem,
+            "environment variables of the rank processes, such as {OMP_NUM_THREADS: 4}. They are "
+            "stored with the job: do not put secrets here. Variables that decide which code runs "
+            "or on which device are refused: NIBBLE_*, LD_*, *_PLUGIN, *_INJECTION*, "
+            "CUDA_VISIBLE_DEVICES, GCONV_PATH, PATH, HOME"),
+      Section("output", &S::output, OutputRecord(), "where results are written"),
   };
 }
 

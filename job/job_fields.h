@@ -1,6 +1,6 @@
-// The one description of a job spec: every field's name, type, default, allowed values, unit and
-// meaning. Parsing, messages, `nibble job show-defaults` and docs/reference/job-spec.md are made
-// from it.
+// The description of a job spec: every field's name, type, default, allowed values, unit and
+// meaning. Parsing, error messages, `nibble job show-defaults` and docs/reference/job-spec.md are
+// generated from it.
 //
 // Thread-safety: an immutable table.
 #ifndef NIBBLE_JOB_JOB_FIELDS_H_
@@ -16,15 +16,15 @@ namespace nibble {
 
 const Record<JobSpec>& JobRecord();
 
-// Of training.batch, and of the ranks that share one.
+// Bounds of training.batch and of the number of ranks.
 inline constexpr Range<int64_t> kBatchRange = {1, 65'536};
-// Of optimizer.clip_norm where it is not 0, which turns clipping off.
+// Bounds of optimizer.clip_norm, except for 0, which disables clipping.
 inline constexpr Range<double> kClipNorm = {1e-12, 10'000};
 
-// Of every field, by its whole path: "data.train[].path".
+// All fields with their full paths, such as "data.train[].path".
 const std::vector<FieldDoc>& JobFieldDocs();
 
-// What a field may hold: "Whole number in [1, 65536], in sequences".
+// The allowed values of a field: "Whole number in [1, 65536], in sequences".
 std::string TypeText(const FieldDoc& doc);
 
 }  // namespace nibble

@@ -18,7 +18,7 @@
 namespace nibble {
 namespace {
 
-// A spec of defaults with an example where there is none.
+// A spec of defaults, with examples for required fields.
 JobSpec ExampleJob() {
   JobSpec spec;
   spec.name = "example";
@@ -39,7 +39,7 @@ std::string CommentOf(const FieldDoc& doc) {
   return comment;
 }
 
-// The fields of `map`, whose paths begin with `prefix`, get their documentation.
+// Adds documentation to the fields of `map`, whose paths begin with `prefix`.
 void Comment(YamlNode& map, const std::string& prefix) {
   for (size_t i = 0; i < map.items.size(); ++i) {
     const std::string path = prefix + map.keys[i].text;

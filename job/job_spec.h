@@ -1,9 +1,9 @@
-// What a job says: model, the weights it begins with, recipe and its changes, data, training,
-// optimizer, guards, metrics, resources, output. Read from YAML, where every field has a name, a
-// type and a range; the fields are documented in one table, job/job_fields.cc, from which parsing,
-// error messages, `nibble job show-defaults` and docs/reference/job-spec.md are made.
+// The specification of a job: model, initial weights, recipe and its changes, data, training,
+// optimizer, guards, metrics, resources, output. It is read from YAML, where every field has a
+// name, a type and a range; one table, job/job_fields.cc, describes the fields, and parsing, error
+// messages, `nibble job show-defaults` and docs/reference/job-spec.md are generated from it.
 //
-// No I/O, no clock: a spec is text in, a value out. Thread-safety: values and pure functions.
+// No I/O, no clock: specs are made from text. Thread-safety: values and pure functions.
 #ifndef NIBBLE_JOB_JOB_SPEC_H_
 #define NIBBLE_JOB_JOB_SPEC_H_
 
@@ -22,7 +22,7 @@
 
 namespace nibble {
 
-// A change of the recipe that is planned from the start.
+// A planned change of the recipe.
 struct PlannedChange {
   EffectiveAt at;  // never kNow
   std::vector<FieldSetting> set;
@@ -40,14 +40,14 @@ struct TrainingSource {
 };
 
 struct ValidationSource {
-  std::string name;  // read without one, it is made of the path
+  std::string name;  // the parser derives an unset one from the path
   std::string path;
   int64_t token_width = 0;
   int64_t document_end = -1;
   friend bool operator==(const ValidationSource&, const ValidationSource&) = default;
 };
 
-// A stretch of the run with weights of its own, in the order of the training sources.
+// A part of the run with its own weights, one per training source.
 struct DataPhase {
   int64_t parts = 1;
   std::vector<int64_t> weights;
@@ -56,12 +56,12 @@ struct DataPhase {
 
 struct DataSpec {
   std::vector<TrainingSource> train;
-  std::vector<DataPhase> phases;  // empty: the sources' own weights all along
+  std::vector<DataPhase> phases;  // empty: the sources' own weights for the whole run
   std::vector<ValidationSource> validation;
   int64_t sequence = 1024;
   JobTokenizer tokenizer = JobTokenizer::kData;
   std::string tokenizer_model;  // a path
-  std::string tokenizer_label;  // of the tokens, as docs/formats/tokenizers.md has it
+  std::string tokenizer_label;  // the tokenizer's label, see docs/formats/tokenizers.md
   std::string text_field = "text";
   JobSplit split = JobSplit::kParagraphs;
   double validation_fraction = 0.01;
@@ -69,11 +69,11 @@ struct DataSpec {
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
 
-// Whose weights the run begins with; without any, they are random.
+// The checkpoint with the initial weights; random weights if neither is set.
 struct InitSpec {
-  std::string job;    // of the cluster: id, or a name that only one has
+  std::string job;    // of the cluster: its id or its unique name
   std::string path;   // of a store on disk, without a cluster
-  int64_t step = -1;  // of the checkpoint; -1: the newest good one
+  int64_t step = -1;  // of the checkpoint; -1: the newest valid one
   friend bool operator==(const InitSpec&, const InitSpec&) = default;
 
   bool any() const { return !job.empty() || !path.empty(); }
@@ -150,23 +150,23 @@ struct CheckpointSpec {
   bool any() const { return every > 0 || at_end; }
 };
 
-// A name and the text that belongs to it; names are unique within their list.
+// A name with a text; names are unique within their list.
 struct NamedText {
   std::string name;
   std::string text;
   friend bool operator==(const NamedText&, const NamedText&) = default;
 };
 
-// Where and when a cluster runs the job; the trainer does not look at it.
+// Where and when a cluster runs the job; the trainer ignores it.
 struct SchedulingSpec {
   std::string queue = "default";
   int64_t priority = 0;
-  std::vector<NamedText> require, prefer;  // labels of workers
+  std::vector<NamedText> require, prefer;  // worker labels
   bool prefer_fp4 = false;
   friend bool operator==(const SchedulingSpec&, const SchedulingSpec&) = default;
 };
 
-// When a cluster follows a failed attempt by another.
+// Restarts after failed attempts, on a cluster.
 struct RestartSpec {
   int64_t max_without_progress = 3;
   double backoff = 1;        // seconds
@@ -205,12 +205,12 @@ struct JobSpec {
   SchedulingSpec scheduling;
   RestartSpec restarts;
   std::vector<NotifySpec> notify;
-  std::vector<NamedText> env;  // of the ranks' processes
+  std::vector<NamedText> env;  // environment variables of the rank processes
   OutputSpec output;
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
-// Bounds on the text of a spec, which may come from anyone.
+// Bounds on the text of a spec, which may come from an untrusted client.
 inline constexpr size_t kMaxJobBytes = size_t{1} << 20;
 inline constexpr int kMaxJobDepth = 16;
 inline constexpr size_t kMaxJobNodes = 50'000;
@@ -218,27 +218,27 @@ inline constexpr int64_t kMaxAllowedWorlds = 64;
 inline constexpr int64_t kMaxNamedTexts = 64;
 inline constexpr int64_t kMaxNotifyTargets = 8;
 
-// A valid spec. InvalidArgument with every problem of the text, ten at most, each with its line,
-// its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.
+// Returns a valid spec. InvalidArgument with the problems of the text, at most ten, each with its
+// line, its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.
 absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml);
 
-// Every field, whether at its default or not. ParseJobSpec(ToYaml(spec)) == spec of a valid spec.
+// Writes every field, including defaults. ParseJobSpec(ToYaml(spec)) == spec for valid specs.
 std::string ToYaml(const JobSpec& spec);
 
-// A valid spec of defaults; comments say what each field means and allows. Fields that have no
-// default hold an example.
+// A valid spec of defaults, with comments on the meaning and the allowed values of each field.
+// Required fields have an example value.
 std::string DefaultsYaml();
 
-// All that ParseJobSpec checks beyond types: ranges, what one field asks of another, and the recipe
-// and its changes against the model. InvalidArgument as ParseJobSpec, without lines.
+// Checks everything that ParseJobSpec checks beyond types: ranges, rules between fields, and the
+// recipe and its changes against the model. InvalidArgument as ParseJobSpec, without lines.
 absl::Status Validate(const JobSpec& spec);
 
-// The recipe and its planned changes as revisions, in the order of their steps. `spec` is valid.
+// The recipe and its planned changes as revisions, ordered by step. `spec` must be valid.
 Timeline MakeTimeline(const JobSpec& spec);
-// Of the changes' times, before the first step. `spec` is valid.
+// The facts that times of changes are resolved with, before the first step. `spec` must be valid.
 ScheduleFacts MakeScheduleFacts(const JobSpec& spec);
 
-// The rest is of valid specs.
+// The following functions need a valid spec.
 
 // Tokens that one step trains on, over all ranks.
 inline int64_t TokensPerStep(const JobSpec& spec) {
@@ -247,21 +247,21 @@ inline int64_t TokensPerStep(const JobSpec& spec) {
 inline int64_t TotalTokens(const JobSpec& spec) {
   return spec.training.steps * TokensPerStep(spec);
 }
-// Sequences of a step that fall to one rank.
+// Sequences of a step that each rank computes.
 inline int64_t SequencesPerRank(const JobSpec& spec) {
   return spec.training.batch / spec.resources.ranks;
 }
-// Sequences that a rank computes at once.
+// Sequences per forward and backward pass of a rank.
 inline int64_t MicroBatch(const JobSpec& spec) {
   return spec.training.micro_batch == 0 ? SequencesPerRank(spec) : spec.training.micro_batch;
 }
-// Numbers of ranks, in [least, most] and ascending, that share a batch evenly in whole
+// Numbers of ranks in [least, most], ascending, that split the batch evenly into whole
 // micro-batches.
 std::vector<int64_t> RanksThatShare(const TrainingSpec& training, int64_t least, int64_t most);
 // Numbers of ranks that the job may run with, ascending: resources.allowed_ranks, those from
-// min_ranks to max_ranks that share the batch, or resources.ranks alone.
+// min_ranks to max_ranks that split the batch evenly, or only resources.ranks.
 std::vector<int64_t> AllowedRanks(const JobSpec& spec);
-// "runs/NAME" where the spec names none.
+// "runs/NAME" if the spec sets no directory.
 std::string OutputDirectory(const JobSpec& spec);
 
 }  // namespace nibble

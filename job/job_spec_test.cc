@@ -15,26 +15,26 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kLeast[] =
+constexpr char kShortestSpec[] =
     "name: least\nmodel: tiny-hybrid\ndata: {train: [corpus.txt]}\ntraining: {steps: 1000}\n";
 
-JobSpec Parse(std::string_view yaml) {
+JobSpec ParsedSpec(std::string_view yaml) {
   const absl::StatusOr<JobSpec> spec = ParseJobSpec(yaml);
   EXPECT_TRUE(spec.ok()) << yaml << "\n" << spec.status();
   return spec.ok() ? *spec : JobSpec();
 }
 
-std::string Error(std::string_view yaml) {
+std::string SpecError(std::string_view yaml) {
   const absl::StatusOr<JobSpec> spec = ParseJobSpec(yaml);
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument) << yaml;
   return std::string(spec.status().message());
 }
 
-// The least spec and `more`, which begins in line 5.
-std::string With(std::string_view more) { return absl::StrCat(kLeast, std::string(more)); }
+// The minimal spec followed by `more`, which begins in line 5.
+std::string With(std::string_view more) { return absl::StrCat(kShortestSpec, std::string(more)); }
 
-TEST(JobSpecTest, TheLeastSpecHasDefaultsForTheRest) {
-  const JobSpec spec = Parse(kLeast);
+TEST(JobSpecTest, AMinimalSpecHasDefaultsForTheOtherFields) {
+  const JobSpec spec = ParsedSpec(kShortestSpec);
   EXPECT_EQ(spec.name, "least");
   EXPECT_EQ(spec.model, *ModelPreset("tiny-hybrid"));
   EXPECT_EQ(spec.recipe, Recipe{.preset = "nvfp4"});
@@ -47,25 +47,24 @@ TEST(JobSpecTest, TheLeastSpecHasDefaultsForTheRest) {
   EXPECT_EQ(MicroBatch(spec), 32);
 }
 
-TEST(JobSpecTest, TheWeightsToBeginWithAreThoseOfAJobOrOfAStore) {
-  EXPECT_FALSE(Parse(kLeast).init_from.any());
-  const JobSpec of_job = Parse(With("init_from: {job: base-run, step: 2000}\n"));
+TEST(JobSpecTest, InitialWeightsComeFromAJobOrAStore) {
+  EXPECT_FALSE(ParsedSpec(kShortestSpec).init_from.any());
+  const JobSpec of_job = ParsedSpec(With("init_from: {job: base-run, step: 2000}\n"));
   EXPECT_EQ(of_job.init_from, (InitSpec{.job = "base-run", .step = 2000}));
-  const JobSpec of_store = Parse(With("init_from: {path: runs/base}\n"));
+  const JobSpec of_store = ParsedSpec(With("init_from: {path: runs/base}\n"));
   EXPECT_EQ(of_store.init_from, (InitSpec{.path = "runs/base"}));
-  EXPECT_EQ(Parse(ToYaml(of_store)), of_store);
-  EXPECT_EQ(Error(With("init_from: {job: base-run, path: runs/base}\n")),
-            "line 5: init_from.path: not together with init_from.job: each names the weights");
-  EXPECT_THAT(
-      Error(With("init_from: {step: 20}\n")),
-      HasSubstr("init_from.step: 20 without init_from.job or init_from.path: of which job?"));
-  EXPECT_THAT(Error(With("init_from: {job: base-run, step: -2}\n")),
+  EXPECT_EQ(ParsedSpec(ToYaml(of_store)), of_store);
+  EXPECT_EQ(SpecError(With("init_from: {job: base-run, path: runs/base}\n")),
+            "line 5: init_from.path: cannot be combined with init_from.job");
+  EXPECT_THAT(SpecError(With("init_from: {step: 20}\n")),
+              HasSubstr("init_from.step: 20 needs init_from.job or init_from.path"));
+  EXPECT_THAT(SpecError(With("init_from: {job: base-run, step: -2}\n")),
               HasSubstr("init_from.step: -2 is not in [-1, 100000000]"));
-  EXPECT_THAT(Error(With("init_from: {jobs: base-run}\n")), HasSubstr("init_from.jobs"));
+  EXPECT_THAT(SpecError(With("init_from: {jobs: base-run}\n")), HasSubstr("init_from.jobs"));
 }
 
 TEST(JobSpecTest, EverySectionIsRead) {
-  const JobSpec spec = Parse(R"(
+  const JobSpec spec = ParsedSpec(R"(
 name: all-of-it
 model: tiny-gpt2
 recipe: bf16
@@ -115,16 +114,18 @@ output: {directory: /tmp/x}
 
 TEST(JobSpecTest, AModelIsAPresetAPresetWithChangesOrAllFields) {
   const std::string rest = "data: {train: [a]}\ntraining: {steps: 1000}\nname: m\n";
-  const JobSpec changed = Parse(rest + "model: {chunk: 32, preset: tiny-hybrid, tied_head: true}");
+  const JobSpec changed =
+      ParsedSpec(rest + "model: {chunk: 32, preset: tiny-hybrid, tied_head: true}");
   ModelSpec expected = *ModelPreset("tiny-hybrid");
   expected.chunk = 32;
   expected.tied_head = true;
   EXPECT_EQ(changed.model, expected);
 
-  const JobSpec whole = Parse(rest +
-                              "model: {pattern: \"*-*-\", vocab: 272, d_model: 128, d_ff: 256, "
-                              "heads: 4, kv_heads: 2, head_dim: 32, positions: rope, "
-                              "activation: swiglu}");
+  const JobSpec whole =
+      ParsedSpec(rest +
+                 "model: {pattern: \"*-*-\", vocab: 272, d_model: 128, d_ff: 256, "
+                 "heads: 4, kv_heads: 2, head_dim: 32, positions: rope, "
+                 "activation: swiglu}");
   EXPECT_EQ(whole.model.name, "custom");
   EXPECT_EQ(whole.model.pattern, "*-*-");
   EXPECT_EQ(whole.model.activation, Activation::kSwiglu);
@@ -133,12 +134,12 @@ TEST(JobSpecTest, AModelIsAPresetAPresetWithChangesOrAllFields) {
 
 TEST(JobSpecTest, ARecipeKeepsTheOrderOfItsFieldsAndRules) {
   const JobSpec spec =
-      Parse(With("recipe:\n"
-                 "  preset: nvfp4-base\n"
-                 "  set: {hadamard: 16, wgrad.rounding: stochastic, keep: 0+1}\n"
-                 "  layers:\n"
-                 "    - {match: mlp.*, set: {fprop: bf16, dgrad: default}}\n"
-                 "    - {match: first 1 blocks, set: {all: mxfp8}}\n"));
+      ParsedSpec(With("recipe:\n"
+                      "  preset: nvfp4-base\n"
+                      "  set: {hadamard: 16, wgrad.rounding: stochastic, keep: 0+1}\n"
+                      "  layers:\n"
+                      "    - {match: mlp.*, set: {fprop: bf16, dgrad: default}}\n"
+                      "    - {match: first 1 blocks, set: {all: mxfp8}}\n"));
   EXPECT_THAT(spec.recipe.set, ElementsAre(FieldSetting{"hadamard", "16"},
                                            FieldSetting{"wgrad.rounding", "stochastic"},
                                            FieldSetting{"keep", "0+1"}));
@@ -149,13 +150,13 @@ TEST(JobSpecTest, ARecipeKeepsTheOrderOfItsFieldsAndRules) {
 }
 
 TEST(JobSpecTest, SectionsAndListsMayBeEmpty) {
-  const JobSpec spec = Parse(With("guards:\nmetrics: {}\nchanges:\nrecipe:\n  set:\n"));
-  EXPECT_EQ(spec, Parse(kLeast));
+  const JobSpec spec = ParsedSpec(With("guards:\nmetrics: {}\nchanges:\nrecipe:\n  set:\n"));
+  EXPECT_EQ(spec, ParsedSpec(kShortestSpec));
 }
 
 TEST(JobSpecTest, DefaultsAreAValidSpecOfEveryField) {
   const std::string yaml = DefaultsYaml();
-  JobSpec spec = Parse(yaml);
+  JobSpec spec = ParsedSpec(yaml);
   EXPECT_EQ(spec.optimizer, OptimizerSpec());
   EXPECT_EQ(spec.guards, GuardSpec());
   EXPECT_EQ(spec.training.batch, TrainingSpec().batch);
@@ -174,103 +175,103 @@ TEST(JobSpecTest, DefaultsAreAValidSpecOfEveryField) {
                               "  steps: 1000\n"));
 }
 
-TEST(JobSpecTest, AMistypedFieldIsToldWithTheNearestName) {
-  EXPECT_EQ(Error(With("trainng: {seed: 1}\n")),
+TEST(JobSpecTest, AMistypedFieldIsReportedWithTheNearestName) {
+  EXPECT_EQ(SpecError(With("trainng: {seed: 1}\n")),
             "line 5: trainng: unknown field, did you mean training?");
-  EXPECT_EQ(Error(With("optimizer:\n  beta_1: 1\n")),
+  EXPECT_EQ(SpecError(With("optimizer:\n  beta_1: 1\n")),
             "line 6: optimizer.beta_1: unknown field, did you mean beta1?");
-  EXPECT_EQ(Error(With("metrics: {warmup_steps: 5}\n")),
+  EXPECT_EQ(SpecError(With("metrics: {warmup_steps: 5}\n")),
             "line 5: metrics.warmup_steps: unknown field here, did you mean "
             "optimizer.warmup_steps?");
-  EXPECT_EQ(Error(With("metrics: {zzz: 5}\n")),
+  EXPECT_EQ(SpecError(With("metrics: {zzz: 5}\n")),
             "line 5: metrics.zzz: unknown field; known here: precision_every, log_every");
 }
 
-TEST(JobSpecTest, ValuesOutOfRangeAreToldWithTheRange) {
-  EXPECT_EQ(Error(With("optimizer: {lr: -1, final_lr: 0}\n")),
+TEST(JobSpecTest, ValuesOutOfRangeAreReportedWithTheRange) {
+  EXPECT_EQ(SpecError(With("optimizer: {lr: -1, final_lr: 0}\n")),
             "line 5: optimizer.lr: -1 is not in [1.0e-12, 10]");
-  EXPECT_EQ(Error(With("optimizer: {beta1: 1}\n")),
+  EXPECT_EQ(SpecError(With("optimizer: {beta1: 1}\n")),
             "line 5: optimizer.beta1: 1 is not in [0, 0.999999]");
-  EXPECT_EQ(Error(With("optimizer: {epsilon: nan}\n")),
+  EXPECT_EQ(SpecError(With("optimizer: {epsilon: nan}\n")),
             "line 5: optimizer.epsilon: nan is not in [1.0e-30, 1]");
-  EXPECT_EQ(Error(With("resources: {ranks: 0}\n")),
+  EXPECT_EQ(SpecError(With("resources: {ranks: 0}\n")),
             "line 5: resources.ranks: 0 is not in [1, 65536]");
 }
 
 TEST(JobSpecTest, ValuesOfAnotherTypeAreRefused) {
-  EXPECT_EQ(Error(With("training2: 1\nresources: {threads: many}\n")),
+  EXPECT_EQ(SpecError(With("training2: 1\nresources: {threads: many}\n")),
             "2 problems:\n"
             "  line 5: training2: unknown field, did you mean training?\n"
             "  line 6: resources.threads: 'many' is not a whole number in [0, 1024]");
   for (const char* value : {"1.5", "\"4\"", "[4]", "{a: 4}", "", "~", "99999999999999999999", "1e3",
                             "0x10", "+4", " 4 5"}) {
-    EXPECT_THAT(Error(With(absl::StrCat("resources: {threads: ", value, "}\n"))),
+    EXPECT_THAT(SpecError(With(absl::StrCat("resources: {threads: ", value, "}\n"))),
                 HasSubstr("is not a whole number in [0, 1024]"))
         << value;
   }
-  EXPECT_EQ(Error(With("optimizer: {lr: fast}\n")),
+  EXPECT_EQ(SpecError(With("optimizer: {lr: fast}\n")),
             "line 5: optimizer.lr: 'fast' is not a number in [1.0e-12, 10]");
-  EXPECT_EQ(Error(With("optimizer: {lr: '0.1'}\n")),
+  EXPECT_EQ(SpecError(With("optimizer: {lr: '0.1'}\n")),
             "line 5: optimizer.lr: the text '0.1' is not a number in [1.0e-12, 10]");
-  EXPECT_EQ(Error(With("optimizer: {schedule: wds}\n")),
+  EXPECT_EQ(SpecError(With("optimizer: {schedule: wds}\n")),
             "line 5: optimizer.schedule: 'wds' is not one of wsd, cosine, constant, did you mean "
             "wsd?");
-  EXPECT_EQ(Error(With("optimizer: [lr]\n")),
+  EXPECT_EQ(SpecError(With("optimizer: [lr]\n")),
             "line 5: optimizer: a list is not a map of lr, final_lr, beta1, beta2, epsilon, "
             "weight_decay, clip_norm, schedule, warmup_steps, decay_fraction, decay_shape");
-  EXPECT_EQ(Error(With("changes: {at: lr-decay}\n")), "line 5: changes: a map is not a list");
-  EXPECT_EQ(Error(With("output: {directory: [a]}\n")),
-            "line 5: output.directory: a list is not a text");
-  EXPECT_EQ(Error("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
-                  "data: {train: [a], reset_at_documents: yes}\n"),
+  EXPECT_EQ(SpecError(With("changes: {at: lr-decay}\n")), "line 5: changes: a map is not a list");
+  EXPECT_EQ(SpecError(With("output: {directory: [a]}\n")),
+            "line 5: output.directory: a list is not text");
+  EXPECT_EQ(SpecError("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
+                      "data: {train: [a], reset_at_documents: yes}\n"),
             "line 4: data.reset_at_documents: 'yes' is neither true nor false");
 }
 
 TEST(JobSpecTest, NamesAndPathsAreChecked) {
   const std::string rest = "\nmodel: tiny-hybrid\ndata: {train: [a]}\ntraining: {steps: 1000}\n";
-  EXPECT_THAT(Error("name: a/b" + rest), HasSubstr("name: 'a/b' is not letters, digits"));
-  EXPECT_THAT(Error("name: .." + rest), HasSubstr("'..' is not letters"));
-  EXPECT_THAT(Error("name: " + std::string(64, 'x') + rest),
+  EXPECT_THAT(SpecError("name: a/b" + rest), HasSubstr("name: 'a/b' is not letters, digits"));
+  EXPECT_THAT(SpecError("name: .." + rest), HasSubstr("'..' is not letters"));
+  EXPECT_THAT(SpecError("name: " + std::string(64, 'x') + rest),
               HasSubstr("…' has 64 bytes; at most 63 are allowed"));
-  EXPECT_THAT(Error("name: ''" + rest), HasSubstr("name: '' is not letters"));
-  EXPECT_EQ(Error(With("output: {directory: \"a\\0b\"}\n")),
+  EXPECT_THAT(SpecError("name: ''" + rest), HasSubstr("name: '' is not letters"));
+  EXPECT_EQ(SpecError(With("output: {directory: \"a\\0b\"}\n")),
             "line 5: output.directory: 'a\\000b' is not a path or nothing");
 }
 
 TEST(JobSpecTest, AFieldGivenTwiceIsRefused) {
-  EXPECT_EQ(Error(With("optimizer:\n  lr: 1\n  beta1: 0\n  lr: 2\n")),
+  EXPECT_EQ(SpecError(With("optimizer:\n  lr: 1\n  beta1: 0\n  lr: 2\n")),
             "line 8: optimizer.lr: given twice, first in line 6");
-  EXPECT_EQ(Error(With("name: again\n")), "line 5: name: given twice, first in line 1");
-  EXPECT_EQ(Error(With("recipe: {set: {fprop: bf16, fprop: nvfp4}}\n")),
+  EXPECT_EQ(SpecError(With("name: again\n")), "line 5: name: given twice, first in line 1");
+  EXPECT_EQ(SpecError(With("recipe: {set: {fprop: bf16, fprop: nvfp4}}\n")),
             "line 5: recipe.set.fprop: set twice");
 }
 
-TEST(JobSpecTest, MissingFieldsAreAllTold) {
-  const std::string error = Error("recipe: nvfp4\n");
-  for (const char* field : {"name: missing; what the job is called", "model: missing; ",
+TEST(JobSpecTest, AllMissingFieldsAreReported) {
+  const std::string error = SpecError("recipe: nvfp4\n");
+  for (const char* field : {"name: missing; name of the job", "model: missing; ",
                             "data.train: missing; ", "training.steps: missing; "}) {
     EXPECT_THAT(error, HasSubstr(field));
   }
-  EXPECT_THAT(Error(""), HasSubstr("4 problems:"));
-  EXPECT_THAT(Error("# nothing yet\n"), HasSubstr("training.steps: missing"));
-  EXPECT_EQ(
-      Error("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
-            "data:\n  train:\n    - weight: 2\n"),
-      "line 6: data.train[0].path: missing; a text file, a .jsonl file (see text_field), either "
-      "with .gz or .zst, a directory of them, a token shard, or another trainer's tokens (.bin of "
-      "GPT-2 trainers, .idx of Megatron); relative to where the trainer runs");
+  EXPECT_THAT(SpecError(""), HasSubstr("4 problems:"));
+  EXPECT_THAT(SpecError("# nothing yet\n"), HasSubstr("training.steps: missing"));
+  EXPECT_EQ(SpecError("name: x\nmodel: tiny-hybrid\ntraining: {steps: 1000}\n"
+                      "data:\n  train:\n    - weight: 2\n"),
+            "line 6: data.train[0].path: missing; a text file, a .jsonl file (see text_field), "
+            "either of them plain, .gz or .zst, a directory of such files, a token shard, or "
+            "another trainer's tokens (.bin of GPT-2 trainers, .idx of Megatron); relative to the "
+            "trainer's working directory");
 }
 
-TEST(JobSpecTest, ADocumentThatIsNoMapIsRefused) {
-  EXPECT_THAT(Error("just text\n"), HasSubstr("job: 'just text' is not a map of name, model"));
-  EXPECT_THAT(Error("- a\n"), HasSubstr("job: a list is not a map"));
+TEST(JobSpecTest, ADocumentThatIsNotAMapIsRefused) {
+  EXPECT_THAT(SpecError("just text\n"), HasSubstr("job: 'just text' is not a map of name, model"));
+  EXPECT_THAT(SpecError("- a\n"), HasSubstr("job: a list is not a map"));
 }
 
-TEST(JobSpecTest, AtMostTenProblemsAreTold) {
+TEST(JobSpecTest, AtMostTenProblemsAreReported) {
   std::string more;
   for (int i = 0; i < 13; ++i) absl::StrAppend(&more, "zzz", i, ": 1\n");
-  EXPECT_THAT(Error(With(more)), HasSubstr("13 problems:"));
-  EXPECT_THAT(Error(With(more)), HasSubstr("… and 3 more"));
+  EXPECT_THAT(SpecError(With(more)), HasSubstr("13 problems:"));
+  EXPECT_THAT(SpecError(With(more)), HasSubstr("… and 3 more"));
 }
 
 }  // namespace

@@ -32,8 +32,9 @@ std::vector<Choice<E>> Named(std::vector<E> values, std::string_view (*name)(E))
 }
 
 Field<S> PresetField() {
-  auto field = Leaf<S>(kPreset, "one of", absl::StrJoin(ModelPresetNames(), ", "), "",
-                       "the model that the other fields change; where there is none, they say all");
+  auto field = Leaf<S>(
+      kPreset, "one of", absl::StrJoin(ModelPresetNames(), ", "), "",
+      "the preset to start from; without one, every field that the pattern needs must be set");
   field.read = [](const YamlNode& node, const std::string& path, S& spec, Problems& problems) {
     const int index = ReadName(node, path, ModelPresetNames(), problems);
     if (index < 0) return;
@@ -43,8 +44,8 @@ Field<S> PresetField() {
   return field;
 }
 
-// `where` says which patterns have the field. Validate(ModelSpec) checks the bounds, because a
-// model without the mixer may leave anything there.
+// `where` names the patterns that use the field. Validate(ModelSpec) checks the bounds, because
+// fields of blocks that the model does not have may hold any value.
 Field<S> Size(std::string name, int64_t S::*member, std::string unit, std::string meaning,
               int64_t most, const char* where = "") {
   const Range<int64_t> range = {1, most};
@@ -63,29 +64,30 @@ std::vector<Field<S>> AllModelFields() {
   return {
       PresetField(),
       Text("name", &S::name, {TextRule::Kind::kName},
-           "the preset's, or what the job calls a model of its own"),
+           "name of the model: the preset's, or one of your own"),
       Text("pattern", &S::pattern, {TextRule::Kind::kLine},
-           "a character per block: M Mamba-2, * attention, - MLP; in quotes")
+           "one character per block: M Mamba-2, * attention, - MLP; quote it")
           .Allowing(absl::StrCat("1 to ", kMaxBlocks, " of M, * and -")),
-      Size("vocab", &S::vocab, "tokens", "rows of embedding and head", kMaxRows),
+      Size("vocab", &S::vocab, "tokens", "vocabulary size: rows of the embedding and the head",
+           kMaxRows),
       Size("d_model", &S::d_model, "", "width of the residual stream", kMaxWidth),
       OneOf("norm", &S::norm, Named({NormKind::kRmsNorm, NormKind::kLayerNorm}, NormKindName),
-            "norm before every block and the head"),
+            "normalisation before every block and the head"),
       Real("norm_eps", &S::norm_eps, "added to the variance in norms", kNormEpsBounds),
       OneOf("positions", &S::positions,
             Named({Positions::kNone, Positions::kRope, Positions::kLearned}, PositionsName),
-            "how attention is told of places"),
+            "positional encoding"),
       Real("rope_theta", &S::rope_theta, "base of the rotary frequencies", kRopeThetaBounds,
            " where positions are rope"),
-      Size("max_positions", &S::max_positions, "tokens", "rows of learned positions", kMaxRows,
-           " where positions are learned"),
+      Size("max_positions", &S::max_positions, "tokens", "rows of the learned position embedding",
+           kMaxRows, " where positions are learned"),
       Flag("biases", &S::biases, "linear layers have biases"),
-      Flag("tied_head", &S::tied_head, "the head is the embedding"),
+      Flag("tied_head", &S::tied_head, "the head shares the embedding's weights"),
       Size("d_ff", &S::d_ff, "", "width inside the MLP", kMaxWidth, kMlp),
       OneOf(
           "activation", &S::activation,
           Named({Activation::kSquaredRelu, Activation::kGelu, Activation::kSwiglu}, ActivationName),
-          "non-linearity of the MLP"),
+          "activation function of the MLP"),
       Size("heads", &S::heads, "", "query heads of attention", kMaxWidth, kAttention),
       Size("kv_heads", &S::kv_heads, "", "key and value heads; divides heads", kMaxWidth,
            kAttention),
@@ -95,17 +97,16 @@ std::vector<Field<S>> AllModelFields() {
       Size("mamba_groups", &S::mamba_groups, "", "groups that share B and C; divides mamba_heads",
            kMaxWidth, kMamba),
       Size("mamba_state", &S::mamba_state, "", "state per channel of Mamba-2", kMaxWidth, kMamba),
-      Size("conv_width", &S::conv_width, "tokens", "width of Mamba-2's causal convolution",
+      Size("conv_width", &S::conv_width, "tokens", "kernel width of Mamba-2's causal convolution",
            kMaxConvWidth, kMamba),
-      Size("chunk", &S::chunk, "tokens", "length of a chunk of Mamba-2's scan", kMaxScanChunk,
-           kMamba),
+      Size("chunk", &S::chunk, "tokens", "chunk length of Mamba-2's scan", kMaxScanChunk, kMamba),
       Real("init_std", &S::init_std, "standard deviation of initial weights", kInitStdBounds),
       Flag("scale_output_init", &S::scale_output_init,
-           "output projections begin smaller, by 1/sqrt(2 · blocks)"),
+           "initialise output projections smaller, by 1/sqrt(2 · blocks)"),
   };
 }
 
-// A size of 0 and an empty text are no defaults that a model can do with.
+// A size of 0 and an empty text mean that there is no default.
 std::vector<Field<S>> Fields() {
   std::vector<Field<S>> fields = AllModelFields();
   for (Field<S>& field : fields) {
@@ -154,7 +155,7 @@ std::vector<std::string> PresetNames() {
 
 Field<Recipe> RecipePresetField() {
   auto field = Leaf<Recipe>("preset", "one of", absl::StrJoin(PresetNames(), ", "), "",
-                            "the recipe that the rest goes over");
+                            "the recipe that set and layers override");
   field.read = [](const YamlNode& node, const std::string& path, Recipe& recipe,
                   Problems& problems) {
     const std::vector<std::string> names = PresetNames();
@@ -175,11 +176,11 @@ const Record<LayerRule>& RuleRecord() {
   using S = LayerRule;
   static const auto* const record = [] {
     auto match = Text("match", &S::match, {TextRule::Kind::kLine},
-                      "the layers it speaks of: `first 2 blocks`, `last 8 blocks`, `block 3`, "
-                      "`blocks 4-7`, `attention.qkv`, `mlp`, `blocks.3.mlp.up`, `mamba.*`, "
-                      "`mlp.down in last 8 blocks`, `*`")
+                      "the layers that the entry applies to: `first 2 blocks`, `last 8 blocks`, "
+                      "`block 3`, `blocks 4-7`, `attention.qkv`, `mlp`, `blocks.3.mlp.up`, "
+                      "`mamba.*`, `mlp.down in last 8 blocks`, `*`")
                      .Required();
-    match.doc.allowed = "a selector that names at least one layer of the model";
+    match.doc.allowed = "a selector that matches at least one layer of the model";
     match.check = [](const S& rule, const std::string& path, Problems& problems) {
       if (!problems.Sound(path)) return;
       CheckText(rule.match, path, {TextRule::Kind::kLine}, problems);
@@ -187,17 +188,17 @@ const Record<LayerRule>& RuleRecord() {
       if (problems.Sound(path) && !selector.ok()) problems.Add(path, selector.status());
     };
     return new Record<S>{
-        .fields = {std::move(match), Settings("set", &S::set, "fields for these layers")}};
+        .fields = {std::move(match), Settings("set", &S::set, "overrides for these layers")}};
   }();
   return *record;
 }
 
 Field<PlannedChange> TimeField() {
   using S = PlannedChange;
-  auto field = Leaf<S>("at", "time", "step:N, tokens:N, fraction:F, P%, lr-decay", "",
-                       "the first step under the change; lr-decay: where the learning rate begins "
-                       "to fall")
-                   .Required();
+  auto field =
+      Leaf<S>("at", "time", "step:N, tokens:N, fraction:F, P%, lr-decay", "",
+              "the first step of the change; lr-decay: the first step of the learning rate decay")
+          .Required();
   field.read = [](const YamlNode& node, const std::string& path, S& change, Problems& problems) {
     std::string text;
     ReadText(node, path, text, problems);
@@ -212,7 +213,9 @@ Field<PlannedChange> TimeField() {
   field.write = [](const S& change) { return YamlNode::Text(ToString(change.at)); };
   field.check = [](const S& change, const std::string& path, Problems& problems) {
     if (change.at.kind == EffectiveAt::Kind::kNow) {
-      problems.Add(path, "'now' is for running jobs; a spec names a time");
+      problems.Add(
+          path,
+          "'now' is only for running jobs; allowed: step:N, tokens:N, fraction:F, P%, lr-decay");
     }
   };
   return field;
@@ -224,21 +227,22 @@ const Record<Recipe>& RecipeRecord() {
   using S = Recipe;
   static const auto* const record = new Record<S>{
       .shorthand = "preset",
-      .fields = {RecipePresetField(),
-                 Settings("set", &S::set, "fields over the preset's, for all layers"),
-                 List("layers", &S::layers, RuleRecord(), kRules,
-                      "fields for some layers, over those for all; the last that matches wins")}};
+      .fields = {
+          RecipePresetField(), Settings("set", &S::set, "overrides for all layers"),
+          List("layers", &S::layers, RuleRecord(), kRules,
+               "overrides for some layers, applied after set; the last matching entry wins")}};
   return *record;
 }
 
 const Record<PlannedChange>& ChangeRecord() {
   using S = PlannedChange;
   static const auto* const record = new Record<S>{
-      .fields = {TimeField(),
-                 Settings("set", &S::set, "fields over what holds before, for all layers"),
-                 List("layers", &S::layers, RuleRecord(), kRules, "the same for some layers"),
-                 Text("reason", &S::reason, {TextRule::Kind::kLine, true},
-                      "for people, kept with the revision")}};
+      .fields = {
+          TimeField(),
+          Settings("set", &S::set, "overrides of the recipe before the change, for all layers"),
+          List("layers", &S::layers, RuleRecord(), kRules, "overrides for some layers"),
+          Text("reason", &S::reason, {TextRule::Kind::kLine, true},
+               "free text, stored with the revision")}};
   return *record;
 }
 

@@ -1,4 +1,5 @@
-// How a job spec says its model: the name of a preset, a preset with fields changed, or all fields.
+// How a job spec writes its model: the name of a preset, a preset with changed fields, or all
+// fields.
 //
 // Thread-safety: an immutable table.
 #ifndef NIBBLE_JOB_MODEL_FIELDS_H_
@@ -12,14 +13,14 @@
 
 namespace nibble {
 
-// Its bounds are those of Validate(ModelSpec).
+// Validate(ModelSpec) checks the bounds.
 const Record<ModelSpec>& ModelRecord();
 
-// The preset's name where the model is that preset; {preset, …} with what differs where the model
-// bears a preset's name; all fields else.
+// The preset's name if the model equals that preset; {preset, …} with the differing fields if the
+// model has a preset's name; all fields otherwise.
 YamlNode WriteModel(const ModelSpec& model);
 
-// How a job spec says its recipe and the changes planned to it.
+// How a job spec writes its recipe and the planned changes of it.
 //
 // Thread-safety: immutable tables.
 

@@ -14,17 +14,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kLeast[] =
+constexpr char kSilentSpec[] =
     "name: s\nmodel: tiny-hybrid\ndata: {train: [a.txt]}\ntraining: {steps: 1000, batch: 16}\n";
 
-absl::StatusOr<JobSpec> Parse(std::string_view more) {
-  return ParseJobSpec(absl::StrCat(kLeast, std::string(more)));
+absl::StatusOr<JobSpec> ParsedNotify(std::string_view more) {
+  return ParseJobSpec(absl::StrCat(kSilentSpec, std::string(more)));
 }
 
-std::string Error(std::string_view more) { return std::string(Parse(more).status().message()); }
+std::string Error(std::string_view more) {
+  return std::string(ParsedNotify(more).status().message());
+}
 
 TEST(NotifyTest, ASpecNamesUrlsAndEvents) {
-  const auto spec = Parse(
+  const auto spec = ParsedNotify(
       "notify:\n  - {url: \"http://a.example.org:81/x\", on: [completed, recipe_changed]}\n"
       "  - https://b.example.org\n");
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -34,16 +36,16 @@ TEST(NotifyTest, ASpecNamesUrlsAndEvents) {
               ElementsAre(NotifyEvent::kCompleted, NotifyEvent::kRecipeChanged));
   EXPECT_EQ(spec->notify[1].on, NotifySpec().on);
   EXPECT_EQ(ParseJobSpec(ToYaml(*spec))->notify, spec->notify);
-  EXPECT_THAT(Parse("")->notify, IsEmpty());
+  EXPECT_THAT(ParsedNotify("")->notify, IsEmpty());
 }
 
-TEST(NotifyTest, EventsThatThereAreNotAreNamedWithThoseThatThereAre) {
+TEST(NotifyTest, InvalidEventListsAreRefusedWithTheAllowedValues) {
   EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: [complete]}]\n"),
               HasSubstr("line 5: notify[0].on[0]: 'complete' is not one of submitted, started, "));
   EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: []}]\n"),
               HasSubstr("notify[0].on: 0 entries; allowed: 1 to 12"));
   EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: [failed, failed]}]\n"),
-              HasSubstr("notify[0].on: failed is there twice"));
+              HasSubstr("notify[0].on: failed is listed twice"));
   EXPECT_THAT(Error("notify: [{on: [failed]}]\n"), HasSubstr("notify[0].url: missing"));
   std::string many = "notify:\n";
   for (int i = 0; i < 9; ++i) absl::StrAppend(&many, "  - http://a", i, ".org\n");
@@ -66,7 +68,7 @@ TEST(NotifyTest, AUrlHasAHostAPortAndAPath) {
   EXPECT_EQ(six->HostHeader(), "[2001:db8::1]");
 }
 
-TEST(NotifyTest, WhatCouldBeReadAsAnotherHostIsRefused) {
+TEST(NotifyTest, AmbiguousHostsAreRefused) {
   for (const char* bad : {"",
                           "ftp://a.org",
                           "http://",

@@ -31,7 +31,7 @@ std::string Bracketed(const std::string& host) {
   return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
 }
 
-// Splits "host:port" or "[host]:port" off `rest`, which begins behind the scheme.
+// Parses "host:port" or "[host]:port" at the start of `rest`, which begins after the scheme.
 absl::Status TakeHost(std::string_view rest, NotifyUrl& url) {
   std::string_view port;
   if (rest.starts_with('[')) {
@@ -39,7 +39,7 @@ absl::Status TakeHost(std::string_view rest, NotifyUrl& url) {
     if (end == std::string_view::npos) return Wrong("the [ of an IPv6 address has no ]");
     url.host = absl::AsciiStrToLower(std::string(rest.substr(1, end - 1)));
     port = rest.substr(end + 1);
-    if (!IsIpv6(url.host)) return Wrong("no IPv6 address is in []");
+    if (!IsIpv6(url.host)) return Wrong("the text in [] is not an IPv6 address");
   } else {
     const size_t colon = std::min(rest.find(':'), rest.size());
     url.host = absl::AsciiStrToLower(std::string(rest.substr(0, colon)));
@@ -90,16 +90,16 @@ bool IsHost(std::string_view host) {
 
 absl::StatusOr<NotifyUrl> ParseNotifyUrl(std::string_view text) {
   if (text.size() > kMaxNotifyUrlBytes) {
-    return Wrong(
-        absl::StrCat("the URL has ", text.size(), " bytes, of at most ", kMaxNotifyUrlBytes));
+    return Wrong(absl::StrCat("the URL has ", text.size(), " bytes; at most ", kMaxNotifyUrlBytes,
+                              " are allowed"));
   }
   const bool printable =
       std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  if (!printable) return Wrong("blanks and characters beyond ASCII are written as %XX in a URL");
+  if (!printable) return Wrong("blanks and non-ASCII characters must be written as %XX");
   NotifyUrl url;
   std::string_view rest = text;
   url.tls = rest.starts_with("https://");
-  if (!url.tls && !rest.starts_with("http://")) return Wrong("it is no URL of http or https");
+  if (!url.tls && !rest.starts_with("http://")) return Wrong("the scheme is not http or https");
   url.port = url.tls ? kHttpsPort : kHttpPort;
   rest.remove_prefix(url.tls ? 8 : 7);
   if (rest.find('#') != std::string_view::npos) return Wrong("a fragment (#) is never sent");

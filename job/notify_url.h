@@ -1,8 +1,8 @@
 // URLs to which events of jobs are posted: http://HOST[:PORT][/PATH], or https.
 //
-// A host is a name or an IP address in its usual form. What other programs read as an address
-// ("127.1", "0x7f000001") is refused, so that what a list of allowed hosts is compared with is what
-// is connected to. So are user names and fragments.
+// A host is a name or an IP address in its usual form. Forms that only some programs read as an
+// address ("127.1", "0x7f000001") are refused, so that the host that is compared with the list of
+// allowed hosts is the one connected to. User names and fragments are refused, too.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_NOTIFY_URL_H_
@@ -24,16 +24,17 @@ struct NotifyUrl {
   int port = 80;
   std::string target = "/";  // path and query
 
-  // "http://host:port", with [] around an IPv6 address: a URL without what may be secret in it.
+  // "http://host:port", with [] around an IPv6 address: the URL without parts that may be secret.
   std::string Origin() const;
-  // "host", "host:8080": as the header has it.
+  // The value of the Host header: "host", "host:8080".
   std::string HostHeader() const;
 };
 
-// InvalidArgument saying what is wrong and what is allowed.
+// InvalidArgument with the problem and what is allowed.
 absl::StatusOr<NotifyUrl> ParseNotifyUrl(std::string_view url);
 
-// A host name (letters, digits, '-', '_' and '.', and not all digits at its end) or an IP address.
+// True for a host name (letters, digits, '-', '_' and '.', the last label not beginning with a
+// digit) and for an IP address.
 bool IsHost(std::string_view host);
 bool IsIpAddress(std::string_view host);
 

@@ -44,7 +44,7 @@ absl::StatusOr<Setting> ParseSetting(std::string_view text) {
   return setting;
 }
 
-// The description of a field, whose path names no entry of a list: "data.train[].weight".
+// The description of a field; entries of lists have no number in `path`: "data.train[].weight".
 const FieldDoc* DocOf(std::string_view path) {
   for (const FieldDoc& doc : JobFieldDocs()) {
     if (doc.path == path) return &doc;
@@ -52,7 +52,7 @@ const FieldDoc* DocOf(std::string_view path) {
   return nullptr;
 }
 
-// One walk from the top of a spec to the field that a setting names.
+// Walks from the root of a spec to the field that a setting names.
 class Walk {
  public:
   explicit Walk(const Setting& setting) : setting_(setting) {}
@@ -70,7 +70,7 @@ class Walk {
 
  private:
   absl::Status StepIntoMap(YamlNode*& node, std::string_view& rest) {
-    // An entry of a list is described with the list.
+    // The entries of a list share one description.
     std::string_view described = documented_;
     if (described.ends_with("[]")) described.remove_suffix(2);
     const FieldDoc* const doc = DocOf(described);
@@ -102,7 +102,7 @@ class Walk {
     size_t index = 0;
     const auto [stop, error] = std::from_chars(rest.data() + 1, rest.data() + rest.size(), index);
     if (error != std::errc() || stop == rest.data() + rest.size() || *stop != ']') {
-      return Wrong(setting_.path, "[ begins an entry's number, such as [0]");
+      return Wrong(setting_.path, "'[' must be followed by an entry's number and ']', such as [0]");
     }
     if (node->kind != YamlNode::Kind::kList || index >= node->items.size()) {
       return Wrong(setting_.path, absl::StrCat(walked_, " has ", node->items.size(),
@@ -129,7 +129,7 @@ class Walk {
   std::string documented_;  // "data.train[]"
 };
 
-// One of them is the other, or in it.
+// One path equals the other, or is inside it.
 bool Overlap(std::string_view a, std::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
   if (!b.starts_with(a)) return false;

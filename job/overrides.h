@@ -1,4 +1,4 @@
-// Fields of a spec set from outside its text: `nibble job submit --set optimizer.lr=0.002`.
+// Overrides of spec fields: `nibble job submit --set optimizer.lr=0.002`.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_OVERRIDES_H_
@@ -14,26 +14,26 @@
 
 namespace nibble {
 
-// `yaml` with each of `settings`, "PATH=VALUE", in place of what it has there; unchanged where
-// there are none, else without comments. The value is YAML, so that types are those of the file:
-// "training.steps=200", "data.train=[a.txt, b.txt]", "model.pattern='*-'". A path names fields as
-// error messages do, "data.train[0].weight"; the settings of a recipe are named whole,
-// "recipe.set.fprop.weight=bf16". A section that is a preset's name becomes the map that says the
-// same.
+// Returns `yaml` with each of `settings`, "PATH=VALUE", applied; without settings unchanged,
+// otherwise without comments. The value is YAML, so that it has the type that it would have in the
+// file: "training.steps=200", "data.train=[a.txt, b.txt]", "model.pattern='*-'". Paths name fields
+// as error messages do, "data.train[0].weight"; recipe settings are given in full,
+// "recipe.set.fprop.weight=bf16". A section that is a preset's name is first replaced by the
+// equivalent map.
 //
-// InvalidArgument naming the setting where it is not of that form, its path leads through a value
-// or past the end of a list, or an earlier one sets the same or a part of it; as ParseJobSpec
-// where `yaml` is not YAML. Whether the field exists and takes the value is for ParseJobSpec to
-// say.
+// InvalidArgument naming the setting if it is not of that form, its path leads through a scalar or
+// past the end of a list, or overlaps with that of an earlier setting; errors of ParseJobSpec if
+// `yaml` is not YAML. Does not check whether the field exists and accepts the value: ParseJobSpec
+// does.
 absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
                                            std::span<const std::string> settings);
 
-// Where the paths of a spec lead when it is sent from where it was written to where it runs.
+// Paths of a spec that is sent to another machine or working directory.
 //
 // Thread-safety: pure functions.
 
-// Puts `directory` before every path that is read and is relative. True where there was one. The
-// output directory is left alone: it is the worker's to choose.
+// Prepends `directory` to every relative path of an input. Returns whether there was one. The
+// output directory stays as it is: the worker chooses where it is.
 bool MakePathsAbsolute(const std::string& directory, JobSpec& spec);
 
 }  // namespace nibble

@@ -38,7 +38,7 @@ std::string Error(const std::vector<std::string>& settings) {
   return std::string(status.message());
 }
 
-TEST(OverridesTest, WithoutSettingsTheTextStaysAsItIs) {
+TEST(OverridesTest, WithoutSettingsTheTextIsUnchanged) {
   EXPECT_EQ(*OverrideFields(kSpec, {}), kSpec);
 }
 
@@ -50,7 +50,7 @@ TEST(OverridesTest, AFieldIsReplacedOrAdded) {
   EXPECT_EQ(spec.data.train.size(), 2u);
 }
 
-TEST(OverridesTest, ValuesHaveTheTypesThatTheyHaveInAFile) {
+TEST(OverridesTest, ValuesHaveTheSameTypesAsInAFile) {
   const JobSpec spec = With({"data.train=[x.txt, {path: y, weight: 2}]",
                              "data.reset_at_documents=false", "guards={spike: skip}"});
   ASSERT_EQ(spec.data.train.size(), 2u);
@@ -61,17 +61,17 @@ TEST(OverridesTest, ValuesHaveTheTypesThatTheyHaveInAFile) {
   EXPECT_THAT(Error({"model.pattern=*-"}), HasSubstr("put a text that begins with * in quotes"));
 }
 
-TEST(OverridesTest, EntriesOfListsAreNamedByTheirNumber) {
+TEST(OverridesTest, EntriesOfListsAreAddressedByIndex) {
   const JobSpec spec = With({"data.train[1].weight=7", "data.train[0].weight=2"});
   ASSERT_EQ(spec.data.train.size(), 2u);
   EXPECT_EQ(spec.data.train[1].weight, 7);
   EXPECT_EQ(spec.data.train[0], (TrainingSource{"corpus.txt", 2}));
   EXPECT_EQ(Error({"data.train[2].weight=7"}),
             "data.train[2].weight: data.train has 2 entries; the first is [0]");
-  EXPECT_THAT(Error({"data.train[x]=7"}), HasSubstr("[ begins an entry's number"));
+  EXPECT_THAT(Error({"data.train[x]=7"}), HasSubstr("'[' must be followed by an entry's number"));
 }
 
-TEST(OverridesTest, FieldsOfARecipeAreNamedWholeAndAPresetKeepsItsName) {
+TEST(OverridesTest, RecipeFieldsAreNamedInFullAndThePresetIsKept) {
   const JobSpec spec = With({"recipe.set.wgrad.rounding=nearest", "model.chunk=32"});
   EXPECT_EQ(spec.recipe.preset, "nvfp4");
   ASSERT_EQ(spec.recipe.set.size(), 1u);
@@ -80,26 +80,26 @@ TEST(OverridesTest, FieldsOfARecipeAreNamedWholeAndAPresetKeepsItsName) {
   EXPECT_EQ(spec.model.chunk, 32);
 }
 
-TEST(OverridesTest, AMistypedPathIsToldWithTheNearestName) {
+TEST(OverridesTest, AMistypedPathIsReportedWithTheNearestName) {
   EXPECT_THAT(Error({"training.stepz=5"}), HasSubstr("did you mean steps?"));
   EXPECT_THAT(Error({"name.steps=5"}), HasSubstr("name is 'over', not a map"));
 }
 
-TEST(OverridesTest, SettingsThatMeetAreRefused) {
+TEST(OverridesTest, OverlappingSettingsAreRefused) {
   EXPECT_EQ(Error({"training.steps=5", "training.steps=6"}),
             "training.steps: an earlier setting sets training.steps");
   EXPECT_EQ(Error({"training.steps=5", "training={steps: 6}"}),
             "training: an earlier setting sets training.steps");
 }
 
-TEST(OverridesTest, WhatIsNoSettingIsToldWithAnExample) {
+TEST(OverridesTest, AMalformedSettingIsReportedWithAnExample) {
   EXPECT_EQ(Error({"steps"}), "'steps' is not PATH=VALUE, such as training.steps=200");
   EXPECT_THAT(Error({"=5"}), HasSubstr("is not PATH=VALUE"));
   EXPECT_THAT(Error({"training..steps=5"}), HasSubstr("a part of the path is empty"));
   EXPECT_THAT(Error({"training.=5"}), HasSubstr("a part of the path is empty"));
 }
 
-TEST(MakePathsAbsoluteTest, RelativePathsOfWhatIsReadGoBelowTheDirectory) {
+TEST(MakePathsAbsoluteTest, RelativeInputPathsArePrefixedWithTheDirectory) {
   JobSpec spec;
   spec.data.train = {{.path = "corpus/a.tokens"}, {.path = "/usr/share/b.txt"}};
   spec.data.validation = {{.name = "v", .path = "../v.tokens"}};
@@ -115,7 +115,7 @@ TEST(MakePathsAbsoluteTest, RelativePathsOfWhatIsReadGoBelowTheDirectory) {
   EXPECT_EQ(spec.output.directory, "runs");
 }
 
-TEST(MakePathsAbsoluteTest, ASpecWithoutRelativePathsStaysAsItIs) {
+TEST(MakePathsAbsoluteTest, ASpecWithoutRelativePathsIsUnchanged) {
   JobSpec spec;
   spec.data.train = {{.path = "/usr/share/b.txt"}};
   const JobSpec before = spec;

@@ -7,13 +7,13 @@
 namespace nibble {
 namespace {
 
-// "a.b" of "a.b.c" and of "a.b[2]"; "" of "a".
+// The parent path: "a.b" of "a.b.c" and of "a.b[2]"; "" of "a".
 std::string_view Parent(std::string_view path) {
   const size_t end = path.find_last_of(".[");
   return end == std::string_view::npos ? std::string_view() : path.substr(0, end);
 }
 
-// `inner` is `outer` or something in it.
+// Whether `inner` equals `outer` or is inside it.
 bool Within(std::string_view outer, std::string_view inner) {
   if (!inner.starts_with(outer)) return false;
   return inner.size() == outer.size() || inner[outer.size()] == '.' || inner[outer.size()] == '[';
@@ -57,15 +57,15 @@ absl::Status Problems::ToStatus() const {
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Problem& a, const Problem& b) { return a.line < b.line; });
   std::string message;
-  const size_t told = std::min(sorted.size(), kMostTold);
+  const size_t reported = std::min(sorted.size(), kMaxReported);
   if (sorted.size() > 1) absl::StrAppend(&message, sorted.size(), " problems:\n  ");
-  for (size_t i = 0; i < told; ++i) {
+  for (size_t i = 0; i < reported; ++i) {
     if (i > 0) message += "\n  ";
     if (sorted[i].line > 0) absl::StrAppend(&message, "line ", sorted[i].line, ": ");
     absl::StrAppend(&message, sorted[i].path, ": ", sorted[i].text);
   }
-  if (told < sorted.size()) {
-    absl::StrAppend(&message, "\n  … and ", sorted.size() - told, " more");
+  if (reported < sorted.size()) {
+    absl::StrAppend(&message, "\n  … and ", sorted.size() - reported, " more");
   }
   return absl::InvalidArgumentError(message);
 }

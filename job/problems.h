@@ -1,5 +1,5 @@
-// All that is wrong with a spec, so that its author learns it at once: collected by the path of the
-// field ("optimizer.lr", "data.train[0].path"), told in the order of the lines.
+// Collects all problems of a spec, so that its author sees them at once: by the path of the field
+// ("optimizer.lr", "data.train[0].path"), reported in the order of lines.
 //
 // Ownership: a value. Thread-safety: none.
 #ifndef NIBBLE_JOB_PROBLEMS_H_
@@ -17,28 +17,28 @@ namespace nibble {
 
 class Problems {
  public:
-  static constexpr size_t kMostTold = 10;
+  static constexpr size_t kMaxReported = 10;
 
-  // Where a field stands in the text. Fields that are nowhere are told with the line of what they
-  // belong to.
+  // Records the line of a field in the text. Problems of fields without a line are reported with
+  // the line of the nearest enclosing section.
   void SetLine(const std::string& path, int line) { lines_[path] = line; }
 
-  // Whether the text has the field.
+  // Whether the text sets the field.
   bool IsWritten(std::string_view path) const { return lines_.contains(path); }
 
-  // "path: problem". A line of 0 is looked up.
+  // Reports "path: problem". A line of 0 is looked up.
   void Add(std::string_view path, std::string_view problem, int line = 0);
-  // What another part of the system said. The name that its message begins with is not told again
-  // where the path ends with it.
+  // Adds another component's error. A name at the start of its message is dropped if the path ends
+  // with it.
   void Add(std::string_view path, const absl::Status& status);
 
-  // Nothing is wrong with the field, what it belongs to, or what belongs to it: what it says can be
-  // relied on.
+  // True if neither the field nor a section around it nor a field inside it has a problem, so that
+  // its value can be used.
   bool Sound(std::string_view path) const;
   bool empty() const { return problems_.empty(); }
 
-  // OK, or InvalidArgument: "line 3: PATH: …" of a single problem; else their number, then a line
-  // for each of the first kMostTold, then how many more there are.
+  // OK, or InvalidArgument: "line 3: PATH: …" for a single problem; otherwise their number, one
+  // line for each of the first kMaxReported, and the number of the others.
   absl::Status ToStatus() const;
 
  private:

@@ -20,7 +20,7 @@
 namespace nibble {
 namespace {
 
-// Who the revisions are by that a spec brings along.
+// The author of revisions that come with the spec.
 constexpr char kAuthor[] = "spec";
 
 struct TimedChange {
@@ -30,7 +30,7 @@ struct TimedChange {
 
 std::string ChangePath(size_t index) { return absl::StrCat("changes[", index, "]"); }
 
-// In the order in which they take force. Adds a problem for each that has no step.
+// Changes in the order of their steps. Adds a problem for each whose step is unknown.
 std::vector<TimedChange> InOrder(const JobSpec& spec, Problems& problems) {
   const ScheduleFacts facts = MakeScheduleFacts(spec);
   std::vector<TimedChange> timed;
@@ -60,13 +60,13 @@ void CheckRules(const std::vector<LayerRule>& rules, const std::string& path,
     const std::string match = absl::StrCat(path, "[", i, "].match");
     if (!problems.Sound(match)) continue;
     const absl::StatusOr<Selector> selector = Selector::Parse(rules[i].match);
-    if (!selector.ok()) continue;  // told with the field
+    if (!selector.ok()) continue;  // reported for the field
     const absl::StatusOr<std::vector<int64_t>> layers = selector->Select(outline);
     if (!layers.ok()) problems.Add(match, layers.status());
   }
 }
 
-// fp32 has no operands that are quantised.
+// The first layer with a quantised operand, which fp32 does not allow.
 std::optional<std::string> FirstQuantised(const Outline& outline, const ResolvedRecipe& recipe) {
   for (size_t i = 0; i < recipe.layers.size(); ++i) {
     for (const OperandFormat& operand : recipe.layers[i].operand) {
@@ -91,8 +91,8 @@ class RecipeCheck {
     }
     const std::optional<std::string> layer = FirstQuantised(outline_, *resolved);
     if (spec_.training.precision == JobPrecision::kFp32 && layer && problems_.Sound(kPrecision)) {
-      problems_.Add(kPrecision, absl::StrCat("fp32 goes with no quantised layer, but ", path,
-                                             " quantises ", *layer, "; recipe: bf16 does not"));
+      problems_.Add(kPrecision, absl::StrCat("fp32 allows no quantised layer, but ", path,
+                                             " quantises ", *layer, "; use recipe: bf16"));
     }
     return true;
   }
@@ -122,8 +122,8 @@ Timeline MakeTimeline(const JobSpec& spec) {
     if (!status.ok()) problems.Add(ChangePath(timed.index), status);
   }
   if (!problems.empty()) {
-    // A run under another recipe than was asked for must not begin.
-    absl::FPrintF(stderr, "MakeTimeline of a spec that is not valid: %s\n",
+    // Running under another recipe than requested would be worse than aborting.
+    absl::FPrintF(stderr, "MakeTimeline: the spec is not valid: %s\n",
                   std::string(problems.ToStatus().message()));
     std::abort();
   }
@@ -139,8 +139,9 @@ absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const Job
                           Resolve(recipe, outline, MicroBatch(spec) * spec.data.sequence));
   const std::optional<std::string> layer = FirstQuantised(outline, resolved);
   if (spec.training.precision != JobPrecision::kFp32 || !layer) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "training.precision is fp32, which goes with no quantised layer, but ", *layer, " would be"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("training.precision is fp32, which allows no quantised layer, but ", *layer,
+                   " would be quantised"));
 }
 
 void CheckRecipe(const JobSpec& spec, Problems& problems) {

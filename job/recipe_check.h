@@ -1,5 +1,5 @@
-// The recipe of a spec against its model, now and after every planned change; and the timeline that
-// comes of it.
+// Checks the recipe of a spec and every planned change of it against the model, and makes the
+// timeline from them.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_RECIPE_CHECK_H_
@@ -13,11 +13,12 @@
 
 namespace nibble {
 
-// One recipe against the model and the precision of a job that has spec.resources.ranks ranks.
-// InvalidArgument as Selector and Resolve, or naming the first quantised layer of a job in FP32.
+// Checks one recipe against the model and the precision of a job that has spec.resources.ranks
+// ranks. InvalidArgument as Selector and Resolve, or naming the first quantised layer of an fp32
+// job.
 absl::Status CheckRecipe(const Recipe& recipe, const Outline& outline, const JobSpec& spec);
 
-// Adds to `problems`; looks at nothing that builds on a field that has one already.
+// Adds to `problems`; skips checks that depend on a field that already has one.
 void CheckRecipe(const JobSpec& spec, Problems& problems);
 
 }  // namespace nibble

@@ -1,10 +1,10 @@
 // Records: structs described field by field, so that reading, writing, checking and documentation
 // of a spec come from one table (job/job_fields.cc).
 //
-// A field of a record knows its documentation and how to read, write and check its part of the
-// struct. Paths name fields in messages: "data.train[0].path".
+// A field has its documentation and reads, writes and checks its part of the struct. Messages name
+// fields by path: "data.train[0].path".
 //
-// Ownership: a field borrows the records it is made with, which are immutable and never freed.
+// Ownership: a field borrows the records it is made from, which are immutable and never freed.
 // Thread-safety: immutable after it is made; pure functions.
 #ifndef NIBBLE_JOB_RECORD_H_
 #define NIBBLE_JOB_RECORD_H_
@@ -30,38 +30,39 @@ namespace nibble {
 inline constexpr char kSectionType[] = "section";
 
 struct FieldDoc {
-  std::string path;           // within its record
+  std::string path;           // relative to its record
   std::string type;           // "number", "one of", "list", "section", …
-  std::string default_value;  // as YAML; empty for sections and what is required
+  std::string default_value;  // as YAML; empty for sections and required fields
   std::string allowed;
   std::string unit;
   std::string meaning;
   bool required = false;
-  std::string default_rule;  // where the default follows from other fields: see job/defaults.h
-  std::string shorthand;     // the field that a scalar sets where a map is due; empty: none
+  std::string default_rule;  // for a default that follows from other fields: see job/defaults.h
+  std::string shorthand;     // the field that a scalar sets in place of a map; empty: none
 };
 
 template <class T>
 struct Field {
   FieldDoc doc;
   std::function<void(const YamlNode&, const std::string& path, T&, Problems&)> read;
-  // Empty: not written by itself.
+  // Empty: the field is not written on its own.
   std::function<YamlNode(const T&)> write;
-  // Empty: nothing to check. Looks only at what is sound so far.
+  // Empty: nothing to check. Skips fields that have a problem already.
   std::function<void(const T&, const std::string& path, Problems&)> check;
-  std::vector<FieldDoc> inside;  // of sections and lists; paths begin with this field's
+  // Of sections and lists; the paths begin with the path of this field.
+  std::vector<FieldDoc> inside;
 
   Field Required() && {
     doc.required = true;
     doc.default_value.clear();
     return std::move(*this);
   }
-  // Where nothing is written, job/defaults.h fills in what `rule` says.
+  // For an unset field, job/defaults.h computes the default that `rule` describes.
   Field Follows(std::string rule) && {
     doc.default_rule = std::move(rule);
     return std::move(*this);
   }
-  // Checked elsewhere, against what is said here.
+  // For fields that are checked elsewhere, against this description.
   Field Allowing(std::string allowed) && {
     doc.allowed = std::move(allowed);
     check = nullptr;
@@ -71,14 +72,14 @@ struct Field {
 
 template <class T>
 struct Record {
-  std::string shorthand;  // the field that a scalar sets where a map is due; none where empty
+  std::string shorthand;  // the field that a scalar sets in place of a map; empty: none
   std::vector<Field<T>> fields;
-  std::function<void(T&)> finish;  // fills in what was not said; may be empty
+  std::function<void(T&)> finish;  // fills in unset fields; may be empty
 };
 
 // ---- whole records --------------------------------------------------------------------------
 
-// Fields are read in the order of the record, not of the text.
+// Reads fields in the order of the record, not of the text.
 template <class T>
 void ReadRecord(const YamlNode& node, const std::string& path, const Record<T>& record, T& value,
                 Problems& problems) {
@@ -96,7 +97,7 @@ void ReadRecord(const YamlNode& node, const std::string& path, const Record<T>& 
     } else if (field.doc.required) {
       problems.Add(JoinPath(path, field.doc.path), absl::StrCat("missing; ", field.doc.meaning));
     } else if (field.doc.type == kSectionType) {
-      field.read(YamlNode(), inner, value, problems);  // for what it requires
+      field.read(YamlNode(), inner, value, problems);  // reports the fields that it requires
     }
   }
   if (record.finish) record.finish(value);
@@ -119,7 +120,7 @@ void CheckRecord(const Record<T>& record, const T& value, const std::string& pat
   }
 }
 
-// Of every field, those inside sections and lists after theirs.
+// All fields; those of sections and lists follow their section or list.
 template <class T>
 std::vector<FieldDoc> DocsOf(const Record<T>& record, const std::string& prefix) {
   std::vector<FieldDoc> docs;
@@ -234,7 +235,7 @@ Field<S> Settings(std::string name, std::vector<FieldSetting> S::*member, std::s
   return WithDefault(std::move(field));
 }
 
-// `check` looks at the name and the text of each entry: what is wrong, or empty.
+// `check` returns what is wrong with the name and the text of an entry, or "".
 template <class S>
 Field<S> Texts(std::string name, std::vector<NamedText> S::*member, std::string allowed,
                std::string (*check)(const NamedText&), std::string meaning) {
@@ -274,7 +275,7 @@ Field<S> Section(std::string name, M S::*member, const Record<M>& record, std::s
   return field;
 }
 
-// `count`: how many entries there may be.
+// `count`: bounds of the number of entries.
 template <class S, class V>
 Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Range<int64_t> count,
                  std::string unit, std::string meaning) {
@@ -306,7 +307,7 @@ Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Ra
   return WithDefault(std::move(field));
 }
 
-// Names of choices, each at most once and at least one of them.
+// A list of choices without duplicates, with at least one entry.
 template <class S, class E>
 Field<S> SomeOf(std::string name, std::vector<E> S::*member, std::string meaning) {
   std::vector<std::string> names;
@@ -334,13 +335,13 @@ Field<S> SomeOf(std::string name, std::vector<E> S::*member, std::string meaning
     std::set<E> seen;
     for (const E value : s.*member) {
       if (!seen.insert(value).second)
-        p.Add(path, std::string(ChoiceName(value)) + " is there twice");
+        p.Add(path, std::string(ChoiceName(value)) + " is listed twice");
     }
   };
   return WithDefault(std::move(field));
 }
 
-// `count`: how many entries there may be.
+// `count`: bounds of the number of entries.
 template <class S, class Item>
 Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>& record,
               Range<int64_t> count, std::string meaning) {

@@ -13,18 +13,18 @@ namespace nibble {
 namespace {
 
 constexpr char kIntroduction[] =
-    R"(<!-- Made from job/job_fields.cc:
+    R"(<!-- Generated from job/job_fields.cc:
      bazel run //job:write_reference > docs/reference/job-spec.md -->
 # Job specs
 
-A job is one YAML document. `nibble job validate FILE` checks it and says what it amounts to;
-`nibble job show-defaults` prints one with every field. Fields that are left out have their
-defaults, which are never a reason to refuse a job: where a default follows from other fields, such
-as the warm-up from the length of the run, it fits them. A field that is not known, is given twice,
-or holds a value that is not allowed is an error; all errors are reported at once, with their lines.
+A job is one YAML document. `nibble job validate FILE` checks it and prints a summary;
+`nibble job show-defaults` prints a spec with every field. Unset fields take their defaults. A
+default that follows from other fields, such as the warm-up from the length of the run, adapts to
+them, so that a default never makes a job invalid. A field that is unknown, is set twice, or has a
+value that is not allowed is an error; all errors are reported at once, with their lines.
 
-Aliases, tags and further documents are not part of a spec. A text that begins with `*`, as a
-model's pattern may, goes in quotes.
+YAML aliases, tags and multiple documents are not supported. Quote a text that begins with `*`, as a
+model's pattern may.
 )";
 
 std::string Cell(std::string_view text) {
@@ -35,7 +35,7 @@ std::string Code(std::string_view text) {
   return text.empty() ? "" : absl::StrCat("`", std::string(text), "`");
 }
 
-// A path's first part: the section that it belongs to.
+// The first part of a path: the section.
 std::string Top(std::string_view path) {
   return std::string(path.substr(0, path.find_first_of(".[")));
 }
@@ -45,7 +45,7 @@ void Row(const FieldDoc& doc, std::string& out) {
                                     : doc.default_rule.empty() ? Code(doc.default_value)
                                                                : doc.default_rule;
   const std::string unit = doc.unit.empty() ? "" : absl::StrCat(", ", doc.unit);
-  // Meanings are prose with code in them: their stars stand inside backquotes.
+  // In meanings, stars occur only inside backquotes, where they need no escape.
   absl::StrAppend(&out, "| ", Code(doc.path), " | ", doc.type, Cell(unit), " | ", default_value,
                   " | ", Cell(doc.allowed), " | ", absl::StrReplaceAll(doc.meaning, {{"|", "\\|"}}),
                   " |\n");
@@ -62,13 +62,13 @@ void FieldTables(std::string& out) {
 }
 
 void RecipeTables(std::string& out) {
-  absl::StrAppend(&out, "\n## Recipe presets\n\n| preset | what it is |\n|---|---|\n");
+  absl::StrAppend(&out, "\n## Recipe presets\n\n| preset | description |\n|---|---|\n");
   for (const Preset& preset : AllPresets()) {
     absl::StrAppend(&out, "| ", Code(preset.name), " | ", Cell(preset.summary), " |\n");
   }
   absl::StrAppend(&out,
-                  "\n## Recipe fields\n\nWhat `set` takes, in `recipe`, in its `layers` and in "
-                  "`changes`: allowed values, then the fields that take them.\n\n```\n",
+                  "\n## Recipe fields\n\nThe fields of `set`, in `recipe`, in its `layers` and in "
+                  "`changes`: allowed values, then the fields that accept them.\n\n```\n",
                   FieldsHelp(), "```\n");
 }
 

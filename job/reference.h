@@ -1,4 +1,4 @@
-// docs/reference/job-spec.md, made from the description of the fields.
+// docs/reference/job-spec.md, generated from the description of the fields.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_JOB_REFERENCE_H_

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ReferenceTest, ThePageIsWhatTheFieldsSay) {
+TEST(ReferenceTest, ThePageMatchesTheFieldDescriptions) {
   std::ifstream file("docs/reference/job-spec.md", std::ios::binary);
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_EQ(page, JobReferenceMarkdown())

@@ -1,4 +1,4 @@
-// ToYaml and ParseJobSpec against each other, and ParseJobSpec against damaged text.
+// ToYaml and ParseJobSpec round trips, and ParseJobSpec on damaged text.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -65,7 +65,7 @@ class SpecSource {
   uint64_t Below(uint64_t n) { return random_() % n; }
   double Fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
-  // Anything that one line can hold.
+  // Any text that fits on one line.
   std::string Line() {
     static constexpr const char* kPieces[] = {
         "a", " ", "\"", "\\", "'", ": ", " #", "é", "𝄞", "-",      "*",      "&",   "!",
@@ -121,8 +121,8 @@ TEST(RoundTripTest, EveryModelPresetIsWrittenByItsName) {
   }
 }
 
-// Whatever the bytes, the answer is a spec or an error, and a spec reads back as itself.
-TEST(RoundTripTest, DamagedTextNeverGetsThroughUnnoticed) {
+// Damaged text gives a spec or an error, and a spec reads back as itself.
+TEST(RoundTripTest, DamagedTextGivesAnErrorOrASpecThatReadsBack) {
   const std::string whole = DefaultsYaml();
   std::mt19937_64 random(4);
   constexpr std::string_view kBytes = ":-[]{}#&*!|>'\"%@`,?\n \t~01x.\\\xc3\xa9";
@@ -153,7 +153,7 @@ TEST(RoundTripTest, DamagedTextNeverGetsThroughUnnoticed) {
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(*again, *spec);
   }
-  EXPECT_GT(specs, 0);  // comments take damage well
+  EXPECT_GT(specs, 0);  // damage in comments leaves specs valid
 }
 
 TEST(RoundTripTest, HugeDocumentsAreRefusedQuickly) {

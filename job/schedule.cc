@@ -35,7 +35,7 @@ int64_t DecayFirstStep(const OptimizerSpec& optimizer, int64_t steps) {
 
 double LearningRate(const OptimizerSpec& optimizer, int64_t steps, int64_t step) {
   if (step < optimizer.warmup_steps) {
-    // The quotient first: it is exactly 1 at the last step of the warm-up.
+    // Divide first: the quotient is exactly 1 at the last step of the warm-up.
     return optimizer.lr *
            (static_cast<double>(step + 1) / static_cast<double>(optimizer.warmup_steps));
   }

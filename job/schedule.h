@@ -19,10 +19,10 @@
 
 namespace nibble {
 
-// `step` in [0, steps); `optimizer` of a valid spec. Above 0 where lr and final_lr are.
+// `step` in [0, steps); `optimizer` of a valid spec. Positive if lr and final_lr are.
 double LearningRate(const OptimizerSpec& optimizer, int64_t steps, int64_t step);
 
-// The first step of the decay; `steps` where there is none.
+// The first step of the decay; `steps` if there is none.
 int64_t DecayFirstStep(const OptimizerSpec& optimizer, int64_t steps);
 
 }  // namespace nibble

@@ -82,7 +82,7 @@ TEST(ScheduleTest, NoDecayFractionMeansNoDecay) {
   EXPECT_EQ(LearningRate(optimizer, 20, 19), 1.0);
 }
 
-TEST(ScheduleTest, TheDecayOfARealRunBeginsAtItsWholeStep) {
+TEST(ScheduleTest, TheDecayBeginsAtAWholeStep) {
   OptimizerSpec optimizer;
   optimizer.decay_fraction = 0.2;
   EXPECT_EQ(DecayFirstStep(optimizer, 1658564), 1326851);  // 331712.8 steps of decay
@@ -90,9 +90,9 @@ TEST(ScheduleTest, TheDecayOfARealRunBeginsAtItsWholeStep) {
   EXPECT_EQ(DecayFirstStep(optimizer, 1000), 850);
 }
 
-// For every schedule: above 0 from the first step on, no jump larger than its steepest slope
-// allows, never rising after the warm-up, and final_lr at the end of what decays.
-TEST(ScheduleTest, EveryScheduleIsPositiveContinuousAndFallsToItsEnd) {
+// For every schedule: positive from the first step on, no jump larger than its steepest slope
+// allows, never rising after the warm-up, and final_lr at the end if it decays.
+TEST(ScheduleTest, EveryScheduleIsPositiveContinuousAndFallsToItsFinalRate) {
   constexpr int64_t kSteps = 1000;
   for (const Choice<LrSchedule>& schedule : ChoicesOf<LrSchedule>()) {
     for (const Choice<DecayShape>& shape : ChoicesOf<DecayShape>()) {

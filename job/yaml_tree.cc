@@ -24,7 +24,7 @@ namespace {
 constexpr char kAliases[] =
     "aliases (*name) are not used in specs; put a text that begins with * in quotes";
 
-// Thrown out of the parser, past yaml-cpp, and caught in ReadYaml.
+// Thrown through the yaml-cpp parser and caught in ReadYaml.
 struct Refused {
   absl::Status status;
 };
@@ -33,8 +33,8 @@ absl::Status AtLine(int line, std::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", std::string(problem)));
 }
 
-// Builds the tree from the parser's events. The path to the node being built is a stack of values,
-// because nodes move while their parents grow.
+// Builds the tree from the parser's events. The node being built is reached by a stack of values,
+// because nodes move when their parents grow.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const YamlLimits& limits) : limits_(limits) {}
@@ -111,7 +111,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void RefuseAsKey(const YamlNode& node) const {
     if (KeyIsDue() && node.kind != YamlNode::Kind::kScalar) {
-      throw Refused{AtLine(node.line, "the key of a map must be a text")};
+      throw Refused{AtLine(node.line, "the key of a map must be text")};
     }
   }
 
@@ -139,7 +139,7 @@ class TreeBuilder : public YAML::EventHandler {
 class SecondDocument : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {
-    throw Refused{AtLine(mark.line + 1, "a second document begins; a spec is one")};
+    throw Refused{AtLine(mark.line + 1, "a second document begins; a spec is a single document")};
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
@@ -155,7 +155,7 @@ class SecondDocument : public YAML::EventHandler {
 };
 
 // yaml-cpp takes some control characters for the end of its input and guesses other encodings, so
-// it is handed nothing but plain UTF-8.
+// it only gets plain UTF-8.
 absl::Status CheckCharacters(std::string_view text) {
   int line = 1;
   for (const char c : text) {
@@ -214,7 +214,7 @@ absl::StatusOr<YamlNode> ReadYaml(std::string_view text, const YamlLimits& limit
     return refused.status;
   } catch (const YAML::Exception& error) {
     const int line = std::max(0, error.mark.line) + 1;
-    // Of an alias without its anchor, which is what a text that wants quotes looks like.
+    // For an alias without its anchor: an unquoted text that begins with *.
     if (error.msg.starts_with(YAML::ErrorMsg::UNKNOWN_ANCHOR)) return AtLine(line, kAliases);
     return AtLine(line, absl::StrCat("not YAML: ", error.msg));
   } catch (const std::exception& error) {

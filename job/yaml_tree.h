@@ -1,10 +1,10 @@
-// A YAML document as a tree that remembers lines and order, and the text of such a tree.
+// A YAML document as a tree that keeps lines and order, and writing such a tree as text.
 //
-// The subset of YAML that specs need: maps with text keys, lists, scalars, comments, any style of
-// quotes and blocks. Aliases and tags are refused, so that a document is never larger than its
-// text; anchors without aliases mean nothing. Scalars stay text: their reader knows their type.
+// Reads the subset of YAML that specs need: maps with text keys, lists, scalars, comments, all
+// styles of quotes and blocks. Aliases and tags are refused, so that a document is never larger
+// than its text; anchors are ignored. Scalars stay text: the reader of a field knows its type.
 //
-// Ownership: values. Thread-safety: values and pure functions. yaml-cpp's exceptions stay inside.
+// Ownership: values. Thread-safety: values and pure functions. No yaml-cpp exceptions escape.
 #ifndef NIBBLE_JOB_YAML_TREE_H_
 #define NIBBLE_JOB_YAML_TREE_H_
 
@@ -26,18 +26,18 @@ struct YamlNode {
   };
 
   Kind kind = Kind::kNull;
-  int line = 0;                 // counted from 1; 0 where the node was not read
+  int line = 0;                 // counted from 1; 0 for a node that was not read
   std::string text;             // of kScalar
-  bool quoted = false;          // of kScalar: in quotes or a block, so text and nothing else
+  bool quoted = false;          // of kScalar: in quotes or a block, so always text
   std::vector<YamlNode> items;  // of kList and kMap: the values
-  std::vector<Key> keys;        // of kMap, beside its items; a key may be there twice
-  std::string comment;          // written above the node's key; never read
+  std::vector<Key> keys;        // of kMap, parallel to its items; may contain duplicates
+  std::string comment;          // written above the node's key; not set by ReadYaml
 
-  static YamlNode Plain(std::string text);      // numbers, choices, true and false
-  static YamlNode Text(std::string_view text);  // in quotes where YAML would take it for more
+  static YamlNode Plain(std::string text);      // for numbers, choices, true and false
+  static YamlNode Text(std::string_view text);  // quoted if YAML would read it as another type
   static YamlNode List();
   static YamlNode Map();
-  // Appends to a map.
+  // Appends an entry to a map.
   YamlNode& Put(std::string key, YamlNode value);
 };
 
@@ -47,11 +47,11 @@ struct YamlLimits {
   size_t nodes;  // keys and values
 };
 
-// kNull for a document without content. OutOfRange naming the size and the bound; InvalidArgument
-// with the line for what is not YAML, not UTF-8, over the other limits, or refused above.
+// kNull for an empty document. OutOfRange naming the size and the limit; InvalidArgument with the
+// line for text that is not YAML or UTF-8, exceeds another limit, or uses a refused feature.
 absl::StatusOr<YamlNode> ReadYaml(std::string_view text, const YamlLimits& limits);
 
-// Block style, two spaces an indent, comments wrapped; reads back as the same tree.
+// Block style, indented by two spaces, comments wrapped; reads back as the same tree.
 std::string WriteYaml(const YamlNode& map);
 
 // One line, in flow style, without comments.

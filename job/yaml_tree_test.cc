@@ -15,13 +15,13 @@ constexpr YamlLimits kLimits = {size_t{1} << 20, 16, 1000};
 
 absl::StatusOr<YamlNode> Read(std::string_view text) { return ReadYaml(text, kLimits); }
 
-std::string Error(std::string_view text) {
+std::string YamlError(std::string_view text) {
   const absl::StatusOr<YamlNode> node = Read(text);
   EXPECT_EQ(node.status().code(), absl::StatusCode::kInvalidArgument) << text;
   return std::string(node.status().message());
 }
 
-TEST(YamlReadTest, KeepsOrderLinesAndTexts) {
+TEST(YamlReadTest, KeepsOrderLinesAndText) {
   const auto root = Read("b: 1\n# comment\na:\n  - x\n  - {c: 'off'}\n");
   ASSERT_TRUE(root.ok()) << root.status();
   ASSERT_EQ(root->keys.size(), 2u);
@@ -35,7 +35,7 @@ TEST(YamlReadTest, KeepsOrderLinesAndTexts) {
   EXPECT_TRUE(list.items[1].items[0].quoted);
 }
 
-TEST(YamlReadTest, ADocumentWithoutContentIsNull) {
+TEST(YamlReadTest, AnEmptyDocumentIsNull) {
   for (const char* text : {"", "   \n\n", "# only a comment\n", "---\n", "---\n...\n", "~"}) {
     const auto root = Read(text);
     ASSERT_TRUE(root.ok()) << text << root.status();
@@ -43,69 +43,69 @@ TEST(YamlReadTest, ADocumentWithoutContentIsNull) {
   }
 }
 
-TEST(YamlReadTest, KeysThatAreThereTwiceAreKept) {
+TEST(YamlReadTest, DuplicateKeysAreKept) {
   const auto root = Read("a: 1\na: 2\n");
   ASSERT_TRUE(root.ok());
   EXPECT_EQ(root->keys.size(), 2u);
 }
 
 TEST(YamlReadTest, AliasesAreRefused) {
-  EXPECT_THAT(Error("a: &x [1]\nb: *x\n"), HasSubstr("line 2: aliases (*name)"));
-  EXPECT_THAT(Error("pattern: *-*-\n"), HasSubstr("line 1: aliases (*name)"));
+  EXPECT_THAT(YamlError("a: &x [1]\nb: *x\n"), HasSubstr("line 2: aliases (*name)"));
+  EXPECT_THAT(YamlError("pattern: *-*-\n"), HasSubstr("line 1: aliases (*name)"));
   const std::string bomb =
       "a: &a [1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b]\n";
-  EXPECT_THAT(Error(bomb), HasSubstr("line 2: aliases"));
+  EXPECT_THAT(YamlError(bomb), HasSubstr("line 2: aliases"));
 }
 
-TEST(YamlReadTest, TagsAndKeysThatAreNoTextsAreRefused) {
-  EXPECT_THAT(Error("a: !!int 3\n"), HasSubstr("tags"));
-  EXPECT_THAT(Error("a: !x {b: c}\n"), HasSubstr("tags"));
-  EXPECT_THAT(Error("[a, b]: c\n"), HasSubstr("key of a map must be a text"));
-  EXPECT_THAT(Error("~: c\n"), HasSubstr("key of a map must be a text"));
+TEST(YamlReadTest, TagsAndNonTextKeysAreRefused) {
+  EXPECT_THAT(YamlError("a: !!int 3\n"), HasSubstr("tags"));
+  EXPECT_THAT(YamlError("a: !x {b: c}\n"), HasSubstr("tags"));
+  EXPECT_THAT(YamlError("[a, b]: c\n"), HasSubstr("key of a map must be text"));
+  EXPECT_THAT(YamlError("~: c\n"), HasSubstr("key of a map must be text"));
 }
 
 TEST(YamlReadTest, ASecondDocumentIsRefused) {
-  EXPECT_THAT(Error("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
+  EXPECT_THAT(YamlError("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
 }
 
-TEST(YamlReadTest, WhatIsNotYamlIsRefusedWithItsLine) {
-  EXPECT_THAT(Error("a: 1\nb: [1, 2\n"), HasSubstr("not YAML"));
-  EXPECT_THAT(Error("a: 1\n b: 2\nc: 'open\n"), HasSubstr("line "));
-  EXPECT_THAT(Error("a: \"\\q\"\n"), HasSubstr("line 1: not YAML"));
+TEST(YamlReadTest, InvalidYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(YamlError("a: 1\nb: [1, 2\n"), HasSubstr("not YAML"));
+  EXPECT_THAT(YamlError("a: 1\n b: 2\nc: 'open\n"), HasSubstr("line "));
+  EXPECT_THAT(YamlError("a: \"\\q\"\n"), HasSubstr("line 1: not YAML"));
 }
 
 TEST(YamlReadTest, DeepNestingIsRefused) {
-  EXPECT_THAT(Error(std::string(17, '[') + std::string(17, ']')),
+  EXPECT_THAT(YamlError(std::string(17, '[') + std::string(17, ']')),
               HasSubstr("nested deeper than 16 levels"));
-  EXPECT_THAT(Error(std::string(500'000, '[')), HasSubstr("line 1: "));
-  EXPECT_THAT(Error(std::string(500'000, '{')), HasSubstr("line 1: "));
+  EXPECT_THAT(YamlError(std::string(500'000, '[')), HasSubstr("line 1: "));
+  EXPECT_THAT(YamlError(std::string(500'000, '{')), HasSubstr("line 1: "));
   std::string dashes;
   for (int i = 0; i < 100'000; ++i) dashes += "- ";
-  EXPECT_THAT(Error(dashes + "a"), HasSubstr("nested deeper than 16 levels"));
+  EXPECT_THAT(YamlError(dashes + "a"), HasSubstr("nested deeper than 16 levels"));
   EXPECT_TRUE(Read(std::string(16, '[') + std::string(16, ']')).ok());
 }
 
-TEST(YamlReadTest, LargeTextsAreOutOfRange) {
+TEST(YamlReadTest, TextOverTheSizeLimitIsOutOfRange) {
   const auto root = ReadYaml("a: bcd", {5, 16, 1000});
   EXPECT_EQ(root.status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(root.status().message(), "the text has 6 bytes; 5 are allowed");
 }
 
-TEST(YamlReadTest, ManyValuesAreRefused) {
+TEST(YamlReadTest, DocumentsWithTooManyValuesAreRefused) {
   std::string list = "[";
   for (int i = 0; i < 999; ++i) list += "1,\n";
   EXPECT_TRUE(Read(list + "]").ok());
-  EXPECT_EQ(Error(list + "1]"), "line 1: more than 1000 keys and values");
+  EXPECT_EQ(YamlError(list + "1]"), "line 1: more than 1000 keys and values");
 }
 
 TEST(YamlReadTest, ControlCharactersAndOtherEncodingsAreRefused) {
-  // 0x04 would end the input for the parser, and hide the rest.
-  EXPECT_THAT(Error("a: 1\nb: \x04\nc: 2\n"), HasSubstr("line 2: control character 0x04"));
-  EXPECT_THAT(Error(std::string_view("a\0b", 3)), HasSubstr("0x00"));
-  EXPECT_THAT(Error("a: \xff\xfe\n"), HasSubstr("not UTF-8"));
+  // The parser would take 0x04 for the end of the input and ignore the rest.
+  EXPECT_THAT(YamlError("a: 1\nb: \x04\nc: 2\n"), HasSubstr("line 2: control character 0x04"));
+  EXPECT_THAT(YamlError(std::string_view("a\0b", 3)), HasSubstr("0x00"));
+  EXPECT_THAT(YamlError("a: \xff\xfe\n"), HasSubstr("not UTF-8"));
 }
 
-TEST(Utf8Test, KnowsWhatIsAndWhatIsNot) {
+TEST(Utf8Test, DistinguishesValidFromInvalid) {
   EXPECT_TRUE(IsUtf8("aé€𝄞"));
   for (const char* bad : {"\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                           "\xe2\x82", "\xf8\x88\x80\x80\x80"}) {
@@ -135,7 +135,7 @@ TEST(YamlWriteTest, WritesBlocksIndentedByTwo) {
             "{list: [{path: a b.txt, weight: 2}, plain], none: [], \"off\": \"off\"}");
 }
 
-TEST(YamlWriteTest, EveryTextReadsBackAsItself) {
+TEST(YamlWriteTest, EveryTextReadsBackUnchanged) {
   for (const std::string text : {"",       " ",         "a",        "a: b",    "a:",
                                  "a #b",   "# a",       "null",     "~",       "true",
                                  "No",     "1",         "1e-3",     "0x10",    "M-M*-",

@@ -20,7 +20,7 @@ absl::Status ValidateAttention(const ModelSpec& spec) {
   if (status.ok()) status = CheckWidth("heads", spec.heads, "head_dim", spec.head_dim);
   if (status.ok() && spec.positions == Positions::kRope && spec.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "head_dim: ", spec.head_dim, " is odd, and rope turns its two halves against each other"));
+        "head_dim: ", spec.head_dim, " is odd; rope rotates pairs, so it must be even"));
   }
   return status;
 }
@@ -30,23 +30,23 @@ void AddAttention(const ModelSpec& spec, BlockOutline& block) {
   block.AddLinear("out", QueryWidth(spec), spec.d_model, LinearEnd::kResidual);
 }
 
-// A token sees itself and what came before: (sequence + 1) / 2 keys on average, once in Q·Kᵀ and
-// once in P·V.
+// A token attends to itself and the tokens before it: (sequence + 1) / 2 keys on average, once in
+// Q·Kᵀ and once in P·V.
 void AddAttentionFlops(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops) {
   const double keys = (static_cast<double>(sequence) + 1) / 2;
   flops.attention += 2 * 2 * static_cast<double>(QueryWidth(spec)) * keys;
 }
 
-// q | k | v (turned by RoPE already), the attention output, and a log-sum-exp per head in FP32;
-// the probabilities are made again.
+// q | k | v after RoPE, the attention output, and a log-sum-exp per head in FP32; the probabilities
+// are recomputed.
 int64_t AttentionSavedBytes(const ModelSpec& spec) {
   return 2 * QkvWidth(spec) + 2 * QueryWidth(spec) + 4 * spec.heads;
 }
 
 }  // namespace
 
-extern const Mixer kAttentionMixer;
-constexpr Mixer kAttentionMixer = {
+extern const MixerKind kAttentionMixer;
+constexpr MixerKind kAttentionMixer = {
     .symbol = '*',
     .name = "attention",
     .validate = ValidateAttention,

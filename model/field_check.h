@@ -1,5 +1,4 @@
-// The checks that Validate(ModelSpec) is made of, so that every refusal reads alike: the field, its
-// value and what is allowed.
+// The checks of Validate(ModelSpec). Every error names the field, its value and what is allowed.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_MODEL_FIELD_CHECK_H_

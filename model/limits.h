@@ -1,6 +1,6 @@
-// The one table of bounds on a model. Validation refuses what lies outside, the reference page of
-// job specs is made from it, and kernels size their fixed buffers by it, so that a spec that passes
-// validation runs. worker/trainer/loop/spec_bounds_test.cc makes a step at every bound.
+// The bounds of a model's sizes. Validation refuses values outside them, the reference page of job
+// specs is generated from them, and kernels size their fixed buffers by them, so that a valid spec
+// runs. worker/trainer/loop/spec_bounds_test.cc runs a step at every bound.
 //
 // Thread-safety: constants.
 #ifndef NIBBLE_MODEL_LIMITS_H_

@@ -45,8 +45,8 @@ void AddMamba(const ModelSpec& spec, BlockOutline& block) {
   block.AddLinear("out_proj", spec.d_inner(), spec.d_model, LinearEnd::kResidual);
 }
 
-// How many positions of its chunk a token sees, itself included, on average. The last chunk may be
-// short.
+// The number of tokens of its chunk up to and including itself that a token depends on, on average.
+// The last chunk may be short.
 double SeenInChunk(int64_t sequence, int64_t chunk) {
   const double full = static_cast<double>(sequence / chunk);
   const double rest = static_cast<double>(sequence % chunk);
@@ -57,7 +57,7 @@ double SeenInChunk(int64_t sequence, int64_t chunk) {
 // The scan in chunks of Q, with H heads of P, G groups, state N:
 //   y_i = Σ_{j≤i} M_ij (C_i·B_j) u_j + exp(s_i) S C_i + D x_i
 //   S′ = exp(s_Q) S + Σ_j exp(s_Q − s_j) u_j B_jᵀ
-// Products and their sums count; the exponents, like softmax in attention, do not.
+// Multiplications and their sums count; exponents, like attention's softmax, do not.
 void AddMambaFlops(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops) {
   const double heads = static_cast<double>(spec.mamba_heads);
   const double head_dim = static_cast<double>(spec.mamba_head_dim);
@@ -78,8 +78,8 @@ void AddMambaFlops(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops
   flops.scan += conv + scores + inside + entering + skip + leaving + recurrence;
 }
 
-// What in_proj gave (z, xBC before the convolution, dt), xBC after SiLU, the scan's y, the gated
-// norm's output, and its 1/rms per group in FP32. The scan's insides are made again.
+// in_proj's output (z, xBC before the convolution, dt), xBC after SiLU, the scan's y, the gated
+// norm's output, and its 1/rms per group in FP32. The scan's intermediate results are recomputed.
 int64_t MambaSavedBytes(const ModelSpec& spec) {
   return 2 * InProjWidth(spec) + 2 * spec.conv_dim() + 2 * 2 * spec.d_inner() +
          4 * spec.mamba_groups;
@@ -87,8 +87,8 @@ int64_t MambaSavedBytes(const ModelSpec& spec) {
 
 }  // namespace
 
-extern const Mixer kMamba2Mixer;
-constexpr Mixer kMamba2Mixer = {
+extern const MixerKind kMamba2Mixer;
+constexpr MixerKind kMamba2Mixer = {
     .symbol = 'M',
     .name = "mamba",
     .validate = ValidateMamba,

@@ -41,7 +41,7 @@ absl::StatusOr<MemoryPerRank> EstimateMemory(const Outline& outline, int64_t ran
   const int64_t ends = stream + norm;
   int64_t all_rest = 0, largest_rest = 0;
   for (const char symbol : spec.pattern) {
-    const int64_t rest = norm + FindMixer(symbol)->saved_bytes(spec);
+    const int64_t rest = norm + FindMixerKind(symbol)->saved_bytes(spec);
     all_rest += rest;
     largest_rest = std::max(largest_rest, rest);
   }

@@ -14,7 +14,7 @@ namespace {
 // 972 parameters, of which 688 are weights of linears.
 Outline HandOutline() { return MakeOutline(HandModel()).value(); }
 
-TEST(MemoryTest, WeightsAndOptimizerAreTheSumByHand) {
+TEST(MemoryTest, WeightsAndOptimizerMatchHandCount) {
   const MemoryPerRank memory = EstimateMemory(HandOutline(), 1, 1).value();
   EXPECT_EQ(memory.master, 4 * 972);
   EXPECT_EQ(memory.moments, 8 * 972);
@@ -23,7 +23,7 @@ TEST(MemoryTest, WeightsAndOptimizerAreTheSumByHand) {
   EXPECT_EQ(memory.working_nvfp4, 2 * (972 - 688) + 688 / 2 + 688 / 16);
 }
 
-TEST(MemoryTest, RanksShareMasterAndMomentsAndNothingElse) {
+TEST(MemoryTest, OnlyMasterAndMomentsAreSharded) {
   const MemoryPerRank one = EstimateMemory(HandOutline(), 1, 10).value();
   const MemoryPerRank five = EstimateMemory(HandOutline(), 5, 10).value();
   EXPECT_EQ(five.master, 4 * 195);  // 972 / 5, rounded up
@@ -35,7 +35,7 @@ TEST(MemoryTest, RanksShareMasterAndMomentsAndNothingElse) {
   EXPECT_EQ(five.activations_recomputed, one.activations_recomputed);
 }
 
-TEST(MemoryTest, ActivationsAreTheSumByHand) {
+TEST(MemoryTest, ActivationsMatchHandCount) {
   const MemoryPerRank memory = EstimateMemory(HandOutline(), 1, 10).value();
   const int64_t norm = 2 * 8 + 4;
   const int64_t mamba = 2 * 24 + 2 * 16 + 2 * 6 + 2 * 6 + 4;
@@ -46,7 +46,7 @@ TEST(MemoryTest, ActivationsAreTheSumByHand) {
   EXPECT_EQ(memory.activations_recomputed, 10 * (inputs_and_ends + norm + mamba));
 }
 
-TEST(MemoryTest, LayerNormKeepsAMeanAsWell) {
+TEST(MemoryTest, LayerNormAlsoSavesAMean) {
   ModelSpec spec = HandModel();
   spec.norm = NormKind::kLayerNorm;
   const MemoryPerRank layer = EstimateMemory(MakeOutline(spec).value(), 1, 1).value();
@@ -54,14 +54,14 @@ TEST(MemoryTest, LayerNormKeepsAMeanAsWell) {
   EXPECT_EQ(layer.activations_saved - rms.activations_saved, 4 * 4);
 }
 
-TEST(MemoryTest, TotalsFollowTheChoices) {
+TEST(MemoryTest, TotalsFollowPackingAndRecompute) {
   const MemoryPerRank memory = EstimateMemory(HandOutline(), 2, 10).value();
   const int64_t fixed = memory.master + memory.moments + memory.gradients;
   EXPECT_EQ(memory.Total(false, false), fixed + memory.working_bf16 + memory.activations_saved);
   EXPECT_EQ(memory.Total(true, true), fixed + memory.working_nvfp4 + memory.activations_recomputed);
 }
 
-TEST(MemoryTest, TheLargestModelStaysInside64Bits) {
+TEST(MemoryTest, LargestModelFitsIn64Bits) {
   constexpr int64_t kWidth = 1 << 20;
   ModelSpec spec = HandModel(std::string(4096, 'M'));
   spec.vocab = 1 << 24;
@@ -90,7 +90,7 @@ TEST(MemoryTest, TheLargestModelStaysInside64Bits) {
   EXPECT_LT(CountFlops(outline, 1 << 24).training(), 9.2e18);
 }
 
-TEST(MemoryTest, RefusalsNameFieldValueAndBound) {
+TEST(MemoryTest, ErrorsNameFieldValueAndBound) {
   const absl::Status ranks = EstimateMemory(HandOutline(), 0, 1).status();
   EXPECT_EQ(ranks.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(ranks.message()), "ranks: 0 is not in [1, 1048576]");

@@ -2,14 +2,14 @@
 
 namespace nibble {
 
-// Each in the file of its name.
-extern const Mixer kAttentionMixer;
-extern const Mixer kMlpMixer;
-extern const Mixer kMamba2Mixer;
+// Each is defined in the file of its name.
+extern const MixerKind kAttentionMixer;
+extern const MixerKind kMlpMixer;
+extern const MixerKind kMamba2Mixer;
 
 namespace {
 
-constexpr const Mixer* kMixers[] = {
+constexpr const MixerKind* kMixers[] = {
     &kAttentionMixer,
     &kMlpMixer,
     &kMamba2Mixer,
@@ -17,10 +17,10 @@ constexpr const Mixer* kMixers[] = {
 
 }  // namespace
 
-std::span<const Mixer* const> AllMixers() { return kMixers; }
+std::span<const MixerKind* const> AllMixerKinds() { return kMixers; }
 
-const Mixer* FindMixer(char symbol) {
-  for (const Mixer* mixer : kMixers) {
+const MixerKind* FindMixerKind(char symbol) {
+  for (const MixerKind* mixer : kMixers) {
     if (mixer->symbol == symbol) return mixer;
   }
   return nullptr;

@@ -1,6 +1,7 @@
-// The mixers a pattern is made of. Everything that depends on which mixer a block has is in its
-// Mixer, and one table lists them: a new mixer is a new file, its line in the table of mixers.cc,
-// and its sizes in ModelSpec.
+// The kinds of mixers that a pattern may have. Everything about a model that depends on the kind of
+// a block's mixer is in its MixerKind; one table lists them. A new kind is a new file, its line in
+// the table of mixers.cc, and its sizes in ModelSpec. (The layers that compute are class Mixer,
+// worker/trainer/model/mixer.h.)
 //
 // Thread-safety: constants and pure functions.
 #ifndef NIBBLE_MODEL_MIXERS_H_
@@ -16,32 +17,32 @@
 
 namespace nibble {
 
-struct Mixer {
+struct MixerKind {
   char symbol;            // in ModelSpec::pattern
   std::string_view name;  // in the names of parameters and in LinearInfo::kind
 
-  // Of the fields that this mixer reads. InvalidArgument naming the field, its value and what is
-  // allowed.
+  // Checks the fields that this mixer reads. InvalidArgument naming the field, its value and what
+  // is allowed.
   absl::Status (*validate)(const ModelSpec& spec);
 
   // Adds one block's parameters and linears in the order of the forward pass. The functions from
   // here on take a spec that validate() accepts.
   void (*add)(const ModelSpec& spec, BlockOutline& block);
 
-  // Adds what one block computes per token of a sequence, forward, beside its linears: products
-  // only, each multiply-add 2.
+  // Adds the operations of one block's forward pass per token of a sequence, without its linears:
+  // matmuls only, each multiply-add 2.
   void (*add_flops)(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops);
 
-  // Bytes per token that one block saves for its backward pass, beside its input and its norm.
-  // BF16 but for what the numerics keep in FP32.
+  // Bytes per token that one block saves for its backward pass, beside its input and its norm:
+  // BF16, except for tensors that the kernels keep in FP32.
   int64_t (*saved_bytes)(const ModelSpec& spec);
 };
 
 // In the order of the table.
-std::span<const Mixer* const> AllMixers();
+std::span<const MixerKind* const> AllMixerKinds();
 
-// Null for a character that stands for no mixer; never for one of a validated pattern.
-const Mixer* FindMixer(char symbol);
+// Null for a character that is not the symbol of a mixer; never null for a validated pattern.
+const MixerKind* FindMixerKind(char symbol);
 
 }  // namespace nibble
 

@@ -8,7 +8,7 @@
 namespace nibble {
 namespace {
 
-// SwiGLU projects up twice, to gate | up.
+// SwiGLU's up-projection yields gate | up.
 int64_t UpWidth(const ModelSpec& spec) {
   return spec.activation == Activation::kSwiglu ? 2 * spec.d_ff : spec.d_ff;
 }
@@ -22,13 +22,13 @@ void AddMlp(const ModelSpec& spec, BlockOutline& block) {
 
 void AddMlpFlops(const ModelSpec&, int64_t, FlopsPerToken&) {}  // all in its linears
 
-// What goes into the activation, and what comes out and into the down-projection.
+// The activation's input and output; the latter is the down-projection's input.
 int64_t MlpSavedBytes(const ModelSpec& spec) { return 2 * UpWidth(spec) + 2 * spec.d_ff; }
 
 }  // namespace
 
-extern const Mixer kMlpMixer;
-constexpr Mixer kMlpMixer = {
+extern const MixerKind kMlpMixer;
+constexpr MixerKind kMlpMixer = {
     .symbol = '-',
     .name = "mlp",
     .validate = ValidateMlp,

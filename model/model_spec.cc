@@ -18,9 +18,9 @@ absl::Status ValidatePattern(const ModelSpec& spec) {
         absl::StrCat("pattern: ", spec.blocks(), " blocks are not in [1, ", kMaxBlocks, "]"));
   }
   for (size_t i = 0; i < pattern.size(); ++i) {
-    if (FindMixer(pattern[i]) != nullptr) continue;
+    if (FindMixerKind(pattern[i]) != nullptr) continue;
     std::string allowed;
-    for (const Mixer* mixer : AllMixers()) {
+    for (const MixerKind* mixer : AllMixerKinds()) {
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", std::string(1, mixer->symbol), " (",
                       std::string(mixer->name), ")");
     }
@@ -129,7 +129,7 @@ absl::Status Validate(const ModelSpec& spec) {
   if (status.ok() && spec.positions == Positions::kLearned) {
     status = CheckSize("max_positions", spec.max_positions, kMaxRows);
   }
-  for (const Mixer* mixer : AllMixers()) {
+  for (const MixerKind* mixer : AllMixerKinds()) {
     if (status.ok() && spec.pattern.find(mixer->symbol) != std::string::npos) {
       status = mixer->validate(spec);
     }

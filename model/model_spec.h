@@ -1,8 +1,8 @@
-// What a model is, as data: a pattern of mixers and their sizes. Every architecture is a value of
-// this type; nothing here knows of devices, recipes or files.
+// The architecture of a model, as data: a pattern of mixers and their sizes. Independent of
+// devices, recipes and files.
 //
-// A model is embedding, then blocks `x + mixer(norm(x))`, one per character of the pattern, then a
-// final norm and a head: M Mamba-2, * attention, - MLP.
+// A model is an embedding, then a block `x + mixer(norm(x))` per character of the pattern (M
+// Mamba-2, * attention, - MLP), then a final norm and a head.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_MODEL_MODEL_SPEC_H_
@@ -19,7 +19,7 @@
 namespace nibble {
 
 enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
-// Of the MLP: squared ReLU, GELU (tanh form), or SwiGLU, whose up-projection gives gate | up.
+// Of the MLP: squared ReLU, GELU (tanh form), or SwiGLU, whose up-projection yields gate | up.
 enum class Activation : uint8_t { kSquaredRelu, kGelu, kSwiglu };
 enum class Positions : uint8_t { kNone, kRope, kLearned };
 
@@ -28,7 +28,7 @@ std::string_view ActivationName(Activation kind);     // "relu2", "gelu", "swigl
 std::string_view PositionsName(Positions positions);  // "none", "rope", "learned"
 
 struct ModelSpec {
-  std::string name;     // of its preset, or what the job calls it
+  std::string name;     // of its preset, or given by the job
   std::string pattern;  // one mixer per block
   int64_t vocab = 0;
   int64_t d_model = 0;
@@ -68,16 +68,16 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-// Checks what the pattern reads: sizes of mixers that it does not have are free. The bounds
-// (model/limits.h) keep every derived number inside 64 bits.
+// Checks the fields that the pattern uses: sizes of mixers that it does not have are ignored. The
+// bounds (model/limits.h) keep every derived number within 64 bits.
 //
 // InvalidArgument naming the field, its value and what is allowed.
 absl::Status Validate(const ModelSpec& spec);
 
-// Whether parameters of a model `theirs` are parameters of a model `ours`: what pattern and sizes
-// say of them is the same. Names, constants and initialization are free. InvalidArgument naming the
-// first field that differs, as a job's spec has it, and both values; `whose` says whose `theirs`
-// is. Both are valid.
+// Whether parameters of a model `theirs` have the shapes and meaning of those of a model `ours`:
+// pattern and sizes are the same; names, constants and initialization may differ. InvalidArgument
+// naming the first field that differs, as in a job's spec, both values, and `whose` (the owner of
+// `theirs`). Both specs are valid.
 absl::Status CheckSameShapes(const ModelSpec& ours, const ModelSpec& theirs,
                              std::string_view whose);
 

@@ -31,7 +31,7 @@ void ExpectRefusals(const ModelSpec& good, const std::vector<Refusal>& refusals)
   }
 }
 
-TEST(ModelSpecTest, RefusalsOfTheWholeNameFieldValueAndBound) {
+TEST(ModelSpecTest, ModelErrorsNameFieldValueAndBound) {
   ExpectRefusals(
       Preset("tiny-gpt2"),
       {{"no blocks", [](ModelSpec& s) { s.pattern = ""; },
@@ -53,7 +53,7 @@ TEST(ModelSpecTest, RefusalsOfTheWholeNameFieldValueAndBound) {
         "init_std: nan is not in [1e-09, 10]"}});
 }
 
-TEST(ModelSpecTest, RefusalsOfAttentionNameFieldValueAndBound) {
+TEST(ModelSpecTest, AttentionErrorsNameFieldValueAndBound) {
   ExpectRefusals(
       Preset("tiny-transformer"),
       {{"heads", [](ModelSpec& s) { s.heads = 0; }, "heads: 0 is not in [1, 1048576]"},
@@ -64,19 +64,19 @@ TEST(ModelSpecTest, RefusalsOfAttentionNameFieldValueAndBound) {
         "kv_heads: 8 does not divide heads, which is 4"},
        {"head_dim", [](ModelSpec& s) { s.head_dim = 0; }, "head_dim: 0 is not in [1, 1048576]"},
        {"odd head_dim", [](ModelSpec& s) { s.head_dim = 31; },
-        "head_dim: 31 is odd, and rope turns its two halves against each other"},
+        "head_dim: 31 is odd; rope rotates pairs, so it must be even"},
        {"wide attention", [](ModelSpec& s) { s.head_dim = 1 << 19; },
         "heads: 4 times head_dim, 524288, is over 1048576"},
        {"rope_theta", [](ModelSpec& s) { s.rope_theta = INFINITY; },
         "rope_theta: inf is not in [1, 1e+12]"}});
 }
 
-TEST(ModelSpecTest, RefusalsOfTheMlpNameFieldValueAndBound) {
+TEST(ModelSpecTest, MlpErrorsNameFieldValueAndBound) {
   ExpectRefusals(Preset("tiny-llama"),
                  {{"d_ff", [](ModelSpec& s) { s.d_ff = 0; }, "d_ff: 0 is not in [1, 1048576]"}});
 }
 
-TEST(ModelSpecTest, RefusalsOfMambaNameFieldValueAndBound) {
+TEST(ModelSpecTest, MambaErrorsNameFieldValueAndBound) {
   ExpectRefusals(
       Preset("nemotron-h-8b"),
       {{"heads", [](ModelSpec& s) { s.mamba_heads = 0; }, "mamba_heads: 0 is not in [1, 1048576]"},
@@ -97,7 +97,7 @@ TEST(ModelSpecTest, RefusalsOfMambaNameFieldValueAndBound) {
         "mamba_groups: 8 times mamba_state, 131073, is over 1048576"}});
 }
 
-TEST(ModelSpecTest, SizesOfMixersOutsideThePatternAreFree) {
+TEST(ModelSpecTest, SizesOfMixersOutsideThePatternAreIgnored) {
   ModelSpec spec = Preset("tiny-hybrid");
   spec.pattern = std::string(1, 'M');
   spec.heads = spec.kv_heads = spec.head_dim = spec.d_ff = 0;
@@ -109,14 +109,14 @@ TEST(ModelSpecTest, SizesOfMixersOutsideThePatternAreFree) {
   EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
 }
 
-TEST(ModelSpecTest, OddHeadsAreFineWithoutRope) {
+TEST(ModelSpecTest, OddHeadDimIsValidWithoutRope) {
   ModelSpec spec = Preset("tiny-transformer");
   spec.head_dim = 31;
   spec.positions = Positions::kNone;
   EXPECT_TRUE(Validate(spec).ok()) << Validate(spec);
 }
 
-TEST(ModelSpecTest, WeightsFitAModelOfTheSameShapesAndAreRefusedByTheFieldThatDiffers) {
+TEST(ModelSpecTest, SameShapesAreAcceptedAndDifferentOnesNameTheField) {
   const ModelSpec ours = Preset("tiny-hybrid");
   ModelSpec theirs = ours;
   theirs.name = "other";
@@ -138,7 +138,7 @@ TEST(ModelSpecTest, WeightsFitAModelOfTheSameShapesAndAreRefusedByTheFieldThatDi
     theirs.*size += 1;
     EXPECT_FALSE(CheckSameShapes(ours, theirs, "base-1").ok());
   }
-  // What the pattern does not read is free.
+  // Fields that the pattern does not use are ignored.
   ModelSpec small = Preset("tiny-transformer");
   theirs = small;
   theirs.mamba_heads += 1;
@@ -146,7 +146,7 @@ TEST(ModelSpecTest, WeightsFitAModelOfTheSameShapesAndAreRefusedByTheFieldThatDi
   EXPECT_EQ(CheckSameShapes(small, theirs, "base-1").ok(), small.positions != Positions::kLearned);
 }
 
-TEST(ModelSpecTest, NamesAreThoseOfTheSpecFiles) {
+TEST(ModelSpecTest, EnumNamesMatchJobSpecs) {
   EXPECT_EQ(NormKindName(NormKind::kRmsNorm), "rmsnorm");
   EXPECT_EQ(NormKindName(NormKind::kLayerNorm), "layernorm");
   EXPECT_EQ(ActivationName(Activation::kSquaredRelu), "relu2");

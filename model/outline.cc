@@ -12,9 +12,9 @@ namespace nibble {
 
 namespace {
 
-// Weight decay pulls on matrices, which project: linears, and the tables at both ends (embedding,
-// learned positions, head). It leaves alone what scales, shifts or times a channel, because zero is
-// no natural place for it: norms, biases, A_log, D, dt_bias, and the convolution, which is one
+// Weight decay applies to matrices: linears and the tables at both ends (embedding, learned
+// positions, head). Parameters that scale, shift or time a channel are not decayed, since zero is
+// no natural value for them: norms, biases, A_log, D, dt_bias, and the convolution, which is one
 // short vector per channel although it is stored as a table.
 ParamInfo Table(std::string name, int64_t rows, const ModelSpec& spec) {
   return {.name = std::move(name),
@@ -49,7 +49,7 @@ absl::StatusOr<Outline> MakeOutline(const ModelSpec& spec) {
     outline.params.push_back(Table("positions.weight", spec.max_positions, spec));
   }
   for (int64_t i = 0; i < spec.blocks(); ++i) {
-    const Mixer& mixer = *FindMixer(spec.pattern[static_cast<size_t>(i)]);
+    const MixerKind& mixer = *FindMixerKind(spec.pattern[static_cast<size_t>(i)]);
     AddNorm(outline, absl::StrCat("blocks.", i, ".norm"), i, spec.d_model);
     BlockOutline block(outline, i, mixer.name);
     mixer.add(spec, block);
@@ -62,7 +62,7 @@ absl::StatusOr<Outline> MakeOutline(const ModelSpec& spec) {
 std::vector<PartCount> ParametersByPart(const Outline& outline) {
   PartCount embedding{"embedding"}, norms{"norms"}, head{"head"};
   std::vector<PartCount> mixers;
-  for (const Mixer* mixer : AllMixers()) {
+  for (const MixerKind* mixer : AllMixerKinds()) {
     if (outline.spec.pattern.find(mixer->symbol) != std::string::npos) {
       mixers.push_back({std::string(mixer->name)});
     }
@@ -148,7 +148,7 @@ FlopsPerToken CountFlops(const Outline& outline, int64_t sequence) {
   for (const LinearInfo& linear : outline.linears) {
     flops.linears += 2 * static_cast<double>(linear.in) * static_cast<double>(linear.out);
   }
-  for (const char symbol : spec.pattern) FindMixer(symbol)->add_flops(spec, sequence, flops);
+  for (const char symbol : spec.pattern) FindMixerKind(symbol)->add_flops(spec, sequence, flops);
   flops.head = 2 * static_cast<double>(spec.d_model) * static_cast<double>(spec.vocab);
   return flops;
 }

@@ -1,9 +1,9 @@
-// A model spelled out: its parameters, and its linear layers, which are the only places that
-// quantise. Recipes resolve against it, trainers and checkpoints allocate and name by it.
+// The list of a model's parameters and of its linear layers, the only layers that quantise. Recipes
+// resolve against it; trainers and checkpoints take sizes and names from it.
 //
 // Names: "embedding.weight", "positions.weight", "blocks.3.norm.weight" (and ".bias"), linears
 // "blocks.3.<kind>.weight" (and ".bias"), "final_norm.weight" (and ".bias"), "head.weight" (absent
-// where tied); of Mamba beside its linears "blocks.0.mamba.conv.weight", "….conv.bias",
+// if tied); of Mamba, beside its linears, "blocks.0.mamba.conv.weight", "….conv.bias",
 // "….dt_bias", "….A_log", "….D", "….norm.weight".
 //
 // Thread-safety: values and pure functions.
@@ -54,10 +54,10 @@ struct LinearInfo {
   int64_t in = 0;
   int64_t out = 0;
   bool bias = false;
-  int64_t weight = 0;  // index in Outline::params; the bias, where there is one, follows it
+  int64_t weight = 0;  // index in Outline::params; the bias, if any, follows it
 };
 
-// Made by MakeOutline; what reads one relies on its spec being valid.
+// Made by MakeOutline; its spec is valid.
 struct Outline {
   ModelSpec spec;
   std::vector<ParamInfo> params;  // in the order of the forward pass
@@ -76,13 +76,13 @@ struct PartCount {
   int64_t parameters = 0;
 };
 // "embedding" (with learned positions), each mixer of the pattern by its name ("attention", "mlp",
-// "mamba"), "norms" (of blocks, and the final one), "head" (0 where tied). They add up to
+// "mamba"), "norms" (of blocks, and the final one), "head" (0 if tied). They add up to
 // Outline::parameters().
 std::vector<PartCount> ParametersByPart(const Outline& outline);
 
-// Forward, per token, averaged over the positions of a sequence. Multiply-adds count 2; backward is
-// twice forward; attention is counted causally at `sequence`. What is not a product (norms,
-// activations, softmax, exponents, the optimizer) is not counted.
+// Of the forward pass, per token, averaged over the positions of a sequence. Multiply-adds count 2;
+// backward is twice forward; attention is counted causally over `sequence` tokens. Only matmuls
+// count: no norms, activations, softmax, exponents or optimizer.
 struct FlopsPerToken {
   double linears = 0;
   double attention = 0;
@@ -94,25 +94,24 @@ struct FlopsPerToken {
 // `sequence` is at least 1.
 FlopsPerToken CountFlops(const Outline& outline, int64_t sequence);
 
-// Adds one block's mixer to an Outline: the one place that knows how parameters and linears are
-// named, initialised and decayed.
-//
-// Ownership: borrows the Outline and the mixer's name. Thread-safety: none, as the Outline's.
-
-// Whether a linear's result goes to the residual stream: those may start smaller
+// Whether a linear's output is added to the residual stream: such linears may start smaller
 // (ModelSpec::scale_output_init), so that the stream does not grow with the number of blocks.
 enum class LinearEnd : uint8_t { kInside, kResidual };
 
+// Adds one block's mixer to an Outline. Names, initialisation and decay of parameters and linears
+// are decided here.
+//
+// Ownership: borrows the Outline and the mixer's name. Thread-safety: none, as the Outline's.
 class BlockOutline {
  public:
-  // `outline` has its spec; `mixer` is its Mixer::name.
+  // `outline` has its spec; `mixer` is its MixerKind::name.
   BlockOutline(Outline& outline, int64_t block, std::string_view mixer)
       : outline_(outline), block_(block), mixer_(mixer) {}
 
   // "blocks.<block>.<mixer>.<name>": weight [out, in], and bias [out] where the model has biases.
   void AddLinear(std::string_view name, int64_t in, int64_t out, LinearEnd end);
-  // "blocks.<block>.<mixer>.<name>", never decayed: what a mixer has beside its linears is vectors,
-  // or filters of one vector per channel.
+  // "blocks.<block>.<mixer>.<name>", never decayed: the other parameters of a mixer are vectors, or
+  // filters of one vector per channel.
   void AddParam(std::string_view name, std::vector<int64_t> shape, Init init, double scale = 0);
 
  private:

@@ -33,7 +33,7 @@ std::vector<std::pair<std::string, Shape>> Shapes(const Outline& outline) {
   return shapes;
 }
 
-TEST(OutlineTest, ParametersComeInTheOrderOfTheForwardPass) {
+TEST(OutlineTest, ParametersAreInForwardOrder) {
   EXPECT_THAT(
       Shapes(OutlineOf(HandModel())),
       ElementsAre(
@@ -54,7 +54,7 @@ TEST(OutlineTest, ParametersComeInTheOrderOfTheForwardPass) {
           std::pair("final_norm.weight", Shape{8}), std::pair("head.weight", Shape{10, 8})));
 }
 
-TEST(OutlineTest, LayerNormBiasesLearnedPositionsAndTiedHeadShow) {
+TEST(OutlineTest, LayerNormBiasesLearnedPositionsAndTiedHeadChangeTheParameters) {
   ModelSpec spec = HandModel("-");
   spec.norm = NormKind::kLayerNorm;
   spec.positions = Positions::kLearned;
@@ -74,7 +74,7 @@ TEST(OutlineTest, LayerNormBiasesLearnedPositionsAndTiedHeadShow) {
           std::pair("final_norm.bias", Shape{8})));
 }
 
-TEST(OutlineTest, LinearsNameTheirKindAndSizes) {
+TEST(OutlineTest, LinearsHaveKindAndSizes) {
   std::vector<std::tuple<std::string, std::string, int64_t, int64_t, int64_t>> linears;
   for (const LinearInfo& linear : OutlineOf(HandModel()).linears) {
     linears.emplace_back(linear.name, linear.kind, linear.block, linear.in, linear.out);
@@ -87,7 +87,7 @@ TEST(OutlineTest, LinearsNameTheirKindAndSizes) {
                                    std::tuple("blocks.2.mlp.down", "mlp.down", 2, 16, 8)));
 }
 
-TEST(OutlineTest, LinearsAndTheirWeightsPointAtEachOther) {
+TEST(OutlineTest, LinearsAndTheirWeightsReferToEachOther) {
   for (const std::string& name : ModelPresetNames()) {
     const Outline outline = OutlineOf(name);
     int64_t weights = 0;
@@ -110,7 +110,7 @@ TEST(OutlineTest, LinearsAndTheirWeightsPointAtEachOther) {
   }
 }
 
-TEST(OutlineTest, NamesAreUniqueAndFound) {
+TEST(OutlineTest, NamesAreUniqueAndCanBeFound) {
   for (const std::string& preset : ModelPresetNames()) {
     const Outline outline = OutlineOf(preset);
     std::set<std::string> names;
@@ -141,7 +141,7 @@ TEST(OutlineTest, OnlyLinearsAndTablesDecay) {
                            "blocks.2.mlp.down.weight", "head.weight"));
 }
 
-TEST(OutlineTest, InitialValuesAreTheModels) {
+TEST(OutlineTest, InitializationFollowsTheSpec) {
   ModelSpec spec = HandModel();
   spec.biases = true;
   spec.init_std = 0.03;
@@ -167,7 +167,7 @@ TEST(OutlineTest, InitialValuesAreTheModels) {
   }
 }
 
-TEST(OutlineTest, OutputProjectionsStartSmallerWhereAsked) {
+TEST(OutlineTest, ScaleOutputInitScalesOutputProjections) {
   ModelSpec spec = HandModel();
   spec.scale_output_init = true;
   const Outline outline = OutlineOf(spec);
@@ -182,7 +182,7 @@ TEST(OutlineTest, OutputProjectionsStartSmallerWhereAsked) {
   EXPECT_DOUBLE_EQ(ParamOf(outline, "head.weight").scale, 0.02);
 }
 
-TEST(OutlineTest, PartsAreThoseOfTheModelAndAddUp) {
+TEST(OutlineTest, PartsAddUpToAllParameters) {
   const std::vector<PartCount> parts = ParametersByPart(OutlineOf(HandModel()));
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const PartCount& part : parts) counts.emplace_back(part.part, part.parameters);
@@ -197,28 +197,28 @@ TEST(OutlineTest, PartsAreThoseOfTheModelAndAddUp) {
   }
 }
 
-TEST(OutlineTest, LearnedPositionsCountAsEmbeddingAndATiedHeadAsNothing) {
+TEST(OutlineTest, LearnedPositionsCountAsEmbeddingAndTiedHeadAsZero) {
   const std::vector<PartCount> parts = ParametersByPart(OutlineOf("gpt2-125m"));
   EXPECT_EQ(parts.front().parameters, (50257 + 1024) * 768);
   EXPECT_EQ(parts.back().part, "head");
   EXPECT_EQ(parts.back().parameters, 0);
 }
 
-TEST(OutlineTest, AnInvalidSpecHasNoOutline) {
+TEST(OutlineTest, InvalidSpecHasNoOutline) {
   const ModelSpec spec = HandModel("M*-+");
   const absl::StatusOr<Outline> outline = MakeOutline(spec);
   EXPECT_EQ(outline.status(), Validate(spec));
   EXPECT_EQ(outline.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(FlopsTest, OneBlockOfEachMixerIsTheSumByHand) {
+TEST(FlopsTest, OneBlockOfEachMixerMatchesHandCount) {
   const FlopsPerToken flops = CountFlops(MakeOutline(HandModel()).value(), 6);
   // in_proj, out_proj; qkv, out; up, down.
   EXPECT_DOUBLE_EQ(flops.linears,
                    2 * (24 * 8 + 8 * 6) + 2 * (16 * 8 + 8 * 8) + 2 * (16 * 8 + 8 * 16));
-  // Two products of width 8 over 1, 2, … 6 keys.
+  // Two matmuls of width 8 over 1, 2, … 6 keys.
   EXPECT_DOUBLE_EQ(flops.attention, 2 * 2 * 8 * (1 + 2 + 3 + 4 + 5 + 6) / 6.0);
-  // Chunks of 4 and 2: tokens see 1, 2, 3, 4 and 1, 2 of their own chunk.
+  // Chunks of 4 and 2: tokens depend on 1, 2, 3, 4 and 1, 2 tokens of their own chunk.
   const double seen = (1 + 2 + 3 + 4 + 1 + 2) / 6.0;
   const double carried = 2 * 3 * 5;
   EXPECT_DOUBLE_EQ(flops.scan, 2 * 16 * 4                       // convolution
@@ -226,7 +226,7 @@ TEST(FlopsTest, OneBlockOfEachMixerIsTheSumByHand) {
                                    + 2 * 6 * seen               // inside the chunk
                                    + 2 * carried + 2 * carried  // out of the state, into it
                                    + 2 * 6                      // D x
-                                   + 2 * carried * 2 / 6.0);    // two chunks hand it on
+                                   + 2 * carried * 2 / 6.0);    // carried over two chunks
   EXPECT_DOUBLE_EQ(flops.head, 2 * 8 * 10);
   EXPECT_DOUBLE_EQ(flops.forward(), 1376 + 112 + (280 + 22 * seen) + 160);
   EXPECT_DOUBLE_EQ(flops.training(), 3 * flops.forward());
@@ -238,13 +238,13 @@ TEST(FlopsTest, SwigluProjectsUpTwice) {
   EXPECT_DOUBLE_EQ(CountFlops(MakeOutline(spec).value(), 1).linears, 2 * (32 * 8 + 16 * 8));
 }
 
-TEST(FlopsTest, ATiedHeadCostsAsMuch) {
+TEST(FlopsTest, TiedHeadCostsTheSame) {
   ModelSpec spec = HandModel();
   spec.tied_head = true;
   EXPECT_DOUBLE_EQ(CountFlops(MakeOutline(spec).value(), 1).head, 2 * 8 * 10);
 }
 
-TEST(FlopsTest, LongerSequencesCostAttentionMoreAndTheScanNoMore) {
+TEST(FlopsTest, AttentionGrowsWithTheSequenceAndTheScanDoesNot) {
   const Outline outline = MakeOutline(ModelPreset("nemotron-h-8b").value()).value();
   const FlopsPerToken shorter = CountFlops(outline, 4096);
   const FlopsPerToken longer = CountFlops(outline, 8192);
@@ -253,7 +253,7 @@ TEST(FlopsTest, LongerSequencesCostAttentionMoreAndTheScanNoMore) {
   EXPECT_DOUBLE_EQ(longer.linears, shorter.linears);
 }
 
-TEST(FlopsTest, ASequenceOfOneTokenSeesOnlyItself) {
+TEST(FlopsTest, OneTokenAttendsOnlyToItself) {
   const FlopsPerToken flops = CountFlops(MakeOutline(HandModel()).value(), 1);
   EXPECT_DOUBLE_EQ(flops.attention, 2 * 2 * 8);
   EXPECT_DOUBLE_EQ(flops.scan, 128 + 10 + 12 + 60 + 60 + 12 + 60);

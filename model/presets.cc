@@ -1,14 +1,15 @@
-// The presets: the models of the papers, in the sizes of their released configurations where there
-// are any, and small ones for a laptop.
+// The presets: the models of the papers, with the sizes of the released configurations if there are
+// any, and small ones for a laptop.
 //
-// Vocabularies are the released tokenizers': 131072 (Nemotron-H), 50257 (GPT-2), 32000 (LLaMA).
-// They need not suit a quantisation block: embedding and head are never quantised. The 1.2B
-// transformer's is not published; 65536 is what its measurements here are made with, and gives it
-// 1.02 B parameters (131072 would give 1.29 B). It keeps the paper's name, layers and widths. The tiny and
-// small models read bytes: 0 to 255, 256 ends a document, and 272 is the next multiple of 16.
+// Vocabularies are those of the released tokenizers: 131072 (Nemotron-H), 50257 (GPT-2), 32000
+// (LLaMA). They need not be multiples of a quantisation block: embedding and head are never
+// quantised. The vocabulary of the 1.2B transformer is not published; 65536, with which it is
+// measured here, gives it 1.02 B parameters (131072 would give 1.29 B). It keeps the paper's name,
+// layers and widths. The tiny and small models read bytes: 0 to 255, 256 ends a document, and 272
+// is the next multiple of 16.
 //
-// Every dimension of a linear of the tiny and small models is a multiple of 128, so that every
-// format's blocks fit them. For Mamba's in_proj that fixes the heads: its rows are
+// Every dimension of a linear of the tiny and small models is a multiple of 128, so that the blocks
+// of every format fit. For Mamba's in_proj this determines the number of heads: its rows are
 // 2 · d_inner + 2 · groups · state + heads, here with 32 heads and a state of 48.
 #include <string>
 #include <string_view>
@@ -34,7 +35,7 @@ std::string Repeat(std::string_view unit, int times) {
   return pattern;
 }
 
-// Hybrid blocks: RMSNorm, squared ReLU, no positions, no biases but the convolution's.
+// Hybrid blocks: RMSNorm, squared ReLU, no positions, no biases except the convolution's.
 ModelSpec Hybrid(std::string name, std::string pattern) {
   return {.name = std::move(name),
           .pattern = std::move(pattern),
@@ -53,7 +54,7 @@ ModelSpec NemotronH12b() {
   spec.kv_heads = 8;
   spec.head_dim = 128;
   spec.mamba_heads = 128;
-  spec.mamba_head_dim = 80;  // as released; the paper says 64
+  spec.mamba_head_dim = 80;  // as released; 64 in the paper
   spec.mamba_groups = 8;
   spec.mamba_state = 128;
   return spec;
@@ -65,7 +66,7 @@ ModelSpec NemotronH8b() {
   spec.d_model = 4096;
   spec.d_ff = 21504;
   spec.heads = 32;
-  spec.kv_heads = 8;  // as released; the paper says 4
+  spec.kv_heads = 8;  // as released; 4 in the paper
   spec.head_dim = 128;
   spec.mamba_heads = 128;
   spec.mamba_head_dim = 64;
@@ -74,7 +75,7 @@ ModelSpec NemotronH8b() {
   return spec;
 }
 
-// Attention and MLP layers with RoPE, squared ReLU, RMSNorm and two query heads to a key head.
+// Attention and MLP layers with RoPE, squared ReLU, RMSNorm and two query heads per key head.
 ModelSpec Transformer(std::string name, int layers, int64_t vocab, int64_t d_model, int64_t d_ff,
                       int64_t heads, int64_t head_dim) {
   return {.name = std::move(name),
@@ -154,10 +155,10 @@ std::vector<ModelSpec> MakePresets() {
       Llama("llama-125m", 12, kLlamaVocab, 768, 3072, 12),
       Llama("llama-1b", 48, kLlamaVocab, 1280, 3392, 20),
       // About 11 million parameters each, for experiments on two cores; the hybrid's pattern is
-      // the 12B's, cut short.
+      // a shortened form of the 12B's.
       ByteHybrid("small-hybrid", Repeat("M-M-M-M*-", 2) + "M-M-M-", 256, 4),
       Transformer("small-transformer", 8, kByteVocab, 384, 1152, 6, 64),
-      // Up to a million or so, for tests and the quick start.
+      // Up to about a million parameters, for tests and the quick start.
       ByteHybrid("tiny-hybrid", "M-M*-M-", 128, 4),
       Transformer("tiny-transformer", 3, kByteVocab, 128, 384, 4, 32),
       Gpt2("tiny-gpt2", 2, kByteVocab, 512, 128, 4),

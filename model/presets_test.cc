@@ -15,7 +15,7 @@ Outline OutlineOf(const std::string& name) {
 
 int64_t ParametersOf(const char* name) { return OutlineOf(name).parameters(); }
 
-TEST(PresetsTest, EveryPresetIsValidAndBearsItsName) {
+TEST(PresetsTest, EveryPresetIsValidAndHasItsName) {
   ASSERT_EQ(ModelPresetNames().size(), 14);
   for (const std::string& name : ModelPresetNames()) {
     const absl::StatusOr<ModelSpec> spec = ModelPreset(name);
@@ -25,7 +25,7 @@ TEST(PresetsTest, EveryPresetIsValidAndBearsItsName) {
   }
 }
 
-TEST(PresetsTest, AnUnknownPresetIsNotFoundAndTheNearestIsNamed) {
+TEST(PresetsTest, UnknownPresetIsNotFoundAndNamesTheNearest) {
   const absl::Status near = ModelPreset("nemotron-h-12").status();
   EXPECT_EQ(near.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(std::string(near.message()),
@@ -35,7 +35,7 @@ TEST(PresetsTest, AnUnknownPresetIsNotFoundAndTheNearestIsNamed) {
   EXPECT_EQ(std::string(far.message()), "model: there is no preset 'wombat'");
 }
 
-TEST(PresetsTest, HybridPatternsAreThePapers) {
+TEST(PresetsTest, HybridPatternsMatchThePapers) {
   const std::string p12 = ModelPreset("nemotron-h-12b")->pattern;
   EXPECT_EQ(p12, "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-");
   EXPECT_EQ(p12.size(), 62);
@@ -50,18 +50,18 @@ TEST(PresetsTest, HybridPatternsAreThePapers) {
   EXPECT_EQ(std::count(p8.begin(), p8.end(), '-'), 24);
 }
 
-TEST(PresetsTest, HybridsHaveTheReleasedModelsParameters) {
+TEST(PresetsTest, HybridParameterCountsMatchTheReleasedModels) {
   EXPECT_NEAR(static_cast<double>(ParametersOf("nemotron-h-12b")), 12.31e9, 0.005e9);
   EXPECT_NEAR(static_cast<double>(ParametersOf("nemotron-h-8b")), 8.10e9, 0.005e9);
 }
 
-TEST(PresetsTest, Gpt2HasTheReleasedModelsParametersExactly) {
+TEST(PresetsTest, Gpt2ParameterCountsMatchTheReleasedModelsExactly) {
   EXPECT_EQ(ParametersOf("gpt2-125m"), 124439808);
   EXPECT_EQ(ParametersOf("gpt2-335m"), 354823168);
   EXPECT_EQ(ParametersOf("gpt2-774m"), 774030080);
 }
 
-TEST(PresetsTest, LlamaParametersAreTheSumByHand) {
+TEST(PresetsTest, LlamaParametersMatchHandCount) {
   // A layer of d 768, ff 3072: q, k, v, o; gate, up, down; two norms. Embedding and head are apart.
   EXPECT_EQ(ParametersOf("llama-125m"),
             12 * (4 * 768 * 768 + 3 * 768 * 3072 + 2 * 768) + 768 + 2 * 32000 * 768);
@@ -70,13 +70,13 @@ TEST(PresetsTest, LlamaParametersAreTheSumByHand) {
             int64_t{48} * (4 * 1280 * 1280 + 3 * 1280 * 3392 + 2 * 1280) + 1280 + 2 * 32000 * 1280);
 }
 
-TEST(PresetsTest, TransformerParametersAreTheSumByHand) {
+TEST(PresetsTest, TransformerParametersMatchHandCount) {
   EXPECT_EQ(ParametersOf("transformer-1.2b"),
             int64_t{20} * ((16 + 8 + 8 + 16) * 128 * 2048 + 2 * 2048 * 6144 + 2 * 2048) + 2048 +
                 2 * 65536 * 2048);
 }
 
-TEST(PresetsTest, SmallModelsAreOfOneSizeAndTinyOnesTiny) {
+TEST(PresetsTest, SmallModelsHaveSimilarSizesAndTinyOnesAreTiny) {
   const int64_t hybrid = ParametersOf("small-hybrid");
   const int64_t transformer = ParametersOf("small-transformer");
   EXPECT_GT(hybrid, 10000000);
@@ -87,7 +87,7 @@ TEST(PresetsTest, SmallModelsAreOfOneSizeAndTinyOnesTiny) {
   }
 }
 
-TEST(PresetsTest, EveryLinearSuitsBlocksOf32) {
+TEST(PresetsTest, DimensionsOfLinearsAreMultiplesOf32) {
   for (const std::string& name : ModelPresetNames()) {
     for (const LinearInfo& linear : OutlineOf(name).linears) {
       EXPECT_EQ(linear.in % 32, 0) << name << " " << linear.name;
@@ -96,7 +96,7 @@ TEST(PresetsTest, EveryLinearSuitsBlocksOf32) {
   }
 }
 
-TEST(PresetsTest, ByteModelsSuitBlocksOf128AndHoldAnEndOfDocument) {
+TEST(PresetsTest, ByteModelsHaveMultiplesOf128AndAnEndOfDocument) {
   for (const std::string& name : ModelPresetNames()) {
     if (!name.starts_with("tiny-") && !name.starts_with("small-")) continue;
     const Outline outline = OutlineOf(name);

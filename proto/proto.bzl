@@ -6,29 +6,32 @@ by their path from the root of the repository: "proto/nibble/v1/job.pb.h".
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-def nibble_proto(name, srcs, services = [], visibility = None):
+def nibble_proto(name, srcs, services = [], imports = [], deps = [], visibility = None):
     """Makes `name` (messages), `name`_descriptors (a descriptor set) and, with services, `name`_grpc.
 
     Args:
       name: of the library of messages.
       srcs: every .proto file; they may import one another.
       services: those of srcs that have services.
+      imports: .proto files of other libraries that srcs import.
+      deps: those libraries.
       visibility: of all of them.
     """
     messages = [src[:-len(".proto")] for src in srcs]
     grpc = [src[:-len(".proto")] for src in services]
+    own = " ".join(["$(location %s)" % src for src in srcs])
     native.genrule(
         name = name + "_messages_gen",
-        srcs = srcs,
+        srcs = srcs + imports,
         outs = [m + ".pb.cc" for m in messages] + [m + ".pb.h" for m in messages],
-        cmd = "protoc --proto_path=. --cpp_out=$(GENDIR) $(SRCS)",
+        cmd = "protoc --proto_path=. --cpp_out=$(GENDIR) " + own,
         visibility = ["//visibility:private"],
     )
     native.genrule(
         name = name + "_descriptors",
-        srcs = srcs,
+        srcs = srcs + imports,
         outs = [name + ".binpb"],
-        cmd = "protoc --proto_path=. --include_source_info --descriptor_set_out=$@ $(SRCS)",
+        cmd = "protoc --proto_path=. --include_source_info --descriptor_set_out=$@ " + own,
         visibility = visibility,
     )
     cc_library(
@@ -36,16 +39,16 @@ def nibble_proto(name, srcs, services = [], visibility = None):
         srcs = [m + ".pb.cc" for m in messages],
         hdrs = [m + ".pb.h" for m in messages],
         visibility = visibility,
-        # A file of services alone has nothing that code refers to. Without its object the program
-        # has no descriptor of its services: reflection and the metrics by method would not know them.
+        # Code refers to nothing in a file that has only services. Without its object the program
+        # has no descriptors of its services, which reflection and the metrics by method need.
         alwayslink = True,
-        deps = ["@system//:protobuf"],
+        deps = deps + ["@system//:protobuf"],
     )
     if not services:
         return
     native.genrule(
         name = name + "_services_gen",
-        srcs = srcs,
+        srcs = srcs + imports,
         outs = [m + ".grpc.pb.cc" for m in grpc] + [m + ".grpc.pb.h" for m in grpc],
         cmd = "protoc --proto_path=. --grpc_out=$(GENDIR) " +
               "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin " +

@@ -11,7 +11,7 @@
 namespace nibble {
 namespace {
 
-// Of 16-bit time.
+// Fractions of the 16-bit time.
 double RelativeTime(const OperandFormat& operand) {
   return operand ? ElementBits(Info(operand->format).element) / 16.0 : 1.0;
 }
@@ -22,8 +22,7 @@ absl::StatusOr<GemmCost> CostOf(const ResolvedRecipe& recipe, const Outline& out
                                 int64_t sequence) {
   NIBBLE_RETURN_IF_ERROR(CheckLayers(recipe, outline));
   if (sequence < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequence: ", sequence, "; allowed: 1 and more"));
+    return absl::InvalidArgumentError(absl::StrCat("sequence: ", sequence, "; allowed: 1 or more"));
   }
   const FlopsPerToken flops = CountFlops(outline, sequence);
   const double whole = 3 * (flops.linears + flops.attention);
@@ -33,12 +32,12 @@ absl::StatusOr<GemmCost> CostOf(const ResolvedRecipe& recipe, const Outline& out
   }
   std::array<double, kLinearGemms> time = {};
   for (size_t i = 0; i < outline.linears.size(); ++i) {
-    const double products = 2 * static_cast<double>(outline.linears[i].in) *
-                            static_cast<double>(outline.linears[i].out);
+    const double layer_flops = 2 * static_cast<double>(outline.linears[i].in) *
+                               static_cast<double>(outline.linears[i].out);
     for (const LinearGemm gemm : kAllLinearGemms) {
       const auto [a, b] = OperandsOf(gemm);
-      time[static_cast<size_t>(gemm)] +=
-          products * std::max(RelativeTime(recipe.layers[i][a]), RelativeTime(recipe.layers[i][b]));
+      time[static_cast<size_t>(gemm)] += layer_flops * std::max(RelativeTime(recipe.layers[i][a]),
+                                                                RelativeTime(recipe.layers[i][b]));
     }
   }
   return GemmCost{time[0] / whole, time[1] / whole, time[2] / whole, 3 * flops.attention / whole};
@@ -47,7 +46,7 @@ absl::StatusOr<GemmCost> CostOf(const ResolvedRecipe& recipe, const Outline& out
 absl::StatusOr<GemmCost> CostOf(const Timeline& timeline, const Outline& outline, int64_t sequence,
                                 int64_t steps) {
   if (steps < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("steps: ", steps, "; allowed: 1 and more"));
+    return absl::InvalidArgumentError(absl::StrCat("steps: ", steps, "; allowed: 1 or more"));
   }
   GemmCost mean;
   for (int64_t step = 0; step >= 0 && step < steps;) {

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSequence = 2048;
 
-// As the paper prints it.
+// Formats a ratio as the paper prints it.
 std::string Percent(const Recipe& recipe, const Outline& outline) {
   const absl::StatusOr<ResolvedRecipe> resolved = Resolve(recipe, outline, 0);
   EXPECT_TRUE(resolved.ok()) << resolved.status();
@@ -23,7 +23,7 @@ std::string Percent(const Recipe& recipe, const Outline& outline) {
   return absl::StrFormat("%.1f", 100 * cost->total());
 }
 
-// Linear layers by what their Fprop and Wgrad run in; Dgrad in bf16.
+// Linear layers with the given formats of Fprop and Wgrad; Dgrad in bf16.
 Recipe Zhou(const char* attention_fprop, const char* attention_wgrad, const char* mlp_fprop,
             const char* mlp_wgrad) {
   return {.layers = {{"attention", {{"fprop", attention_fprop}, {"wgrad", attention_wgrad}}},
@@ -65,7 +65,7 @@ TEST(Cost, ReproducesTheTwoStagesOfTable3) {
   const absl::StatusOr<GemmCost> cost = CostOf(timeline, llama, kSequence, 1000);
   ASSERT_TRUE(cost.ok()) << cost.status();
   EXPECT_EQ(absl::StrFormat("%.1f", 100 * cost->total()), "71.4");
-  // Ends before the switch; ends with it.
+  // One horizon ends before the switch, the other includes it.
   EXPECT_NEAR(CostOf(timeline, llama, kSequence, 900)->total(), 0.6818, 1e-4);
   EXPECT_NEAR(CostOf(timeline, llama, kSequence, 1)->total(), 0.6818, 1e-4);
 }
@@ -84,7 +84,7 @@ TEST(Cost, SharesAddUpAndOnlyLinearLayersGetCheaper) {
   EXPECT_DOUBLE_EQ(fp8.wgrad, whole.wgrad / 2);
 }
 
-TEST(Cost, AProductTakesTheTimeOfItsSlowerOperand) {
+TEST(Cost, AGemmTakesTheTimeOfItsSlowerOperand) {
   const Outline model = TestOutline("-");
   const auto fprop = [&](const char* activation, const char* weight) {
     return CostOf(*Resolve({.set = {{"fprop.activation", activation}, {"fprop.weight", weight}}},
@@ -97,7 +97,7 @@ TEST(Cost, AProductTakesTheTimeOfItsSlowerOperand) {
   EXPECT_DOUBLE_EQ(fprop("bf16", "nvfp4"), 1.0 / 3);
 }
 
-TEST(Cost, WhatCannotBeCountedIsRefusedByName) {
+TEST(Cost, InvalidArgumentsAreRefusedByName) {
   const Outline model = TestOutline("-");
   const ResolvedRecipe recipe = *Resolve({}, model, 0);
   const auto message = [](const absl::Status& status) {

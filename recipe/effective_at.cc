@@ -10,12 +10,12 @@
 namespace nibble {
 namespace {
 
-constexpr std::string_view kAllowed =
+constexpr std::string_view kAllowedTimes =
     "allowed: step:N, tokens:N, fraction:F from 0 to 1, P%, lr-decay, now";
 
 absl::Status Refuse(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("at: '", std::string(text), "' ", std::string(why),
-                                                 "; ", std::string(kAllowed)));
+                                                 "; ", std::string(kAllowedTimes)));
 }
 
 template <class T>
@@ -26,7 +26,7 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
-// What follows `prefix`, where `text` begins with it.
+// The rest of `text` after `prefix`, if it begins with that.
 std::optional<std::string_view> After(std::string_view prefix, std::string_view text) {
   if (text.substr(0, prefix.size()) != prefix) return std::nullopt;
   return text.substr(prefix.size());
@@ -48,8 +48,8 @@ absl::StatusOr<EffectiveAt> FractionAt(std::string_view number, double unit,
   return EffectiveAt{.kind = EffectiveAt::Kind::kFraction, .fraction = *value / unit};
 }
 
-// The first whole step at or after `exact`. Fractions are written in decimal, so a product a hair
-// beside a whole number means that number: 0.82 of 1000 steps is step 820.
+// The first whole step at or after `exact`. Fractions are written in decimal, so a product very
+// close to a whole number means that number: 0.82 of 1000 steps is step 820.
 int64_t CeilStep(double exact) {
   const double nearest = std::round(exact);
   if (std::abs(exact - nearest) <= 1e-12 * std::max(1.0, std::abs(exact))) {
@@ -111,7 +111,7 @@ absl::StatusOr<int64_t> ResolveStep(const EffectiveAt& at, const ScheduleFacts& 
       if (facts.tokens_per_step <= 0) {
         return absl::InvalidArgumentError(absl::StrCat("at: ", ToString(at), " with ",
                                                        facts.tokens_per_step,
-                                                       " tokens per step; allowed: 1 and more"));
+                                                       " tokens per step; allowed: 1 or more"));
       }
       return InRange(
           at.count / facts.tokens_per_step + (at.count % facts.tokens_per_step > 0 ? 1 : 0), at,

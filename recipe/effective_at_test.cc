@@ -30,7 +30,7 @@ std::string Refusal(const std::string& text, const ScheduleFacts& facts = kFacts
   return std::string(status.message());
 }
 
-TEST(EffectiveAt, EveryKindOfTimeIsAStep) {
+TEST(EffectiveAt, EveryKindOfTimeResolvesToAStep) {
   EXPECT_EQ(StepOf("step:0"), 0);
   EXPECT_EQ(StepOf("step:1000"), 1000);
   EXPECT_EQ(StepOf("now"), 123);
@@ -42,7 +42,7 @@ TEST(EffectiveAt, EveryKindOfTimeIsAStep) {
   EXPECT_EQ(StepOf("100%"), 1000);
 }
 
-TEST(EffectiveAt, TokensCountUntilTheStepThatHasSeenThem) {
+TEST(EffectiveAt, TokensResolveToTheFirstStepAfterThem) {
   EXPECT_EQ(StepOf("tokens:0"), 0);
   EXPECT_EQ(StepOf("tokens:1"), 1);
   EXPECT_EQ(StepOf("tokens:4096"), 1);
@@ -66,7 +66,7 @@ TEST(EffectiveAt, FractionsOfAnyLengthOfRunAreExact) {
   EXPECT_EQ(StepOf("fraction:0.8201"), 821);  // the first step that is not before it
 }
 
-TEST(EffectiveAt, TextsAreReadBackAsTheSameValue) {
+TEST(EffectiveAt, TextsReadBackAsTheSameValue) {
   for (const char* text : {"step:0", "step:1200", "tokens:5000000", "fraction:0.82", "fraction:0",
                            "fraction:1", "fraction:0.1234567890123", "lr-decay", "now"}) {
     const absl::StatusOr<EffectiveAt> at = ParseEffectiveAt(text);
@@ -77,7 +77,7 @@ TEST(EffectiveAt, TextsAreReadBackAsTheSameValue) {
   EXPECT_EQ(*ParseEffectiveAt("82%"), *ParseEffectiveAt("fraction:0.82"));
 }
 
-TEST(EffectiveAt, WhatIsNoTimeIsRefusedWithWhatIs) {
+TEST(EffectiveAt, InvalidTimesAreRefusedWithTheAllowedForms) {
   for (const char* text :
        {"", "soon", "step", "step:", "step:-1", "step:1.5", "step:99999999999999999999", "tokens:x",
         "fraction:", "fraction:1.01", "fraction:-0.1", "fraction:nan", "101%", "%", "-1%", "0.82",

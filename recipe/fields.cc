@@ -85,13 +85,13 @@ std::vector<std::string> HadamardNames() {
   return names;
 }
 
-// What a property takes and means; `scopes` are those that it is told of.
+// The values and the meaning of a property; `scopes` are those that have it.
 struct PropertyRow {
   FieldKind kind;
   std::string suffix;
   std::vector<Scope::Kind> scopes;
   std::vector<std::string> values;
-  std::string meaning;  // of "$": the scope
+  std::string meaning;  // "$" stands for the scope
 };
 
 std::vector<PropertyRow> AllProperties() {
@@ -109,7 +109,7 @@ std::vector<PropertyRow> AllProperties() {
        "hadamard",
        {Scope::kLayer, Scope::kGemm},
        HadamardNames(),
-       "size of the Hadamard transform of $, where both are quantised"},
+       "size of the Hadamard transform of $, if both are quantised"},
       {FieldKind::kSigns,
        "hadamard.signs",
        {Scope::kLayer, Scope::kGemm},
@@ -120,7 +120,7 @@ std::vector<PropertyRow> AllProperties() {
        everywhere,
        {std::string(FormulaVersionName(FormulaVersion::kTe2_14)),
         std::string(FormulaVersionName(FormulaVersion::kTePre2_14))},
-       "version of the nvfp4 scale formula of $, where it is nvfp4"},
+       "version of the nvfp4 scale formula of $, if it is nvfp4"},
   };
 }
 
@@ -133,7 +133,8 @@ FieldInfo MakeField(const PropertyRow& property, const Scope& scope) {
                                        : absl::StrCat(scope.name, ".", property.suffix);
   std::string phrase = scope.phrase;
   if (property.kind == FieldKind::kHadamard && scope.name.empty()) {
-    // Only Wgrad's operands are quantised for one product alone, so that is where a transform goes.
+    // Only Wgrad's operands are quantised for a single GEMM, so only Wgrad can have a transform by
+    // default.
     field.roles = RoleSet::Of(LinearGemm::kWgrad);
     phrase = "both operands of Wgrad";
   }
@@ -146,7 +147,7 @@ FieldInfo MakeField(const PropertyRow& property, const Scope& scope) {
 std::vector<FieldInfo> MakeFields() {
   std::vector<FieldInfo> fields = {
       {"keep", FieldKind::kKeep, RoleSet::All(), absl::StrCat("F+L, none, ", std::string(kDefault)),
-       "the first F and the last L blocks stay in bf16; of the whole model only"}};
+       "the first F and the last L blocks stay in bf16; only for the whole model"}};
   const std::vector<Scope> scopes = AllScopes();
   for (const PropertyRow& property : AllProperties()) {
     for (const Scope& scope : scopes) {

@@ -1,16 +1,16 @@
-// Every field that a recipe can set: name, allowed values, meaning, in one table from which
+// All fields that a recipe can set, with name, allowed values and meaning, in one table from which
 // parsing, error messages and help are made.
 //
-// A field's name is a scope and a property. Scopes: `all` (written as nothing before a property), a
-// GEMM (`fprop`), one of its operands (`fprop.weight`), or a tensor wherever it is an operand
+// A field's name is a scope and a property. Scopes: `all` (empty before a property), a GEMM
+// (`fprop`), one of its operands (`fprop.weight`), or a tensor wherever it is an operand
 // (`weights`). A scope alone sets the format; `.rounding`, `.block`, `.hadamard`, `.hadamard.signs`
-// and `.formula` set how it is carried out. So the ablations of the NVFP4 paper are a field each:
-// `hadamard=off`, `gradients.rounding=nearest`, `weights.block=1x16`, `keep=none`.
+// and `.formula` set properties of the quantisation. So each ablation of the NVFP4 paper is one
+// field: `hadamard=off`, `gradients.rounding=nearest`, `weights.block=1x16`, `keep=none`.
 //
-// Formats and properties are set apart: a property stays set while the format changes, also through
-// bf16 and back. What no field says comes from the preset's own options for the format (see
-// presets.h), plain defaults for formats that the preset does not speak of. `default` takes back
-// what was set before.
+// Formats and properties are independent: a property stays set when the format changes, even to
+// bf16 and back. Unset properties come from the preset's own options for the format (see
+// presets.h), or plain defaults for formats that the preset has no options for. `default` undoes an
+// earlier setting.
 //
 // Thread-safety: an immutable table and pure functions.
 #ifndef NIBBLE_RECIPE_FIELDS_H_
@@ -42,19 +42,19 @@ enum class FieldKind : uint8_t {
 struct FieldInfo {
   std::string name;
   FieldKind kind;
-  RoleSet roles;       // the operands it speaks of
-  std::string values;  // allowed, as a person writes them
+  RoleSet roles;       // the operands that it sets
+  std::string values;  // allowed values, as users write them
   std::string meaning;
 };
 
-// By kind, wider scopes first.
+// Ordered by kind, wider scopes first.
 const std::vector<FieldInfo>& AllFields();
-// Null where there is no such field.
+// Null if there is no such field.
 const FieldInfo* FindField(std::string_view name);
-// For a person: the allowed values of each kind of field, then its fields, a line each.
+// Help text: the allowed values of each kind of field, followed by its fields, one per line.
 std::string FieldsHelp();
 
-// How many blocks stay in bf16 at either end of the model.
+// The number of blocks at either end of the model that stay in bf16.
 struct KeepBlocks {
   int64_t first = 0;
   int64_t last = 0;
@@ -63,7 +63,7 @@ struct KeepBlocks {
 
 struct SignSetting {
   SignChoice choice = SignChoice::kFixed;
-  uint64_t seed = 0;  // of kSeeded
+  uint64_t seed = 0;  // for kSeeded
   friend bool operator==(const SignSetting&, const SignSetting&) = default;
 };
 
@@ -76,8 +76,8 @@ struct FieldDefault {
   friend bool operator==(const FieldDefault&, const FieldDefault&) = default;
 };
 
-// A setting understood. The alternative of `value` is FieldDefault or the one of field->kind;
-// of kFormat, unset is bf16.
+// A parsed setting. `value` holds FieldDefault or the alternative of field->kind; for kFormat,
+// unset is bf16.
 struct FieldValue {
   const FieldInfo* field = nullptr;
   std::variant<FieldDefault, KeepBlocks, std::optional<Format>, Rounding, BlockShape, HadamardSize,
@@ -87,10 +87,10 @@ struct FieldValue {
 
 // InvalidArgument naming the field, the value, what is allowed and the nearest known name.
 absl::StatusOr<FieldValue> ParseField(const FieldSetting& setting);
-// "field=value".
+// Parses "field=value".
 absl::StatusOr<FieldSetting> SplitFieldSetting(std::string_view text);
 
-// `name`, quoted, with the nearest of `known` where one is near: "'fprp'; nearest: 'fprop'".
+// `name` in quotes, with the nearest of `known` if one is near: "'fprp'; nearest: 'fprop'".
 std::string QuotedWithNearest(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace nibble

@@ -43,7 +43,7 @@ TEST(Fields, NamesAreUniqueAndEveryRowIsDocumented) {
   }
 }
 
-TEST(Fields, EveryNamedFieldIsThere) {
+TEST(Fields, TheTableHasEveryField) {
   for (const char* name : {"keep",
                            "all",
                            "fprop",
@@ -93,7 +93,7 @@ TEST(Fields, EveryAllowedValueIsAccepted) {
   }
 }
 
-TEST(Fields, ValuesAreUnderstood) {
+TEST(Fields, ValuesAreParsed) {
   ExpectValue("fprop", "bf16", std::optional<Format>());
   ExpectValue("fprop.weight", "mxfp8", std::optional<Format>(Format::kMxfp8));
   ExpectValue("all", "default", FieldDefault());
@@ -111,7 +111,7 @@ TEST(Fields, ValuesAreUnderstood) {
   ExpectValue("formula", "te-pre-2.14", FormulaVersion::kTePre2_14);
 }
 
-TEST(Fields, ARefusedValueIsNamedWithWhatIsAllowedAndTheNearest) {
+TEST(Fields, AnInvalidValueIsReportedWithTheAllowedAndTheNearestOnes) {
   EXPECT_THAT(Refusal("fprop", "nvfp5"), AllOf(HasSubstr("fprop"), HasSubstr("'nvfp5'"),
                                                HasSubstr("nearest: 'nvfp4'"), HasSubstr("mxfp8")));
   EXPECT_THAT(Refusal("wgrad", "defualt"), HasSubstr("nearest: 'default'"));
@@ -129,12 +129,12 @@ TEST(Fields, ARefusedValueIsNamedWithWhatIsAllowedAndTheNearest) {
   }
 }
 
-TEST(Fields, AnUnknownFieldIsNamedWithItsNearest) {
+TEST(Fields, AnUnknownFieldIsReportedWithTheNearestOne) {
   EXPECT_THAT(Refusal("fprp", "bf16"),
               AllOf(HasSubstr("'fprp'"), HasSubstr("nearest: 'fprop'"), HasSubstr("wgrad")));
   EXPECT_THAT(Refusal("gradient.rounding", "nearest"), HasSubstr("nearest: 'gradients.rounding'"));
   EXPECT_THAT(Refusal("zzzzzzzzzzzz", "1"), Not(HasSubstr("nearest")));
-  // A transform belongs to a GEMM: its operands cannot differ.
+  // A transform belongs to a GEMM: its operands cannot have different ones.
   EXPECT_THAT(Refusal("wgrad.gradient.hadamard", "16"), HasSubstr("not known"));
 }
 

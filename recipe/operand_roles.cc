@@ -30,10 +30,10 @@ constexpr RoleRow kRoles[kOperandRoles] = {
 const RoleRow& Row(OperandRole role) { return kRoles[static_cast<size_t>(role)]; }
 
 template <class Predicate>
-RoleSet Where(const Predicate& holds) {
+RoleSet Where(const Predicate& matches) {
   uint8_t bits = 0;
   for (const RoleRow& row : kRoles) {
-    if (holds(row)) bits |= uint8_t(1 << static_cast<int>(row.role));
+    if (matches(row)) bits |= uint8_t(1 << static_cast<int>(row.role));
   }
   return RoleSet(bits);
 }
@@ -69,7 +69,7 @@ struct Dimension {
   int64_t size;
 };
 
-// Of the copy that is quantised: [rows, along], `along` being what the GEMM sums over.
+// The shape of the copy that is quantised: [rows, along]; the GEMM sums over `along`.
 struct CopyShape {
   Dimension rows;
   Dimension along;

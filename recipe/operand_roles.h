@@ -29,10 +29,10 @@ inline constexpr std::array<OperandRole, kOperandRoles> kAllOperandRoles = {
 
 LinearGemm GemmOf(OperandRole role);
 OperandTensor TensorOf(OperandRole role);
-// Of a GEMM, in the order of OperandRole.
+// The two operands of a GEMM, in the order of OperandRole.
 std::array<OperandRole, 2> OperandsOf(LinearGemm gemm);
 
-// One bit per operand.
+// A set of roles; one bit per operand.
 class RoleSet {
  public:
   constexpr RoleSet() = default;
@@ -51,13 +51,13 @@ class RoleSet {
   uint8_t bits_ = 0;
 };
 
-// Whether an operand of a linear layer can be quantised as a recipe says: the spec itself, and the
-// layer's dimensions against its blocks.
+// Checks that an operand of a linear layer can be quantised as its spec says: the spec itself, and
+// the layer's dimensions against its blocks.
 //
 // Thread-safety: pure.
 
-// InvalidArgument naming the layer, the operand, and the spec's field or the dimension, its size
-// and what does not divide it. `tokens`: 0 leaves that dimension unchecked.
+// InvalidArgument naming the layer, the operand, and the spec's field, or the dimension, its size
+// and the divisor. `tokens`: 0 skips the check of that dimension.
 absl::Status CheckOperand(const OperandSpec& spec, OperandRole role, const LinearInfo& layer,
                           int64_t tokens);
 

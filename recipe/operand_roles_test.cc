@@ -22,7 +22,7 @@ TEST(OperandRoles, EachGemmHasItsTwoOperandsInOrder) {
   }
 }
 
-TEST(OperandRoles, SetsHoldWhatTheyAreMadeOf) {
+TEST(OperandRoles, SetsContainTheRolesTheyAreMadeOf) {
   for (const OperandRole role : kAllOperandRoles) {
     EXPECT_TRUE(RoleSet::All().Has(role));
     EXPECT_FALSE(RoleSet().Has(role));

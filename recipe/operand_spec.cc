@@ -121,8 +121,8 @@ absl::Status OperandSpec::Validate() const {
   if (hadamard.size != 0 && block.rows != 1 && block.rows != BlockShape::kWhole) {
     return absl::InvalidArgumentError(
         absl::StrCat("hadamard: size ", hadamard.size, " with block ", BlockShapeName(block),
-                     "; a block of several rows serves both directions, so it takes no transform "
-                     "along one of them"));
+                     "; a block of several rows is used in both directions, so it allows no "
+                     "transform along one of them"));
   }
   if (formula != FormulaVersion::kTe2_14 && format != Format::kNvfp4) {
     return absl::InvalidArgumentError(

@@ -1,5 +1,5 @@
-// The formats a GEMM operand can be in, as data: names, element, block shapes, kind of scale.
-// Plain C++ (no Abseil), so that device code may include it.
+// The formats of GEMM operands, as data: names, element, block shapes, kind of scale. Plain C++ (no
+// Abseil), so that device code may include it.
 //
 // Thread-safety: immutable tables and pure functions.
 #ifndef NIBBLE_RECIPE_OPERAND_SPEC_H_
@@ -32,7 +32,7 @@ enum class Element : uint8_t { kE2M1, kE4M3, kE5M2 };
 // How a block's scale is stored.
 enum class ScaleKind : uint8_t { kE4M3, kE8M0, kF32 };
 
-// Rows by columns of the copy being quantised; kWhole stands for that whole dimension.
+// Rows by columns of the copy being quantised; kWhole stands for the whole dimension.
 struct BlockShape {
   static constexpr int kWhole = 0;
   int rows;
@@ -45,9 +45,9 @@ struct FormatInfo {
   std::string_view name;
   Element element;
   ScaleKind scale;
-  // A second, FP32 scale for the whole tensor (its amax) enters the block scales.
+  // A second, FP32 scale for the whole tensor (from its amax) is a factor of the block scales.
   bool tensor_scale;
-  // code · block scale is exact in BF16, so BF16 matrix units compute what FP4/FP8 ones would.
+  // code · block scale is exact in BF16, so BF16 tensor cores compute the same as FP4/FP8 ones.
   bool exact_in_bf16;
   // The first is the default.
   std::span<const BlockShape> shapes;
@@ -65,21 +65,21 @@ bool Allows(const FormatInfo& info, BlockShape shape);
 inline int ElementBits(Element element) { return element == Element::kE2M1 ? 4 : 8; }
 inline int ScaleBytes(ScaleKind kind) { return kind == ScaleKind::kF32 ? 4 : 1; }
 
-// How one operand of one GEMM is quantised: what a recipe can say about it, and nothing of where or
-// when. Recipes resolve to these; kernels carry them out.
+// How one operand of one GEMM is quantised: everything that a recipe sets, independent of the layer
+// and the time. Recipes resolve to these; kernels execute them.
 //
 // Thread-safety: values.
 
 enum class Rounding : uint8_t { kNearest, kStochastic };
 
-// Which version of the NVFP4 scale formula; part of the recipe and of every checkpoint.
+// The version of the NVFP4 scale formula; part of the recipe and of every checkpoint.
 enum class FormulaVersion : uint8_t {
   kTe2_14,     // block_amax · (S_enc · fp32(1/6)): Transformer Engine 2.14 and later
   kTePre2_14,  // (block_amax / 6) · S_enc: before 2.14; differs in 0.06 % of the block scales
 };
 std::string_view FormulaVersionName(FormulaVersion version);
 
-// Where the ±1 of a Hadamard transform come from.
+// The source of the ±1 signs of a Hadamard transform.
 enum class SignChoice : uint8_t {
   kFixed,   // the paper's 16-entry vector, repeated for larger sizes
   kSeeded,  // drawn from `seed`
@@ -87,14 +87,14 @@ enum class SignChoice : uint8_t {
   kGiven,   // `mask`
 };
 
-// Applied along the quantised direction before amax. Size 0 means off.
+// Applied along the quantised direction before the amax. Size 0 means off.
 struct HadamardSpec {
   static constexpr int kMaxSize = 128;
 
   int size = 0;
   SignChoice signs = SignChoice::kFixed;
-  uint64_t seed = 0;                            // of kSeeded
-  std::array<uint32_t, 4> mask = {0, 0, 0, 0};  // of kGiven: bit i set: sign i is negative
+  uint64_t seed = 0;                            // for kSeeded
+  std::array<uint32_t, 4> mask = {0, 0, 0, 0};  // for kGiven; bit i set: sign i is negative
   friend bool operator==(const HadamardSpec&, const HadamardSpec&) = default;
 };
 

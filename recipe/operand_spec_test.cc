@@ -78,7 +78,7 @@ std::string Refusal(const OperandSpec& spec) {
   return std::string(status.message());
 }
 
-TEST(Format, EveryFormatIsInTheTableAsTheContractSays) {
+TEST(Format, TheTableMatchesTheNumericContract) {
   ASSERT_EQ(AllFormats().size(), Table().size());
   size_t i = 0;
   for (const Row& row : Table()) {
@@ -95,7 +95,7 @@ TEST(Format, EveryFormatIsInTheTableAsTheContractSays) {
   }
 }
 
-TEST(Format, NamesParseBackAndOthersDoNot) {
+TEST(Format, NamesParseBackAndUnknownOnesDoNot) {
   for (const Row& row : Table()) EXPECT_EQ(ParseFormat(row.name), row.format);
   for (const char* name : {"", "NVFP4", "nvfp", "nvfp44", " nvfp4", "nvfp4 ", "bf16", "fp8"}) {
     EXPECT_EQ(ParseFormat(name), std::nullopt) << name;
@@ -123,7 +123,7 @@ TEST(BlockShape, NamesParseBack) {
   }
 }
 
-TEST(BlockShape, TextThatNamesNoShapeIsRefused) {
+TEST(BlockShape, UnknownShapesAreRefused) {
   for (const char* text :
        {"", "x", "16", "1x", "x16", "0x16", "1x0", "-1x16", "1x-16", "1x16x2", "1x16 ", " 1x16",
         "1X16", "allx", "ALLxall", "1x99999999999", "1.5x16"}) {
@@ -143,7 +143,7 @@ TEST(OperandSpec, DefaultsOfEveryFormatAreValid) {
   }
 }
 
-TEST(OperandSpec, NameSaysWhatDiffersFromPlain) {
+TEST(OperandSpec, TheNameContainsAllNonDefaultProperties) {
   OperandSpec spec = OperandSpec::Of(Format::kNvfp4);
   EXPECT_EQ(spec.Name(), "nvfp4 1x16 nearest");
   spec.rounding = Rounding::kStochastic;
@@ -207,7 +207,7 @@ TEST(OperandSpec, HadamardWithABlockOfSeveralRowsIsRefused) {
   }
 }
 
-TEST(OperandSpec, FormulaVersionsBelongToNvfp4Alone) {
+TEST(OperandSpec, OnlyNvfp4HasFormulaVersions) {
   EXPECT_EQ(FormulaVersionName(FormulaVersion::kTe2_14), "te-2.14");
   EXPECT_EQ(FormulaVersionName(FormulaVersion::kTePre2_14), "te-pre-2.14");
   for (const Row& row : Table()) {

@@ -8,8 +8,8 @@
 namespace nibble {
 namespace {
 
-// What the NVFP4 paper keeps in its three models, and how many blocks those have: 12B (62), 8B (52)
-// and 1.2B (40). Its comparison with MXFP4 is made on the 8B, with the same blocks kept.
+// The blocks that the NVFP4 paper keeps in bf16 in its three models, by their number of blocks: 12B
+// (62), 8B (52) and 1.2B (40). Its comparison with MXFP4 uses the 8B, with the same blocks kept.
 const KeepRule kNvfp4Keep = {{60, {2, 8}}, {50, {0, 8}}, {40, {0, 4}}};
 const KeepRule kMxfp4Keep = {{50, {0, 8}}, {40, {0, 4}}};
 

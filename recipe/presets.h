@@ -1,5 +1,5 @@
-// The recipes that have names, as data. A preset says each layer's formats, the options that go
-// with a format, and how many blocks stay in bf16; fields and layer rules go over it.
+// The named recipes, as data. A preset sets each layer's formats, the options of each format, and
+// the number of blocks that stay in bf16; fields and layer rules override it.
 //
 // Thread-safety: immutable tables and pure functions.
 #ifndef NIBBLE_RECIPE_PRESETS_H_
@@ -16,31 +16,30 @@
 
 namespace nibble {
 
-// How a preset carries out one format, wherever a layer of its recipes uses it: also where a field
-// puts it in place of bf16.
+// A preset's options for one format, used wherever a layer has that format, even if a field sets it
+// in place of bf16.
 struct FormatOptions {
   Format format = Format::kNvfp4;
   BlockShape weight_block = {1, 16};
   Rounding gradient_rounding = Rounding::kNearest;
-  int wgrad_hadamard = 0;  // where both operands of Wgrad are of this format
+  int wgrad_hadamard = 0;  // if both operands of Wgrad have this format
 };
 
-// Blocks at the ends that stay in bf16, by the size of the model: the first band whose
-// `from_blocks` the model reaches. A smaller model than any band's keeps about 15 % of its blocks,
-// at least one, all at the end. No band at all keeps none.
+// Blocks at the ends that stay in bf16, by the size of the model: the first band applies whose
+// `from_blocks` the model reaches. A model smaller than all bands keeps about 15 % of its blocks,
+// at least one, all at the end. Without bands no blocks are kept.
 struct KeepBand {
   int64_t from_blocks = 0;
   KeepBlocks keep;
 };
 using KeepRule = std::vector<KeepBand>;  // largest models first
-// Never more blocks than there are.
+// Never more blocks than the model has.
 KeepBlocks KeepFor(const KeepRule& rule, int64_t blocks);
 
 struct Preset {
   std::string name;
   std::string summary;  // one line
-  // Formats alone. A rule that matches no layer of a model is as good as absent: presets are for
-  // all models.
+  // Only formats. Rules that match no layer of a model are ignored: presets apply to all models.
   std::vector<FieldSetting> set;
   std::vector<LayerRule> layers;
   std::vector<FormatOptions> options;
@@ -48,7 +47,7 @@ struct Preset {
 };
 
 const std::vector<Preset>& AllPresets();
-// NotFound naming the nearest preset and all of them.
+// NotFound naming the nearest preset and all presets.
 absl::StatusOr<const Preset*> FindPreset(std::string_view name);
 
 }  // namespace nibble

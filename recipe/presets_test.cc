@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "recipe/selector.h"
 #include "recipe/operand_roles.h"
+#include "recipe/selector.h"
 #include "recipe/testing.h"
 
 namespace nibble {
@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kHybridBlocks = 62;
-// As long as the paper's 12B model: six attention blocks among Mamba and MLP ones.
+// As many blocks as the paper's 12B model: six attention blocks among Mamba and MLP ones.
 std::string HybridPattern() { return Repeat("M-M-M-M*-", 6) + "M-M-M-M-"; }
 
 ResolvedRecipe Resolved(const std::string& preset, const Outline& outline) {
@@ -32,7 +32,7 @@ std::vector<std::string> Names(const LayerRecipe& layer) {
   return names;
 }
 
-// The blocks whose layers are all bf16.
+// The blocks in which all layers are bf16.
 std::vector<int64_t> Bf16Blocks(const ResolvedRecipe& recipe, const Outline& outline) {
   std::vector<int64_t> blocks;
   for (size_t i = 0; i < outline.linears.size(); ++i) {
@@ -53,7 +53,7 @@ const LayerRecipe& LayerOf(const ResolvedRecipe& recipe, const Outline& outline,
   return recipe.layers[0];
 }
 
-TEST(Presets, TheEightAreThereWithALineEach) {
+TEST(Presets, ThereAreEightWithAOneLineSummary) {
   std::vector<std::string> names;
   for (const Preset& preset : AllPresets()) {
     names.push_back(preset.name);
@@ -64,7 +64,7 @@ TEST(Presets, TheEightAreThereWithALineEach) {
                                  "fp4-zhou", "fp4-zhou-token"));
 }
 
-TEST(Presets, EveryOneResolvesForEveryKindOfModel) {
+TEST(Presets, EveryPresetResolvesForEveryKindOfModel) {
   for (const Preset& preset : AllPresets()) {
     for (const std::string pattern : {"*-", "M-", "-", "M", "*", "M-M*-M-", "M*-M-M-*-"}) {
       Resolved(preset.name, TestOutline(pattern));
@@ -73,7 +73,7 @@ TEST(Presets, EveryOneResolvesForEveryKindOfModel) {
   }
 }
 
-TEST(Presets, AnUnknownNameIsNotFoundWithTheNearest) {
+TEST(Presets, AnUnknownNameIsReportedWithTheNearestOne) {
   const absl::Status status = FindPreset("nvpf4").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()),
@@ -87,7 +87,7 @@ TEST(Presets, Bf16QuantisesNothing) {
   }
 }
 
-TEST(Presets, Nvfp4IsThePapersMethod) {
+TEST(Presets, Nvfp4MatchesThePaper) {
   const Outline outline = TestOutline(HybridPattern());
   const ResolvedRecipe recipe = Resolved("nvfp4", outline);
   ASSERT_EQ(outline.spec.blocks(), kHybridBlocks);
@@ -100,7 +100,7 @@ TEST(Presets, Nvfp4IsThePapersMethod) {
   }
 }
 
-TEST(Presets, Nvfp4BaseHasNoneOfTheTechniques) {
+TEST(Presets, Nvfp4BaseUsesNoneOfTheTechniques) {
   const Outline outline = TestOutline(HybridPattern());
   for (const LayerRecipe& layer : Resolved("nvfp4-base", outline).layers) {
     for (const std::string& name : Names(layer)) EXPECT_EQ(name, "nvfp4 1x16");
@@ -116,7 +116,7 @@ TEST(Presets, Mxfp4TransformsBy32AndKeepsTheLastEight) {
                           "mxfp4 1x32 stochastic hadamard32", "mxfp4 1x32 hadamard32"));
 }
 
-TEST(Presets, Mxfp8IsMxfp8Everywhere) {
+TEST(Presets, Mxfp8UsesMxfp8Everywhere) {
   const Outline outline = TestOutline(HybridPattern());
   for (const LayerRecipe& layer : Resolved("mxfp8", outline).layers) {
     for (const std::string& name : Names(layer)) EXPECT_EQ(name, "mxfp8 1x32");
@@ -150,7 +150,7 @@ TEST(Presets, ZhouTreatsAttentionAndMambaAlikeAndKeepsDgradInBf16) {
   }
 }
 
-TEST(Presets, ThePapersModelsKeepThePapersBlocks) {
+TEST(Presets, TheModelsOfThePaperKeepItsBlocks) {
   const KeepRule nvfp4 = FindPreset("nvfp4").value()->keep;
   const KeepRule mxfp4 = FindPreset("mxfp4").value()->keep;
   EXPECT_EQ(KeepFor(nvfp4, 62), (KeepBlocks{2, 8}));  // 12B
@@ -181,7 +181,7 @@ TEST(Presets, SmallModelsKeepAbout15PercentAtTheEnd) {
   }
 }
 
-TEST(Presets, NoRuleKeepsMoreBlocksThanThereAre) {
+TEST(Presets, NoRuleKeepsMoreBlocksThanTheModelHas) {
   for (const Preset& preset : AllPresets()) {
     for (int64_t blocks = 0; blocks < 80; ++blocks) {
       const KeepBlocks keep = KeepFor(preset.keep, blocks);

@@ -1,6 +1,6 @@
-// A recipe: which precision each GEMM of each linear layer runs in. It is a preset, then fields
-// set over it, then rules for selected layers; the last that speaks of a field wins. Resolving it
-// against a model gives a table that says everything: nothing is decided later.
+// A recipe: the precision of each GEMM of each linear layer. It consists of a preset, fields that
+// override it, and rules for selected layers; the last setting of a field wins. Resolving it
+// against a model gives a complete table: nothing is decided later.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_RECIPE_RECIPE_H_
@@ -20,10 +20,10 @@
 
 namespace nibble {
 
-// Unset: high precision (BF16), a format like any other, written `bf16`.
+// Unset: high precision (BF16), which recipes write as the format `bf16`.
 using OperandFormat = std::optional<OperandSpec>;
 
-// The operands of a linear layer's three GEMMs, in this order everywhere.
+// The operands of a linear layer's three GEMMs, always in this order.
 enum class OperandRole : uint8_t {
   kFpropActivation,
   kFpropWeight,
@@ -45,7 +45,7 @@ struct LayerRecipe {
   friend bool operator==(const LayerRecipe&, const LayerRecipe&) = default;
 };
 
-// "fprop" = "bf16", "wgrad.hadamard" = "16": every field is in the table of recipe/fields.h.
+// "fprop" = "bf16", "wgrad.hadamard" = "16"; recipe/fields.h has the table of fields.
 struct FieldSetting {
   std::string field;
   std::string value;
@@ -73,8 +73,8 @@ struct ResolvedRecipe {
 };
 
 // InvalidArgument naming the field, its value, what is allowed and the nearest known name; or the
-// layer, the operand, the dimension and the block that does not divide it. `tokens` is how many
-// rows a layer sees at once (Wgrad contracts them); 0 leaves that unchecked.
+// layer, the operand, the dimension and the block that does not divide it. `tokens` is the number
+// of rows of a layer's input (Wgrad sums over them); 0 skips that check.
 absl::StatusOr<ResolvedRecipe> Resolve(const Recipe& recipe, const Outline& outline,
                                        int64_t tokens);
 

@@ -46,7 +46,7 @@ absl::Status Refuse(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat(path.empty() ? "JSON" : path, ": ", why));
 }
 
-// An object that has every field of a list, and others only of a second one.
+// An object with all fields of one list, and optionally those of a second one.
 class ObjectReader {
  public:
   static absl::StatusOr<ObjectReader> Open(const Json& tree, const std::string& path,
@@ -151,14 +151,6 @@ absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& o
   return ReadRecipe(object.Tree("recipe"), object.PathOf("recipe"), out.recipe);
 }
 
-absl::StatusOr<Json> Parse(std::string_view text, const char* what) {
-  Json tree = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (tree.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", text.size(), " bytes are not JSON"));
-  }
-  return tree;
-}
-
 }  // namespace
 
 std::string ToJson(const Recipe& recipe) { return Dump(ToTree(recipe)); }
@@ -177,15 +169,12 @@ std::string ToJson(const Timeline& timeline) {
   return Dump({{"version", kTimelineJsonVersion}, {"revisions", revisions}});
 }
 
-absl::StatusOr<Recipe> RecipeFromJson(std::string_view text) {
-  NIBBLE_ASSIGN_OR_RETURN(const Json tree, Parse(text, "recipe"));
-  Recipe recipe;
-  NIBBLE_RETURN_IF_ERROR(ReadRecipe(tree, "", recipe));
-  return recipe;
-}
-
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
-  NIBBLE_ASSIGN_OR_RETURN(const Json tree, Parse(text, "timeline"));
+  const Json tree = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (tree.is_discarded()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeline: ", text.size(), " bytes are not JSON"));
+  }
   // The version comes first: other versions may have other fields.
   if (tree.is_object() && tree.contains("version") &&
       tree["version"] != Json(kTimelineJsonVersion)) {

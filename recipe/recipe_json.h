@@ -1,5 +1,5 @@
-// Recipes and timelines as JSON: what is stored with jobs and in checkpoints, and what goes over
-// the wire. Strict: a field that is missing, unknown or of another type is an error.
+// Recipes and timelines as JSON, for jobs and checkpoints and on the wire. Strict: a field that is
+// missing, unknown or of another type is an error.
 //
 //   {"version": 1,
 //    "revisions": [{"number": 1, "first_step": 0, "author": "", "time_unix_ms": 0, "reason": "",
@@ -8,7 +8,7 @@
 //            "set": [{"field": "fprop", "value": "bf16"}],
 //            "layers": [{"match": "last 4 blocks", "set": [{"field": …, "value": …}]}]}
 //
-// Texts are UTF-8; bytes that are not become U+FFFD when written.
+// Texts are UTF-8; invalid bytes are written as U+FFFD.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_RECIPE_RECIPE_JSON_H_
@@ -29,9 +29,8 @@ std::string ToJson(const Recipe& recipe);
 std::string ToJson(const Timeline& timeline);
 
 // InvalidArgument naming the field by its path ("revisions[2].recipe.set[0].value") and what is
-// allowed, or the version that is not known. Fields and selectors are not looked into: Resolve does
-// that, against a model.
-absl::StatusOr<Recipe> RecipeFromJson(std::string_view text);
+// allowed, or an unknown version. Does not check fields and selectors: Resolve does, against a
+// model.
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text);
 
 }  // namespace nibble

@@ -24,7 +24,7 @@ Timeline Example() {
   return timeline;
 }
 
-TEST(TimelineJson, IsReadBackAsTheSameTimeline) {
+TEST(TimelineJson, ReadsBackAsTheSameTimeline) {
   for (const Timeline& timeline : {Timeline(), Timeline(Recipe{}), Example()}) {
     const std::string text = ToJson(timeline);
     const absl::StatusOr<Timeline> back = TimelineFromJson(text);
@@ -34,7 +34,7 @@ TEST(TimelineJson, IsReadBackAsTheSameTimeline) {
   }
 }
 
-TEST(TimelineJson, TheFormIsTheDocumentedOne) {
+TEST(TimelineJson, HasTheDocumentedForm) {
   Timeline timeline(Recipe{
       .preset = "nvfp4", .set = {{"fprop", "bf16"}}, .layers = {{"mlp", {{"wgrad", "mxfp8"}}}}});
   EXPECT_EQ(ToJson(timeline),
@@ -44,7 +44,7 @@ TEST(TimelineJson, TheFormIsTheDocumentedOne) {
             R"("value":"mxfp8"}]}]}}]})");
 }
 
-TEST(TimelineJson, ARefusalIsReadBackAndOneThatIsNoneIsNotWritten) {
+TEST(TimelineJson, ARefusalReadsBackAndAnEmptyOneIsNotWritten) {
   Timeline timeline = Example();
   EXPECT_EQ(ToJson(timeline).find("refused"), std::string::npos);
   ASSERT_TRUE(timeline.Refuse(3, "rank 1: no memory").ok());
@@ -53,11 +53,8 @@ TEST(TimelineJson, ARefusalIsReadBackAndOneThatIsNoneIsNotWritten) {
   EXPECT_TRUE(*back == timeline);
 }
 
-TEST(TimelineJson, ARecipeIsReadBackAlone) {
-  const Recipe recipe = Example().At(500).recipe;
-  const absl::StatusOr<Recipe> back = RecipeFromJson(ToJson(recipe));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, recipe);
+TEST(TimelineJson, ARecipeOnItsOwnHasTheFormThatATimelineContains) {
+  EXPECT_THAT(ToJson(Example()), HasSubstr("\"recipe\":" + ToJson(Example().At(500).recipe)));
 }
 
 TEST(TimelineJson, BytesThatAreNotUtf8AreReplaced) {
@@ -73,7 +70,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-std::string Refusal(const std::string& text) {
+std::string JsonRefusal(const std::string& text) {
   const absl::Status status = TimelineFromJson(text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
   return std::string(status.message());
@@ -81,42 +78,44 @@ std::string Refusal(const std::string& text) {
 
 TEST(TimelineJson, UnknownMissingAndMistypedFieldsAreRefusedByPath) {
   const std::string good = ToJson(Example());
-  EXPECT_THAT(Refusal(Replaced(good, "\"version\":1,", "")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"version\":1,", "")),
               HasSubstr("lacks the field 'version'"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"version\":1", "\"version\":1,\"extra\":2")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"version\":1", "\"version\":1,\"extra\":2")),
               AllOf(HasSubstr("unknown field 'extra'"), HasSubstr("version, revisions")));
-  EXPECT_THAT(Refusal(Replaced(good, "\"author\":\"\"", "\"writer\":\"\"")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"author\":\"\"", "\"writer\":\"\"")),
               AllOf(HasSubstr("revisions[0]"), HasSubstr("'writer'"), HasSubstr("author")));
-  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":\"400\"")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"first_step\":400", "\"first_step\":\"400\"")),
               HasSubstr("revisions[1].first_step: is not an integer"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":400.5")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"first_step\":400", "\"first_step\":400.5")),
               HasSubstr("revisions[1].first_step"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":400", "\"first_step\":9223372036854775808")),
-              HasSubstr("revisions[1].first_step"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"preset\":\"nvfp4\"", "\"preset\":null")),
+  EXPECT_THAT(
+      JsonRefusal(Replaced(good, "\"first_step\":400", "\"first_step\":9223372036854775808")),
+      HasSubstr("revisions[1].first_step"));
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"preset\":\"nvfp4\"", "\"preset\":null")),
               HasSubstr("revisions[0].recipe.preset: is not a string"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"value\":\"bf16\"", "\"value\":16")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"value\":\"bf16\"", "\"value\":16")),
               HasSubstr("revisions[0].recipe.set[1].value"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\"")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\"")),
               HasSubstr("revisions[0].recipe.layers[1]: lacks the field 'set'"));
   EXPECT_THAT(
-      Refusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\",\"set\":{}")),
+      JsonRefusal(Replaced(good, "\"match\":\"mlp\",\"set\":[]", "\"match\":\"mlp\",\"set\":{}")),
       HasSubstr("revisions[0].recipe.layers[1].set: is not an array"));
-  EXPECT_THAT(Refusal("[]"), HasSubstr("is not an object"));
-  EXPECT_THAT(Refusal("{\"version\":1,\"revisions\":3}"), HasSubstr("revisions: is not an array"));
+  EXPECT_THAT(JsonRefusal("[]"), HasSubstr("is not an object"));
+  EXPECT_THAT(JsonRefusal("{\"version\":1,\"revisions\":3}"),
+              HasSubstr("revisions: is not an array"));
 }
 
 TEST(TimelineJson, AnotherVersionIsRefusedBeforeItsFields) {
-  EXPECT_THAT(Refusal("{\"version\":2,\"more\":[]}"),
+  EXPECT_THAT(JsonRefusal("{\"version\":2,\"more\":[]}"),
               AllOf(HasSubstr("version: 2"), HasSubstr("allowed: 1")));
-  EXPECT_THAT(Refusal("{\"version\":\"1\",\"revisions\":[]}"), HasSubstr("version: \"1\""));
+  EXPECT_THAT(JsonRefusal("{\"version\":\"1\",\"revisions\":[]}"), HasSubstr("version: \"1\""));
 }
 
 TEST(TimelineJson, InvariantsAreChecked) {
   const std::string good = ToJson(Example());
-  EXPECT_THAT(Refusal(Replaced(good, "\"number\":3", "\"number\":1")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"number\":3", "\"number\":1")),
               HasSubstr("revisions[1].number: 1"));
-  EXPECT_THAT(Refusal(Replaced(good, "\"first_step\":820", "\"first_step\":1")),
+  EXPECT_THAT(JsonRefusal(Replaced(good, "\"first_step\":820", "\"first_step\":1")),
               HasSubstr("revisions[2].first_step: 1"));
 }
 

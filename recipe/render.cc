@@ -18,7 +18,7 @@ namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Line = std::array<std::string, kOperandRoles + 2>;  // layer, how many, operands
+using Line = std::array<std::string, kOperandRoles + 2>;  // layer, number of layers, operands
 
 Line LineOf(std::string layer, size_t count, const LayerRecipe& recipe) {
   Line line = {std::move(layer), absl::StrCat(count)};
@@ -39,7 +39,7 @@ std::vector<Group> GroupEqual(const ResolvedRecipe& recipe, const Outline& outli
   std::vector<Group> groups;
   for (size_t i = 0; i < outline.linears.size(); ++i) {
     const LinearInfo& layer = outline.linears[i];
-    // The last group of the kind is the only one that it may join.
+    // A layer can only join the last group of its kind.
     const auto last = std::find_if(groups.rbegin(), groups.rend(),
                                    [&](const Group& group) { return *group.kind == layer.kind; });
     if (last != groups.rend() && *last->recipe == recipe.layers[i]) {
@@ -150,7 +150,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The format as a GEMM is told of it: the two of fp8-tensor are one.
+// The format as a GEMM-wide setting names it: the two variants of fp8-tensor count as one.
 std::string FormatName(const OperandFormat& operand) {
   if (!operand) return "bf16";
   const bool e5m2 = operand->format == Format::kFp8TensorE5m2;
@@ -163,7 +163,7 @@ struct FormatChange {
   friend bool operator==(const FormatChange&, const FormatChange&) = default;
 };
 
-// Where both operands of a GEMM go from one format to one other.
+// The formats before and after, if both operands of a GEMM change from one format to another.
 std::optional<FormatChange> GemmChange(const LayerRecipe& before, const LayerRecipe& after,
                                        LinearGemm gemm) {
   const auto [a, b] = OperandsOf(gemm);

@@ -1,5 +1,5 @@
-// A resolved recipe to look at: each linear layer with the formats of its six operands, as an
-// aligned table or as JSON.
+// Shows a resolved recipe: each linear layer with the formats of its six operands, as an aligned
+// table or as JSON.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_RECIPE_RENDER_H_
@@ -17,30 +17,30 @@ namespace nibble {
 
 enum class Grouping : uint8_t {
   kNone,   // a row per layer
-  kEqual,  // a row for neighbours of a kind that are alike: "mlp.up blocks 1-7"
+  kEqual,  // a row for equal neighbouring layers of a kind: "mlp.up blocks 1-7"
 };
 
-// InvalidArgument where the recipe was resolved against a model of another number of layers.
+// InvalidArgument if the recipe was resolved against a model with another number of layers.
 absl::StatusOr<std::string> RenderTable(const ResolvedRecipe& recipe, const Outline& outline,
                                         Grouping grouping);
 
 // {"model": …, "layers": [{"name", "kind", "block", "in", "out", "operands": {"fprop.activation":
 // {"format": "nvfp4", "block": "1x16", "rounding": "nearest", "formula": "te-2.14", "hadamard": 16,
-// "signs": "fixed"}, …}}]}; an operand in high precision is {"format": "bf16"}, formula is told of
-// nvfp4, hadamard and signs where there is a transform.
+// "signs": "fixed"}, …}}]}; an operand in high precision is {"format": "bf16"}, formula only for
+// nvfp4, hadamard and signs only with a transform.
 absl::StatusOr<std::string> RenderJson(const ResolvedRecipe& recipe, const Outline& outline);
 
-// InvalidArgument naming both numbers of layers where they differ.
+// InvalidArgument naming both numbers of layers if they differ.
 absl::Status CheckLayers(const ResolvedRecipe& recipe, const Outline& outline);
 
-// What differs between two recipes for one model, in the fewest words: "fprop: nvfp4 → bf16 in 12
-// layers". Equal changes of many layers are one group.
+// The differences between two recipes for one model, as briefly as possible: "fprop: nvfp4 → bf16
+// in 12 layers". Equal changes of many layers form one group.
 //
 // Thread-safety: pure functions.
 
 struct RecipeChangeGroup {
-  // "all" or a GEMM where all its operands go from one format to one other: then `from` and `to`
-  // are formats ("nvfp4"). Else one operand ("wgrad.gradient"), and they say all of it ("nvfp4 1x16
+  // "all" or a GEMM if all its operands change from one format to another: then `from` and `to` are
+  // formats ("nvfp4"). Otherwise one operand ("wgrad.gradient"), with complete specs ("nvfp4 1x16
   // stochastic hadamard16").
   std::string field;
   std::string from;
@@ -50,14 +50,15 @@ struct RecipeChangeGroup {
 };
 
 struct RecipeDiff {
-  std::vector<RecipeChangeGroup> groups;  // empty where nothing differs
+  std::vector<RecipeChangeGroup> groups;  // empty if nothing differs
 };
 
-// InvalidArgument where either was resolved against a model of another number of layers.
+// InvalidArgument if either was resolved against a model with another number of layers.
 absl::StatusOr<RecipeDiff> Diff(const ResolvedRecipe& before, const ResolvedRecipe& after,
                                 const Outline& outline);
 
-// A line per group: "fprop: nvfp4 → bf16 in 12 layers: blocks 0-5"; "no difference" for none.
+// One line per group: "fprop: nvfp4 → bf16 in 12 layers: blocks 0-5"; "no difference" without
+// groups.
 std::string DiffText(const RecipeDiff& diff, const Outline& outline);
 // [{"field", "from", "to", "layers": [names]}]
 std::string DiffJson(const RecipeDiff& diff, const Outline& outline);

@@ -45,7 +45,7 @@ TEST(Render, EqualNeighboursOfAKindAreOneRow) {
   const ResolvedRecipe recipe = *Resolve({.preset = "nvfp4"}, outline, 0);
   const std::vector<std::string> lines =
       Lines(RenderTable(recipe, outline, Grouping::kEqual).value());
-  // Each of the four kinds: kept, quantised, kept.
+  // Three rows for each of the four kinds: kept, quantised, kept.
   ASSERT_EQ(lines.size(), 1 + 12u);
   EXPECT_THAT(lines[1], HasSubstr("attention.qkv block 0 "));
   EXPECT_THAT(lines[5], HasSubstr("attention.qkv blocks 2-50   25 "));
@@ -55,7 +55,7 @@ TEST(Render, EqualNeighboursOfAKindAreOneRow) {
   EXPECT_THAT(lines[12], HasSubstr("  4       bf16"));
 }
 
-TEST(Render, EqualLayersThatAreNoNeighboursAreRowsOfTheirOwn) {
+TEST(Render, EqualLayersThatAreNotNeighboursHaveRowsOfTheirOwn) {
   const Outline outline = TestOutline("---");
   const ResolvedRecipe recipe =
       *Resolve({.preset = "nvfp4-base", .layers = {{"block 1", {{"all", "bf16"}}}}}, outline, 0);
@@ -64,7 +64,7 @@ TEST(Render, EqualLayersThatAreNoNeighboursAreRowsOfTheirOwn) {
   EXPECT_EQ(lines.size(), 1 + 6u);
 }
 
-TEST(Render, JsonSaysEverythingOfEveryOperand) {
+TEST(Render, JsonContainsEveryPropertyOfEveryOperand) {
   const Outline outline = TestOutline("M-");
   const ResolvedRecipe recipe = *Resolve({.preset = "nvfp4",
                                           .set = {{"keep", "none"}, {"hadamard.signs", "seeded:9"}},
@@ -108,7 +108,7 @@ TEST(Render, ARecipeOfAnotherModelIsRefused) {
 using ::testing::HasSubstr;
 
 // 60 blocks: 120 layers, of which nvfp4 keeps the first 2 and the last 8 blocks in bf16.
-Outline Large() { return TestOutline(Repeat("*-", 30)); }
+Outline SixtyBlocks() { return TestOutline(Repeat("*-", 30)); }
 
 std::string Text(const Recipe& before, const Recipe& after, const Outline& outline) {
   const absl::StatusOr<RecipeDiff> diff =
@@ -118,11 +118,11 @@ std::string Text(const Recipe& before, const Recipe& after, const Outline& outli
 }
 
 std::string SetOver(const std::string& preset, const FieldSetting& setting) {
-  return Text({.preset = preset}, {.preset = preset, .set = {setting}}, Large());
+  return Text({.preset = preset}, {.preset = preset, .set = {setting}}, SixtyBlocks());
 }
 
 TEST(Diff, EqualRecipesHaveNone) {
-  EXPECT_EQ(Text({.preset = "nvfp4"}, {.preset = "nvfp4", .set = {{"keep", "2+8"}}}, Large()),
+  EXPECT_EQ(Text({.preset = "nvfp4"}, {.preset = "nvfp4", .set = {{"keep", "2+8"}}}, SixtyBlocks()),
             "no difference\n");
 }
 
@@ -135,12 +135,12 @@ TEST(Diff, AGemmThatChangesFormatIsOneLine) {
 
 TEST(Diff, AllGemmsTogetherAreOneLine) {
   EXPECT_EQ(SetOver("nvfp4", {"all", "bf16"}), "all: nvfp4 → bf16 in 100 layers: blocks 2-51\n");
-  EXPECT_EQ(Text({.preset = "nvfp4"}, {.preset = "mxfp4"}, Large()),
+  EXPECT_EQ(Text({.preset = "nvfp4"}, {.preset = "mxfp4"}, SixtyBlocks()),
             "all: bf16 → mxfp4 in 4 layers: blocks 0-1\n"
             "all: nvfp4 → mxfp4 in 100 layers: blocks 2-51\n");
 }
 
-TEST(Diff, AnOptionIsToldPerOperandWithAllOfIt) {
+TEST(Diff, AChangedOptionIsShownPerOperandWithTheCompleteSpec) {
   EXPECT_EQ(SetOver("nvfp4", {"gradients.rounding", "nearest"}),
             "dgrad.gradient: nvfp4 1x16 stochastic → nvfp4 1x16 in 100 layers: blocks 2-51\n"
             "wgrad.gradient: nvfp4 1x16 stochastic hadamard16 → nvfp4 1x16 hadamard16 in 100 "
@@ -150,7 +150,7 @@ TEST(Diff, AnOptionIsToldPerOperandWithAllOfIt) {
                         "hadamard16 signs=none in 100"));
 }
 
-TEST(Diff, OneOperandOfAGemmIsToldAlone) {
+TEST(Diff, AChangeOfOneOperandIsShownForThatOperand) {
   const std::string text = SetOver("nvfp4", {"wgrad.activation", "bf16"});
   EXPECT_THAT(text, HasSubstr("wgrad.activation: nvfp4 1x16 hadamard16 → bf16 in 100 layers"));
   // Its partner loses the transform.
@@ -158,7 +158,7 @@ TEST(Diff, OneOperandOfAGemmIsToldAlone) {
                               "stochastic in 100 layers"));
 }
 
-TEST(Diff, LayersAreNamedByKindWhereTheyAreNoWholeBlocks) {
+TEST(Diff, LayersAreNamedByKindUnlessTheyFormWholeBlocks) {
   EXPECT_EQ(Text({.preset = "nvfp4-base"},
                  {.preset = "nvfp4-base",
                   .layers = {{"mlp.down in last 4 blocks", {{"fprop", "mxfp8"}}}}},
@@ -167,19 +167,19 @@ TEST(Diff, LayersAreNamedByKindWhereTheyAreNoWholeBlocks) {
 }
 
 TEST(Diff, EveryDifferingLayerIsInAGroupAndNoOther) {
-  const Outline outline = Large();
+  const Outline outline = SixtyBlocks();
   for (const char* a : {"bf16", "nvfp4", "mxfp4", "fp8-block", "fp4-zhou"}) {
     for (const char* b : {"bf16", "nvfp4-base", "mxfp8", "fp8-block", "fp4-zhou-token"}) {
       const ResolvedRecipe before = *Resolve({.preset = a}, outline, 0);
       const ResolvedRecipe after = *Resolve({.preset = b}, outline, 0);
-      std::vector<bool> told(outline.linears.size());
+      std::vector<bool> covered(outline.linears.size());
       const RecipeDiff diff = *Diff(before, after, outline);
       for (const RecipeChangeGroup& group : diff.groups) {
         EXPECT_NE(group.from, group.to);
-        for (const int64_t layer : group.layers) told[layer] = true;
+        for (const int64_t layer : group.layers) covered[layer] = true;
       }
-      for (size_t i = 0; i < told.size(); ++i) {
-        EXPECT_EQ(told[i], before.layers[i] != after.layers[i]) << a << " " << b << " " << i;
+      for (size_t i = 0; i < covered.size(); ++i) {
+        EXPECT_EQ(covered[i], before.layers[i] != after.layers[i]) << a << " " << b << " " << i;
       }
     }
   }

@@ -14,12 +14,12 @@
 namespace nibble {
 namespace {
 
-// What has been said of one operand so far. Formats and properties are kept apart, so that a
-// property outlives a change of format.
+// The settings of one operand so far. Formats and properties are separate, so that a property
+// survives a change of format.
 struct OperandState {
   std::optional<Format> preset;                 // unset: bf16
   std::optional<std::optional<Format>> chosen;  // by a field
-  bool kept = false;                            // in bf16, by the block it is in
+  bool kept = false;                            // in bf16, because of its block
   std::optional<Rounding> rounding;
   std::optional<BlockShape> block;
   std::optional<FormulaVersion> formula;
@@ -36,7 +36,7 @@ struct LayerState {
   std::array<std::optional<SignSetting>, kLinearGemms> signs;
 };
 
-// fp8-tensor is two formats: its gradients are E5M2.
+// fp8-tensor is two formats: gradients use E5M2.
 std::optional<Format> FormatFor(std::optional<Format> format, OperandRole role) {
   if (format == Format::kFp8Tensor && TensorOf(role) == OperandTensor::kGradient) {
     return Format::kFp8TensorE5m2;
@@ -120,7 +120,7 @@ class Resolver {
   absl::Status Keep(const FieldValue& value, bool whole_model) {
     if (!whole_model) {
       return absl::InvalidArgumentError(
-          "keep: names blocks by itself, so no rule for selected layers can set it; allowed: "
+          "keep: selects blocks itself, so a rule for selected layers cannot set it; allowed: "
           "among the recipe's own fields, or in a rule for '*'");
     }
     const KeepBlocks keep = Chosen<KeepBlocks>(value).value_or(KeepFor(preset_.keep, blocks_));
@@ -181,7 +181,8 @@ class Resolver {
     return nullptr;
   }
 
-  // Both operands of a GEMM are transformed alike, or neither: the product undoes the transform.
+  // Both operands of a GEMM are transformed in the same way, or neither: the GEMM cancels the
+  // transform.
   HadamardSpec Transform(const LayerState& state, LinearGemm gemm) const {
     std::array<std::optional<Format>, 2> formats;
     for (int i = 0; i < 2; ++i) {

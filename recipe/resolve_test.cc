@@ -35,11 +35,11 @@ std::string Refusal(const Recipe& recipe, const Outline& outline, int64_t tokens
 std::string Name(const LayerRecipe& layer, OperandRole role) { return OperandName(layer[role]); }
 
 // 60 blocks, so that nvfp4 keeps the first 2 and the last 8; layer 20 is in the middle.
-Outline Large() { return TestOutline(Repeat("*-", 30)); }
+Outline LargeOutline() { return TestOutline(Repeat("*-", 30)); }
 constexpr size_t kMiddle = 20;
 
 TEST(Resolve, EachAblationOfThePaperIsOneField) {
-  const Outline outline = Large();
+  const Outline outline = LargeOutline();
   const LayerRecipe whole = Resolved({.preset = "nvfp4"}, outline).layers[kMiddle];
   const auto ablated = [&](const char* field, const char* value) {
     return Resolved({.preset = "nvfp4", .set = {{field, value}}}, outline).layers[kMiddle];
@@ -79,8 +79,8 @@ TEST(Resolve, EachAblationOfThePaperIsOneField) {
   EXPECT_EQ(ablated("formula", "te-pre-2.14"), expected);
 }
 
-TEST(Resolve, KeepSaysWhichEndsStayInBf16) {
-  const Outline outline = Large();
+TEST(Resolve, KeepSetsTheBlocksThatStayInBf16) {
+  const Outline outline = LargeOutline();
   const auto kept = [&](const Recipe& recipe) {
     std::string pattern;
     for (const LayerRecipe& layer : Resolved(recipe, outline).layers) {
@@ -97,13 +97,13 @@ TEST(Resolve, KeepSaysWhichEndsStayInBf16) {
   EXPECT_EQ(kept({.preset = "nvfp4", .set = {{"keep", "0+4"}, {"keep", "default"}}}), ends(2, 8));
   EXPECT_EQ(kept({.preset = "bf16", .set = {{"all", "mxfp8"}, {"keep", "1+1"}}}), ends(1, 1));
   EXPECT_EQ(kept({.preset = "nvfp4", .layers = {{"*", {{"keep", "3+3"}}}}}), ends(3, 3));
-  // A format set for the whole model speaks for the kept blocks too; default gives them back.
+  // A format set for the whole model also applies to the kept blocks; default keeps them again.
   EXPECT_EQ(kept({.preset = "nvfp4", .set = {{"all", "nvfp4"}}}), ends(0, 0));
   EXPECT_EQ(kept({.preset = "nvfp4", .set = {{"all", "nvfp4"}, {"all", "default"}}}), ends(2, 8));
 }
 
-TEST(Resolve, KeptBlocksAreNotTouchedByProperties) {
-  const Outline outline = Large();
+TEST(Resolve, PropertiesDoNotChangeKeptBlocks) {
+  const Outline outline = LargeOutline();
   for (const FieldSetting& setting : std::vector<FieldSetting>{
            {"rounding", "stochastic"}, {"weights.block", "1x16"}, {"hadamard", "64"}}) {
     const ResolvedRecipe recipe = Resolved({.preset = "nvfp4", .set = {setting}}, outline);
@@ -112,8 +112,8 @@ TEST(Resolve, KeptBlocksAreNotTouchedByProperties) {
   }
 }
 
-TEST(Resolve, AFormatInPlaceOfBf16TakesThePresetsOptions) {
-  const Outline outline = Large();
+TEST(Resolve, AFormatInPlaceOfBf16UsesThePresetsOptions) {
+  const Outline outline = LargeOutline();
   const ResolvedRecipe plain = Resolved({.preset = "nvfp4"}, outline);
   const ResolvedRecipe rule =
       Resolved({.preset = "nvfp4", .layers = {{"last 4 blocks", {{"all", "nvfp4"}}}}}, outline);
@@ -128,8 +128,8 @@ TEST(Resolve, AFormatInPlaceOfBf16TakesThePresetsOptions) {
   for (const OperandRole role : kAllOperandRoles) EXPECT_EQ(Name(from_bf16, role), "nvfp4 1x16");
 }
 
-TEST(Resolve, APropertyOutlivesAChangeOfFormat) {
-  const Outline outline = Large();
+TEST(Resolve, APropertySurvivesAChangeOfFormat) {
+  const Outline outline = LargeOutline();
   const std::vector<FieldSetting> ablation = {{"gradients.rounding", "nearest"},
                                               {"hadamard", "off"}};
   Recipe there_and_back = {.preset = "nvfp4", .set = ablation};
@@ -137,7 +137,7 @@ TEST(Resolve, APropertyOutlivesAChangeOfFormat) {
   there_and_back.set.push_back({"all", "default"});
   EXPECT_EQ(Resolved(there_and_back, outline),
             Resolved({.preset = "nvfp4", .set = ablation}, outline));
-  // And may be said before its format.
+  // It may also be set before its format.
   EXPECT_EQ(Name(Resolved({.preset = "bf16",
                            .set = {{"gradients.rounding", "stochastic"}, {"wgrad", "nvfp4"}}},
                           outline)
@@ -146,8 +146,8 @@ TEST(Resolve, APropertyOutlivesAChangeOfFormat) {
             "nvfp4 1x16 stochastic");
 }
 
-TEST(Resolve, ATransformIsOnBothOperandsOrOnNeither) {
-  const Outline outline = Large();
+TEST(Resolve, ATransformIsOnBothOperandsOrNeither) {
+  const Outline outline = LargeOutline();
   const auto wgrad = [&](std::vector<FieldSetting> set) {
     const LayerRecipe layer =
         Resolved({.preset = "nvfp4", .set = std::move(set)}, outline).layers[kMiddle];
@@ -156,7 +156,7 @@ TEST(Resolve, ATransformIsOnBothOperandsOrOnNeither) {
   EXPECT_THAT(wgrad({{"wgrad.activation", "bf16"}}), ElementsAre("nvfp4 1x16 stochastic", "bf16"));
   EXPECT_THAT(wgrad({{"wgrad.gradient", "bf16"}, {"hadamard", "32"}}),
               ElementsAre("bf16", "nvfp4 1x16"));
-  // The preset's transform goes with its own format.
+  // The preset's transform only applies to its own format.
   EXPECT_THAT(wgrad({{"wgrad.activation", "mxfp8"}}),
               ElementsAre("nvfp4 1x16 stochastic", "mxfp8 1x32"));
   EXPECT_THAT(wgrad({{"wgrad.activation", "mxfp8"}, {"hadamard", "32"}}),
@@ -201,8 +201,8 @@ TEST(Resolve, LaterRulesOverrideEarlierOnesFieldByField) {
   EXPECT_EQ(Name(recipe.layers[6], kWgradActivation), "mxfp8 1x32 stochastic");
 }
 
-// What speaks last of an operand's format or rounding, found by searching backwards.
-TEST(Resolve, TheLastSettingThatSpeaksOfAFieldWinsInRandomRecipes) {
+// The last setting of an operand's format or rounding, found by searching backwards.
+TEST(Resolve, TheLastSettingOfAFieldWinsInRandomRecipes) {
   const Outline outline = TestOutline("M-*-M-*");
   const std::vector<std::string> matches = {"*",          "first 2 blocks", "last 3 blocks",
                                             "blocks 2-4", "attention",      "mlp.down",
@@ -215,13 +215,13 @@ TEST(Resolve, TheLastSettingThatSpeaksOfAFieldWinsInRandomRecipes) {
   const auto pick = [&random](const std::vector<std::string>& from) {
     return from[random() % from.size()];
   };
-  struct Said {
+  struct Applied {
     std::vector<int64_t> layers;
     FieldSetting setting;
   };
   for (int round = 0; round < 300; ++round) {
     Recipe recipe = {.preset = "nvfp4-base"};
-    std::vector<Said> said;
+    std::vector<Applied> applied;
     std::vector<int64_t> all(outline.linears.size());
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
     const auto setting = [&] {
@@ -232,12 +232,12 @@ TEST(Resolve, TheLastSettingThatSpeaksOfAFieldWinsInRandomRecipes) {
     };
     for (unsigned i = random() % 4; i > 0; --i) {
       recipe.set.push_back(setting());
-      said.push_back({all, recipe.set.back()});
+      applied.push_back({all, recipe.set.back()});
     }
     for (unsigned i = random() % 5; i > 0; --i) {
       LayerRule rule = {pick(matches), {setting(), setting()}};
       const std::vector<int64_t> layers = *Selector::Parse(rule.match)->Select(outline);
-      for (const FieldSetting& field : rule.set) said.push_back({layers, field});
+      for (const FieldSetting& field : rule.set) applied.push_back({layers, field});
       recipe.layers.push_back(std::move(rule));
     }
     const ResolvedRecipe resolved = Resolved(recipe, outline);
@@ -245,7 +245,7 @@ TEST(Resolve, TheLastSettingThatSpeaksOfAFieldWinsInRandomRecipes) {
       for (const OperandRole role : kAllOperandRoles) {
         std::string format = "nvfp4", rounding = "nearest";
         for (const FieldKind kind : {FieldKind::kFormat, FieldKind::kRounding}) {
-          for (auto it = said.rbegin(); it != said.rend(); ++it) {
+          for (auto it = applied.rbegin(); it != applied.rend(); ++it) {
             const FieldInfo& field = *FindField(it->setting.field);
             if (field.kind != kind || !field.roles.Has(role) ||
                 std::find(it->layers.begin(), it->layers.end(), layer) == it->layers.end()) {
@@ -279,7 +279,7 @@ TEST(Resolve, ARefusedRecipeNamesPresetFieldOrSelector) {
   EXPECT_THAT(Refusal({}, outline, -1), HasSubstr("tokens: -1"));
 }
 
-TEST(Resolve, ABlockThatTheFormatHasNotIsRefusedByLayerAndOperand) {
+TEST(Resolve, ABlockShapeTheFormatLacksIsRefusedByLayerAndOperand) {
   EXPECT_THAT(Refusal({.preset = "nvfp4-base",
                        .set = {{"weights.block", "16x16"}},
                        .layers = {{"mlp.down", {{"dgrad", "mxfp8"}}}}},
@@ -296,7 +296,7 @@ TEST(Resolve, DimensionsThatBlocksDoNotDivideAreRefusedByName) {
     Recipe recipe;
     TestSizes sizes;
     int64_t tokens;
-    const char* says;
+    const char* message;
   };
   const Recipe fprop = {.set = {{"fprop", "nvfp4"}}}, dgrad = {.set = {{"dgrad", "nvfp4"}}},
                wgrad = {.set = {{"wgrad", "nvfp4"}}};
@@ -329,7 +329,7 @@ TEST(Resolve, DimensionsThatBlocksDoNotDivideAreRefusedByName) {
        "fprop.activation: tokens = 64 is not a multiple of the block 128"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(Refusal(c.recipe, TestOutline("-", c.sizes), c.tokens), HasSubstr(c.says));
+    EXPECT_THAT(Refusal(c.recipe, TestOutline("-", c.sizes), c.tokens), HasSubstr(c.message));
   }
 }
 

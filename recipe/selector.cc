@@ -19,7 +19,7 @@ void AddOnce(std::vector<int64_t>& blocks, int64_t block) {
   if (blocks.empty() || blocks.back() != block) blocks.push_back(block);
 }
 
-// The blocks of `layers` where those are all the linear layers of their blocks; else nothing.
+// The blocks of `layers`, if those are all the linear layers of their blocks; otherwise nothing.
 std::vector<int64_t> WholeBlocks(const Outline& outline, const std::vector<int64_t>& layers) {
   std::vector<int64_t> blocks;
   for (const int64_t layer : layers) AddOnce(blocks, outline.linears[layer].block);
@@ -99,7 +99,7 @@ std::string DescribeLayers(const Outline& outline, const std::vector<int64_t>& l
 
 namespace {
 
-constexpr std::string_view kAllowed =
+constexpr std::string_view kAllowedSelectors =
     "a selector is 'first N blocks', 'last N blocks', 'block N', 'blocks A-B', a kind of layer "
     "(attention.qkv, mlp), a layer's name or a glob over either (blocks.3.*), or KIND in BLOCKS";
 
@@ -112,7 +112,7 @@ std::optional<int64_t> ParseCount(std::string_view text) {
   return value;
 }
 
-// * matches any text, ? any one character. Goes back to the last star only.
+// * matches any text, ? any one character. Backtracks only to the last star.
 bool GlobMatches(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
   while (t < text.size()) {
@@ -135,7 +135,7 @@ bool GlobMatches(std::string_view pattern, std::string_view text) {
 
 bool IsGlob(std::string_view pattern) { return pattern.find_first_of("*?") != pattern.npos; }
 
-// A plain pattern also stands for all that its dotted name begins.
+// A plain pattern also matches every dotted name that it is a prefix of.
 bool NameMatches(std::string_view pattern, std::string_view name) {
   if (IsGlob(pattern)) return GlobMatches(pattern, name);
   return name.substr(0, pattern.size()) == pattern &&
@@ -149,7 +149,7 @@ bool IsPattern(std::string_view text) {
   });
 }
 
-// Names that a plain pattern may have meant: mixers, kinds, layers.
+// The candidates for a misspelt plain pattern: mixers, kinds, layers.
 std::vector<std::string> KnownNames(const Outline& outline) {
   std::vector<std::string> names;
   const auto add = [&names](const std::string& name) {
@@ -169,8 +169,8 @@ absl::StatusOr<Selector> Selector::Parse(std::string_view text) {
   Selector selector;
   selector.text_ = std::string(text);
   const auto refuse = [&text] {
-    return absl::InvalidArgumentError(absl::StrCat("selector '", std::string(text),
-                                                   "' is not understood; ", std::string(kAllowed)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "selector '", std::string(text), "' is not understood; ", std::string(kAllowedSelectors)));
   };
   std::vector<std::string> words = absl::StrSplit(selector.text_, ' ', absl::SkipEmpty());
   if (words.size() == 1 || (words.size() > 2 && words[1] == "in")) {
@@ -205,8 +205,8 @@ absl::Status Selector::CheckRange(int64_t blocks) const {
   if (range_ == Range::kNone) return absl::OkStatus();
   if (range_ == Range::kBetween) {
     if (to_ < blocks) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("selector '", text_, "': block ", to_,
-                                                   " is beyond the model's last, ", blocks - 1));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "selector '", text_, "': block ", to_, " is beyond the model's last block, ", blocks - 1));
   }
   if (from_ >= 1 && from_ <= blocks) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("selector '", text_, "': ", from_,
@@ -246,7 +246,7 @@ absl::StatusOr<std::vector<int64_t>> Selector::Select(const Outline& outline) co
   if (!IsGlob(pattern_) && !exists) {
     absl::StrAppend(&message, ": ", QuotedWithNearest(pattern_, known));
   }
-  return absl::InvalidArgumentError(absl::StrCat(message, "; ", std::string(kAllowed)));
+  return absl::InvalidArgumentError(absl::StrCat(message, "; ", std::string(kAllowedSelectors)));
 }
 
 }  // namespace nibble

@@ -1,4 +1,4 @@
-// Operands and sets of layers in words, for tables and differences.
+// Text forms of operands and sets of layers, for tables and differences.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_RECIPE_SELECTOR_H_
@@ -15,22 +15,23 @@
 
 namespace nibble {
 
-// "bf16", "nvfp4 16x16", "nvfp4 1x16 stochastic hadamard16 signs=none": all that differs from
-// nearest rounding, no transform, fixed signs and the present formula. Equal names, equal specs.
+// "bf16", "nvfp4 16x16", "nvfp4 1x16 stochastic hadamard16 signs=none": every property that differs
+// from nearest rounding, no transform, fixed signs and the current formula. Equal names, equal
+// specs.
 std::string OperandName(const OperandFormat& operand);
 
-// "blocks 2-53", "block 7", "blocks 0-1, 54-61". `blocks` ascend; neighbours in `among` (ascending
-// too) are written as a range.
+// "blocks 2-53", "block 7", "blocks 0-1, 54-61". `blocks` and `among` ascend; neighbours in `among`
+// are written as a range.
 std::string BlockRanges(const std::vector<int64_t>& blocks, const std::vector<int64_t>& among);
 
-// `layers`: ascending indices in outline.linears. "all 24 layers"; "4 layers: blocks 0-1" where
-// they are whole blocks; "3 layers: mlp.up in blocks 1-5", by kind, else.
+// `layers`: ascending indices in outline.linears. "all 24 layers"; "4 layers: blocks 0-1" for whole
+// blocks; otherwise by kind, "3 layers: mlp.up in blocks 1-5".
 std::string DescribeLayers(const Outline& outline, const std::vector<int64_t>& layers);
 
-// The blocks that have a layer of `kind` (of any kind where it is empty), ascending.
+// The blocks that have a layer of `kind` (of any kind if it is empty), ascending.
 std::vector<int64_t> BlocksWith(const Outline& outline, const std::string& kind);
 
-// Which linear layers a rule speaks of:
+// Selects the linear layers that a rule applies to:
 //   "first 2 blocks", "last 8 blocks"   at either end
 //   "block 3", "blocks 4-7"             from 0, both ends included
 //   "attention.qkv", "mlp"              a kind, or all kinds of a mixer
@@ -42,13 +43,13 @@ std::vector<int64_t> BlocksWith(const Outline& outline, const std::string& kind)
 
 class Selector {
  public:
-  // InvalidArgument naming the text and what a selector can be.
+  // InvalidArgument naming the text and the forms of a selector.
   static absl::StatusOr<Selector> Parse(std::string_view text);
 
   const std::string& text() const { return text_; }
 
-  // Indices in outline.linears, ascending. InvalidArgument where no layer matches, or a block is
-  // beyond the model's: names the selector, the bound, and the nearest name that would match.
+  // Indices in outline.linears, ascending. InvalidArgument if no layer matches or a block is beyond
+  // the model's last: names the selector, the bound, and the nearest name that would match.
   absl::StatusOr<std::vector<int64_t>> Select(const Outline& outline) const;
 
  private:
@@ -60,8 +61,8 @@ class Selector {
   std::string text_;
   std::string pattern_ = "*";
   Range range_ = Range::kNone;
-  int64_t from_ = 0;  // the count of kFirst and kLast
-  int64_t to_ = 0;    // of kBetween, included
+  int64_t from_ = 0;  // for kFirst and kLast: the count
+  int64_t to_ = 0;    // for kBetween; inclusive
 };
 
 }  // namespace nibble

@@ -56,8 +56,8 @@ TEST(LayerNames, BlocksAreFoundByKind) {
   EXPECT_THAT(BlocksWith(outline, ""), ElementsAre(0, 1, 2, 3, 4));
 }
 
-TEST(LayerNames, SetsOfLayersAreSaidInFewWords) {
-  // Layers 2b and 2b + 1 are block b's.
+TEST(LayerNames, SetsOfLayersAreDescribedBriefly) {
+  // Layers 2b and 2b + 1 are those of block b.
   const Outline outline = TestOutline("M-M*-");
   EXPECT_EQ(DescribeLayers(outline, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "all 10 layers");
   EXPECT_EQ(DescribeLayers(outline, {0, 1, 2, 3, 8, 9}), "6 layers: blocks 0-1, 4");
@@ -73,7 +73,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Blocks 0 to 6; layers 2b and 2b + 1 are block b's.
+// Blocks 0 to 6; layers 2b and 2b + 1 are those of block b.
 Outline Model() { return TestOutline("M-M*-M-"); }
 
 std::vector<std::string> Selected(const std::string& text, const Outline& outline = Model()) {
@@ -90,7 +90,7 @@ std::vector<std::string> Selected(const std::string& text, const Outline& outlin
   return names;
 }
 
-std::string Refusal(const std::string& text) {
+std::string SelectorRefusal(const std::string& text) {
   const absl::StatusOr<Selector> selector = Selector::Parse(text);
   const absl::Status status =
       selector.ok() ? selector->Select(Model()).status() : selector.status();
@@ -151,35 +151,38 @@ TEST(Selector, AKindCanBeLimitedToBlocks) {
                           "blocks.1.mlp.down"));
 }
 
-TEST(Selector, WhatIsNotUnderstoodIsRefusedWithWhatIs) {
+TEST(Selector, InvalidSelectorsAreRefusedWithTheAllowedForms) {
   for (const char* text :
        {"", " ", "first blocks", "first -1 blocks", "first two blocks", "last 8", "8 blocks",
         "blocks 5-3", "blocks 3-", "blocks -3", "blocks x", "middle 2 blocks", "mlp in",
         "mlp in the end", "in first 2 blocks", "a/b", "mlp,attention", "first 2 blocks mlp",
         "first 99999999999999999999 blocks"}) {
-    EXPECT_THAT(Refusal(text), AllOf(HasSubstr("'" + std::string(text) + "' is not understood"),
-                                     HasSubstr("first N blocks"), HasSubstr("attention.qkv")));
+    EXPECT_THAT(SelectorRefusal(text),
+                AllOf(HasSubstr("'" + std::string(text) + "' is not understood"),
+                      HasSubstr("first N blocks"), HasSubstr("attention.qkv")));
   }
 }
 
 TEST(Selector, ASelectorWithoutLayersIsRefusedWithTheNearestName) {
-  EXPECT_THAT(Refusal("atention.qkv"), AllOf(HasSubstr("matches no linear layer of test-model"),
-                                             HasSubstr("nearest: 'attention.qkv'")));
-  EXPECT_THAT(Refusal("blocks.1.mlp.dwon"), HasSubstr("nearest: 'blocks.1.mlp.down'"));
-  EXPECT_THAT(Refusal("mpl"), HasSubstr("nearest: 'mlp'"));
-  EXPECT_THAT(Refusal("blocks.9.*"),
+  EXPECT_THAT(SelectorRefusal("atention.qkv"),
+              AllOf(HasSubstr("matches no linear layer of test-model"),
+                    HasSubstr("nearest: 'attention.qkv'")));
+  EXPECT_THAT(SelectorRefusal("blocks.1.mlp.dwon"), HasSubstr("nearest: 'blocks.1.mlp.down'"));
+  EXPECT_THAT(SelectorRefusal("mpl"), HasSubstr("nearest: 'mlp'"));
+  EXPECT_THAT(SelectorRefusal("blocks.9.*"),
               AllOf(HasSubstr("no linear layer"), Not(HasSubstr("nearest"))));
   // Known, but not there.
-  EXPECT_THAT(Refusal("attention in first 2 blocks"),
+  EXPECT_THAT(SelectorRefusal("attention in first 2 blocks"),
               AllOf(HasSubstr("no linear layer"), Not(HasSubstr("nearest"))));
 }
 
 TEST(Selector, BlocksBeyondTheModelAreRefusedWithTheBound) {
-  EXPECT_THAT(Refusal("first 8 blocks"),
+  EXPECT_THAT(SelectorRefusal("first 8 blocks"),
               AllOf(HasSubstr("8 blocks of a model of 7"), HasSubstr("1 to 7")));
-  EXPECT_THAT(Refusal("last 0 blocks"), HasSubstr("1 to 7"));
-  EXPECT_THAT(Refusal("blocks 3-7"), HasSubstr("block 7 is beyond the model's last, 6"));
-  EXPECT_THAT(Refusal("block 7"), HasSubstr("beyond"));
+  EXPECT_THAT(SelectorRefusal("last 0 blocks"), HasSubstr("1 to 7"));
+  EXPECT_THAT(SelectorRefusal("blocks 3-7"),
+              HasSubstr("block 7 is beyond the model's last block, 6"));
+  EXPECT_THAT(SelectorRefusal("block 7"), HasSubstr("beyond"));
 }
 
 TEST(Selector, GlobsAgreeWithARecursiveMatcher) {

@@ -1,4 +1,4 @@
-// Small models for tests, spelled out by hand: linear layers only, no parameters.
+// Small models for tests, written out by hand: linear layers only, no parameters.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_RECIPE_TESTING_H_
@@ -16,7 +16,7 @@ namespace nibble {
 struct TestSizes {
   int64_t d_model = 256;
   int64_t d_ff = 512;
-  int64_t mamba_rows = 640;  // of in_proj
+  int64_t mamba_rows = 640;  // rows of in_proj
   int64_t d_inner = 512;
   Activation activation = Activation::kSquaredRelu;
 };
@@ -58,7 +58,7 @@ inline Outline TestOutline(std::string_view pattern, const TestSizes& sizes = {}
   return outline;
 }
 
-// `pattern` written `times` times.
+// `pattern`, repeated `times` times.
 inline std::string Repeat(std::string_view pattern, int times) {
   std::string text;
   for (int i = 0; i < times; ++i) text += pattern;

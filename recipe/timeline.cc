@@ -10,7 +10,7 @@
 namespace nibble {
 namespace {
 
-// Far from where counting on would overflow.
+// Far below overflow.
 constexpr int64_t kLargestNumber = int64_t{1} << 62;
 
 // The selector of every layer.
@@ -20,7 +20,7 @@ constexpr std::string_view kAllLayers = "*";
 
 Recipe Normalised(const Recipe& recipe) {
   std::set<std::pair<std::string_view, std::string_view>> later;  // match and field
-  // From the last to the first; what is left, in order.
+  // From the last to the first; the settings to keep, in order.
   const auto keep = [&later](const std::string& match, const std::vector<FieldSetting>& set) {
     std::vector<FieldSetting> kept;
     for (auto setting = set.rbegin(); setting != set.rend(); ++setting) {
@@ -75,13 +75,14 @@ absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions
                                                      kLargestNumber));
     }
     if (!revision.refused.empty() && i == 0) {
-      return absl::InvalidArgumentError("revisions[0].refused: the first revision always holds");
+      return absl::InvalidArgumentError(
+          "revisions[0].refused: the first revision cannot be refused");
     }
     if (!revision.refused.empty()) continue;
     if (revision.first_step < least_step || (i == 0 && revision.first_step != 0)) {
       return absl::InvalidArgumentError(
           absl::StrCat("revisions[", i, "].first_step: ", revision.first_step,
-                       "; allowed: ", least_step, i == 0 ? " alone" : " and more"));
+                       "; allowed: ", least_step, i == 0 ? " only" : " or more"));
     }
     least_step = revision.first_step;
   }
@@ -93,7 +94,7 @@ absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions
 const Revision& Timeline::At(int64_t step) const {
   static const Revision* const kNone = new Revision{.number = 0};
   if (revisions_.empty()) return *kNone;
-  // From the end: mostly the last has begun.
+  // From the end: usually the last one has begun.
   const auto begun =
       std::find_if(revisions_.rbegin(), revisions_.rend(),
                    [step](const Revision& r) { return r.refused.empty() && r.first_step <= step; });
@@ -123,8 +124,8 @@ absl::Status Timeline::CheckTurn(int64_t expected_revision, int64_t first_step,
   }
   if (first_step < next_step || first_step < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "first_step: ", first_step, " lies in the past; allowed: ", std::max<int64_t>(next_step, 0),
-        " (the next step) and later"));
+        "first_step: ", first_step, " is in the past; allowed: ", std::max<int64_t>(next_step, 0),
+        " (the next step) or later"));
   }
   return absl::OkStatus();
 }
@@ -172,7 +173,7 @@ absl::Status Timeline::Refuse(int64_t number, std::string reason) {
   }
   if (found == revisions_.begin()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("revision: ", number, " is the first, which always holds"));
+        absl::StrCat("revision: ", number, " is the first, which cannot be refused"));
   }
   if (found->refused.empty()) found->refused = std::move(reason);
   return absl::OkStatus();
@@ -189,7 +190,7 @@ absl::StatusOr<int64_t> Timeline::Restore(int64_t expected_revision, int64_t num
   if (!wanted->refused.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("revision: ", number, " was refused (", wanted->refused,
-                     ") and never held; to try its recipe again, set its fields anew"));
+                     ") and never took effect; to try its recipe again, set its fields again"));
   }
   return RestoreRecipe(expected_revision, wanted->recipe, first_step, next_step, std::move(author),
                        time_unix_ms, std::move(reason));

@@ -1,7 +1,8 @@
-// The recipe of a job over time: revisions, each with the step from which it holds. Stored with the
-// job and in every checkpoint; training from before a switch replays the switch at its step.
+// The recipe of a job over time: revisions, each with the step from which it is in effect. Stored
+// with the job and in every checkpoint; training that restarts before a switch repeats the switch
+// at the same step.
 //
-// Thread-safety: values and pure functions; no clock (times are given).
+// Thread-safety: values and pure functions; no clock (the caller passes times).
 #ifndef NIBBLE_RECIPE_TIMELINE_H_
 #define NIBBLE_RECIPE_TIMELINE_H_
 
@@ -16,24 +17,24 @@
 
 namespace nibble {
 
-// When a change takes force: "step:1200", "tokens:5000000", "fraction:0.82" (or "82%"),
+// When a change takes effect: "step:1200", "tokens:5000000", "fraction:0.82" (or "82%"),
 // "lr-decay", "now".
 struct EffectiveAt {
   enum class Kind : uint8_t { kStep, kTokens, kFraction, kLrDecay, kNow };
   Kind kind = Kind::kStep;
-  int64_t count = 0;    // of kStep and kTokens
-  double fraction = 0;  // of kFraction
+  int64_t count = 0;    // for kStep and kTokens
+  double fraction = 0;  // for kFraction
   friend bool operator==(const EffectiveAt&, const EffectiveAt&) = default;
 };
 absl::StatusOr<EffectiveAt> ParseEffectiveAt(std::string_view text);
 std::string ToString(const EffectiveAt& at);
 
-// What turns a time into a step. Steps count from 0: step s is the (s+1)-th update.
+// The facts that convert a time into a step. Steps count from 0: step s is the (s+1)-th update.
 struct ScheduleFacts {
   int64_t steps = 0;  // of the whole run
   int64_t tokens_per_step = 0;
-  int64_t decay_first_step = 0;  // first step of the learning-rate decay; == steps: never decays
-  int64_t next_step = 0;         // of kNow
+  int64_t decay_first_step = 0;  // first step of the learning rate decay; == steps: no decay
+  int64_t next_step = 0;         // for kNow
 };
 // The first step that runs under the change. InvalidArgument naming the value and the bound for a
 // step outside [0, steps], a fraction outside [0, 1], or lr-decay without a decay.
@@ -41,33 +42,32 @@ absl::StatusOr<int64_t> ResolveStep(const EffectiveAt& at, const ScheduleFacts& 
 
 struct Revision {
   int64_t number = 1;      // 1, 2, …
-  int64_t first_step = 0;  // holds from here until the next revision's
+  int64_t first_step = 0;  // in effect from here until the next revision's first step
   std::string author;
   int64_t time_unix_ms = 0;
   std::string reason;
-  Recipe recipe;        // whole, so that a revision can be read alone
-  std::string refused;  // why ranks could not take it: it never holds; empty: not refused
+  Recipe recipe;        // complete, so that a revision can be read on its own
+  std::string refused;  // why ranks could not prepare it: never in effect; empty: not refused
   friend bool operator==(const Revision&, const Revision&) = default;
 };
 
-// The recipe without the settings that a later one for the same layers, or for all of them, takes
-// the place of: it resolves alike, and a field is set once for the same layers.
+// The recipe without the settings that a later one for the same layers, or for all layers,
+// overrides: it resolves to the same table, with each field set once for the same layers.
 Recipe Normalised(const Recipe& recipe);
 
-// `change` over `base`, normalised: its fields and rules appended, so that they have the last word.
-// Where the base has layer rules, the change's fields become a rule for "*", because a plain field
-// speaks before every rule. The preset stays the base's: a change has none (`change.preset` is not
-// read).
+// `change` on top of `base`, normalised: its fields and rules are appended, so that they override.
+// If the base has layer rules, the change's fields become a rule for "*", because plain fields
+// apply before all rules. The preset stays the base's: `change.preset` is ignored.
 Recipe ApplyOver(const Recipe& base, const Recipe& change);
 
 // Invariants: numbers grow in order of acceptance, and first_step never decreases with the number.
-// The first revision holds from step 0. What has begun is never rewritten; a revision that is
-// pending when an earlier step is changed makes way for its rebased self under a new number, and
-// its old number is not used again. A revision that was refused stays in its place and holds at no
-// step: whoever trains through the timeline again passes it by again.
+// The first revision is in effect from step 0. A revision that has begun is never changed; if an
+// earlier step changes, pending revisions are superseded by rebased ones under new numbers, and
+// their old numbers are not reused. A refused revision stays in its place and is in effect at no
+// step: training through the timeline again skips it again.
 class Timeline {
  public:
-  // No revisions: number 0, bf16 throughout.
+  // Without revisions: number 0, bf16 throughout.
   Timeline() = default;
   explicit Timeline(Recipe initial);
   // InvalidArgument naming the revision that breaks an invariant.
@@ -75,34 +75,34 @@ class Timeline {
 
   const std::vector<Revision>& revisions() const { return revisions_; }
   int64_t latest() const { return revisions_.empty() ? 0 : revisions_.back().number; }
-  // The revision in force at a step (>= 0): the last accepted of those that have begun.
+  // The revision in effect at a step (>= 0): the last accepted one that has begun.
   const Revision& At(int64_t step) const;
-  // The next step after `step` at which another revision takes force, or -1.
+  // The next step after `step` at which another revision takes effect, or -1.
   int64_t NextSwitchAfter(int64_t step) const;
 
-  // Adds a revision whose recipe is the one in force at `first_step` with `change` applied over it
+  // Adds a revision whose recipe is the one in effect at `first_step` with `change` on top
   // (ApplyOver). Later pending revisions are rebased: the change is applied to them too, and they
   // follow under new numbers with their own author, time and reason. Returns the number of the
-  // revision at `first_step`; latest() is larger where others were rebased. FailedPrecondition
-  // where `expected_revision` (>= 0; less: not checked) is not latest(), naming both, or where
-  // there is no recipe to change; InvalidArgument for first_step < `next_step` (history is not
-  // rewritten) and for a change that sets nothing.
+  // revision at `first_step`; latest() is higher if others were rebased. FailedPrecondition if
+  // `expected_revision` (>= 0; negative: not checked) is not latest(), naming both, or if there is
+  // no recipe to change; InvalidArgument for first_step < `next_step` (history is not rewritten)
+  // and for a change that sets nothing.
   absl::StatusOr<int64_t> Append(int64_t expected_revision, const Recipe& change,
                                  int64_t first_step, int64_t next_step, std::string author,
                                  int64_t time_unix_ms, std::string reason);
 
-  // Ranks could not take revision `number`, for this reason: the one before it continues to hold.
-  // One that was refused already keeps its reason. NotFound where there is no such revision,
-  // InvalidArgument for the first one and for no reason.
+  // Records that ranks could not prepare revision `number`, with the reason: the one before it
+  // stays in effect. A revision that is already refused keeps its reason. NotFound if there is no
+  // such revision, InvalidArgument for the first one and for an empty reason.
   absl::Status Refuse(int64_t number, std::string reason);
 
-  // Adds a revision with the very recipe of revision `number`, and takes back what is pending after
-  // `first_step`. Errors as Append; NotFound where there is no such revision, FailedPrecondition
-  // where it was refused.
+  // Adds a revision with the same recipe as revision `number`, and withdraws pending revisions
+  // after `first_step`. Errors as Append; NotFound if there is no such revision, FailedPrecondition
+  // if it was refused.
   absl::StatusOr<int64_t> Restore(int64_t expected_revision, int64_t number, int64_t first_step,
                                   int64_t next_step, std::string author, int64_t time_unix_ms,
                                   std::string reason);
-  // Restore with this recipe, of a revision that is not in the timeline any more.
+  // Restore with this recipe, of a revision that is no longer in the timeline.
   absl::StatusOr<int64_t> RestoreRecipe(int64_t expected_revision, Recipe recipe,
                                         int64_t first_step, int64_t next_step, std::string author,
                                         int64_t time_unix_ms, std::string reason);
@@ -112,7 +112,7 @@ class Timeline {
  private:
   std::vector<Revision>::iterator Find(int64_t number);
   absl::Status CheckTurn(int64_t expected_revision, int64_t first_step, int64_t next_step) const;
-  // Takes out the revisions that begin after `step`.
+  // Removes the revisions that begin after `step`.
   std::vector<Revision> TakePendingAfter(int64_t step);
 
   std::vector<Revision> revisions_;

@@ -20,7 +20,7 @@ Recipe Change(const std::string& field, const std::string& value) {
   return {.set = {{field, value}}};
 }
 
-// Accepted whatever the latest revision is, by "test", for no reason.
+// Appends without an expected revision or a reason, by "test".
 absl::StatusOr<int64_t> Append(Timeline& timeline, const Recipe& change, int64_t first_step,
                                int64_t next_step = 0) {
   return timeline.Append(-1, change, first_step, next_step, "test", 0, "");
@@ -41,7 +41,7 @@ TEST(Timeline, StartsWithRevisionOneFromStepZero) {
   EXPECT_EQ(timeline.NextSwitchAfter(-1), 0);
 }
 
-TEST(Timeline, AnEmptyOneStandsForBf16AndTakesNoChange) {
+TEST(Timeline, AnEmptyOneIsBf16AndAcceptsNoChange) {
   Timeline timeline;
   EXPECT_EQ(timeline.latest(), 0);
   EXPECT_EQ(timeline.At(5).number, 0);
@@ -51,7 +51,7 @@ TEST(Timeline, AnEmptyOneStandsForBf16AndTakesNoChange) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Timeline, AChangeHoldsFromItsFirstStep) {
+TEST(Timeline, AChangeIsInEffectFromItsFirstStep) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   const absl::StatusOr<int64_t> number =
       timeline.Append(1, Change("fprop", "bf16"), 820, 100, "ann", 17, "loss gap");
@@ -69,13 +69,13 @@ TEST(Timeline, AChangeHoldsFromItsFirstStep) {
   EXPECT_EQ(revision.recipe, (Recipe{.preset = "nvfp4", .set = {{"fprop", "bf16"}}}));
 }
 
-TEST(Timeline, AnEarlierChangeRebasesWhatIsPending) {
+TEST(Timeline, AnEarlierChangeRebasesPendingRevisions) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_EQ(*timeline.Append(1, Change("fprop", "bf16"), 800, 0, "ann", 1, "decay"), 2);
   ASSERT_EQ(*timeline.Append(2, Change("hadamard", "off"), 300, 0, "bob", 2, "ablation"), 3);
   EXPECT_THAT(Values(timeline.At(300).recipe), ElementsAre("off"));
   EXPECT_THAT(Values(timeline.At(800).recipe), ElementsAre("bf16", "off"));
-  // The pending revision follows under a new number and is still its author's.
+  // The pending revision follows under a new number and keeps its author.
   const Revision& rebased = timeline.At(800);
   EXPECT_EQ(rebased.number, 4);
   EXPECT_EQ(timeline.latest(), 4);
@@ -85,7 +85,7 @@ TEST(Timeline, AnEarlierChangeRebasesWhatIsPending) {
   EXPECT_EQ(timeline.revisions().size(), 3u);
 }
 
-TEST(Timeline, OfTwoChangesAtOneStepTheLaterHolds) {
+TEST(Timeline, OfTwoChangesAtOneStepTheLaterIsInEffect) {
   Timeline timeline(Recipe{});
   ASSERT_TRUE(Append(timeline, Change("fprop", "nvfp4"), 10).ok());
   ASSERT_TRUE(Append(timeline, Change("wgrad", "mxfp8"), 10).ok());
@@ -130,7 +130,7 @@ TEST(Timeline, AChangeThatSetsNothingIsRefused) {
   EXPECT_EQ(timeline.latest(), 1);
 }
 
-TEST(Timeline, RestoreBringsARecipeBackAndTakesBackWhatIsPending) {
+TEST(Timeline, RestoreBringsARecipeBackAndWithdrawsPendingRevisions) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_EQ(*Append(timeline, Change("fprop", "bf16"), 100), 2);
   ASSERT_EQ(*Append(timeline, Change("wgrad", "bf16"), 900), 3);
@@ -152,7 +152,7 @@ TEST(Timeline, RestoreBringsARecipeBackAndTakesBackWhatIsPending) {
   EXPECT_EQ(timeline.NextSwitchAfter(400), -1);
 }
 
-TEST(Timeline, AFieldThatIsSetAgainForTheSameLayersIsSetOnceAndMeansTheSame) {
+TEST(Timeline, NormalisingRemovesOverriddenSettingsAndResolvesToTheSame) {
   const Outline outline = TestOutline("*-M-*-");
   const std::vector<Recipe> changes = {
       Change("fprop", "bf16"),
@@ -164,9 +164,9 @@ TEST(Timeline, AFieldThatIsSetAgainForTheSameLayersIsSetOnceAndMeansTheSame) {
       Change("keep", "none"),
       Change("wgrad.hadamard", "off"),
   };
-  // Every order of two and three of them, each after the other and again.
+  // Every order of two and three of them, each after the other and repeated.
   Recipe recipe = {.preset = "nvfp4"};
-  Recipe whole = recipe;  // as it would be with everything appended
+  Recipe whole = recipe;  // with all changes appended, not normalised
   size_t settings = 0;
   for (size_t i = 0; i < 400; ++i) {
     const Recipe& change = changes[(i * i + i / 7) % changes.size()];
@@ -187,7 +187,7 @@ TEST(Timeline, AFieldThatIsSetAgainForTheSameLayersIsSetOnceAndMeansTheSame) {
   }
 }
 
-TEST(Timeline, AChangeHasTheLastWordOverLayerRules) {
+TEST(Timeline, AChangeOverridesLayerRules) {
   const Outline outline = TestOutline("*-");
   const Recipe base = {.preset = "nvfp4-base", .layers = {{"mlp", {{"fprop", "mxfp8"}}}}};
   const ResolvedRecipe changed = *Resolve(ApplyOver(base, Change("fprop", "bf16")), outline, 0);
@@ -198,11 +198,11 @@ TEST(Timeline, AChangeHasTheLastWordOverLayerRules) {
   const Recipe rule = {.layers = {{"attention", {{"wgrad", "bf16"}}}}};
   EXPECT_EQ(ApplyOver(base, rule).layers.size(), 2u);
   EXPECT_EQ(ApplyOver(base, rule).set, base.set);
-  // The blocks to keep can be changed too.
+  // The kept blocks can be changed, too.
   EXPECT_TRUE(Resolve(ApplyOver(base, Change("keep", "1+1")), outline, 0).ok());
 }
 
-TEST(Timeline, ARefusedRevisionHoldsAtNoStepAndItsNumberIsNotUsedAgain) {
+TEST(Timeline, ARefusedRevisionNeverTakesEffectAndItsNumberIsNotReused) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
   ASSERT_TRUE(timeline.Refuse(2, "no memory").ok());
@@ -212,7 +212,7 @@ TEST(Timeline, ARefusedRevisionHoldsAtNoStepAndItsNumberIsNotUsedAgain) {
   EXPECT_EQ(timeline.latest(), 2);
   ASSERT_TRUE(timeline.Refuse(2, "another").ok());
   EXPECT_EQ(timeline.revisions()[1].refused, "no memory");
-  // A change builds on what holds, and may begin before the refused one would have.
+  // A change builds on the recipe in effect, and may begin before the refused one would have.
   EXPECT_EQ(*Append(timeline, Change("wgrad", "b"), 40), 3);
   EXPECT_EQ(timeline.At(60).number, 3);
   EXPECT_THAT(Values(timeline.At(60).recipe), ElementsAre("b"));
@@ -221,7 +221,7 @@ TEST(Timeline, ARefusedRevisionHoldsAtNoStepAndItsNumberIsNotUsedAgain) {
   EXPECT_TRUE(*again == timeline);
 }
 
-TEST(Timeline, WhatIsRefusedStaysInItsPlaceWhenPendingRevisionsAreRebased) {
+TEST(Timeline, RefusedRevisionsStayInPlaceWhenPendingOnesAreRebased) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
   ASSERT_TRUE(Append(timeline, Change("dgrad", "b"), 90).ok());
@@ -234,10 +234,11 @@ TEST(Timeline, WhatIsRefusedStaysInItsPlaceWhenPendingRevisionsAreRebased) {
   EXPECT_EQ(timeline.At(95).number, 5);
 }
 
-TEST(Timeline, WhatCannotBeRefusedOrRestoredIsNamed) {
+TEST(Timeline, InvalidRefusalsAndRestoresAreRefusedByNumber) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());
-  EXPECT_EQ(timeline.Refuse(1, "why").message(), "revision: 1 is the first, which always holds");
+  EXPECT_EQ(timeline.Refuse(1, "why").message(),
+            "revision: 1 is the first, which cannot be refused");
   EXPECT_EQ(timeline.Refuse(3, "why").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(timeline.Refuse(2, "").code(), absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(timeline.Refuse(2, "no memory").ok());
@@ -261,7 +262,7 @@ TEST(Timeline, RevisionsThatBreakAnInvariantAreRefused) {
               HasSubstr("revisions[2].first_step: 8; allowed: 9"));
 }
 
-// Random histories of a job that takes steps while changes arrive.
+// Random histories of a job that runs steps while changes arrive.
 class RandomHistory : public ::testing::TestWithParam<int> {
  protected:
   void ExpectConsistent() {
@@ -271,7 +272,7 @@ class RandomHistory : public ::testing::TestWithParam<int> {
       ASSERT_GT(revisions[i].number, revisions[i - 1].number);
       ASSERT_GE(revisions[i].first_step, revisions[i - 1].first_step);
     }
-    // Walking from switch to switch meets every change of revision, and nothing between.
+    // Walking from switch to switch visits every change of revision, and nothing in between.
     int64_t switch_at = timeline_.NextSwitchAfter(0);
     for (int64_t step = 1; step <= kSteps; ++step) {
       if (step == switch_at) {
@@ -285,7 +286,7 @@ class RandomHistory : public ::testing::TestWithParam<int> {
     ASSERT_EQ(switch_at, -1);
   }
 
-  // What has run stays as it ran.
+  // Steps that have run keep their revision.
   void ExpectHistoryKept() {
     for (size_t step = 0; step < ran_.size(); ++step) {
       ASSERT_EQ(timeline_.At(static_cast<int64_t>(step)), ran_[step]) << step;
@@ -306,7 +307,7 @@ class RandomHistory : public ::testing::TestWithParam<int> {
   std::vector<Revision> ran_;  // by step
 };
 
-TEST_P(RandomHistory, EveryStepRunsUnderAllChangesThatReachItInOrderOfAcceptance) {
+TEST_P(RandomHistory, EveryStepRunsUnderAllEarlierChangesInOrderOfAcceptance) {
   struct Accepted {
     int64_t first_step;
     Recipe change;
@@ -342,7 +343,7 @@ TEST_P(RandomHistory, EveryStepRunsUnderAllChangesThatReachItInOrderOfAcceptance
   }
 }
 
-TEST_P(RandomHistory, RestoresKeepWhatHasRunAndClearWhatIsPending) {
+TEST_P(RandomHistory, RestoresKeepStepsThatRanAndWithdrawPendingRevisions) {
   for (int i = 0; i < 12; ++i) {
     RunTo(next_step() + random_() % 4);
     const int64_t first_step = next_step() + random_() % 20;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
@@ -30,8 +31,6 @@
 
 namespace nibble {
 namespace {
-
-constexpr char kVersion[] = "0.1";
 
 struct Flags {
   std::string store;
@@ -46,72 +45,73 @@ struct Flags {
 };
 
 void AddFlags(Command app, Flags& flags) {
-  app.Add("--store", flags.store, "directory of the durable state; made if missing").Required();
+  app.Add("--store", flags.store, "directory of the durable state; created if missing").Required();
   app.Add("--cluster", flags.controller.cluster,
           "name of the cluster; another cluster's store is refused")
       .Required();
   app.AddFlag("--restored", flags.controller.restored,
-              "the store was put back from a backup: begin a new epoch, in which workers' jobs and "
-              "checkpoints are learned again");
+              "the store was restored from a backup: begin a new epoch, in which newer jobs and "
+              "checkpoints are adopted from the workers");
   app.AddCall(
          "--orphan-grace",
          [&flags](double hours) {
            flags.controller.orphan_grace_ms = static_cast<int64_t>(hours * 3'600'000);
          },
-         "hours: what the store does not know may be removed from workers no earlier")
+         "hours that workers keep orphans, data of jobs that the store does not know, at least")
       .InRange(0.0, 8760.0)
       .ShowDefault("6");
-  app.Add("--listen", flags.server.listen, "host:port; port 0 takes a free one").ShowDefault();
+  app.Add("--listen", flags.server.listen, "host:port to listen on; port 0 is a free port")
+      .ShowDefault();
   app.Add("--http", flags.http,
-          "host:port of plain HTTP for metrics and probes; port 0 takes a free one, as does "
-          "the default where it is taken; '' turns it off")
+          "host:port of plain HTTP for metrics and probes; port 0, and the default port when it is "
+          "taken, is a free port; '' turns it off")
       .ShowDefault();
   app.AddFlag("--insecure", flags.server.insecure,
-              "listen off loopback although callers are not authenticated");
+              "allow listening off loopback although callers are not authenticated");
   app.Add("--lease-ms", flags.controller.lease_ms,
-          "a worker that is silent for so long counts as lost")
+          "a worker without a report for this long is lost")
       .InRange(int64_t{100}, int64_t{3'600'000})
       .ShowDefault();
   app.Add("--copies", flags.controller.copies,
-          "workers that hold each shard of a newest checkpoint")
+          "workers that store each shard of a newest checkpoint")
       .InRange(1, 16)
       .ShowDefault();
   app.Add("--preemption-grace-ms", flags.controller.policy.grace_ms,
-          "a job that is preempted has so long for its checkpoint")
+          "time that a preempted job has for its checkpoint")
       .InRange(int64_t{0}, int64_t{86'400'000})
       .ShowDefault();
   app.Add("--grow-interval-ms", flags.controller.policy.grow_interval_ms,
-          "an elastic job grows when its start or last change of size is so long ago")
+          "time after its launch before an elastic job grows")
       .InRange(int64_t{0}, int64_t{86'400'000})
       .ShowDefault();
   app.Add("--hang-factor", flags.controller.hang_factor,
-          "a rank without a step for so many of its median steps is hung")
+          "a rank hangs after this multiple of its median step time without a step")
       .InRange(2.0, 1e6)
       .ShowDefault();
   app.Add("--switch-wait-ms", flags.controller.switch_wait_ms,
-          "the answer to a change of a recipe waits so long until ranks have switched, to "
-          "name their step; 0: not at all")
+          "time that the answer to a change of a recipe waits for ranks to switch, to return the "
+          "step at which they do; 0: not at all")
       .InRange(int64_t{0}, int64_t{30'000})
       .ShowDefault();
-  app.Add("--tick-ms", flags.tick_ms, "between two looks at the time and the queues")
+  app.Add("--tick-ms", flags.tick_ms, "interval of scheduling and of checking leases and deadlines")
       .InRange(int64_t{1}, int64_t{10'000})
       .ShowDefault();
-  app.Add("--grace-ms", flags.grace_ms, "for calls under way when it is told to end")
+  app.Add("--grace-ms", flags.grace_ms, "time that calls in progress have after SIGTERM")
       .InRange(int64_t{0}, int64_t{600'000})
       .ShowDefault();
 }
 
 void AddNotifyFlags(Command app, Flags& flags) {
   app.Add("--notify-allow", flags.notify_allow,
-          "HOST[:PORT][=ADDRESS[/BITS]] that jobs may have their events posted to, any "
-          "number of times; none: nowhere (docs/guide/notifications.md)")
+          "HOST[:PORT][=ADDRESS[/BITS]] to which events of jobs may be posted; may be repeated; "
+          "none: no posts (docs/guide/notifications.md)")
       .OneValueEach()
       .Check([](const std::string& pattern) {
         return std::string(AllowList::Parse({pattern}).status().message());
       })
       .Group("Notifications");
   app.Add("--notify-secret-file", flags.notify_secret_file,
-          "posted events are signed with the secret in this file (HMAC-SHA256)")
+          "file with the secret that signs posted events (HMAC-SHA256)")
       .Group("Notifications");
 }
 
@@ -120,58 +120,60 @@ void AddLimitFlags(Command app, Flags& flags) {
   ControllerOptions& controller = flags.controller;
   ServerOptions& server = flags.server;
   const std::string group = "Limits";
-  app.Add("--max-message-bytes", server.max_message_bytes, "of a request or report")
+  app.Add("--max-message-bytes", server.max_message_bytes, "size of a request or report")
       .InRange(1 << 16, 1 << 28)
       .ShowDefault()
       .Group(group);
-  app.Add("--max-spec-bytes", server.service.spec_bytes, "of a job that is submitted")
+  app.Add("--max-spec-bytes", server.service.spec_bytes, "size of a submitted job spec")
       .InRange(int64_t{1}, kMaxSpecBytes)
       .ShowDefault()
       .Group(group);
-  app.Add("--max-buffer-bytes", server.buffer_bytes, "of all connections, in gRPC")
+  app.Add("--max-buffer-bytes", server.buffer_bytes, "size of gRPC's buffers of all connections")
       .InRange(int64_t{1} << 24, int64_t{1} << 40)
       .ShowDefault()
       .Group(group);
-  app.Add("--max-calls-per-connection", server.streams_per_connection, "at once")
+  app.Add("--max-calls-per-connection", server.streams_per_connection,
+          "concurrent calls of one connection")
       .InRange(1, 1'000'000)
       .ShowDefault()
       .Group(group);
-  app.Add("--requests-per-second", server.rate.per_second, "of one address; 0: no bound")
+  app.Add("--requests-per-second", server.rate.per_second,
+          "requests per second from one address; 0: unlimited")
       .InRange(0.0, 1e9)
       .ShowDefault()
       .Group(group);
-  app.Add("--request-burst", server.rate.burst, "of one address, at once after a pause")
+  app.Add("--request-burst", server.rate.burst, "requests at once from one address after a pause")
       .InRange(1.0, 1e9)
       .ShowDefault()
       .Group(group);
   app.Add("--change-ms", server.service.change_ms,
-          "a change that is not durable by then is answered so")
+          "a change that is not durable after this time is answered with DEADLINE_EXCEEDED")
       .InRange(int64_t{1}, int64_t{3'600'000})
       .ShowDefault()
       .Group(group);
-  app.Add("--max-watches", controller.watches.watches, "open at once")
+  app.Add("--max-watches", controller.watches.watches, "watches open at once")
       .InRange(0, 1'000'000)
       .ShowDefault()
       .Group(group);
   app.Add("--max-watch-buffer-bytes", controller.watches.kept_bytes,
-          "of changes that are kept for watches that are behind, all of them together")
+          "size of the messages kept for watches that read slowly, all together")
       .InRange(size_t{1} << 10, size_t{1} << 30)
       .ShowDefault()
       .Group(group);
   app.Add("--watch-stall-ms", controller.watches.stall_ms,
-          "a watch that has something to read reads within this time")
+          "a watch that takes none of its messages for this long ends")
       .InRange(int64_t{1}, int64_t{86'400'000})
       .ShowDefault()
       .Group(group);
-  app.Add("--max-waits", controller.watches.waits, "open at once")
+  app.Add("--max-waits", controller.watches.waits, "waits open at once")
       .InRange(0, 1'000'000)
       .ShowDefault()
       .Group(group);
-  app.Add("--max-log-streams", server.service.logs.streams, "open at once")
+  app.Add("--max-log-streams", server.service.logs.streams, "log streams open at once")
       .InRange(0, 100'000)
       .ShowDefault()
       .Group(group);
-  app.Add("--max-workers", controller.max_sessions, "connected at once")
+  app.Add("--max-workers", controller.max_sessions, "workers connected at once")
       .InRange(size_t{1}, static_cast<size_t>(kMaxWorkers))
       .ShowDefault()
       .Group(group);
@@ -184,7 +186,7 @@ std::string NewStoreId() {
   return id;
 }
 
-sigset_t EndSignals() {
+sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -196,7 +198,7 @@ sigset_t EndSignals() {
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& controller,
                                                            const Store& store, const Flags& flags) {
   if (flags.http.empty()) {
-    Log(LogLevel::kInfo, "no HTTP: neither metrics nor probes are served");
+    Log(LogLevel::kInfo, "HTTP is turned off: metrics and probes are not served");
     return nullptr;
   }
   auto http = CoordinatorHttp::Start(controller, store, controller.metrics(),
@@ -207,7 +209,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
   if (!flags.http_given && address != flags.http) {
-    Log(LogLevel::kWarning, absl::StrCat(flags.http, " is taken"));
+    Log(LogLevel::kWarning,
+        absl::StrCat("port of ", flags.http, " is taken; HTTP uses a free one"));
   }
   Log(LogLevel::kInfo, absl::StrCat("metrics at http://", address));
   return http;
@@ -245,7 +248,7 @@ absl::Status Serve(const Flags& flags) {
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
                    store->Info().last_sequence, " updates so far"));
   if (http != nullptr) http->SetServing(true);
-  const sigset_t signals = EndSignals();
+  const sigset_t signals = StopSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
@@ -258,7 +261,7 @@ absl::Status Serve(const Flags& flags) {
   }
   server->SetServing(false);
   if (http != nullptr) http->SetServing(false);
-  Log(LogLevel::kInfo, failed ? "ends because its store has failed" : "ends as told");
+  Log(LogLevel::kInfo, failed ? "stopping: the store has failed" : "stopping: received a signal");
   controller->StopWaiting();
   server->Shutdown(flags.grace_ms);
   return controller->Health();
@@ -274,7 +277,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   flags.http_given = app.GetOption("--http").Given();
   // Block the signals before any thread starts, so that all inherit it and Serve receives them.
-  const sigset_t signals = EndSignals();
+  const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Status status = Serve(flags);
   if (status.ok()) return 0;

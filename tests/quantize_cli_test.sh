@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The nibble command as a person uses it: exit codes, what goes to stdout and to stderr, no output file
-# after an error.
+# The command `nibble quantize` as users run it: exit codes, stdout and stderr, no output file after an
+# error.
 set -uo pipefail
 nibble=$1
 make_tensors=$2
@@ -25,21 +25,21 @@ check "make_tensors" $?
 expect_exit 2 "no verb is a usage error" "$nibble"
 expect_exit 2 "an unknown flag is a usage error" "$nibble" quantize a b --format nvfp4 --nope
 expect_exit 2 "a missing format is a usage error" "$nibble" quantize a b
-expect_exit 0 "help is no error" "$nibble" quantize --help
-expect_exit 0 "the version is told" "$nibble" --version
+expect_exit 0 "help is not an error" "$nibble" quantize --help
+expect_exit 0 "the version is printed" "$nibble" --version
 
 expect_exit 0 "a table is printed" "$nibble" quantize "$work/in.safetensors" "$work/out.safetensors" --format nvfp4
 grep -q 'gradient' "$work/stdout"
 check "the table names the tensors" $?
 [[ -s $work/out.safetensors && ! -s $work/stderr ]]
-check "the output is written and nothing is said on stderr" $?
+check "the output is written and stderr is empty" $?
 
 expect_exit 0 "JSON is printed" "$nibble" quantize "$work/in.safetensors" "$work/out2.safetensors" \
   --format nvfp4 --block 16x16 --transpose -o json
 grep -q '"relative_error": 0\.' "$work/stdout"
-check "JSON holds the figures" $?
+check "JSON has the figures" $?
 
-# The same draws give the same file; another step other bytes.
+# Equal draws give equal files; another step gives different ones.
 stochastic=(--format nvfp4 --rounding stochastic --hadamard 16 --transpose --seed 7 --stream 3)
 expect_exit 0 "stochastic a" "$nibble" quantize "$work/in.safetensors" "$work/a" "${stochastic[@]}" --step 1 --threads 1
 expect_exit 0 "stochastic b" "$nibble" quantize "$work/in.safetensors" "$work/b" "${stochastic[@]}" --step 1 --isa scalar

@@ -25,9 +25,11 @@
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
 #include "worker/checkpoint/checkpoint_host.h"
-#include "worker/checkpoint/checkpoint_link.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/link/checkpoint_client.h"
+#include "worker/link/link_host.h"
+#include "worker/link/rank_link.h"
 
 namespace nibble::bench {
 namespace {
@@ -36,7 +38,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// FP32 masters and two moments of so many layers, as a trainer has them.
+// FP32 master weights and two moments per layer, as a trainer has them.
 std::vector<TensorSlice> StateOf(int64_t bytes) {
   constexpr int64_t kLayers = 8;
   const int64_t columns = bytes / (3 * kLayers * 256 * 4);
@@ -83,9 +85,15 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
   const auto host =
       CheckpointHost::Start({.store = store->get(), .attempt = 1, .ranks = 1, .clock = Now});
   if (!host.ok()) return host.status();
-  const auto guest = CheckpointGuest::Connect(
-      {.address = (*host)->address(), .attempt = 1, .slices = slices, .clock = Now});
-  if (!guest.ok()) return guest.status();
+  const auto link = LinkHost::Start({.address = directory + "/link",
+                                     .attempt = 1,
+                                     .clock = [] { return static_cast<int64_t>(Now() * 1e3); },
+                                     .snapshots = host->get()});
+  if (!link.ok()) return link.status();
+  const auto rank = RankLink::Connect({.address = (*link)->address(), .attempt = 1});
+  if (!rank.ok()) return rank.status();
+  const auto client = CheckpointClient::Create(**rank, slices, Now);
+  if (!client.ok()) return client.status();
   std::vector<uint64_t> other(state.size());
 
   for (int i = 0; i <= repeat && status.ok(); ++i) {
@@ -103,10 +111,10 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
       return absl::OkStatus();
     };
     disk.Settle();
-    status = (*guest)->Snapshot(
+    status = (*client)->Snapshot(
         {.identity = options.identity, .step = step, .attempt = 1, .world = 1}, copy);
     if (!status.ok()) return status;
-    const CheckpointGuest::Outcome outcome = *(*guest)->Wait();
+    const CheckpointClient::Outcome outcome = *(*client)->Wait();
     if (!outcome.status.ok()) return outcome.status;
     direct = direct && outcome.direct;
     figures.stall.push_back(outcome.stall_seconds);
@@ -126,7 +134,7 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
       }
     }));
     if (!loaded.ok()) return loaded;
-    if (other != state) return absl::DataLossError("what was loaded is not what was saved");
+    if (other != state) return absl::DataLossError("the loaded state differs from the saved one");
     figures.remove.push_back(Seconds([&] { status.Update((*store)->Delete(step)); }));
     if (i == 0) figures = {};  // the first warms up
   }

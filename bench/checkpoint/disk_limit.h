@@ -1,5 +1,5 @@
-// What a disk does by itself: one file of so many bytes written from front to back and made
-// durable, and read again past the page cache.
+// The disk's own speed: one file of a given size, written from front to back and made durable, and
+// read again past the page cache.
 //
 // Ownership: owns the file, removed at the end. Thread-safety: one measurement at a time.
 #ifndef NIBBLE_BENCH_CHECKPOINT_DISK_LIMIT_H_
@@ -21,15 +21,15 @@ class DiskLimit {
   DiskLimit(const DiskLimit&) = delete;
   DiskLimit& operator=(const DiskLimit&) = delete;
 
-  // Waits until the disk has nothing more to do for anybody: files that were removed before a
-  // measurement are not to be part of it.
+  // Waits until the file system is idle, so that removing earlier files does not count as part of a
+  // measurement.
   void Settle();
 
-  // Seconds for write() of everything and one fsync; 0 where the file system has no O_DIRECT, and
-  // negative where the disk failed.
+  // Seconds for write() of the whole file and one fsync; 0 if the file system has no O_DIRECT,
+  // negative if the disk failed.
   double WriteDirect();
   double WriteCached();
-  // Of what was written last.
+  // Seconds to read the file that was written last.
   double ReadDirect();
 
  private:

@@ -1,9 +1,9 @@
 // Heartbeats of simulated workers, each reporting once a second:
-//   controller  in this process, without a network: what taking a report and answering it costs
+//   controller  in this process, without a network: the time to take a report and to answer it
 //   streams     over gRPC to a real nibble-coordinator, one stream per worker, many per connection:
-//               from the moment a report is sent to the answer, at the pace of the workers, who
-//               are spread over several processes
-// A tenth of the workers of the first kind runs ranks and reports a sampled step each time.
+//               the time from sending a report to its answer; the workers may be spread over
+//               several processes
+// With `controller`, a tenth of the workers runs ranks and reports a sampled step each time.
 //
 // Goals for 10,000 workers: p99 of handling under 10 ms, and less than one core for all of them.
 #include <time.h>
@@ -30,15 +30,15 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
-#include "server/service/testing/coordinator_process.h"
 #include "server/store/store_testing.h"
+#include "tests/service/coordinator_process.h"
 
 namespace nibble::bench {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 constexpr double kGoalMs = 10;
-constexpr std::chrono::seconds kRegistering(5);  // which is a change of its own
+constexpr std::chrono::seconds kRegistering(5);  // registering is slower than a heartbeat
 
 void Print(const char* what, int workers, const std::vector<double>& seconds, double cores) {
   const double p99 = 1e3 * Percentile(seconds, 99);
@@ -69,15 +69,15 @@ absl::Status InProcess(int workers, int rounds) {
   v1::ConnectResponse desired;
   const auto report = [&](int w) {
     std::promise<absl::Status> taken;
-    (*controller)->Report(sessions[w], reports[w], [&taken](const absl::Status& status) {
+    (*controller)->reports().Take(sessions[w], reports[w], [&taken](const absl::Status& status) {
       taken.set_value(status);
     });
     const absl::Status status = taken.get_future().get();
-    if (status.ok()) desired = (*controller)->Desired(sessions[w]);
+    if (status.ok()) desired = (*controller)->reports().Desired(sessions[w]);
     return status;
   };
   for (int w = 0; w < workers; ++w) {
-    auto session = (*controller)->OpenSession(nullptr);
+    auto session = (*controller)->sessions().Open(nullptr);
     if (!session.ok()) return session.status();
     sessions.push_back(*session);
     reports.push_back(HeartbeatOf(w));
@@ -87,7 +87,8 @@ absl::Status InProcess(int workers, int rounds) {
     v1::SubmitJobRequest submit;
     submit.set_request_id(absl::StrCat("request-", j));
     submit.set_spec_yaml(JobSpecText("bench", 8));
-    const auto response = (*controller)->ChangeAndWait<v1::SubmitJobResponse>(submit, "bench");
+    const auto response =
+        (*controller)->requests().ChangeAndWait<v1::SubmitJobResponse>(submit, "bench");
     if (!response.ok()) return response.status();
   }
   (*controller)->Tick();
@@ -135,7 +136,7 @@ absl::Status InProcess(int workers, int rounds) {
   return absl::OkStatus();
 }
 
-// This program again, once for every share of the workers.
+// Runs this program once for each share of the workers.
 absl::StatusOr<HeartbeatAnswers> LoadInProcesses(const HeartbeatLoad& load, int processes) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -152,7 +153,7 @@ absl::StatusOr<HeartbeatAnswers> LoadInProcesses(const HeartbeatLoad& load, int 
   for (FILE* const pipe : pipes) {
     whole = pipe != nullptr && ReadAnswers(pipe, all) && pclose(pipe) == 0 && whole;
   }
-  if (!whole) return absl::UnavailableError("load: a process of it did not end well");
+  if (!whole) return absl::UnavailableError("a process of the load failed");
   return all;
 }
 
@@ -194,16 +195,16 @@ int Main(int argc, char** argv) {
   std::string program = CoordinatorProgram();
   HeartbeatLoad load = {.workers = 10'000, .connections = 16, .seconds = 10};
   int rounds = 10, processes = 1;
-  app.Add("--directory", directory, "of the coordinator's store").ShowDefault();
-  app.Add("--coordinator", program, "the program").ShowDefault();
+  app.Add("--directory", directory, "directory of the coordinator's store").ShowDefault();
+  app.Add("--coordinator", program, "path of nibble-coordinator").ShowDefault();
   app.Add("--workers", load.workers, "count").ShowDefault();
-  app.Add("--connections", load.connections, "that the streams share").ShowDefault();
-  app.Add("--processes", processes, "that the workers of streams are in")
+  app.Add("--connections", load.connections, "connections that the streams share").ShowDefault();
+  app.Add("--processes", processes, "processes of the workers with streams")
       .InRange(1, 64)
       .ShowDefault();
-  app.Add("--rounds", rounds, "of reports without a network").ShowDefault();
-  app.Add("--seconds", load.seconds, "of reports over streams").ShowDefault();
-  const Command share = app.AddSubcommand("load", "One process of the load, for this program");
+  app.Add("--rounds", rounds, "rounds of reports without a network").ShowDefault();
+  app.Add("--seconds", load.seconds, "duration of the reports over streams").ShowDefault();
+  const Command share = app.AddSubcommand("load", "One process of the load; this program runs it");
   share.Add("--target", load.target, "host:port").Required();
   share.Add("--workers", load.workers, "of all processes").Required();
   share.Add("--share", load.share, "which, from 0").Required();

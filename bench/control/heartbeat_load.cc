@@ -33,7 +33,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// One worker's stream. Deletes nothing: the bench owns it until it is done.
+// One worker's stream. The benchmark owns it, and destroys it after Finish.
 class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectResponse> {
  public:
   Worker(v1::WorkerLink::Stub& stub, int number) : report_(HeartbeatOf(number)) {
@@ -41,7 +41,7 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
     StartRead(&desired_);
     StartCall();
   }
-  // Not while the report before is on its way: a worker that is late leaves one out.
+  // Skips the report if the previous one has no answer yet.
   void Beat() {
     {
       std::lock_guard lock(mutex_);
@@ -68,7 +68,7 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
     std::lock_guard lock(mutex_);
     return late_;
   }
-  // Why it ended before it was told to; empty: it did not.
+  // The error with which the stream ended before Finish; empty: none.
   std::string ended_with() {
     std::lock_guard lock(mutex_);
     return ended_with_;
@@ -117,7 +117,7 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
   std::string ended_with_;
 };
 
-// Each beats once a second, evenly over it beside those of other processes, until then.
+// Each worker reports once a second; the reports of all processes are spread evenly over it.
 void Pace(const std::vector<std::unique_ptr<Worker>>& all, const HeartbeatLoad& load,
           SteadyClock::time_point start, double seconds) {
   const auto beats = static_cast<int64_t>(seconds * static_cast<double>(all.size()));
@@ -134,7 +134,7 @@ void Pace(const std::vector<std::unique_ptr<Worker>>& all, const HeartbeatLoad& 
 HeartbeatAnswers GenerateHeartbeats(const HeartbeatLoad& load) {
   std::vector<std::unique_ptr<v1::WorkerLink::Stub>> stubs;
   for (int c = 0; c < load.connections; ++c) {
-    grpc::ChannelArguments own;  // a connection of its own, though the target is the same
+    grpc::ChannelArguments own;  // a connection of its own for each stub
     own.SetInt("nibble.connection", c);
     stubs.push_back(v1::WorkerLink::NewStub(
         grpc::CreateCustomChannel(load.target, grpc::InsecureChannelCredentials(), own)));

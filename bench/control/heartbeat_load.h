@@ -1,8 +1,7 @@
-// Load for a coordinator: workers that report over streams of their own, once a second each, and
-// how long the answers take. One process has a share of them, so that what gRPC costs the workers
-// grows with the share and not with all of them.
+// Load for a coordinator: workers that each report over a stream of their own once a second, and
+// the latencies of the answers. The workers may be split over several processes.
 //
-// Ownership: values. Thread-safety: functions that may run beside each other.
+// Ownership: values. Thread-safety: all functions.
 #ifndef NIBBLE_BENCH_CONTROL_HEARTBEAT_LOAD_H_
 #define NIBBLE_BENCH_CONTROL_HEARTBEAT_LOAD_H_
 
@@ -15,7 +14,7 @@
 
 namespace nibble::bench {
 
-// What worker `number` says of itself.
+// The report of worker `number`.
 v1::ConnectRequest HeartbeatOf(int number);
 
 struct HeartbeatLoad {
@@ -24,21 +23,21 @@ struct HeartbeatLoad {
   int share = 0;       // of this process: workers share, share + of, …
   int of = 1;
   int connections = 1;        // of this process
-  int64_t begin_unix_ms = 0;  // they register before, and what counts begins
-  double seconds = 0;         // from then on
+  int64_t begin_unix_ms = 0;  // start of the measurement; workers register before
+  double seconds = 0;         // duration of the measurement
 };
 
 struct HeartbeatAnswers {
   std::vector<double> seconds;  // from the report to the answer
-  int64_t late = 0;             // reports left out since the one before had no answer yet
-  int64_t answered = 0;         // workers who were answered at all
-  int64_t ended = 0;            // streams that ended too early
-  std::string why;              // one of them has
+  int64_t late = 0;             // reports skipped because the previous one had no answer yet
+  int64_t answered = 0;         // workers with at least one answer
+  int64_t ended = 0;            // streams that ended early
+  std::string why;              // the error of one of them
 };
 
 HeartbeatAnswers GenerateHeartbeats(const HeartbeatLoad& load);
 
-// As text. Reading adds to what there is; false where it is not whole.
+// As text. ReadAnswers adds to `answers`; false if the text is incomplete.
 void WriteAnswers(const HeartbeatAnswers& answers, FILE* out);
 bool ReadAnswers(FILE* in, HeartbeatAnswers& answers);
 

@@ -1,7 +1,7 @@
-// What the benchmarks of the coordinator have in common: the job that they submit, percentiles, the
-// disk's own rate of small synced writes, and how a figure is held against its limit.
+// Shared by the benchmarks of the coordinator: the job that they submit, percentiles, the disk's
+// rate of small synced writes, and the verdict on a figure.
 //
-// Thread-safety: pure functions; SyncRate writes a file of its own.
+// Thread-safety: all functions; SyncRate writes a file of its own.
 #ifndef NIBBLE_BENCH_CONTROL_MEASURE_H_
 #define NIBBLE_BENCH_CONTROL_MEASURE_H_
 
@@ -10,26 +10,26 @@
 
 namespace nibble::bench {
 
-// YAML of a job with so many ranks; none of its files is looked at by the coordinator.
+// YAML of a job with this number of ranks. The coordinator reads none of its files.
 std::string JobSpecText(const std::string& name, int ranks);
 
-// 0 of none.
+// 0 if there are no values.
 double Percentile(std::vector<double> values, double percent);
 
-// Appends of 4 KiB in the directory, each made durable, per second.
+// Durable appends of 4 KiB per second in the directory.
 double SyncRate(const std::string& directory, double seconds);
 
 // "met" or "MISSED".
 const char* Verdict(bool met);
 
-// A new directory below `parent`, gone with it.
+// A new directory below `parent`, removed by the destructor.
 class ScratchDirectory {
  public:
   explicit ScratchDirectory(const std::string& parent);
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  const std::string& path() const { return path_; }  // empty: it could not be made
+  const std::string& path() const { return path_; }  // empty: it could not be created
 
  private:
   std::string path_;

@@ -1,6 +1,6 @@
-// How long a restart takes, and what jobs cost in memory: a store with finished and live jobs is
-// filled through the controller, then nibble-coordinator is started on it, from its first
-// instruction to its first answer.
+// The duration of a restart, and the memory per job: a store is filled with finished and live jobs
+// through the controller, then nibble-coordinator is started on it, and the time from its first
+// instruction to its first answer is measured.
 //
 // Goal: with 100,000 finished and 1,000 live jobs, under five seconds.
 #include <atomic>
@@ -24,18 +24,18 @@
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
-#include "server/service/testing/coordinator_process.h"
 #include "server/store/rocks_store.h"
+#include "tests/service/coordinator_process.h"
 
 namespace nibble::bench {
 namespace {
 
-// Changes on their way, bounded, so that they share synced writes.
+// Bounds the changes in progress; enough are in progress to share synced writes.
 class Flow {
  public:
   void Begin() {
     std::unique_lock lock(mutex_);
-    room_.wait(lock, [this] { return under_way_ < kMost; });
+    room_.wait(lock, [this] { return under_way_ < kMax; });
     ++under_way_;
   }
   void End(const absl::Status& status) {
@@ -51,7 +51,7 @@ class Flow {
   }
 
  private:
-  static constexpr int kMost = 256;
+  static constexpr int kMax = 256;
   std::mutex mutex_;
   std::condition_variable room_;
   // Guarded by mutex_.
@@ -75,22 +75,24 @@ absl::Status Fill(const std::string& path, int64_t finished, int64_t live) {
     submit.set_request_id(absl::StrCat("request-submit-", job));
     submit.set_spec_yaml(JobSpecText("bench", 1));
     flow.Begin();
-    (*controller)->Change<v1::SubmitJobResponse>(submit, "bench", [&flow](const auto& answer) {
-      flow.End(answer.status());
-    });
+    (*controller)
+        ->requests()
+        .Change<v1::SubmitJobResponse>(submit, "bench",
+                                       [&flow](const auto& answer) { flow.End(answer.status()); });
     if (job > finished) continue;
     v1::KillJobRequest kill;
     kill.set_request_id(absl::StrCat("request-kill-", job));
     kill.set_job(absl::StrCat("bench-", job));
     flow.Begin();
-    (*controller)->Change<v1::KillJobResponse>(kill, "bench", [&flow](const auto& answer) {
-      flow.End(answer.status());
-    });
+    (*controller)
+        ->requests()
+        .Change<v1::KillJobResponse>(kill, "bench",
+                                     [&flow](const auto& answer) { flow.End(answer.status()); });
   }
   return flow.Finish();
 }
 
-// From its first instruction to its first answer, seconds.
+// The seconds from its first instruction to its first answer.
 absl::StatusOr<double> Restart(const std::string& program, const std::string& path, int64_t jobs,
                                int64_t& rss_bytes) {
   absl::StatusOr<std::unique_ptr<CoordinatorProcess>> coordinator = absl::UnknownError("not begun");

@@ -1,8 +1,8 @@
 // Durable submissions per second: clients that each submit a job, wait until it is durable, and
-// submit the next, against a real nibble-coordinator over gRPC on loopback, beside the disk's own
-// rate of small synced writes in the same run.
+// submit the next, against a real nibble-coordinator over gRPC on loopback, compared with the
+// disk's rate of small synced writes in the same run.
 //
-// Goal: from 64 clients at least 1000 a second, or 20 times what the disk syncs, whichever is less.
+// Goal: from 64 clients at least 1000/s, or 20 times the disk's rate, whichever is less.
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,7 @@
 #include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
-#include "server/service/testing/coordinator_process.h"
+#include "tests/service/coordinator_process.h"
 
 namespace nibble::bench {
 namespace {
@@ -38,7 +38,7 @@ struct Outcome {
   std::string failure;
 };
 
-// One client after another request until the end.
+// One client, which submits job after job until the end.
 Outcome Submit(const CoordinatorProcess& coordinator, int client, Clock::time_point end) {
   Outcome outcome;
   const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
@@ -66,14 +66,14 @@ int Main(int argc, char** argv) {
   std::string program = CoordinatorProgram();
   std::vector<int> counts = {1, 8, 64};
   double seconds = 4;
-  app.Add("--directory", directory, "on the disk to measure").ShowDefault();
-  app.Add("--coordinator", program, "the program").ShowDefault();
+  app.Add("--directory", directory, "directory on the measured disk").ShowDefault();
+  app.Add("--coordinator", program, "path of nibble-coordinator").ShowDefault();
   app.Add("--clients", counts, "numbers of clients").ShowDefault();
-  app.Add("--seconds", seconds, "of each measurement").ShowDefault();
+  app.Add("--seconds", seconds, "duration of each measurement").ShowDefault();
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   bool all_met = true;
   for (const int clients : counts) {
-    // A store of its own: no more jobs wait than are allowed.
+    // A store of its own, so that the number of pending jobs stays below the limit.
     const ScratchDirectory scratch(directory);
     auto coordinator = CoordinatorProcess::Start({.program = program,
                                                   .store = scratch.path() + "/store",

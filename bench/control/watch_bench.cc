@@ -1,11 +1,11 @@
-// What those who watch cost those who work: heartbeats and changes against a real
-// nibble-coordinator with many waiting jobs, first alone, then while watches of all jobs open at
-// once and read what they begin with, and its memory before, at most and afterwards.
+// The cost of watches for changes and reports: heartbeats and changes against a real
+// nibble-coordinator with many pending jobs, first alone, then while many watches of all jobs open
+// at once and read their beginnings, then alone again; and its memory before, at most and after.
 //
-// The readers are a process of their own of lower priority: elsewhere they would be other
-// machines, and here they are not to take the cores from what is measured.
+// The readers are a process of lower priority: in production they run on other machines, so they
+// must not take the cores from what is measured.
 //
-// Goal: with the watches the 99th percentiles are at most twice those without them.
+// Goal: the 99th percentiles with the watches are at most twice those without them.
 
 #include <sys/resource.h>
 
@@ -31,7 +31,7 @@
 #include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
-#include "server/service/testing/coordinator_process.h"
+#include "tests/service/coordinator_process.h"
 
 namespace nibble::bench {
 namespace {
@@ -40,9 +40,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMiB = 1 << 20;
 constexpr int kSubmitters = 16;
-constexpr int kReadersNicer = 10;                // than what is measured
-constexpr std::chrono::seconds kRegistering{3};  // of the workers
-constexpr std::chrono::milliseconds kLook{20};   // at the memory
+constexpr int kReadersNicer = 10;                // above that of the measured processes
+constexpr std::chrono::seconds kRegistering{3};  // time for workers to register
+constexpr std::chrono::milliseconds kLook{20};   // between two readings of the memory
 
 double Since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -101,7 +101,7 @@ class Reader : public grpc::ClientReadReactor<v1::WatchJobsResponse> {
   v1::WatchJobsResponse message_;
 };
 
-// Says on standard output when every beginning was read, or the time is over.
+// Prints when every beginning was read, or when the time is over.
 int Read(const std::string& target, int watches, int connections, double seconds) {
   setpriority(PRIO_PROCESS, 0, std::min(getpriority(PRIO_PROCESS, 0) + kReadersNicer, 19));
   std::vector<std::unique_ptr<v1::Coordinator::Stub>> stubs;
@@ -120,7 +120,7 @@ int Read(const std::string& target, int watches, int connections, double seconds
   std::unique_lock lock(reading.mutex);
   reading.changed.wait_for(lock, std::chrono::duration<double>(seconds),
                            [&] { return reading.caught_up + reading.ended >= watches; });
-  std::printf("%d of %d watches read all that they began with, %lld messages, in %.1f s%s%s\n",
+  std::printf("%d of %d watches read their whole beginnings, %lld messages, in %.1f s%s%s\n",
               reading.caught_up, watches, static_cast<long long>(reading.messages), Since(start),
               reading.why.empty() ? "" : "; one ended: ", reading.why.c_str());
   std::fflush(stdout);
@@ -131,7 +131,7 @@ int Read(const std::string& target, int watches, int connections, double seconds
   return 0;
 }
 
-// What is measured.
+// The measurements.
 
 absl::Status SubmitJobs(const CoordinatorProcess& coordinator, int jobs) {
   std::vector<std::future<grpc::Status>> clients;
@@ -140,7 +140,7 @@ absl::Status SubmitJobs(const CoordinatorProcess& coordinator, int jobs) {
       const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
       v1::SubmitJobRequest request;
       request.set_spec_yaml(JobSpecText("bench", 1));
-      // That no worker has: they wait.
+      // No worker has this label: the jobs stay pending.
       v1::Label& label = *request.mutable_scheduling()->add_required_labels();
       label.set_key("bench");
       label.set_value("none");
@@ -167,7 +167,7 @@ struct Phase {
   int64_t peak_rss = 0;
 };
 
-// `meanwhile` runs beside it from the beginning; the phase lasts until both are over.
+// Runs `meanwhile` concurrently; the phase lasts until both have ended.
 absl::StatusOr<Phase> Measure(const CoordinatorProcess& coordinator, HeartbeatLoad load,
                               const std::function<void()>& meanwhile) {
   Phase phase;
@@ -301,18 +301,18 @@ int Main(int argc, char** argv) {
   CommandLine app("Heartbeats and changes while watches open");
   Setting setting;
   std::string target;
-  app.Add("--directory", setting.directory, "of the store").ShowDefault();
-  app.Add("--coordinator", setting.program, "the program").ShowDefault();
-  app.Add("--jobs", setting.jobs, "that wait").ShowDefault();
-  app.Add("--watches", setting.watches, "of all jobs").ShowDefault();
-  app.Add("--connections", setting.connections, "that they share").ShowDefault();
-  app.Add("--workers", setting.load.workers, "that report").ShowDefault();
-  app.Add("--seconds", setting.load.seconds, "of each phase").ShowDefault();
+  app.Add("--directory", setting.directory, "directory of the store").ShowDefault();
+  app.Add("--coordinator", setting.program, "path of nibble-coordinator").ShowDefault();
+  app.Add("--jobs", setting.jobs, "pending jobs").ShowDefault();
+  app.Add("--watches", setting.watches, "watches of all jobs").ShowDefault();
+  app.Add("--connections", setting.connections, "connections that the watches share").ShowDefault();
+  app.Add("--workers", setting.load.workers, "workers that report").ShowDefault();
+  app.Add("--seconds", setting.load.seconds, "duration of each phase").ShowDefault();
   const Command read = app.AddSubcommand("read", "The readers, for this program");
   read.Add("--target", target, "host:port").Required();
-  read.Add("--watches", setting.watches, "count").Required();
-  read.Add("--connections", setting.connections, "that they share").Required();
-  read.Add("--seconds", setting.load.seconds, "at most").Required();
+  read.Add("--watches", setting.watches, "watches of all jobs").Required();
+  read.Add("--connections", setting.connections, "connections that the watches share").Required();
+  read.Add("--seconds", setting.load.seconds, "time limit").Required();
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   if (read.Parsed()) {
     return Read(target, setting.watches, setting.connections, setting.load.seconds);

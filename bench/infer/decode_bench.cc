@@ -1,9 +1,9 @@
 // Tokens per second of decoding and of prompts, each beside its limit measured in the same run:
 //   decode   copying as many bytes as the weights that a token reads (one sequence, and several
 //            that share each read)
-//   prefill  the matrix products of the model's largest linear alone, at the prompt's pass
+//   prefill  the matmul of the model's largest linear alone, with the prompt's rows
 //
-// Counters: tokens/s; GB/s of weights, memcpy_GB/s and of_memcpy; GFLOP/s of products, gemm_GFLOP/s
+// Counters: tokens/s; GB/s of weights, memcpy_GB/s and of_memcpy; GFLOP/s of matmuls, gemm_GFLOP/s
 // and of_gemm. Ratios are medians over iterations.
 #include <benchmark/benchmark.h>
 
@@ -23,7 +23,7 @@
 namespace nibble::bench {
 namespace {
 
-// Values of the right size; which ones they are costs nothing.
+// Weights of plausible size; the speed does not depend on their values.
 class SomeWeights : public WeightSource {
  public:
   explicit SomeWeights(const std::string& preset) : outline_(*MakeOutline(*ModelPreset(preset))) {}
@@ -51,7 +51,7 @@ struct Case {
   DType precision;
 };
 
-// One at a time: models are large.
+// Keeps one decoder at a time: models are large.
 Decoder* DecoderOf(const Case& of) {
   static std::string name;
   static std::unique_ptr<Decoder> decoder;
@@ -139,7 +139,7 @@ void Prefill(benchmark::State& state, const Case& of) {
   product();
   const double product_flops =
       2.0 * kContext * static_cast<double>(largest.in) * static_cast<double>(largest.out);
-  // The head's are of one token.
+  // The head runs for one token only.
   const FlopsPerToken per_token = CountFlops(outline, kContext);
   const double flops = (per_token.forward() - per_token.head) * kContext + per_token.head;
   std::vector<double> own, rate, ratio;

@@ -1,5 +1,5 @@
-// Times an operation and memcpy of the same traffic in turns, so that a machine whose speed drifts
-// slows both. Traffic counts what must be read and written at least once.
+// Times an operation and memcpy of the same traffic alternately, so that a drift of the machine's
+// speed affects both. Traffic counts the bytes that must be read and written at least once.
 //
 // Counters: GB/s of that traffic, memcpy_GB/s, and of_memcpy, the median over iterations of the
 // ratio.

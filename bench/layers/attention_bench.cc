@@ -1,8 +1,8 @@
-// Attention forward and backward, and rotary positions. The limit of attention is the packed
-// product that it is made of, on blocks of its own size that stay in the cache: panel_GFLOP/s,
-// measured in the same run on as many threads. Operations are counted for visible pairs of query
-// and key alone: two products forward, five backward (scores are computed again). Rotations are
-// held against memcpy of the bytes that they touch.
+// Attention forward and backward, and rotary positions. The limit of attention is its packed
+// matmul, on blocks of the same size that stay in the cache: panel_GFLOP/s, measured in the same
+// run on the same number of threads. Only visible pairs of query and key count: two matmuls
+// forward, five backward (scores are recomputed). Rotations are compared with memcpy of the bytes
+// that they touch.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -74,7 +74,7 @@ struct Problem {
              .layout = layout,
              .qkv = MutableMatrix::OfBf16(qkv.data(), layout.tokens(), shape.qkv_cols())});
   }
-  // Of one product over the visible pairs of all heads.
+  // Of one matmul over the visible pairs of all heads.
   double ProductFlop() const {
     const double pairs = layout.length * (layout.length + 1) / 2.0;
     return 2.0 * layout.sequences * shape.heads * pairs * shape.head_dim;

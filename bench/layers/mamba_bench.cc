@@ -1,8 +1,8 @@
-// Mamba-2's scan and convolution, in BF16. The limit of the scan is the packed product that it is
-// made of, on operands of its size that stay in the cache, measured in turns with it on as many
-// threads: of_panel is the median ratio. Operations are those of its products, for visible pairs of
-// tokens alone; going back they include the states, which are made again. The convolution is held
-// against memcpy of what it reads and writes.
+// Mamba-2's scan and convolution, in BF16. The limit of the scan is its packed matmul, on operands
+// of the same size that stay in the cache, measured alternately with it on the same number of
+// threads: of_panel is the median ratio. The operations of its matmuls count, for visible pairs of
+// tokens only; in the backward pass they include the states, which are recomputed. The convolution
+// is compared with memcpy of the bytes that it reads and writes.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -72,7 +72,8 @@ struct Scan {
                      In(dy, shape.d_inner()), Out(dxbc, shape.xbc_cols()), Out(ddt, shape.heads),
                      sums.data(), sums.data() + shape.heads, sums.data() + 2 * shape.heads});
   }
-  // Of one product over visible pairs in a chunk, per token: of tokens that long, or of states.
+  // Of one matmul over visible pairs in a chunk, per token: of vectors of that length, or of
+  // states.
   double PairFlop(double depth) const { return (shape.chunk + 1.0) * depth; }
   double StateFlop() const { return 2.0 * static_cast<double>(shape.d_inner()) * shape.state; }
   double ForwardFlop() const {

@@ -1,4 +1,4 @@
-// A matrix to time operations on; its elements are small and finite in both types.
+// A matrix for timing operations; its elements are small and finite in both types.
 //
 // Ownership: owns its elements. Thread-safety: a value.
 #ifndef NIBBLE_BENCH_LAYERS_OPERAND_H_

@@ -1,5 +1,5 @@
-// The update of sixteen million parameters, against memcpy. Of AdamW's seven streams three are
-// written to lines that have been read, which costs less than memcpy's writes.
+// The update of sixteen million parameters, against memcpy. AdamW writes three of its seven streams
+// to cache lines that it has read, which costs less than memcpy's writes.
 #include <benchmark/benchmark.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// The rate of the packed products that attention and the scan are made of: their limit.
+// The rate of packed matmuls, which is the limit of attention and the scan.
 //
 // Ownership: borrows the pool. Thread-safety: one measurement at a time.
 #ifndef NIBBLE_BENCH_LAYERS_PANEL_LIMIT_H_
@@ -15,17 +15,16 @@
 
 namespace nibble::bench {
 
-// BF16 products [rows, depth] · [depth, cols] on all threads of a pool, each in operands of its own
-// that stay in its cache.
+// BF16 matmuls [rows, depth] · [depth, cols] on all threads of a pool, each with its own operands,
+// which stay in its cache.
 class PanelRate {
  public:
   PanelRate(ThreadPool& pool, int rows, int cols, int depth)
       : pool_(pool), rows_(rows), cols_(cols), depth_(depth), operands_(pool.threads()) {
     const std::vector<uint16_t> ones(int64_t{std::max(rows, cols)} * depth, 0x3f80);
-    const cpu::PanelGemm<uint16_t>& gemm = cpu::BestPanelGemm<uint16_t>();
     for (Operands& own : operands_) {
-      gemm.pack_a({ones.data(), depth}, rows, depth, own.a.Get(cpu::PanelElements(rows, depth)));
-      gemm.pack_b({ones.data(), cols}, depth, cols, own.b.Get(cpu::PanelElements(cols, depth)));
+      gemm_.pack_a({ones.data(), depth}, rows, depth, own.a.Get(cpu::PanelElements(rows, depth)));
+      gemm_.pack_b({ones.data(), cols}, depth, cols, own.b.Get(cpu::PanelElements(cols, depth)));
       own.c.Get(int64_t{rows} * cols);
     }
   }
@@ -38,8 +37,9 @@ class PanelRate {
         const cpu::PanelThreadScope scope;
         Operands& own = operands_[i];
         for (int time = 0; time < times; ++time) {
-          cpu::BestPanelGemm<uint16_t>().multiply(own.a.Get(0), own.b.Get(0), rows_, cols_, depth_,
-                                                  own.c.Get(0), cols_, false);
+          cpu::PanelGemmFor<uint16_t>(cpu::BestPanelIsa())
+              ->multiply(own.a.Get(0), own.b.Get(0), rows_, cols_, depth_, own.c.Get(0), cols_,
+                         false);
         }
       });
     });
@@ -54,6 +54,7 @@ class PanelRate {
   double flop() const { return 2.0 * rows_ * cols_ * depth_; }
 
   ThreadPool& pool_;
+  const cpu::PanelGemm<uint16_t>& gemm_ = *cpu::PanelGemmFor<uint16_t>(cpu::BestPanelIsa());
   const int rows_, cols_, depth_;
   std::vector<Operands> operands_;
 };

@@ -1,4 +1,4 @@
-// Embedding and cross entropy at the vocabularies of GPT-2 and of today's models, against memcpy.
+// Embedding and cross entropy with the vocabulary of GPT-2 and a larger one, against memcpy.
 // Cross entropy also computes two exponentials per logit, which a copy does not.
 #include <benchmark/benchmark.h>
 
@@ -19,7 +19,7 @@ constexpr int64_t kWidth = 2048;
 constexpr int64_t kVocab = 50257;
 constexpr int64_t kLossRows = 256;
 
-// As text has it: few tokens are most of it.
+// As in text, few tokens make up most of it.
 std::vector<int32_t> Tokens() {
   std::vector<int32_t> tokens(kTokens);
   std::mt19937_64 random(1);
@@ -30,19 +30,22 @@ std::vector<int32_t> Tokens() {
 void RegisterAll(ThreadPool& pool, cpu::LayerIsa isa) {
   const std::string set(cpu::Name(isa));
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    Register(("embedding/forward/" + TypeName(dtype) + "/" + set).c_str(),
-             [=, &pool](benchmark::State& state) {
-               CpuTokenOps ops(pool, isa);
-               const std::vector<int32_t> tokens = Tokens();
-               const std::vector<float> table(kVocab * kWidth, 1);
-               Operand out(dtype, kTokens, kWidth);
-               AgainstMemcpy(state, pool, out.size() + kTokens * kWidth * 4, [&] {
-                 return ops
-                     .Forward(EmbeddingForward{
-                         {1, kTokens}, tokens.data(), kVocab, table.data(), 0, nullptr, out.out})
-                     .ok();
-               });
-             });
+    Register(
+        ("embedding/forward/" + TypeName(dtype) + "/" + set).c_str(),
+        [=, &pool](benchmark::State& state) {
+          CpuTokenOps ops(pool, isa);
+          const std::vector<int32_t> tokens = Tokens();
+          const std::vector<float> table(kVocab * kWidth, 1);
+          Operand out(dtype, kTokens, kWidth);
+          AgainstMemcpy(state, pool, out.size() + kTokens * kWidth * 4, [&] {
+            return ops
+                .Forward(EmbeddingForward{.layout = {1, kTokens},
+                                          .tokens = tokens.data(),
+                                          .table = ConstMatrix::Of(table.data(), kVocab, kWidth),
+                                          .out = out.out})
+                .ok();
+          });
+        });
     Register(("embedding/backward/" + TypeName(dtype) + "/" + set).c_str(),
              [=, &pool](benchmark::State& state) {
                CpuTokenOps ops(pool, isa);

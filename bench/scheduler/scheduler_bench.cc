@@ -1,5 +1,5 @@
-// How long a plan takes on a large cluster, over many random ones: p50 and p99, beside the time to
-// read the same snapshot once, below which no plan can be, and the memory that planning adds.
+// The time of a plan on a large cluster, over many random ones: p50 and p99, next to the time to
+// read the same snapshot once, which is a lower bound, and the memory that planning adds.
 //
 //   scheduler_bench [workers] [jobs] [clusters]      10000 workers, 1000 waiting jobs, 40 clusters
 
@@ -20,7 +20,7 @@
 
 namespace {
 
-// Bytes that are allocated now, and the most since g_peak was set.
+// Bytes allocated now, and the maximum since g_peak was set.
 int64_t g_live = 0, g_peak = 0;
 
 }  // namespace
@@ -43,7 +43,7 @@ namespace {
 
 constexpr int64_t kNow = 1'000'000'000;
 
-// Of this thread alone: machines are shared.
+// CPU time of this thread only: machines are shared.
 double CpuSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -63,7 +63,7 @@ uint64_t Read(const std::string& text) {
   return sum;
 }
 
-// Every field that a plan depends on, once.
+// Reads every field that a plan depends on, once.
 uint64_t ReadOnce(const Snapshot& snapshot) {
   uint64_t sum = 0;
   for (const Worker& worker : snapshot.workers) {
@@ -84,8 +84,8 @@ double Percentile(std::vector<double> values, double percent) {
   return values[std::min(values.size() - 1, static_cast<size_t>(percent / 100 * values.size()))];
 }
 
-// A cluster that runs any part of what it could, with a third as many jobs as workers besides those
-// that wait.
+// A cluster that runs a part of what it could, with a third as many running jobs as workers, in
+// addition to the waiting jobs.
 Snapshot Cluster(uint64_t seed, int workers, int waiting, bool quotas) {
   Snapshot snapshot = testing::RandomSnapshot(
       seed,

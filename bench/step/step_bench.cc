@@ -1,10 +1,10 @@
 // step_bench: whole training steps of one model under one or more recipes, on this machine.
 //
-// For each recipe: tokens per second (median, least, most over the steps), achieved GFLOP/s beside
-// the product ceiling measured in the same run, peak memory; then one step more with every
-// operation timed by itself, with GFLOP/s or GB/s and the limit beside it, so that the next thing
-// to speed up is visible. Recipes take turns, step by step, so that a noisy machine is noisy to
-// all of them alike.
+// For each recipe: tokens per second (median, minimum, maximum over the steps), achieved GFLOP/s
+// next to the GEMM ceiling measured in the same run, peak memory; then one more step with every
+// operation timed separately, with GFLOP/s or GB/s and the limit next to it, so that the next thing
+// to speed up is visible. Recipes alternate, step by step, so that noise of the machine affects all
+// of them alike.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -114,8 +114,8 @@ class Run {
   int64_t step_ = 0;
 };
 
-// GFLOP/s of a large BF16 product: what every other product is held against.
-absl::StatusOr<double> ProductCeiling(GemmEngine& gemm) {
+// GFLOP/s of a large BF16 GEMM: the limit that other GEMMs are compared with.
+absl::StatusOr<double> GemmCeiling(GemmEngine& gemm) {
   constexpr int64_t kSize = 2048;
   const std::vector<uint16_t> a(kSize * kSize, 0x3f80), b(kSize * kSize, 0x3f80);
   std::vector<uint16_t> c(kSize * kSize);
@@ -149,11 +149,11 @@ void PrintOperations(const OpTimes& times, double ceiling, double copy) {
   std::printf("  %-32s %6s %9s %6s %16s %10s\n", "operation", "calls", "ms", "share", "rate",
               "of limit");
   for (const auto& [kind, op] : ops) {
-    const bool product = op.flops > 0;
-    const double rate = (product ? op.flops : op.bytes) / op.seconds / 1e9;
+    const bool is_gemm = op.flops > 0;
+    const double rate = (is_gemm ? op.flops : op.bytes) / op.seconds / 1e9;
     std::printf("  %-32s %6lld %9.2f %5.1f%% %9.1f %-6s %9.1f%%\n", kind.c_str(),
                 static_cast<long long>(op.calls), op.seconds * 1e3, 100 * op.seconds / total, rate,
-                product ? "GF/s" : "GB/s", 100 * rate / (product ? ceiling : copy));
+                is_gemm ? "GF/s" : "GB/s", 100 * rate / (is_gemm ? ceiling : copy));
   }
   std::printf("  %-32s %6s %9.2f\n", "all", "", total * 1e3);
 }
@@ -170,7 +170,7 @@ absl::Status Main(const Settings& settings) {
   CpuLayerOps ops(pool);
   const Device device = {**backend, **gemm, ops};
 
-  const absl::StatusOr<double> ceiling = ProductCeiling(**gemm);
+  const absl::StatusOr<double> ceiling = GemmCeiling(**gemm);
   if (!ceiling.ok()) return ceiling.status();
   const double copy = CopyGigabytes(pool);
   const FlopsPerToken flops = CountFlops(*outline, settings.sequence);
@@ -179,7 +179,7 @@ absl::Status Main(const Settings& settings) {
   std::printf("%s: %.2f M parameters, %lld sequences of %lld tokens\n", settings.spec.name.c_str(),
               static_cast<double>(outline->parameters()) / 1e6,
               static_cast<long long>(settings.batch), static_cast<long long>(settings.sequence));
-  std::printf("limits: bf16 product %.0f GFLOP/s, copy %.1f GB/s\n", *ceiling, copy);
+  std::printf("limits: bf16 gemm %.0f GFLOP/s, copy %.1f GB/s\n", *ceiling, copy);
 
   std::vector<std::unique_ptr<Run>> runs;
   for (const std::string& recipe : settings.recipes) {
@@ -199,7 +199,7 @@ absl::Status Main(const Settings& settings) {
     const double median = Median(run->seconds);
     std::printf(
         "%-14s %9.1f tok/s (%.1f to %.1f), step %.1f ms, %.0f GFLOP/s = %.1f %% of the "
-        "product, %.3f of %s\n",
+        "gemm, %.3f of %s\n",
         run->name.c_str(), tokens / median,
         tokens / *std::max_element(run->seconds.begin(), run->seconds.end()),
         tokens / *std::min_element(run->seconds.begin(), run->seconds.end()), median * 1e3,
@@ -221,7 +221,7 @@ absl::Status Main(const Settings& settings) {
     absl::StatusOr<std::unique_ptr<Run>> run = Run::Create(timed, settings, *outline, recipe);
     if (!run.ok()) return run.status();
     for (int i = 0; i < 3; ++i) {
-      times.Clear();  // the last step is what is printed
+      times.Clear();  // only the last step is printed
       if (absl::Status status = (*run)->Step(); !status.ok()) return status;
     }
     std::printf("%s, one step by operation\n", recipe.c_str());
@@ -235,9 +235,10 @@ absl::Status Main(const Settings& settings) {
 
 int main(int argc, char** argv) {
   nibble::bench::Settings settings;
-  nibble::CommandLine app("Times whole training steps, and every operation in one", "step_bench");
+  nibble::CommandLine app("Times whole training steps, and each operation of one step",
+                          "step_bench");
   app.Add("--model", settings.model, "A preset (nibble model presets)").ShowDefault();
-  app.Add("--recipe", settings.recipes, "Presets; the first is what others are held against")
+  app.Add("--recipe", settings.recipes, "Presets; the others are compared with the first")
       .ShowDefault();
   int64_t layers = 0, d_model = 0, d_ff = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   app.Add("--layers", layers, "Repeats of *- instead of the preset's pattern");
@@ -248,11 +249,11 @@ int main(int argc, char** argv) {
   app.Add("--head-dim", head_dim, "Overrides the preset's");
   app.Add("--vocab", vocab, "Overrides the preset's");
   app.Add("--batch", settings.batch, "Sequences").ShowDefault();
-  app.Add("--sequence", settings.sequence, "Tokens of one").ShowDefault();
+  app.Add("--sequence", settings.sequence, "Tokens per sequence").ShowDefault();
   app.Add("--steps", settings.steps, "Timed steps per recipe").ShowDefault();
   app.Add("--threads", settings.threads, "0: every processor").ShowDefault();
   app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
-  app.AddFlag("!--no-operations", settings.operations, "Leave out the table of operations");
+  app.AddFlag("!--no-operations", settings.operations, "Omit the table of operations");
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);
   absl::Status status = preset.status();

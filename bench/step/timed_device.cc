@@ -24,9 +24,9 @@ double CopyBytes(const CopyRequest& copy) {
   return bytes;
 }
 
-// Causal: half of the square. Two products forward, five backward.
-double AttentionFlops(const AttentionShape& shape, const SequenceLayout& layout, double products) {
-  return products * static_cast<double>(layout.tokens() * layout.length) * shape.heads *
+// Causal: half of the square. Two GEMMs forward, five backward.
+double AttentionFlops(const AttentionShape& shape, const SequenceLayout& layout, double gemms) {
+  return gemms * static_cast<double>(layout.tokens() * layout.length) * shape.heads *
          shape.head_dim;
 }
 

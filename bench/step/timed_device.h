@@ -1,8 +1,8 @@
-// A device whose every operation is timed: it passes requests on to another one and adds up, by
-// kind of operation, calls, seconds, floating-point operations and bytes. It waits for the queue
-// after each operation, so that a kind's time is its own.
+// A device that times every operation: it forwards requests to another one and adds up, by kind of
+// operation, calls, seconds, floating-point operations and bytes. It waits for the queue after each
+// operation, so that times of different kinds do not mix.
 //
-// Ownership: borrows the device it wraps. Thread-safety: none.
+// Ownership: borrows the wrapped device. Thread-safety: none.
 #ifndef NIBBLE_BENCH_STEP_TIMED_DEVICE_H_
 #define NIBBLE_BENCH_STEP_TIMED_DEVICE_H_
 
@@ -20,8 +20,8 @@ namespace nibble {
 struct OpTotals {
   int64_t calls = 0;
   double seconds = 0;
-  double flops = 0;  // of matrix products
-  double bytes = 0;  // read and written once each, of everything else
+  double flops = 0;  // of GEMMs
+  double bytes = 0;  // of other operations, read and written once each
 };
 
 class OpTimes {

@@ -36,7 +36,7 @@ namespace {
 
 constexpr size_t kBlock = 4096;
 
-// Appends of 4 KiB, each made durable, per second: what a journal without group commit can do.
+// Appends of 4 KiB per second, each made durable: the rate of a journal without group commit.
 double SyncRate(const std::string& directory, double seconds) {
   const std::string path = directory + "/sync_rate";
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -63,7 +63,7 @@ std::string RandomBytes(uint64_t seed, size_t bytes) {
   return text;
 }
 
-// A job's change: its entity again, and an event under its name.
+// A change of a job: its entity is written again, with an event under its name.
 StoreBatch JobChange(uint64_t seed, uint64_t job, size_t entity_bytes) {
   const std::string key = absl::StrCat("job-", job);
   return {.record = RandomBytes(seed, 200),
@@ -145,7 +145,7 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
     absl::Status failed;  // guarded by mutex
     for (int64_t job = 0; job < finished + live; ++job) {
       const auto id = static_cast<uint64_t>(job);
-      // Every 256th waits, so that no more are on their way than the store takes.
+      // Every 256th waits, so that no more batches are in flight than the store accepts.
       StoreBatch batch = JobChange(id, id, entity_bytes);
       absl::Status status;
       if (job % 256 == 0) {

@@ -17,15 +17,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster/local_cluster.h"
+#include "client/remote/coordinator_client.h"
+#include "client/remote/enum_words.h"
 #include "client/shell/command_line.h"
 #include "client/shell/output.h"
-#include "client/remote/text.h"
 #include "common/command_line/command_line.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 
@@ -53,26 +55,28 @@ bool IsProgram(const fs::path& path) {
 
 }  // namespace
 
-absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& said, const std::string& self) {
+absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& given,
+                                             const std::string& self) {
   ClusterPrograms found;
   const fs::path directory = fs::path(self).parent_path();
   for (const Program& program : kPrograms) {
     const fs::path beside = directory / program.name;
     const fs::path built = directory.parent_path() / program.built;
-    const std::string& given = said.*program.path;
-    if (!given.empty()) {
-      if (!IsProgram(given)) {
-        return absl::NotFoundError(absl::StrCat(program.name, ": '", given, "' is no program"));
+    const std::string& path = given.*program.path;
+    if (!path.empty()) {
+      if (!IsProgram(path)) {
+        return absl::NotFoundError(
+            absl::StrCat(program.name, ": '", path, "' is not an executable file"));
       }
-      found.*program.path = fs::absolute(given);
+      found.*program.path = fs::absolute(path);
     } else if (IsProgram(beside)) {
       found.*program.path = beside;
     } else if (IsProgram(built)) {
       found.*program.path = built;
     } else {
-      return absl::NotFoundError(absl::StrCat(program.name, ": is neither ", beside.string(),
-                                              " nor ", built.string(), "; --", program.name + 7,
-                                              "-program says where it is"));
+      return absl::NotFoundError(absl::StrCat(program.name, ": found neither ", beside.string(),
+                                              " nor ", built.string(), "; give its path with --",
+                                              program.name + 7, "-program"));
     }
   }
   return found;
@@ -100,7 +104,7 @@ const v1::Worker* FindWorker(const LocalCluster::Status& status, const std::stri
 std::string Remark(const LocalCluster::Status& status, const std::string& role) {
   if (role == kCoordinatorRole) return status.serves ? "serves" : "does not serve";
   const v1::Worker* const worker = FindWorker(status, role);
-  if (worker == nullptr) return status.serves ? "not known" : "-";
+  if (worker == nullptr) return status.serves ? "unknown to the coordinator" : "-";
   return absl::StrCat(
       worker->present() ? "present" : "absent",
       worker->mode() == v1::WORKER_MODE_OPEN ? "" : absl::StrCat(", ", Word(worker->mode())), ", ",
@@ -111,16 +115,15 @@ std::string Remark(const LocalCluster::Status& status, const std::string& role) 
 }  // namespace
 
 std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms) {
-  std::string text =
-      absl::StrCat("address      ", status.address.empty() ? "not up" : status.address, "\n\n");
-  absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", "PROCESS", "PID", "UP FOR", "STATE");
+  TextTable table({"PROCESS", "PID", "UP FOR", "STATE"});
   for (const LocalCluster::ProcessStatus& process : status.processes) {
     const double uptime = static_cast<double>(UptimeMs(process, now_unix_ms)) / 1000;
-    absl::StrAppendFormat(&text, "%-12s  %8s  %-12s  %s\n", process.role,
-                          process.alive ? absl::StrCat(process.process.identity.pid) : "-",
-                          process.alive ? DurationText(uptime) : "-",
-                          process.alive ? Remark(status, process.role) : "does not run");
+    table.Add({process.role, process.alive ? absl::StrCat(process.process.identity.pid) : "-",
+               process.alive ? DurationText(uptime) : "-",
+               process.alive ? Remark(status, process.role) : "does not run"});
   }
+  std::string text = absl::StrCat(
+      "address      ", status.address.empty() ? "not up" : status.address, "\n\n", table.Text());
   if (!status.serves) return text;
   std::vector<std::string> counts;
   for (const auto& [state, count] : status.jobs) {
@@ -149,11 +152,11 @@ std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms)
   }
   nlohmann::ordered_json jobs = nlohmann::ordered_json::object();
   for (const auto& [state, count] : status.jobs) jobs[Word(state)] = count;
-  const nlohmann::ordered_json whole = {{"address", status.address},
-                                        {"serves", status.serves},
-                                        {"processes", std::move(processes)},
-                                        {"jobs", std::move(jobs)}};
-  return JsonText(whole);
+  const nlohmann::ordered_json json = {{"address", status.address},
+                                       {"serves", status.serves},
+                                       {"processes", std::move(processes)},
+                                       {"jobs", std::move(jobs)}};
+  return JsonText(json);
 }
 
 namespace {
@@ -170,16 +173,16 @@ struct Flags {
   std::string print = "table";
 };
 
-void Chat(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+void Say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
 int Fail(const char* verb, const absl::Status& status) {
-  Chat(absl::StrCat("nibble cluster ", verb, ": ", std::string(status.message())));
+  Tell(absl::StrCat("cluster ", verb), std::string(status.message()));
   return absl::IsInvalidArgument(status) ? kExitUsage : ExitCodeOf(status);
 }
 
 std::string DirectoryOf(const Flags& flags) {
-  const std::string said = flags.state.empty() ? DefaultClusterDirectory() : flags.state;
-  return std::filesystem::absolute(said).lexically_normal().string();
+  const std::string directory = flags.state.empty() ? DefaultClusterDirectory() : flags.state;
+  return fs::absolute(directory).lexically_normal().string();
 }
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -188,9 +191,9 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 
 // The commands to try next; they name the cluster unless it is in the default directory.
 std::string Hints(const std::string& directory, const std::string& address) {
-  const bool usual = directory == DefaultClusterDirectory();
-  const std::string state = usual ? "" : absl::StrCat(" --state ", directory);
-  return absl::StrCat(usual ? "" : absl::StrCat("  export NIBBLE_SERVER=", address, "\n"),
+  const bool is_default = directory == DefaultClusterDirectory();
+  const std::string state = is_default ? "" : absl::StrCat(" --state ", directory);
+  return absl::StrCat(is_default ? "" : absl::StrCat("  export NIBBLE_SERVER=", address, "\n"),
                       "  nibble job submit examples/quickstart.yaml --watch\n",
                       "  nibble cluster status", state, "\n  nibble cluster down", state);
 }
@@ -204,69 +207,71 @@ int Up(const Flags& flags) {
                         .coordinator_flags = flags.coordinator_flags,
                         .worker_flags = flags.worker_flags,
                         .patience = Milliseconds(flags.patience_seconds),
-                        .say = Chat});
+                        .say = Say});
   const absl::StatusOr<LocalCluster::Before> before = cluster.Up(flags.wish);
   if (!before.ok()) return Fail("up", before.status());
   const absl::StatusOr<std::string> address = cluster.Address();
   if (!address.ok()) return Fail("up", address.status());
   std::printf("%s\n", address->c_str());
   if (*before == LocalCluster::Before::kAll) {
-    Chat(absl::StrCat("the cluster in ", directory, " was up already"));
+    Say(absl::StrCat("the cluster in ", directory, " was already up"));
     return kExitDone;
   }
-  Chat(absl::StrCat("the cluster is up; what it stores is in ", directory, "\n",
-                    Hints(directory, *address)));
+  Say(absl::StrCat("the cluster is up; its data is in ", directory, "\n",
+                   Hints(directory, *address)));
   return kExitDone;
 }
 
 int Down(const Flags& flags) {
   const std::string directory = DirectoryOf(flags);
-  LocalCluster cluster({.directory = directory, .say = Chat});
-  // Without a cluster there is nothing to end, and Down must not create one.
-  const absl::StatusOr<LocalCluster::Status> there = cluster.Look();
-  if (absl::IsNotFound(there.status())) {
-    Chat(std::string(there.status().message()));
+  LocalCluster cluster({.directory = directory, .say = Say});
+  // Down would create the directory of a cluster that does not exist.
+  const absl::Status exists = cluster.GetStatus().status();
+  if (absl::IsNotFound(exists)) {
+    Say(std::string(exists.message()));
     return kExitDone;
   }
   absl::Status status = cluster.Down(Milliseconds(flags.grace_seconds));
   if (status.ok() && flags.purge) status = cluster.Purge();
   if (!status.ok()) return Fail("down", status);
-  Chat(flags.purge
-           ? absl::StrCat("the cluster is down, and what it stored in ", directory, " is gone")
-           : absl::StrCat("the cluster is down; its jobs are in ", directory,
-                          " and go on after the next up"));
+  Say(flags.purge ? absl::StrCat("the cluster is down, and its data in ", directory, " was removed")
+                  : absl::StrCat("the cluster is down; its jobs are stored in ", directory,
+                                 " and resume after the next 'nibble cluster up'"));
   return kExitDone;
 }
 
 int ShowStatus(const Flags& flags) {
   const LocalCluster cluster({.directory = DirectoryOf(flags)});
-  const absl::StatusOr<LocalCluster::Status> status = cluster.Look();
+  const absl::StatusOr<LocalCluster::Status> status = cluster.GetStatus();
   if (!status.ok()) return Fail("status", status.status());
   const int64_t now = absl::ToUnixMillis(absl::Now());
-  return Finish("cluster status", ForPrograms(flags.print)
-                                      ? InFormat(flags.print, ClusterJson(*status, now))
-                                      : ClusterTable(*status, now));
+  return Finish("cluster status", flags.print,
+                Reply{.text = ClusterTable(*status, now), .json = ClusterJson(*status, now)});
 }
 
 void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code) {
-  Command up = cluster.AddSubcommand("up", "Start what does not run, and wait until it is ready");
+  Command up = cluster.AddSubcommand(
+      "up", "Start the cluster's missing processes, and wait until they are ready");
   up.Add("--workers", flags->wish.workers,
-         "worker daemons; where not given those it had, 2 at first")
+         "number of workers; default: as before, 2 for a new cluster")
       .WholeNumber(1, 64);
   up.Add("--slots", flags->wish.slots,
-         "ranks that each worker runs at a time; likewise, 1 at first")
+         "slots per worker, one per rank; default: as before, 1 for a new cluster")
       .WholeNumber(1, 1024);
-  up.Add("--device", flags->wish.device, "what a slot is; likewise, cpu at first")
+  up.Add("--device", flags->wish.device,
+         "device of a slot; default: as before, cpu for a new cluster")
       .OneOf({"cpu", "cuda"});
   up.Add("--port", flags->wish.port,
-         "of the coordinator on 127.0.0.1; 0: the one it had, or a free one")
+         "port of the coordinator on 127.0.0.1; 0: as before, or a free one")
       .WholeNumber(0, 65535);
   up.Add("--coordinator-program", flags->programs.coordinator,
-         "path of nibble-coordinator, where it is not beside this program");
-  up.Add("--worker-program", flags->programs.worker, "likewise, of nibble-worker");
-  up.Add("--trainer-program", flags->programs.trainer, "likewise, of nibble-trainer");
+         "path of nibble-coordinator; default: beside this program");
+  up.Add("--worker-program", flags->programs.worker,
+         "path of nibble-worker; default: beside this program");
+  up.Add("--trainer-program", flags->programs.trainer,
+         "path of nibble-trainer; default: beside this program");
   up.Add("--coordinator-flag", flags->coordinator_flags,
-         "passed on, such as --coordinator-flag=--lease-ms=5000; any number of times")
+         "a flag for the coordinator, such as --coordinator-flag=--lease-ms=5000; repeatable")
       .OneValueEach();
   up.AddCall(
         "--notify-allow",
@@ -275,11 +280,11 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
             flags->coordinator_flags.push_back(absl::StrCat("--notify-allow=", host));
           }
         },
-        "HOST[:PORT] that jobs may have their events posted to; any number of times")
+        "HOST[:PORT] that jobs may post their events to; repeatable")
       .OneValueEach();
-  up.Add("--worker-flag", flags->worker_flags, "likewise, to every worker").OneValueEach();
-  up.Add("--patience", flags->patience_seconds,
-         "seconds until a process is ready, after which it is given up")
+  up.Add("--worker-flag", flags->worker_flags, "a flag for every worker; repeatable")
+      .OneValueEach();
+  up.Add("--patience", flags->patience_seconds, "seconds to wait until a process is ready")
       .RealNumber(1.0, 3600.0)
       .ShowDefault();
   up.Footer("Example: nibble cluster up --workers 2 --slots 1");
@@ -290,28 +295,29 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
 
 void AddClusterCommand(Command app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  Command cluster = app.AddSubcommand("cluster", "A whole cluster on this machine");
+  Command cluster = app.AddSubcommand("cluster", "A cluster on this machine");
   cluster.RequireSubcommand();
   AddUp(cluster, flags, exit_code);
 
-  Command down = cluster.AddSubcommand(
-      "down", "Let jobs store where they are, and end every process of the cluster");
+  Command down =
+      cluster.AddSubcommand("down", "Checkpoint the jobs, and end every process of the cluster");
   const Option keep =
-      down.AddFlag("--keep", flags->keep, "Keep jobs, checkpoints and logs (the default)");
-  down.AddFlag("--purge", flags->purge, "Remove them").Excludes(keep);
+      down.AddFlag("--keep", flags->keep, "keep jobs, checkpoints and logs (the default)");
+  down.AddFlag("--purge", flags->purge, "remove jobs, checkpoints and logs").Excludes(keep);
   down.Add("--grace", flags->grace_seconds,
-           "seconds for jobs to store where they are, after which processes are killed")
+           "seconds for jobs to take a checkpoint, after which processes are killed")
       .RealNumber(0.0, 3600.0)
       .ShowDefault();
   down.OnParsed([flags, &exit_code] { exit_code = Down(*flags); });
 
-  Command status = cluster.AddSubcommand("status", "Processes, workers, and jobs by state");
+  Command status = cluster.AddSubcommand(
+      "status", "Show the processes, the workers, and the number of jobs by state");
   AddOutputOption(status, flags->print);
   status.OnParsed([flags, &exit_code] { exit_code = ShowStatus(*flags); });
 
   for (Command verb : cluster.Subcommands()) {
     verb.Add("--state", flags->state,
-             "directory of the cluster (${NIBBLE_HOME:-$HOME/.nibble}/cluster)");
+             "directory of the cluster; default: ${NIBBLE_HOME:-$HOME/.nibble}/cluster");
   }
 }
 

@@ -1,8 +1,8 @@
-// `nibble cluster up | down | status`: a whole cluster on this machine; the cluster's state as
-// text; where its programs are.
+// `nibble cluster up | down | status`: a cluster on this machine, its state as text, and the paths
+// of its programs.
 //
 // Ownership: the command line keeps the verbs and their flags; `exit_code` outlives it.
-// Thread-safety: none for the command, which is parsed once; functions of the disk otherwise.
+// Thread-safety: none for the command, which is parsed once; the rest reads the disk.
 #ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_
 #define NIBBLE_CLIENT_CLUSTER_CLUSTER_COMMAND_H_
 
@@ -15,17 +15,18 @@
 
 namespace nibble {
 
-// Adds the subcommand to `app`. `exit_code` is set when it runs: 0 done, 1 error, 2 usage, 102
-// if the cluster or one of its programs does not exist.
+// `exit_code` is set when a verb runs: 0 done, 1 error, 2 usage, 102 if the cluster or one of its
+// programs does not exist.
 void AddClusterCommand(Command app, int& exit_code);
 
-// For people. Both end with a newline.
+// Both end with a newline.
 std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms);
 std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms);
 
-// Searches beside `self`, the path of the running program, and where Bazel builds them. Non-empty
-// paths of `said` are used as they are. NotFound names the program and the places searched.
-absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& said, const std::string& self);
+// Searches beside `self`, the path of the running program, and where Bazel builds the programs.
+// Non-empty paths of `given` are used as they are. NotFound names the program and the places
+// searched.
+absl::StatusOr<ClusterPrograms> FindPrograms(const ClusterPrograms& given, const std::string& self);
 
 // The path of this process's program.
 std::string SelfPath();

@@ -38,7 +38,7 @@ TEST(ClusterCommandTest, StatusIsATableJsonOrYaml) {
   EXPECT_EQ(JsonOfYaml(Status(paths.directory, "yaml").out), status);
 }
 
-TEST(ClusterCommandTest, StatusOfNoClusterIsNotFoundAndDownHasNothingToDo) {
+TEST(ClusterCommandTest, WithoutAClusterStatusIsNotFoundAndDownDoesNothing) {
   const std::string nowhere = testing::TempDir() + "nowhere";
   const Outcome status = Status(nowhere, "table");
   EXPECT_EQ(status.exit_code, 102);
@@ -80,7 +80,7 @@ TEST(ClusterReportTest, TheTableHasEveryProcessAndTheJobsByState) {
   EXPECT_THAT(table, HasSubstr("2 queued, 1 running"));
 }
 
-TEST(ClusterReportTest, JsonSaysTheSame) {
+TEST(ClusterReportTest, JsonHasTheContentOfTheTable) {
   const auto json = nlohmann::json::parse(ClusterJson(Example(), 92'000));
   EXPECT_EQ(json.at("address"), "127.0.0.1:7700");
   EXPECT_EQ(json.at("serves"), true);
@@ -94,7 +94,7 @@ TEST(ClusterReportTest, JsonSaysTheSame) {
   EXPECT_EQ(json.at("jobs").at("running"), 1);
 }
 
-TEST(ClusterReportTest, AClusterThatIsDownHasNoJobsToTellOf) {
+TEST(ClusterReportTest, AClusterThatIsDownShowsNoJobs) {
   LocalCluster::Status status;
   status.processes = {{.role = "coordinator"}, {.role = "worker-1"}};
   const std::string table = ClusterTable(status, 0);
@@ -119,7 +119,7 @@ class FindProgramsTest : public testing::Test {
   std::string root_ = testing::TempDir() + "/programs-XXXXXX";
 };
 
-TEST_F(FindProgramsTest, TheyAreBesideTheCommandOrWhereBazelBuildsThem) {
+TEST_F(FindProgramsTest, ProgramsAreBesideTheCommandOrWhereBazelBuildsThem) {
   const std::string beside = Make("client/nibble-coordinator");
   (void)Make("server/nibble-coordinator");
   const std::string worker = Make("worker/agent/nibble-worker");
@@ -131,7 +131,7 @@ TEST_F(FindProgramsTest, TheyAreBesideTheCommandOrWhereBazelBuildsThem) {
   EXPECT_EQ(found->trainer, trainer);
 }
 
-TEST_F(FindProgramsTest, WhatIsSaidIsTakenAndHasToBeThere) {
+TEST_F(FindProgramsTest, AGivenPathIsUsedAndMustExist) {
   const std::string other = Make("other/coordinator");
   (void)Make("client/nibble-coordinator");
   (void)Make("client/nibble-worker");
@@ -145,7 +145,7 @@ TEST_F(FindProgramsTest, WhatIsSaidIsTakenAndHasToBeThere) {
   EXPECT_THAT(std::string(none.message()), HasSubstr(other + "-not"));
 }
 
-TEST_F(FindProgramsTest, AMissingOneIsNamedWithThePlacesAndTheFlag) {
+TEST_F(FindProgramsTest, TheErrorForAMissingProgramNamesThePlacesAndTheOption) {
   (void)Make("client/nibble-coordinator");
   const absl::Status status = FindPrograms({}, root_ + "/client/nibble").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -1,21 +1,13 @@
 #include "client/cluster/cluster_files.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/local_processes.h"
-#include "common/staged_file.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
+#include "common/process/process.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -23,14 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
+constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 
 template <class T>
-bool Take(const json& object, const char* field, T& value) {
+bool Get(const json& object, const char* field, T& value) {
   const auto at = object.find(field);
   if (at == object.end()) return false;
   if constexpr (std::is_same_v<T, std::string>) {
@@ -42,23 +30,15 @@ bool Take(const json& object, const char* field, T& value) {
   return true;
 }
 
-bool TakeProcess(const json& from, ClusterProcess& process) {
-  return from.is_object() && Take(from, "pid", process.identity.pid) &&
-         Take(from, "start_ticks", process.identity.start_ticks) &&
-         Take(from, "boot_id", process.identity.boot_id) &&
-         Take(from, "started_unix_ms", process.started_unix_ms) &&
-         Take(from, "earlier_incarnation", process.earlier_incarnation) && process.identity.pid > 1;
+bool GetProcess(const json& from, ClusterProcess& process) {
+  return from.is_object() && Get(from, "pid", process.identity.pid) &&
+         Get(from, "start_ticks", process.identity.start_ticks) &&
+         Get(from, "boot_id", process.identity.boot_id) &&
+         Get(from, "started_unix_ms", process.started_unix_ms) &&
+         Get(from, "earlier_incarnation", process.earlier_incarnation) && process.identity.pid > 1;
 }
 
 }  // namespace
-
-std::string DefaultClusterDirectory() {
-  if (const char* const home = std::getenv("NIBBLE_HOME"); home != nullptr && *home != '\0') {
-    return absl::StrCat(home, "/cluster");
-  }
-  const char* const home = std::getenv("HOME");
-  return absl::StrCat(home == nullptr ? "" : home, "/.nibble/cluster");
-}
 
 std::string WorkerRole(int number) { return absl::StrCat("worker-", number); }
 
@@ -81,21 +61,21 @@ bool ClusterRecord::AnyAlive() const {
 }
 
 absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWhole(paths.Record()));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(paths.Record(), kMaxRecordBytes));
   const json read = json::parse(text, nullptr, false);
   ClusterRecord record;
   ClusterShape& shape = record.shape;
-  bool whole = read.is_object() && Take(read, "workers", shape.workers) &&
-               Take(read, "slots", shape.slots) && Take(read, "device", shape.device) &&
-               Take(read, "port", shape.port) && read.contains("processes") &&
+  bool whole = read.is_object() && Get(read, "workers", shape.workers) &&
+               Get(read, "slots", shape.slots) && Get(read, "device", shape.device) &&
+               Get(read, "port", shape.port) && read.contains("processes") &&
                read["processes"].is_object();
   if (whole) {
     for (const auto& [role, process] : read["processes"].items()) {
-      whole = whole && TakeProcess(process, record.processes[role]);
+      whole = whole && GetProcess(process, record.processes[role]);
     }
   }
   if (whole) return record;
-  return absl::DataLossError(absl::StrCat(paths.Record(), ": is no record of a cluster"));
+  return absl::DataLossError(absl::StrCat(paths.Record(), ": not a valid record of a cluster"));
 }
 
 absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& record) {
@@ -112,7 +92,7 @@ absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& 
                       {"device", record.shape.device},
                       {"port", record.shape.port},
                       {"processes", std::move(processes)}};
-  return WriteStaged(paths.Record(), whole.dump(2) + "\n");
+  return ReplaceFile(paths.Record(), whole.dump(2) + "\n");
 }
 
 absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory) {
@@ -120,22 +100,8 @@ absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory) {
   std::ifstream file(path);
   std::string line;
   if (std::getline(file, line) && !line.empty()) return line;
-  return absl::NotFoundError(absl::StrCat("no cluster is up: ", path, " is not there"));
+  return absl::NotFoundError(absl::StrCat("no cluster is up: ", path,
+                                          " does not exist; run 'nibble cluster up' to start one"));
 }
-
-absl::StatusOr<ClusterLock> ClusterLock::Take(const ClusterPaths& paths) {
-  const int file = open(paths.Lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-  if (file >= 0 && flock(file, LOCK_EX) == 0) return ClusterLock(file);
-  const absl::Status status =
-      absl::UnavailableError(absl::StrCat("locking ", paths.Lock(), ": ", std::strerror(errno)));
-  if (file >= 0) close(file);
-  return status;
-}
-
-ClusterLock::~ClusterLock() {
-  if (file_ >= 0) close(file_);
-}
-
-ClusterLock::ClusterLock(ClusterLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
 
 }  // namespace nibble

@@ -2,7 +2,7 @@
 //
 //   address              one line, host:port of the coordinator; exists while the cluster is up
 //   cluster.json         the shape of the cluster, and its processes
-//   LOCK                 held while the cluster is changed
+//   LOCK                 locked (FileLock) while the cluster is changed
 //   log/ROLE.log         the output of each process
 //   coordinator/         the coordinator's store
 //   worker-N/            each worker's data
@@ -26,8 +26,6 @@ namespace nibble {
 
 inline constexpr char kCoordinatorRole[] = "coordinator";
 
-// ${NIBBLE_HOME:-$HOME/.nibble}/cluster
-std::string DefaultClusterDirectory();
 std::string WorkerRole(int number);  // from 1
 
 struct ClusterPaths {
@@ -62,31 +60,18 @@ struct ClusterRecord {
   std::map<std::string, ClusterProcess> processes;  // by role
 
   std::vector<std::string> Roles() const;  // the coordinator first
-  // The process if it runs; null if it never ran or has ended.
+  // The process if it runs; null if it was never started or has ended.
   const ClusterProcess* Alive(const std::string& role) const;
   bool AnyAlive() const;
 };
 
-// NotFound if there is no cluster; DataLoss, naming the file, if it is not a valid record.
+// NotFound if there is no cluster; DataLoss, naming the file, if the record is not valid.
 absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths);
 // Durable on return.
 absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& record);
 
 // NotFound if no cluster is up.
 absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory);
-
-// Serialises changes of the cluster among processes. Take() blocks.
-class ClusterLock {
- public:
-  static absl::StatusOr<ClusterLock> Take(const ClusterPaths& paths);
-  ~ClusterLock();
-  ClusterLock(ClusterLock&& other) noexcept;
-  ClusterLock& operator=(ClusterLock&&) = delete;
-
- private:
-  explicit ClusterLock(int file) : file_(file) {}
-  int file_;
-};
 
 }  // namespace nibble
 

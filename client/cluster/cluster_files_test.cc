@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/local_cluster.h"
+#include "common/files/file_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -61,14 +62,14 @@ bool WaitsForALock() {
   return false;
 }
 
-TEST_F(ClusterFilesTest, AChangeOfTheClusterWaitsForTheOneUnderWay) {
+TEST_F(ClusterFilesTest, ChangesOfTheClusterAreSerialised) {
   LocalCluster::Options options;
   options.directory = directory_;
   LocalCluster cluster(options);
   for (const bool purge : {false, true}) {
     std::future<absl::Status> change;
     {
-      const auto under_way = ClusterLock::Take(paths_);
+      const auto under_way = FileLock::Acquire(paths_.Lock());
       ASSERT_TRUE(under_way.ok()) << under_way.status();
       change = std::async(std::launch::async, [&] {
         return purge ? cluster.Purge() : cluster.Down(std::chrono::milliseconds(0));
@@ -81,7 +82,7 @@ TEST_F(ClusterFilesTest, AChangeOfTheClusterWaitsForTheOneUnderWay) {
   }
 }
 
-TEST_F(ClusterFilesTest, OnlyTheProcessThatWasStartedCountsAsAlive) {
+TEST_F(ClusterFilesTest, OnlyTheRecordedProcessCountsAsAlive) {
   const auto self = IdentifyProcess(getpid());
   ASSERT_TRUE(self.ok()) << self.status();
   ClusterRecord record;
@@ -93,7 +94,7 @@ TEST_F(ClusterFilesTest, OnlyTheProcessThatWasStartedCountsAsAlive) {
   EXPECT_FALSE(record.AnyAlive());
 }
 
-TEST_F(ClusterFilesTest, ARecordThatIsNoneIsNamedAndNotTakenForAnEmptyCluster) {
+TEST_F(ClusterFilesTest, AnInvalidRecordIsAnErrorThatNamesTheFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadClusterRecord(paths_).status()));
   for (const char* const text :
        {"", "{}", R"({"workers": 2, "slots": 1, "device": "cpu", "port": 1, "processes": []})",
@@ -107,20 +108,12 @@ TEST_F(ClusterFilesTest, ARecordThatIsNoneIsNamedAndNotTakenForAnEmptyCluster) {
   }
 }
 
-TEST_F(ClusterFilesTest, TheAddressIsTheFilesLine) {
+TEST_F(ClusterFilesTest, TheAddressIsTheLineOfItsFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadClusterAddress(directory_).status()));
   std::ofstream(paths_.Address()) << "127.0.0.1:7700\n";
   const auto address = ReadClusterAddress(directory_);
   ASSERT_TRUE(address.ok()) << address.status();
   EXPECT_EQ(*address, "127.0.0.1:7700");
-}
-
-TEST_F(ClusterFilesTest, TheUsualDirectoryFollowsTheEnvironment) {
-  ASSERT_EQ(setenv("HOME", "/home/ann", 1), 0);
-  ASSERT_EQ(unsetenv("NIBBLE_HOME"), 0);
-  EXPECT_EQ(DefaultClusterDirectory(), "/home/ann/.nibble/cluster");
-  ASSERT_EQ(setenv("NIBBLE_HOME", "/var/nibble", 1), 0);
-  EXPECT_EQ(DefaultClusterDirectory(), "/var/nibble/cluster");
 }
 
 }  // namespace

@@ -12,9 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/cluster/cluster_client.h"
 #include "client/cluster/local_processes.h"
-#include "common/staged_file.h"
+#include "client/remote/coordinator_client.h"
+#include "client/remote/rpcs.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
+#include "common/process/spawn.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -25,6 +29,17 @@ using std::chrono::milliseconds;
 
 constexpr char kClusterName[] = "local";
 constexpr char kUpReason[] = "the cluster is up again";
+
+constexpr absl::Duration kServesPatience = absl::Milliseconds(500);
+
+CoordinatorClient Connect(const std::string& address) {
+  return CoordinatorClient({.server = address, .fails_at_once = true, .author = AuthorName()});
+}
+
+absl::StatusOr<std::vector<v1::Worker>> ListWorkers(const CoordinatorClient& client) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all, client.CallAllPages(kListWorkers));
+  return std::vector<v1::Worker>(all.workers().begin(), all.workers().end());
+}
 
 // The worker's incarnation, which it writes before it first connects; 0: none yet.
 int64_t IncarnationOf(const std::string& data) {
@@ -37,9 +52,9 @@ int64_t IncarnationOf(const std::string& data) {
 
 absl::Status CheckShape(const ClusterShape& shape) {
   if (shape.device != "cuda" || shape.workers == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "workers: ", shape.workers,
-      " with device cuda; a machine's GPUs are the slots of one worker, so that --workers is 1"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("workers: ", shape.workers,
+                   " with device cuda; allowed: 1, whose slots are the GPUs of this machine"));
 }
 
 // The requested shape; FailedPrecondition if the running cluster cannot be changed to it.
@@ -56,8 +71,8 @@ absl::StatusOr<ClusterShape> Reshape(const ClusterShape& is, const LocalCluster:
   if (!runs || shape == grown) return shape;
   return absl::FailedPreconditionError(absl::StrCat(
       "the cluster is up with ", is.workers, " workers of ", is.slots, " slots (", is.device,
-      ") on port ", is.port, "; asked for are ", shape.workers, " of ", shape.slots, " (",
-      shape.device, ") on port ", shape.port, ": bring it down first"));
+      ") on port ", is.port, "; requested: ", shape.workers, " of ", shape.slots, " (",
+      shape.device, ") on port ", shape.port, "; run 'nibble cluster down' first"));
 }
 
 }  // namespace
@@ -69,13 +84,13 @@ void LocalCluster::Say(const std::string& line) const {
   if (options_.say) options_.say(line);
 }
 
-absl::StatusOr<ClusterLock> LocalCluster::LockDirectory() const {
-  std::error_code error;
-  std::filesystem::create_directories(paths_.Logs(), error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("making ", paths_.Logs(), ": ", error.message()));
+absl::StatusOr<FileLock> LocalCluster::LockDirectory() const {
+  while (true) {
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(paths_.Logs()));
+    NIBBLE_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(paths_.Lock()));
+    // Purge removes the file while others wait for it.
+    if (lock.IsInPlace()) return lock;
   }
-  return ClusterLock::Take(paths_);
 }
 
 absl::StatusOr<ClusterRecord> LocalCluster::ReadRecord() const {
@@ -119,12 +134,7 @@ std::vector<std::string> LocalCluster::Arguments(const std::string& role,
 }
 
 absl::Status LocalCluster::StartLocked(const std::string& role, ClusterRecord& record) {
-  std::error_code error;
-  std::filesystem::create_directories(paths_.Data(role), error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("making ", paths_.Data(role), ": ", error.message()));
-  }
+  NIBBLE_RETURN_IF_ERROR(MakeDirectories(paths_.Data(role)));
   const int64_t earlier_incarnation = IsWorker(role) ? IncarnationOf(paths_.Data(role)) : 0;
   NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity started,
                           StartDetached({.arguments = Arguments(role, record.shape),
@@ -140,13 +150,13 @@ absl::Status LocalCluster::StartLocked(const std::string& role, ClusterRecord& r
 }
 
 bool LocalCluster::IsReady(const std::string& role, const ClusterRecord& record) const {
-  ClusterClient client(absl::StrCat("127.0.0.1:", record.shape.port));
+  const CoordinatorClient client = Connect(absl::StrCat("127.0.0.1:", record.shape.port));
   if (!IsWorker(role)) return client.Serves(kServesPatience);
   // A coordinator that has just started may still list the worker's previous incarnation as
   // present.
   const int64_t incarnation = IncarnationOf(paths_.Data(role));
   if (incarnation <= record.processes.at(role).earlier_incarnation) return false;
-  const absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
+  const absl::StatusOr<std::vector<v1::Worker>> workers = ListWorkers(client);
   if (!workers.ok()) return false;
   return std::any_of(workers->begin(), workers->end(), [&](const v1::Worker& worker) {
     return worker.identity().name() == role && worker.present() &&
@@ -183,46 +193,50 @@ absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterReco
 
 // Uncordons the workers that Down drained, but not those that a user drained.
 absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
-  ClusterClient client(address);
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, client.Workers());
+  const CoordinatorClient client = Connect(address);
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, ListWorkers(client));
   for (const v1::Worker& worker : workers) {
     if (worker.mode() != v1::WORKER_MODE_DRAINING || worker.mode_reason() != kDownReason) continue;
-    NIBBLE_RETURN_IF_ERROR(client.Uncordon(worker.identity().name(), kUpReason));
+    v1::UncordonWorkerRequest request;
+    request.set_worker(worker.identity().name());
+    request.set_reason(kUpReason);
+    NIBBLE_RETURN_IF_ERROR(client.Call(kUncordonWorker, request).status());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
-  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
+  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   const bool any = record.AnyAlive();
   absl::StatusOr<ClusterShape> shape = Reshape(record.shape, wish, any);
   if (!shape.ok()) return shape.status();
   const bool coordinator_runs = record.Alive(kCoordinatorRole) != nullptr;
-  // Keep the port: running workers use it.
-  const bool stays = any || wish.port.value_or(0) != 0;
-  if (shape->port == 0 || (!stays && !IsPortFree(shape->port))) {
+  // Running workers use the port, so it does not change.
+  const bool fixed = any || wish.port.value_or(0) != 0;
+  if (shape->port == 0 || (!fixed && !IsPortFree(shape->port))) {
     NIBBLE_ASSIGN_OR_RETURN(const int port, ChooseFreePort());
     shape->port = port;
   }
   record.shape = *std::move(shape);
   if (!coordinator_runs && !IsPortFree(record.shape.port)) {
     return absl::UnavailableError(
-        absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port));
+        absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port,
+                     "; choose another one with --port"));
   }
   const std::string address = absl::StrCat("127.0.0.1:", record.shape.port);
   size_t started = 0;
   const std::vector<std::string> roles = record.Roles();
   for (const std::string& role : roles) {
     if (record.Alive(role) == nullptr) {
-      Say(absl::StrCat("starts ", role));
+      Say(absl::StrCat("starting ", role));
       NIBBLE_RETURN_IF_ERROR(StartLocked(role, record));
       ++started;
     }
     // Start all workers once the coordinator serves, then wait for them together.
     if (IsWorker(role)) continue;
     NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
-    NIBBLE_RETURN_IF_ERROR(WriteStaged(paths_.Address(), address + "\n"));
+    NIBBLE_RETURN_IF_ERROR(ReplaceFile(paths_.Address(), address + "\n"));
   }
   for (const std::string& role : roles) {
     NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
@@ -232,7 +246,7 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
 }
 
 absl::Status LocalCluster::Start(const std::string& role) {
-  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
+  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   if (record.Alive(role) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("role: ", role, " runs"));
@@ -264,10 +278,11 @@ absl::Status LocalCluster::AwaitReady(const std::string& role) {
   return AwaitReady(role, record);
 }
 
-absl::StatusOr<LocalCluster::Status> LocalCluster::Look() const {
+absl::StatusOr<LocalCluster::Status> LocalCluster::GetStatus() const {
   const absl::StatusOr<ClusterRecord> record = ReadClusterRecord(paths_);
   if (absl::IsNotFound(record.status())) {
-    return absl::NotFoundError(absl::StrCat("there is no cluster in ", paths_.directory));
+    return absl::NotFoundError(absl::StrCat("there is no cluster in ", paths_.directory,
+                                            "; run 'nibble cluster up' to start one"));
   }
   if (!record.ok()) return record.status();
   Status status;
@@ -280,13 +295,12 @@ absl::StatusOr<LocalCluster::Status> LocalCluster::Look() const {
   }
   if (!status.processes[0].alive) return status;
   status.address = absl::StrCat("127.0.0.1:", record->shape.port);
-  ClusterClient client(status.address);
+  const CoordinatorClient client = Connect(status.address);
   status.serves = client.Serves(kServesPatience);
   if (!status.serves) return status;
-  NIBBLE_ASSIGN_OR_RETURN(std::vector<v1::Worker> workers, client.Workers());
-  status.workers = std::move(workers);
-  NIBBLE_ASSIGN_OR_RETURN(auto jobs, client.JobsByState());
-  status.jobs = std::move(jobs);
+  NIBBLE_ASSIGN_OR_RETURN(status.workers, ListWorkers(client));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, client.CallAllPages(kListJobs));
+  for (const v1::Job& job : jobs.jobs()) ++status.jobs[job.state()];
   return status;
 }
 
@@ -302,32 +316,37 @@ milliseconds Left(SteadyClock::time_point deadline) {
 }  // namespace
 
 void LocalCluster::DrainWorkers(const std::string& address, milliseconds grace) const {
-  ClusterClient client(address);
-  absl::StatusOr<std::vector<v1::Worker>> workers = client.Workers();
+  const CoordinatorClient client = Connect(address);
+  absl::StatusOr<std::vector<v1::Worker>> workers = ListWorkers(client);
   if (!workers.ok()) return;
   for (const v1::Worker& worker : *workers) {
     // Leave drains by users alone.
     if (worker.mode() == v1::WORKER_MODE_DRAINING) continue;
-    const absl::Status status = client.Drain(worker.identity().name(), kDownReason);
-    if (!status.ok()) Say(absl::StrCat("drain: ", std::string(status.message())));
+    v1::DrainWorkerRequest request;
+    request.set_worker(worker.identity().name());
+    request.set_reason(kDownReason);
+    const absl::Status status = client.Call(kDrainWorker, request).status();
+    if (!status.ok()) {
+      Say(absl::StrCat("cannot drain ", worker.identity().name(), ": ",
+                       std::string(status.message())));
+    }
   }
   const auto deadline = SteadyClock::now() + grace;
   const absl::StatusOr<ClusterRecord> record = ReadRecord();
   if (!record.ok() || record->Alive(kCoordinatorRole) == nullptr) return;
   const ProcessIdentity coordinator = record->processes.at(kCoordinatorRole).identity;
-  bool said = false;
+  bool reported = false;
   while (true) {
-    workers = client.Workers();
+    workers = ListWorkers(client);
     if (!workers.ok()) return;
     const bool busy = std::any_of(workers->begin(), workers->end(), [](const v1::Worker& worker) {
       return worker.present() && worker.used_slots() > 0;
     });
     if (!busy) return;
-    if (!said) Say("waits for jobs to store where they are");
-    said = true;
+    if (!std::exchange(reported, true)) Say("waiting for jobs to take a checkpoint");
     if (AwaitAnyEnd({coordinator}, std::min(kPollPause, Left(deadline)))) return;
     if (SteadyClock::now() >= deadline) {
-      Say("not all jobs have stored where they are; they go on from their last checkpoints");
+      Say("some jobs took no checkpoint in time; they will resume from their last ones");
       return;
     }
   }
@@ -338,8 +357,8 @@ absl::Status LocalCluster::EndRole(const std::string& role, ClusterRecord& recor
   const auto at = record.processes.find(role);
   if (at == record.processes.end()) return absl::OkStatus();
   NIBBLE_ASSIGN_OR_RETURN(const bool ended, EndProcess(at->second.identity, grace));
-  if (!ended) Say(absl::StrCat(role, " did not end as told, and was killed"));
-  // Ranks that the worker could not end itself.
+  if (!ended) Say(absl::StrCat(role, " did not end after SIGTERM and was killed"));
+  // Ranks that the worker did not end.
   const std::string ranks = paths_.Data(role) + "/processes";
   if (std::filesystem::exists(ranks)) {
     NIBBLE_RETURN_IF_ERROR(KillLeftovers(ranks, kLeftoverPatience).status());
@@ -349,7 +368,7 @@ absl::Status LocalCluster::EndRole(const std::string& role, ClusterRecord& recor
 }
 
 absl::Status LocalCluster::Down(milliseconds grace) {
-  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
+  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
   const auto deadline = SteadyClock::now() + grace;
   if (record.Alive(kCoordinatorRole) != nullptr) {
@@ -368,28 +387,21 @@ absl::Status LocalCluster::Down(milliseconds grace) {
   for (const std::string& role : roles) {
     NIBBLE_RETURN_IF_ERROR(EndRole(role, record, Left(deadline)));
   }
-  std::error_code error;
-  std::filesystem::remove(paths_.Address(), error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("removing ", paths_.Address(), ": ", error.message()));
+  return RemoveTree(paths_.Address());
 }
 
 absl::Status LocalCluster::Purge() {
-  NIBBLE_ASSIGN_OR_RETURN(const ClusterLock lock, LockDirectory());
+  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
   if (record.AnyAlive()) {
-    return absl::FailedPreconditionError("the cluster is up: what it stores is in use");
+    return absl::FailedPreconditionError(
+        "the cluster is up and uses its data; run 'nibble cluster down' first");
   }
   // Remove only the cluster's files: the directory may have existed before.
   std::vector<std::string> stored = {paths_.Record(), paths_.Address(), paths_.Logs(),
                                      paths_.Lock()};
   for (const std::string& role : record.Roles()) stored.push_back(paths_.Data(role));
-  for (const std::string& path : stored) {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-    if (error)
-      return absl::UnavailableError(absl::StrCat("removing ", path, ": ", error.message()));
-  }
+  for (const std::string& path : stored) NIBBLE_RETURN_IF_ERROR(RemoveTree(path));
   std::error_code not_empty;
   std::filesystem::remove(paths_.directory, not_empty);
   return absl::OkStatus();

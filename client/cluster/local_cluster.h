@@ -1,9 +1,8 @@
-// A whole cluster of real processes on this machine's loopback: a coordinator and its workers,
-// detached, so that they outlive the process that started them. Their record is on disk
-// (cluster_files.h) and is read by every call, so that any process may inspect or change the
-// cluster.
+// A cluster of real processes on this machine's loopback: a coordinator and its workers, detached,
+// so that they outlive the process that started them. Their record is on disk (cluster_files.h) and
+// is read by every call, so that any process may inspect or change the cluster.
 //
-// Ranks end with their worker; no process of the cluster is left when Down returns.
+// Ranks end with their worker: when Down returns, no process of the cluster runs.
 //
 // Ownership: does not own the processes. Thread-safety: all methods; changes are serialised, also
 // among processes.
@@ -20,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cluster/cluster_files.h"
+#include "common/files/file_lock.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 
@@ -51,17 +51,17 @@ class LocalCluster {
     std::optional<int> workers, slots, port;
     std::optional<std::string> device;
   };
-  enum class Before : char { kNothing, kAll, kSome };  // how many of its processes ran
+  enum class Before : char { kNothing, kAll, kSome };  // which of its processes ran already
 
   explicit LocalCluster(Options options);
 
-  // Starts the missing processes, and returns when the coordinator serves and every worker is
-  // present. FailedPrecondition if the running cluster has another shape (more workers are added);
-  // Unavailable, with the end of its log, if a process ends or is not ready in time; the running
-  // processes are left.
+  // Starts the processes that do not run, and returns when the coordinator serves and every worker
+  // is present. Workers can be added to a running cluster; any other change of its shape is
+  // FailedPrecondition. Unavailable, with the end of its log, if a process ends or is not ready in
+  // time; the other processes keep running.
   absl::StatusOr<Before> Up(const Wish& wish);
-  // Drains the workers: jobs are checkpointed within the grace and resume after the next Up. Then
-  // ends the workers and the coordinator, by force after the grace. OK if nothing runs.
+  // Drains the workers, so that jobs are checkpointed within the grace and resume after the next
+  // Up; then ends the workers and the coordinator, by force after the grace. OK if nothing runs.
   absl::Status Down(std::chrono::milliseconds grace);
   // After Down: removes everything that the cluster stored.
   absl::Status Purge();
@@ -79,7 +79,7 @@ class LocalCluster {
     std::map<v1::JobState, int64_t> jobs;
   };
   // NotFound if there never was a cluster.
-  absl::StatusOr<Status> Look() const;
+  absl::StatusOr<Status> GetStatus() const;
 
   // Single processes, for tests. Start does not wait until the process is ready; Signal returns
   // NotFound if it does not run.
@@ -93,15 +93,14 @@ class LocalCluster {
   const ClusterPaths& paths() const { return paths_; }
 
  private:
-  // The reason of the drains of Down; Up takes back those drains and no others.
+  // The reason of the drains by Down. Up uncordons the workers that have it, and no others.
   static constexpr char kDownReason[] = "the cluster goes down";
-  static constexpr std::chrono::milliseconds kPollPause{
-      50};  // between polls of states that nothing announces
-  static constexpr std::chrono::milliseconds kServesPatience{500};
+  static constexpr std::chrono::milliseconds kPollPause{50};
 
   static bool IsWorker(const std::string& role) { return role != kCoordinatorRole; }
   void Say(const std::string& line) const;
-  absl::StatusOr<ClusterLock> LockDirectory() const;
+  // Serialises changes of the cluster, also among processes. Waits for the lock.
+  absl::StatusOr<FileLock> LockDirectory() const;
   absl::StatusOr<ClusterRecord> ReadRecord() const;
   absl::Status StartLocked(const std::string& role, ClusterRecord& record);
   std::vector<std::string> Arguments(const std::string& role, const ClusterShape& shape) const;

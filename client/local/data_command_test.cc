@@ -54,7 +54,7 @@ class DataCommandTest : public testing::Test {
   TempDirectory directory_;
 };
 
-TEST_F(DataCommandTest, TokenizeMakesShardsOfBytesAndSaysWhatTheyHold) {
+TEST_F(DataCommandTest, TokenizeMakesShardsOfBytesAndReportsTheirContents) {
   const Outcome made = Tokenize("out", {"--validation-fraction", "0.2", "-o", "json"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const json report = json::parse(made.out);
@@ -73,7 +73,7 @@ TEST_F(DataCommandTest, TokenizeMakesShardsOfBytesAndSaysWhatTheyHold) {
   EXPECT_EQ(train["documents"], (*shard)->documents());
 }
 
-TEST_F(DataCommandTest, ProgressGoesToStderrOnceForEachTenth) {
+TEST_F(DataCommandTest, ProgressGoesToStderrOncePerTenth) {
   const Outcome made = Tokenize("out");
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, AllOf(HasSubstr("tokenizer  bytes, vocabulary 257\n"),
@@ -88,7 +88,7 @@ TEST_F(DataCommandTest, ProgressGoesToStderrOnceForEachTenth) {
   EXPECT_EQ(std::set<std::string>(percents.begin(), percents.end()).size(), percents.size());
 }
 
-TEST_F(DataCommandTest, TrainedAndGivenModelsLieBesideTheirShardsAndAreNamedByThem) {
+TEST_F(DataCommandTest, TokenizerModelsAreStoredBesideTheShardsThatNameThem) {
   const Outcome trained =
       Tokenize("trained", {"--train-tokenizer", "400", "--threads", "2", "-o", "json"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
@@ -112,7 +112,7 @@ TEST_F(DataCommandTest, TrainedAndGivenModelsLieBesideTheirShardsAndAreNamedByTh
   EXPECT_EQ(Contents(Path("given/sp-" + label.substr(3) + ".model")), Contents(model));
 }
 
-TEST_F(DataCommandTest, ATokenizerJsonMakesShardsThatReadBackAsText) {
+TEST_F(DataCommandTest, ShardsOfATokenizerJsonDecodeToTheText) {
   const std::string given = "tests/interop/fixtures/tokenizers/llama3/tokenizer.json";
   for (int threads = 1; threads <= 2; ++threads) {
     const std::string out = absl::StrCat("out", threads);
@@ -131,7 +131,7 @@ TEST_F(DataCommandTest, ATokenizerJsonMakesShardsThatReadBackAsText) {
   EXPECT_THAT(shown.out, HasSubstr(json(TestText(0, 300)).dump()));
 }
 
-TEST_F(DataCommandTest, JsonLinesNameTheirField) {
+TEST_F(DataCommandTest, TheFieldOfJsonLinesIsAnOption) {
   WriteFile(Path("rows.jsonl"), "{\"body\": \"one\"}\n{\"body\": \"two\"}\n");
   const std::vector<std::string> command = {"tokenize",   Path("rows.jsonl"),      "--output-dir",
                                             Path("rows"), "--validation-fraction", "0"};
@@ -172,7 +172,7 @@ TEST_F(DataCommandTest, SplitRulesDecideWhatADocumentIs) {
   EXPECT_EQ(documents("c", {"--split", "line", "--delimiter", "%%"}), 6);
 }
 
-TEST_F(DataCommandTest, ShardsThatAreThereAreReplacedOnRequestOnlyAndBeforeAnythingIsTrained) {
+TEST_F(DataCommandTest, ExistingShardsAreReplacedOnlyOnRequestAndCheckedBeforeTraining) {
   ASSERT_EQ(Tokenize("out").exit_code, 0);
   const std::string before = Contents(Path("out/train.tokens"));
   const Outcome again = Tokenize("out", {"--train-tokenizer", "400"});
@@ -185,7 +185,7 @@ TEST_F(DataCommandTest, ShardsThatAreThereAreReplacedOnRequestOnlyAndBeforeAnyth
   EXPECT_NE(Contents(Path("out/train.tokens")), before);
 }
 
-TEST_F(DataCommandTest, ErrorsGoToStderrWithTheExitCodeOfTheirKind) {
+TEST_F(DataCommandTest, ErrorsGoToStderrWithTheirExitCode) {
   const Outcome absent = Nibble({"tokenize", Path("absent"), "--output-dir", Path("out")});
   EXPECT_EQ(absent.exit_code, 102);
   EXPECT_THAT(absent.out, IsEmpty());
@@ -236,7 +236,7 @@ TEST_F(DataCommandTest, MisuseIsAUsageError) {
   EXPECT_EQ(Nibble({"tokenize", "--help"}).exit_code, 0);
 }
 
-TEST_F(DataCommandTest, InspectTellsWhatAShardHolds) {
+TEST_F(DataCommandTest, InspectDescribesAShard) {
   ASSERT_EQ(Tokenize("out", {"--split", "file", "--validation-fraction", "0"}).exit_code, 0);
   const Outcome table = Nibble({"inspect", Path("out/train.tokens")});
   ASSERT_EQ(table.exit_code, 0) << table.err;
@@ -263,9 +263,9 @@ TEST_F(DataCommandTest, InspectShowsDocumentsAsTokensOrText) {
   const std::string shard = Path("out/train.tokens");
   const Outcome numbers = Nibble({"inspect", shard, "--documents", "1"});
   EXPECT_THAT(numbers.out,
-              HasSubstr("\ndocument 0: 7 tokens from 0 on\n102 105 114 115 116 10 256\n"));
+              HasSubstr("\ndocument 0: 7 tokens from token 0\n102 105 114 115 116 10 256\n"));
   const Outcome text = Nibble({"inspect", shard, "--documents", "1", "--text"});
-  EXPECT_THAT(text.out, HasSubstr("\ndocument 0: 7 tokens from 0 on\nfirst\n"));
+  EXPECT_THAT(text.out, HasSubstr("\ndocument 0: 7 tokens from token 0\nfirst\n"));
 
   const json report = json::parse(Nibble({"inspect", shard, "--documents", "9", "--from", "1",
                                           "--max-tokens", "5", "--text", "-o", "json"})
@@ -281,7 +281,7 @@ TEST_F(DataCommandTest, InspectShowsDocumentsAsTokensOrText) {
   EXPECT_THAT(beyond.err, HasSubstr("document 4 is not in [0, 4)"));
 }
 
-TEST_F(DataCommandTest, TextComesFromTheModelBesideTheShardOrAnEqualOne) {
+TEST_F(DataCommandTest, InspectDecodesWithTheModelBesideTheShardOrAnEqualOne) {
   WriteFile(Path("m.model"), TestModel());
   ASSERT_EQ(Tokenize("out", {"--tokenizer", Path("m.model"), "--split", "file",
                              "--validation-fraction", "0"})
@@ -312,7 +312,7 @@ TEST_F(DataCommandTest, TextComesFromTheModelBesideTheShardOrAnEqualOne) {
   EXPECT_THAT(other.err, HasSubstr("was made with"));
 }
 
-TEST_F(DataCommandTest, FilesOfOtherTrainersAreInspectedAndVerifiedWithWhatTheyDoNotSay) {
+TEST_F(DataCommandTest, FilesOfOtherTrainersNeedHints) {
   const std::string bare = Path("bare.bin");
   WriteFile(bare, std::string("\1\0\2\0\7\0\3\0\7\0", 10));
   const Outcome refused = Nibble({"inspect", bare});
@@ -339,14 +339,14 @@ TEST_F(DataCommandTest, FilesOfOtherTrainersAreInspectedAndVerifiedWithWhatTheyD
 
   const Outcome blind = Nibble({"verify", bare, "--token-width", "2"});
   EXPECT_EQ(blind.exit_code, 0);
-  EXPECT_THAT(blind.err, HasSubstr("vocabulary is not told"));
+  EXPECT_THAT(blind.err, HasSubstr("does not state its vocabulary"));
   EXPECT_EQ(Nibble({"verify", bare, "--token-width", "2", "--vocabulary", "8"}).exit_code, 0);
   const Outcome small = Nibble({"verify", bare, "--token-width", "2", "--vocabulary", "7"});
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_THAT(small.err, HasSubstr("token 7 at position 2"));
 }
 
-TEST_F(DataCommandTest, YamlSaysWhatJsonSays) {
+TEST_F(DataCommandTest, YamlHasTheContentOfJson) {
   const auto same = [](const std::vector<std::string>& arguments) {
     const Outcome json = Nibble(arguments + std::vector<std::string>{"-o", "json"});
     const Outcome yaml = Nibble(arguments + std::vector<std::string>{"-o", "yaml"});
@@ -360,7 +360,7 @@ TEST_F(DataCommandTest, YamlSaysWhatJsonSays) {
   same({"verify", Path("out/train.tokens"), Path("out/validation.tokens")});
 }
 
-TEST_F(DataCommandTest, VerifyFindsOneDamagedByteAmongSoundFiles) {
+TEST_F(DataCommandTest, VerifyFindsOneDamagedByteAmongValidFiles) {
   ASSERT_EQ(Tokenize("out").exit_code, 0);
   const std::string train = Path("out/train.tokens"), validation = Path("out/validation.tokens");
   const Outcome sound = Nibble({"verify", train, validation});

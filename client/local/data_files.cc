@@ -19,10 +19,11 @@
 #include "absl/strings/str_join.h"
 #include "client/shell/output.h"
 #include "common/status_macros.h"
-#include "worker/trainer/data/random_choice.h"
+#include "common/text/table.h"
+#include "worker/corpus/text_corpus.h"
+#include "worker/corpus/text_sample.h"
+#include "worker/corpus/text_shards.h"
 #include "worker/trainer/data/sentencepiece.h"
-#include "worker/trainer/data/text_corpus.h"
-#include "worker/trainer/data/text_shards.h"
 #include "worker/trainer/data/token_source.h"
 #include "worker/trainer/data/tokenizer.h"
 
@@ -83,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizeRequest& 
   return *std::move(tokenizer);
 }
 
-// Saves the tokenizer's file beside the future shards, which are useless without it.
+// Saves the tokenizer's file beside the shards, which cannot be decoded without it.
 absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizeRequest& request, const Say& say) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, MakeTokenizer(request, say));
   NIBBLE_ASSIGN_OR_RETURN(std::string path, SaveTokenizer(request.text.output_dir, *tokenizer));
@@ -96,19 +97,20 @@ double BytesPerToken(const TextShard& shard) {
 }
 
 std::string Table(const PreparedText& prepared, const ChosenTokenizer& chosen) {
-  std::string table = absl::StrFormat("tokenizer  %s, vocabulary %d%s%s\n",
-                                      chosen.tokenizer->label(), chosen.tokenizer->vocabulary(),
-                                      chosen.model_path.empty() ? "" : ", ", chosen.model_path);
-  absl::StrAppendFormat(&table, "files      %d\n", prepared.files);
-  const auto row = [&](const char* name, const TextShard& shard) {
-    absl::StrAppendFormat(&table, "%-10s  %10d  %14d  %14d  %11.2f  %s\n", name, shard.documents,
-                          shard.tokens, shard.bytes, BytesPerToken(shard), shard.path);
+  TextList list(11);
+  list.Add("tokenizer",
+           absl::StrCat(chosen.tokenizer->label(), ", vocabulary ", chosen.tokenizer->vocabulary(),
+                        chosen.model_path.empty() ? "" : ", ", chosen.model_path));
+  list.Add("files", absl::StrCat(prepared.files));
+  TextTable table({"shard", "documents", "tokens", "bytes", "bytes/token", "path"});
+  const auto add = [&](const char* name, const TextShard& shard) {
+    table.Add({name, absl::StrCat(shard.documents), absl::StrCat(shard.tokens),
+               absl::StrCat(shard.bytes), absl::StrFormat("%.2f", BytesPerToken(shard)),
+               shard.path});
   };
-  absl::StrAppendFormat(&table, "%-10s  %10s  %14s  %14s  %11s  %s\n", "shard", "documents",
-                        "tokens", "bytes", "bytes/token", "path");
-  row("train", prepared.train);
-  if (prepared.validation.has_value()) row("validation", *prepared.validation);
-  return table;
+  add("train", prepared.train);
+  if (prepared.validation.has_value()) add("validation", *prepared.validation);
+  return list.Text() + table.Text();
 }
 
 Json ShardJson(const TextShard& shard) {
@@ -128,8 +130,6 @@ std::string ReportJson(const PreparedText& prepared, const ChosenTokenizer& chos
       {"validation", prepared.validation.has_value() ? ShardJson(*prepared.validation) : Json()}};
   return JsonText(json);
 }
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnknownTokenizer = "unknown";
 
@@ -189,8 +189,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const Opened& opened,
   const std::string& label = opened.source->tokenizer();
   if (request.tokenizer.empty()) {
     if (!opened.tokenizer_known) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(request.file, ": text: the file does not say its tokenizer; give its file"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          request.file, ": text: the file does not name its tokenizer; give --tokenizer"));
     }
     return OpenTokenizer(label, std::filesystem::path(request.file).parent_path().string());
   }
@@ -240,25 +240,23 @@ std::string InspectTable(const Opened& opened, const std::vector<ShownDocument>&
                          const InspectRequest& request) {
   const TokenSource& source = *opened.source;
   const Lengths lengths = DocumentLengths(source);
-  std::string table;
-  const auto row = [&](const char* name, const std::string& value) {
-    absl::StrAppendFormat(&table, "%-16s  %s\n", name, value);
-  };
-  row("file", request.file);
-  row("format", source.format());
-  row("tokenizer", source.tokenizer());
-  row("vocabulary",
-      opened.vocabulary_known ? absl::StrCat(source.vocabulary()) : std::string("unknown"));
-  row("token width", absl::StrCat(source.token_width(), " bytes"));
-  row("end of document", source.end_of_document().has_value()
-                             ? absl::StrCat(*source.end_of_document())
-                             : std::string("none told"));
-  row("tokens", absl::StrCat(source.tokens()));
-  row("documents", absl::StrCat(source.documents()));
-  row("their tokens", absl::StrFormat("%d to %d, %.1f on average", lengths.shortest,
-                                      lengths.longest, MeanLength(source)));
+  TextList list(18);
+  list.Add("file", request.file);
+  list.Add("format", source.format());
+  list.Add("tokenizer", source.tokenizer());
+  list.Add("vocabulary",
+           opened.vocabulary_known ? absl::StrCat(source.vocabulary()) : std::string("unknown"));
+  list.Add("token width", absl::StrCat(source.token_width(), " bytes"));
+  list.Add("end of document", source.end_of_document().has_value()
+                                  ? absl::StrCat(*source.end_of_document())
+                                  : std::string("unknown"));
+  list.Add("tokens", absl::StrCat(source.tokens()));
+  list.Add("documents", absl::StrCat(source.documents()));
+  list.Add("document tokens", absl::StrFormat("%d to %d, %.1f on average", lengths.shortest,
+                                              lengths.longest, MeanLength(source)));
+  std::string table = list.Text();
   for (const ShownDocument& document : shown) {
-    absl::StrAppendFormat(&table, "\ndocument %d: %d tokens from %d on", document.number,
+    absl::StrAppendFormat(&table, "\ndocument %d: %d tokens from token %d", document.number,
                           document.tokens, document.begin);
     const auto first = static_cast<int64_t>(document.first.size());
     table += first < document.tokens ? absl::StrFormat(", the first %d\n", first) : "\n";
@@ -298,33 +296,34 @@ std::string InspectJson(const Opened& opened, const std::vector<ShownDocument>& 
 
 }  // namespace
 
-absl::StatusOr<std::string> RunTokenize(const TokenizeRequest& request, const Say& say) {
+absl::StatusOr<Reply> RunTokenize(const TokenizeRequest& request, const Say& say) {
   NIBBLE_RETURN_IF_ERROR(CheckPrepareText(request.text));
   NIBBLE_ASSIGN_OR_RETURN(const ChosenTokenizer chosen, ChooseTokenizer(request, say));
   PrepareTextOptions options = request.text;
   options.progress = ProgressLines(say);
   NIBBLE_ASSIGN_OR_RETURN(const PreparedText prepared, PrepareText(options, *chosen.tokenizer));
-  return request.json ? ReportJson(prepared, chosen) : Table(prepared, chosen);
+  return Reply{.text = Table(prepared, chosen), .json = ReportJson(prepared, chosen)};
 }
 
-absl::StatusOr<std::string> RunInspect(const InspectRequest& request) {
+absl::StatusOr<Reply> RunInspect(const InspectRequest& request) {
   NIBBLE_ASSIGN_OR_RETURN(const Opened opened, OpenLeniently(request.file, request.hints));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<ShownDocument> shown, ReadDocuments(opened, request));
-  return request.json ? InspectJson(opened, shown, request) : InspectTable(opened, shown, request);
+  return Reply{.text = InspectTable(opened, shown, request),
+               .json = InspectJson(opened, shown, request)};
 }
 
-Verified RunVerify(const VerifyRequest& request,
-                   const std::function<void(std::string_view line)>& warn) {
-  Verified verified;
+Reply RunVerify(const VerifyRequest& request) {
+  Reply reply;
   Json json = Json::array();
   for (const std::string& file : request.files) {
     const absl::StatusOr<Opened> opened = OpenLeniently(file, request.hints);
     absl::Status status = opened.status();
     if (status.ok()) {
       if (!opened->vocabulary_known) {
-        warn(absl::StrCat(file,
-                          ": its vocabulary is not told and was not given, so tokens are "
-                          "only checked to be below 2^31"));
+        reply.notes.push_back(
+            absl::StrCat(file,
+                         ": the file does not state its vocabulary, so its tokens are only checked "
+                         "to be below 2^31; give --vocabulary to check them"));
       }
       status = opened->source->Verify();
     }
@@ -334,17 +333,18 @@ Verified RunVerify(const VerifyRequest& request,
       one["format"] = source.format();
       one["tokens"] = source.tokens();
       one["documents"] = source.documents();
-      absl::StrAppendFormat(&verified.output, "ok      %s: %d tokens, %d documents, %s\n", file,
+      absl::StrAppendFormat(&reply.text, "ok      %s: %d tokens, %d documents, %s\n", file,
                             source.tokens(), source.documents(), source.format());
     } else {
       one["error"] = std::string(status.message());
-      absl::StrAppendFormat(&verified.output, "failed  %s\n", file);
-      verified.errors.push_back(status);
+      absl::StrAppendFormat(&reply.text, "failed  %s\n", file);
+      reply.notes.push_back(std::string(status.message()));
+      if (reply.exit_code == kExitDone) reply.exit_code = ExitCodeOf(status);
     }
     json.push_back(std::move(one));
   }
-  if (request.json) verified.output = JsonText(json);
-  return verified;
+  reply.json = JsonText(json);
+  return reply;
 }
 
 }  // namespace nibble

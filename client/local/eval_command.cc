@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
 #include "worker/infer/decoder.h"
 #include "worker/infer/eval/multiple_choice.h"
 #include "worker/infer/eval/token_loss.h"
@@ -47,11 +46,7 @@ struct EvalRequest {
 
   std::string precision = "bf16";
   int threads = 0;
-  bool json = false;
 };
-
-// Receives one progress line, without its newline.
-using EvalSay = std::function<void(std::string_view line)>;
 
 using Json = nlohmann::ordered_json;
 
@@ -84,23 +79,23 @@ absl::StatusOr<std::shared_ptr<const TokenSource>> OpenData(const std::string& p
 }
 
 // Reports progress after each tenth of the windows.
-WindowProgress TenthsOf(const std::string& path, const EvalSay& say) {
-  return [path, &say, last = int64_t{0}](int64_t done, int64_t windows) mutable {
+WindowProgress TenthsOf(const std::string& path) {
+  return [path, last = int64_t{0}](int64_t done, int64_t windows) mutable {
     const int64_t tenth = 10 * done / windows;
     if (tenth <= last) return;
     last = tenth;
-    say(absl::StrFormat("%s: %d %% of %d windows", path, 10 * tenth, windows));
+    Tell("eval", absl::StrFormat("%s: %d %% of %d windows", path, 10 * tenth, windows));
   };
 }
 
 std::string LossTable(const std::vector<TokenLoss>& losses) {
-  std::string table = absl::StrFormat("%10s  %12s  %10s  %12s  %s\n", "windows", "tokens", "loss",
-                                      "perplexity", "data");
+  TextTable table({"windows", "tokens", "loss", "perplexity", "data"});
   for (const TokenLoss& loss : losses) {
-    absl::StrAppendFormat(&table, "%10d  %12d  %10.5f  %12.4f  %s\n", loss.windows, loss.tokens,
-                          loss.loss, loss.perplexity, loss.name);
+    table.Add({absl::StrCat(loss.windows), absl::StrCat(loss.tokens),
+               absl::StrFormat("%.5f", loss.loss), absl::StrFormat("%.4f", loss.perplexity),
+               loss.name});
   }
-  return table;
+  return table.Text();
 }
 
 Json Head(const EvalRequest& request, const WeightSource& source) {
@@ -110,9 +105,8 @@ Json Head(const EvalRequest& request, const WeightSource& source) {
           {"precision", request.precision}};
 }
 
-absl::StatusOr<std::string> EvalData(const EvalRequest& request, const WeightSource& source,
-                                     const Tokenizer* tokenizer, Decoder& decoder,
-                                     const EvalSay& say) {
+absl::StatusOr<Reply> EvalData(const EvalRequest& request, const WeightSource& source,
+                               const Tokenizer* tokenizer, Decoder& decoder) {
   const int64_t sequence = request.sequence > 0
                                ? request.sequence
                                : std::min(kDefaultSequence, LongestSequence(source.outline()));
@@ -131,10 +125,9 @@ absl::StatusOr<std::string> EvalData(const EvalRequest& request, const WeightSou
                        {.sequence = sequence,
                         .max_windows = request.max_windows,
                         .window = {.reset_at_documents = request.reset_at_documents}},
-                       TenthsOf(data->name(), say)));
+                       TenthsOf(data->name())));
     losses.push_back(std::move(loss));
   }
-  if (!request.json) return LossTable(losses);
   Json json = Head(request, source);
   json["sequence"] = sequence;
   json["reset_at_documents"] = request.reset_at_documents;
@@ -146,7 +139,7 @@ absl::StatusOr<std::string> EvalData(const EvalRequest& request, const WeightSou
                             {"loss", loss.loss},
                             {"perplexity", loss.perplexity}});
   }
-  return JsonText(json);
+  return Reply{.text = LossTable(losses), .json = JsonText(json)};
 }
 
 std::string ChoiceTable(const ChoiceScore& score) {
@@ -159,12 +152,11 @@ std::string ChoiceTable(const ChoiceScore& score) {
          row("acc_norm", score.accuracy_norm, score.standard_error_norm);
 }
 
-absl::StatusOr<std::string> EvalChoices(const EvalRequest& request, const WeightSource& source,
-                                        const Tokenizer& tokenizer, Decoder& decoder) {
+absl::StatusOr<Reply> EvalChoices(const EvalRequest& request, const WeightSource& source,
+                                  const Tokenizer& tokenizer, Decoder& decoder) {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
                           AnswerFile(decoder, tokenizer, request.choices, request.choice_options));
   const ChoiceScore score = Summarize(answers);
-  if (!request.json) return ChoiceTable(score);
   Json json = Head(request, source);
   json["choices"] = request.choices;
   json["questions"] = score.questions;
@@ -183,15 +175,14 @@ absl::StatusOr<std::string> EvalChoices(const EvalRequest& request, const Weight
                                  {"chosen_norm", answer.chosen_norm}});
     }
   }
-  return JsonText(json);
+  return Reply{.text = ChoiceTable(score), .json = JsonText(json)};
 }
 
-// Returns the text for stdout. Errors: those of `open`, ChooseTokenizer, EvaluateTokens and
+// Reports progress on stderr. Errors: those of `open`, ChooseTokenizer, EvaluateTokens and
 // AnswerFile; InvalidArgument if the data was made with another tokenizer than the model's.
-absl::StatusOr<std::string> RunEval(const EvalRequest& request, const WeightOpener& open,
-                                    const EvalSay& say) {
+absl::StatusOr<Reply> RunEval(const EvalRequest& request, const WeightOpener& open) {
   if (request.data.empty() == request.choices.empty()) {
-    return absl::InvalidArgumentError("either data or choices are evaluated, and not both");
+    return absl::InvalidArgumentError("give either --data or --choices");
   }
   const absl::StatusOr<DType> precision = ParsePrecision(request.precision);
   if (!precision.ok()) return precision.status();
@@ -209,38 +200,38 @@ absl::StatusOr<std::string> RunEval(const EvalRequest& request, const WeightOpen
                                 .threads = request.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
   if (!request.choices.empty()) return EvalChoices(request, *source, *tokenizer, *decoder);
-  return EvalData(request, *source, tokenizer.get(), *decoder, say);
+  return EvalData(request, *source, tokenizer.get(), *decoder);
 }
 
-struct Flags {
+struct EvalFlags {
   EvalRequest request;
   bool run_together = false;
   std::string print = "table";
 };
 
-void AddDataOptions(Command command, EvalRequest& request, Flags& flags) {
+void AddDataOptions(Command command, EvalRequest& request, EvalFlags& flags) {
   const char* const kGroup = "Token data";
   command
       .Add("--sequence", request.sequence,
-           "tokens of a window; 2048 by default, or what learned positions allow")
+           "tokens of a window; default: 2048, or the maximum of learned positions")
       .AtLeast(1)
       .Group(kGroup);
-  command.Add("--max-windows", request.max_windows, "of each file the first so many; 0: all")
+  command.Add("--max-windows", request.max_windows, "only the first N windows of each file; 0: all")
       .AtLeast(0)
       .ShowDefault()
       .Group(kGroup);
   command
       .AddFlag("--run-documents-together", flags.run_together,
-               "let a document see the one before it, as a model trained so has to")
+               "let attention cross document boundaries, for models that were trained that way")
       .Group(kGroup);
   command
       .Add("--token-width", request.token_width,
-           "bytes per token of a file of nothing but tokens: 2 or 4")
+           "bytes per token of a file without a header: 2 or 4")
       .OneOfNumbers({2, 4})
       .Group(kGroup);
   command
       .Add("--document-end", request.document_end,
-           "token that ends every document of a file that has no index of them")
+           "token that ends every document, for files without a document index")
       .WholeNumber(int64_t{0}, (int64_t{1} << 31) - 1)
       .Group(kGroup);
 }
@@ -249,41 +240,40 @@ void AddChoiceOptions(Command command, EvalRequest& request) {
   const char* const kGroup = "Multiple choice";
   command
       .Add("--delimiter", request.choice_options.delimiter,
-           "what stands between context and choice; a space by default")
+           "text between context and choice; default: a space")
       .Group(kGroup);
   command
       .Add("--max-questions", request.choice_options.max_questions,
-           "the first so many only; 0: all")
+           "only the first N questions; 0: all")
       .AtLeast(0)
       .ShowDefault()
       .Group(kGroup);
   command
       .AddFlag("--answers", request.answers,
-               "with -o json or yaml: every question's log-likelihoods too")
+               "with -o json or yaml: include the log-likelihoods of every question")
       .Group(kGroup);
 }
 
 }  // namespace
 
 void AddEvalCommand(Command app, int& exit_code, WeightOpener open) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalFlags>();
   EvalRequest& request = flags->request;
   Command command = app.AddSubcommand(
-      "eval", "A trained model's loss on token data, or its accuracy on multiple-choice questions");
+      "eval",
+      "Measure the loss of a model on token data, or its accuracy on multiple-choice questions");
   AddModelOptions(command, request.from, request.precision, request.threads, request.tokenizer);
   const Command what = command.AddChoice("What to evaluate");
   what.Add("--data", request.data, "token files, separated by commas").SplitAt(',');
   what.Add("--choices", request.choices,
-           "a file of questions, one JSON object with context, choices and gold a line");
+           "a file of questions: one JSON object per line, with context, choices and gold");
   AddDataOptions(command, request, *flags);
   AddChoiceOptions(command, request);
   AddOutputOption(command, flags->print);
   command.Footer("Example: nibble eval --from runs/quickstart --data tokens/validation.tokens");
   command.OnParsed([flags, open = std::move(open), &exit_code] {
     flags->request.reset_at_documents = !flags->run_together;
-    flags->request.json = ForPrograms(flags->print);
-    const auto say = [](std::string_view line) { Tell("eval", line); };
-    exit_code = Finish("eval", InFormat(flags->print, RunEval(flags->request, open, say)));
+    exit_code = Finish("eval", flags->print, RunEval(flags->request, open));
   });
 }
 

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "client/shell/command_line.h"
 #include "client/shell/output.h"
+#include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "worker/infer/decoder.h"
@@ -36,17 +36,17 @@ struct GenerateRequest {
   SamplerOptions sampler;
   std::string precision = "bf16";
   int threads = 0;
-  bool json = false;
+  bool stream = true;  // write the text to stdout as it is generated
 };
 
-inline constexpr int64_t kMaxPromptBytes = int64_t{1} << 26;
+constexpr size_t kMaxPromptBytes = size_t{1} << 26;
 
-struct GenerateOutput {
-  // Writes a piece of the output to stdout; an error ends the run.
-  std::function<absl::Status(std::string_view text)> write;
-  // Receives one progress line, without its newline.
-  std::function<void(std::string_view line)> say;
-};
+absl::Status WriteOut(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, "cannot write to stdout");
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -54,59 +54,58 @@ double Rate(int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-// Decodes samples to text, in order; if there are several, each is preceded by a header line.
+// Decodes samples to text, in order. Streams them to stdout if `stream` is set, each after a header
+// line if there are several.
 class SampleText {
  public:
   SampleText(const Tokenizer& tokenizer, absl::Span<const int32_t> prompt, int64_t samples,
-             const GenerateOutput* output)
-      : tokenizer_(tokenizer), prompt_(prompt), samples_(samples), output_(output) {}
+             bool stream)
+      : tokenizer_(tokenizer), prompt_(prompt), samples_(samples), streams_(stream) {}
 
-  absl::Status Take(int64_t sample, int32_t token) {
-    absl::Status status = GoTo(sample);
-    if (!status.ok()) return status;
+  absl::Status Add(int64_t sample, int32_t token) {
+    NIBBLE_RETURN_IF_ERROR(GoTo(sample));
     NIBBLE_ASSIGN_OR_RETURN(const std::string text, stream_->Add(token));
     return Write(text);
   }
   // Ends the last sample, including samples without tokens.
   absl::Status Finish() {
-    absl::Status status = GoTo(samples_ - 1);
-    if (status.ok()) status = EndSample();
-    return status;
+    NIBBLE_RETURN_IF_ERROR(GoTo(samples_ - 1));
+    return EndSample();
   }
   const std::vector<std::string>& texts() const { return texts_; }
 
  private:
   absl::Status GoTo(int64_t sample) {
     while (static_cast<int64_t>(texts_.size()) <= sample) {
-      absl::Status status = EndSample();
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(EndSample());
       NIBBLE_ASSIGN_OR_RETURN(TextStream stream, TextStream::Create(tokenizer_, prompt_));
       stream_ = std::make_unique<TextStream>(std::move(stream));
       texts_.emplace_back();
-      if (samples_ > 1 && output_ != nullptr) {
-        status = output_->write(absl::StrFormat("--- sample %d of %d\n", texts_.size(), samples_));
-        if (!status.ok()) return status;
+      if (samples_ > 1) {
+        NIBBLE_RETURN_IF_ERROR(
+            Stream(absl::StrFormat("--- sample %d of %d\n", texts_.size(), samples_)));
       }
     }
     return absl::OkStatus();
   }
   absl::Status EndSample() {
     if (stream_ == nullptr) return absl::OkStatus();
-    absl::Status status = Write(stream_->Finish());
-    if (status.ok() && output_ != nullptr) status = output_->write("\n");
+    NIBBLE_RETURN_IF_ERROR(Write(stream_->Finish()));
     stream_ = nullptr;
-    return status;
+    return Stream("\n");
   }
   absl::Status Write(const std::string& text) {
     texts_.back() += text;
-    if (output_ == nullptr || text.empty()) return absl::OkStatus();
-    return output_->write(text);
+    return Stream(text);
+  }
+  absl::Status Stream(std::string_view text) const {
+    return streams_ && !text.empty() ? WriteOut(text) : absl::OkStatus();
   }
 
   const Tokenizer& tokenizer_;
   const absl::Span<const int32_t> prompt_;
   const int64_t samples_;
-  const GenerateOutput* const output_;  // null: nothing is written
+  const bool streams_;
   std::unique_ptr<TextStream> stream_;
   std::vector<std::string> texts_;
 };
@@ -141,44 +140,22 @@ std::string ReportJson(const GenerateRequest& request, const std::string& descri
   return JsonText(json);
 }
 
-void SaySpeed(const Decoder& decoder, const Generated& generated, double copy_speed,
-              const GenerateOutput& output) {
-  output.say(absl::StrFormat("prefill  %d tokens, %.1f tokens/s", generated.prompt_tokens,
-                             Rate(generated.prompt_tokens, generated.prefill_seconds)));
+std::vector<std::string> SpeedLines(const Decoder& decoder, const Generated& generated,
+                                    double copy_speed) {
   const auto bytes = static_cast<double>(decoder.weight_bytes_per_token());
-  output.say(absl::StrFormat(
-      "decode   %d tokens, %.1f tokens/s; memory's limit %.1f (%.1f MB of weights a token, "
-      "copied at %.1f GB/s)",
-      generated.decoded_tokens, Rate(generated.decoded_tokens, generated.decode_seconds),
-      copy_speed / bytes, bytes / 1e6, copy_speed / 1e9));
+  return {absl::StrFormat("prefill  %d tokens, %.1f tokens/s", generated.prompt_tokens,
+                          Rate(generated.prompt_tokens, generated.prefill_seconds)),
+          absl::StrFormat("decode   %d tokens, %.1f tokens/s; memory bandwidth limit %.1f tokens/s "
+                          "(%.1f MB of weights "
+                          "per token at %.1f GB/s)",
+                          generated.decoded_tokens,
+                          Rate(generated.decoded_tokens, generated.decode_seconds),
+                          copy_speed / bytes, bytes / 1e6, copy_speed / 1e9)};
 }
 
-// Reads the whole file; "-" is stdin. Errors name the path; InvalidArgument above kMaxPromptBytes.
-absl::StatusOr<std::string> ReadPrompt(const std::string& path) {
-  const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(
-      path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
-  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  std::string text;
-  char piece[1 << 16];
-  size_t n;
-  while ((n = std::fread(piece, 1, sizeof(piece), file.get())) > 0) {
-    text.append(piece, n);
-    if (static_cast<int64_t>(text.size()) > kMaxPromptBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": the prompt has more than ", kMaxPromptBytes, " bytes"));
-    }
-  }
-  if (std::ferror(file.get()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  }
-  return text;
-}
-
-// Writes text as it is generated, in whole characters; JSON in one piece at the end. Errors: those
+// With `stream`, the text is written while it is generated, and the reply has none. Errors: those
 // of `open`, ChooseTokenizer, Decoder and Generate.
-absl::Status RunGenerate(const GenerateRequest& request, const WeightOpener& open,
-                         const GenerateOutput& output) {
+absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOpener& open) {
   const absl::StatusOr<DType> precision = ParsePrecision(request.precision);
   if (!precision.ok()) return precision.status();
   NIBBLE_RETURN_IF_ERROR(Validate(request.sampler));
@@ -189,7 +166,7 @@ absl::Status RunGenerate(const GenerateRequest& request, const WeightOpener& ope
   const absl::StatusOr<std::vector<int32_t>> prompt = PromptTokens(**tokenizer, request.prompt);
   if (!prompt.ok()) {
     return absl::Status(prompt.status().code(),
-                        absl::StrCat("the prompt: ", prompt.status().message()));
+                        absl::StrCat("prompt: ", prompt.status().message()));
   }
   NIBBLE_ASSIGN_OR_RETURN(
       std::unique_ptr<Decoder> decoder,
@@ -197,7 +174,7 @@ absl::Status RunGenerate(const GenerateRequest& request, const WeightOpener& ope
                                 .threads = request.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
 
-  SampleText text(**tokenizer, *prompt, request.samples, request.json ? nullptr : &output);
+  SampleText text(**tokenizer, *prompt, request.samples, request.stream);
   NIBBLE_ASSIGN_OR_RETURN(
       const Generated generated,
       Generate(*decoder, *prompt,
@@ -206,76 +183,64 @@ absl::Status RunGenerate(const GenerateRequest& request, const WeightOpener& ope
                 .sampler = request.sampler,
                 .vocabulary = (*tokenizer)->vocabulary(),
                 .end_of_document = (*tokenizer)->end_of_document()},
-               [&](int64_t sample, int32_t token) { return text.Take(sample, token); }));
+               [&](int64_t sample, int32_t token) { return text.Add(sample, token); }));
   NIBBLE_RETURN_IF_ERROR(text.Finish());
   const double copy_speed = MeasureCopySpeed(decoder->pool(), decoder->weight_bytes_per_token());
-  SaySpeed(*decoder, generated, copy_speed, output);
-  if (!request.json) return absl::OkStatus();
-  return output.write(
-      ReportJson(request, source->description(), *decoder, generated, text.texts(), copy_speed));
+  return Reply{.json = ReportJson(request, source->description(), *decoder, generated, text.texts(),
+                                  copy_speed),
+               .notes = SpeedLines(*decoder, generated, copy_speed)};
 }
 
-struct Flags {
+struct GenerateFlags {
   GenerateRequest request;
   std::string prompt_file;
   std::string print = "text";
 };
 
-absl::Status WriteOut(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::ErrnoToStatus(errno, "cannot write to stdout");
-}
-
-absl::Status Run(Flags& flags, bool has_prompt, const WeightOpener& open) {
+absl::StatusOr<Reply> Run(GenerateFlags& flags, bool has_prompt, const WeightOpener& open) {
   if (!has_prompt) {
-    NIBBLE_ASSIGN_OR_RETURN(std::string prompt,
-                            ReadPrompt(flags.prompt_file.empty() ? "-" : flags.prompt_file));
-    flags.request.prompt = std::move(prompt);
+    const std::string path = flags.prompt_file.empty() ? "-" : flags.prompt_file;
+    NIBBLE_ASSIGN_OR_RETURN(flags.request.prompt, ReadInput(path, kMaxPromptBytes));
+    if (flags.request.prompt.size() > kMaxPromptBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": the prompt has more than ", kMaxPromptBytes, " bytes"));
+    }
   }
-  flags.request.json = ForPrograms(flags.print);
-  // JSON arrives in one piece, so it can be converted to YAML; text arrives in pieces.
-  const auto write = [&flags](std::string_view text) -> absl::Status {
-    if (!flags.request.json) return WriteOut(text);
-    const absl::StatusOr<std::string> whole = InFormat(flags.print, std::string(text));
-    return whole.ok() ? WriteOut(*whole) : whole.status();
-  };
-  const auto say = [](std::string_view line) { Tell("generate", line); };
-  return RunGenerate(flags.request, open, {.write = write, .say = say});
+  flags.request.stream = !ForPrograms(flags.print);
+  return RunGenerate(flags.request, open);
 }
 
 }  // namespace
 
 void AddGenerateCommand(Command app, int& exit_code, WeightOpener open) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<GenerateFlags>();
   GenerateRequest& request = flags->request;
-  Command command = app.AddSubcommand("generate", "Text from a trained model");
+  Command command = app.AddSubcommand("generate", "Generate text with a trained model");
   AddModelOptions(command, request.from, request.precision, request.threads, request.tokenizer);
-  Option prompt = command.Add("--prompt", request.prompt, "text to go on from");
-  command
-      .Add("--prompt-file", flags->prompt_file,
-           "a file with it; without either it is read from stdin")
+  Option prompt = command.Add("--prompt", request.prompt, "text to continue");
+  command.Add("--prompt-file", flags->prompt_file, "a file with the prompt; default: stdin")
       .Excludes(prompt);
-  command.Add("--max-tokens", request.max_tokens, "of each sample").AtLeast(1).ShowDefault();
+  command.Add("--max-tokens", request.max_tokens, "tokens of each sample").AtLeast(1).ShowDefault();
   command
-      .Add("--temperature", request.sampler.temperature, "0 takes the likeliest token every time")
+      .Add("--temperature", request.sampler.temperature,
+           "sampling temperature; 0: always the most likely token")
       .ShowDefault();
-  command.Add("--top-k", request.sampler.top_k, "draw among the likeliest so many tokens; 0: all")
+  command.Add("--top-k", request.sampler.top_k, "sample from the N most likely tokens; 0: from all")
       .ShowDefault();
   command
       .Add("--top-p", request.sampler.top_p,
-           "draw among the likeliest tokens that have this share of the probability")
+           "sample from the most likely tokens that have this share of the probability")
       .ShowDefault();
-  command.Add("--seed", request.sampler.seed, "the same seed draws the same text").ShowDefault();
-  command.Add("--samples", request.samples, "continuations of the prompt").AtLeast(1).ShowDefault();
+  command.Add("--seed", request.sampler.seed, "random seed: the same seed gives the same text")
+      .ShowDefault();
+  command.Add("--samples", request.samples, "number of continuations of the prompt")
+      .AtLeast(1)
+      .ShowDefault();
   AddOutputOption(command, flags->print);
   command.Footer(
       "Example: nibble generate --from runs/quickstart --prompt 'You may' --temperature 0.8");
   command.OnParsed([flags, prompt, open = std::move(open), &exit_code] {
-    const absl::Status status = Run(*flags, prompt.Given(), open);
-    if (!status.ok()) Tell("generate", std::string(status.message()));
-    exit_code = ExitCodeOf(status);
+    exit_code = Finish("generate", flags->print, Run(*flags, prompt.Given(), open));
   });
 }
 

@@ -75,7 +75,7 @@ TEST_F(EvalCommand, LossOfEveryFileIsPrinted) {
   EXPECT_EQ(JsonOfYaml(yaml.out), nlohmann::ordered_json::parse(json.out));
 }
 
-TEST_F(EvalCommand, DocumentsMayRunTogether) {
+TEST_F(EvalCommand, AttentionMayCrossDocuments) {
   const auto loss = [&](std::vector<std::string> more) {
     std::vector<std::string> flags = {"--from",     "tiny-hybrid", "--data", Path("a"),
                                       "--sequence", "40",          "-o",     "json"};
@@ -85,7 +85,7 @@ TEST_F(EvalCommand, DocumentsMayRunTogether) {
   EXPECT_NE(loss({}), loss({"--run-documents-together"}));
 }
 
-TEST_F(EvalCommand, QuestionsAreCounted) {
+TEST_F(EvalCommand, AccuracyOnQuestionsIsReported) {
   std::string questions;
   for (int i = 0; i < 6; ++i) {
     absl::StrAppend(&questions, "{\"query\": \"number ", i, "\", \"choices\": [\"x\", \"yes\"],",
@@ -117,7 +117,7 @@ TEST_F(EvalCommand, TokensOfAnotherTokenizerAreRefused) {
   EXPECT_EQ(taken.exit_code, 0) << taken.err;
 }
 
-TEST_F(EvalCommand, ErrorsGoToStderrWithTheirCode) {
+TEST_F(EvalCommand, ErrorsGoToStderrWithTheirExitCode) {
   const Outcome no_model = Eval({"--from", "tiny-gpt", "--data", Path("a")});
   EXPECT_EQ(no_model.exit_code, 102);
   EXPECT_THAT(no_model.out, IsEmpty());
@@ -153,10 +153,10 @@ TEST(GenerateCommand, TextGoesToStdoutAndSpeedToStderr) {
   EXPECT_EQ(outcome.out.back(), '\n');
   EXPECT_EQ(FindInvalidUtf8(outcome.out), std::string_view::npos);
   EXPECT_THAT(outcome.err, HasSubstr("prefill  9 tokens, "));
-  EXPECT_THAT(outcome.err, HasSubstr("memory's limit"));
+  EXPECT_THAT(outcome.err, HasSubstr("memory bandwidth limit"));
 }
 
-TEST(GenerateCommand, JsonHoldsEverySampleAndAgreesWithTheText) {
+TEST(GenerateCommand, JsonHasEverySampleOfTheText) {
   const std::vector<std::string> flags = {"--from",        "tiny-llama", "--prompt",  "ab",
                                           "--max-tokens",  "12",         "--samples", "3",
                                           "--temperature", "1.5",        "--seed",    "7"};
@@ -196,7 +196,7 @@ TEST(GenerateCommand, ThePromptMayComeFromAFile) {
   EXPECT_EQ(a.out, b.out);
 }
 
-TEST(GenerateCommand, ErrorsGoToStderrWithTheirCode) {
+TEST(GenerateCommand, ErrorsGoToStderrWithTheirExitCode) {
   const Outcome unknown = Generate({"--from", "tiny-gpt", "--prompt", "a"});
   EXPECT_EQ(unknown.exit_code, 102);
   EXPECT_THAT(unknown.out, IsEmpty());

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
 #include "model/memory.h"
 #include "model/mixers.h"
 #include "model/model_spec.h"
@@ -33,7 +33,7 @@ struct ModelReport {
   int64_t sequence = 0;
   int64_t ranks = 0;
   FlopsPerToken flops;
-  MemoryPerRank memory;  // with a microbatch of one sequence
+  MemoryPerRank memory;  // with a micro-batch of one sequence
 };
 
 using Json = nlohmann::ordered_json;
@@ -71,47 +71,44 @@ bool Has(const ModelSpec& spec, char symbol) {
   return spec.pattern.find(symbol) != std::string::npos;
 }
 
-void Row(std::string& out, std::string_view name, std::string_view value) {
-  absl::StrAppendFormat(&out, "%-12s %s\n", std::string(name), std::string(value));
-}
-
-void AppendSpec(std::string& out, const ModelSpec& spec) {
+std::string SpecText(const ModelSpec& spec, int64_t linears) {
+  TextList list(13);
   std::string mixers;
-  for (const Mixer* mixer : AllMixers()) {
+  for (const MixerKind* mixer : AllMixerKinds()) {
     const int64_t blocks = std::count(spec.pattern.begin(), spec.pattern.end(), mixer->symbol);
     if (blocks == 0) continue;
     absl::StrAppend(&mixers, mixers.empty() ? "" : ", ", blocks, " ", std::string(mixer->name));
   }
-  Row(out, "model", spec.name);
-  Row(out, "pattern", spec.pattern);
-  Row(out, "blocks", absl::StrCat(spec.blocks(), ": ", mixers));
-  Row(out, "sizes", absl::StrCat("d_model ", spec.d_model, ", vocab ", spec.vocab));
-  Row(out, "norm",
-      absl::StrFormat("%s, eps %g", std::string(NormKindName(spec.norm)), spec.norm_eps));
+  list.Add("model", spec.name);
+  list.Add("pattern", spec.pattern);
+  list.Add("blocks", absl::StrCat(spec.blocks(), ": ", mixers));
+  list.Add("sizes", absl::StrCat("d_model ", spec.d_model, ", vocab ", spec.vocab));
+  list.Add("norm",
+           absl::StrFormat("%s, eps %g", std::string(NormKindName(spec.norm)), spec.norm_eps));
   std::string positions(PositionsName(spec.positions));
   if (spec.positions == Positions::kRope) {
     absl::StrAppend(&positions, ", theta ", spec.rope_theta);
   } else if (spec.positions == Positions::kLearned) {
     absl::StrAppend(&positions, ", ", spec.max_positions);
   }
-  Row(out, "positions", positions);
-  Row(out, "biases", spec.biases ? "yes" : "no");
-  Row(out, "head", spec.tied_head ? "tied to the embedding" : "its own");
+  list.Add("positions", positions);
+  list.Add("biases", spec.biases ? "yes" : "no");
+  list.Add("head", spec.tied_head ? "tied to the embedding" : "untied");
   if (Has(spec, '*')) {
-    Row(out, "attention",
-        absl::StrCat(spec.heads, " heads, ", spec.kv_heads, " of keys and values, ", "dimension ",
-                     spec.head_dim));
+    list.Add("attention", absl::StrCat(spec.heads, " query heads, ", spec.kv_heads,
+                                       " key-value heads, dimension ", spec.head_dim));
   }
   if (Has(spec, '-')) {
-    Row(out, "mlp",
-        absl::StrCat("d_ff ", spec.d_ff, ", ", std::string(ActivationName(spec.activation))));
+    list.Add("mlp",
+             absl::StrCat("d_ff ", spec.d_ff, ", ", std::string(ActivationName(spec.activation))));
   }
   if (Has(spec, 'M')) {
-    Row(out, "mamba",
-        absl::StrCat(spec.mamba_heads, " heads, dimension ", spec.mamba_head_dim, ", ",
-                     spec.mamba_groups, " groups, state ", spec.mamba_state, ", convolution ",
-                     spec.conv_width, ", chunk ", spec.chunk));
+    list.Add("mamba", absl::StrCat(spec.mamba_heads, " heads, dimension ", spec.mamba_head_dim,
+                                   ", ", spec.mamba_groups, " groups, state ", spec.mamba_state,
+                                   ", convolution ", spec.conv_width, ", chunk ", spec.chunk));
   }
+  list.Add("linears", absl::StrCat(linears));
+  return list.Text();
 }
 
 void AppendParameters(std::string& out, const ModelReport& report) {
@@ -141,7 +138,7 @@ void AppendFlops(std::string& out, const ModelReport& report) {
 void AppendMemory(std::string& out, const ModelReport& report) {
   const MemoryPerRank& memory = report.memory;
   absl::StrAppendFormat(&out,
-                        "\nmemory per rank, of %d; a microbatch is one sequence of %d\n"
+                        "\nmemory per rank, of %d; a micro-batch is one sequence of %d\n"
                         "  %-22s %16s %18s\n",
                         report.ranks, report.sequence, "", "bf16, saved", "nvfp4, recomputed");
   const auto row = [&out](const char* name, int64_t bf16, int64_t nvfp4) {
@@ -203,17 +200,15 @@ absl::StatusOr<ModelReport> MakeModelReport(const ModelSpec& spec, int64_t seque
                      .memory = memory};
 }
 
-// These end with a newline. JSON has exact counts: parameters, operations, bytes.
 std::string ModelReportText(const ModelReport& report) {
-  std::string out;
-  AppendSpec(out, report.spec);
-  Row(out, "linears", absl::StrCat(report.linears));
+  std::string out = SpecText(report.spec, report.linears);
   AppendParameters(out, report);
   AppendFlops(out, report);
   AppendMemory(out, report);
   return out;
 }
 
+// Exact counts: parameters, operations, bytes.
 std::string ModelReportJson(const ModelReport& report) {
   Json parts;
   for (const PartCount& part : report.parts) parts[part.part] = part.parameters;
@@ -248,82 +243,67 @@ std::string ModelReportJson(const ModelReport& report) {
                      {"total_nvfp4_recomputed", memory.Total(true, true)}}}});
 }
 
-// One line, or one array element, per model.
-std::string ModelListText(const std::vector<ModelReport>& reports) {
-  std::string out = absl::StrFormat("%-18s %10s %7s %8s %7s  %s\n", "model", "parameters",
-                                    "d_model", "vocab", "blocks", "pattern");
-  for (const ModelReport& report : reports) {
-    const ModelSpec& spec = report.spec;
-    absl::StrAppendFormat(&out, "%-18s %10s %7d %8d %7d  %s\n", spec.name, Count(report.parameters),
-                          spec.d_model, spec.vocab, spec.blocks(), ShortPattern(spec.pattern));
-  }
-  return out;
-}
-
-std::string ModelListJson(const std::vector<ModelReport>& reports) {
-  Json models = Json::array();
-  for (const ModelReport& report : reports) {
-    models.push_back({{"name", report.spec.name},
-                      {"parameters", report.parameters},
-                      {"d_model", report.spec.d_model},
-                      {"vocab", report.spec.vocab},
-                      {"blocks", report.spec.blocks()},
-                      {"pattern", report.spec.pattern}});
-  }
-  return JsonText(models);
-}
-
-struct Flags {
+struct ModelFlags {
   std::string model;
   int64_t sequence = 0;  // 0: the model's default
   int64_t ranks = 1;
   std::string print = "table";
 };
 
-// These return the text for stdout.
-absl::StatusOr<std::string> Presets(const Flags& flags) {
-  std::vector<ModelReport> reports;
+absl::StatusOr<Reply> Presets(const ModelFlags&) {
+  TextTable table({"model", "parameters", "d_model", "vocab", "blocks", "pattern"});
+  Json models = Json::array();
   for (const std::string& name : ModelPresetNames()) {
     NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(name));
-    NIBBLE_ASSIGN_OR_RETURN(ModelReport report, MakeModelReport(spec, DefaultSequence(spec), 1));
-    reports.push_back(std::move(report));
+    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec));
+    const int64_t parameters = outline.parameters();
+    table.Add({spec.name, Count(parameters), absl::StrCat(spec.d_model), absl::StrCat(spec.vocab),
+               absl::StrCat(spec.blocks()), ShortPattern(spec.pattern)});
+    models.push_back({{"name", spec.name},
+                      {"parameters", parameters},
+                      {"d_model", spec.d_model},
+                      {"vocab", spec.vocab},
+                      {"blocks", spec.blocks()},
+                      {"pattern", spec.pattern}});
   }
-  if (!ForPrograms(flags.print)) return ModelListText(reports);
-  return InFormat(flags.print, ModelListJson(reports));
+  return Reply{.text = table.Text(), .json = JsonText(models)};
 }
 
-absl::StatusOr<std::string> Show(const Flags& flags) {
+absl::StatusOr<Reply> Show(const ModelFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(flags.model));
   NIBBLE_ASSIGN_OR_RETURN(
       const ModelReport report,
       MakeModelReport(spec, flags.sequence == 0 ? DefaultSequence(spec) : flags.sequence,
                       flags.ranks));
-  if (!ForPrograms(flags.print)) return ModelReportText(report);
-  return InFormat(flags.print, ModelReportJson(report));
+  return Reply{.text = ModelReportText(report), .json = ModelReportJson(report)};
 }
 
 }  // namespace
 
 void AddModelCommand(Command app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
-  Command model = app.AddSubcommand("model", "What models there are, and what one takes");
-  model.RequireSubcommand();
+  auto flags = std::make_shared<ModelFlags>();
+  const Command model = NounOf(app, "model", "Models: the presets, their sizes and costs");
+  const auto add = [&](const char* name, const char* help,
+                       absl::StatusOr<Reply> (*run)(const ModelFlags&)) {
+    const Command verb = model.AddSubcommand(name, help);
+    AddOutputOption(verb, flags->print);
+    verb.OnParsed([flags, run, &exit_code, command = absl::StrCat("model ", name)] {
+      exit_code = Finish(command, flags->print, run(*flags));
+    });
+    return verb;
+  };
+  add("presets", "List the model presets", Presets);
 
-  Command presets = model.AddSubcommand("presets", "List the models that have a name");
-  AddOutputOption(presets, flags->print);
-  presets.OnParsed([flags, &exit_code] { exit_code = Finish("model presets", Presets(*flags)); });
-
-  Command show = model.AddSubcommand(
-      "show", "Pattern, sizes, parameters, operations per token and memory per rank");
+  const Command show = add(
+      "show", "Describe a model: pattern, sizes, parameters, operations per token, memory per rank",
+      Show);
   show.Add("MODEL", flags->model, "a preset; see `nibble model presets`").Required();
   show.Add("--sequence", flags->sequence,
-           "tokens of a sequence; 2048 by default, or what learned positions allow")
+           "tokens of a sequence; default: 2048, or the maximum of learned positions")
       .AtLeast(1);
-  show.Add("--ranks", flags->ranks, "processes that share the optimizer's state")
+  show.Add("--ranks", flags->ranks, "number of ranks that share the optimizer's state")
       .AtLeast(1)
       .ShowDefault();
-  AddOutputOption(show, flags->print);
-  show.OnParsed([flags, &exit_code] { exit_code = Finish("model show", Show(*flags)); });
 }
 
 }  // namespace nibble

@@ -10,15 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/shell/output.h"
 #include "client/local/quantize_file.h"
+#include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
 
 namespace nibble {
 namespace {
 
-struct Flags {
+struct QuantizeFlags {
   std::string input, output;
   std::string format, block, rounding = "nearest", signs = "fixed", formula = "te-2.14";
   std::string print = "table";
@@ -58,7 +59,7 @@ absl::StatusOr<std::array<uint32_t, 4>> ParseSignMask(std::string text) {
                    "' is neither fixed, seeded, none nor a hexadecimal mask of 1 to 32 digits"));
 }
 
-absl::StatusOr<QuantizeFileOptions> ToOptions(const Flags& flags) {
+absl::StatusOr<QuantizeFileOptions> ToOptions(const QuantizeFlags& flags) {
   QuantizeFileOptions options;
   options.input = flags.input;
   options.output = flags.output;
@@ -111,36 +112,29 @@ std::string ShapeName(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-std::string Table(const Flags& flags, const QuantizeFileOptions& options,
+std::string Table(const QuantizeFlags& flags, const QuantizeFileOptions& options,
                   const QuantizeFileReport& report) {
-  size_t width = 6;
-  size_t shape_width = 5;
-  for (const QuantizedTensorReport& tensor : report.tensors) {
-    width = std::max(width, tensor.name.size());
-    shape_width = std::max(shape_width, ShapeName(tensor.shape).size());
-  }
-  std::string table =
-      absl::StrFormat("%s%s -> %s (%s)\n", options.spec.Name(),
-                      options.transpose ? " transposed" : "", flags.output, report.backend);
-  absl::StrAppendFormat(&table, "%-*s  %-*s  %11s  %9s  %8s  %10s  %9s  %10s\n", width, "tensor",
-                        shape_width, "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped",
-                        "non-finite");
+  TextTable table(
+      {"tensor", "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped", "non-finite"});
   for (const QuantizedTensorReport& tensor : report.tensors) {
     const QuantStats& stats = tensor.stats;
-    absl::StrAppendFormat(&table, "%-*s  %-*s  %11.5g  %9.5f  %8.2f  %9.4f%%  %8.4f%%  %10d\n",
-                          width, tensor.name, shape_width, ShapeName(tensor.shape), stats.amax,
-                          stats.relative_error, stats.snr_db, 100 * stats.underflow,
-                          100 * stats.clipped, stats.non_finite);
+    table.Add({tensor.name, ShapeName(tensor.shape), absl::StrFormat("%.5g", stats.amax),
+               absl::StrFormat("%.5f", stats.relative_error), absl::StrFormat("%.2f", stats.snr_db),
+               absl::StrFormat("%.4f%%", 100 * stats.underflow),
+               absl::StrFormat("%.4f%%", 100 * stats.clipped), absl::StrCat(stats.non_finite)});
   }
-  return table;
+  const std::string head =
+      absl::StrFormat("%s%s -> %s (%s)\n", options.spec.Name(),
+                      options.transpose ? " transposed" : "", flags.output, report.backend);
+  return absl::StrCat(head, table.Text());
 }
 
-// JSON has no infinity and no NaN; both become null, and non_finite and amax explain why.
+// JSON has no infinity and no NaN: both become null. The fields non_finite and amax show why.
 nlohmann::json Number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-std::string ReportJson(const Flags& flags, const QuantizeFileOptions& options,
+std::string ReportJson(const QuantizeFlags& flags, const QuantizeFileOptions& options,
                        const QuantizeFileReport& report) {
   nlohmann::ordered_json out;
   out["format"] = flags.format;
@@ -171,68 +165,68 @@ std::string ReportJson(const Flags& flags, const QuantizeFileOptions& options,
   return JsonText(out);
 }
 
-// Warnings that go with the table.
-void Warn(const QuantizeFileReport& report) {
+absl::StatusOr<Reply> Run(const QuantizeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileOptions options, ToOptions(flags));
+  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileReport report, QuantizeFile(options));
+  Reply reply = {.text = Table(flags, options, report), .json = ReportJson(flags, options, report)};
   uint64_t non_finite = 0;
   for (const QuantizedTensorReport& tensor : report.tensors) non_finite += tensor.stats.non_finite;
   if (non_finite > 0) {
-    Tell("quantize", absl::StrCat("warning: ", non_finite, " values are NaN or infinite"));
+    reply.notes.push_back(absl::StrCat("warning: ", non_finite, " values are NaN or infinite"));
   }
   for (const CopiedTensorReport& tensor : report.copied) {
-    Tell("quantize", absl::StrCat("tensor '", tensor.name, "' is copied: ", tensor.reason));
+    reply.notes.push_back(absl::StrCat("tensor '", tensor.name, "' is copied: ", tensor.reason));
   }
-}
-
-absl::StatusOr<std::string> Run(const Flags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileOptions options, ToOptions(flags));
-  NIBBLE_ASSIGN_OR_RETURN(const QuantizeFileReport report, QuantizeFile(options));
-  Warn(report);
-  if (!ForPrograms(flags.print)) return Table(flags, options, report);
-  return InFormat(flags.print, ReportJson(flags, options, report));
+  return reply;
 }
 
 }  // namespace
 
 void AddQuantizeCommand(Command app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<QuantizeFlags>();
   Command command = app.AddSubcommand(
       "quantize",
       "Quantise every 2-D F32, BF16 or F16 tensor of a safetensors file, and copy the others");
   command.Add("IN", flags->input, "safetensors file to read").Required();
   command.Add("OUT", flags->output, "safetensors file to write").Required();
-  command.Add("--format", flags->format, "one of " + FormatNames()).Required();
+  command.Add("--format", flags->format, "format: " + FormatNames()).Required();
   command.Add("--block", flags->block,
-              "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; the "
-              "format's first by default");
-  command.Add("--rounding", flags->rounding, "nearest or stochastic")
+              "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; default: the "
+              "format's first");
+  command.Add("--rounding", flags->rounding, "rounding: nearest or stochastic")
       .OneOf({"nearest", "stochastic"})
       .ShowDefault();
   command
       .Add("--hadamard", flags->hadamard,
-           "size (2 to 128) of a Hadamard transform along the quantised direction; 0: none")
+           "size of a Hadamard transform along the quantised dimension, 2 to 128; 0: none")
       .ShowDefault();
   command
       .Add("--signs", flags->signs,
-           "of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
+           "signs of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
            "whose bit i makes sign i negative")
       .ShowDefault();
   command.AddFlag("--transpose", flags->transpose,
-                  "quantise along the columns: outputs have the transposed shape");
-  command.Add("--seed", flags->seed, "of stochastic rounding").ShowDefault();
-  command.Add("--stream", flags->stream, "of stochastic rounding: names the tensor's copy")
+                  "quantise along columns; outputs have the transposed shape");
+  command.Add("--seed", flags->seed, "seed of stochastic rounding").ShowDefault();
+  command
+      .Add("--stream", flags->stream,
+           "random stream of stochastic rounding: one per quantised copy")
       .ShowDefault();
-  command.Add("--step", flags->step, "of stochastic rounding: the training step").ShowDefault();
+  command.Add("--step", flags->step, "training step, for stochastic rounding").ShowDefault();
   command.Add("--amax", flags->amax,
-              "largest magnitude to scale for, such as 6.5; else the tensor's own");
+              "largest magnitude to scale for, such as 6.5; default: the tensor's own");
   command.Add("--formula", flags->formula, "version of the nvfp4 scale formula")
       .OneOf({"te-2.14", "te-pre-2.14"})
       .ShowDefault();
   AddOutputOption(command, flags->print);
   command.Footer("Example: nibble quantize in.safetensors out.safetensors --format nvfp4");
-  command.Add("--threads", flags->threads, "that quantise; 0: one per processor").ShowDefault();
-  command.Add("--isa", flags->isa, "force an instruction set (same bits, other speed)")
+  command.Add("--threads", flags->threads, "number of threads; 0: one per processor").ShowDefault();
+  command
+      .Add("--isa", flags->isa,
+           "instruction set to use; changes the speed, not the output; default: the best")
       .OneOf({"scalar", "avx2", "avx512"});
-  command.OnParsed([flags, &exit_code] { exit_code = Finish("quantize", Run(*flags)); });
+  command.OnParsed(
+      [flags, &exit_code] { exit_code = Finish("quantize", flags->print, Run(*flags)); });
 }
 
 }  // namespace nibble

@@ -145,19 +145,16 @@ absl::Status AddOutputs(SafetensorsWriter& writer, ThreadPool& pool, const std::
   const int64_t rows = tensor.copy_rows();
   const int64_t cols = tensor.copy_cols();
   const FormatInfo& format = tensor.format();
-  absl::Status status =
-      writer.AddTensor(name + ".codes", FileDType::kU8, {rows, tensor.code_row_bytes()},
-                       Bytes(tensor.codes(), tensor.code_bytes()));
-  if (!status.ok()) return status;
-  status = writer.AddTensor(name + ".scales", ScaleDType(format.scale),
-                            {tensor.scale_rows(), tensor.scale_cols()},
-                            Bytes(tensor.scales(), tensor.scale_bytes()));
-  if (!status.ok()) return status;
-  status = writer.AddTensor(name + ".amax", FileDType::kF32, {1},
-                            Bytes(&tensor.head()->amax, sizeof(float)));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(writer.AddTensor(name + ".codes", FileDType::kU8,
+                                          {rows, tensor.code_row_bytes()},
+                                          Bytes(tensor.codes(), tensor.code_bytes())));
+  NIBBLE_RETURN_IF_ERROR(writer.AddTensor(name + ".scales", ScaleDType(format.scale),
+                                          {tensor.scale_rows(), tensor.scale_cols()},
+                                          Bytes(tensor.scales(), tensor.scale_bytes())));
+  NIBBLE_RETURN_IF_ERROR(writer.AddTensor(name + ".amax", FileDType::kF32, {1},
+                                          Bytes(&tensor.head()->amax, sizeof(float))));
   // Dequantised values are computed while they are written, one tensor at a time, to save memory.
-  status = writer.AddStreamedTensor(
+  const absl::Status status = writer.AddStreamedTensor(
       name + ".dequantized", FileDType::kF32, {rows, cols},
       [&tensor, &pool, rows, cols](SafetensorsWriter::Sink sink) -> absl::Status {
         std::vector<float> values(rows * cols);
@@ -180,12 +177,12 @@ absl::Status CheckOptions(const QuantizeFileOptions& options) {
   const FormatInfo& format = Info(options.spec.format);
   if (!std::isfinite(*options.amax) || *options.amax < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("amax: ", *options.amax, " is not a finite number from 0 up"));
+        absl::StrCat("amax: ", *options.amax, " is not a finite number from 0"));
   }
   if (!format.tensor_scale && options.spec.block.rows != BlockShape::kWhole) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "amax: format ", std::string(format.name),
-        " has no scale of the whole tensor; nvfp4, fp8-tensor and fp8-tensor-e5m2 have one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("amax: format ", std::string(format.name),
+                     " has no scale per tensor; allowed: nvfp4, fp8-tensor, fp8-tensor-e5m2"));
   }
   return absl::OkStatus();
 }

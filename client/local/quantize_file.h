@@ -47,10 +47,10 @@ struct QuantizeFileReport {
 };
 
 // Writes, for each tensor T that can be quantised: T.codes, T.scales, T.amax, T.dequantized, and
-// T.emulated where code · scale is exact in BF16. A tensor of another rank or dtype, or whose sizes
-// are no multiples of the block, is copied under its own name, byte for byte. The output is atomic;
-// errors name the tensor and the number. InvalidArgument where nothing can be quantised. NotFound
-// where the input does not exist.
+// T.emulated if code · scale is exact in BF16. A tensor of another rank or dtype, or whose sizes
+// are not multiples of the block, is copied unchanged. The output is atomic. Errors name the tensor
+// and the value: InvalidArgument if no tensor can be quantised, NotFound if the input does not
+// exist.
 absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& options);
 
 }  // namespace nibble

@@ -155,7 +155,7 @@ TEST(QuantizeFile, NonFiniteValuesAreCounted) {
   EXPECT_EQ(report->tensors[0].stats.non_finite, 2u);
 }
 
-TEST(QuantizeFile, AChosenAmaxIsUsedAndKeepsStatisticsRight) {
+TEST(QuantizeFile, AGivenAmaxIsUsedAndStatisticsStayRight) {
   std::vector<float> x(32 * 16, 1.0f);
   QuantizeFileOptions options = Options(WriteInput("in5", x, 32, 16), "out5", Format::kNvfp4);
   options.amax = 0.001f;  // far too small: everything clips at its top
@@ -172,7 +172,7 @@ struct Refusal {
   const char* says;
 };
 
-TEST(QuantizeFile, BadOptionsAreRefusedByNameAndLeaveNoOutput) {
+TEST(QuantizeFile, InvalidOptionsAreRefusedByNameAndLeaveNoOutput) {
   const std::string in = WriteInput("in6", Normal(32 * 40, 6), 32, 40);
   const Refusal refusals[] = {
       {"shape", [](auto&) {},
@@ -220,7 +220,7 @@ TEST(QuantizeFile, HalfPrecisionIsQuantisedAsTheSameNumbersInF32) {
   }
 }
 
-TEST(QuantizeFile, WhatCannotBeQuantisedIsCopiedWithTheReason) {
+TEST(QuantizeFile, OtherTensorsAreCopiedWithAReason) {
   const std::vector<float> x = Normal(32 * 48, 10);
   const std::vector<int64_t> ids = {3, 1, 4, 1, 5, 9};
   SafetensorsWriter writer;
@@ -313,7 +313,7 @@ TEST_F(QuantizeCommandTest, TheReportIsATableJsonOrYaml) {
   EXPECT_EQ(JsonOfYaml(yaml.out), report);
 }
 
-TEST_F(QuantizeCommandTest, WhatIsWrongNamesItsFieldOnStderr) {
+TEST_F(QuantizeCommandTest, ErrorsNameTheirFieldOnStderr) {
   const Outcome format = Quantize({"--format", "nvfp5"});
   EXPECT_EQ(format.exit_code, 1);
   EXPECT_THAT(format.out, IsEmpty());

@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
-#include <optional>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -10,29 +9,25 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/shell/command_line.h"
-#include "client/shell/output.h"
+#include "client/remote/enum_words.h"
 #include "client/remote/job_text.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
-#include "client/remote/text.h"
 #include "client/remote/verb.h"
+#include "client/shell/nouns.h"
+#include "client/shell/output.h"
 #include "common/command_line/command_line.h"
+#include "common/counted.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 
 namespace nibble {
-
-struct CheckpointFlags {
-  RemoteFlags remote;
-  int64_t attempt = 0;
-  bool uncommitted = false;
-  bool no_wait = false;
-  std::string reason;
-};
 
 namespace {
 
@@ -41,12 +36,12 @@ std::string NameOf(const v1::CheckpointRef& ref) {
   return absl::StrCat(ref.job(), "@", ref.step());
 }
 
-// A line each, oldest first; the response lists them newest first.
+// One line per checkpoint, oldest first; the response lists them newest first.
 std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
   TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
     table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
-               checkpoint->left() ? "left" : Word(checkpoint->state()),
+               checkpoint->left() ? "abandoned" : Word(checkpoint->state()),
                BytesText(checkpoint->bytes()), absl::StrCat(checkpoint->world()),
                TimeText(checkpoint->committed_unix_ms()), absl::StrJoin(checkpoint->pins(), ", ")});
   }
@@ -69,7 +64,8 @@ std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
   TextList list;
   list.Add("checkpoint",
            absl::StrCat(NameOf(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
-  list.Add("state", checkpoint.left() ? "left: a later attempt began before it and took its own way"
+  list.Add("state", checkpoint.left()
+                        ? "abandoned: a later attempt resumed from an earlier checkpoint"
                     : checkpoint.damage().empty()
                         ? Word(checkpoint.state())
                         : absl::StrCat(Word(checkpoint.state()), ": ", checkpoint.damage()));
@@ -90,10 +86,9 @@ std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
   return list.Text();
 }
 
-// "train-7@300"; without a step, the newest (-1).
 struct Name {
   std::string job;
-  int64_t step = -1;
+  int64_t step = -1;  // the newest
 };
 
 absl::StatusOr<Name> ParseName(const std::string& text) {
@@ -102,91 +97,84 @@ absl::StatusOr<Name> ParseName(const std::string& text) {
   Name name = {text.substr(0, at)};
   if (name.job.empty() || !absl::SimpleAtoi(text.substr(at + 1), &name.step) || name.step < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint: '", text, "' is not JOB@STEP with a step of 0 or more"));
+        absl::StrCat("checkpoint: '", text, "' is not JOB@STEP with a step from 0"));
   }
   return name;
 }
 
-absl::StatusOr<v1::CheckpointRef> FindRef(Session& session, const std::string& text,
-                                          const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const Name name, ParseName(text));
-  const absl::StatusOr<v1::Job> job = FindJob(session, name.job);
-  if (!job.ok()) return job.status();
+absl::StatusOr<v1::CheckpointRef> FindRef(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const Name name, ParseName(flags.name));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, name.job));
   v1::CheckpointRef ref;
-  ref.set_job(job->id());
+  ref.set_job(job.id());
   ref.set_step(name.step);
   ref.set_attempt(flags.attempt);
   return ref;
 }
 
-absl::StatusOr<int> List(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, text));
+absl::StatusOr<Reply> List(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.name));
   v1::ListCheckpointsRequest request;
   request.set_job(job.id());
   request.set_with_uncommitted(flags.uncommitted);
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse all,
-                          session.CallAllPages(kListCheckpoints, request));
-  return session.Finish(all, CheckpointTable(all.checkpoints()));
+                          session.client().CallAllPages(kListCheckpoints, request));
+  return ReplyOf(all, CheckpointTable(all.checkpoints()));
 }
 
-absl::StatusOr<v1::DescribeCheckpointResponse> Described(Session& session,
-                                                         const v1::CheckpointRef& ref) {
+absl::StatusOr<v1::DescribeCheckpointResponse> DescribeRef(Session& session,
+                                                           const v1::CheckpointRef& ref) {
   v1::DescribeCheckpointRequest request;
   *request.mutable_ref() = ref;
   return session.Call(kDescribeCheckpoint, request);
 }
 
-absl::StatusOr<int> Describe(Session& session, const std::string& text,
-                             const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described, Described(session, ref));
-  return session.Finish(described, CheckpointText(described));
+absl::StatusOr<Reply> Describe(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described,
+                          DescribeRef(session, ref));
+  return ReplyOf(described, CheckpointText(described));
 }
 
-// Returns the task when it has ended, or as it is when the wait ends.
+// Waits for the task; returns its present state also when the wait ends before.
 absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::CheckpointRef& ref,
                                                int64_t number, bool no_wait) {
   Interrupt interrupt;
-  const absl::Duration deadline = session.flags().timeout.empty()
-                                      ? absl::InfiniteDuration()
-                                      : SteadyNow() + session.client().options().timeout;
-  RetryPauses pauses;
-  bool told = false;
+  const absl::Duration deadline = session.WaitDeadline();
+  Backoff backoff = RetryBackoff();
+  bool reported = false;
   while (true) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described,
-                            Described(session, ref));
+                            DescribeRef(session, ref));
     for (const v1::CheckpointTask& task : described.checkpoint().tasks()) {
       if (task.number() != number) continue;
       const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
       if (ended || no_wait || interrupt.happened() || SteadyNow() >= deadline) return task;
-      if (!std::exchange(told, true)) {
-        session.Say(
-            absl::StrCat(TaskText(ref, task), "; waiting for its end, Ctrl-C lets go of it"));
+      if (!std::exchange(reported, true)) {
+        session.Say(absl::StrCat(TaskText(ref, task), "; waiting for its end, Ctrl-C detaches"));
       }
     }
-    interrupt.SleepFor(std::min(pauses.Next(), deadline - SteadyNow()));
+    interrupt.SleepFor(std::min(absl::FromChrono(backoff.Next()), deadline - SteadyNow()));
   }
 }
 
-absl::StatusOr<int> FinishTask(Session& session, const v1::CheckpointRef& ref, int64_t number,
-                               const CheckpointFlags& flags) {
+absl::StatusOr<Reply> FinishTask(Session& session, const v1::CheckpointRef& ref, int64_t number,
+                                 const CheckpointFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointTask task,
                           WaitForTask(session, ref, number, flags.no_wait));
-  NIBBLE_RETURN_IF_ERROR(session.Print(task, TaskText(ref, task) + "\n"));
-  switch (task.state()) {
-    case v1::CHECKPOINT_TASK_STATE_DONE:
-      return kExitDone;
-    case v1::CHECKPOINT_TASK_STATE_FAILED:
-      return kExitError;
-    default:
-      session.Say(absl::StrCat("`nibble checkpoint describe ", NameOf(ref), "` tells its end"));
-      return flags.no_wait ? kExitDone : kExitNotFinished;
+  Reply reply = ReplyOf(task, TaskText(ref, task) + "\n");
+  if (task.state() == v1::CHECKPOINT_TASK_STATE_FAILED) {
+    reply.exit_code = kExitError;
+  } else if (task.state() != v1::CHECKPOINT_TASK_STATE_DONE) {
+    reply.exit_code = flags.no_wait ? kExitDone : kExitNotFinished;
+    reply.notes = {
+        absl::StrCat("run 'nibble checkpoint describe ", NameOf(ref), "' to see its result")};
   }
+  return reply;
 }
 
-absl::StatusOr<int> Verify(Session& session, const std::string& text,
-                           const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
+absl::StatusOr<Reply> Verify(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
   v1::VerifyCheckpointRequest request;
   *request.mutable_ref() = ref;
   NIBBLE_ASSIGN_OR_RETURN(const v1::VerifyCheckpointResponse response,
@@ -194,8 +182,8 @@ absl::StatusOr<int> Verify(Session& session, const std::string& text,
   return FinishTask(session, response.ref(), response.task(), flags);
 }
 
-// Resolves a relative target against the working directory, as for local checkpoints. The worker
-// that writes it may be on another machine.
+// Resolves a relative target against the working directory, as for directories. The worker that
+// writes it may be on another machine.
 absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& target) {
   std::filesystem::path path(target);
   if (target.empty() || path.is_absolute()) return target;
@@ -203,17 +191,18 @@ absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& 
   path = std::filesystem::current_path(error) / path;
   if (error) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "destination: '", target, "' is relative to a directory that is gone: ", error.message()));
+        "destination: '", target,
+        "' is relative to the working directory, which does not exist: ", error.message()));
   }
   const std::string absolute = path.lexically_normal().string();
-  session.Say(absl::StrCat("'", target, "' is ", absolute, ", on the worker that writes it"));
+  session.Say(
+      absl::StrCat("'", target, "' is ", absolute, " on the machine of the worker that writes it"));
   return absolute;
 }
 
-absl::StatusOr<int> Export(Session& session, const std::string& text, const std::string& target,
-                           const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::string destination, AbsoluteTarget(session, target));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
+absl::StatusOr<Reply> Export(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::string destination, AbsoluteTarget(session, flags.target));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
   v1::ExportCheckpointRequest request;
   *request.mutable_ref() = ref;
   request.set_destination(destination);
@@ -223,132 +212,72 @@ absl::StatusOr<int> Export(Session& session, const std::string& text, const std:
 }
 
 template <class Request, class Response>
-absl::StatusOr<Response> ChangeOf(Session& session, const std::string& text,
-                                  const CheckpointFlags& flags, const Rpc<Request, Response>& rpc,
-                                  Request request = {}) {
-  if (text.find('@') == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("checkpoint: say which: ", text, "@STEP"));
-  }
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, text, flags));
+absl::StatusOr<Response> Change(Session& session, const CheckpointFlags& flags,
+                                const Rpc<Request, Response>& rpc, Request request = {}) {
+  if (!absl::StrContains(flags.name, '@')) return StepMissing(flags.name);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
   *request.mutable_ref() = ref;
   return session.Call(rpc, request);
 }
 
-absl::StatusOr<int> Pin(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const auto response, ChangeOf(session, text, flags, kPinCheckpoint));
-  return session.Finish(response.checkpoint(),
-                        absl::StrCat(NameOf(response.checkpoint().ref()), " is pinned\n"));
+absl::StatusOr<Reply> Pin(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kPinCheckpoint));
+  return ReplyOf(response.checkpoint(),
+                 absl::StrCat(NameOf(response.checkpoint().ref()), " is pinned\n"));
 }
 
-absl::StatusOr<int> Unpin(Session& session, const std::string& text, const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const auto response, ChangeOf(session, text, flags, kUnpinCheckpoint));
+absl::StatusOr<Reply> Unpin(Session& session, const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kUnpinCheckpoint));
   const v1::Checkpoint& checkpoint = response.checkpoint();
-  return session.Finish(
-      checkpoint, absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
-                                                             ? " is no longer pinned\n"
-                                                             : " is pinned by others still\n"));
+  return ReplyOf(checkpoint,
+                 absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
+                                                            ? " is no longer pinned\n"
+                                                            : " is still pinned by others\n"));
 }
 
-absl::StatusOr<int> Delete(Session& session, const std::string& text,
-                           const CheckpointFlags& flags) {
+absl::StatusOr<Reply> Delete(Session& session, const CheckpointFlags& flags) {
   v1::DeleteCheckpointRequest request;
   request.set_reason(flags.reason);
-  NIBBLE_ASSIGN_OR_RETURN(const auto response,
-                          ChangeOf(session, text, flags, kDeleteCheckpoint, request));
-  return session.Finish(response, absl::StrCat(NameOf(response.ref()), " is deleted\n"));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kDeleteCheckpoint, request));
+  return ReplyOf(response, absl::StrCat(NameOf(response.ref()), " is deleted\n"));
 }
 
-// Whether the name is a local directory: it has a slash, or a directory of that name exists.
-bool IsHere(const std::string& name) {
-  std::error_code ignored;
-  const size_t at = name.rfind('@');
-  return name.find('/') != std::string::npos || name.empty() ||
-         std::filesystem::is_directory(name, ignored) ||
-         (at != std::string::npos && std::filesystem::is_directory(name.substr(0, at), ignored));
-}
-
-// Returns kExitUsage if one of the options is given, which do not apply to this kind of name.
-std::optional<int> Refuse(const GivenVerb& given, std::initializer_list<const char*> options,
-                          const char* only) {
-  for (const char* name : options) {
-    const std::optional<Option> option = given.verb.FindOption(name);
-    if (!option || !option->Given()) continue;
-    Tell("checkpoint " + given.verb.Name(),
-         absl::StrCat(name, " goes with ", only, "; '", given.name, "' is none"));
-    return kExitUsage;
+class ClusterCheckpoints : public CheckpointSource {
+ public:
+  absl::StatusOr<Reply> List(const CheckpointFlags& flags) override {
+    return Run("list", flags, nibble::List);
   }
-  return std::nullopt;
-}
-
-std::optional<int> Run(const GivenVerb& given, CheckpointFlags flags) {
-  if (flags.remote.server.empty() && IsHere(given.name)) {
-    return Refuse(given, {"--attempt", "--uncommitted", "--no-wait", "--reason"},
-                  "a job of the cluster");
+  absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) override {
+    return Run("describe", flags, nibble::Describe);
   }
-  const std::optional<int> refused =
-      Refuse(given, {"--dtype", "--quantised", "--recipe", "--overwrite"}, "a run's directory");
-  if (refused) return refused;
-  flags.remote.print = given.print;
-  const std::string verb = given.verb.Name();
-  return RunRemote(
-      "checkpoint " + verb, flags.remote, [&](Session& session) -> absl::StatusOr<int> {
-        if (verb == "list") return List(session, given.name, flags);
-        if (verb == "describe") return Describe(session, given.name, flags);
-        if (verb == "verify") return Verify(session, given.name, flags);
-        if (verb == "pin") return Pin(session, given.name, flags);
-        if (verb == "unpin") return Unpin(session, given.name, flags);
-        if (verb == "delete") return Delete(session, given.name, flags);
-        return Export(session, given.name, given.verb.GetOption("TARGET").Word(), flags);
-      });
-}
+  absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) override {
+    return Run("verify", flags, nibble::Verify);
+  }
+  absl::StatusOr<Reply> Export(const CheckpointFlags& flags) override {
+    return Run("export", flags, nibble::Export);
+  }
+  absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) override {
+    return Run("pin", flags, nibble::Pin);
+  }
+  absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) override {
+    return Run("unpin", flags, nibble::Unpin);
+  }
+  absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) override {
+    return Run("delete", flags, nibble::Delete);
+  }
+
+ private:
+  static absl::StatusOr<Reply> Run(const char* verb, const CheckpointFlags& flags,
+                                   absl::StatusOr<Reply> (*run)(Session&, const CheckpointFlags&)) {
+    return RunRemote(absl::StrCat("checkpoint ", verb), flags.remote,
+                     [&](Session& session) { return run(session, flags); });
+  }
+};
 
 }  // namespace
 
-CheckpointVerbs::CheckpointVerbs() : flags_(std::make_shared<CheckpointFlags>()) {}
-
-TakeOver CheckpointVerbs::take_over() const {
-  return [flags = flags_](const GivenVerb& given) { return Run(given, *flags); };
-}
-
-void CheckpointVerbs::AddOptions(Command app) const {
-  const Command checkpoint = NounOf(app, "checkpoint", "");
-  for (const char* name : {"list", "describe", "verify", "export", "pin", "unpin", "delete"}) {
-    const Command verb = checkpoint.Subcommand(name);
-    AddRemoteOptions(verb, flags_->remote, Output::kNone);
-    if (std::string(name) != "list") {
-      verb.Add("--attempt", flags_->attempt, "of a job: the attempt that made it").AtLeast(0);
-    }
-  }
-  const auto describe = [checkpoint](const char* verb, const char* option, const char* text) {
-    checkpoint.Subcommand(verb).GetOption(option).Describe(text);
-  };
-  describe("list", "DIRECTORY", "a run's directory or store, or a job of the cluster");
-  for (const char* verb : {"describe", "verify", "export"}) {
-    describe(verb, "CHECKPOINT", "DIRECTORY@STEP or JOB@STEP; without a step the newest");
-  }
-  describe("verify", "CHECKPOINT",
-           "DIRECTORY@STEP or JOB@STEP; without a step all of a directory, a job's newest");
-  for (const char* verb : {"pin", "unpin", "delete"}) {
-    describe(verb, "CHECKPOINT", "DIRECTORY@STEP or JOB@STEP");
-  }
-  describe("export", "TARGET",
-           "directory to make; of a job it is made by a worker, on that worker's machine");
-  const Command out = checkpoint.Subcommand("export");
-  out.Footer(
-      "Examples: nibble checkpoint export runs/quickstart@300 exported\n"
-      "          nibble checkpoint export train-1@100 exported");
-  for (const char* name : {"--dtype", "--quantised", "--recipe", "--overwrite"}) {
-    const Option option = out.GetOption(name);
-    option.Describe("of a directory: " + option.Description());
-  }
-  checkpoint.Subcommand("list").AddFlag("--uncommitted", flags_->uncommitted,
-                                        "of a job: also those still being written");
-  for (const char* verb : {"verify", "export"}) {
-    checkpoint.Subcommand(verb).AddFlag("--no-wait", flags_->no_wait,
-                                        "of a job: ask for it and go");
-    TimeoutEndsWait(checkpoint.Subcommand(verb));
-  }
-  checkpoint.Subcommand("delete").Add("--reason", flags_->reason, "of a job: why, for its events");
+std::shared_ptr<CheckpointSource> JobCheckpoints() {
+  return std::make_shared<ClusterCheckpoints>();
 }
 
 namespace {
@@ -368,10 +297,11 @@ std::string StateText(const v1::OrphanHolding& holding) {
   return text;
 }
 
-absl::StatusOr<int> Orphans(Session& session, const OrphanFlags&) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListOrphansResponse all, session.CallAllPages(kListOrphans));
+absl::StatusOr<Reply> Orphans(Session& session, const OrphanFlags&) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListOrphansResponse all,
+                          session.client().CallAllPages(kListOrphans));
   TextTable table({"JOB", "WORKER", "STATE", "ATTEMPT", "SHARDS", "SIZE", "NEWEST STEP",
-                   "WHOLE STEP", "FOR", "STORE"});
+                   "COMPLETE STEP", "FOR", "STORE"});
   for (const v1::OrphanJob& job : all.orphans()) {
     for (const v1::OrphanHolding& holding : job.holdings()) {
       table.Add({job.job(), holding.worker(), StateText(holding), absl::StrCat(holding.attempt()),
@@ -383,67 +313,66 @@ absl::StatusOr<int> Orphans(Session& session, const OrphanFlags&) {
                                                              holding.store().epoch())});
     }
   }
-  return session.Finish(all, table.Text());
+  return ReplyOf(all, table.Text());
 }
 
-absl::StatusOr<int> Adopt(Session& session, const OrphanFlags& flags) {
+absl::StatusOr<Reply> Adopt(Session& session, const OrphanFlags& flags) {
   v1::AdoptJobRequest request;
   request.set_job(flags.job);
   request.set_reason(flags.reason);
   request.set_dry_run(flags.dry_run);
   NIBBLE_ASSIGN_OR_RETURN(const v1::AdoptJobResponse adopted, session.Call(kAdoptJob, request));
-  std::string text = absl::StrCat(
-      flags.job, flags.dry_run ? " would be known again with " : " is known again with ",
-      adopted.checkpoints(), adopted.checkpoints() == 1 ? " checkpoint" : " checkpoints");
+  std::string text =
+      absl::StrCat(flags.job, flags.dry_run ? " would be adopted with " : " was adopted with ",
+                   Counted(adopted.checkpoints(), "checkpoint"));
   if (adopted.incomplete() > 0) {
-    absl::StrAppend(&text, "; of ", adopted.incomplete(),
-                    " more, shards are on no worker that is present");
+    absl::StrAppend(&text, "; ", adopted.incomplete(),
+                    " more lack shards that no present worker stores");
   }
-  absl::StrAppend(&text, "\n", JobLine(adopted.job()), "\n");
-  return session.Finish(adopted, text);
+  absl::StrAppend(&text, "\n", JobLine(adopted.job()));
+  return ReplyOf(adopted, text);
 }
 
-absl::StatusOr<int> Remove(Session& session, const OrphanFlags& flags) {
+absl::StatusOr<Reply> Remove(Session& session, const OrphanFlags& flags) {
   v1::RemoveOrphanRequest request;
   request.set_job(flags.job);
   request.set_worker(flags.worker);
   request.set_reason(flags.reason);
   NIBBLE_ASSIGN_OR_RETURN(const v1::RemoveOrphanResponse removed,
                           session.Call(kRemoveOrphan, request));
-  return session.Finish(
-      removed,
-      absl::StrCat(removed.workers(), removed.workers() == 1 ? " worker is" : " workers are",
-                   " told to delete what is left of ", flags.job, "\n"));
+  return ReplyOf(removed, absl::StrCat("requested of ", Counted(removed.workers(), "worker"),
+                                       " to delete the data of ", flags.job, "\n"));
 }
 
 }  // namespace
 
 void AddOrphanVerbs(Command checkpoint, int& exit_code) {
-  RemoteVerb<OrphanFlags> orphans(checkpoint, "orphans",
-                                  "What workers have of jobs that the coordinator does not know");
+  RemoteVerb<OrphanFlags> orphans(
+      checkpoint, "orphans", "List data on workers of jobs that the coordinator does not know");
   orphans.Runs(exit_code, Orphans);
   orphans.app().Footer(
-      "After the coordinator's store was lost or replaced. Nothing of it is deleted by itself:\n"
-      "`nibble checkpoint adopt JOB` makes it known again, `remove-orphan JOB` deletes it.");
+      "Jobs are orphaned when the coordinator's store is lost or replaced. Their data is kept "
+      "until\n"
+      "`nibble checkpoint adopt JOB` restores the job or `remove-orphan JOB` deletes it.");
 
-  RemoteVerb<OrphanFlags> adopt(checkpoint, "adopt",
-                                "Make an orphaned job known again, with its checkpoints");
-  adopt.app().Add("JOB", adopt->job, "id, as `nibble checkpoint orphans` lists it").Required();
-  adopt.app().AddFlag("--dry-run", adopt->dry_run, "Show what would be known; change nothing");
-  adopt.app().Add("--reason", adopt->reason, "Why, for the job's events");
+  RemoteVerb<OrphanFlags> adopt(
+      checkpoint, "adopt", "Restore an orphaned job, with its checkpoints, in the coordinator");
+  adopt.app().Add("JOB", adopt->job, "id; see `nibble checkpoint orphans`").Required();
+  adopt.app().AddFlag("--dry-run", adopt->dry_run, "show what would be restored; change nothing");
+  adopt.app().Add("--reason", adopt->reason, "the reason, for the job's events");
   adopt.Runs(exit_code, Adopt);
   adopt.app().Footer(
-      "It is paused: ranks that still run end with a checkpoint, `nibble job resume JOB`\n"
-      "continues from it.");
+      "The job is paused: ranks that still run take a checkpoint and stop. Run\n"
+      "`nibble job resume JOB` to continue it.");
 
-  RemoteVerb<OrphanFlags> remove(
-      checkpoint, "remove-orphan",
-      "Delete what workers have of a job that the coordinator does not know");
-  remove.app().Add("JOB", remove->job, "id, as `nibble checkpoint orphans` lists it").Required();
-  remove.app().Add("--worker", remove->worker, "Only what this worker has");
-  remove.app().Add("--reason", remove->reason, "Why, for the coordinator's journal");
+  RemoteVerb<OrphanFlags> remove(checkpoint, "remove-orphan",
+                                 "Delete the data of an orphaned job from workers");
+  remove.app().Add("JOB", remove->job, "id; see `nibble checkpoint orphans`").Required();
+  remove.app().Add("--worker", remove->worker, "only the data on this worker");
+  remove.app().Add("--reason", remove->reason, "the reason, for the coordinator's journal");
   remove.Runs(exit_code, Remove);
-  remove.app().Footer("Only after the coordinator's --orphan-grace; ranks that run are killed.");
+  remove.app().Footer(
+      "Allowed once the coordinator's --orphan-grace has passed; ranks that still run are killed.");
 }
 
 }  // namespace nibble

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <random>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -39,16 +40,6 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string AddressFile() {
-  std::string home = Variable("NIBBLE_HOME");
-  if (home.empty()) {
-    home = Variable("HOME");
-    if (home.empty()) return "";
-    absl::StrAppend(&home, "/.nibble");
-  }
-  return absl::StrCat(home, "/cluster/address");
-}
-
 absl::StatusOr<std::string> Checked(const std::string& source, const std::string& address) {
   const size_t colon = address.rfind(':');
   int port = 0;
@@ -60,7 +51,7 @@ absl::StatusOr<std::string> Checked(const std::string& source, const std::string
   return address;
 }
 
-// The loopback address that `host` names; an empty family: none.
+// The loopback address that `host` names; `size` is 0 for any other host.
 sockaddr_storage Loopback(const std::string& host, int port, socklen_t& size) {
   sockaddr_storage address = {};
   size = 0;
@@ -86,13 +77,14 @@ sockaddr_storage Loopback(const std::string& host, int port, socklen_t& size) {
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& server) {
   grpc::ChannelArguments arguments;
-  // A coordinator that restarts is back in a second or two; the library's own pauses grow to two
-  // minutes.
+  // A coordinator restarts within seconds; gRPC's default back-off grows to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // The environment's proxy is meant for the web.
+  // The proxy of the environment is for the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Otherwise channels of this process to one address share their reconnect back-off.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -106,7 +98,7 @@ class GrpcStream : public ResponseStream<Response> {
  public:
   using Reader = grpc::ClientReaderInterface<Response>;
 
-  // `begin` begins the call in the context.
+  // `begin` starts the call in the context.
   template <class Begin>
   GrpcStream(const CoordinatorClient& client, const Begin& begin)
       : context_(client), reader_(begin(&context_.grpc())) {}
@@ -120,8 +112,7 @@ class GrpcStream : public ResponseStream<Response> {
   const std::unique_ptr<Reader> reader_;
 };
 
-}  // namespace
-
+// Whether the server is on this machine and refuses connections.
 bool NobodyListensHere(const std::string& server) {
   const size_t colon = server.rfind(':');
   int port = 0;
@@ -139,17 +130,31 @@ bool NobodyListensHere(const std::string& server) {
   return refused;
 }
 
+}  // namespace
+
+std::string DefaultClusterDirectory() {
+  const std::string home = Variable("NIBBLE_HOME");
+  return home.empty() ? absl::StrCat(Variable("HOME"), "/.nibble/cluster")
+                      : absl::StrCat(home, "/cluster");
+}
+
+Backoff RetryBackoff() {
+  return Backoff({.first = std::chrono::milliseconds(100),
+                  .most = std::chrono::milliseconds(2000),
+                  .seed = std::random_device()()});
+}
+
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
   if (!flag.empty()) return Checked("--server", flag);
   const std::string variable = Variable("NIBBLE_SERVER");
   if (!variable.empty()) return Checked("NIBBLE_SERVER", variable);
-  const std::string path = AddressFile();
+  const std::string path = DefaultClusterDirectory() + "/address";
   std::ifstream file(path);
   std::string line;
   if (file && std::getline(file, line)) {
     return Checked(path, std::string(absl::StripAsciiWhitespace(line)));
   }
-  return kUsualServer;
+  return kDefaultServer;
 }
 
 std::string AuthorName() {
@@ -165,7 +170,7 @@ std::string AuthorName() {
   return name.substr(0, kMaxAuthorBytes);
 }
 
-std::string NewRequestId() {
+std::string CoordinatorClient::NewRequestId() {
   std::random_device random;
   std::string id;
   for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::Hex(random(), absl::kZeroPad8));
@@ -219,17 +224,42 @@ std::unique_ptr<ResponseStream<v1::StreamLogsResponse>> CoordinatorClient::Strea
       });
 }
 
-absl::Status CoordinatorClient::Told(const absl::Status& status) const {
+bool CoordinatorClient::Serves(absl::Duration patience) const {
+  CallContext context(*this, patience);
+  context.grpc().set_wait_for_ready(true);
+  grpc::GenericStub stub(connection_->channel);
+  // The HealthCheckRequest for the whole server is empty.
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer response;
+  bool answered = false;
+  absl::Notification done;
+  stub.UnaryCall(&context.grpc(), "/grpc.health.v1.Health/Check", {}, &request, &response,
+                 [&](const grpc::Status& status) {
+                   answered = status.ok();
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+  std::vector<grpc::Slice> slices;
+  if (!answered || !response.Dump(&slices).ok()) return false;
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes == "\x08\x01";  // HealthCheckResponse {status: SERVING}
+}
+
+absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   if (status.ok()) return status;
   if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(
         absl::StrCat("no answer from ", options_.server, " (", status.message(),
-                     "); --server or NIBBLE_SERVER names another coordinator"));
+                     "); name another coordinator with --server or NIBBLE_SERVER"));
   }
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat("no answer from ", options_.server, " in ",
                                                     absl::FormatDuration(options_.timeout),
-                                                    "; --timeout waits longer"));
+                                                    "; wait longer with --timeout"));
   }
   return status;
 }
@@ -250,8 +280,8 @@ absl::Status CoordinatorClient::Attempt(const char* method, const Message& reque
 absl::Status CoordinatorClient::Repeat(const char* method, const Message& request,
                                        Message& response) const {
   const absl::Duration deadline = SteadyNow() + options_.timeout;
-  RetryPauses pauses;
-  bool told = false;
+  Backoff backoff = RetryBackoff();
+  bool reported = false;
   while (true) {
     CallContext context(*this, deadline - SteadyNow());
     const absl::Status status = Attempt(method, request, response, context);
@@ -259,13 +289,13 @@ absl::Status CoordinatorClient::Repeat(const char* method, const Message& reques
     if (!reached_ && options_.fails_at_once && NobodyListensHere(options_.server)) {
       return absl::UnavailableError(absl::StrCat(
           "nothing listens at ", options_.server,
-          ": 'nibble cluster up' starts a cluster here, --server or NIBBLE_SERVER names another, "
-          "and --timeout waits for one that is starting"));
+          ": run 'nibble cluster up' to start a cluster here, name another with --server or "
+          "NIBBLE_SERVER, or wait for one that is starting with --timeout"));
     }
-    const absl::Duration pause = pauses.Next();
-    if (!absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) return Told(status);
-    if (!std::exchange(told, true) && options_.say) {
-      options_.say(absl::StrCat(options_.server, " does not answer yet; trying for ",
+    const absl::Duration pause = absl::FromChrono(backoff.Next());
+    if (!absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) return Explain(status);
+    if (!std::exchange(reported, true) && options_.say) {
+      options_.say(absl::StrCat(options_.server, " does not answer; retrying for ",
                                 absl::FormatDuration(options_.timeout)));
     }
     absl::SleepFor(pause);

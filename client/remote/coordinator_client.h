@@ -1,16 +1,14 @@
-// Calls to the coordinator: which one a command speaks to, and one client object per command.
+// Calls to the coordinator: the choice of its address, and a client with deadlines and retries.
 //
-// A call that gets no answer (UNAVAILABLE) is retried with growing pauses until the timeout is
-// over, unless it is the command's first and options.fails_at_once applies. Retries are safe:
-// every change made through one object carries the same request id, and the coordinator applies a
-// request id once.
+// A call that fails with UNAVAILABLE is retried with back-off until the timeout has passed, unless
+// it is the client's first and options.fails_at_once applies. Retries are safe: all attempts at a
+// change carry the same request id, and the coordinator applies a request id once.
 //
-// Ownership: a client owns its channel. Thread-safety: all methods of CoordinatorClient;
-// FindServerAddress reads the environment, as getenv.
+// Ownership: a client owns its channel. Thread-safety: all methods of CoordinatorClient; the
+// functions that find addresses read the environment, as getenv does.
 #ifndef NIBBLE_CLIENT_REMOTE_COORDINATOR_CLIENT_H_
 #define NIBBLE_CLIENT_REMOTE_COORDINATOR_CLIENT_H_
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -21,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/backoff.h"
 #include "common/status_macros.h"
 
 namespace google::protobuf {
@@ -38,49 +37,41 @@ class WatchJobsRequest;
 class WatchJobsResponse;
 }  // namespace v1
 
-inline constexpr char kUsualServer[] = "127.0.0.1:7700";
+inline constexpr char kDefaultServer[] = "127.0.0.1:7700";
 
-// host:port from the first of these that is set: the flag, NIBBLE_SERVER, the file
-// ${NIBBLE_HOME:-$HOME/.nibble}/cluster/address that a running local cluster writes, kUsualServer.
-// InvalidArgument names the source of a malformed address.
+// ${NIBBLE_HOME:-$HOME/.nibble}/cluster: the directory of the local cluster.
+std::string DefaultClusterDirectory();
+
+// host:port from the first of these that is set: the flag, NIBBLE_SERVER, the file `address` that
+// a running local cluster writes in DefaultClusterDirectory(), kDefaultServer. InvalidArgument
+// names the source of a malformed address.
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag);
-
-// Whether the server is on this machine and refuses connections, so that a retry is useless.
-// False for a server elsewhere, which may be starting or behind a proxy that is.
-bool NobodyListensHere(const std::string& server);
 
 struct ClientOptions {
   std::string server;                          // host:port
   absl::Duration timeout = absl::Seconds(10);  // of a call with all its retries
-  // The first call fails at once if the server is on this machine and nothing listens there.
+  // The first call fails at once if the server is on this machine and nothing listens there. A
+  // server elsewhere may be starting, so calls to it are retried.
   bool fails_at_once = false;
   std::string author;                           // recorded as the author of changes
   std::function<void(const std::string&)> say;  // receives messages for people
 };
 
-// The user's name as the coordinator takes it: printable characters, not empty.
+// The user's name in the form that the coordinator accepts: printable characters, not empty.
 std::string AuthorName();
-// 32 random hexadecimal digits.
-std::string NewRequestId();
 
-// Time on the monotonic clock, from an arbitrary start: timeouts hold although the wall clock may
-// be set meanwhile.
+// Time on the monotonic clock, from an arbitrary start: timeouts stay right when the wall clock is
+// set.
 inline absl::Duration SteadyNow() {
   return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// The pauses between retries: 0.1 s, doubling to 2 s.
-class RetryPauses {
- public:
-  absl::Duration Next() { return std::exchange(next_, std::min(next_ * 2, absl::Seconds(2))); }
-
- private:
-  absl::Duration next_ = absl::Milliseconds(100);
-};
+// The pauses between the retries of a client: from 0.1 s, doubling to 2 s.
+Backoff RetryBackoff();
 
 class CoordinatorClient;
 
-// One attempt at a call: its author, its deadline, and its cancellation.
+// One attempt at a call: its author, its deadline and its cancellation.
 class CallContext {
  public:
   // An infinite timeout sets no deadline.
@@ -104,7 +95,7 @@ class ResponseStream {
 
   // Waits for the next response; false when the stream has ended.
   virtual bool Read(Response& response) = 0;
-  // Once, after Read has returned false: how the stream ended, before Told.
+  // Once, after Read has returned false: the status of the stream, for Explain().
   virtual absl::Status Finish() = 0;
   // From any thread: the stream ends with kCancelled.
   virtual void Cancel() = 0;
@@ -118,16 +109,32 @@ class CoordinatorClient {
   explicit CoordinatorClient(ClientOptions options);
   ~CoordinatorClient();
 
-  // Retries as described above. Sets the request id of a change.
+  // Retries as described above. Gives a change a new request id.
   template <class Request, class Response>
   absl::StatusOr<Response> Call(const Rpc<Request, Response>& rpc, Request request) const {
-    if constexpr (requires { request.set_request_id(""); }) request.set_request_id(request_id_);
+    if constexpr (requires { request.set_request_id(""); }) request.set_request_id(NewRequestId());
     Response response;
     NIBBLE_RETURN_IF_ERROR(Repeat(rpc.method, request, response));
     return response;
   }
 
-  // One attempt, without a request id. The status is the call's own, before Told.
+  // Calls until the last page; returns all pages merged, without next_token.
+  template <class Request, class Response>
+  absl::StatusOr<Response> CallAllPages(const Rpc<Request, Response>& rpc,
+                                        Request request = {}) const {
+    request.mutable_page()->set_size(1000);
+    request.mutable_page()->clear_token();
+    Response all;
+    do {
+      NIBBLE_ASSIGN_OR_RETURN(const Response page, Call(rpc, request));
+      request.mutable_page()->set_token(page.next_token());
+      all.MergeFrom(page);
+    } while (!request.page().token().empty());
+    all.clear_next_token();
+    return all;
+  }
+
+  // One attempt, without a request id. The status is the call's own, for Explain().
   template <class Request, class Response>
   absl::StatusOr<Response> CallOnce(const Rpc<Request, Response>& rpc, const Request& request,
                                     CallContext& context) const {
@@ -142,14 +149,18 @@ class CoordinatorClient {
   std::unique_ptr<ResponseStream<v1::StreamLogsResponse>> StreamLogs(
       const v1::StreamLogsRequest& request) const;
 
-  // A call's own status as it is shown: an error without an answer names the server.
-  absl::Status Told(const absl::Status& status) const;
+  // Whether grpc.health.v1 reports within `patience` that the server serves.
+  bool Serves(absl::Duration patience) const;
+
+  // The status of a call for people: an unanswered call names the server and the remedy.
+  absl::Status Explain(const absl::Status& status) const;
 
   const ClientOptions& options() const { return options_; }
 
  private:
   struct Connection;
 
+  static std::string NewRequestId();  // 32 random hexadecimal digits
   absl::Status Repeat(const char* method, const google::protobuf::Message& request,
                       google::protobuf::Message& response) const;
   absl::Status Attempt(const char* method, const google::protobuf::Message& request,
@@ -157,7 +168,6 @@ class CoordinatorClient {
 
   const ClientOptions options_;
   mutable std::atomic<bool> reached_ = false;  // some call was answered
-  const std::string request_id_ = NewRequestId();
   const std::unique_ptr<Connection> connection_;
 };
 

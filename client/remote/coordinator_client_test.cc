@@ -17,6 +17,14 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
+TEST(DefaultClusterDirectoryTest, ItFollowsTheEnvironment) {
+  ASSERT_EQ(setenv("HOME", "/home/ann", 1), 0);
+  ASSERT_EQ(unsetenv("NIBBLE_HOME"), 0);
+  EXPECT_EQ(DefaultClusterDirectory(), "/home/ann/.nibble/cluster");
+  ASSERT_EQ(setenv("NIBBLE_HOME", "/var/nibble", 1), 0);
+  EXPECT_EQ(DefaultClusterDirectory(), "/var/nibble/cluster");
+}
+
 class ServerAddressTest : public testing::Test {
  protected:
   ServerAddressTest() {
@@ -25,7 +33,7 @@ class ServerAddressTest : public testing::Test {
     unsetenv("NIBBLE_SERVER");
   }
 
-  void LeaveAddress(const std::string& text) {
+  void WriteAddress(const std::string& text) {
     std::filesystem::create_directories(home_ + "/cluster");
     std::ofstream(home_ + "/cluster/address") << text;
   }
@@ -33,16 +41,16 @@ class ServerAddressTest : public testing::Test {
   const std::string home_ = testing::TempDir() + "server_address_home";
 };
 
-TEST_F(ServerAddressTest, TheFlagComesBeforeTheVariableBeforeTheClusterBeforeTheUsual) {
-  EXPECT_EQ(*FindServerAddress(""), kUsualServer);
-  LeaveAddress("127.0.0.1:4001\n");
+TEST_F(ServerAddressTest, TheFlagOverridesTheVariableTheLocalClusterAndTheDefault) {
+  EXPECT_EQ(*FindServerAddress(""), kDefaultServer);
+  WriteAddress("127.0.0.1:4001\n");
   EXPECT_EQ(*FindServerAddress(""), "127.0.0.1:4001");
   setenv("NIBBLE_SERVER", "train.example:4002", 1);
   EXPECT_EQ(*FindServerAddress(""), "train.example:4002");
   EXPECT_EQ(*FindServerAddress("[::1]:4003"), "[::1]:4003");
 }
 
-TEST_F(ServerAddressTest, WithoutAHomeOfItsOwnItIsInTheUsers) {
+TEST_F(ServerAddressTest, WithoutNibbleHomeTheClusterIsInTheUsersHome) {
   unsetenv("NIBBLE_HOME");
   setenv("HOME", home_.c_str(), 1);
   std::filesystem::create_directories(home_ + "/.nibble/cluster");
@@ -50,11 +58,11 @@ TEST_F(ServerAddressTest, WithoutAHomeOfItsOwnItIsInTheUsers) {
   EXPECT_EQ(*FindServerAddress(""), "127.0.0.1:4004");
 }
 
-TEST_F(ServerAddressTest, WhatIsNoAddressIsRefusedWithItsSource) {
+TEST_F(ServerAddressTest, InvalidAddressesAreRefusedWithTheirSource) {
   EXPECT_THAT(FindServerAddress("localhost").status().message(),
               HasSubstr("--server: 'localhost'"));
   EXPECT_THAT(FindServerAddress("localhost:70000").status().message(), HasSubstr("1 to 65535"));
-  LeaveAddress("garbage");
+  WriteAddress("garbage");
   EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("/cluster/address: 'garbage'"));
   setenv("NIBBLE_SERVER", ":7700", 1);
   EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("NIBBLE_SERVER: ':7700'"));

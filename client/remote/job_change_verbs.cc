@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/shell/output.h"
-#include "client/shell/spec_input.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/job_watch.h"
@@ -18,6 +16,8 @@
 #include "client/remote/rpcs.h"
 #include "client/remote/scheduling_flags.h"
 #include "client/remote/verb.h"
+#include "client/shell/output.h"
+#include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/yaml_scalar.h"
@@ -42,19 +42,17 @@ struct SubmitFlags {
   bool watch = false;
 };
 
-// Prints the new job's id, or the whole job for programs and dry runs.
-absl::StatusOr<int> FinishSubmit(Session& session, const SubmitFlags& flags, const v1::Job& job) {
-  const std::string id = absl::StrCat(job.id(), "\n");
+// The new job's id, or the whole job for programs and dry runs.
+absl::StatusOr<Reply> FinishSubmit(Session& session, const SubmitFlags& flags, const v1::Job& job) {
   if (flags.dry_run) {
-    NIBBLE_RETURN_IF_ERROR(session.Print(job, JobText(job, absl::ToUnixMillis(absl::Now()))));
-    session.Say("a dry run: nothing is stored");
-    return kExitDone;
+    Reply reply = ReplyOf(job, JobText(job, absl::ToUnixMillis(absl::Now())));
+    reply.notes = {"dry run: nothing was stored"};
+    return reply;
   }
-  // With --watch, programs get the stream of changes, which begins with the job.
-  if (!(flags.watch && session.flags().for_programs())) {
-    NIBBLE_RETURN_IF_ERROR(session.Print(job, id));
-  }
-  if (!flags.watch) return kExitDone;
+  const std::string id = absl::StrCat(job.id(), "\n");
+  if (!flags.watch) return ReplyOf(job, id);
+  // Programs get the stream of changes, which begins with the job.
+  if (!session.for_programs()) session.Out(id);
   return WatchJob(session, job.id());
 }
 
@@ -71,20 +69,18 @@ absl::StatusOr<std::vector<std::string>> SettingsOf(const SubmitFlags& flags) {
     settings.push_back(absl::StrCat("env.", variable.substr(0, equals), "=",
                                     YamlQuoted(variable.substr(equals + 1))));
   }
-  const absl::StatusOr<std::vector<std::string>> scheduling = flags.scheduling.Settings();
-  if (!scheduling.ok()) return scheduling.status();
-  settings.insert(settings.end(), scheduling->begin(), scheduling->end());
-  const absl::StatusOr<std::vector<std::string>> restarts = flags.restarts.Settings();
-  if (!restarts.ok()) return restarts.status();
-  settings.insert(settings.end(), restarts->begin(), restarts->end());
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> scheduling, flags.scheduling.Settings());
+  settings.insert(settings.end(), scheduling.begin(), scheduling.end());
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> restarts, flags.restarts.Settings());
+  settings.insert(settings.end(), restarts.begin(), restarts.end());
   return settings;
 }
 
-absl::StatusOr<int> Submit(Session& session, const SubmitFlags& flags) {
+absl::StatusOr<Reply> Submit(Session& session, const SubmitFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadJobText(flags.file));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> settings, SettingsOf(flags));
   NIBBLE_ASSIGN_OR_RETURN(const std::string yaml, OverrideFields(text, settings));
-  // The coordinator checks the same; here, errors are found without one.
+  // The coordinator checks the spec again; this check needs no coordinator.
   absl::StatusOr<JobSpec> spec = ParseJobSpec(yaml);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(),
@@ -92,7 +88,7 @@ absl::StatusOr<int> Submit(Session& session, const SubmitFlags& flags) {
   }
   v1::SubmitJobRequest request;
   request.set_spec_yaml(yaml);
-  // Ranks run elsewhere, so relative paths are resolved here.
+  // Ranks run on other machines, so relative paths are resolved here.
   if (MakePathsAbsolute(std::filesystem::current_path().string(), *spec)) {
     request.set_spec_yaml(ToYaml(*spec));
   }
@@ -101,7 +97,7 @@ absl::StatusOr<int> Submit(Session& session, const SubmitFlags& flags) {
   return FinishSubmit(session, flags, response.job());
 }
 
-absl::StatusOr<int> Fork(Session& session, const SubmitFlags& flags) {
+absl::StatusOr<Reply> Fork(Session& session, const SubmitFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job parent, FindJob(session, flags.job));
   v1::ForkJobRequest request;
@@ -121,10 +117,10 @@ absl::StatusOr<int> Fork(Session& session, const SubmitFlags& flags) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeJobResponse response,
                             session.Call(kDescribeJob, described));
     NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(response.spec_yaml()));
-    const absl::StatusOr<v1::JobScheduling> scheduling =
-        flags.scheduling.Over(parent.scheduling(), spec.training.batch, spec.training.micro_batch);
-    if (!scheduling.ok()) return scheduling.status();
-    *request.mutable_scheduling() = *scheduling;
+    NIBBLE_ASSIGN_OR_RETURN(
+        const v1::JobScheduling scheduling,
+        flags.scheduling.Over(parent.scheduling(), spec.training.batch, spec.training.micro_batch));
+    *request.mutable_scheduling() = scheduling;
   }
   if (flags.restarts.given()) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::RestartPolicy policy,
@@ -138,23 +134,24 @@ absl::StatusOr<int> Fork(Session& session, const SubmitFlags& flags) {
 void AddCommonOptions(RemoteVerb<SubmitFlags>& verb) {
   AddSchedulingOptions(verb.app(), verb->scheduling);
   AddRestartOptions(verb.app(), verb->restarts);
-  verb.app().AddFlag("--dry-run", verb->dry_run, "Check and tell; store nothing");
-  verb.app().AddFlag("--watch", verb->watch, "Then as `nibble job watch`");
+  verb.app().AddFlag("--dry-run", verb->dry_run, "check and show the job; store nothing");
+  verb.app().AddFlag("--watch", verb->watch, "then follow the job, as `nibble job watch` does");
 }
 
 }  // namespace
 
 void AddJobSubmitVerbs(Command job, int& exit_code) {
-  RemoteVerb<SubmitFlags> submit(job, "submit", "Run a job on the cluster; prints its id");
-  submit.app().Add("FILE", submit->file, "a spec in YAML; - reads stdin").Required();
-  submit.app().Add("--name", submit->name, "instead of the spec's");
+  RemoteVerb<SubmitFlags> submit(job, "submit", "Submit a job to the cluster and print its id");
+  submit.app().Add("FILE", submit->file, "a job spec in YAML; -: stdin").Required();
+  submit.app().Add("--name", submit->name, "name of the job; default: the spec's");
   submit.app()
       .Add("--set", submit->set,
-           "FIELD=VALUE over the spec's, as YAML, such as training.steps=200 or "
+           "FIELD=VALUE that overrides the spec, in YAML, such as training.steps=200 or "
            "'data.train=[a.txt, b.txt]'; see `nibble job show-defaults`")
       .OneValueEach();
   submit.app()
-      .Add("--env", submit->env, "NAME=TEXT for the ranks' processes, over the spec's env")
+      .Add("--env", submit->env,
+           "NAME=TEXT: an environment variable of the ranks, overrides the spec's env")
       .OneValueEach();
   AddCommonOptions(submit);
   submit.Runs(exit_code, Submit);
@@ -162,22 +159,23 @@ void AddJobSubmitVerbs(Command job, int& exit_code) {
       "Example: nibble job submit examples/quickstart.yaml --set training.steps=100 --watch");
 
   RemoteVerb<SubmitFlags> fork(
-      job, "fork", "A new job that goes on from a checkpoint of another, under a changed recipe");
+      job, "fork", "Start a new job from a checkpoint of another, under a changed recipe");
   AddJobOption(fork.app(), fork->job);
   fork.app()
-      .Add("--at-step", fork->at_step, "checkpoint to begin with; else the newest")
+      .Add("--at-step", fork->at_step, "step of the checkpoint to start from; default: the newest")
       .AtLeast(0);
   fork.app()
-      .Add("--set", fork->set, "FIELD=VALUE from there on; see `nibble recipe fields`")
+      .Add("--set", fork->set,
+           "FIELD=VALUE that changes the recipe from that step; see `nibble recipe fields`")
       .OneValueEach();
   fork.app()
       .Add("--layer", fork->layer,
            "SELECTOR:FIELD=VALUE[,FIELD=VALUE]..., such as 'last 4 blocks:fprop=bf16'")
       .OneValueEach();
   fork.app().AddFlag("--with-pending", fork->with_pending,
-                     "Also take the parent's changes that begin later");
-  fork.app().Add("--name", fork->name, "of the new job; else the parent's");
-  fork.app().Add("--reason", fork->reason, "why, for the job's events");
+                     "also copy the parent's recipe changes of later steps");
+  fork.app().Add("--name", fork->name, "name of the new job; default: the parent's");
+  fork.app().Add("--reason", fork->reason, "the reason, for the job's events");
   AddCommonOptions(fork);
   fork.Runs(exit_code, Fork);
   fork.app().Footer(
@@ -194,92 +192,78 @@ struct ChangeFlags {
   RestartFlags restarts;
 };
 
-// Takes the reason from the flags; returns the job after the change.
+// Sends the change of the job, with the reason from the flags; returns the job after it.
 template <class Request, class Response>
-absl::StatusOr<v1::Job> Ask(Session& session, const ChangeFlags& flags, const v1::Job& job,
-                            const Rpc<Request, Response>& rpc, Request request) {
+absl::StatusOr<v1::Job> Change(Session& session, const ChangeFlags& flags,
+                               const Rpc<Request, Response>& rpc, Request request = {}) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   request.set_job(job.id());
   request.set_reason(flags.reason);
   NIBBLE_ASSIGN_OR_RETURN(Response response, session.Call(rpc, std::move(request)));
   return std::move(*response.mutable_job());
 }
 
-template <class Request, class Response>
-absl::StatusOr<v1::Job> Change(Session& session, const ChangeFlags& flags,
-                               const Rpc<Request, Response>& rpc, Request request) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
-  return Ask(session, flags, *job, rpc, std::move(request));
+Reply JobReply(const v1::Job& job, const std::string& remark = "") {
+  return ReplyOf(job, absl::StrCat(JobLine(job), remark));
 }
 
-// `remark`: a further line for people, about what the job's state does not show.
-absl::StatusOr<int> Told(Session& session, const absl::StatusOr<v1::Job>& job,
-                         std::string (*remark)(const v1::Job&) = nullptr) {
-  if (!job.ok()) return job.status();
-  return session.Finish(*job,
-                        absl::StrCat(JobLine(*job), remark == nullptr ? "" : remark(*job) + "\n"));
+absl::StatusOr<Reply> Pause(Session& session, const ChangeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kPauseJob));
+  return JobReply(job);
 }
 
-absl::StatusOr<int> Pause(Session& session, const ChangeFlags& flags) {
-  return Told(session, Change(session, flags, kPauseJob, v1::PauseJobRequest()));
+absl::StatusOr<Reply> Resume(Session& session, const ChangeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kResumeJob));
+  return JobReply(job);
 }
 
-absl::StatusOr<int> Resume(Session& session, const ChangeFlags& flags) {
-  return Told(session, Change(session, flags, kResumeJob, v1::ResumeJobRequest()));
+absl::StatusOr<Reply> Checkpoint(Session& session, const ChangeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kCheckpointJob));
+  return JobReply(job, absl::StrCat("a checkpoint is requested at the next step boundary; run "
+                                    "'nibble checkpoint list ",
+                                    job.id(), "' to see it when it is committed\n"));
 }
 
-absl::StatusOr<int> Checkpoint(Session& session, const ChangeFlags& flags) {
-  return Told(session, Change(session, flags, kCheckpointJob, v1::CheckpointJobRequest()),
-              [](const v1::Job& job) {
-                return absl::StrCat(
-                    "a checkpoint is asked for at the next step boundary; `nibble "
-                    "checkpoint list ",
-                    job.id(), "` shows it when it is whole");
-              });
-}
-
-absl::StatusOr<int> Cancel(Session& session, const ChangeFlags& flags) {
+absl::StatusOr<Reply> Cancel(Session& session, const ChangeFlags& flags) {
   v1::CancelJobRequest request;
   if (!flags.grace.empty()) {
-    const absl::StatusOr<absl::Duration> grace = ParseSeconds(flags.grace);
-    if (!grace.ok()) return grace.status();
-    request.set_grace_ms(absl::ToInt64Milliseconds(*grace));
+    NIBBLE_ASSIGN_OR_RETURN(const absl::Duration grace, ParseSeconds(flags.grace));
+    request.set_grace_ms(absl::ToInt64Milliseconds(grace));
   }
-  const absl::StatusOr<v1::Job> job = Change(session, flags, kCancelJob, request);
-  if (!flags.wait || !job.ok() || IsOver(job->state())) return Told(session, job);
-  const absl::StatusOr<v1::Job> over = WaitForJob(session, job->id(), {});
-  const absl::StatusOr<int> told = Told(session, over);
-  if (!told.ok() || over->state() == v1::JOB_STATE_CANCELLED) return told;
-  return ExitCodeOfJob(over->state());
+  NIBBLE_ASSIGN_OR_RETURN(v1::Job job, Change(session, flags, kCancelJob, request));
+  if (!flags.wait || IsOver(job.state())) return JobReply(job);
+  NIBBLE_ASSIGN_OR_RETURN(job, WaitForJob(session, job.id(), {}));
+  Reply reply = JobReply(job);
+  if (job.state() != v1::JOB_STATE_CANCELLED) reply.exit_code = ExitCodeOfJob(job.state());
+  return reply;
 }
 
-absl::StatusOr<int> Kill(Session& session, const ChangeFlags& flags) {
-  return Told(session, Change(session, flags, kKillJob, v1::KillJobRequest()));
+absl::StatusOr<Reply> Kill(Session& session, const ChangeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kKillJob));
+  return JobReply(job);
 }
 
-absl::StatusOr<int> Priority(Session& session, const ChangeFlags& flags) {
+absl::StatusOr<Reply> Priority(Session& session, const ChangeFlags& flags) {
   v1::SetJobPriorityRequest request;
   request.set_priority(flags.priority);
-  return Told(session, Change(session, flags, kSetJobPriority, request), [](const v1::Job& job) {
-    return absl::StrCat("priority ", job.scheduling().priority(), " in queue ",
-                        job.scheduling().queue());
-  });
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kSetJobPriority, request));
+  return JobReply(job, absl::StrCat("priority ", job.scheduling().priority(), " in queue ",
+                                    job.scheduling().queue(), "\n"));
 }
 
 // Unset flags keep their values.
-absl::StatusOr<int> Restarts(Session& session, const ChangeFlags& flags) {
+absl::StatusOr<Reply> Restarts(Session& session, const ChangeFlags& flags) {
   if (!flags.restarts.given()) {
     return absl::InvalidArgumentError(
-        "restart_policy: nothing to change; --max-restarts, --backoff or --max-backoff says what");
+        "restart_policy: nothing to change; give --max-restarts, --backoff or --max-backoff");
   }
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job found, FindJob(session, flags.job));
   NIBBLE_ASSIGN_OR_RETURN(const v1::RestartPolicy policy,
-                          flags.restarts.Over(job->restart_policy()));
+                          flags.restarts.Over(found.restart_policy()));
   v1::SetJobRestartPolicyRequest request;
   *request.mutable_restart_policy() = policy;
-  return Told(session, Ask(session, flags, *job, kSetJobRestartPolicy, request),
-              [](const v1::Job& job) { return absl::StrCat("restarts ", RestartsText(job)); });
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kSetJobRestartPolicy, request));
+  return JobReply(job, absl::StrCat("restarts ", RestartsText(job), "\n"));
 }
 
 class Verbs {
@@ -287,10 +271,10 @@ class Verbs {
   Verbs(Command job, int& exit_code) : job_(job), exit_code_(exit_code) {}
 
   RemoteVerb<ChangeFlags> Add(const char* name, const char* help,
-                              absl::StatusOr<int> (*run)(Session&, const ChangeFlags&)) {
+                              absl::StatusOr<Reply> (*run)(Session&, const ChangeFlags&)) {
     RemoteVerb<ChangeFlags> verb(job_, name, help);
     AddJobOption(verb.app(), verb->job);
-    verb.app().Add("--reason", verb->reason, "why, for the job's events");
+    verb.app().Add("--reason", verb->reason, "the reason, for the job's events");
     verb.Runs(exit_code_, run);
     return verb;
   }
@@ -304,20 +288,26 @@ class Verbs {
 
 void AddJobChangeVerbs(Command job, int& exit_code) {
   Verbs verbs(job, exit_code);
-  verbs.Add("pause", "Stand still at the next step boundary; the job keeps its slots", Pause);
-  verbs.Add("resume", "Go on after a pause, or take back one that is asked for", Resume);
+  verbs.Add("pause", "Pause a job at the next step boundary; it keeps its slots", Pause);
+  verbs.Add("resume", "Resume a paused job, or withdraw a requested pause", Resume);
   verbs.Add("checkpoint", "Take a checkpoint at the next step boundary", Checkpoint);
-  RemoteVerb<ChangeFlags> cancel = verbs.Add("cancel", "End a job with a last checkpoint", Cancel);
+  RemoteVerb<ChangeFlags> cancel =
+      verbs.Add("cancel", "Stop a job after a last checkpoint", Cancel);
   AddSecondsOption(cancel.app(), "--grace", cancel->grace,
-                   "after this it is killed, such as 30s; 5m where not given");
-  cancel.app().AddFlag("--wait", cancel->wait, "Until it has ended; 0 where it is cancelled");
+                   "time until the job is killed, such as 30s; default: 5m");
+  cancel.app().AddFlag("--wait", cancel->wait,
+                       "wait for the end; the exit code is 0 if the job was cancelled");
   TimeoutEndsWait(cancel.app());
-  verbs.Add("kill", "End a job at once, without a checkpoint", Kill);
+  verbs.Add("kill", "Stop a job at once, without a checkpoint", Kill);
   RemoteVerb<ChangeFlags> priority =
-      verbs.Add("priority", "Say which of waiting jobs goes first", Priority);
-  priority.app().Add("PRIORITY", priority->priority, "higher goes first; -1000 to 1000").Required();
+      verbs.Add("priority", "Change the priority of a job", Priority);
+  priority.app()
+      .Add("PRIORITY", priority->priority,
+           "-1000 to 1000; jobs of higher priority are scheduled first")
+      .Required();
   RemoteVerb<ChangeFlags> restarts = verbs.Add(
-      "restart-policy", "Say when a failed attempt is followed by another; what is not given stays",
+      "restart-policy",
+      "Change how often and when failed attempts are retried; unset options keep their values",
       Restarts);
   AddRestartOptions(restarts.app(), restarts->restarts);
 }

@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/remote/enum_words.h"
 #include "client/shell/output.h"
-#include "client/remote/text.h"
 #include "common/counted.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 #include "recipe/recipe.h"
 
 namespace nibble {
@@ -28,13 +30,13 @@ std::string SchedulingText(const v1::JobScheduling& scheduling) {
       absl::StrCat("queue ", scheduling.queue(), ", priority ", scheduling.priority(), ", ranks ",
                    absl::StrJoin(scheduling.allowed_ranks(), " or "));
   if (!scheduling.required_labels().empty()) {
-    absl::StrAppend(&text, "\nonly where ", LabelsText(scheduling.required_labels()));
+    absl::StrAppend(&text, "\nrequires ", LabelsText(scheduling.required_labels()));
   }
   if (!scheduling.preferred_labels().empty()) {
-    absl::StrAppend(&text, "\npreferably where ", LabelsText(scheduling.preferred_labels()));
+    absl::StrAppend(&text, "\nprefers ", LabelsText(scheduling.preferred_labels()));
   }
   if (scheduling.wants_fp4_tensor_cores()) {
-    absl::StrAppend(&text, "\npreferably where tensor cores take FP4");
+    absl::StrAppend(&text, "\nprefers FP4 tensor cores");
   }
   return text;
 }
@@ -58,7 +60,7 @@ std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t 
                     AgoText(attempt.ended_unix_ms(), now_unix_ms), ": ", attempt.reason());
     return text;
   }
-  if (attempt.stopping()) absl::StrAppend(&text, ", told to take a checkpoint and stop");
+  if (attempt.stopping()) absl::StrAppend(&text, ", stopping after a checkpoint");
   for (const v1::Placement& placement : attempt.placements()) {
     absl::StrAppend(&text, "\n", PlacementText(placement));
   }
@@ -68,12 +70,12 @@ std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t 
 std::string NotifyText(const v1::NotifyTarget& target, int64_t now_unix_ms) {
   std::string text = absl::StrCat(target.url(), "\non ", absl::StrJoin(target.on(), ", "), "\n",
                                   Counted(target.delivered(), "event"), " delivered");
-  if (target.given_up() > 0) absl::StrAppend(&text, ", ", target.given_up(), " given up");
+  if (target.given_up() > 0) absl::StrAppend(&text, ", ", target.given_up(), " abandoned");
   if (target.settled_unix_ms() > 0) {
     absl::StrAppend(&text, ", the last ", AgoText(target.settled_unix_ms(), now_unix_ms));
   }
-  if (target.wanted_event() > target.settled_event()) absl::StrAppend(&text, "; more wait");
-  if (!target.problem().empty()) absl::StrAppend(&text, "\ngiven up: ", target.problem());
+  if (target.wanted_event() > target.settled_event()) absl::StrAppend(&text, "; more pending");
+  if (!target.problem().empty()) absl::StrAppend(&text, "\nabandoned: ", target.problem());
   return text;
 }
 
@@ -128,7 +130,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
 std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   TextList list;
   list.Add("job", absl::StrCat(job.id(), " of ", job.owner()));
-  // The job of a dry run has no time.
+  // The job of a dry run has no times.
   list.Add("state", job.state_since_unix_ms() == 0
                         ? Word(job.state())
                         : absl::StrCat(Word(job.state()), " since ",
@@ -141,16 +143,16 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   list.Add("model",
            absl::StrCat(job.shape().model(), ", ",
                         CountText(static_cast<double>(job.shape().parameters())), " parameters, ",
-                        job.shape().tokens_per_step(), " tokens a step on ",
+                        job.shape().tokens_per_step(), " tokens per step on ",
                         Counted(job.shape().ranks(), "rank"), " of ", Word(job.shape().device())));
   list.Add("recipe",
            job.revision_in_force() == 0
-               ? absl::StrCat("revision 1 to begin with; the latest is ", job.latest_revision())
-               : absl::StrCat("revision ", job.revision_in_force(), " in force; the latest is ",
+               ? absl::StrCat("revision 1 will be first; the latest is ", job.latest_revision())
+               : absl::StrCat("revision ", job.revision_in_force(), " in effect; the latest is ",
                               job.latest_revision()));
   list.Add("checkpoint", job.checkpoint_step() < 0
                              ? "none"
-                             : absl::StrCat("of step ", job.checkpoint_step(), " is the newest"));
+                             : absl::StrCat("newest at step ", job.checkpoint_step()));
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
   for (const v1::NotifyTarget& target : job.notify()) {
@@ -172,21 +174,22 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
     list.Add("attempt", AttemptText(job, *ended, now_unix_ms));
   }
   for (const v1::WorkerBlame& blame : job.blames()) {
-    list.Add("blamed", absl::StrCat(blame.worker(), ": ended ", blame.failures(), " attempts",
-                                    blame.excluded() ? "; excluded from the job" : ""));
+    list.Add("blamed",
+             absl::StrCat(blame.worker(), ": ended ", Counted(blame.failures(), "attempt"),
+                          blame.excluded() ? "; excluded from the job" : ""));
   }
   return list.Text();
 }
 
 std::string JobLine(const v1::Job& job) {
-  const bool has = job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED;
+  const bool ended = job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED;
   std::string line =
-      absl::StrCat(job.id(), has ? " has " : " is ", Word(job.state()), " at ", StepsText(job));
+      absl::StrCat(job.id(), ended ? " has " : " is ", Word(job.state()), " at ", StepsText(job));
   const bool paused = job.state() == v1::JOB_STATE_PAUSED;
   if (job.goal() == v1::JOB_GOAL_PAUSE && !paused) {
     absl::StrAppend(&line, ", to be paused at a step boundary");
   }
-  if (job.goal() == v1::JOB_GOAL_RUN && paused) absl::StrAppend(&line, ", to go on");
+  if (job.goal() == v1::JOB_GOAL_RUN && paused) absl::StrAppend(&line, ", to be resumed");
   if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) {
     absl::StrAppend(&line, ", to be cancelled after a last checkpoint");
   }
@@ -287,7 +290,7 @@ std::string ComparisonTable(const Comparison& comparison, int rows) {
   const size_t steps = comparison.steps.size();
   const size_t shown = rows == 0 ? steps : std::min(steps, static_cast<size_t>(rows));
   for (size_t i = 0; i < shown; ++i) {
-    // Counted from the end, so that the last step is included.
+    // Indices from the end, so that the last step is included.
     const ComparedStep& step = comparison.steps[(i + 1) * steps / shown - 1];
     std::vector<std::string> cells = {absl::StrCat(step.step)};
     for (const double loss : step.losses) cells.push_back(absl::StrFormat("%.4f", loss));
@@ -321,21 +324,20 @@ absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs) {
   if (!comparison.steps.empty()) return comparison;
   std::string spans;
   for (const LossSeries& job : jobs) {
-    absl::StrAppend(&spans, spans.empty() ? "" : ", ", job.job, " has ", job.samples.size(), " of ",
+    absl::StrAppend(&spans, spans.empty() ? "" : ", ", job.job, " has ",
+                    Counted(static_cast<int64_t>(job.samples.size()), "sample"), " from step ",
                     job.samples.front().step(), " to ", job.samples.back().step());
   }
-  return absl::NotFoundError(absl::StrCat("job: no sampled step is common: ", spans));
+  return absl::NotFoundError(absl::StrCat("job: no sampled step is common to all: ", spans));
 }
 
-absl::StatusOr<std::string> ComparisonText(const Comparison& comparison, const std::string& print,
-                                           int rows) {
-  if (!ForPrograms(print)) return ComparisonTable(comparison, rows);
+Reply ComparisonReply(const Comparison& comparison, int rows) {
   nlohmann::ordered_json json = {{"jobs", comparison.jobs},
                                  {"steps", nlohmann::ordered_json::array()}};
   for (const ComparedStep& step : comparison.steps) {
     json["steps"].push_back({{"step", step.step}, {"losses", step.losses}});
   }
-  return InFormat(print, JsonText(json));
+  return {.text = ComparisonTable(comparison, rows), .json = JsonText(json)};
 }
 
 }  // namespace nibble

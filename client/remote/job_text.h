@@ -1,4 +1,4 @@
-// Jobs, their events, their recipes and their losses side by side, for people.
+// Jobs, their events and recipes, and the comparison of their losses, as text for people.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_TEXT_H_
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/shell/output.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/metrics.pb.h"
 #include "proto/nibble/v1/recipe.pb.h"
@@ -21,11 +22,11 @@ bool IsOver(v1::JobState state);
 // The exit code of `watch` and `wait` for a job in this state.
 int ExitCodeOfJob(v1::JobState state);
 
-// A line each, newest first.
+// One line per job, in the given order.
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms);
 // The full description of one job.
 std::string JobText(const v1::Job& job, int64_t now_unix_ms);
-// "train-7 is paused at 120/1000 (12%): ann: lunch": the result of a change.
+// "train-7 is paused at 120/1000 (12%): lunch": the state of a job on one line.
 std::string JobLine(const v1::Job& job);
 // "0 of 3 without a new checkpoint; pauses of 1s to 5m00s"
 std::string RestartsText(const v1::Job& job);
@@ -33,18 +34,19 @@ std::string RestartsText(const v1::Job& job);
 std::string StepsText(const v1::Job& job);
 
 std::string EventTable(const std::vector<v1::JobEvent>& events);
-// "queued → starting: launched on w1, by coordinator": without its time.
+// "queued → starting: launched on w1 (coordinator)": without its time.
 std::string EventText(const v1::JobEvent& event);
 // "w1: ranks 0-3 running"
 std::string PlacementText(const v1::Placement& placement);
 
-// Without the preset.
+// The fields and layer rules of the change; its preset is ignored.
 v1::RecipeChange ChangeMessage(const Recipe& change);
 
 // "nvfp4, fprop=bf16, last 8 blocks:fprop=bf16,wgrad=mxfp8"
 std::string RecipeText(const v1::Recipe& recipe);
 
-// More than a coordinator keeps of a job, so that it thins nothing and common steps stay common.
+// More samples than a coordinator stores per job, so that it does not thin them: thinning could
+// remove the steps that jobs have in common.
 inline constexpr int kMostComparedSamples = 1 << 20;
 
 struct LossSeries {
@@ -62,13 +64,12 @@ struct Comparison {
   std::vector<ComparedStep> steps;
 };
 
-// NotFound, naming the jobs, if one has no samples or no step is common.
+// NotFound, naming the jobs, if one has no samples or they have no step in common.
 absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs);
 
-// `print` is the value of --output. The table has at most `rows` evenly spaced rows (0: all), the
-// last step included, and the difference of each job to the first.
-absl::StatusOr<std::string> ComparisonText(const Comparison& comparison, const std::string& print,
-                                           int rows);
+// The table has at most `rows` evenly spaced rows (0: all), including the last step, and the
+// difference of each job from the first. JSON has every step.
+Reply ComparisonReply(const Comparison& comparison, int rows);
 
 }  // namespace nibble
 

@@ -26,29 +26,30 @@ TEST(CompareLossesTest, OnlyCommonStepsAreComparedWithTheFirstJob) {
   const auto compared =
       CompareLosses({Series("a-1", 0, 100, 10, 0), Series("b-2", 50, 200, 25, 0.5)});
   ASSERT_EQ(compared.status(), absl::OkStatus());
-  EXPECT_EQ(*ComparisonText(*compared, "table", 20),
+  EXPECT_EQ(ComparisonReply(*compared, 20).text,
             "STEP     a-1     b-2    Δ b-2\n"
             "  50  4.5000  5.0000  +0.5000\n"
             " 100  4.0000  4.5000  +0.5000\n");
 }
 
-TEST(CompareLossesTest, ATableIsThinnedEvenlyAndEndsWithTheLastStep) {
+TEST(CompareLossesTest, TheTableIsThinnedEvenlyAndEndsWithTheLastStep) {
   const auto compared = CompareLosses({Series("a-1", 0, 999, 1, 0), Series("b-2", 0, 999, 1, 1)});
   ASSERT_EQ(compared.status(), absl::OkStatus());
-  const std::string table = *ComparisonText(*compared, "table", 4);
+  const std::string table = ComparisonReply(*compared, 4).text;
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5);
   for (const char* step : {" 249 ", " 499 ", " 749 ", " 999 "}) EXPECT_THAT(table, HasSubstr(step));
-  const auto json = nlohmann::json::parse(*ComparisonText(*compared, "json", 4));
+  const auto json = nlohmann::json::parse(ComparisonReply(*compared, 4).json);
   EXPECT_EQ(json["jobs"][1], "b-2");
   EXPECT_EQ(json["steps"].size(), 1000u);
   EXPECT_EQ(json["steps"][999]["step"], 999);
 }
 
-TEST(CompareLossesTest, WithoutCommonStepsItSaysWhichThereAre) {
+TEST(CompareLossesTest, WithoutCommonStepsTheErrorListsTheSampledSteps) {
   const absl::Status none =
       CompareLosses({Series("a-1", 0, 9, 2, 0), Series("b-2", 1, 9, 2, 0)}).status();
   EXPECT_TRUE(absl::IsNotFound(none));
-  EXPECT_THAT(none.message(), HasSubstr("a-1 has 5 of 0 to 8, b-2 has 5 of 1 to 9"));
+  EXPECT_THAT(none.message(),
+              HasSubstr("a-1 has 5 samples from step 0 to 8, b-2 has 5 samples from step 1 to 9"));
   EXPECT_THAT(CompareLosses({Series("a-1", 0, 9, 1, 0), {"c-3", {}}}).status().message(),
               HasSubstr("c-3 has no losses yet"));
 }

@@ -1,6 +1,7 @@
 #include "client/remote/job_wait.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,10 +13,10 @@
 namespace nibble {
 namespace {
 
-// Limit of one call: proxies and firewalls may drop a connection without traffic.
+// The longest single call: proxies and firewalls may drop a connection without traffic.
 constexpr absl::Duration kOneCall = absl::Minutes(5);
 
-absl::StatusOr<v1::Job> JobNow(Session& session, const std::string& job) {
+absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& job) {
   v1::DescribeJobRequest request;
   request.set_job(job);
   NIBBLE_ASSIGN_OR_RETURN(v1::DescribeJobResponse described, session.Call(kDescribeJob, request));
@@ -25,9 +26,9 @@ absl::StatusOr<v1::Job> JobNow(Session& session, const std::string& job) {
 // How often Ctrl-C and the deadline are checked while the stream is silent.
 constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
 
-bool MayComeBack(const absl::Status& end) {
-  return end.ok() || absl::IsUnavailable(end) ||
-         absl::IsCancelled(end);  // by a coordinator that is stopping
+bool MayRetry(const absl::Status& end) {
+  // A coordinator that is stopping cancels its streams.
+  return end.ok() || absl::IsUnavailable(end) || absl::IsCancelled(end);
 }
 
 }  // namespace
@@ -35,16 +36,14 @@ bool MayComeBack(const absl::Status& end) {
 absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
                                    const std::vector<v1::JobState>& states) {
   CoordinatorClient& client = session.client();
-  const absl::Duration deadline = session.flags().timeout.empty()
-                                      ? absl::InfiniteDuration()
-                                      : SteadyNow() + client.options().timeout;
+  const absl::Duration deadline = session.WaitDeadline();
   v1::WaitJobRequest request;
   request.set_job(job);
   for (const v1::JobState state : states) request.add_states(state);
   Interrupt interrupt;
-  session.Say(absl::StrCat("waiting for ", job, "; Ctrl-C lets go of it"));
-  bool told = false;
-  RetryPauses pauses;
+  session.Say(absl::StrCat("waiting for ", job, "; Ctrl-C detaches, the job keeps running"));
+  bool reported = false;
+  Backoff backoff = RetryBackoff();
   while (true) {
     CallContext context(client, std::min(deadline - SteadyNow(), kOneCall));
     absl::StatusOr<v1::WaitJobResponse> response;
@@ -54,52 +53,50 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
     }
     if (response.ok()) return std::move(*response->mutable_job());
     if (interrupt.happened()) {
-      session.Say(
-          absl::StrCat("detached; the job goes on. `nibble job wait ", job, "` waits again"));
-      return JobNow(session, job);
+      session.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job wait ", job,
+                               "' to wait again"));
+      return DescribeJob(session, job);
     }
     switch (response.status().code()) {
       case absl::StatusCode::kDeadlineExceeded:
-        if (SteadyNow() >= deadline) return JobNow(session, job);
+        if (SteadyNow() >= deadline) return DescribeJob(session, job);
         break;
       case absl::StatusCode::kFailedPrecondition:
         session.Say(std::string(response.status().message()));
-        return JobNow(session, job);
-      case absl::StatusCode::kCancelled:  // by a coordinator that is stopping
+        return DescribeJob(session, job);
+      case absl::StatusCode::kCancelled:  // the coordinator is stopping
       case absl::StatusCode::kUnavailable: {
-        const absl::Duration pause = pauses.Next();
-        if (SteadyNow() + pause >= deadline) return client.Told(response.status());
-        if (!std::exchange(told, true)) {
-          session.Say(absl::StrCat(client.options().server,
-                                   " does not answer; waiting for it to come back"));
+        const absl::Duration pause = absl::FromChrono(backoff.Next());
+        if (SteadyNow() + pause >= deadline) return client.Explain(response.status());
+        if (!std::exchange(reported, true)) {
+          session.Say(
+              absl::StrCat(client.options().server, " does not answer; retrying until it does"));
         }
         interrupt.SleepFor(pause);
         break;
       }
       default:
-        return client.Told(response.status());
+        return client.Explain(response.status());
     }
   }
 }
 
 absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step) {
   CoordinatorClient& client = session.client();
-  const absl::Duration deadline = session.flags().timeout.empty()
-                                      ? absl::InfiniteDuration()
-                                      : SteadyNow() + client.options().timeout;
+  const absl::Duration deadline = session.WaitDeadline();
   v1::WatchJobsRequest request;
   request.add_jobs(job);
   request.set_with_samples(true);
   v1::Job seen;
   Interrupt interrupt;
-  RetryPauses pauses;
+  Backoff backoff = RetryBackoff();
   while (true) {
     WatchStream stream(client, request);
     const Interrupt::Call call(interrupt, [&stream] { stream.Cancel(); });
     std::optional<absl::Status> end;
     while (!end) {
       if (const std::optional<v1::WatchJobsResponse> message = stream.Next(kCheckEvery)) {
-        pauses = RetryPauses();
+        backoff.Reset();
         const int64_t made = seen.next_step();
         if (message->has_job()) seen = message->job();
         if (message->has_sample()) seen.set_next_step(message->sample().sample().step() + 1);
@@ -110,14 +107,14 @@ absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, in
         end = stream.End();
       }
       if (interrupt.happened()) {
-        session.Say(absl::StrCat("detached; the job goes on. `nibble job wait ", job, " --step ",
-                                 step, "` waits again"));
+        session.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job wait ", job,
+                                 " --step ", step, "' to wait again"));
         return seen;
       }
       if (SteadyNow() >= deadline) return seen;
     }
-    if (!MayComeBack(*end)) return client.Told(*end);
-    interrupt.SleepFor(std::min(pauses.Next(), deadline - SteadyNow()));
+    if (!MayRetry(*end)) return client.Explain(*end);
+    interrupt.SleepFor(std::min(absl::FromChrono(backoff.Next()), deadline - SteadyNow()));
   }
 }
 
@@ -134,20 +131,21 @@ WatchStream::~WatchStream() {
 void WatchStream::Read() {
   v1::WatchJobsResponse message;
   while (stream_->Read(message)) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));
-    changed_.notify_all();
+    changed_.SignalAll();
   }
   absl::Status status = stream_->Finish();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   end_ = std::move(status);
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
 std::optional<v1::WatchJobsResponse> WatchStream::Next(absl::Duration wait) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoNanoseconds(wait),
-                    [this] { return !messages_.empty() || end_; });
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(wait);
+  MutexLock lock(&mutex_);
+  while (messages_.empty() && !end_ && !changed_.WaitUntil(&mutex_, deadline)) {
+  }
   if (messages_.empty()) return std::nullopt;
   v1::WatchJobsResponse message = std::move(messages_.front());
   messages_.pop_front();
@@ -155,7 +153,7 @@ std::optional<v1::WatchJobsResponse> WatchStream::Next(absl::Duration wait) {
 }
 
 std::optional<absl::Status> WatchStream::End() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return messages_.empty() ? end_ : std::nullopt;
 }
 

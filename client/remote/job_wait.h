@@ -1,5 +1,4 @@
-// Waiting for a job: until it is in a state, until it has made a step, and the stream of its
-// changes.
+// Waiting for a job to reach a state or a step, and the stream of its changes.
 //
 // Ctrl-C detaches from the job, which keeps running. An unreachable coordinator is retried.
 //
@@ -8,45 +7,46 @@
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WAIT_H_
 #define NIBBLE_CLIENT_REMOTE_JOB_WAIT_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/remote/verb.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
 namespace nibble {
 
-// Returns the job when it is in one of the states (none: finished); the job as it is when
-// --timeout is over, when Ctrl-C detaches, or when it is finished and cannot reach them any more.
-// Without --timeout it waits without limit, also for a coordinator that restarts.
+// Waits until the job is in one of the states, or finished if there are none. Returns its present
+// state also when --timeout has passed, when Ctrl-C detaches, or when the job has finished in
+// another state. Without --timeout the wait has no limit and outlives restarts of the coordinator.
 absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
                                    const std::vector<v1::JobState>& states);
 
-// Returns the job when its ranks have made `step` steps; the job as it is when it is finished
-// before, when --timeout is over, or when Ctrl-C detaches. Its next_step says which.
+// Waits until the job has completed `step` steps. Returns its present state also when it finishes
+// before, when --timeout has passed, or when Ctrl-C detaches; its next_step tells them apart.
 absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step);
 
-// A stream of job changes, read by its own thread, so that the caller can draw and cancel
-// meanwhile.
+// A stream of job changes, read by a thread of its own, so that the caller can draw and cancel
+// while it waits.
 class WatchStream {
  public:
   WatchStream(const CoordinatorClient& client, const v1::WatchJobsRequest& request);
   ~WatchStream();
 
-  // Waits up to `wait`. Unset: nothing came, or the stream has ended and all of it was read.
+  // The next message; waits up to `wait`. Unset: none arrived, or the stream has ended.
   std::optional<v1::WatchJobsResponse> Next(absl::Duration wait);
-  // Set when the stream has ended and all of it was read; before CoordinatorClient::Told.
+  // Set when the stream has ended and every message was returned; for
+  // CoordinatorClient::Explain().
   std::optional<absl::Status> End();
   void Cancel() { stream_->Cancel(); }
 
@@ -54,11 +54,10 @@ class WatchStream {
   void Read();
 
   const std::unique_ptr<ResponseStream<v1::WatchJobsResponse>> stream_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<v1::WatchJobsResponse> messages_;
-  std::optional<absl::Status> end_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::WatchJobsResponse> messages_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -13,17 +13,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/shell/output.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
-#include "client/remote/text.h"
 #include "client/remote/verb.h"
 #include "client/remote/watch_view.h"
+#include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/text.h"
 
 namespace nibble {
 namespace {
@@ -31,19 +31,19 @@ namespace {
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // least time between redraws
 constexpr absl::Duration kClockRedraw = absl::Seconds(1);    // redraw for running times
 constexpr absl::Duration kLineEvery = absl::Seconds(1);      // between sample lines on a pipe
-constexpr absl::Duration kLookEvery = absl::Seconds(2);      // between looks at the workers
-constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-constexpr int kSeedSamples = 512;
+constexpr absl::Duration kPollWorkers = absl::Seconds(2);
+constexpr absl::Duration kPollTimeout = absl::Seconds(2);
+constexpr int kInitialSamples = 512;
 constexpr int kMostWorkers = 8;
 
-// The output: what is shown, and in which form.
-class Show {
+// Renders the state of a watch in the form that the output takes.
+class Display {
  public:
-  Show(Session& session, WatchState& state)
+  Display(Session& session, WatchState& state)
       : session_(session), state_(state), terminal_(!json() && StdoutIsTerminal()) {}
 
   bool terminal() const { return terminal_; }
-  bool json() const { return session_.flags().for_programs(); }
+  bool json() const { return session_.for_programs(); }
 
   void Begin() {
     if (!terminal_ && !json()) session_.Out(JobLine(state_.job()));
@@ -65,14 +65,14 @@ class Show {
     if (SteadyNow() - printed_ >= kLineEvery) PrintSample();
   }
 
-  // `note` is about the connection.
+  // Shows a note about the connection; empty: removes it.
   void Note(const std::string& note) {
     dirty_ = true;
     note_ = note;
     if (!terminal_ && !note.empty()) session_.Say(note);
   }
 
-  void Touch() { dirty_ = true; }
+  void Invalidate() { dirty_ = true; }
 
   // Redraws if something changed, including the terminal's size, but at most every kRedraw.
   void Draw(bool at_once = false) {
@@ -119,82 +119,82 @@ class Show {
 class Watcher {
  public:
   Watcher(Session& session, const std::string& job)
-      : session_(session), job_(job), show_(session, state_) {
+      : session_(session), job_(job), display_(session, state_) {
     request_.add_jobs(job);
     request_.set_with_samples(true);
   }
 
-  absl::StatusOr<int> Run() {
+  absl::StatusOr<Reply> Run() {
     v1::DescribeJobRequest describe;
     describe.set_job(job_);
     NIBBLE_ASSIGN_OR_RETURN(const auto described, session_.Call(kDescribeJob, describe));
-    state_.Take(described.job());
-    show_.Begin();
+    state_.SetJob(described.job());
+    display_.Begin();
     Interrupt interrupt;
-    RetryPauses pauses;
+    Backoff backoff = RetryBackoff();
     while (true) {
-      const std::optional<absl::Status> end = Follow(interrupt, pauses);
+      const std::optional<absl::Status> end = Follow(interrupt, backoff);
       if (over_) {
-        show_.Finish();
-        return ExitCodeOfJob(state_.job().state());
+        display_.Finish();
+        return Reply{.exit_code = ExitCodeOfJob(state_.job().state())};
       }
       if (interrupt.happened()) return Detach();
-      const absl::Status status = MayGoOn(*end);
+      const absl::Status status = PrepareRetry(*end);
       if (!status.ok()) {
-        show_.Finish();
+        display_.Finish();
         return status;
       }
-      show_.Draw(true);
-      interrupt.SleepFor(pauses.Next());
+      display_.Draw(true);
+      interrupt.SleepFor(absl::FromChrono(backoff.Next()));
       if (interrupt.happened()) return Detach();
     }
   }
 
  private:
-  // Returns the status that the stream ended with; unset: the job is over, or Ctrl-C.
-  std::optional<absl::Status> Follow(Interrupt& interrupt, RetryPauses& pauses) {
+  // Reads the stream to its end and returns its status; unset: the job has finished, or Ctrl-C.
+  std::optional<absl::Status> Follow(Interrupt& interrupt, Backoff& backoff) {
     WatchStream stream(session_.client(), request_);
     const Interrupt::Call call(interrupt, [&stream] { stream.Cancel(); });
-    bool begun = false;
+    bool connected = false;
     while (!interrupt.happened()) {
-      show_.Draw();
+      display_.Draw();
       std::optional<v1::WatchJobsResponse> message =
-          stream.Next(show_.terminal() ? kRedraw : absl::Minutes(1));
+          stream.Next(display_.terminal() ? kRedraw : absl::Minutes(1));
       if (message) {
-        if (!std::exchange(begun, true)) {
-          pauses = RetryPauses();
+        if (!std::exchange(connected, true)) {
+          backoff.Reset();
           Connected();
         }
-        Take(*message);
+        Handle(*message);
         if (over_) return std::nullopt;
         continue;
       }
       std::optional<absl::Status> end = stream.End();
       if (end) return end;
-      if (show_.terminal()) LookAtWorkers();
+      if (display_.terminal()) PollWorkers();
     }
     return std::nullopt;
   }
 
-  void Take(const v1::WatchJobsResponse& message) {
+  void Handle(const v1::WatchJobsResponse& message) {
     request_.set_resume_token(message.resume_token());
-    show_.Message(message);
+    display_.Message(message);
     switch (message.change_case()) {
       case v1::WatchJobsResponse::kJob: {
         const bool revised = message.job().latest_revision() != state_.job().latest_revision() ||
                              message.job().revision_in_force() != state_.job().revision_in_force();
-        state_.Take(message.job());
-        show_.Touch();
-        if (revised) LookAtRecipe();
+        state_.SetJob(message.job());
+        display_.Invalidate();
+        if (revised) PollRecipe();
         if (caught_up_ && IsOver(state_.job().state())) over_ = true;
         break;
       }
       case v1::WatchJobsResponse::kEvent:
-        if (state_.Take(message.event())) show_.Event(message.event());
+        if (state_.AddEvent(message.event())) display_.Event(message.event());
         break;
       case v1::WatchJobsResponse::kSample:
-        state_.Take(message.sample().sample());
-        show_.Sample();
+        state_.AddSample(message.sample().sample());
+        display_.Sample();
         break;
       case v1::WatchJobsResponse::kCaughtUp:
         caught_up_ = true;
@@ -205,38 +205,38 @@ class Watcher {
     }
   }
 
-  // A stream has begun: the first one, or one after a lost connection.
+  // The first message of a stream has arrived: of the first, or of one after a lost connection.
   void Connected() {
-    if (std::exchange(away_, false)) show_.Note("the coordinator is back; the watch goes on");
-    LookAtRecipe();
-    if (show_.json()) return;
+    if (std::exchange(away_, false)) display_.Note("the coordinator is back; the watch continues");
+    PollRecipe();
+    if (display_.json()) return;
     v1::GetJobMetricsRequest metrics;
     metrics.set_job(job_);
-    metrics.set_max_samples(kSeedSamples);
-    if (const auto seen = Look(kGetJobMetrics, metrics)) {
-      for (const v1::StepSample& sample : seen->series()) state_.Take(sample);
-      if (!seen->series().empty()) show_.Sample();
+    metrics.set_max_samples(kInitialSamples);
+    if (const auto found = Poll(kGetJobMetrics, metrics)) {
+      for (const v1::StepSample& sample : found->series()) state_.AddSample(sample);
+      if (!found->series().empty()) display_.Sample();
     }
-    if (!show_.terminal()) return;
+    if (!display_.terminal()) return;
     v1::ListJobEventsRequest events;
     events.set_job(job_);
-    if (const auto seen = Look(kListJobEvents, events)) {
-      for (const v1::JobEvent& event : seen->events()) state_.Take(event);
+    if (const auto found = Poll(kListJobEvents, events)) {
+      for (const v1::JobEvent& event : found->events()) state_.AddEvent(event);
     }
-    LookAtWorkers();
+    PollWorkers();
   }
 
-  // OK: begin the stream again.
-  absl::Status MayGoOn(const absl::Status& end) {
+  // OK: the stream may be opened again.
+  absl::Status PrepareRetry(const absl::Status& end) {
     switch (end.code()) {
       case absl::StatusCode::kOk:
-      case absl::StatusCode::kCancelled:  // by a coordinator that is stopping
+      case absl::StatusCode::kCancelled:  // the coordinator is stopping
       case absl::StatusCode::kUnavailable:
-      case absl::StatusCode::kInternal:  // a connection that broke in the middle of a message
+      case absl::StatusCode::kInternal:  // the connection broke within a message
       case absl::StatusCode::kUnknown:
         if (!std::exchange(away_, true)) {
-          show_.Note(absl::StrCat(session_.client().options().server,
-                                  " does not answer; the watch goes on when it is back"));
+          display_.Note(absl::StrCat(session_.client().options().server,
+                                     " does not answer; the watch continues when it does"));
         }
         return absl::OkStatus();
       case absl::StatusCode::kOutOfRange:
@@ -244,69 +244,69 @@ class Watcher {
       case absl::StatusCode::kResourceExhausted:
         if (request_.resume_token().empty()) break;
         request_.clear_resume_token();
-        show_.Note(absl::StrCat("some events may be missing: ", end.message()));
+        display_.Note(absl::StrCat("some events may be missing: ", end.message()));
         return absl::OkStatus();
       default:
         break;
     }
-    return session_.client().Told(end);
+    return session_.client().Explain(end);
   }
 
-  int Detach() {
-    show_.Draw(true);
-    session_.Say(
-        absl::StrCat("detached; the job goes on. `nibble job watch ", job_, "` comes back to it"));
-    return kExitNotFinished;
+  Reply Detach() {
+    display_.Draw(true);
+    session_.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job watch ", job_,
+                              "' to follow it again"));
+    return {.exit_code = kExitNotFinished};
   }
 
-  // A call for the display only: one attempt with a short timeout; failures are ignored.
+  // A call for the display: one attempt with a short timeout; failures are ignored.
   template <class Request, class Response>
-  std::optional<Response> Look(const Rpc<Request, Response>& rpc, const Request& request) {
-    CallContext context(session_.client(), kLookTimeout);
+  std::optional<Response> Poll(const Rpc<Request, Response>& rpc, const Request& request) {
+    CallContext context(session_.client(), kPollTimeout);
     absl::StatusOr<Response> response = session_.client().CallOnce(rpc, request, context);
     if (!response.ok()) return std::nullopt;
-    show_.Touch();
+    display_.Invalidate();
     return *std::move(response);
   }
 
-  void LookAtRecipe() {
-    if (!show_.terminal()) return;
+  void PollRecipe() {
+    if (!display_.terminal()) return;
     v1::ListRecipeRevisionsRequest request;
     request.set_job(job_);
-    if (auto seen = Look(kListRecipeRevisions, request)) {
-      state_.TakeRevisions({seen->revisions().begin(), seen->revisions().end()});
+    if (const auto found = Poll(kListRecipeRevisions, request)) {
+      state_.SetRevisions({found->revisions().begin(), found->revisions().end()});
     }
   }
 
-  void LookAtWorkers() {
-    if (SteadyNow() - looked_ < kLookEvery) return;
-    looked_ = SteadyNow();
+  void PollWorkers() {
+    if (SteadyNow() - polled_ < kPollWorkers) return;
+    polled_ = SteadyNow();
     std::vector<v1::Worker> workers;
     for (const v1::Placement& placement : state_.job().attempt().placements()) {
       if (workers.size() == kMostWorkers) break;
       v1::DescribeWorkerRequest request;
       request.set_worker(placement.worker());
-      auto seen = Look(kDescribeWorker, request);
-      if (!seen) return;
-      workers.push_back(std::move(*seen->mutable_worker()));
+      auto found = Poll(kDescribeWorker, request);
+      if (!found) return;
+      workers.push_back(std::move(*found->mutable_worker()));
     }
-    state_.TakeWorkers(std::move(workers));
+    state_.SetWorkers(std::move(workers));
   }
 
   Session& session_;
   const std::string job_;
   WatchState state_;
-  Show show_;
+  Display display_;
   v1::WatchJobsRequest request_;
   bool caught_up_ = false;
-  bool over_ = false;
-  bool away_ = false;
-  absl::Duration looked_ = -absl::InfiniteDuration();
+  bool over_ = false;  // the job has finished, and all of the stream was read
+  bool away_ = false;  // the coordinator does not answer
+  absl::Duration polled_ = -absl::InfiniteDuration();
 };
 
 }  // namespace
 
-absl::StatusOr<int> WatchJob(Session& session, const std::string& job) {
+absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job) {
   return Watcher(session, job).Run();
 }
 
@@ -321,15 +321,14 @@ struct FollowFlags {
   int64_t attempt = 0;
 };
 
-absl::StatusOr<int> Watch(Session& session, const FollowFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
-  return WatchJob(session, job->id());
+absl::StatusOr<Reply> Watch(Session& session, const FollowFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
+  return WatchJob(session, job.id());
 }
 
-// For people, each line begins with its rank if there is more than one.
+// For people, each line begins with its rank if there are several ranks.
 void Print(const Session& session, const v1::StreamLogsResponse& lines, bool with_rank) {
-  if (session.flags().for_programs()) {
+  if (session.for_programs()) {
     session.PrintElement(lines);
     return;
   }
@@ -339,19 +338,18 @@ void Print(const Session& session, const v1::StreamLogsResponse& lines, bool wit
   session.Out(text);
 }
 
-absl::StatusOr<int> Logs(Session& session, const FollowFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+absl::StatusOr<Reply> Logs(Session& session, const FollowFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   CoordinatorClient& client = session.client();
   v1::StreamLogsRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_rank(flags.rank);
   request.set_attempt(flags.attempt);
   request.set_tail_lines(flags.tail);
   request.set_follow(flags.follow);
-  const bool with_rank = flags.rank < 0 && job->shape().ranks() > 1;
+  const bool with_rank = flags.rank < 0 && job.shape().ranks() > 1;
   Interrupt interrupt;
-  RetryPauses pauses;
+  Backoff backoff = RetryBackoff();
   const absl::Duration deadline = SteadyNow() + client.options().timeout;
   bool any = false;
   while (true) {
@@ -368,15 +366,15 @@ absl::StatusOr<int> Logs(Session& session, const FollowFlags& flags) {
       status = stream->Finish();
     }
     if (interrupt.happened()) {
-      session.Say(absl::StrCat("detached; the job goes on. `nibble job logs -f ", job->id(),
-                               "` comes back to it"));
-      return kExitNotFinished;
+      session.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job logs -f ",
+                               job.id(), "' to follow it again"));
+      return Reply{.exit_code = kExitNotFinished};
     }
-    if (status.ok()) return kExitDone;
-    // A retry would print lines twice, so a stream that has begun is not retried.
-    const absl::Duration pause = pauses.Next();
+    if (status.ok()) return Reply{};
+    // A retry would print lines twice, so a stream that has printed some is not retried.
+    const absl::Duration pause = absl::FromChrono(backoff.Next());
     if (any || !absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) {
-      return client.Told(status);
+      return client.Explain(status);
     }
     interrupt.SleepFor(pause);
   }
@@ -385,17 +383,17 @@ absl::StatusOr<int> Logs(Session& session, const FollowFlags& flags) {
 }  // namespace
 
 void AddJobFollowVerbs(Command job, int& exit_code) {
-  RemoteVerb<FollowFlags> watch(
-      job, "watch", "Progress, losses and events as they come, until the job is finished");
+  RemoteVerb<FollowFlags> watch(job, "watch",
+                                "Follow progress, losses and events until the job finishes");
   AddJobOption(watch.app(), watch->job);
   watch.Runs(exit_code, Watch);
 
-  RemoteVerb<FollowFlags> logs(job, "logs", "Lines that ranks wrote");
+  RemoteVerb<FollowFlags> logs(job, "logs", "Print the output of a job's ranks");
   AddJobOption(logs.app(), logs->job);
-  logs.app().AddFlag("-f,--follow", logs->follow, "Go on until the job is finished");
-  logs.app().Add("--tail", logs->tail, "only the last so many lines; 0: all").AtLeast(0);
-  logs.app().Add("--rank", logs->rank, "of this rank; else of all").AtLeast(0);
-  logs.app().Add("--attempt", logs->attempt, "of this attempt; else of the latest").AtLeast(0);
+  logs.app().AddFlag("-f,--follow", logs->follow, "continue until the job finishes");
+  logs.app().Add("--tail", logs->tail, "only the last N lines; 0: all").AtLeast(0);
+  logs.app().Add("--rank", logs->rank, "only this rank; default: all").AtLeast(0);
+  logs.app().Add("--attempt", logs->attempt, "only this attempt; default: the latest").AtLeast(0);
   logs.Runs(exit_code, Logs);
 }
 

@@ -1,8 +1,8 @@
-// `nibble job watch` and `logs`: follows a job until it is finished. Redrawn in place on a
-// terminal, plain lines elsewhere, one JSON object per line for programs.
+// Following a job until it finishes: redrawn in place on a terminal, plain lines on a pipe, one
+// JSON object per line for programs.
 //
-// If the coordinator restarts, the watch reports it once and resumes by its resume token. Ctrl-C
-// detaches; the job keeps running.
+// A restart of the coordinator is reported once, and the watch resumes from its resume token.
+// Ctrl-C detaches; the job keeps running.
 //
 // Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
@@ -12,11 +12,13 @@
 
 #include "absl/status/statusor.h"
 #include "client/remote/verb.h"
+#include "client/shell/output.h"
 
 namespace nibble {
 
-// `job` is an id. Returns the exit code of the job, or kExitNotFinished when Ctrl-C detaches.
-absl::StatusOr<int> WatchJob(Session& session, const std::string& job);
+// `job` is an id. All output is streamed; the reply has only the exit code: the job's, or
+// kExitNotFinished when Ctrl-C detaches.
+absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job);
 
 }  // namespace nibble
 

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,17 +9,19 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "client/remote/job_text.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
-#include "client/remote/text.h"
 #include "client/remote/verb.h"
-#include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
-#include "client/shell/spec_commands.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
+#include "common/counted.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 
 namespace nibble {
 namespace {
@@ -32,8 +32,9 @@ std::string RevisionText(const v1::GetRecipeResponse& response) {
   TextList list;
   list.Add("revision",
            absl::StrCat(revision.number(), "; the latest is ", response.latest_revision()));
-  list.Add("from step", absl::StrCat(revision.first_step(),
-                                     revision.confirmed() ? ", exactly: ranks have run it" : ""));
+  list.Add("from step",
+           absl::StrCat(revision.first_step(),
+                        revision.confirmed() ? ", confirmed by its ranks" : ", planned"));
   list.Add("recipe", RecipeText(revision.recipe()));
   if (!revision.author().empty()) {
     list.Add("by",
@@ -67,8 +68,7 @@ std::string DifferencesText(
   std::string text;
   for (const v1::RecipeDifference& difference : differences) {
     absl::StrAppend(&text, "  ", difference.field(), ": ", difference.from(), " → ",
-                    difference.to(), " in ", difference.layers_size(),
-                    difference.layers_size() == 1 ? " layer: " : " layers: ");
+                    difference.to(), " in ", Counted(difference.layers_size(), "layer"), ": ");
     for (int i = 0; i < std::min(difference.layers_size(), kNamed); ++i) {
       absl::StrAppend(&text, i == 0 ? "" : ", ", difference.layers(i));
     }
@@ -86,14 +86,14 @@ std::string CostTable(const v1::RecipeCost& cost) {
               {"wgrad", cost.wgrad_ratio()},
               {"attention", cost.attention_ratio()},
               {"total", cost.total_ratio()}};
-  TextTable table({"PRODUCT", "SHARE OF ALL TIME IN 16 BIT"});
+  TextTable table({"PART", "SHARE OF THE TIME IN 16 BIT"});
   for (const auto& [name, ratio] : rows) {
     table.Add({name, absl::StrFormat("%.1f%%", 100 * ratio)});
   }
   return table.Text();
 }
 
-struct RecipeFlags {
+struct JobRecipeFlags {
   RemoteFlags remote;
   std::string job;
   int64_t revision = 0;
@@ -105,37 +105,30 @@ struct RecipeFlags {
   bool all = false;
 };
 
-// Options of verbs that are local or about a job.
-struct SharedFlags {
-  RemoteFlags remote;
-  std::string to;  // revision of diff
-  int64_t revision = 0;
-};
-
 // Parses a revision, such as "3" or "r3"; 0 for an empty text.
-absl::StatusOr<int64_t> RevisionOf(const char* name, std::string text) {
+absl::StatusOr<int64_t> RevisionOf(const char* name, const std::string& text) {
   if (text.empty()) return 0;
-  if (text[0] == 'r') text.erase(0, 1);
   int64_t revision = 0;
-  if (!absl::SimpleAtoi(text, &revision) || revision < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": '", text, "' is no revision of a job; two presets are compared for a --model"));
+  if (!absl::SimpleAtoi(absl::StripPrefix(text, "r"), &revision) || revision < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": '", text,
+                     "' is not a revision, such as 2 or r2; to compare presets, "
+                     "give --model"));
   }
   return revision;
 }
 
-absl::StatusOr<int> Get(Session& session, const RecipeFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+absl::StatusOr<Reply> Get(Session& session, const JobRecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::GetRecipeRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_revision(flags.revision);
   request.set_resolved(flags.table);
   NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeResponse response, session.Call(kGetRecipe, request));
-  return session.Finish(response, RevisionText(response));
+  return ReplyOf(response, RevisionText(response));
 }
 
-// Whether ranks have run the revision, so that its first step is exact.
+// Whether ranks have run the revision, which makes its first step final.
 bool IsInEffect(Session& session, const std::string& job, int64_t revision) {
   v1::GetRecipeRequest request;
   request.set_job(job);
@@ -145,7 +138,7 @@ bool IsInEffect(Session& session, const std::string& job, int64_t revision) {
 }
 
 template <class Response>
-std::string RevisionLine(Session& session, const RecipeFlags& flags, const v1::Job& job,
+std::string RevisionLine(Session& session, const JobRecipeFlags& flags, const v1::Job& job,
                          const Response& response, const std::string& whose) {
   const bool in_effect = !flags.dry_run && IsInEffect(session, job.id(), response.revision());
   return absl::StrCat("revision ", response.revision(), " of ", job.id(),
@@ -153,43 +146,41 @@ std::string RevisionLine(Session& session, const RecipeFlags& flags, const v1::J
                       "\n", DifferencesText(response.differences()));
 }
 
-// Prints the result of a change, and where the job was at that time.
-absl::StatusOr<int> Told(Session& session, const RecipeFlags& flags, const v1::Job& job,
-                         const google::protobuf::Message& response, const std::string& text) {
-  NIBBLE_RETURN_IF_ERROR(session.Print(response, absl::StrCat(text, JobLine(job))));
-  if (flags.dry_run) session.Say("a dry run: nothing is changed");
-  return kExitDone;
+// The result of a change, with the state that the job had before it.
+Reply ChangeReply(const JobRecipeFlags& flags, const v1::Job& job,
+                  const google::protobuf::Message& response, const std::string& text) {
+  Reply reply = ReplyOf(response, absl::StrCat(text, JobLine(job)));
+  if (flags.dry_run) reply.notes = {"dry run: nothing was changed"};
+  return reply;
 }
 
-absl::StatusOr<int> Set(Session& session, const RecipeFlags& flags) {
+absl::StatusOr<Reply> Set(Session& session, const JobRecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
   if (change.set.empty() && change.layers.empty()) {
     return absl::InvalidArgumentError(
-        "set: nothing to change; FIELD=VALUE or --layer says what, such as fprop=bf16");
+        "set: nothing to change; give FIELD=VALUE, such as fprop=bf16, or --layer");
   }
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::SetRecipeRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_expected_revision(flags.expected_revision);
   *request.mutable_change() = ChangeMessage(change);
   request.set_at(flags.at);
   request.set_reason(flags.reason);
   request.set_dry_run(flags.dry_run);
   NIBBLE_ASSIGN_OR_RETURN(const v1::SetRecipeResponse response, session.Call(kSetRecipe, request));
-  std::string text = RevisionLine(session, flags, *job, response, "");
+  std::string text = RevisionLine(session, flags, job, response, "");
   if (response.latest_revision() > response.revision()) {
-    absl::StrAppend(&text, "what was pending later is made anew over it: the latest revision is ",
+    absl::StrAppend(&text, "later pending revisions were rebased on it: the latest revision is ",
                     response.latest_revision(), "\n");
   }
-  return Told(session, flags, *job, response, text);
+  return ChangeReply(flags, job, response, text);
 }
 
-absl::StatusOr<int> Rollback(Session& session, const RecipeFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+absl::StatusOr<Reply> Rollback(Session& session, const JobRecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::RollbackRecipeRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_expected_revision(flags.expected_revision);
   request.set_revision(flags.revision);
   request.set_at(flags.at);
@@ -197,16 +188,15 @@ absl::StatusOr<int> Rollback(Session& session, const RecipeFlags& flags) {
   request.set_dry_run(flags.dry_run);
   NIBBLE_ASSIGN_OR_RETURN(const v1::RollbackRecipeResponse response,
                           session.Call(kRollbackRecipe, request));
-  return Told(session, flags, *job, response,
-              RevisionLine(session, flags, *job, response,
-                           absl::StrCat(", the recipe of revision ", flags.revision)));
+  return ChangeReply(flags, job, response,
+                     RevisionLine(session, flags, job, response,
+                                  absl::StrCat(", the recipe of revision ", flags.revision)));
 }
 
-absl::StatusOr<int> History(Session& session, const RecipeFlags& flags) {
-  const absl::StatusOr<v1::Job> job = FindJob(session, flags.job);
-  if (!job.ok()) return job.status();
+absl::StatusOr<Reply> History(Session& session, const JobRecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::ListRecipeRevisionsRequest request;
-  request.set_job(job->id());
+  request.set_job(job.id());
   request.set_all(flags.all);
   v1::ListRecipeRevisionsResponse history;
   do {
@@ -219,133 +209,88 @@ absl::StatusOr<int> History(Session& session, const RecipeFlags& flags) {
   } while (true);
   std::string table = HistoryTable(history.revisions());
   if (!flags.all && history.archived() > 0) {
-    absl::StrAppend(&table, "and ", history.archived(), " in the archive: --all shows them, too\n");
+    absl::StrAppend(&table, "and ", history.archived(),
+                    " archived revisions; list them with --all\n");
   }
-  return session.Finish(history, table);
+  return ReplyOf(history, table);
 }
 
-absl::StatusOr<int> Presets(Session& session) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipePresetsResponse response,
-                          session.Call(kListRecipePresets, v1::ListRecipePresetsRequest()));
-  std::string table;
-  for (const v1::RecipePreset& preset : response.presets()) {
-    absl::StrAppendFormat(&table, "%-16s  %s\n", preset.name(), preset.summary());
-  }
-  return session.Finish(response, table);
-}
-
-absl::StatusOr<int> Differences(Session& session, const std::string& given, const std::string& from,
-                                const std::string& to) {
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t first, RevisionOf("from_revision", from));
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t last, RevisionOf("to_revision", to));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
-  v1::DiffRecipeRequest request;
-  request.set_job(job.id());
-  request.set_from_revision(first);
-  request.set_to_revision(last);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
-                          session.Call(kDiffRecipe, request));
-  return session.Finish(response, response.text());
-}
-
-absl::StatusOr<int> Cost(Session& session, const std::string& given, int64_t revision,
-                         const std::vector<std::string>& set,
-                         const std::vector<std::string>& layer) {
-  NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(set, layer));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
-  v1::GetRecipeCostRequest request;
-  request.set_job(job.id());
-  request.set_revision(revision);
-  *request.mutable_change() = ChangeMessage(change);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
-                          session.Call(kGetRecipeCost, request));
-  return session.Finish(response, CostTable(response.cost()));
-}
-
-std::vector<std::string> Words(Command verb, const char* option) {
-  return verb.GetOption(option).Words();
-}
-
-std::string WordOrNone(Command verb, const char* option) {
-  const std::vector<std::string> words = Words(verb, option);
-  return words.empty() ? "" : words.back();
-}
-
-std::optional<int> RunShared(const GivenVerb& given, SharedFlags flags) {
-  const std::string name = given.verb.Name();
-  flags.remote.print = given.print;
-  if (name == "presets") {
-    if (flags.remote.server.empty()) return std::nullopt;
-    return RunRemote("recipe presets", flags.remote, Presets);
-  }
-  if (name != "diff" && name != "cost") return std::nullopt;
-  if (!Words(given.verb, "--model").empty()) {
-    if (name == "cost" || !Words(given.verb, "B").empty()) return std::nullopt;
-    absl::FPrintF(stderr, "nibble recipe diff: B is required: the other preset for --model\n");
-    return kExitUsage;
-  }
-  if (name == "diff") {
-    return RunRemote("recipe diff", flags.remote, [&](Session& session) {
-      return Differences(session, given.name, WordOrNone(given.verb, "B"), flags.to);
+class ClusterRecipes : public RecipeSource {
+ public:
+  absl::StatusOr<Reply> Presets(const RecipeFlags& flags) override {
+    return RunRemote("recipe presets", flags.remote, [](Session& session) -> absl::StatusOr<Reply> {
+      NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipePresetsResponse response,
+                              session.Call(kListRecipePresets, v1::ListRecipePresetsRequest()));
+      TextTable table;
+      for (const v1::RecipePreset& preset : response.presets()) {
+        table.Add({preset.name(), preset.summary()});
+      }
+      return ReplyOf(response, table.Text());
     });
   }
-  return RunRemote("recipe cost", flags.remote, [&](Session& session) {
-    return Cost(session, given.name, flags.revision, Words(given.verb, "--set"),
-                Words(given.verb, "--layer"));
-  });
-}
 
-void AddChange(RemoteVerb<RecipeFlags>& verb) {
-  verb.app().Add(
-      "--at", verb->at,
-      "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; now where not given");
-  verb.app().Add("--reason", verb->reason, "why, for the history");
+  absl::StatusOr<Reply> Diff(const RecipeFlags& flags) override {
+    return RunRemote("recipe diff", flags.remote, [&](Session& session) -> absl::StatusOr<Reply> {
+      NIBBLE_ASSIGN_OR_RETURN(const int64_t from, RevisionOf("from_revision", flags.other));
+      NIBBLE_ASSIGN_OR_RETURN(const int64_t to, RevisionOf("to_revision", flags.to));
+      NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
+      v1::DiffRecipeRequest request;
+      request.set_job(job.id());
+      request.set_from_revision(from);
+      request.set_to_revision(to);
+      NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
+                              session.Call(kDiffRecipe, request));
+      return ReplyOf(response, response.text());
+    });
+  }
+
+  absl::StatusOr<Reply> Cost(const RecipeFlags& flags) override {
+    return RunRemote("recipe cost", flags.remote, [&](Session& session) -> absl::StatusOr<Reply> {
+      NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
+      NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
+      v1::GetRecipeCostRequest request;
+      request.set_job(job.id());
+      request.set_revision(flags.revision);
+      *request.mutable_change() = ChangeMessage(change);
+      NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
+                              session.Call(kGetRecipeCost, request));
+      return ReplyOf(response, CostTable(response.cost()));
+    });
+  }
+};
+
+void AddChange(RemoteVerb<JobRecipeFlags>& verb) {
+  verb.app().Add("--at", verb->at,
+                 "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; default: now");
+  verb.app().Add("--reason", verb->reason, "the reason, for the history");
   verb.app()
       .Add("--expected-revision", verb->expected_revision,
-           "only if this is still the latest, as `nibble recipe get` tells it")
+           "refuse the change unless this is the latest revision; see `nibble recipe get`")
       .AtLeast(1);
-  verb.app().AddFlag("--dry-run", verb->dry_run, "Check and tell; change nothing");
+  verb.app().AddFlag("--dry-run", verb->dry_run, "check and show the change; change nothing");
 }
 
-RemoteVerb<RecipeFlags> AddVerb(Command recipe, const char* name, const char* help) {
-  RemoteVerb<RecipeFlags> verb(recipe, name, help);
+RemoteVerb<JobRecipeFlags> AddVerb(Command recipe, const char* name, const char* help) {
+  RemoteVerb<JobRecipeFlags> verb(recipe, name, help);
   AddJobOption(verb.app(), verb->job);
   return verb;
 }
 
 }  // namespace
 
-void AddRecipeNoun(Command app, int& exit_code) {
-  auto shared = std::make_shared<SharedFlags>();
-  AddRecipeCommandWith(app, exit_code,
-                       [shared](const GivenVerb& given) { return RunShared(given, *shared); });
-  const Command recipe = NounOf(app, "recipe", "");
-  for (const char* name : {"presets", "diff", "cost"}) {
-    AddRemoteOptions(recipe.Subcommand(name), shared->remote, Output::kNone);
-  }
-  const Command diff = recipe.Subcommand("diff");
-  diff.Describe("What differs between two revisions of a job, or two recipes for one --model");
-  diff.GetOption("A").Describe("a job; with --model the preset to start from");
-  diff.GetOption("B").Required(false).Describe(
-      "its revision to start from, else the first; with --model the other preset");
-  diff.GetOption("--model").Required(false);
-  diff.Add("TO", shared->to, "of a job: the other revision, else the latest").Excludes("--model");
-  for (const char* option : {"--set", "--layer"}) diff.GetOption(option).Needs("--model");
-  const Command cost = recipe.Subcommand("cost");
-  cost.Describe("Theoretical time of the matrix products against 16 bit, of a job or a preset");
-  cost.GetOption("PRESET").Describe("a job; with --model a preset");
-  cost.GetOption("--model").Required(false);
-  cost.GetOption("--sequence").Needs("--model");
-  cost.Add("--revision", shared->revision, "of a job: this one alone; else the whole timeline")
-      .AtLeast(1)
-      .Excludes("--model");
+std::shared_ptr<RecipeSource> JobRecipes() { return std::make_shared<ClusterRecipes>(); }
 
-  RemoteVerb<RecipeFlags> get = AddVerb(recipe, "get", "The recipe in force, or another revision");
-  get.app().Add("--revision", get->revision, "this one; else the one in force").AtLeast(1);
-  get.app().AddFlag("--table", get->table, "Also the format of every operand of every layer");
+void AddRecipeVerbs(Command recipe, int& exit_code) {
+  RemoteVerb<JobRecipeFlags> get =
+      AddVerb(recipe, "get", "Show the recipe in effect, or another revision");
+  get.app()
+      .Add("--revision", get->revision, "this revision; default: the one in effect")
+      .AtLeast(1);
+  get.app().AddFlag("--table", get->table, "also show the format of every operand of every layer");
   get.Runs(exit_code, Get);
 
-  RemoteVerb<RecipeFlags> set = AddVerb(recipe, "set", "Change the recipe of a job from a step on");
+  RemoteVerb<JobRecipeFlags> set =
+      AddVerb(recipe, "set", "Change the recipe of a job, from a step on");
   set.app().Add("SETTING", set->set, "FIELD=VALUE; see `nibble recipe fields`");
   set.app()
       .Add("--layer", set->layer,
@@ -356,15 +301,15 @@ void AddRecipeNoun(Command app, int& exit_code) {
   set.app().Footer(
       "Example: nibble recipe set train-1 fprop=bf16 --at step:300 --reason 'to recover'");
 
-  RemoteVerb<RecipeFlags> history =
-      AddVerb(recipe, "history", "Every revision, with author and reason");
-  history.app().AddFlag("--all", history->all, "Also those in the archive");
+  RemoteVerb<JobRecipeFlags> history =
+      AddVerb(recipe, "history", "List the revisions of a job's recipe, with authors and reasons");
+  history.app().AddFlag("--all", history->all, "include archived revisions");
   history.Runs(exit_code, History);
 
-  RemoteVerb<RecipeFlags> rollback =
-      AddVerb(recipe, "rollback", "The recipe of an earlier revision again, as a new one");
+  RemoteVerb<JobRecipeFlags> rollback =
+      AddVerb(recipe, "rollback", "Return to the recipe of an earlier revision, as a new revision");
   rollback.app()
-      .Add("REVISION", rollback->revision, "whose recipe is to hold again")
+      .Add("REVISION", rollback->revision, "the revision whose recipe takes effect again")
       .Required()
       .AtLeast(1);
   AddChange(rollback);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 
@@ -30,7 +31,7 @@ std::vector<std::string> OptionWords(Command app) {
   return words;
 }
 
-// What the verb's positional names: "job", "worker", "queue", "checkpoint" (a job or a directory)
+// The kind of the verb's positional: "job", "worker", "queue", "checkpoint" (a job or a directory)
 // or "file".
 std::string ArgumentOf(Command noun, Command verb) {
   std::string argument = "file";
@@ -48,7 +49,7 @@ std::string ArgumentOf(Command noun, Command verb) {
   return argument;
 }
 
-// The branches of the shell's case: the words to complete with, for each noun and verb.
+// The branches of the script's `case`: for each noun and verb, the words to complete with.
 std::string BashCases(Command app) {
   std::string cases = absl::StrCat("    ' ') words='", absl::StrJoin(Names(app.Subcommands()), " "),
                                    " ", absl::StrJoin(OptionWords(app), " "), "' ;;\n");
@@ -60,7 +61,7 @@ std::string BashCases(Command app) {
             ? absl::StrCat(" options='", absl::StrJoin(OptionWords(noun), " "), "' argument=file")
             : "",
         " ;;\n");
-    // The words behind a noun without verbs are arguments.
+    // The words after a noun without verbs are arguments.
     if (verbs.empty()) {
       absl::StrAppend(&cases, "    '", noun.Name(), " '*) options='",
                       absl::StrJoin(OptionWords(noun), " "), "' argument=file ;;\n");
@@ -76,7 +77,7 @@ std::string BashCases(Command app) {
 
 constexpr char kBash[] = R"SH(# nibble in bash: source <(nibble completion bash)
 _nibble_names() {
-  # Names from the cluster that the line is about; nothing where nobody answers at once.
+  # Names from the cluster that the line is about; none if it does not answer at once.
   "${COMP_WORDS[0]}" "$@" --timeout 1 2>/dev/null | awk 'NR > 1 { print $1 }'
 }
 
@@ -88,7 +89,7 @@ _nibble() {
   for ((i = 1; i < COMP_CWORD; i++)); do
     word="${COMP_WORDS[i]}"
     if [[ $before == --server ]]; then server=(--server "$word"); fi
-    # An address holds a colon, which bash takes for a word of its own.
+    # Bash splits an address at its colon.
     if [[ ${#server[@]} -gt 0 && $before == : ]]; then server[1]+=":$word"; fi
     if [[ $word != -* ]]; then
       if [[ -z $noun ]]; then noun="$word"; elif [[ -z $verb ]]; then verb="$word"; fi
@@ -186,7 +187,7 @@ std::string CompletionScript(const std::string& shell, Command app) {
 
 void AddCompletionCommand(Command app, int& exit_code) {
   const Command completion =
-      app.AddSubcommand("completion", "A script by which the shell completes what is typed");
+      app.AddSubcommand("completion", "Print a script that completes commands in the shell");
   completion.RequireSubcommand();
   for (const char* shell : {"bash", "zsh", "fish"}) {
     completion.AddSubcommand(shell, absl::StrCat("For ", shell))
@@ -203,10 +204,10 @@ void AddRemoteCommands(Command app, int& exit_code) {
   AddJobReadVerbs(job, exit_code);
   AddJobFollowVerbs(job, exit_code);
   AddJobChangeVerbs(job, exit_code);
-  AddRecipeNoun(app, exit_code);
+  AddRecipeVerbs(AddRecipeCommand(app, exit_code, JobRecipes()), exit_code);
   AddWorkerNoun(app, exit_code);
   AddQueueNoun(app, exit_code);
-  AddOrphanVerbs(NounOf(app, "checkpoint", "Checkpoints of a cluster"), exit_code);
+  AddOrphanVerbs(NounOf(app, "checkpoint", "Checkpoints of jobs"), exit_code);
 }
 
 }  // namespace nibble

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "client/remote/verb.h"
+#include "client/shell/command_line.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/yaml_scalar.h"
@@ -57,10 +57,8 @@ absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, 
   if (queue) base.set_queue(*queue);
   if (priority) base.set_priority(*priority);
   if (fp4) base.set_wants_fp4_tensor_cores(true);
-  absl::Status status = AddLabels("--require", required, *base.mutable_required_labels());
-  if (!status.ok()) return status;
-  status = AddLabels("--prefer", preferred, *base.mutable_preferred_labels());
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(AddLabels("--require", required, *base.mutable_required_labels()));
+  NIBBLE_RETURN_IF_ERROR(AddLabels("--prefer", preferred, *base.mutable_preferred_labels()));
   if (!ranks.empty()) {
     std::vector<int32_t> sorted = ranks;
     std::sort(sorted.begin(), sorted.end());
@@ -79,7 +77,7 @@ absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, 
   if (base.allowed_ranks().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--min-slots, --max-slots: no number of ranks from ", least, " to ", most,
-                     " shares a batch of ", batch, " evenly, in micro-batches of ", each));
+                     " divides a batch of ", batch, " into micro-batches of ", each));
   }
   return base;
 }
@@ -90,10 +88,8 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
   if (priority) settings.push_back(absl::StrCat("scheduling.priority=", *priority));
   if (fp4) settings.push_back("scheduling.prefer_fp4=true");
   v1::JobScheduling labels;
-  absl::Status status = AddLabels("--require", required, *labels.mutable_required_labels());
-  if (!status.ok()) return status;
-  status = AddLabels("--prefer", preferred, *labels.mutable_preferred_labels());
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(AddLabels("--require", required, *labels.mutable_required_labels()));
+  NIBBLE_RETURN_IF_ERROR(AddLabels("--prefer", preferred, *labels.mutable_preferred_labels()));
   const auto set_labels = [&](const char* field, const auto& given) {
     if (given.empty()) return;
     settings.push_back(absl::StrCat(field, "={",
@@ -107,7 +103,7 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
   };
   set_labels("scheduling.require", labels.required_labels());
   set_labels("scheduling.prefer", labels.preferred_labels());
-  // The two forms exclude each other: the one that is given clears the other in the spec.
+  // A spec has either allowed_ranks or min_ranks and max_ranks: the given form clears the other.
   if (ranks.empty() && !min_slots && !max_slots) return settings;
   std::vector<int32_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
@@ -120,24 +116,23 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
 }
 
 void AddSchedulingOptions(Command verb, SchedulingFlags& flags) {
-  verb.Add("--queue", flags.queue, "that the job waits in; `default` where not given");
-  verb.Add("--priority", flags.priority, "higher goes first")
+  verb.Add("--queue", flags.queue, "queue of the job; default: `default`");
+  verb.Add("--priority", flags.priority, "jobs of higher priority are scheduled first")
       .WholeNumber(-kMostPriority, kMostPriority);
-  const Option ranks =
-      verb.Add("--ranks", flags.ranks, "numbers of ranks it may run with, such as 2,4,8")
-          .SplitAt(',')
-          .OneValueEach()
-          .WholeNumber(1, kMaxRanks);
+  const Option ranks = verb.Add("--ranks", flags.ranks, "allowed numbers of ranks, such as 2,4,8")
+                           .SplitAt(',')
+                           .OneValueEach()
+                           .WholeNumber(1, kMaxRanks);
   verb.Add("--min-slots", flags.min_slots,
-           "it may run with as few slots as this, which divide the batch")
+           "the least number of slots; the batch must be divisible by it")
       .WholeNumber(1, kMaxRanks)
       .Excludes(ranks);
-  verb.Add("--max-slots", flags.max_slots, "and with as many as this")
+  verb.Add("--max-slots", flags.max_slots, "the greatest number of slots")
       .WholeNumber(1, kMaxRanks)
       .Excludes(ranks);
-  verb.Add("--require", flags.required, "KEY=VALUE that a worker must have").OneValueEach();
-  verb.Add("--prefer", flags.preferred, "KEY=VALUE of the workers that come first").OneValueEach();
-  verb.AddFlag("--prefer-fp4", flags.fp4, "Workers with FP4 tensor cores come first");
+  verb.Add("--require", flags.required, "KEY=VALUE: a label that workers must have").OneValueEach();
+  verb.Add("--prefer", flags.preferred, "KEY=VALUE: a label of preferred workers").OneValueEach();
+  verb.AddFlag("--prefer-fp4", flags.fp4, "prefer workers with FP4 tensor cores");
 }
 
 absl::StatusOr<v1::RestartPolicy> RestartFlags::Over(v1::RestartPolicy base) const {
@@ -165,20 +160,19 @@ absl::StatusOr<std::vector<std::string>> RestartFlags::Settings() const {
     settings.push_back(absl::StrCat(field, "=", YamlNumber(absl::StrCat(ms / 1000.0))));
     return absl::OkStatus();
   };
-  absl::Status status = set_pause("restarts.backoff", backoff);
-  if (status.ok()) status = set_pause("restarts.max_backoff", max_backoff);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(set_pause("restarts.backoff", backoff));
+  NIBBLE_RETURN_IF_ERROR(set_pause("restarts.max_backoff", max_backoff));
   return settings;
 }
 
 void AddRestartOptions(Command verb, RestartFlags& flags) {
   verb.Add("--max-restarts", flags.max_restarts,
-           "failures in a row without a new checkpoint until it is given up; 0: none")
+           "consecutive failures without a new checkpoint before the job fails; 0: no restart")
       .AtLeast(0);
   verb.Add("--backoff", flags.backoff,
-           "pause before the first restart, such as 5s or 0; it doubles with each")
+           "pause before the first restart, such as 5s or 0; it doubles with each restart")
       .Check(IsPause);
-  verb.Add("--max-backoff", flags.max_backoff, "no pause is longer, such as 5m").Check(IsPause);
+  verb.Add("--max-backoff", flags.max_backoff, "the longest pause, such as 5m").Check(IsPause);
 }
 
 }  // namespace nibble

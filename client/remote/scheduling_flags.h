@@ -1,4 +1,4 @@
-// Options about where and when a job may run, and about its restarts.
+// Options that state where and when a job may run, and how it restarts.
 //
 // Thread-safety: values; none while options are added.
 #ifndef NIBBLE_CLIENT_REMOTE_SCHEDULING_FLAGS_H_

@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(SchedulingFlagsTest, SlotsBecomeTheRanksThatShareTheBatchEvenly) {
+TEST(SchedulingFlagsTest, SlotsAllowTheNumbersOfRanksThatDivideTheBatch) {
   SchedulingFlags flags;
   flags.min_slots = 2;
   flags.max_slots = 9;
@@ -25,7 +25,7 @@ TEST(SchedulingFlagsTest, SlotsBecomeTheRanksThatShareTheBatchEvenly) {
               HasSubstr("--min-slots, --max-slots: no number of ranks from 7 to 7"));
 }
 
-TEST(SchedulingFlagsTest, OverASpecTheyAreSettingsOfItsFields) {
+TEST(SchedulingFlagsTest, FlagsBecomeSettingsOfTheSpec) {
   SchedulingFlags flags;
   EXPECT_THAT(*flags.Settings(), IsEmpty());
   flags.queue = "nights";
@@ -50,7 +50,7 @@ TEST(SchedulingFlagsTest, OverASpecTheyAreSettingsOfItsFields) {
                           "restarts.max_backoff=120"));
 }
 
-TEST(SchedulingFlagsTest, WhatIsNotGivenStays) {
+TEST(SchedulingFlagsTest, UnsetFlagsKeepTheirValues) {
   v1::JobScheduling base;
   base.set_queue("nights");
   base.set_priority(3);
@@ -70,7 +70,7 @@ TEST(SchedulingFlagsTest, WhatIsNotGivenStays) {
               HasSubstr("--require: 'rack' is not KEY=VALUE"));
 }
 
-TEST(RestartFlagsTest, APauseAboveTheLongestMakesThatLonger) {
+TEST(RestartFlagsTest, ABackoffAboveTheMaximumRaisesTheMaximum) {
   v1::RestartPolicy base;
   base.set_max_without_progress(3);
   base.set_initial_backoff_ms(5'000);

@@ -3,27 +3,27 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <chrono>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/remote/text.h"
+#include "common/text/text.h"
 
 namespace nibble {
 namespace {
 
-// The end of the pipe that the signal handler writes to; handlers have no context argument.
+// The write end of the pipe; a signal handler has no context argument.
 std::atomic<int> written_to = -1;
 
 void OnSignal(int) {
   const int saved = errno;
   const char byte = 's';
-  // The pipe is never full: it holds thousands of signals.
+  // The pipe has room for thousands of signals, so the write does not block.
   if (write(written_to, &byte, 1) < 0) {
   }
   errno = saved;
@@ -59,30 +59,43 @@ void Interrupt::Listen() {
     const ssize_t got = read(pipe_[0], &byte, 1);
     if (got < 0 && errno == EINTR) continue;
     if (got != 1 || byte == 'q') return;
-    std::lock_guard lock(mutex_);
-    if (happened_.exchange(true)) continue;
-    changed_.notify_all();
-    if (then_) then_();
+    std::function<void()> then;
+    {
+      MutexLock lock(&mutex_);
+      if (happened_.exchange(true)) continue;
+      then = std::exchange(then_, nullptr);
+      calling_ = true;
+      changed_.SignalAll();
+    }
+    if (then) then();
+    MutexLock lock(&mutex_);
+    calling_ = false;
+    changed_.SignalAll();
   }
 }
 
 void Interrupt::SleepFor(absl::Duration pause) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoNanoseconds(pause), [this] { return happened_.load(); });
-}
-
-Interrupt::Call::Call(Interrupt& interrupt, std::function<void()> then) : interrupt_(interrupt) {
-  std::lock_guard lock(interrupt.mutex_);
-  if (interrupt.happened_) {
-    then();
-  } else {
-    interrupt.then_ = std::move(then);
+  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(pause);
+  MutexLock lock(&mutex_);
+  while (!happened_ && !changed_.WaitUntil(&mutex_, end)) {
   }
 }
 
+Interrupt::Call::Call(Interrupt& interrupt, std::function<void()> then) : interrupt_(interrupt) {
+  {
+    MutexLock lock(&interrupt.mutex_);
+    if (!interrupt.happened_) {
+      interrupt.then_ = std::move(then);
+      return;
+    }
+  }
+  then();
+}
+
 Interrupt::Call::~Call() {
-  std::lock_guard lock(interrupt_.mutex_);
+  MutexLock lock(&interrupt_.mutex_);
   interrupt_.then_ = nullptr;
+  while (interrupt_.calling_) interrupt_.changed_.Wait(&interrupt_.mutex_);
 }
 
 std::string Screen::Draw(const std::vector<std::string>& lines, int columns) {

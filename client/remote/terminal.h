@@ -1,8 +1,8 @@
-// The terminal of a verb that follows something: Ctrl-C detaches, and lines are redrawn in place.
+// The terminal of a verb that follows a job: Ctrl-C detaches, and lines are redrawn in place.
 //
 // Ownership: an Interrupt owns the handlers of SIGINT and SIGTERM while it lives, and a thread. A
-// second signal ends the process as usual. Thread-safety: one Interrupt at a time in a process; the
-// rest are values.
+// second signal ends the process as usual. Thread-safety: methods of Interrupt from any thread, but
+// only one Interrupt at a time in a process; the rest are values.
 #ifndef NIBBLE_CLIENT_REMOTE_TERMINAL_H_
 #define NIBBLE_CLIENT_REMOTE_TERMINAL_H_
 
@@ -10,15 +10,15 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -34,8 +34,9 @@ class Interrupt {
   // Sleeps for `pause`, or until happened().
   void SleepFor(absl::Duration pause);
 
-  // Calls `then` once, on another thread, when happened() becomes true; on this thread if it is
-  // true already. Never after the Call is destroyed. One Call at a time.
+  // Calls `then` once when happened() becomes true, on another thread and without a lock; on this
+  // thread if happened() is true already. Its destructor waits for a running `then`; afterwards
+  // `then` is not called. One Call at a time.
   class Call {
    public:
     Call(Interrupt& interrupt, std::function<void()> then);
@@ -52,9 +53,10 @@ class Interrupt {
   struct sigaction before_int_ = {};
   struct sigaction before_term_ = {};
   std::atomic<bool> happened_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> then_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::function<void()> then_ ABSL_GUARDED_BY(mutex_);
+  bool calling_ ABSL_GUARDED_BY(mutex_) = false;  // Listen() runs `then`
   std::thread thread_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 
-TEST(InterruptTest, ASignalEndsASleepAndMakesTheCallOnce) {
+TEST(InterruptTest, ASignalEndsTheSleepAndRunsTheCallOnce) {
   Interrupt interrupt;
   std::promise<void> called;
   const Interrupt::Call call(interrupt, [&called] { called.set_value(); });
@@ -26,7 +26,7 @@ TEST(InterruptTest, ASignalEndsASleepAndMakesTheCallOnce) {
   called.get_future().get();
 }
 
-TEST(InterruptTest, ACallThatComesLateIsMadeAtOnce) {
+TEST(InterruptTest, ACallAfterTheSignalRunsAtOnce) {
   Interrupt interrupt;
   raise(SIGTERM);
   interrupt.SleepFor(kLong);
@@ -35,7 +35,7 @@ TEST(InterruptTest, ACallThatComesLateIsMadeAtOnce) {
   EXPECT_TRUE(called);
 }
 
-TEST(InterruptTest, AfterwardsSignalsAreAsTheyWere) {
+TEST(InterruptTest, ItsDestructorRestoresTheSignalHandlers) {
   struct sigaction mine = {};
   mine.sa_handler = SIG_IGN;
   sigaction(SIGINT, &mine, nullptr);
@@ -46,14 +46,14 @@ TEST(InterruptTest, AfterwardsSignalsAreAsTheyWere) {
   signal(SIGINT, SIG_DFL);
 }
 
-TEST(ScreenTest, TheNextDrawingStandsWhereTheLastStood) {
+TEST(ScreenTest, EachDrawingReplacesTheLast) {
   Screen screen;
   EXPECT_EQ(screen.Draw({"one", "two"}, 80), "\rone\x1b[K\ntwo\x1b[K\n\x1b[J");
   EXPECT_EQ(screen.Draw({"three"}, 80), "\r\x1b[2Athree\x1b[K\n\x1b[J");
   EXPECT_EQ(screen.Draw({}, 80), "\r\x1b[1A\x1b[J");
 }
 
-TEST(ScreenTest, LinesThatANarrowerTerminalHasBrokenGoToo) {
+TEST(ScreenTest, LinesWrappedByANarrowerTerminalAreErased) {
   Screen screen;
   screen.Draw({std::string(30, 'x'), "→→→", ""}, 80);
   // 30 columns are three rows of 10; the others, one each.

@@ -1,5 +1,5 @@
-// A verb that talks to the coordinator: the options that all of them have, how they run, what they
-// print, and how they find the job that they are about.
+// A verb that calls the coordinator: how it runs, what it returns, and how it finds the job that it
+// names.
 //
 // Ownership: a Session borrows its flags and its client. Thread-safety: none.
 #ifndef NIBBLE_CLIENT_REMOTE_VERB_H_
@@ -15,9 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/shell/output.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/rpcs.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
@@ -25,58 +26,29 @@
 
 namespace nibble {
 
-// --server, --timeout, --output.
-struct RemoteFlags {
-  std::string server;
-  std::string timeout;  // empty: not given
-  std::string print = "table";
-
-  bool for_programs() const { return ForPrograms(print); }
-};
-
-// "30s", "5m", "1h30m", or seconds as a number. InvalidArgument says what is allowed.
-absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text);
-
-// One running command. Data goes to stdout, messages for people to stderr.
+// One running command. Streams and messages go out while it runs; its result is its Reply.
 class Session {
  public:
   Session(std::string command, const RemoteFlags& flags, CoordinatorClient& client)
       : command_(std::move(command)), flags_(flags), client_(client) {}
 
   CoordinatorClient& client() { return client_; }
-  const RemoteFlags& flags() const { return flags_; }
+  // Whether --output requests a format for programs.
+  bool for_programs() const { return ForPrograms(flags_.print); }
+  // When a wait ends: after --timeout from now; InfiniteDuration() without. On SteadyNow()'s clock.
+  absl::Duration WaitDeadline() const;
 
   template <class Request, class Response>
   absl::StatusOr<Response> Call(const Rpc<Request, Response>& rpc, Request request) {
     return client_.Call(rpc, std::move(request));
   }
 
-  // Calls until the last page; returns all pages merged, without next_token.
-  template <class Request, class Response>
-  absl::StatusOr<Response> CallAllPages(const Rpc<Request, Response>& rpc, Request request = {}) {
-    request.mutable_page()->set_size(1000);
-    request.mutable_page()->clear_token();
-    Response all;
-    do {
-      NIBBLE_ASSIGN_OR_RETURN(const Response page, Call(rpc, request));
-      request.mutable_page()->set_token(page.next_token());
-      all.MergeFrom(page);
-    } while (!request.page().token().empty());
-    all.clear_next_token();
-    return all;
-  }
-
   // Writes "nibble job submit: text" to stderr.
-  void Say(const std::string& text) const;
+  void Say(const std::string& text) const { Tell(command_, text); }
   // Writes the text to stdout unchanged.
   void Out(const std::string& text) const;
-  // Prints `table` for people, or the message's fields as JSON or YAML, as --output requests.
-  absl::Status Print(const google::protobuf::Message& message, const std::string& table) const;
-  // Print(), then kExitDone: the last statement of most verbs.
-  absl::StatusOr<int> Finish(const google::protobuf::Message& message,
-                             const std::string& table) const;
-  // One element of a stream, for programs: a line of JSON, or a YAML document that begins with
-  // "---".
+  // Writes one element of a stream for programs: a line of JSON, or a YAML document that begins
+  // with "---".
   void PrintElement(const google::protobuf::Message& message) const;
 
  private:
@@ -85,39 +57,32 @@ class Session {
   CoordinatorClient& client_;
 };
 
-// Runs a verb; returns its exit code.
-using RemoteRun = std::function<absl::StatusOr<int>(Session&)>;
+// Connects to the coordinator that the flags name, and runs a verb. `command` is "job submit".
+absl::StatusOr<Reply> RunRemote(const std::string& command, const RemoteFlags& flags,
+                                const std::function<absl::StatusOr<Reply>(Session&)>& run);
 
-// Adds the options of RemoteFlags; kNone: without --output, which the verb has already.
-enum class Output { kFormats, kNone };
-void AddRemoteOptions(Command verb, RemoteFlags& flags, Output output = Output::kFormats);
-// An option whose value ParseSeconds() accepts; other values are usage errors.
-Option AddSecondsOption(Command verb, const std::string& name, std::string& text,
-                        const std::string& help);
-// Replaces the help of --timeout: to a verb that waits, it limits the wait.
-void TimeoutEndsWait(Command verb);
-// Finds the coordinator, runs the verb and reports errors as "nibble job submit: …"; returns the
-// exit code. `command` is "job submit".
-int RunRemote(const std::string& command, const RemoteFlags& flags, const RemoteRun& run);
+// The message as JSON for programs, and `text` for people.
+Reply ReplyOf(const google::protobuf::Message& message, std::string text,
+              int exit_code = kExitDone);
 
 // A verb of the noun. `Flags` is a struct with a RemoteFlags `remote`; each verb has its own.
 template <class Flags>
 class RemoteVerb {
  public:
-  RemoteVerb(Command noun, const std::string& name, const std::string& help,
-             Output output = Output::kFormats)
+  RemoteVerb(Command noun, const std::string& name, const std::string& help)
       : flags_(std::make_shared<Flags>()),
         command_(noun.Name() + " " + name),
         verb_(noun.AddSubcommand(name, help)) {
-    AddRemoteOptions(verb_, flags_->remote, output);
+    AddRemoteOptions(verb_, flags_->remote);
   }
 
   Flags* operator->() { return flags_.get(); }
   Command app() { return verb_; }
-  void Runs(int& exit_code, absl::StatusOr<int> (*run)(Session&, const Flags&)) {
+  void Runs(int& exit_code, absl::StatusOr<Reply> (*run)(Session&, const Flags&)) {
     verb_.OnParsed([flags = flags_, command = command_, run, &exit_code] {
-      exit_code =
-          RunRemote(command, flags->remote, [&](Session& session) { return run(session, *flags); });
+      exit_code = Finish(command, flags->remote.print,
+                         RunRemote(command, flags->remote,
+                                   [&](Session& session) { return run(session, *flags); }));
     });
   }
 
@@ -128,19 +93,17 @@ class RemoteVerb {
 };
 
 // The message as JSON for programs: keys are the field names of proto/nibble/v1, every field is
-// present, numbers are numbers (also 64-bit ones), enums are their names. Unset messages and unset
-// members of a oneof are left out.
+// present, 64-bit numbers are numbers, enums are their names. Unset messages and unset members of a
+// oneof are omitted.
 nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
 
-// The job that `given` means: the one with that id; else the only one with that name; else the only
-// one whose id has that prefix. NotFound names the nearest id; InvalidArgument names at most three
-// of several matches.
+// The job that `given` names: the one with that id; else the only one with that name; else the only
+// one whose id has that prefix. NotFound suggests the nearest id; InvalidArgument lists at most
+// three of several matches.
 absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs);
 
 // ChooseJob() among the jobs of the cluster.
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given);
-// Every job that matches the request, from all pages; the request's page is ignored.
-absl::StatusOr<std::vector<v1::Job>> ListAllJobs(Session& session, v1::ListJobsRequest request);
 
 // Adds the positional JOB, for FindJob.
 void AddJobOption(Command verb, std::string& job);

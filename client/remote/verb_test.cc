@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "client/remote/enum_words.h"
 #include "client/shell/output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,27 +35,33 @@ class FindJobTest : public testing::Test {
                                       JobOf("tiny-3", "tiny"), JobOf("tiny-big-4", "tiny-big")};
 };
 
-TEST_F(FindJobTest, AnIdIsItselfAlsoWhereOthersBeginSo) {
+TEST_F(FindJobTest, AnIdIsChosenAlsoIfItIsAPrefixOfAnother) {
   EXPECT_EQ(*Choose("train-1"), "train-1");
 }
 
-TEST_F(FindJobTest, ANameThatOneJobHasIsIt) { EXPECT_EQ(*Choose("tiny"), "tiny-3"); }
+TEST_F(FindJobTest, AUniqueNameIsChosen) { EXPECT_EQ(*Choose("tiny"), "tiny-3"); }
 
-TEST_F(FindJobTest, ABeginningOfOneIdIsIt) { EXPECT_EQ(*Choose("tiny-b"), "tiny-big-4"); }
+TEST_F(FindJobTest, AUniquePrefixOfAnIdIsChosen) { EXPECT_EQ(*Choose("tiny-b"), "tiny-big-4"); }
 
-TEST_F(FindJobTest, WhatMayBeSeveralIsRefusedWithThem) {
+TEST_F(FindJobTest, AnAmbiguousNameIsRefusedWithItsMatches) {
   const absl::Status status = Choose("train").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(status.message(), HasSubstr("job: 'train' may be train-12 (running), train-1"));
+  EXPECT_THAT(status.message(), HasSubstr("job: 'train' matches train-12 (running), train-1"));
 }
 
-TEST_F(FindJobTest, WhatIsNotThereIsToldWithWhatIsNear) {
+TEST_F(FindJobTest, AnUnknownJobIsNotFoundAndTheNearestIsSuggested) {
   const absl::Status status = Choose("trian-1").status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(status.message(), HasSubstr("did you mean 'train-1"));
 }
 
-TEST(MessageJsonTest, EveryFieldIsThereUnderItsNameAndNumbersAreNumbers) {
+TEST(EnumWordsTest, WordsAreTheNamesWithoutTheirPrefix) {
+  EXPECT_EQ(Word(v1::JOB_STATE_RUNNING), "running");
+  EXPECT_EQ(Word(v1::WORKER_MODE_CORDONED), "cordoned");
+  EXPECT_EQ(Word(v1::CHECKPOINT_TASK_KIND_VERIFY), "verify");
+}
+
+TEST(MessageJsonTest, EveryFieldIsPresentAndNumbersAreNumbers) {
   v1::Job job;
   job.set_id("train-7");
   job.set_state(v1::JOB_STATE_RUNNING);
@@ -73,13 +80,13 @@ TEST(MessageJsonTest, EveryFieldIsThereUnderItsNameAndNumbersAreNumbers) {
   EXPECT_FALSE(json.contains("attempt"));
 }
 
-TEST(MessageJsonTest, OfAOneofOnlyWhatIsSetIsThere) {
-  v1::WatchJobsResponse told;
-  told.set_caught_up(true);
-  EXPECT_EQ(JsonLine(JsonOf(told)), "{\"resume_token\":\"\",\"caught_up\":true}\n");
+TEST(MessageJsonTest, UnsetMembersOfAOneofAreOmitted) {
+  v1::WatchJobsResponse response;
+  response.set_caught_up(true);
+  EXPECT_EQ(JsonLine(JsonOf(response)), "{\"resume_token\":\"\",\"caught_up\":true}\n");
 }
 
-TEST(MessageJsonTest, WhatJsonHasNoNumberForIsAText) {
+TEST(MessageJsonTest, NumbersThatJsonLacksAreTexts) {
   v1::StepSample sample;
   sample.set_loss(std::numeric_limits<double>::quiet_NaN());
   sample.set_gradient_norm(std::numeric_limits<double>::infinity());

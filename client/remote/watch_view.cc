@@ -1,15 +1,16 @@
 #include "client/remote/watch_view.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "client/remote/enum_words.h"
 #include "client/remote/job_text.h"
-#include "client/remote/text.h"
 #include "common/counted.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 
 namespace nibble {
 namespace {
@@ -19,7 +20,7 @@ constexpr size_t kShownEvents = 6;
 constexpr size_t kShownWorkers = 8;
 constexpr size_t kShownRevisions = 3;
 constexpr size_t kMostBar = 40;
-constexpr size_t kFigureLines = 3;   // the head, the bar and the loss
+constexpr size_t kCutLines = 3;      // the head, the bar and the loss
 constexpr size_t kNameColumns = 10;  // "recipe    "
 constexpr int64_t kSilentMs = 3000;
 
@@ -53,11 +54,11 @@ std::string HeadLine(const v1::Job& job, int64_t now_unix_ms) {
 
 std::string BarLine(const WatchState& state, size_t columns) {
   const int64_t steps = state.job().shape().steps();
-  const std::string figures =
+  const std::string numbers =
       absl::StrCat("  ", state.next_step(), "/", steps, "  ", Percent(state.next_step(), steps),
                    "%", SpeedAndEta(state, "  "));
-  const size_t room = columns > WidthOf(figures) ? columns - WidthOf(figures) : 0;
-  return absl::StrCat(ProgressBar(state.next_step(), steps, std::min(room, kMostBar)), figures);
+  const size_t room = columns > WidthOf(numbers) ? columns - WidthOf(numbers) : 0;
+  return absl::StrCat(ProgressBar(state.next_step(), steps, std::min(room, kMostBar)), numbers);
 }
 
 std::string LossLine(const WatchState& state, size_t columns) {
@@ -75,12 +76,12 @@ std::string LossLine(const WatchState& state, size_t columns) {
 }
 
 void AddRecipe(const WatchState& state, std::vector<std::string>& lines) {
-  const int64_t in_force = std::max<int64_t>(1, state.job().revision_in_force());
+  const int64_t in_effect = std::max<int64_t>(1, state.job().revision_in_force());
   size_t pending = 0;
   for (const v1::RecipeRevision& revision : state.revisions()) {
-    if (revision.number() == in_force) {
-      lines.push_back(absl::StrCat("recipe    r", in_force, "  ", RecipeText(revision.recipe())));
-    } else if (revision.number() > in_force && revision.refused().empty() &&
+    if (revision.number() == in_effect) {
+      lines.push_back(absl::StrCat("recipe    r", in_effect, "  ", RecipeText(revision.recipe())));
+    } else if (revision.number() > in_effect && revision.refused().empty() &&
                pending++ < kShownRevisions) {
       lines.push_back(absl::StrCat("          r", revision.number(), " from step ",
                                    revision.first_step(), "  ", RecipeText(revision.recipe()),
@@ -123,7 +124,7 @@ void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
                     " restarts without a new checkpoint");
   }
   lines.push_back(std::move(line));
-  // Show the placements that do not run: those are what users look for.
+  // Placements that do not run come first: users look for them.
   std::vector<const v1::Placement*> placements;
   for (const v1::Placement& placement : attempt.placements()) placements.push_back(&placement);
   std::stable_partition(placements.begin(), placements.end(), [](const v1::Placement* placement) {
@@ -138,7 +139,7 @@ void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
   }
 }
 
-// The newest events, whole, that `room` lines hold; oldest first.
+// The newest events that fit, unabridged, in `room` lines; oldest first.
 std::vector<std::string> NewestEvents(const WatchState& state, size_t columns, size_t room) {
   std::vector<std::string> lines;
   size_t events = 0;
@@ -157,19 +158,19 @@ std::vector<std::string> NewestEvents(const WatchState& state, size_t columns, s
 
 }  // namespace
 
-bool WatchState::Take(const v1::JobEvent& event) {
+bool WatchState::AddEvent(const v1::JobEvent& event) {
   if (!events_.empty() && event.number() <= events_.back().number()) return false;
   events_.push_back(event);
   if (events_.size() > kMostEvents) events_.pop_front();
   return true;
 }
 
-void WatchState::Take(const v1::StepSample& sample) {
+void WatchState::AddSample(const v1::StepSample& sample) {
   while (!samples_.empty() && samples_.back().step() >= sample.step()) samples_.pop_back();
   samples_.push_back(sample);
   if (samples_.size() < kMostSamples) return;
-  // Drop every second sample of the older half: the pace needs only the newest ones, the curve only
-  // its shape.
+  // Drop every second sample of the older half: the pace needs only the newest samples, and the
+  // curve only its shape.
   std::vector<v1::StepSample> kept;
   for (size_t i = 0; i < samples_.size(); ++i) {
     if (i >= samples_.size() / 2 || i % 2 == 0) kept.push_back(std::move(samples_[i]));
@@ -193,60 +194,26 @@ double WatchState::eta_seconds() const {
   return std::max(0.0, seconds / static_cast<double>(counted) * left);
 }
 
-std::string Sparkline(const std::vector<double>& values, size_t columns) {
-  constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  if (values.empty() || columns == 0) return "";
-  double least = HUGE_VAL, most = -HUGE_VAL;
-  for (const double value : values) {
-    if (!std::isfinite(value)) continue;
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-  const size_t shown = std::min(values.size(), columns);
-  std::string line;
-  for (size_t i = 0; i < shown; ++i) {
-    const double value = values[(i + 1) * values.size() / shown - 1];
-    if (!std::isfinite(value)) {
-      line += '!';
-      continue;
-    }
-    const double share = most > least ? (value - least) / (most - least) : 0;
-    line += kBars[static_cast<size_t>(std::lround(share * 7))];
-  }
-  return line;
-}
-
-std::string ProgressBar(int64_t done, int64_t whole, size_t columns) {
-  if (columns < 3) return "";
-  const size_t inside = columns - 2;
-  const double share =
-      whole > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(whole), 0.0, 1.0) : 0;
-  const auto full = static_cast<size_t>(share * static_cast<double>(inside));
-  std::string bar = absl::StrCat("[", std::string(full, '='));
-  if (full < inside) bar += '>';
-  bar.resize(columns - 1, ' ');
-  return bar + "]";
-}
-
 std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
                                      int64_t now_unix_ms, const std::string& note) {
   const size_t columns = static_cast<size_t>(std::max(1, size.columns - 1));
   const size_t rows = static_cast<size_t>(std::max(2, size.rows - 1));
   std::vector<std::string> lines = {HeadLine(state.job(), now_unix_ms), BarLine(state, columns),
                                     LossLine(state, columns)};
-  const bool says_why = state.job().state() != v1::JOB_STATE_RUNNING;
+  const bool show_reason = state.job().state() != v1::JOB_STATE_RUNNING;
   if (!state.job().trouble().empty()) {
     lines.push_back(absl::StrCat("trouble   ", state.job().trouble()));
   }
-  if (says_why && !state.job().state_reason().empty()) {
+  if (show_reason && !state.job().state_reason().empty()) {
     lines.push_back(absl::StrCat("why       ", state.job().state_reason()));
   }
   AddRecipe(state, lines);
   AddAttempt(state, lines);
-  // On a narrow screen figures are cut, but sentences are wrapped, so that a cause is complete.
+  // On a narrow screen numbers are cut off, but sentences are wrapped, so that a reason is
+  // complete.
   std::vector<std::string> shown;
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (i < kFigureLines) {
+    if (i < kCutLines) {
       shown.push_back(Fit(lines[i], columns));
     } else {
       for (std::string& line : Wrap(lines[i], columns, kNameColumns)) {

@@ -17,21 +17,22 @@
 
 namespace nibble {
 
-// What is known about a job. Its size is bounded, however long the job is watched.
+// What the coordinator has reported about a job. Its size is bounded, however long the job is
+// watched.
 class WatchState {
  public:
   static constexpr size_t kMostSamples = 1024;
   static constexpr size_t kMostEvents = 50;
 
-  void Take(const v1::Job& job) { job_ = job; }
-  // False if the event was known.
-  bool Take(const v1::JobEvent& event);
-  // A sample of a repeated step replaces the samples of that and of all later steps.
-  void Take(const v1::StepSample& sample);
-  void TakeRevisions(std::vector<v1::RecipeRevision> revisions) {
+  void SetJob(const v1::Job& job) { job_ = job; }
+  // False if the event is known already.
+  bool AddEvent(const v1::JobEvent& event);
+  // A sample of a repeated step replaces the samples of that step and of all later ones.
+  void AddSample(const v1::StepSample& sample);
+  void SetRevisions(std::vector<v1::RecipeRevision> revisions) {
     revisions_ = std::move(revisions);
   }
-  void TakeWorkers(std::vector<v1::Worker> workers) { workers_ = std::move(workers); }
+  void SetWorkers(std::vector<v1::Worker> workers) { workers_ = std::move(workers); }
 
   const v1::Job& job() const { return job_; }
   const std::vector<v1::StepSample>& samples() const { return samples_; }
@@ -39,9 +40,9 @@ class WatchState {
   const std::vector<v1::RecipeRevision>& revisions() const { return revisions_; }
   const std::vector<v1::Worker>& workers() const { return workers_; }
 
-  // The next step, by the last job or sample.
+  // The next step, according to the last job or sample.
   int64_t next_step() const;
-  // The time to the last step at the pace of the last samples; negative: unknown.
+  // The remaining time at the pace of the last samples; negative: unknown.
   double eta_seconds() const;
 
  private:
@@ -52,21 +53,16 @@ class WatchState {
   std::vector<v1::Worker> workers_;  // of the running attempt
 };
 
-// One character per column, for the newest values, thinned to fit; scaled from lowest to highest.
-std::string Sparkline(const std::vector<double>& values, size_t columns);
-// "[=====>      ]", `columns` wide.
-std::string ProgressBar(int64_t done, int64_t whole, size_t columns);
-
 struct ViewSize {
   int columns = 80;
   int rows = 24;
 };
-// Lines no wider than size.columns - 1, fewer than size.rows. `note` is about the connection and
-// comes last.
+// Lines of at most size.columns - 1 columns, fewer than size.rows. `note`, about the connection, is
+// the last line.
 std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
                                      int64_t now_unix_ms, const std::string& note);
 
-// "step 120/1000 (12%)  loss 3.1416  12.3k tok/s  eta 14m02s  recipe r2": a line of a pipe.
+// "step 120/1000 (12%)  loss 3.1416  12.3k tok/s  eta 14m02s  recipe r2": one line, for a pipe.
 std::string SampleLine(const WatchState& state);
 
 }  // namespace nibble

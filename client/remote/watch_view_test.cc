@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/remote/job_text.h"
-#include "client/remote/text.h"
+#include "common/text/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -65,7 +65,7 @@ class WatchViewTest : public testing::Test {
     placement.add_slots(0);
     placement.add_slots(1);
     placement.set_phase(v1::RANK_PHASE_RUNNING);
-    state_.Take(job_);
+    state_.SetJob(job_);
   }
 
   std::string Render(int columns, int rows, const std::string& note = "") {
@@ -76,10 +76,10 @@ class WatchViewTest : public testing::Test {
   WatchState state_;
 };
 
-TEST_F(WatchViewTest, AllOfARunningJobIsShown) {
-  for (int i = 0; i < 8; ++i) state_.Take(Sample(92 + i, 4.7 - 0.1 * i));
-  state_.TakeRevisions({Revision(1, 0, "nvfp4", ""), Revision(2, 50, "mxfp8", ""),
-                        Revision(3, 800, "bf16", "to recover")});
+TEST_F(WatchViewTest, ARunningJobIsShownInFull) {
+  for (int i = 0; i < 8; ++i) state_.AddSample(Sample(92 + i, 4.7 - 0.1 * i));
+  state_.SetRevisions({Revision(1, 0, "nvfp4", ""), Revision(2, 50, "mxfp8", ""),
+                       Revision(3, 800, "bf16", "to recover")});
   v1::JobEvent event;
   event.set_number(1);
   event.set_time_unix_ms(kNow);
@@ -88,8 +88,8 @@ TEST_F(WatchViewTest, AllOfARunningJobIsShown) {
   event.set_to(v1::JOB_STATE_RUNNING);
   event.set_text("every rank runs");
   event.set_author("coordinator");
-  EXPECT_TRUE(state_.Take(event));
-  EXPECT_FALSE(state_.Take(event));
+  EXPECT_TRUE(state_.AddEvent(event));
+  EXPECT_FALSE(state_.AddEvent(event));
   EXPECT_EQ(Render(80, 24),
             "train-7  running  2m05s  ann, queue default\n"
             "[===>                                  ]  100/1000  10%  12.3k tok/s  eta 7m30s\n"
@@ -101,13 +101,13 @@ TEST_F(WatchViewTest, AllOfARunningJobIsShown) {
             "01:46:40  starting → running: every rank runs (coordinator)");
 }
 
-TEST_F(WatchViewTest, NoLineIsWiderThanTheTerminalAndNoViewHigher) {
-  for (int i = 0; i < 100; ++i) state_.Take(Sample(i, 5 - 0.01 * i));
+TEST_F(WatchViewTest, TheViewFitsTheTerminal) {
+  for (int i = 0; i < 100; ++i) state_.AddSample(Sample(i, 5 - 0.01 * i));
   for (int i = 1; i <= 20; ++i) {
     v1::JobEvent event;
     event.set_number(i);
     event.set_text(std::string(300, 'x'));
-    state_.Take(event);
+    state_.AddEvent(event);
   }
   for (const int columns : {1, 2, 20, 61, 200}) {
     for (const int rows : {1, 3, 8, 50}) {
@@ -121,24 +121,24 @@ TEST_F(WatchViewTest, NoLineIsWiderThanTheTerminalAndNoViewHigher) {
   }
 }
 
-TEST_F(WatchViewTest, WhyAJobDoesNotRunIsShown) {
+TEST_F(WatchViewTest, TheReasonOfAJobThatDoesNotRunIsShown) {
   job_.set_state(v1::JOB_STATE_QUEUED);
   job_.set_state_reason("needs 8 slots; 6 free on 2 workers");
   job_.clear_attempt();
-  state_.Take(job_);
+  state_.SetJob(job_);
   EXPECT_THAT(Render(80, 24), HasSubstr("\nwhy       needs 8 slots; 6 free on 2 workers"));
   EXPECT_THAT(Render(80, 24), HasSubstr("no step yet"));
   EXPECT_THAT(Render(80, 24), Not(HasSubstr("eta")));
 }
 
-TEST_F(WatchViewTest, TheCauseOfAFailureIsReadWholeOnANarrowScreen) {
+TEST_F(WatchViewTest, TheReasonOfAFailureIsCompleteOnANarrowScreen) {
   const std::string cause =
       "rank 3 on w7 ended with exit code 1: data.train[0].path: there is no corpus/books.tokens; "
       "3 failures in a row without a new checkpoint";
   job_.set_state(v1::JOB_STATE_FAILED);
   job_.set_state_reason(cause);
   job_.clear_attempt();
-  state_.Take(job_);
+  state_.SetJob(job_);
   std::string seen;
   for (const std::string& line : RenderWatch(state_, {41, 40}, kNow, "")) {
     EXPECT_LE(WidthOf(line), 40u);
@@ -149,51 +149,36 @@ TEST_F(WatchViewTest, TheCauseOfAFailureIsReadWholeOnANarrowScreen) {
   EXPECT_THAT(JobTable({job_}, kNow), HasSubstr(cause));
 }
 
-TEST_F(WatchViewTest, AWorkerThatIsNotWellIsSaidToBe) {
+TEST_F(WatchViewTest, SilentAndFlaggedWorkersAreMarked) {
   v1::Worker worker;
   worker.mutable_identity()->set_name("w1");
   worker.set_present(true);
   worker.set_last_heard_ms(8000);
   worker.set_mode(v1::WORKER_MODE_DRAINING);
   worker.add_flags("ended two attempts");
-  state_.TakeWorkers({worker});
+  state_.SetWorkers({worker});
   EXPECT_THAT(Render(120, 24),
               HasSubstr("w1: ranks 0-1 running  silent for 8s  draining  ! ended two attempts"));
 }
 
-TEST_F(WatchViewTest, StepsThatAreMadeAgainReplaceThoseBefore) {
-  for (int i = 0; i < 100; ++i) state_.Take(Sample(i, 5));
-  state_.Take(Sample(60, 4));
+TEST_F(WatchViewTest, RepeatedStepsReplaceEarlierSamples) {
+  for (int i = 0; i < 100; ++i) state_.AddSample(Sample(i, 5));
+  state_.AddSample(Sample(60, 4));
   EXPECT_EQ(state_.samples().size(), 61u);
   EXPECT_EQ(state_.samples().back().loss(), 4);
 }
 
-TEST_F(WatchViewTest, HoweverLongItIsWatchedTheStateIsBoundedAndKeepsItsBeginning) {
-  for (int i = 0; i < 100'000; ++i) state_.Take(Sample(i, 5));
+TEST_F(WatchViewTest, TheStateIsBoundedAndKeepsItsFirstSample) {
+  for (int i = 0; i < 100'000; ++i) state_.AddSample(Sample(i, 5));
   EXPECT_LE(state_.samples().size(), WatchState::kMostSamples);
   EXPECT_EQ(state_.samples().front().step(), 0);
   EXPECT_EQ(state_.samples().back().step(), 99'999);
 }
 
-TEST_F(WatchViewTest, ALineOfAPipeSaysWhatMatters) {
-  state_.Take(Sample(99, 4.25));
+TEST_F(WatchViewTest, ASampleLineHasStepLossSpeedAndRecipe) {
+  state_.AddSample(Sample(99, 4.25));
   EXPECT_EQ(SampleLine(state_),
             "step 100/1000 (10%)  loss 4.2500  12.3k tok/s  eta 7m30s  recipe r2");
-}
-
-TEST(SparklineTest, ItIsThinnedToTheWidthAndMarksWhatIsNoNumber) {
-  EXPECT_EQ(Sparkline({1, 2, 3, 4, 5, 6, 7, 8}, 40), "▁▂▃▄▅▆▇█");
-  EXPECT_EQ(Sparkline({8, 8, 8}, 40), "▁▁▁");
-  EXPECT_EQ(WidthOf(Sparkline(std::vector<double>(1000, 1.0), 17)), 17u);
-  EXPECT_EQ(Sparkline({1, std::numeric_limits<double>::quiet_NaN(), 2}, 40), "▁!█");
-  EXPECT_EQ(Sparkline({}, 40), "");
-}
-
-TEST(ProgressBarTest, ItIsFullOnlyAtTheEnd) {
-  EXPECT_EQ(ProgressBar(0, 10, 12), "[>         ]");
-  EXPECT_EQ(ProgressBar(9, 10, 12), "[=========>]");
-  EXPECT_EQ(ProgressBar(10, 10, 12), "[==========]");
-  EXPECT_EQ(ProgressBar(1, 0, 2), "");
 }
 
 }  // namespace

@@ -9,13 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/shell/command_line.h"
+#include "client/remote/enum_words.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
-#include "client/remote/text.h"
 #include "client/remote/verb.h"
+#include "client/shell/command_line.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
+#include "common/text/text.h"
 
 namespace nibble {
 namespace {
@@ -27,20 +29,21 @@ struct WorkerFlags {
   bool clear_flags = false;
 };
 
-std::string HeardText(const v1::Worker& worker, int64_t now_unix_ms) {
+std::string LastReportText(const v1::Worker& worker, int64_t now_unix_ms) {
   if (!worker.present()) {
-    return absl::StrCat("absent, last here ", AgoText(worker.present_since_unix_ms(), now_unix_ms));
+    return absl::StrCat("absent, last present ",
+                        AgoText(worker.present_since_unix_ms(), now_unix_ms));
   }
   return absl::StrCat(DurationText(static_cast<double>(worker.last_heard_ms()) / 1000), " ago");
 }
 
 std::string WorkerTable(const v1::ListWorkersResponse& listed) {
   const int64_t now = absl::ToUnixMillis(absl::Now());
-  TextTable table({"WORKER", "MODE", "SLOTS", "USED", "DEVICE", "HEARD", "JOBS", "FLAGS"});
+  TextTable table({"WORKER", "MODE", "SLOTS", "USED", "DEVICE", "LAST REPORT", "JOBS", "FLAGS"});
   for (const v1::Worker& worker : listed.workers()) {
     table.Add({worker.identity().name(), Word(worker.mode()),
                absl::StrCat(worker.identity().slots()), absl::StrCat(worker.used_slots()),
-               Word(worker.identity().hardware().device()), HeardText(worker, now),
+               Word(worker.identity().hardware().device()), LastReportText(worker, now),
                Fit(absl::StrJoin(worker.jobs(), ", "), 40),
                Fit(absl::StrJoin(worker.flags(), "; "), 60)});
   }
@@ -56,13 +59,13 @@ std::string WorkerText(const v1::Worker& worker) {
   list.Add("mode", worker.mode_reason().empty()
                        ? Word(worker.mode())
                        : absl::StrCat(Word(worker.mode()), ": ", worker.mode_reason()));
-  list.Add("heard", HeardText(worker, now));
+  list.Add("last report", LastReportText(worker, now));
   if (worker.present()) list.Add("present", AgoText(worker.present_since_unix_ms(), now));
   list.Add("slots", absl::StrCat(worker.used_slots(), " of ", identity.slots(), " used"));
   std::string device = Word(hardware.device());
   if (!hardware.model().empty()) absl::StrAppend(&device, ", ", hardware.model());
   if (hardware.memory_bytes() > 0) {
-    absl::StrAppend(&device, ", ", BytesText(hardware.memory_bytes()), " a slot");
+    absl::StrAppend(&device, ", ", BytesText(hardware.memory_bytes()), " per slot");
   }
   if (hardware.fp4_tensor_cores()) absl::StrAppend(&device, ", FP4 tensor cores");
   list.Add("device", device);
@@ -79,77 +82,78 @@ std::string WorkerText(const v1::Worker& worker) {
   return list.Text();
 }
 
-absl::StatusOr<int> ListWorkers(Session& session, const WorkerFlags&) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all, session.CallAllPages(kListWorkers));
-  return session.Finish(all, WorkerTable(all));
+absl::StatusOr<Reply> ListWorkers(Session& session, const WorkerFlags&) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all,
+                          session.client().CallAllPages(kListWorkers));
+  return ReplyOf(all, WorkerTable(all));
 }
 
-absl::StatusOr<int> Describe(Session& session, const WorkerFlags& flags) {
+absl::StatusOr<Reply> Describe(Session& session, const WorkerFlags& flags) {
   v1::DescribeWorkerRequest request;
   request.set_worker(flags.worker);
   NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeWorkerResponse response,
                           session.Call(kDescribeWorker, request));
-  return session.Finish(response.worker(), WorkerText(response.worker()));
+  return ReplyOf(response.worker(), WorkerText(response.worker()));
 }
 
-absl::StatusOr<int> Show(Session& session, const v1::Worker& worker) {
+Reply ModeReply(const v1::Worker& worker) {
   std::string line = absl::StrCat(worker.identity().name(), " is ", Word(worker.mode()));
   if (worker.mode() != v1::WORKER_MODE_OPEN && !worker.jobs().empty()) {
-    absl::StrAppend(&line, "; on it still: ", absl::StrJoin(worker.jobs(), ", "));
+    absl::StrAppend(&line, "; it still runs ", absl::StrJoin(worker.jobs(), ", "));
   }
-  return session.Finish(worker, line + "\n");
+  return ReplyOf(worker, line + "\n");
 }
 
-absl::StatusOr<int> Drain(Session& session, const WorkerFlags& flags) {
+absl::StatusOr<Reply> Drain(Session& session, const WorkerFlags& flags) {
   v1::DrainWorkerRequest request;
   request.set_worker(flags.worker);
   request.set_reason(flags.reason);
   request.set_cordon_only(flags.cordon);
   NIBBLE_ASSIGN_OR_RETURN(const v1::DrainWorkerResponse response,
                           session.Call(kDrainWorker, request));
-  return Show(session, response.worker());
+  return ModeReply(response.worker());
 }
 
-absl::StatusOr<int> Uncordon(Session& session, const WorkerFlags& flags) {
+absl::StatusOr<Reply> Uncordon(Session& session, const WorkerFlags& flags) {
   v1::UncordonWorkerRequest request;
   request.set_worker(flags.worker);
   request.set_reason(flags.reason);
   request.set_clear_flags(flags.clear_flags);
   NIBBLE_ASSIGN_OR_RETURN(const v1::UncordonWorkerResponse response,
                           session.Call(kUncordonWorker, request));
-  return Show(session, response.worker());
+  return ModeReply(response.worker());
 }
 
 void AddWorkerOption(RemoteVerb<WorkerFlags>& verb) {
-  verb.app().Add("WORKER", verb->worker, "name, as `nibble worker list` has it").Required();
+  verb.app().Add("WORKER", verb->worker, "a worker's name; see `nibble worker list`").Required();
 }
 
 }  // namespace
 
 void AddWorkerNoun(Command app, int& exit_code) {
-  const Command worker = NounOf(app, "worker", "The daemons that own slots");
-  RemoteVerb<WorkerFlags> list(worker, "list", "Workers, by name");
+  const Command worker = NounOf(app, "worker", "Workers: the daemons that own slots");
+  RemoteVerb<WorkerFlags> list(worker, "list", "List the workers, by name");
   list.Runs(exit_code, ListWorkers);
 
-  RemoteVerb<WorkerFlags> describe(worker, "describe", "Everything about a worker");
+  RemoteVerb<WorkerFlags> describe(worker, "describe", "Describe a worker");
   AddWorkerOption(describe);
   describe.Runs(exit_code, Describe);
 
   RemoteVerb<WorkerFlags> drain(
-      worker, "drain", "Give it no new work; what runs there moves off through a checkpoint");
+      worker, "drain", "Checkpoint a worker's jobs, move them elsewhere, and give it no new ones");
   AddWorkerOption(drain);
-  drain.app().AddFlag("--cordon", drain->cordon,
-                      "Only give it no new work; what runs there goes on");
-  drain.app().Add("--reason", drain->reason, "why, for people");
+  drain.app().AddFlag("--cordon", drain->cordon, "only give it no new jobs; running ones stay");
+  drain.app().Add("--reason", drain->reason, "the reason, for people");
   drain.Runs(exit_code, Drain);
   drain.app().Footer(
-      "Example: nibble worker drain worker-1 --reason 'new fan'; `uncordon` takes it back");
+      "Example: nibble worker drain worker-1 --reason 'new fan'\n"
+      "`nibble worker uncordon worker-1` makes it schedulable again.");
 
-  RemoteVerb<WorkerFlags> uncordon(worker, "uncordon", "Give it work again");
+  RemoteVerb<WorkerFlags> uncordon(worker, "uncordon",
+                                   "Make a drained or cordoned worker schedulable again");
   AddWorkerOption(uncordon);
-  uncordon.app().AddFlag("--clear-flags", uncordon->clear_flags,
-                         "Also forget what it was flagged for");
-  uncordon.app().Add("--reason", uncordon->reason, "why, for people");
+  uncordon.app().AddFlag("--clear-flags", uncordon->clear_flags, "also clear its flags");
+  uncordon.app().Add("--reason", uncordon->reason, "the reason, for people");
   uncordon.Runs(exit_code, Uncordon);
 }
 
@@ -164,7 +168,7 @@ struct QueueFlags {
 
 std::string SlotsText(int32_t slots) { return slots < 0 ? "unbounded" : absl::StrCat(slots); }
 
-// Unset unless the text is a number from 0 or "unbounded".
+// -1 for "unbounded"; unset if the text is neither that nor a number from 0.
 std::optional<int32_t> SlotsOf(const std::string& text) {
   int32_t slots = 0;
   if (text == "unbounded") return -1;
@@ -174,11 +178,13 @@ std::optional<int32_t> SlotsOf(const std::string& text) {
 
 // For Option::Check.
 std::string IsSlots(const std::string& text) {
-  return SlotsOf(text) ? "" : absl::StrCat("'", text, "'; allowed: 0 and more, or unbounded");
+  return SlotsOf(text) ? ""
+                       : absl::StrCat("'", text, "'; allowed: a whole number from 0, or unbounded");
 }
 
-absl::StatusOr<int> ListQueues(Session& session, const QueueFlags&) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListQueuesResponse all, session.CallAllPages(kListQueues));
+absl::StatusOr<Reply> ListQueues(Session& session, const QueueFlags&) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListQueuesResponse all,
+                          session.client().CallAllPages(kListQueues));
   TextTable table(
       {"QUEUE", "QUOTA", "BORROWS", "COHORT", "USED", "RUNNING", "WAITING", "REVISION"});
   for (const v1::QueueStatus& status : all.queues()) {
@@ -188,13 +194,14 @@ absl::StatusOr<int> ListQueues(Session& session, const QueueFlags&) {
                queue.cohort(), absl::StrCat(usage.used_slots()), absl::StrCat(usage.running_jobs()),
                absl::StrCat(usage.waiting_jobs()), absl::StrCat(queue.revision())});
   }
-  return session.Finish(all, table.Text());
+  return ReplyOf(all, table.Text());
 }
 
-// Unset flags keep their values; a new queue has no bound, borrows nothing and has no cohort. Fails
-// if the queue is changed between the read and the write.
-absl::StatusOr<int> SetQueue(Session& session, const QueueFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListQueuesResponse all, session.CallAllPages(kListQueues));
+// Unset flags keep their values; a new queue has no quota, borrows nothing and has no cohort. Fails
+// if the queue changes between the read and the write.
+absl::StatusOr<Reply> SetQueue(Session& session, const QueueFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListQueuesResponse all,
+                          session.client().CallAllPages(kListQueues));
   v1::SetQueueRequest request;
   v1::Queue& queue = *request.mutable_queue();
   queue.set_name(flags.queue);
@@ -209,53 +216,56 @@ absl::StatusOr<int> SetQueue(Session& session, const QueueFlags& flags) {
   if (flags.cohort) queue.set_cohort(*flags.cohort);
   NIBBLE_ASSIGN_OR_RETURN(const v1::SetQueueResponse response, session.Call(kSetQueue, request));
   const v1::Queue& set = response.queue();
-  return session.Finish(
-      set, absl::StrCat(set.name(), ": quota ", SlotsText(set.quota_slots()), ", borrows ",
-                        SlotsText(set.borrow_slots()),
-                        set.cohort().empty() ? "" : absl::StrCat(", cohort ", set.cohort()),
-                        ", revision ", set.revision(), "\n"));
+  return ReplyOf(set,
+                 absl::StrCat(set.name(), ": quota ", SlotsText(set.quota_slots()), ", borrows ",
+                              SlotsText(set.borrow_slots()),
+                              set.cohort().empty() ? "" : absl::StrCat(", cohort ", set.cohort()),
+                              ", revision ", set.revision(), "\n"));
 }
 
-absl::StatusOr<int> DeleteQueue(Session& session, const QueueFlags& flags) {
+absl::StatusOr<Reply> DeleteQueue(Session& session, const QueueFlags& flags) {
   v1::DeleteQueueRequest request;
   request.set_queue(flags.queue);
   request.set_expected_revision(flags.expected_revision.value_or(-1));
   NIBBLE_ASSIGN_OR_RETURN(const v1::DeleteQueueResponse response,
                           session.Call(kDeleteQueue, request));
-  return session.Finish(response, absl::StrCat(flags.queue, " is deleted\n"));
+  return ReplyOf(response, absl::StrCat(flags.queue, " is deleted\n"));
 }
 
 }  // namespace
 
 void AddQueueNoun(Command app, int& exit_code) {
-  const Command queue = NounOf(app, "queue", "Shares of the cluster");
-  RemoteVerb<QueueFlags> list(queue, "list", "Queues and their use");
+  const Command queue = NounOf(app, "queue", "Queues: shares of the cluster");
+  RemoteVerb<QueueFlags> list(queue, "list", "List the queues and their use");
   list.Runs(exit_code, ListQueues);
 
-  RemoteVerb<QueueFlags> set(queue, "set", "Make or change a queue; what is not given stays");
-  set.app().Add("QUEUE", set->queue, "name").Required();
+  RemoteVerb<QueueFlags> set(queue, "set",
+                             "Create or change a queue; unset options keep their values");
+  set.app().Add("QUEUE", set->queue, "a queue's name").Required();
   set.app()
-      .Add("--quota", set->quota, "slots its jobs can always have, or unbounded, as a new queue is")
+      .Add("--quota", set->quota,
+           "slots that its jobs can always have, or unbounded; default of a new queue: unbounded")
       .Check(IsSlots);
   set.app()
       .Add("--borrow", set->borrow,
-           "slots beyond the quota while others of the cohort leave them idle, or "
-           "unbounded; a new queue borrows none")
+           "slots beyond the quota that it may borrow while other queues of the cohort leave them "
+           "idle, or unbounded; default of a new queue: 0")
       .Check(IsSlots);
   set.app().Add("--cohort", set->cohort,
-                "name that queues share which lend each other what is idle");
+                "name of the group of queues that lend each other idle slots");
   set.app()
       .Add("--expected-revision", set->expected_revision,
-           "only if this is its revision; 0: only if it does not exist; -1: in any case; "
-           "where not given, if nobody changes it meanwhile")
+           "refuse the change unless the queue has this revision; 0: unless it does not exist; -1: "
+           "never refuse; default: the revision that this command has read")
       .AtLeast(-1);
   set.Runs(exit_code, SetQueue);
   set.app().Footer("Example: nibble queue set nights --quota 4 --borrow 2 --cohort lab");
 
-  RemoteVerb<QueueFlags> drop(queue, "delete", "Remove a queue that no unfinished job is in");
-  drop.app().Add("QUEUE", drop->queue, "name; not default").Required();
+  RemoteVerb<QueueFlags> drop(queue, "delete", "Delete a queue without unfinished jobs");
+  drop.app().Add("QUEUE", drop->queue, "a queue's name, other than default").Required();
   drop.app()
-      .Add("--expected-revision", drop->expected_revision, "only if this is its revision")
+      .Add("--expected-revision", drop->expected_revision,
+           "refuse unless the queue has this revision")
       .AtLeast(-1);
   drop.Runs(exit_code, DeleteQueue);
 }

@@ -8,11 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/shell/output.h"
 #include "common/near_name.h"
+#include "common/version.h"
 
 namespace nibble {
 namespace {
@@ -27,9 +30,9 @@ std::vector<std::string> Names(Command app) {
 
 bool IsOption(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-// Whether `word` is an option of a verb that may stand before it; `value_follows` if its value is
-// the next word.
-bool IsOfVerb(const std::string& word, bool& value_follows) {
+// Whether `word` is one of the options that may stand before the verb; `value_follows` is set if
+// its value is the next word.
+bool IsVerbOption(const std::string& word, bool& value_follows) {
   for (const char* name : {"--server", "--timeout", "--output", "-o"}) {
     value_follows = word == name;
     if (value_follows || absl::StartsWith(word, absl::StrCat(name, "="))) return true;
@@ -83,7 +86,7 @@ std::string UsageProblem(Command app, const std::string& error) {
   if (const std::optional<std::string> unknown = UnknownOption(verb, command)) {
     return absl::StrCat(command, ": ", *unknown);
   }
-  return absl::StrCat(command, ": ", error, "; ", HelpFor(command), " tells more");
+  return absl::StrCat(command, ": ", error, "; ", "see ", HelpFor(command));
 }
 
 }  // namespace
@@ -93,8 +96,10 @@ Command NounOf(Command app, const std::string& name, const std::string& help) {
   return app.AddSubcommand(name, help).RequireSubcommand();
 }
 
+std::string VersionText() { return absl::StrCat("nibble ", kVersion); }
+
 void AddOutputOption(Command verb, std::string& print) {
-  verb.Add("-o,--output", print, absl::StrCat("what to print: ", print, ", json or yaml"))
+  verb.Add("-o,--output", print, absl::StrCat("output format: ", print, ", json or yaml"))
       .OneOf({print, "json", "yaml"})
       .ShowDefault();
 }
@@ -102,17 +107,57 @@ void AddOutputOption(Command verb, std::string& print) {
 void AddModelOptions(Command verb, std::string& from, std::string& precision, int& threads,
                      std::string& tokenizer) {
   verb.Add("--from", from,
-           "a checkpoint, such as runs/quickstart@300, or an exported model's directory")
+           "the model: a checkpoint, such as runs/quickstart@300, or an exported directory")
       .Required();
-  verb.Add("--precision", precision, "of weights and activations")
+  verb.Add("--precision", precision, "precision of weights and activations")
       .OneOf({"fp32", "bf16"})
       .ShowDefault();
-  verb.Add("--threads", threads, "that compute; 0: one per processor")
+  verb.Add("--threads", threads, "number of threads; 0: one per processor")
       .WholeNumber(0, 4096)
       .ShowDefault();
   verb.Add("--tokenizer", tokenizer,
-           "of a model that does not know its own: bytes, a SentencePiece .model, a "
+           "tokenizer of a model that names none: bytes, a SentencePiece .model, or a "
            "tokenizer.json");
+}
+
+void AddRemoteOptions(Command verb, RemoteFlags& flags) {
+  AddOutputOption(verb, flags.print);
+  verb.Add("--server", flags.server,
+           "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster");
+  AddSecondsOption(
+      verb, "--timeout", flags.timeout,
+      "how long to retry an unreachable coordinator, such as 30s; default: 10s, or no retry if "
+      "nothing listens on this machine");
+}
+
+void TimeoutEndsWait(Command verb) {
+  verb.GetOption("--timeout")
+      .Describe(
+          "how long to wait, and to retry an unreachable coordinator, such as 30s; default: "
+          "without limit, with retries for 10s, or none if nothing listens on this machine");
+}
+
+absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    duration = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &duration)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "'; allowed: seconds as a number, or a duration such as 500ms, 30s, 1h30m"));
+  }
+  constexpr absl::Duration kLongest = absl::Hours(24 * 365);
+  if (duration <= absl::ZeroDuration() || duration > kLongest) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "'; allowed: above 0, up to 8760h"));
+  }
+  return duration;
+}
+
+Option AddSecondsOption(Command verb, const std::string& name, std::string& text,
+                        const std::string& help) {
+  return verb.Add(name, text, help).Check([](const std::string& given) {
+    return std::string(ParseSeconds(given).status().message());
+  });
 }
 
 std::vector<std::string> OrderedWords(Command app, std::vector<std::string> words) {
@@ -122,7 +167,7 @@ std::vector<std::string> OrderedWords(Command app, std::vector<std::string> word
   size_t i = 0;
   for (; i < words.size() && !at.Subcommands().empty(); ++i) {
     bool value_follows = false;
-    if (IsOption(words[i]) && IsOfVerb(words[i], value_follows)) {
+    if (IsOption(words[i]) && IsVerbOption(words[i], value_follows)) {
       options.push_back(words[i]);
       if (value_follows && i + 1 < words.size()) options.push_back(words[++i]);
       continue;
@@ -148,7 +193,7 @@ std::optional<std::string> UnknownVerb(Command app, const std::vector<std::strin
   const std::string& noun_word = words[0];
   const std::optional<Command> noun = app.FindSubcommand(noun_word);
   if (!noun) {
-    // A verb without its noun: "nibble submit".
+    // A verb without its noun, such as "nibble submit".
     std::vector<std::string> whole;
     for (const Command& part : app.Subcommands()) {
       if (part.FindSubcommand(noun_word)) {
@@ -161,11 +206,10 @@ std::optional<std::string> UnknownVerb(Command app, const std::vector<std::strin
                           absl::StrJoin(whole, " or "), "?");
     }
     return absl::StrCat("nibble: there is no '", noun_word, "'",
-                        Nearest(noun_word, Names(app), "; 'nibble help' lists what there is"));
+                        Nearest(noun_word, Names(app), "; 'nibble help' lists the nouns"));
   }
   if (noun->Subcommands().empty() || (words.size() > 1 && IsOption(words[1]))) return std::nullopt;
-  const std::string known =
-      absl::StrCat("; ", noun_word, " has ", absl::StrJoin(Names(*noun), ", "));
+  const std::string known = absl::StrCat("; its verbs are ", absl::StrJoin(Names(*noun), ", "));
   if (words.size() == 1) return absl::StrCat("nibble ", noun_word, ": a verb is missing", known);
   if (noun->FindSubcommand(words[1])) return std::nullopt;
   return absl::StrCat("nibble ", noun_word, ": there is no verb '", words[1], "'",
@@ -173,13 +217,13 @@ std::optional<std::string> UnknownVerb(Command app, const std::vector<std::strin
 }
 
 void AddHelpCommands(Command app, int& exit_code) {
-  app.AddSubcommand("version", "Which version this is").OnParsed([&exit_code] {
-    std::puts(kVersionText);
+  app.AddSubcommand("version", "Print the version").OnParsed([&exit_code] {
+    std::puts(VersionText().c_str());
     exit_code = kExitDone;
   });
-  const Command help = app.AddSubcommand("help", "What there is, or how to use it");
+  const Command help = app.AddSubcommand("help", "List the nouns, or describe a noun or verb");
   const auto words = std::make_shared<std::vector<std::string>>();
-  help.Add("COMMAND", *words, "a noun, and a verb of it").Expect(0, 2);
+  help.Add("COMMAND", *words, "a noun, and optionally one of its verbs").Expect(0, 2);
   help.Footer("Example: nibble help job submit");
   help.OnParsed([app, words, &exit_code] {
     Command at = app;
@@ -189,9 +233,7 @@ void AddHelpCommands(Command app, int& exit_code) {
       if (!next) {
         std::cerr << path << ": there is no '" << word << "'"
                   << Nearest(word, Names(at),
-                             absl::StrCat("; ", HelpFor(path),
-                                          " lists what "
-                                          "there is"))
+                             absl::StrCat("; ", HelpFor(path), " lists what exists"))
                   << "\n";
         exit_code = kExitUsage;
         return;

@@ -1,5 +1,3 @@
-#include "client/shell/spec_commands.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -14,10 +12,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
 #include "job/job_spec.h"
 #include "job/schedule.h"
 #include "model/outline.h"
@@ -44,16 +44,12 @@ struct JobReport {
   std::vector<RevisionReport> revisions;
 };
 
-void Row(std::string& out, std::string_view name, std::string_view value) {
-  absl::StrAppendFormat(&out, "%-11s %s\n", std::string(name), std::string(value));
-}
-
 bool Quantises(const LayerRecipe& layer) {
   return std::any_of(layer.operand.begin(), layer.operand.end(),
                      [](const OperandFormat& operand) { return operand.has_value(); });
 }
 
-// "300 (80 % of the run)"
+// "step 300 (80 % of the run)"
 std::string StepText(const JobSpec& spec, int64_t step) {
   return absl::StrFormat(
       "step %d (%.3g %% of the run)", step,
@@ -62,17 +58,17 @@ std::string StepText(const JobSpec& spec, int64_t step) {
 
 std::string WeightsText(const InitSpec& init) {
   const std::string whose = init.job.empty() ? init.path : absl::StrCat("job ", init.job);
-  return init.step < 0 ? absl::StrCat("of the newest good checkpoint of ", whose)
-                       : absl::StrCat("of the checkpoint of step ", init.step, " of ", whose);
+  return init.step < 0 ? absl::StrCat("from the newest valid checkpoint of ", whose)
+                       : absl::StrCat("from the checkpoint of step ", init.step, " of ", whose);
 }
 
 std::string ScheduleText(const JobReport& report) {
   const OptimizerSpec& optimizer = report.spec.optimizer;
   std::string text =
-      absl::StrFormat("%s: %d steps of warm-up to %g", std::string(ChoiceName(optimizer.schedule)),
+      absl::StrFormat("%s: %d warm-up steps to %g", std::string(ChoiceName(optimizer.schedule)),
                       optimizer.warmup_steps, optimizer.lr);
   if (report.decay_first_step < report.spec.training.steps) {
-    absl::StrAppendFormat(&text, ", falls to %g from %s", optimizer.final_lr,
+    absl::StrAppendFormat(&text, ", decays to %g from %s", optimizer.final_lr,
                           StepText(report.spec, report.decay_first_step));
   }
   return text;
@@ -105,51 +101,48 @@ absl::StatusOr<JobReport> MakeJobReport(const JobSpec& spec) {
     NIBBLE_ASSIGN_OR_RETURN(
         ResolvedRecipe resolved,
         Resolve(revision.recipe, outline, MicroBatch(spec) * spec.data.sequence));
-    RevisionReport told = {
+    RevisionReport reported = {
         .number = revision.number, .first_step = revision.first_step, .reason = revision.reason};
     if (before.layers.empty()) {
       report.quantised_layers =
           std::count_if(resolved.layers.begin(), resolved.layers.end(), Quantises);
     } else {
       NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(before, resolved, outline));
-      told.changes = absl::StrSplit(DiffText(diff, outline), '\n', absl::SkipEmpty());
+      reported.changes = absl::StrSplit(DiffText(diff, outline), '\n', absl::SkipEmpty());
     }
-    report.revisions.push_back(std::move(told));
+    report.revisions.push_back(std::move(reported));
     before = std::move(resolved);
   }
   return report;
 }
 
-// Both end with a newline.
 std::string JobReportText(const JobReport& report) {
   const JobSpec& spec = report.spec;
-  std::string out = "valid\n";
-  Row(out, "job", spec.name);
-  Row(out, "model",
-      absl::StrFormat("%s, %d parameters in %d blocks", spec.model.name, report.parameters,
-                      spec.model.blocks()));
-  if (spec.init_from.any()) Row(out, "weights", WeightsText(spec.init_from));
-  Row(out, "tokens",
-      absl::StrFormat(
-          "%d in %d steps of %d (%d sequences of %d); %.3g per parameter", TotalTokens(spec),
-          spec.training.steps, TokensPerStep(spec), spec.training.batch, spec.data.sequence,
-          static_cast<double>(TotalTokens(spec)) / static_cast<double>(report.parameters)));
-  Row(out, "ranks",
-      absl::StrFormat("%d on %s, %d sequences at once on each", spec.resources.ranks,
-                      std::string(ChoiceName(spec.resources.device)), MicroBatch(spec)));
-  Row(out, "rate", ScheduleText(report));
-  Row(out, "validation", ValidationText(spec));
-  Row(out, "output", OutputDirectory(spec));
-  Row(out, "recipe",
-      absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
-                      report.quantised_layers, report.layers));
+  TextList list(12);
+  list.Add("job", spec.name);
+  list.Add("model", absl::StrFormat("%s, %d parameters in %d blocks", spec.model.name,
+                                    report.parameters, spec.model.blocks()));
+  if (spec.init_from.any()) list.Add("weights", WeightsText(spec.init_from));
+  list.Add("tokens",
+           absl::StrFormat(
+               "%d in %d steps of %d (%d sequences of %d); %.3g per parameter", TotalTokens(spec),
+               spec.training.steps, TokensPerStep(spec), spec.training.batch, spec.data.sequence,
+               static_cast<double>(TotalTokens(spec)) / static_cast<double>(report.parameters)));
+  list.Add("ranks",
+           absl::StrFormat("%d on %s, %d sequences per micro-batch", spec.resources.ranks,
+                           std::string(ChoiceName(spec.resources.device)), MicroBatch(spec)));
+  list.Add("rate", ScheduleText(report));
+  list.Add("validation", ValidationText(spec));
+  list.Add("output", OutputDirectory(spec));
+  list.Add("recipe", absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
+                                     report.quantised_layers, report.layers));
   for (const RevisionReport& revision : report.revisions) {
-    Row(out, absl::StrCat("revision ", revision.number),
-        absl::StrCat("from ", StepText(spec, revision.first_step),
-                     revision.reason.empty() ? "" : ": ", revision.reason));
-    for (const std::string& change : revision.changes) Row(out, "", change);
+    list.Add(absl::StrCat("revision ", revision.number),
+             absl::StrCat("from ", StepText(spec, revision.first_step),
+                          revision.reason.empty() ? "" : ": ", revision.reason));
+    for (const std::string& change : revision.changes) list.Add("", change);
   }
-  return out;
+  return absl::StrCat("valid\n", list.Text());
 }
 
 std::string JobReportJson(const JobReport& report) {
@@ -184,34 +177,36 @@ std::string JobReportJson(const JobReport& report) {
   return JsonText(out);
 }
 
+absl::StatusOr<Reply> ValidateFile(const std::string& path) {
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ReadJobSpec(path));
+  NIBBLE_ASSIGN_OR_RETURN(const JobReport report, MakeJobReport(spec));
+  return Reply{.text = JobReportText(report), .json = JobReportJson(report)};
+}
+
 struct Flags {
   std::string file;
   std::string print = "table";
 };
 
-absl::StatusOr<std::string> ValidateFile(const Flags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ReadJobSpec(flags.file));
-  NIBBLE_ASSIGN_OR_RETURN(const JobReport report, MakeJobReport(spec));
-  if (!ForPrograms(flags.print)) return JobReportText(report);
-  return InFormat(flags.print, JobReportJson(report));
-}
-
 }  // namespace
 
 void AddJobCommand(Command app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  Command job = NounOf(app, "job", "Jobs: what their specs say, and those of a cluster");
+  const Command job = NounOf(app, "job", "Jobs: their specs, and their runs in a cluster");
 
-  Command defaults = job.AddSubcommand(
-      "show-defaults", "Print a spec with every field, its default and what it means");
-  defaults.OnParsed([&exit_code] { exit_code = Finish("job show-defaults", DefaultsYaml()); });
+  const Command defaults = job.AddSubcommand(
+      "show-defaults", "Print a spec with every field, its default and its meaning");
+  defaults.OnParsed([flags, &exit_code] {
+    exit_code = Finish("job show-defaults", flags->print, Reply{.text = DefaultsYaml()});
+  });
 
-  Command validate = job.AddSubcommand(
-      "validate", "Check a spec: every problem with its line, or what the job amounts to");
-  validate.Add("FILE", flags->file, "a spec in YAML; - reads stdin").Required();
+  const Command validate = job.AddSubcommand(
+      "validate", "Check a spec: report every problem with its line, or summarise the job");
+  validate.Add("FILE", flags->file, "a job spec in YAML; -: stdin").Required();
   AddOutputOption(validate, flags->print);
-  validate.OnParsed(
-      [flags, &exit_code] { exit_code = Finish("job validate", ValidateFile(*flags)); });
+  validate.OnParsed([flags, &exit_code] {
+    exit_code = Finish("job validate", flags->print, ValidateFile(flags->file));
+  });
 }
 
 }  // namespace nibble

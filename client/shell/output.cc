@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Literal blocks cannot escape characters, and the first character determines the indentation.
+// A literal block has no escapes, and its first character determines the indentation.
 bool FitsBlock(const std::string& text) {
   return text.find('\n') != std::string::npos && text[0] != ' ' && text[0] != '\n' &&
          text[0] != '\t' && YamlPrintable(text);
@@ -39,9 +39,8 @@ std::string Scalar(const Json& value, const std::string& indent) {
 // Appends a value after a key or a dash: scalars on the same line, containers below.
 void Append(const Json& value, const std::string& indent, bool in_list, std::string& out);
 
-void AppendParts(const Json& value, const std::string& indent, bool first_is_placed,
-                 std::string& out) {
-  bool placed = first_is_placed;
+void AppendParts(const Json& value, const std::string& indent, bool after_dash, std::string& out) {
+  bool placed = after_dash;  // the indentation of the first part is written
   for (const auto& [key, part] : value.items()) {
     if (!placed) out += indent;
     placed = false;
@@ -74,20 +73,17 @@ void Tell(std::string_view command, std::string_view line) {
   absl::FPrintF(stderr, "nibble %s: %s\n", command, line);
 }
 
-int Finish(std::string_view command, const absl::StatusOr<std::string>& text) {
-  if (text.ok()) {
-    std::fwrite(text->data(), 1, text->size(), stdout);
-  } else {
-    Tell(command, std::string(text.status().message()));
+int Finish(std::string_view command, const std::string& print, const absl::StatusOr<Reply>& reply) {
+  if (!reply.ok()) {
+    Tell(command, std::string(reply.status().message()));
+    return ExitCodeOf(reply.status());
   }
-  return ExitCodeOf(text.status());
-}
-
-absl::StatusOr<std::string> InFormat(const std::string& print, absl::StatusOr<std::string> text) {
-  if (!text.ok() || print != "yaml") return text;
-  const Json json = Json::parse(*text, nullptr, false);
-  if (json.is_discarded()) return absl::InternalError("what was to become YAML is no JSON");
-  return YamlOf(json);
+  std::string output = ForPrograms(print) ? reply->json : reply->text;
+  if (print == "yaml" && !output.empty()) output = YamlOf(Json::parse(output, nullptr, false));
+  std::fwrite(output.data(), 1, output.size(), stdout);
+  std::fflush(stdout);
+  for (const std::string& note : reply->notes) Tell(command, note);
+  return reply->exit_code;
 }
 
 std::string JsonText(const Json& json) {

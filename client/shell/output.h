@@ -1,13 +1,15 @@
-// What a verb prints and how it ends: tables for people, JSON and YAML for programs, messages on
+// What a verb prints and how it ends: text for people, JSON and YAML for programs, messages on
 // stderr, exit codes.
 //
-// Thread-safety: pure functions, except that stdout and stderr are the process's.
+// Ownership: values. Thread-safety: pure functions, except that stdout and stderr belong to the
+// process.
 #ifndef NIBBLE_CLIENT_SHELL_OUTPUT_H_
 #define NIBBLE_CLIENT_SHELL_OUTPUT_H_
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,28 +31,37 @@ inline int ExitCodeOf(const absl::Status& status) {
   return status.code() == absl::StatusCode::kNotFound ? kExitNotFound : kExitError;
 }
 
-// ---- The end of a verb -------------------------------------------------------------------------
+// ---- The result of a verb ----------------------------------------------------------------------
 
-// "nibble data verify: line" on stderr; `command` is "data verify".
+// The result of a verb that has run, in both forms; empty forms print nothing. Verbs that fail
+// return a status instead.
+struct Reply {
+  std::string text;                // for people; ends with a newline
+  std::string json;                // for programs, as JsonText() makes it
+  std::vector<std::string> notes;  // lines for people on stderr, after the output
+  int exit_code = kExitDone;
+};
+
+// Whether `print`, the value of --output, is a format for programs.
+inline bool ForPrograms(const std::string& print) { return print == "json" || print == "yaml"; }
+
+// Writes "nibble data verify: line" to stderr; `command` is "data verify".
 void Tell(std::string_view command, std::string_view line);
 
-// Prints the text on stdout, or the error on stderr; returns the exit code.
-int Finish(std::string_view command, const absl::StatusOr<std::string>& text);
+// Prints the reply on stdout in the format `print`, or the error on stderr; returns the exit code.
+int Finish(std::string_view command, const std::string& print, const absl::StatusOr<Reply>& reply);
 
 // ---- Formats -----------------------------------------------------------------------------------
 
-// Whether --output asks for a format that is made from JSON.
-inline bool ForPrograms(const std::string& print) { return print == "json" || print == "yaml"; }
-// Converts `text` from JSON if `print` is "yaml"; otherwise returns it unchanged.
-absl::StatusOr<std::string> InFormat(const std::string& print, absl::StatusOr<std::string> text);
-
-// JSON with an indent of two; ends with a newline. Bytes that are not UTF-8 become U+FFFD.
+// JSON indented by two spaces; ends with a newline. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonText(const nlohmann::ordered_json& json);
-// The same on one line, with its newline: an element of a stream.
+// The same on one line: an element of a stream.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
-// The same content as YAML: block style, keys in the order of the value. Strings that YAML would
-// read as another type are quoted, those of several lines are literal blocks. Ends with a newline.
+// The same content as YAML 1.1 and 1.2: block style, keys in their order. Strings that YAML would
+// read as another type are quoted; strings of several lines are literal blocks. Ends with a
+// newline. yaml-cpp's emitter is not used: it writes the string "7" or "yes" without quotes and
+// drops the line feeds at the end of a literal block.
 std::string YamlOf(const nlohmann::ordered_json& value);
 
 }  // namespace nibble

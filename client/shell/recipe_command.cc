@@ -1,7 +1,5 @@
-#include "client/shell/spec_commands.h"
-
-#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,10 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/text/table.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 #include "recipe/cost.h"
@@ -30,201 +30,203 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Flags {
-  std::string preset;
-  std::string other;  // of diff
-  std::string model;
-  std::vector<std::string> set;
-  std::vector<std::string> layer;
-  int64_t tokens = 0;
-  int64_t sequence = 0;  // 0: the model's default
-  bool each = false;
-  std::string print = "table";
-
-  bool json() const { return ForPrograms(print); }
-};
-
 absl::StatusOr<Recipe> PresetRecipe(const std::string& preset) {
   NIBBLE_RETURN_IF_ERROR(FindPreset(preset).status());
   return Recipe{.preset = preset};
 }
 
 // The preset, overridden by --set and --layer.
-absl::StatusOr<Recipe> RecipeOf(const std::string& preset, const Flags& flags) {
+absl::StatusOr<Recipe> RecipeOf(const std::string& preset, const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe base, PresetRecipe(preset));
-  absl::StatusOr<Recipe> recipe = ParseRecipeChange(flags.set, flags.layer);
-  if (recipe.ok()) recipe->preset = base.preset;
+  NIBBLE_ASSIGN_OR_RETURN(Recipe recipe, ParseRecipeChange(flags.set, flags.layer));
+  recipe.preset = base.preset;
   return recipe;
 }
 
-absl::StatusOr<Outline> OutlineOf(const Flags& flags) {
+absl::StatusOr<Outline> OutlineOf(const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(flags.model));
   return MakeOutline(spec);
 }
 
-// ---- The text that each verb prints ----------------------------------------------------------
-
-absl::StatusOr<std::string> Presets(const Flags& flags) {
-  Json json = Json::array();
-  size_t width = 0;
-  for (const Preset& preset : AllPresets()) {
-    json.push_back({{"name", preset.name}, {"summary", preset.summary}});
-    width = std::max(width, preset.name.size());
-  }
-  if (flags.json()) return JsonText(json);
-  std::string table;
-  for (const Preset& preset : AllPresets()) {
-    absl::StrAppendFormat(&table, "%-*s  %s\n", static_cast<int>(width), preset.name,
-                          preset.summary);
-  }
-  return table;
-}
-
-absl::StatusOr<std::string> Fields(const Flags& flags) {
-  if (!flags.json()) return FieldsHelp();
+absl::StatusOr<Reply> Fields(const RecipeFlags&) {
   Json json = Json::array();
   for (const FieldInfo& field : AllFields()) {
     json.push_back({{"name", field.name}, {"values", field.values}, {"meaning", field.meaning}});
   }
-  return JsonText(json);
+  return Reply{.text = FieldsHelp(), .json = JsonText(json)};
 }
 
-absl::StatusOr<std::string> Show(const Flags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.preset, flags));
+absl::StatusOr<Reply> Show(const RecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.recipe, flags));
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, flags.tokens));
-  if (!flags.json()) {
-    return RenderTable(resolved, outline, flags.each ? Grouping::kNone : Grouping::kEqual);
-  }
-  absl::StatusOr<std::string> json = RenderJson(resolved, outline);
-  if (json.ok()) json->push_back('\n');
-  return json;
-}
-
-absl::StatusOr<std::string> Difference(const Flags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const Recipe before, PresetRecipe(flags.preset));
-  NIBBLE_ASSIGN_OR_RETURN(const Recipe after, RecipeOf(flags.other, flags));
-  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
-  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, Resolve(before, outline, 0));
-  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, Resolve(after, outline, 0));
-  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(a, b, outline));
-  return flags.json() ? DiffJson(diff, outline) + "\n" : DiffText(diff, outline);
-}
-
-absl::StatusOr<std::string> Cost(const Flags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.preset, flags));
-  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
-  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, 0));
-  const int64_t sequence = flags.sequence == 0 ? DefaultSequence(outline.spec) : flags.sequence;
-  NIBBLE_ASSIGN_OR_RETURN(const GemmCost cost, CostOf(resolved, outline, sequence));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string json, RenderJson(resolved, outline));
   NIBBLE_ASSIGN_OR_RETURN(
-      const GemmCost whole,
-      CostOf(ResolvedRecipe{std::vector<LayerRecipe>(outline.linears.size())}, outline, sequence));
-  struct Row {
-    const char* name;
-    double share, of;
-  };
-  const Row rows[] = {{"fprop", cost.fprop, whole.fprop},
-                      {"dgrad", cost.dgrad, whole.dgrad},
-                      {"wgrad", cost.wgrad, whole.wgrad},
-                      {"attention", cost.attention, whole.attention},
-                      {"total", cost.total(), whole.total()}};
-  if (flags.json()) {
-    Json json = {{"preset", flags.preset}, {"model", flags.model}, {"sequence", sequence}};
-    for (const Row& row : rows) json["cost"][row.name] = row.share;
-    for (const Row& row : rows) json["cost_16bit"][row.name] = row.of;
-    return JsonText(json);
-  }
-  std::string table = absl::StrFormat("%-9s  %7s  %7s\n", "product", "cost", "16 bit");
-  for (const Row& row : rows) {
-    absl::StrAppendFormat(&table, "%-9s  %6.1f%%  %6.1f%%\n", row.name, 100 * row.share,
-                          100 * row.of);
-  }
-  return table;
+      std::string table,
+      RenderTable(resolved, outline, flags.each ? Grouping::kNone : Grouping::kEqual));
+  return Reply{.text = std::move(table), .json = json + "\n"};
 }
+
+class PresetRecipes : public RecipeSource {
+ public:
+  absl::StatusOr<Reply> Presets(const RecipeFlags&) override {
+    Json json = Json::array();
+    TextTable table;
+    for (const Preset& preset : AllPresets()) {
+      json.push_back({{"name", preset.name}, {"summary", preset.summary}});
+      table.Add({preset.name, preset.summary});
+    }
+    return Reply{.text = table.Text(), .json = JsonText(json)};
+  }
+
+  absl::StatusOr<Reply> Diff(const RecipeFlags& flags) override {
+    if (flags.other.empty()) {
+      return Reply{.notes = {"B is required with --model: the second preset"},
+                   .exit_code = kExitUsage};
+    }
+    NIBBLE_ASSIGN_OR_RETURN(const Recipe before, PresetRecipe(flags.recipe));
+    NIBBLE_ASSIGN_OR_RETURN(const Recipe after, RecipeOf(flags.other, flags));
+    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
+    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, Resolve(before, outline, 0));
+    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, Resolve(after, outline, 0));
+    NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, nibble::Diff(a, b, outline));
+    return Reply{.text = DiffText(diff, outline), .json = DiffJson(diff, outline) + "\n"};
+  }
+
+  absl::StatusOr<Reply> Cost(const RecipeFlags& flags) override {
+    NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.recipe, flags));
+    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
+    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, 0));
+    const int64_t sequence = flags.sequence == 0 ? DefaultSequence(outline.spec) : flags.sequence;
+    NIBBLE_ASSIGN_OR_RETURN(const GemmCost cost, CostOf(resolved, outline, sequence));
+    NIBBLE_ASSIGN_OR_RETURN(const GemmCost whole,
+                            CostOf(ResolvedRecipe{std::vector<LayerRecipe>(outline.linears.size())},
+                                   outline, sequence));
+    const struct {
+      const char* name;
+      double cost, in_16_bit;
+    } rows[] = {{"fprop", cost.fprop, whole.fprop},
+                {"dgrad", cost.dgrad, whole.dgrad},
+                {"wgrad", cost.wgrad, whole.wgrad},
+                {"attention", cost.attention, whole.attention},
+                {"total", cost.total(), whole.total()}};
+    Json json = {{"preset", flags.recipe}, {"model", flags.model}, {"sequence", sequence}};
+    TextTable table({"part", "cost", "16 bit"});
+    for (const auto& row : rows) {
+      json["cost"][row.name] = row.cost;
+      table.Add({row.name, absl::StrFormat("%.1f%%", 100 * row.cost),
+                 absl::StrFormat("%.1f%%", 100 * row.in_16_bit)});
+    }
+    for (const auto& row : rows) json["cost_16bit"][row.name] = row.in_16_bit;
+    return Reply{.text = table.Text(), .json = JsonText(json)};
+  }
+};
 
 // ---- The command line ------------------------------------------------------------------------
 
-using Verb = absl::StatusOr<std::string> (*)(const Flags&);
+using RecipeRun = std::function<absl::StatusOr<Reply>(const RecipeFlags&)>;
 
 class RecipeCommand {
  public:
-  RecipeCommand(Command app, int& exit_code, TakeOver take_over)
-      : command_(NounOf(app, "recipe", "Recipes: what they say, and those of jobs")),
-        exit_code_(exit_code),
-        take_over_(std::move(take_over)) {}
+  RecipeCommand(Command app, int& exit_code)
+      : noun_(NounOf(app, "recipe", "Recipes of presets and of jobs")), exit_code_(exit_code) {}
 
-  Command Add(const char* name, const char* help, Verb verb) {
-    Command sub = command_.AddSubcommand(name, help);
-    AddOutputOption(sub, flags_->print);
-    sub.OnParsed(
-        [flags = flags_, name, verb, sub, take_over = take_over_, &exit_code = exit_code_] {
-          const auto taken = TakenOver(take_over, {sub, flags->preset, flags->print});
-          if (taken) {
-            exit_code = *taken;
-            return;
-          }
-          exit_code = Finish(absl::StrCat("recipe ", name), InFormat(flags->print, verb(*flags)));
-        });
-    return sub;
+  Command Add(const char* name, const char* help, RecipeRun run) {
+    Command verb = noun_.AddSubcommand(name, help);
+    verb.OnParsed([flags = flags_, command = absl::StrCat("recipe ", name), run = std::move(run),
+                   &exit_code = exit_code_] {
+      exit_code = Finish(command, flags->remote.print, run(*flags));
+    });
+    return verb;
   }
 
-  void AddModel(Command sub) {
-    sub.Add("--model", flags_->model, "preset of the model; see `nibble model presets`").Required();
+  Option AddModel(Command verb) {
+    return verb.Add("--model", flags_->model, "preset of the model; see `nibble model presets`");
   }
 
   // The options that override fields of `preset`.
-  void AddChanges(Command sub, const char* preset) {
-    sub.Add("--set", flags_->set,
-            absl::StrCat("FIELD=VALUE over ", preset, "; see `nibble recipe fields`"))
+  void AddChanges(Command verb, const char* preset) {
+    verb.Add("--set", flags_->set,
+             absl::StrCat("FIELD=VALUE that overrides ", preset, "; see `nibble recipe fields`"))
         .OneValueEach();
-    sub.Add("--layer", flags_->layer,
-            absl::StrCat("SELECTOR:FIELD=VALUE[,FIELD=VALUE]... over ", preset,
-                         ", such as 'last 4 blocks:fprop=bf16'"))
+    verb.Add("--layer", flags_->layer,
+             absl::StrCat("SELECTOR:FIELD=VALUE[,FIELD=VALUE]... that overrides ", preset,
+                          ", such as 'last 4 blocks:fprop=bf16'"))
         .OneValueEach();
   }
 
-  Flags& flags() { return *flags_; }
+  RecipeFlags& flags() { return *flags_; }
+  Command noun() const { return noun_; }
 
  private:
-  std::shared_ptr<Flags> flags_ = std::make_shared<Flags>();
-  Command command_;
+  std::shared_ptr<RecipeFlags> flags_ = std::make_shared<RecipeFlags>();
+  Command noun_;
   int& exit_code_;
-  TakeOver take_over_;
 };
 
 }  // namespace
 
-void AddRecipeCommandWith(Command app, int& exit_code, TakeOver take_over) {
-  RecipeCommand command(app, exit_code, std::move(take_over));
-  command.Add("presets", "The recipes that have names", Presets);
-  command.Add("fields", "Every field that a recipe can set", Fields);
+Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSource> jobs) {
+  RecipeCommand command(app, exit_code);
+  RecipeFlags& flags = command.flags();
+  const auto presets = std::make_shared<PresetRecipes>();
 
-  Command show = command.Add("show", "The format of every operand of every linear layer", Show);
-  show.Add("PRESET", command.flags().preset, "see `nibble recipe presets`").Required();
-  show.Footer("Example: nibble recipe show nvfp4 --model tiny-hybrid --set fprop=bf16");
-  command.AddModel(show);
+  const Command list =
+      command.Add("presets", "List the recipe presets", [presets, jobs](const RecipeFlags& flags) {
+        return flags.remote.server.empty() ? presets->Presets(flags) : jobs->Presets(flags);
+      });
+  AddRemoteOptions(list, flags.remote);
+
+  const Command fields = command.Add("fields", "List the fields that a recipe can set", Fields);
+  AddOutputOption(fields, flags.remote.print);
+
+  const Command show =
+      command.Add("show", "Show the format of every operand of every linear layer", Show);
+  show.Add("PRESET", flags.recipe, "a preset; see `nibble recipe presets`").Required();
+  AddOutputOption(show, flags.remote.print);
+  command.AddModel(show).Required();
   command.AddChanges(show, "PRESET");
-  show.Add("--tokens", command.flags().tokens,
-           "rows that a layer sees at once, to check blocks against; 0: not checked")
+  show.Add("--tokens", flags.tokens,
+           "rows of a layer's input, to check that blocks divide them; 0: not checked")
       .AtLeast(0)
       .ShowDefault();
-  show.AddFlag("--each", command.flags().each, "a row per layer, also where neighbours are alike");
+  show.AddFlag("--each", flags.each, "one row per layer, also for equal neighbours");
+  show.Footer("Example: nibble recipe show nvfp4 --model tiny-hybrid --set fprop=bf16");
 
-  Command diff = command.Add("diff", "What differs between two recipes for one model", Difference);
-  diff.Add("A", command.flags().preset, "preset to start from").Required();
-  diff.Add("B", command.flags().other, "preset to compare with it").Required();
+  const Command diff =
+      command.Add("diff", "Compare two revisions of a job, or two presets for one --model",
+                  [presets, jobs](const RecipeFlags& flags) {
+                    return flags.model.empty() ? jobs->Diff(flags) : presets->Diff(flags);
+                  });
+  diff.Add("A", flags.recipe, "a job; with --model: the first preset").Required();
+  diff.Add("B", flags.other,
+           "its first revision, default: the oldest; with --model: the second preset");
+  AddRemoteOptions(diff, flags.remote);
   command.AddModel(diff);
   command.AddChanges(diff, "B");
+  diff.Add("TO", flags.to, "of a job: its second revision; default: the latest")
+      .Excludes("--model");
+  for (const char* option : {"--set", "--layer"}) diff.GetOption(option).Needs("--model");
 
-  Command cost = command.Add(
-      "cost", "Theoretical time of the matrix products against 16 bit (FP8 1/2, FP4 1/4)", Cost);
-  cost.Add("PRESET", command.flags().preset, "see `nibble recipe presets`").Required();
+  const Command cost =
+      command.Add("cost", "Estimate the time of the GEMMs of a job or a preset, relative to 16 bit",
+                  [presets, jobs](const RecipeFlags& flags) {
+                    return flags.model.empty() ? jobs->Cost(flags) : presets->Cost(flags);
+                  });
+  cost.Add("PRESET", flags.recipe, "a job; with --model: a preset").Required();
+  AddRemoteOptions(cost, flags.remote);
   command.AddModel(cost);
-  command.AddChanges(cost, "PRESET");
-  cost.Add("--sequence", command.flags().sequence,
-           "tokens of a sequence; 2048 by default, or what learned positions allow")
-      .AtLeast(1);
+  command.AddChanges(cost, "the recipe");
+  cost.Add("--sequence", flags.sequence,
+           "tokens of a sequence; default: 2048, or the maximum of learned positions")
+      .AtLeast(1)
+      .Needs("--model");
+  cost.Add("--revision", flags.revision,
+           "of a job: this revision only; default: the whole timeline")
+      .AtLeast(1)
+      .Excludes("--model");
+  cost.Footer("Assumes that a GEMM in FP8 takes 1/2, and in FP4 1/4, of its time in 16 bit.");
+  return command.noun();
 }
 
 }  // namespace nibble

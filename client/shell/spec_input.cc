@@ -1,6 +1,7 @@
 #include "client/shell/spec_input.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -31,17 +32,27 @@ absl::StatusOr<std::vector<FieldSetting>> Split(const std::vector<std::string>& 
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadJobText(const std::string& path) {
+absl::StatusOr<std::string> ReadInput(const std::string& path, size_t max_bytes) {
   const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close)> file(
       path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
   if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  std::string text(kMaxJobBytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (text.size() <= max_bytes) {
+    const size_t room = std::min(piece.size(), max_bytes + 1 - text.size());
+    const size_t read = std::fread(piece.data(), 1, room, file.get());
+    if (read == 0) break;
+    text.append(piece.data(), read);
+  }
   if (std::ferror(file.get()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
   return text;
+}
+
+absl::StatusOr<std::string> ReadJobText(const std::string& path) {
+  return ReadInput(path, kMaxJobBytes);
 }
 
 absl::StatusOr<JobSpec> ReadJobSpec(const std::string& path) {
@@ -69,10 +80,9 @@ absl::StatusOr<LayerRule> ParseLayerRule(const std::string& text) {
 }
 
 absl::StatusOr<Recipe> ParseRecipeChange(const std::vector<std::string>& settings,
-                                         const std::vector<std::string>& rules,
-                                         const char* settings_name) {
+                                         const std::vector<std::string>& rules) {
   Recipe change{.preset = ""};
-  NIBBLE_ASSIGN_OR_RETURN(std::vector<FieldSetting> set, Split(settings, settings_name));
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<FieldSetting> set, Split(settings, "set"));
   change.set = std::move(set);
   for (const std::string& text : rules) {
     NIBBLE_ASSIGN_OR_RETURN(LayerRule rule, ParseLayerRule(text));

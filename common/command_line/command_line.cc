@@ -15,12 +15,6 @@ std::string Allowed(const std::string& least, const std::string& most, bool boun
   return bounded ? absl::StrCat(least, " to ", most) : absl::StrCat(least, " or more");
 }
 
-template <class T>
-Option Range(Option option, CLI::Option* of, T least, T most) {
-  of->check(CLI::Range(least, most));
-  return option;
-}
-
 std::vector<Command> Handles(const std::vector<CLI::App*>& apps) {
   std::vector<Command> commands;
   for (CLI::App* app : apps) commands.emplace_back(app);
@@ -31,8 +25,8 @@ std::vector<Command> Handles(const std::vector<CLI::App*>& apps) {
 
 // ---- Option -----------------------------------------------------------------------------------
 
-Option Option::Required(bool required) const {
-  option_->required(required);
+Option Option::Required() const {
+  option_->required();
   return *this;
 }
 
@@ -54,20 +48,6 @@ Option Option::Group(const std::string& heading) const {
 Option Option::Describe(const std::string& help) const {
   option_->description(help);
   return *this;
-}
-
-Option Option::InRange(int least, int most) const { return Range(*this, option_, least, most); }
-
-Option Option::InRange(int64_t least, int64_t most) const {
-  return Range(*this, option_, least, most);
-}
-
-Option Option::InRange(uint64_t least, uint64_t most) const {
-  return Range(*this, option_, least, most);
-}
-
-Option Option::InRange(double least, double most) const {
-  return Range(*this, option_, least, most);
 }
 
 Option Option::WholeNumber(int64_t least, int64_t most) const {
@@ -161,10 +141,6 @@ bool Option::TakesValue() const { return option_->get_items_expected_max() > 0; 
 
 bool Option::Given() const { return option_->count() > 0; }
 
-std::vector<std::string> Option::Words() const { return option_->results(); }
-
-std::string Option::Word() const { return option_->as<std::string>(); }
-
 // ---- Command ----------------------------------------------------------------------------------
 
 Command Command::AddSubcommand(const std::string& name, const std::string& help) const {
@@ -217,11 +193,6 @@ Option Command::AddCall(const std::string& name,
 
 Command Command::RequireSubcommand() const {
   app_->require_subcommand(1);
-  return *this;
-}
-
-Command Command::Describe(const std::string& help) const {
-  app_->description(help);
   return *this;
 }
 

@@ -1,10 +1,9 @@
-// Command lines of our programs: commands with subcommands, options, their checks and help texts.
-// CLI11 parses; it is included by command_line.cc alone, because its header takes seconds to
-// compile.
+// Command lines of programs: commands with subcommands, options, their checks and help texts. CLI11
+// parses them; only command_line.cc includes it, because its header takes seconds to compile.
 //
-// Ownership: a CommandLine owns all that is added to it. Command and Option are handles: cheap to
-// copy, valid as long as the CommandLine. Variables that options write to are borrowed and must
-// outlive the parsing. Thread-safety: none.
+// Ownership: a CommandLine owns everything that is added to it. Command and Option are handles:
+// cheap to copy, valid as long as the CommandLine. Variables that options write to are borrowed and
+// must outlive the parsing. Thread-safety: none.
 #ifndef NIBBLE_COMMON_COMMAND_LINE_COMMAND_LINE_H_
 #define NIBBLE_COMMON_COMMAND_LINE_COMMAND_LINE_H_
 
@@ -30,8 +29,8 @@ namespace nibble {
 template <class T, class... Types>
 concept OneOfTypes = (std::same_as<T, Types> || ...);
 
-// The types of variables that an option can write to. An optional stays empty and a vector keeps
-// its value where the option is not given.
+// The types of variables that an option can write to. If the option is not given, the variable
+// keeps its value.
 template <class T>
 concept OptionValue =
     OneOfTypes<T, std::string, int32_t, int64_t, uint32_t, uint64_t, float, double,
@@ -45,21 +44,15 @@ class Option {
   explicit Option(CLI::Option* option, int64_t most = std::numeric_limits<int64_t>::max())
       : option_(option), most_(most) {}
 
-  Option Required(bool required = true) const;
-  // The help text shows the variable's present value, or `text`, as the default.
+  Option Required() const;
+  // Shows the variable's present value, or `text`, as the default in the help.
   Option ShowDefault() const;
   Option ShowDefault(const std::string& text) const;
-  // The heading of the help text that it is listed under.
+  // Lists the option under this heading in the help.
   Option Group(const std::string& heading) const;
-  Option Describe(const std::string& help) const;
+  Option Describe(const std::string& help) const;  // replaces its help
 
-  // Checks of each given value, which also appear in the help text. Errors begin with the option's
-  // name.
-  // "Value 17 not in range 1 to 16".
-  Option InRange(int least, int most) const;
-  Option InRange(int64_t least, int64_t most) const;
-  Option InRange(uint64_t least, uint64_t most) const;
-  Option InRange(double least, double most) const;
+  // Checks of each given value, which the help also shows. Errors begin with the option's name.
   // "'17'; allowed: whole numbers, 1 to 16". `most` of numeric_limits<int64_t>::max() means no
   // bound: "1 or more".
   Option WholeNumber(int64_t least, int64_t most) const;
@@ -67,14 +60,20 @@ class Option {
   Option AtLeast(int64_t least) const;
   // "'17'; allowed: numbers, 1 to 16".
   Option RealNumber(double least, double most) const;
+  // WholeNumber() or RealNumber(), by the type of the bounds.
+  template <std::integral Least, std::integral Most>
+  Option InRange(Least least, Most most) const {
+    return WholeNumber(static_cast<int64_t>(least), static_cast<int64_t>(most));
+  }
+  Option InRange(double least, double most) const { return RealNumber(least, most); }
   // "c not in {a,b}".
   Option OneOf(const std::vector<std::string>& allowed) const;
   Option OneOfNumbers(const std::vector<int>& allowed) const;
-  // `check` returns what is wrong with the value; empty: nothing.
+  // `check` returns the problem of a value; empty if there is none.
   Option Check(std::function<std::string(const std::string&)> check) const;
 
-  // For vectors. Each occurrence of the option takes one value; it may be repeated.
-  Option OneValueEach() const;
+  // For vectors.
+  Option OneValueEach() const;  // each occurrence takes one value; the option may be repeated
   Option SplitAt(char delimiter) const;
   Option Expect(int least, int most) const;
 
@@ -87,13 +86,11 @@ class Option {
   std::string Description() const;
   std::vector<std::string> LongNames() const;   // without "--"
   std::vector<std::string> ShortNames() const;  // without "-"
-  std::string PositionalName() const;           // empty: it is no positional
+  std::string PositionalName() const;           // empty: not a positional
   bool TakesValue() const;                      // false: a flag
 
   // After the parsing.
   bool Given() const;
-  std::vector<std::string> Words() const;  // as they were given
-  std::string Word() const;                // of an option with one value; empty: not given
 
  private:
   friend class Command;
@@ -107,7 +104,7 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // Setters. All texts are for the help.
+  // Setters. Texts are for the help.
   Command AddSubcommand(const std::string& name, const std::string& help) const;
   // A group of options of this command, of which exactly one must be given.
   Command AddChoice(const std::string& heading) const;
@@ -118,34 +115,33 @@ class Command {
   }
   // "!--no-x" sets the variable to false.
   Option AddFlag(const std::string& name, bool& value, const std::string& help) const;
-  // Calls `set` with the value, while the command line is parsed.
+  // Calls `set` with the value during the parsing.
   Option AddCall(const std::string& name, std::function<void(double)> set,
                  const std::string& help) const;
   Option AddCall(const std::string& name, std::function<void(const std::vector<std::string>&)> set,
                  const std::string& help) const;
   Command RequireSubcommand() const;  // exactly one
-  Command Describe(const std::string& help) const;
   Command Footer(const std::string& text) const;
   // Called at the end of the parsing if the command was given.
   Command OnParsed(std::function<void()> run) const;
 
   std::string Name() const;
   std::string Description() const;
-  // The whole help text; `path` is the command as it is typed: "nibble job submit".
+  // The help text; `path` is the command as users type it: "nibble job submit".
   std::string Help(const std::string& path) const;
-  std::vector<Command> Subcommands() const;  // in the order of their addition
+  std::vector<Command> Subcommands() const;  // in the order in which they were added
   std::optional<Command> FindSubcommand(const std::string& name) const;
   std::vector<Option> Options() const;
   // `name` is "--long", "-s" or a positional's name.
   std::optional<Option> FindOption(const std::string& name) const;
-  // The same of those that must exist; it is a bug where they do not.
+  // As above, of a subcommand or option that exists; a missing one is a bug.
   Command Subcommand(const std::string& name) const;
   Option GetOption(const std::string& name) const;
 
   // After the parsing.
   bool Parsed() const;                             // the command was given
   std::vector<Command> ParsedSubcommands() const;  // those that were given
-  std::vector<std::string> Unread() const;         // words that belong to no option
+  std::vector<std::string> Unread() const;         // words that no option has consumed
 
  protected:
   CLI::App* app() const { return app_; }
@@ -172,7 +168,7 @@ class Command {
 // A program's command line, with --help. Not movable: handles point into it.
 class CommandLine : public Command {
  public:
-  // `name`: the program's; empty: as it is called.
+  // `name` of the program; empty: the name that it was started with.
   explicit CommandLine(const std::string& help, const std::string& name = "");
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
@@ -181,12 +177,12 @@ class CommandLine : public Command {
   // What --version prints.
   void SetVersion(const std::string& text);
 
-  // Parses and runs OnParsed functions. Unset: the program continues. Else its exit code: 0 after
-  // help was printed, `usage_exit_code` after an error was printed on stderr.
+  // Parses and runs the OnParsed functions. Returns the exit code of a program that ends here: 0
+  // after help was printed, `usage_exit_code` after an error was printed on stderr. Unset: the
+  // program continues.
   std::optional<int> Parse(int argc, const char* const* argv, int usage_exit_code);
 
-  // The same without the program's name and without printing errors: InvalidArgument says what is
-  // wrong.
+  // As above, without the program's name; an error is InvalidArgument and is not printed.
   enum class Outcome { kParsed, kHelpPrinted };
   absl::StatusOr<Outcome> ParseWords(std::vector<std::string> words);
 

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 class OptionsTest : public testing::Test {
  protected:
-  // "" if the words are accepted, else what is wrong with them.
+  // The error of the words; "" if they are accepted.
   std::string Problem(const std::vector<std::string>& words) {
     return std::string(program_.ParseWords(words).status().message());
   }
@@ -25,7 +25,7 @@ class OptionsTest : public testing::Test {
   CommandLine program_{"A program", "program"};
 };
 
-TEST_F(OptionsTest, ValuesOfEveryTypeAreRead) {
+TEST_F(OptionsTest, ValuesOfEveryTypeAreParsed) {
   std::string text;
   int32_t small = 0;
   int64_t large = 0;
@@ -61,13 +61,12 @@ TEST_F(OptionsTest, ValuesOfEveryTypeAreRead) {
   EXPECT_EQ(missing, std::nullopt);
   EXPECT_THAT(words, ElementsAre("a", "b"));
   EXPECT_THAT(numbers, ElementsAre(1, 2));
-  EXPECT_THAT(program_.GetOption("--word").Words(), ElementsAre("a", "b"));
-  EXPECT_EQ(program_.GetOption("--large").Word(), "5000000000");
+  EXPECT_TRUE(program_.GetOption("--large").Given());
   EXPECT_FALSE(program_.GetOption("--missing").Given());
   EXPECT_FALSE(program_.FindOption("--other"));
 }
 
-TEST_F(OptionsTest, ChecksSayWhatIsAllowed) {
+TEST_F(OptionsTest, ErrorsOfChecksStateWhatIsAllowed) {
   int32_t in_range = 0, at_least = 0;
   int64_t whole = 0;
   double real = 0;
@@ -81,7 +80,7 @@ TEST_F(OptionsTest, ChecksSayWhatIsAllowed) {
     return text.size() % 2 == 0 ? std::string() : "'" + text + "' is odd";
   });
   EXPECT_EQ(Problem({"--range", "16", "--least", "3", "--real", "2", "--letter", "b"}), "");
-  EXPECT_EQ(Problem({"--range", "17"}), "--range: Value 17 not in range 1 to 16");
+  EXPECT_EQ(Problem({"--range", "17"}), "--range: '17'; allowed: whole numbers, 1 to 16");
   EXPECT_EQ(Problem({"--least", "2"}), "--least: '2'; allowed: whole numbers, 3 to 2147483647");
   EXPECT_EQ(Problem({"--whole", "2"}), "--whole: '2'; allowed: whole numbers, 3 or more");
   EXPECT_EQ(Problem({"--real", "x"}), "--real: 'x'; allowed: numbers, 0.5 to 2");
@@ -115,7 +114,7 @@ TEST_F(OptionsTest, HelpShowsDefaultsAndGroups) {
   EXPECT_THAT(help, HasSubstr("The end."));
 }
 
-TEST(CommandLineProgramTest, TheSubcommandThatIsGivenRuns) {
+TEST(CommandLineProgramTest, TheGivenSubcommandRuns) {
   CommandLine program("A program", "program");
   program.RequireSubcommand();
   std::string ran;
@@ -132,7 +131,7 @@ TEST(CommandLineProgramTest, TheSubcommandThatIsGivenRuns) {
   EXPECT_FALSE(program.ParseWords({}).ok());
 }
 
-TEST(CommandLineProgramTest, ExitCodesTellHelpFromMisuse) {
+TEST(CommandLineProgramTest, ExitCodesDistinguishHelpFromUsageErrors) {
   CommandLine program("A program", "program");
   const auto parse = [&program](std::vector<const char*> argv) {
     testing::internal::CaptureStdout();

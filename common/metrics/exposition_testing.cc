@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "httplib.h"
 
@@ -36,7 +38,7 @@ bool IsName(absl::string_view text) {
                               "YZ0123456789_:") == absl::string_view::npos;
 }
 
-// Takes `name="value"` off the front; false where there is none.
+// Removes `name="value"` from the front of the text; false if there is none.
 bool TakeLabel(absl::string_view& text, Line& line) {
   const size_t equals = text.find("=\"");
   if (equals == absl::string_view::npos || !IsName(text.substr(0, equals))) return false;
@@ -83,7 +85,7 @@ std::string SeriesName(const Line& line, bool with_le) {
   return labels.empty() ? line.name : absl::StrCat(line.name, "{", absl::StrJoin(labels, ","), "}");
 }
 
-// Of a histogram's series, the family.
+// The family of a series: for those of a histogram, the name without its suffix.
 std::string FamilyOf(const std::string& name,
                      const std::map<std::string, ExposedFamily>& families) {
   for (const char* const suffix : {"_bucket", "_sum", "_count"}) {
@@ -167,24 +169,25 @@ std::vector<std::string> Exposition::MissingOf(const MetricTable& table) const {
 absl::Status PromtoolCheck(const std::string& text) {
   constexpr char kPromtool[] = "/usr/bin/promtool";
   if (access(kPromtool, X_OK) != 0) {
-    return absl::NotFoundError(absl::StrCat(kPromtool, " is not there: install prometheus"));
+    return absl::NotFoundError(
+        absl::StrCat(kPromtool, " does not exist: install Debian's package prometheus"));
   }
   std::FILE* const file = std::tmpfile();
-  if (file == nullptr) return absl::UnavailableError("no temporary file");
+  if (file == nullptr) return ErrnoError(errno, "making a temporary file");
   std::fwrite(text.data(), 1, text.size(), file);
   std::fflush(file);
   std::rewind(file);
   const std::string command =
       absl::StrCat(kPromtool, " check metrics 2>&1 < /dev/fd/", fileno(file));
   std::FILE* const tool = popen(command.c_str(), "r");
-  std::string words;
+  std::string output;
   char bytes[4096];
   for (size_t got; tool != nullptr && (got = std::fread(bytes, 1, sizeof bytes, tool)) > 0;) {
-    words.append(bytes, got);
+    output.append(bytes, got);
   }
   const int code = tool == nullptr ? -1 : pclose(tool);
   std::fclose(file);
-  return code == 0 ? absl::OkStatus() : absl::InvalidArgumentError(words);
+  return code == 0 ? absl::OkStatus() : absl::InvalidArgumentError(output);
 }
 
 absl::StatusOr<std::string> HttpGet(int port, const std::string& path) {
@@ -193,7 +196,7 @@ absl::StatusOr<std::string> HttpGet(int port, const std::string& path) {
   const httplib::Result result = client.Get(path);
   if (!result) return absl::UnavailableError(httplib::to_string(result.error()));
   if (result->status != 200) {
-    return absl::UnavailableError(absl::StrCat(result->status, ": ", result->body));
+    return absl::InternalError(absl::StrCat(result->status, ": ", result->body));
   }
   return result->body;
 }

@@ -1,4 +1,4 @@
-// Reads what a program exposes as Prometheus would, and more strictly: for tests.
+// A parser of Prometheus's text format, stricter than Prometheus itself: for tests.
 //
 // Ownership: values. Thread-safety: pure functions.
 #ifndef NIBBLE_COMMON_METRICS_EXPOSITION_TESTING_H_
@@ -25,27 +25,27 @@ struct ExposedFamily {
 
 class Exposition {
  public:
-  // InvalidArgument naming the line: for what the text format has not, series of no family, series
-  // or families that come twice, histograms whose buckets do not add up.
+  // InvalidArgument, naming the line: invalid syntax, a series without a family, a duplicate series
+  // or family, or a histogram whose buckets do not add up.
   static absl::StatusOr<Exposition> Parse(absl::string_view text);
 
   const std::map<std::string, ExposedFamily>& families() const { return families_; }
-  // Of `series`, as above; NaN where there is none.
+  // `series`: as in ExposedFamily; NaN if it does not exist.
   double Value(const std::string& series) const;
-  // Of a family, those that are not of a bucket.
+  // The number of series of a family, without those of buckets.
   size_t SeriesOf(const std::string& family) const;
-  // Rows of the table that are missing, or exposed under another type or help.
+  // Names of the table's rows that are missing, or exposed with another type or help.
   std::vector<std::string> MissingOf(const MetricTable& table) const;
 
  private:
   std::map<std::string, ExposedFamily> families_;
 };
 
-// What Prometheus' own `promtool check metrics` says of it: InvalidArgument with its words.
-// NotFound where it is not installed (Debian: prometheus).
+// Runs Prometheus's `promtool check metrics`. InvalidArgument with its output if it finds a fault;
+// NotFound if it is not installed (Debian package: prometheus).
 absl::Status PromtoolCheck(const std::string& text);
 
-// GET of http://127.0.0.1:port/path: the body, or an error naming the code.
+// The body of a GET of http://127.0.0.1:port/path. Internal, naming the code, unless that is 200.
 absl::StatusOr<std::string> HttpGet(int port, const std::string& path);
 
 }  // namespace nibble

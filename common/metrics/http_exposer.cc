@@ -3,10 +3,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/metrics/listen_address.h"
 #include "common/status_macros.h"
 #include "httplib.h"
@@ -14,7 +16,7 @@
 namespace nibble {
 namespace {
 
-// A request that was read, and the response to it.
+// A complete request, and the response to it.
 class TextStream : public httplib::Stream {
  public:
   explicit TextStream(const std::string& request) : request_(request) {}
@@ -30,7 +32,7 @@ class TextStream : public httplib::Stream {
     response_.append(bytes, size);
     return static_cast<ssize_t>(size);
   }
-  // Nobody asks who it is.
+  // No handler uses the addresses.
   void get_remote_ip_and_port(std::string& ip, int& port) const override {
     ip.clear();
     port = 0;
@@ -49,7 +51,7 @@ class TextStream : public httplib::Stream {
   std::string response_;
 };
 
-// The library binds, reads requests and words responses; connections are the loop's.
+// The library binds, parses requests and formats responses; HttpLoop handles the connections.
 class Responder : public httplib::Server {
  public:
   std::string Respond(const std::string& head) {
@@ -58,7 +60,7 @@ class Responder : public httplib::Server {
     (void)process_request(stream, true, closed, nullptr);
     return stream.TakeResponse();
   }
-  // The socket that is bound, to be closed by the caller.
+  // Releases the bound socket to the caller.
   int TakeSocket() { return svr_sock_.exchange(INVALID_SOCKET); }
 };
 
@@ -70,7 +72,7 @@ httplib::Server::HandlerResponse Serve(const std::map<std::string, HttpExposer::
   if (page == pages.end()) {
     answer = {.code = 404, .body = "no such page\n"};
   } else if (request.method != "GET" && request.method != "HEAD") {
-    answer = {.code = 405, .body = "GET or HEAD\n"};
+    answer = {.code = 405, .body = "allowed: GET and HEAD\n"};
   } else {
     answer = page->second();
   }
@@ -81,7 +83,7 @@ httplib::Server::HandlerResponse Serve(const std::map<std::string, HttpExposer::
 
 constexpr int kAnswerThreads = 8;
 
-// The port that is bound; 0: it is taken.
+// The port that is bound; 0, with errno set: it cannot be.
 int Bind(httplib::Server& server, const ListenAddress& address) {
   if (address.port == 0) return std::max(0, server.bind_to_any_port(address.host));
   return server.bind_to_port(address.host, address.port) ? address.port : 0;
@@ -109,13 +111,12 @@ struct HttpExposer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options) {
-  absl::Status status = CheckListenAddress("http", options.listen, options.insecure);
-  if (!status.ok()) return status;
-  ListenAddress address = *ParseListenAddress("http", options.listen);
+  NIBBLE_RETURN_IF_ERROR(CheckListenAddress("http", options.listen, options.insecure));
+  NIBBLE_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress("http", options.listen));
   auto parts = std::make_unique<Parts>(std::move(options));
   const Options& kept = parts->options;
   Responder& responder = parts->responder;
-  // One program at a port: the library's default lets several share it.
+  // One program per port: with the library's default several could share it.
   responder.set_socket_options([](socket_t socket) {
     const int yes = 1;
     (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -129,12 +130,12 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
     port = Bind(responder, address);
   }
   if (port == 0) {
-    return absl::UnavailableError(absl::StrCat("http: '", kept.listen, "' cannot be listened on"));
+    return ErrnoError(errno, "http: listening on", kept.listen);
   }
   address.port = parts->port = port;
   parts->address = address.ToString();
   const int listener = responder.TakeSocket();
-  // The library's queue of five overflows when as many come at once.
+  // The library's backlog of 5 overflows when more peers connect at once.
   (void)listen(listener, SOMAXCONN);
   NIBBLE_ASSIGN_OR_RETURN(auto loop, HttpLoop::Start(listener, kept.limits, kAnswerThreads,
                                                      [&responder](const std::string& head) {

@@ -1,11 +1,11 @@
-// What a program shows over plain HTTP: pages for probes and for Prometheus, by GET or HEAD of an
-// exact path. Everything else is 404, 405 or 400.
+// A plain HTTP server of pages for probes and for Prometheus: GET or HEAD of an exact path.
+// Everything else is 404, 405 or 400.
 //
-// Connections are bounded as http_loop.h says, one request each: peers that send half a request or
+// One request per connection, with the bounds of http_loop.h: peers that send half a request or
 // read nothing delay nobody.
 //
-// Ownership: owns its socket and threads; a page's function is called from them until the exposer
-// is destroyed. Thread-safety: all methods.
+// Ownership: owns its socket and threads, which call the pages' functions until the exposer is
+// destroyed. Thread-safety: all methods.
 #ifndef NIBBLE_COMMON_METRICS_HTTP_EXPOSER_H_
 #define NIBBLE_COMMON_METRICS_HTTP_EXPOSER_H_
 
@@ -26,7 +26,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// "ok\n", or 503 and why not.
+// 200 "ok\n", or 503 with the status's message.
 HttpAnswer HealthAnswer(const absl::Status& status);
 // The text format of Prometheus.
 HttpAnswer MetricsAnswer(std::string text);
@@ -37,19 +37,20 @@ class HttpExposer {
 
   struct Options {
     std::string listen;         // host:port; port 0: a free one
-    bool insecure = false;      // off loopback, too
-    bool or_free_port = false;  // where the port is taken
+    bool insecure = false;      // allow other addresses than loopback
+    bool or_free_port = false;  // use a free port if this one is taken
     HttpLoop::Limits limits;
     std::map<std::string, Page> pages;  // by path
   };
 
-  // Errors as CheckListenAddress; Unavailable where the port cannot be listened on.
+  // The errors of CheckListenAddress, and those of ErrnoError if the port cannot be listened on:
+  // FailedPrecondition if it is taken.
   static absl::StatusOr<std::unique_ptr<HttpExposer>> Start(Options options);
   ~HttpExposer();
   HttpExposer(const HttpExposer&) = delete;
   HttpExposer& operator=(const HttpExposer&) = delete;
 
-  // host:port as it is.
+  // host:port, with the port that is listened on.
   const std::string& address() const;
   int port() const;
 

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A connection by hand.
+// A peer that sends and receives raw bytes.
 class Peer {
  public:
   explicit Peer(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -39,9 +39,12 @@ class Peer {
     EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
   }
   ~Peer() { close(socket_); }
-  void Say(const std::string& text) { (void)send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // Without reading: what is sent to a connection that is closed resets it.
-  bool IsHungUpOn() {
+  void Send(const std::string& text) {
+    (void)send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Whether the server closes the connection, without reading from it: bytes sent to a closed
+  // connection reset it.
+  bool IsClosed() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     pollfd wait = {.fd = socket_, .events = POLLRDHUP};
     while (std::chrono::steady_clock::now() < end) {
@@ -49,15 +52,15 @@ class Peer {
     }
     return false;
   }
-  // Until the other side closes.
-  std::string Hear() {
-    std::string heard;
+  // Everything until the other side closes.
+  std::string Receive() {
+    std::string received;
     char bytes[4096];
     ssize_t got;
     while ((got = recv(socket_, bytes, sizeof bytes, 0)) > 0) {
-      heard.append(bytes, static_cast<size_t>(got));
+      received.append(bytes, static_cast<size_t>(got));
     }
-    return heard;
+    return received;
   }
 
  private:
@@ -78,10 +81,10 @@ class HttpExposerTest : public testing::Test {
     ASSERT_EQ(started.status(), absl::OkStatus());
     exposer_ = *std::move(started);
   }
-  std::string Ask(const std::string& request) {
+  std::string Request(const std::string& request) {
     Peer peer(exposer_->port());
-    peer.Say(request);
-    return peer.Hear();
+    peer.Send(request);
+    return peer.Receive();
   }
   void ExpectAlive() {
     const auto page = HttpGet(exposer_->port(), "/page");
@@ -95,24 +98,24 @@ class HttpExposerTest : public testing::Test {
 TEST_F(HttpExposerTest, PagesAreServedByTheirExactPath) {
   Start(Options());
   ExpectAlive();
-  EXPECT_THAT(Ask("GET /page/x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Ask("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Ask("GET /page?x=1 HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
-  const std::string ill = Ask("GET /ill HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(Request("GET /page/x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Request("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Request("GET /page?x=1 HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  const std::string ill = Request("GET /ill HTTP/1.1\r\n\r\n");
   EXPECT_THAT(ill, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(ill, HasSubstr("no store"));
 }
 
-TEST_F(HttpExposerTest, OnlyGetAndHeadAreTaken) {
+TEST_F(HttpExposerTest, OnlyGetAndHeadAreAllowed) {
   Start(Options());
-  EXPECT_THAT(Ask("POST /page HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"),
+  EXPECT_THAT(Request("POST /page HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"),
               StartsWith("HTTP/1.1 405"));
-  const std::string head = Ask("HEAD /page HTTP/1.1\r\n\r\n");
+  const std::string head = Request("HEAD /page HTTP/1.1\r\n\r\n");
   EXPECT_THAT(head, StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(head.find("here"), std::string::npos);
 }
 
-TEST_F(HttpExposerTest, GarbageDoesNotEndIt) {
+TEST_F(HttpExposerTest, MalformedRequestsDoNotStopTheServer) {
   Start(Options());
   std::mt19937_64 random(7);
   std::vector<std::string> requests = {
@@ -133,44 +136,44 @@ TEST_F(HttpExposerTest, GarbageDoesNotEndIt) {
     for (int j = 0; j < 200; ++j) noise.push_back(static_cast<char>(random()));
     noise += "\r\n\r\n";
   }
-  for (const std::string& request : requests) Ask(request);
+  for (const std::string& request : requests) Request(request);
   ExpectAlive();
 }
 
-TEST_F(HttpExposerTest, ARequestIsBoundedInBytes) {
+TEST_F(HttpExposerTest, ATooLongRequestIsNotServed) {
   Start(Options());
   std::string request = "GET /page HTTP/1.1\r\n";
   while (request.size() < (64 << 10)) absl::StrAppend(&request, "X-", request.size(), ": y\r\n");
-  EXPECT_THAT(Ask(request + "\r\n"), testing::Not(HasSubstr("here")));
+  EXPECT_THAT(Request(request + "\r\n"), testing::Not(HasSubstr("here")));
   ExpectAlive();
 }
 
-TEST_F(HttpExposerTest, APeerThatSaysNothingOrTooLittleIsHungUpOn) {
+TEST_F(HttpExposerTest, AConnectionWithoutACompleteRequestInTimeIsClosed) {
   Start(Options());
   const auto begin = std::chrono::steady_clock::now();
-  Ask("");
-  Ask("GET /page HT");
+  Request("");
+  Request("GET /page HT");
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(150));
   ExpectAlive();
 }
 
-// Limits that no test outlasts: whoever is delayed by these peers is delayed for good.
-TEST_F(HttpExposerTest, HundredsOfHalfRequestsDelayNobody) {
+// Limits longer than any test: a request that these peers delay would never be answered.
+TEST_F(HttpExposerTest, HundredsOfHalfRequestsDelayNoOther) {
   HttpExposer::Options options = Options();
   options.limits = {.request = std::chrono::hours(1), .response = std::chrono::hours(1)};
   Start(std::move(options));
   std::vector<std::unique_ptr<Peer>> half;
   for (int i = 0; i < 200; ++i) {
     half.push_back(std::make_unique<Peer>(exposer_->port()));
-    if (i % 2 == 0) half.back()->Say("GET /page HTTP/1.1\r\nX: ");
+    if (i % 2 == 0) half.back()->Send("GET /page HTTP/1.1\r\nX: ");
   }
   ExpectAlive();
-  // Those who come to the end of it are answered.
-  half[0]->Say("y\r\n\r\n");
-  EXPECT_THAT(half[0]->Hear(), HasSubstr("here"));
+  // A request that is completed is answered.
+  half[0]->Send("y\r\n\r\n");
+  EXPECT_THAT(half[0]->Receive(), HasSubstr("here"));
 }
 
-TEST_F(HttpExposerTest, BeyondTheBoundTheOldestHalfRequestMakesRoom) {
+TEST_F(HttpExposerTest, AtTheBoundTheOldestHalfRequestIsClosedForANewConnection) {
   HttpExposer::Options options = Options();
   options.limits = {
       .request = std::chrono::hours(1), .response = std::chrono::hours(1), .connections = 4};
@@ -178,33 +181,33 @@ TEST_F(HttpExposerTest, BeyondTheBoundTheOldestHalfRequestMakesRoom) {
   std::vector<std::unique_ptr<Peer>> half;
   for (int i = 0; i < 40; ++i) half.push_back(std::make_unique<Peer>(exposer_->port()));
   ExpectAlive();
-  EXPECT_EQ(half[0]->Hear(), "");  // closed
-  half[39]->Say("GET /page HTTP/1.1\r\n\r\n");
-  EXPECT_THAT(half[39]->Hear(), HasSubstr("here"));
+  EXPECT_EQ(half[0]->Receive(), "");  // closed
+  half[39]->Send("GET /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(half[39]->Receive(), HasSubstr("here"));
 }
 
-TEST_F(HttpExposerTest, PeersThatReadNothingDelayNobodyAndTheirResponsesAreBounded) {
+TEST_F(HttpExposerTest, PeersThatReadNothingDelayNoOtherAndTheirResponsesAreBounded) {
   HttpExposer::Options options = Options();
   options.limits = {
       .request = std::chrono::hours(1), .response = std::chrono::hours(1), .responses = 3};
   Start(std::move(options));
-  std::vector<std::unique_ptr<Peer>> deaf;
+  std::vector<std::unique_ptr<Peer>> unread;
   for (int i = 0; i < 12; ++i) {
-    deaf.push_back(std::make_unique<Peer>(exposer_->port()));
-    deaf.back()->Say("GET /big HTTP/1.1\r\n\r\n");
+    unread.push_back(std::make_unique<Peer>(exposer_->port()));
+    unread.back()->Send("GET /big HTTP/1.1\r\n\r\n");
     ExpectAlive();
   }
 }
 
-TEST_F(HttpExposerTest, APeerThatReadsNothingIsHungUpOn) {
+TEST_F(HttpExposerTest, AConnectionWhoseResponseIsNotReadInTimeIsClosed) {
   Start(Options());
-  Peer deaf(exposer_->port());
-  deaf.Say("GET /big HTTP/1.1\r\n\r\n");
-  EXPECT_TRUE(deaf.IsHungUpOn());
+  Peer unread(exposer_->port());
+  unread.Send("GET /big HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(unread.IsClosed());
   ExpectAlive();
 }
 
-TEST_F(HttpExposerTest, ItEndsAtOnceAlsoWhilePeersAreConnected) {
+TEST_F(HttpExposerTest, TheServerStopsAtOnceWhilePeersAreConnected) {
   HttpExposer::Options options = Options();
   options.limits = {.request = std::chrono::hours(1), .response = std::chrono::hours(1)};
   Start(std::move(options));
@@ -213,13 +216,13 @@ TEST_F(HttpExposerTest, ItEndsAtOnceAlsoWhilePeersAreConnected) {
   exposer_.reset();
 }
 
-TEST_F(HttpExposerTest, OffLoopbackAndTakenPortsAreRefused) {
+TEST_F(HttpExposerTest, AddressesOffLoopbackAndTakenPortsAreRefused) {
   HttpExposer::Options options = Options();
   options.listen = "0.0.0.0:0";
   EXPECT_TRUE(absl::IsFailedPrecondition(HttpExposer::Start(options).status()));
   Start(Options());
   options.listen = exposer_->address();
-  EXPECT_TRUE(absl::IsUnavailable(HttpExposer::Start(options).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(HttpExposer::Start(options).status()));
   options.or_free_port = true;
   const auto other = HttpExposer::Start(options);
   ASSERT_EQ(other.status(), absl::OkStatus());

@@ -9,17 +9,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
+#include "common/mutex.h"
 
 namespace nibble {
 namespace {
@@ -27,10 +25,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kEndOfHead[] = "\r\n\r\n";
-// Without a free descriptor new connections stay in the kernel's queue for so long.
+// How long new connections stay in the kernel's queue when no descriptor is free.
 constexpr std::chrono::milliseconds kNoDescriptorPause(100);
 
-// Complete requests on their way to the threads that answer them, and the responses on theirs back.
+// Threads that answer complete requests, with the queues of requests and responses.
 class Answerers {
  public:
   struct Response {
@@ -38,56 +36,59 @@ class Answerers {
     std::string bytes;
   };
 
-  // `ready` is called from any of the threads.
+  // `ready` is called by these threads after each response, without a lock.
   Answerers(int threads, HttpLoop::Answer answer, std::function<void()> ready)
       : answer_(std::move(answer)), ready_(std::move(ready)) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
   }
   ~Answerers() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      ends_ = true;
+      MutexLock lock(&mutex_);
+      stopping_ = true;
     }
-    changed_.notify_all();
+    changed_.SignalAll();
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void Ask(uint64_t connection, std::string head) {
+  void Push(uint64_t connection, std::string head) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      asked_.push_back({connection, std::move(head)});
+      MutexLock lock(&mutex_);
+      requests_.push_back({connection, std::move(head)});
     }
-    changed_.notify_one();
+    changed_.Signal();
   }
-  std::vector<Response> Take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(answered_, {});
+  std::vector<Response> TakeResponses() {
+    MutexLock lock(&mutex_);
+    return std::exchange(responses_, {});
   }
 
  private:
   void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     while (true) {
-      changed_.wait(lock, [this] { return ends_ || !asked_.empty(); });
-      if (ends_) return;
-      const auto [connection, head] = std::move(asked_.front());
-      asked_.pop_front();
-      lock.unlock();
+      while (!stopping_ && requests_.empty()) changed_.Wait(&mutex_);
+      if (stopping_) break;
+      const auto [connection, head] = std::move(requests_.front());
+      requests_.pop_front();
+      mutex_.Unlock();
       Response response = {.connection = connection, .bytes = answer_(head)};
-      lock.lock();
-      answered_.push_back(std::move(response));
+      {
+        MutexLock lock(&mutex_);
+        responses_.push_back(std::move(response));
+      }
       ready_();
+      mutex_.Lock();
     }
+    mutex_.Unlock();
   }
 
   const HttpLoop::Answer answer_;
   const std::function<void()> ready_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<std::pair<uint64_t, std::string>> asked_;
-  std::vector<Response> answered_;
-  bool ends_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::pair<uint64_t, std::string>> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Response> responses_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // last: they use the above
 };
 
@@ -136,7 +137,8 @@ struct HttpLoop::Parts {
     (void)fcntl(listener_.number, F_SETFL, fcntl(listener_.number, F_GETFL) | O_NONBLOCK);
     while (!stopping_) {
       const std::vector<uint64_t> polled = Poll();
-      for (Answerers::Response& response : answerers_.Take()) BeginWriting(std::move(response));
+      for (Answerers::Response& response : answerers_.TakeResponses())
+        BeginWriting(std::move(response));
       Accept();
       for (const uint64_t id : polled) Advance(id);
       const Clock::time_point now = Clock::now();
@@ -150,7 +152,8 @@ struct HttpLoop::Parts {
     }
   }
 
-  // Waits for the first thing that can be done. Connections that can go on.
+  // Waits until a connection can continue, a peer connects, a response is ready, or a deadline
+  // passes. Returns the connections that can continue.
   std::vector<uint64_t> Poll() {
     std::vector<pollfd> waits = {{.fd = wake_.number, .events = POLLIN}};
     std::vector<uint64_t> ids;
@@ -174,7 +177,7 @@ struct HttpLoop::Parts {
     }
     int timeout_ms = -1;
     if (until) {
-      // Rounded up: not to look in vain until it is time.
+      // Rounded up, so that the deadline has passed when poll returns.
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
       timeout_ms = static_cast<int>(std::max<int64_t>(0, left.count()));
     }
@@ -190,7 +193,7 @@ struct HttpLoop::Parts {
 
   void Accept() {
     if (Clock::now() < accept_after_) return;
-    // A round of a bound length, so that those who are here are seen to.
+    // At most so many per round, so that existing connections get their turn.
     for (size_t i = 0; i < limits_.connections; ++i) {
       if (connections_.size() >= limits_.connections && !CloseOldest(Connection::Phase::kReading) &&
           !CloseOldest(Connection::Phase::kWriting)) {
@@ -208,11 +211,11 @@ struct HttpLoop::Parts {
       }
       const uint64_t id = ++last_id_;
       connections_[id] = {.socket = socket, .deadline = Clock::now() + limits_.request};
-      Advance(id);  // most requests are here already
+      Advance(id);  // most requests have arrived already
     }
   }
 
-  // False where there is none in the phase.
+  // False if no connection is in the phase.
   bool CloseOldest(Connection::Phase phase) {
     const auto oldest =
         std::find_if(connections_.begin(), connections_.end(),
@@ -248,7 +251,7 @@ struct HttpLoop::Parts {
       if (head.find(kEndOfHead, seen) != std::string::npos) break;
     }
     connection.phase = Connection::Phase::kAnswering;
-    answerers_.Ask(id, std::exchange(head, {}));
+    answerers_.Push(id, std::exchange(head, {}));
   }
 
   void BeginWriting(Answerers::Response response) {
@@ -274,7 +277,7 @@ struct HttpLoop::Parts {
       if (sent < 0) return Close(id);
       connection.written += static_cast<size_t>(sent);
     }
-    // Unread bytes would make close() reset the connection under a response still on its way.
+    // With unread bytes, close() would reset the connection before the peer has the response.
     (void)shutdown(connection.socket, SHUT_WR);
     char rest[4096];
     for (size_t got = 0; got < limits_.request_bytes; got += sizeof rest) {
@@ -284,10 +287,10 @@ struct HttpLoop::Parts {
   }
 
   const Descriptor listener_;
-  const Descriptor wake_;  // readable: something was answered, or it is time to stop
+  const Descriptor wake_;  // readable: a response is ready, or the loop is stopping
   const Limits limits_;
   std::atomic<bool> stopping_ = false;
-  // Of the loop's thread.
+  // Used by the loop's thread alone.
   std::map<uint64_t, Connection> connections_;  // by number, oldest first
   uint64_t last_id_ = 0;
   Clock::time_point accept_after_;
@@ -301,7 +304,7 @@ absl::StatusOr<std::unique_ptr<HttpLoop>> HttpLoop::Start(int listener, const Li
   if (wake < 0) {
     const int error = errno;
     (void)close(listener);
-    return absl::UnavailableError(absl::StrCat("http: eventfd: ", std::strerror(error)));
+    return ErrnoError(error, "http: making an eventfd");
   }
   return std::unique_ptr<HttpLoop>(
       new HttpLoop(std::make_unique<Parts>(listener, wake, limits, threads, std::move(answer))));

@@ -1,10 +1,10 @@
 // The connections of a small HTTP server, one request each, on one thread: a peer that sends half a
-// request or reads half a response costs a place and no thread, so that it delays nobody. Complete
-// requests are answered on a few threads of their own.
+// request or reads half a response occupies a connection and no thread, so it delays nobody.
+// Complete requests are answered on a few threads of their own.
 //
-// Bounded: requests in bytes and in time, responses in time, connections and responses under way in
-// number. The newest connection always gets a place: the oldest that waits for its peer is closed
-// for it.
+// Bounds: the bytes and the time of a request, the time of a response, the number of connections
+// and of responses being written. A new connection is always accepted: at the bound, the oldest one
+// that waits for its peer is closed.
 //
 // Ownership: owns the listening socket, its connections and threads. Thread-safety: `answer` is
 // called from several threads until the loop is destroyed.
@@ -24,19 +24,20 @@ namespace nibble {
 class HttpLoop {
  public:
   struct Limits {
-    std::chrono::milliseconds request{2000};     // from the connection until its request is read
+    std::chrono::milliseconds request{2000};     // from connecting until the request is read
     std::chrono::milliseconds response{10'000};  // from its first byte until it is written
     size_t request_bytes = 32 << 10;
     size_t connections = 256;  // at once
     size_t responses = 32;     // being written at once
   };
-  // From the head of a request, or its first request_bytes, to all bytes of the response.
+  // Makes the whole response from the head of a request, or its first request_bytes.
   using Answer = std::function<std::string(const std::string& head)>;
 
-  // Takes the socket, which listens. `threads`: of `answer`. Unavailable without a descriptor left.
+  // Takes ownership of the listening socket. `threads`: that call `answer`. The errors of
+  // ErrnoError: ResourceExhausted if no descriptor is left.
   static absl::StatusOr<std::unique_ptr<HttpLoop>> Start(int listener, const Limits& limits,
                                                          int threads, Answer answer);
-  // Cuts every connection, and waits for answers that are being made.
+  // Closes every connection, and waits for running calls of `answer`.
   ~HttpLoop();
   HttpLoop(const HttpLoop&) = delete;
   HttpLoop& operator=(const HttpLoop&) = delete;

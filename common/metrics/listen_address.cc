@@ -19,8 +19,8 @@ namespace nibble {
 namespace {
 
 constexpr size_t kMaxHostBytes = 253;  // of a name in DNS
-constexpr size_t kMostShown = 80;
-constexpr absl::string_view kOneInterface = "the address of one interface, not of every one";
+constexpr size_t kMaxShown = 80;
+constexpr absl::string_view kOneInterface = "the address of one interface, not of all";
 
 }  // namespace
 
@@ -53,7 +53,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::
 absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::string_view text) {
   const auto refused = [field, text](absl::string_view allowed) {
     return absl::InvalidArgumentError(absl::StrCat(
-        field, ": '", absl::CHexEscape(text.substr(0, kMostShown)), "'; allowed: ", allowed));
+        field, ": '", absl::CHexEscape(text.substr(0, kMaxShown)), "'; allowed: ", allowed));
   };
   constexpr absl::string_view kAllowed =
       "host:port at which others reach it, of a host name or IP address and a port of 1 to 65535";
@@ -69,7 +69,7 @@ absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::s
     if (!IN6_IS_ADDR_V4MAPPED(&six)) return address->any ? refused(kOneInterface) : address;
     std::memcpy(&four, six.s6_addr + 12, sizeof four);
   } else if (inet_aton(host.c_str(), &four) != 0) {
-    // Also "0" and "0x7f.1", which resolvers take for addresses: one spelling is enough.
+    // Not "0" or "0x7f.1", which resolvers take for addresses, too.
     if (inet_pton(AF_INET, host.c_str(), &four) != 1) return refused(kAllowed);
   } else {
     const bool name = host.size() <= kMaxHostBytes && absl::ascii_isalnum(host[0]) &&
@@ -90,8 +90,8 @@ absl::Status CheckListenAddress(absl::string_view field, absl::string_view text,
   if (address.loopback || insecure) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(field, ": '", address.host,
-                   "' is not loopback, and callers are not authenticated; "
-                   "--insecure says that this is meant"));
+                   "' is not loopback, and callers are not authenticated; listen on a loopback "
+                   "address, or allow it with --insecure"));
 }
 
 }  // namespace nibble

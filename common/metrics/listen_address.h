@@ -1,5 +1,5 @@
-// Addresses that servers listen at, and at which others reach them: host:port, with [] around an
-// IPv6 host; port 0, to listen at, is a free one.
+// Addresses that servers listen on, and at which others reach them: host:port, with [] around an
+// IPv6 host. To listen on port 0 is to listen on a free port.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_COMMON_METRICS_LISTEN_ADDRESS_H_
@@ -17,19 +17,19 @@ struct ListenAddress {
   std::string host;  // without []
   int port = 0;
   bool loopback = false;
-  bool any = false;  // of every interface
+  bool any = false;  // every interface
 
   std::string ToString() const;
 };
 
-// InvalidArgument naming `field` for what is no host:port.
+// InvalidArgument, naming `field`: not host:port.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::string_view text);
 
-// As a program names itself to others, who are to reach it there. InvalidArgument naming `field`
-// for what is no host:port with a host name or IP address, for port 0 and for every interface.
+// An address at which other programs reach this one. InvalidArgument, naming `field`: not host:port
+// with a host name or IP address, port 0, or the address of every interface.
 absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::string_view text);
 
-// FailedPrecondition where it is off loopback and that is not said to be meant; otherwise as
+// FailedPrecondition: the address is off loopback and not `insecure`. Otherwise the errors of
 // ParseListenAddress.
 absl::Status CheckListenAddress(absl::string_view field, absl::string_view text, bool insecure);
 

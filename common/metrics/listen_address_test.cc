@@ -5,7 +5,7 @@
 namespace nibble {
 namespace {
 
-TEST(ListenAddressTest, HostsAndPortsAreToldApart) {
+TEST(ListenAddressTest, HostAndPortAreParsed) {
   const auto four = ParseListenAddress("http", "127.0.0.1:7701");
   ASSERT_EQ(four.status(), absl::OkStatus());
   EXPECT_EQ(four->host, "127.0.0.1");
@@ -19,7 +19,7 @@ TEST(ListenAddressTest, HostsAndPortsAreToldApart) {
   EXPECT_EQ(six->ToString(), "[::]:0");
 }
 
-TEST(ListenAddressTest, WhatIsNoAddressIsRefusedWithItsFieldAndValue) {
+TEST(ListenAddressTest, AnInvalidAddressIsRefusedWithItsFieldAndValue) {
   for (const char* const bad :
        {"", "x", ":1", "h:", "h:-1", "h:65536", "h:1x", "::1:5", "[::1:5"}) {
     const absl::Status status = ParseListenAddress("http", bad).status();
@@ -28,14 +28,14 @@ TEST(ListenAddressTest, WhatIsNoAddressIsRefusedWithItsFieldAndValue) {
   }
 }
 
-TEST(ListenAddressTest, OffLoopbackIsRefusedUnlessItIsMeant) {
+TEST(ListenAddressTest, AnAddressOffLoopbackIsRefusedUnlessInsecure) {
   EXPECT_EQ(CheckListenAddress("http", "localhost:1", false), absl::OkStatus());
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckListenAddress("http", "0.0.0.0:1", false)));
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckListenAddress("http", "127.example.org:1", false)));
   EXPECT_EQ(CheckListenAddress("http", "0.0.0.0:1", true), absl::OkStatus());
 }
 
-TEST(ListenAddressTest, AProgramIsNamedByOneHostAndPort) {
+TEST(ListenAddressTest, ANamedAddressIsOneHostAndOnePort) {
   for (const char* const good : {"w1:7000", "node-7.rack_a.example.org:65535", "10.0.0.7:1",
                                  "[2001:db8::1]:7000", "[::ffff:10.0.0.7]:7000"}) {
     const auto named = ParseNamedAddress("identity.address", good);

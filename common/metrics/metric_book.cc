@@ -29,7 +29,7 @@ prometheus::MetricType TypeOf(MetricKind kind) {
   return prometheus::MetricType::Histogram;
 }
 
-// No value has this byte: it keeps the values of a key apart.
+// The key of a series: its label values, separated by a byte that none of them contains.
 std::string KeyOf(LabelValues labels) { return absl::StrJoin(labels, absl::string_view("\0", 1)); }
 
 }  // namespace
@@ -46,7 +46,7 @@ MetricBook::~MetricBook() = default;
 
 template <class Metric>
 Metric* MetricBook::Find(const MetricSpec& row, LabelValues labels) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   std::unique_ptr<Row>& own = rows_[row.index];
   if (own == nullptr) own = std::make_unique<Row>();
   const std::string key = KeyOf(labels);
@@ -98,7 +98,7 @@ void MetricBook::Observe(const MetricSpec& row, LabelValues labels, double value
 std::vector<prometheus::MetricFamily> MetricBook::Collect() const { return registry_.Collect(); }
 
 int64_t MetricBook::dropped() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return dropped_;
 }
 

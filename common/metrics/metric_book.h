@@ -1,10 +1,10 @@
-// Values of a table's rows. A MetricBook counts what happens, for as long as a program runs; a
-// MetricPage is filled anew for each scrape with what is. Both are bounded: a family has
-// MetricTable::kMaxSeries series, and what is for another is dropped and counted.
+// Values of a table's rows. A MetricBook accumulates counters, gauges and histograms while a
+// program runs; a MetricPage holds values that are computed anew for each scrape. A family has at
+// most MetricTable::kMaxSeries series; values for further ones are dropped and counted.
 //
-// Labels are given by their values, in the order of the row's labels.
+// Labels are passed as their values, in the order of the row's labels.
 //
-// Ownership: both borrow the table. Thread-safety: a book, all methods; a page, none of its own.
+// Ownership: both borrow the table. Thread-safety: MetricBook: all methods; MetricPage: none.
 #ifndef NIBBLE_COMMON_METRICS_METRIC_BOOK_H_
 #define NIBBLE_COMMON_METRICS_METRIC_BOOK_H_
 
@@ -12,14 +12,15 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/metrics/metric_table.h"
+#include "common/mutex.h"
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
@@ -35,16 +36,16 @@ class MetricBook {
   MetricBook(const MetricBook&) = delete;
   MetricBook& operator=(const MetricBook&) = delete;
 
-  // Of a counter; what is not above 0 is not added.
+  // Increments a counter; ignores values of 0 and below.
   void Add(const MetricSpec& row, LabelValues labels, double by = 1);
-  // Of a gauge.
+  // Sets a gauge.
   void Set(const MetricSpec& row, LabelValues labels, double value);
-  // Of a histogram.
+  // Adds a value to a histogram.
   void Observe(const MetricSpec& row, LabelValues labels, double value);
 
   // One family for each row that has a series.
   std::vector<prometheus::MetricFamily> Collect() const;
-  // Observations that found no room.
+  // The number of dropped values.
   int64_t dropped() const;
 
  private:
@@ -54,27 +55,26 @@ class MetricBook {
 
   const MetricTable& table_;
   prometheus::Registry registry_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<std::unique_ptr<Row>> rows_;  // by index; null: nothing yet
-  int64_t dropped_ = 0;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Row>> rows_ ABSL_GUARDED_BY(mutex_);  // by index; null: no series
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class MetricPage {
  public:
   explicit MetricPage(const MetricTable& table);
 
-  // Of a counter or gauge.
+  // Sets a counter or gauge.
   void Set(const MetricSpec& row, LabelValues labels, double value);
-  // Of a histogram: counts[i] values above bounds[i - 1] and at most bounds[i]; one more than
-  // bounds.
+  // Sets a histogram. counts[i]: the number of values above bounds[i - 1] and at most bounds[i].
+  // counts: [bounds + 1]; the last one counts values above all bounds.
   void SetHistogram(const MetricSpec& row, LabelValues labels, absl::Span<const double> bounds,
                     absl::Span<const uint64_t> counts, double sum);
 
   int64_t dropped() const { return dropped_; }
 
-  // The text that Prometheus reads: every row of the table in its order, with what the page and the
-  // book have of it, also where that is nothing. The page is empty afterwards.
+  // Prometheus's text format: every row of the table, in order, with the series of the page and the
+  // book; a row without series has its help and type alone. The page is empty afterwards.
   std::string Render(const MetricBook& book);
 
  private:

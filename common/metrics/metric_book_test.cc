@@ -34,7 +34,7 @@ class MetricBookTest : public testing::Test {
   MetricPage page_{table_};
 };
 
-TEST_F(MetricBookTest, EveryRowIsExposedAlsoWithoutAValue) {
+TEST_F(MetricBookTest, EveryRowIsExposedEvenWithoutAValue) {
   const Exposition exposed = Scrape();
   EXPECT_EQ(exposed.MissingOf(table_), std::vector<std::string>());
   EXPECT_EQ(exposed.SeriesOf("nibble_loaves_total"), 0u);
@@ -44,7 +44,7 @@ TEST_F(MetricBookTest, EveryRowIsExposedAlsoWithoutAValue) {
   EXPECT_GT(exposed.Value("nibble_process_start_time_seconds"), 1.5e9);
 }
 
-TEST_F(MetricBookTest, WhatHappensIsCountedAndWhatIsIsSet) {
+TEST_F(MetricBookTest, CountersAndHistogramsAccumulateAndGaugesAreSet) {
   book_.Add(table_.loaves, {"rye", "big"});
   book_.Add(table_.loaves, {"rye", "big"}, 2);
   book_.Add(table_.loaves, {"rye", "small"}, 0);
@@ -61,7 +61,7 @@ TEST_F(MetricBookTest, WhatHappensIsCountedAndWhatIsIsSet) {
   EXPECT_EQ(exposed.Value("nibble_heat"), 500);
 }
 
-TEST_F(MetricBookTest, AHistogramThatWasCountedElsewhereIsCarriedOn) {
+TEST_F(MetricBookTest, AHistogramCountedElsewhereIsExposed) {
   const std::vector<double> bounds = {1, 10};
   const std::vector<uint64_t> counts = {3, 0, 2};
   page_.SetHistogram(table_.bake, {"rye"}, bounds, counts, 99);
@@ -71,7 +71,7 @@ TEST_F(MetricBookTest, AHistogramThatWasCountedElsewhereIsCarriedOn) {
   EXPECT_EQ(exposed.Value("nibble_bake_seconds_sum{kind=\"rye\"}"), 99);
 }
 
-TEST_F(MetricBookTest, NumbersThatAreNotFiniteAndAnyTextAreExposed) {
+TEST_F(MetricBookTest, NonFiniteNumbersAndAnyTextAreExposed) {
   page_.Set(table_.heat, {}, std::numeric_limits<double>::quiet_NaN());
   book_.Add(table_.loaves, {"a\"b\\c\nd", ""}, std::numeric_limits<double>::infinity());
   const Exposition exposed = Scrape();
@@ -80,7 +80,7 @@ TEST_F(MetricBookTest, NumbersThatAreNotFiniteAndAnyTextAreExposed) {
   EXPECT_EQ(exposed.SeriesOf("nibble_loaves_total"), 1u);
 }
 
-TEST_F(MetricBookTest, AFamilyDoesNotGrowBeyondItsBoundAndSaysSo) {
+TEST_F(MetricBookTest, AFamilyIsBoundedAndDroppedValuesAreCounted) {
   for (size_t i = 0; i < MetricTable::kMaxSeries + 5; ++i) {
     book_.Add(table_.loaves, {"rye", absl::StrCat(i)});
   }
@@ -91,13 +91,13 @@ TEST_F(MetricBookTest, AFamilyDoesNotGrowBeyondItsBoundAndSaysSo) {
   EXPECT_EQ(exposed.Value("nibble_metrics_dropped_total"), 5);
 }
 
-TEST_F(MetricBookTest, APageIsEmptyAfterItWasRendered) {
+TEST_F(MetricBookTest, APageIsEmptyAfterRendering) {
   page_.Set(table_.heat, {}, 500);
   EXPECT_EQ(Scrape().SeriesOf("nibble_heat"), 1u);
   EXPECT_EQ(Scrape().SeriesOf("nibble_heat"), 0u);
 }
 
-TEST_F(MetricBookTest, ThreadsCountWithoutLosingAny) {
+TEST_F(MetricBookTest, ConcurrentIncrementsAreAllCounted) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this, i] {
@@ -113,7 +113,7 @@ TEST_F(MetricBookTest, ThreadsCountWithoutLosingAny) {
             4000);
 }
 
-TEST(ExpositionTest, WhatIsNoExpositionIsRefused) {
+TEST(ExpositionTest, InvalidExpositionsAreRefused) {
   const auto code = [](const char* text) { return Exposition::Parse(text).status().code(); };
   const std::string head = "# HELP a x\n# TYPE a gauge\n";
   EXPECT_EQ(code((head + "a 1\n").c_str()), absl::StatusCode::kOk);

@@ -15,11 +15,11 @@ namespace nibble {
 namespace {
 
 constexpr absl::string_view kPrefix = "nibble_";
-// Units that are no base units, and suffixes that the text format makes itself.
+// Units other than base units, and suffixes that the text format adds itself.
 constexpr const char* kRefused[] = {"_ms",     "_milliseconds", "_microseconds", "_minutes",
                                     "_hours",  "_kilobytes",    "_megabytes",    "_percent",
                                     "_bucket", "_count",        "_sum"};
-// The end of the name that goes with a unit.
+// The suffix of the name that a unit requires.
 constexpr std::pair<const char*, const char*> kUnits[] = {
     {"seconds", "_seconds"}, {"bytes", "_bytes"}, {"ratio", "_ratio"}};
 
@@ -43,20 +43,21 @@ absl::string_view KindName(MetricKind kind) {
   return "histogram";
 }
 
-// What is wrong with the row; empty: nothing.
+// The rule that the row breaks; empty: none.
 std::string Fault(const MetricSpec& row) {
   if (!absl::StartsWith(row.name, kPrefix) || !IsName(row.name)) {
-    return "the name is not nibble_ and lower-case words";
+    return "the name is not nibble_ followed by lower-case words";
   }
   const bool total = absl::EndsWith(row.name, "_total");
-  if (total != (row.kind == MetricKind::kCounter)) return "_total is for counters, and for each";
+  if (total != (row.kind == MetricKind::kCounter))
+    return "counters, and no other kind, end in _total";
   const std::string base = total ? row.name.substr(0, row.name.size() - 6) : row.name;
   for (const char* const suffix : kRefused) {
     if (absl::EndsWith(base, suffix)) return absl::StrCat("the name ends with ", suffix);
   }
   for (const auto& [unit, suffix] : kUnits) {
     if ((row.unit == unit) != absl::EndsWith(base, suffix)) {
-      return absl::StrCat("the unit ", unit, " and the end ", suffix, " go together");
+      return absl::StrCat("the unit ", unit, " and the suffix ", suffix, " go together");
     }
   }
   if (row.help.empty() || row.help.find_first_of("\n\\") != std::string::npos) {
@@ -66,13 +67,13 @@ std::string Fault(const MetricSpec& row) {
   for (const std::string& label : row.labels) {
     if (!IsName(label) || label == "le" || label == "quantile" || label == "instance" ||
         !labels.insert(label).second) {
-      return absl::StrCat("the label '", label, "' is no name, taken, or there twice");
+      return absl::StrCat("the label '", label, "' is not a name, is reserved, or occurs twice");
     }
   }
   const bool ascending = std::adjacent_find(row.bounds.begin(), row.bounds.end(),
                                             std::greater_equal<>()) == row.bounds.end();
   if (!ascending || row.bounds.empty() != (row.kind != MetricKind::kHistogram)) {
-    return "the bounds are not those of a histogram";
+    return "the bounds are not ascending, or the row is not a histogram";
   }
   return "";
 }
@@ -128,7 +129,7 @@ absl::Status CheckMetricTable(const MetricTable& table) {
   std::set<std::string> names;
   for (const MetricSpec& row : table.rows()) {
     std::string fault = Fault(row);
-    if (fault.empty() && !names.insert(row.name).second) fault = "the name is there twice";
+    if (fault.empty() && !names.insert(row.name).second) fault = "the name occurs twice";
     if (!fault.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("metric '", row.name, "': ", fault));
     }

@@ -1,6 +1,6 @@
-// What a program measures: a table with a row for each family of metrics. A row is declared once,
-// as a member of a struct that inherits MetricTable; values are given through the member, and
-// docs/reference/metrics.md is made from the rows.
+// The metrics of a program: a table with a row for each family. A row is declared once, as a member
+// of a struct that inherits MetricTable; values are recorded through the member, and
+// docs/reference/metrics.md is generated from the rows.
 //
 //   struct OvenTable : MetricTable {
 //     const MetricSpec& loaves = Counter("nibble_loaves_total", "loaves", {"kind"}, "baked");
@@ -26,16 +26,16 @@ enum class MetricKind : uint8_t { kCounter, kGauge, kHistogram };
 struct MetricSpec {
   MetricKind kind = MetricKind::kGauge;
   std::string name;
-  std::string unit;  // as people write it; empty: it has none
+  std::string unit;  // for people; empty: none
   std::vector<std::string> labels;
   std::string help;            // one line
   std::vector<double> bounds;  // of a histogram's buckets, ascending
-  size_t index = 0;            // in its table
+  size_t index = 0;            // of the row in its table
 };
 
 class MetricTable {
  public:
-  // Series of one family at most; what comes on top is dropped and counted.
+  // The most series of one family; values for further ones are dropped and counted.
   static constexpr size_t kMaxSeries = 4096;
 
   MetricTable() = default;
@@ -56,16 +56,17 @@ class MetricTable {
   std::deque<MetricSpec> rows_;
 };
 
-// From 100 µs to 10 s: what a service does. From 10 ms to 3 h: what people wait for.
+// Bucket bounds for durations of a service's operations (100 µs to 10 s) and for waiting times of
+// people and jobs (10 ms to 3 h).
 std::vector<double> ServiceSeconds();
 std::vector<double> WaitingSeconds();
 
-// InvalidArgument naming the first row that breaks a rule of names: the prefix nibble_, lower case,
-// _total of counters and of nothing else, base units at the end (_seconds, _bytes, _ratio), a help
-// of one line, no label or name twice.
+// InvalidArgument, naming the first row that breaks a rule: names are lower case and begin with
+// nibble_; counters, and only they, end in _total; base units end the name (_seconds, _bytes,
+// _ratio); the help is one line; labels and names are unique.
 absl::Status CheckMetricTable(const MetricTable& table);
 
-// The rows as a table in Markdown.
+// The rows as a Markdown table.
 std::string MetricTableMarkdown(const MetricTable& table);
 
 }  // namespace nibble

@@ -25,7 +25,7 @@ constexpr MetricKind kCounter = MetricKind::kCounter;
 constexpr MetricKind kGauge = MetricKind::kGauge;
 constexpr MetricKind kHistogram = MetricKind::kHistogram;
 
-TEST(MetricTableTest, NamesThatKeepTheRulesAreTaken) {
+TEST(MetricTableTest, RowsThatKeepTheRulesAreAccepted) {
   for (const absl::Status& status :
        {CheckMetricTable(OneRow(kCounter, "nibble_steps_total", "steps", {"job"})),
         CheckMetricTable(OneRow(kCounter, "nibble_written_bytes_total", "bytes")),
@@ -35,7 +35,7 @@ TEST(MetricTableTest, NamesThatKeepTheRulesAreTaken) {
   }
 }
 
-TEST(MetricTableTest, NamesThatBreakTheRulesAreNamed) {
+TEST(MetricTableTest, RowsThatBreakARuleAreNamed) {
   const auto fault = [](const OneRow& table) {
     return std::string(CheckMetricTable(table).message());
   };
@@ -55,7 +55,7 @@ TEST(MetricTableTest, NamesThatBreakTheRulesAreNamed) {
   OneRow::bounds = {1, 2};
 }
 
-TEST(MetricTableTest, BoundsOfTimesAscendOverTheirWholeRange) {
+TEST(MetricTableTest, DurationBoundsAscendOverTheirWholeRange) {
   EXPECT_EQ(ServiceSeconds().front(), 1e-4);
   EXPECT_NEAR(ServiceSeconds().back(), 10, 1e-9);
   EXPECT_EQ(WaitingSeconds().front(), 1e-2);
@@ -65,7 +65,7 @@ TEST(MetricTableTest, BoundsOfTimesAscendOverTheirWholeRange) {
   }
 }
 
-TEST(MetricTableTest, ThePageHasALineForEachRow) {
+TEST(MetricTableTest, TheMarkdownTableHasALineForEachRow) {
   EXPECT_THAT(MetricTableMarkdown(OneRow(kCounter, "nibble_a_bytes_total", "bytes", {"x", "y"})),
               HasSubstr("| `nibble_a_bytes_total` | counter | bytes | x, y | help |\n"));
 }

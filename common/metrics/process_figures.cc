@@ -21,14 +21,15 @@ std::string ReadAll(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Of proc(5)'s stat those after the program's name, which may hold anything: [0] is field 3.
+// The fields of /proc/self/stat (proc(5)) after the program's name, which may contain any
+// character: [0] is field 3.
 std::vector<double> StatFields() {
   const std::string stat = ReadAll("/proc/self/stat");
   const size_t name_end = stat.rfind(')');
   std::vector<double> fields;
   if (name_end == std::string::npos) return fields;
   std::istringstream text(stat.substr(name_end + 3));
-  fields.push_back(0);  // the state is no number
+  fields.push_back(0);  // the state is not a number
   for (double value; text >> value;) fields.push_back(value);
   return fields;
 }
@@ -58,7 +59,7 @@ ProcessFigures ReadProcessFigures() {
   }
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    figures.most_open_files = static_cast<int64_t>(limit.rlim_cur);
+    figures.max_open_files = static_cast<int64_t>(limit.rlim_cur);
   }
   return figures;
 }

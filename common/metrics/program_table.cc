@@ -15,7 +15,7 @@ std::string RenderPage(const ProgramTable& table, MetricPage& page, const Metric
   page.Set(table.resident, {}, static_cast<double>(figures.resident_bytes));
   page.Set(table.threads, {}, static_cast<double>(figures.threads));
   page.Set(table.files, {}, static_cast<double>(figures.open_files));
-  page.Set(table.most_files, {}, static_cast<double>(figures.most_open_files));
+  page.Set(table.max_files, {}, static_cast<double>(figures.max_open_files));
   page.Set(table.dropped, {}, static_cast<double>(page.dropped() + book.dropped()));
   return page.Render(book);
 }

@@ -1,6 +1,6 @@
-// The rows that every program has, and their values.
+// The metrics that every program has, and their values.
 //
-// Ownership: the page borrows nothing beyond the call. Thread-safety: pure functions of /proc.
+// Ownership: borrows its arguments during the call. Thread-safety: all functions; they read /proc.
 #ifndef NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 #define NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 
@@ -11,24 +11,25 @@
 namespace nibble {
 
 struct ProgramTable : MetricTable {
-  const MetricSpec& build_info =
-      Gauge("nibble_build_info", "", {"program", "version"}, "1; what is running");
+  const MetricSpec& build_info = Gauge("nibble_build_info", "", {"program", "version"},
+                                       "1; the program and its version are in the labels");
   const MetricSpec& start = Gauge("nibble_process_start_time_seconds", "seconds", {},
-                                  "when the process began, since 1970");
-  const MetricSpec& cpu =
-      Counter("nibble_process_cpu_seconds_total", "seconds", {}, "processor time, user and system");
+                                  "Start of the process, in seconds since 1970");
+  const MetricSpec& cpu = Counter("nibble_process_cpu_seconds_total", "seconds", {},
+                                  "Processor time of the process, user and system");
   const MetricSpec& resident =
-      Gauge("nibble_process_resident_memory_bytes", "bytes", {}, "memory that is in use");
-  const MetricSpec& threads = Gauge("nibble_process_threads", "threads", {}, "that run or wait");
-  const MetricSpec& files = Gauge("nibble_process_open_fds", "files", {}, "open now");
-  const MetricSpec& most_files =
-      Gauge("nibble_process_max_fds", "files", {}, "that may be open at once");
+      Gauge("nibble_process_resident_memory_bytes", "bytes", {}, "Resident memory of the process");
+  const MetricSpec& threads =
+      Gauge("nibble_process_threads", "threads", {}, "Threads of the process");
+  const MetricSpec& files = Gauge("nibble_process_open_fds", "files", {}, "Open file descriptors");
+  const MetricSpec& max_files =
+      Gauge("nibble_process_max_fds", "files", {}, "Limit on open file descriptors");
   const MetricSpec& dropped =
       Counter("nibble_metrics_dropped_total", "values", {},
-              "for which a family had no room: a family has 4096 series at most");
+              "Values dropped because their family already had 4096 series");
 };
 
-// The page's text, with the rows of ProgramTable filled in.
+// Fills in the rows of ProgramTable, and renders the page (MetricPage::Render).
 std::string RenderPage(const ProgramTable& table, MetricPage& page, const MetricBook& book,
                        absl::string_view program, absl::string_view version);
 

@@ -7,75 +7,97 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/staged_file.h"
+#include "common/errno_error.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
 
-constexpr char kSuffix[] = ".process";
-constexpr size_t kStartField = 19;  // after the program's name in /proc/PID/stat
+using std::chrono::milliseconds;
 
-std::string ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+constexpr char kSuffix[] = ".process";
+constexpr size_t kMaxBytes = size_t{1} << 16;  // of a record or a file of /proc
+constexpr size_t kStartField = 19;             // after the program's name in /proc/PID/stat
+constexpr milliseconds kAfterKill(10'000);
+
+// Waits for POLLIN on any of the descriptors; true if one has it.
+bool Poll(std::vector<pollfd> waits, milliseconds patience) {
+  int ready;
+  do {
+    ready = poll(waits.data(), waits.size(), static_cast<int>(patience.count()));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+// Reaps the process if it is our child.
+void Reap(const ProcessIdentity& identity) {
+  (void)waitpid(static_cast<pid_t>(identity.pid), nullptr, WNOHANG);
+}
+
+absl::Status StillThere(int64_t pid, milliseconds patience) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("process ", pid, " still runs ", patience.count(), " ms after it was killed"));
 }
 
 absl::StatusOr<ProcessIdentity> ReadRecord(const std::string& path) {
-  const nlohmann::json json = nlohmann::json::parse(ReadWhole(path), nullptr, false);
-  const bool whole = json.is_object() && json.contains("pid") && json["pid"].is_number_integer() &&
-                     json.contains("start_ticks") && json["start_ticks"].is_number_integer() &&
-                     json.contains("boot_id") && json["boot_id"].is_string();
-  if (!whole) return absl::DataLossError(absl::StrCat(path, ": is no record of a process"));
+  const auto damaged = [&path](const auto&... why) {
+    return absl::DataLossError(absl::StrCat(path, " is not a record of a process: ", why...));
+  };
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxBytes);
+  if (!text.ok()) return damaged(text.status().message());
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  const bool complete = json.is_object() && json.contains("pid") &&
+                        json["pid"].is_number_integer() && json.contains("start_ticks") &&
+                        json["start_ticks"].is_number_integer() && json.contains("boot_id") &&
+                        json["boot_id"].is_string();
+  if (!complete) return damaged("it has no pid, start_ticks and boot_id");
   ProcessIdentity identity = {.pid = json["pid"].get<int64_t>(),
                               .start_ticks = json["start_ticks"].get<int64_t>(),
                               .boot_id = json["boot_id"].get<std::string>()};
-  if (identity.pid <= 1) {
-    return absl::DataLossError(absl::StrCat(path, ": pid: ", identity.pid, " is not above 1"));
-  }
+  if (identity.pid <= 1) return damaged("pid ", identity.pid, " is not above 1");
   return identity;
 }
 
 // True if it still ran and was killed.
-absl::StatusOr<bool> KillAndWait(const ProcessIdentity& identity,
-                                 std::chrono::milliseconds patience) {
+absl::StatusOr<bool> KillAndWait(const ProcessIdentity& identity, milliseconds patience) {
   const auto pid = static_cast<pid_t>(identity.pid);
-  // Opened before the identity check, so that the checked process is the one waited for.
-  const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (handle < 0) {
+  // Open before identifying, so that the identified process is the one that is waited for.
+  const ProcessHandle handle(pid);
+  if (!handle.valid()) {
     if (errno == ESRCH) return false;
-    return absl::UnavailableError(absl::StrCat("pidfd_open of ", pid, ": ", std::strerror(errno)));
+    return ErrnoError(errno, "pidfd_open of process", absl::StrCat(pid));
   }
   const absl::StatusOr<ProcessIdentity> now = IdentifyProcess(pid);
-  if (!now.ok() || *now != identity) {
-    close(handle);
-    return false;
-  }
-  // It leads its own group (ProcessSupervisor), which is killed with it.
+  if (!now.ok() || *now != identity) return false;
+  // It leads its own group (SpawnOptions::Group), which is killed with it.
   (void)kill(-pid, SIGKILL);
-  (void)syscall(SYS_pidfd_send_signal, handle, SIGKILL, nullptr, 0);
-  pollfd one = {.fd = handle, .events = POLLIN};
-  const int ready = poll(&one, 1, static_cast<int>(patience.count()));
-  close(handle);
-  if (ready > 0) return true;
-  return absl::DeadlineExceededError(absl::StrCat("process ", pid, " is still there ",
-                                                  patience.count(), " ms after it was killed"));
+  handle.Signal(SIGKILL);
+  if (handle.AwaitEnd(patience)) return true;
+  return StillThere(pid, patience);
 }
 
 }  // namespace
 
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
-  const std::string stat = ReadWhole(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string stat =
+      ReadWholeFile(absl::StrCat("/proc/", pid, "/stat"), kMaxBytes).value_or("");
   // The program's name before it may contain anything, including brackets and spaces.
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) {
@@ -86,11 +108,79 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
   ProcessIdentity identity = {.pid = pid};
   if (fields.size() <= kStartField ||
       !absl::SimpleAtoi(fields[kStartField], &identity.start_ticks)) {
-    return absl::InternalError(absl::StrCat("/proc/", pid, "/stat: has no start time"));
+    return absl::InternalError(absl::StrCat("/proc/", pid, "/stat has no start time"));
   }
-  identity.boot_id =
-      std::string(absl::StripAsciiWhitespace(ReadWhole("/proc/sys/kernel/random/boot_id")));
+  const std::string boot_id =
+      ReadWholeFile("/proc/sys/kernel/random/boot_id", kMaxBytes).value_or("");
+  identity.boot_id = std::string(absl::StripAsciiWhitespace(boot_id));
   return identity;
+}
+
+// The library's own wrappers of these calls are not declared for C++ in Debian 12.
+ProcessHandle::ProcessHandle(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+
+ProcessHandle::ProcessHandle(const ProcessIdentity& identity) {
+  const auto pid = static_cast<pid_t>(identity.pid);
+  if (pid <= 1) return;
+  ProcessHandle handle(pid);
+  if (!handle.valid()) return;
+  // Identify after opening, so that the identified process is the one that the pidfd refers to.
+  const absl::StatusOr<ProcessIdentity> now = IdentifyProcess(pid);
+  if (now.ok() && *now == identity) std::swap(fd_, handle.fd_);
+}
+
+ProcessHandle::~ProcessHandle() {
+  if (fd_ >= 0) (void)close(fd_);
+}
+
+ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+ProcessHandle& ProcessHandle::operator=(ProcessHandle&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+bool ProcessHandle::AwaitEnd(milliseconds patience) const {
+  return !valid() || Poll({{.fd = fd_, .events = POLLIN}}, patience);
+}
+
+void ProcessHandle::Signal(int signal) const {
+  if (valid()) (void)syscall(SYS_pidfd_send_signal, fd_, signal, nullptr, 0);
+}
+
+bool IsAlive(const ProcessIdentity& identity) {
+  if (!ProcessHandle(identity).AwaitEnd(milliseconds(0))) return true;
+  Reap(identity);
+  return false;
+}
+
+void SignalProcess(const ProcessIdentity& identity, int signal) {
+  ProcessHandle(identity).Signal(signal);
+}
+
+bool AwaitAnyEnd(absl::Span<const ProcessIdentity> identities, milliseconds patience) {
+  std::vector<ProcessHandle> handles;
+  std::vector<pollfd> waits;
+  for (const ProcessIdentity& identity : identities) {
+    handles.emplace_back(identity);
+    if (!handles.back().valid()) return true;
+    waits.push_back({.fd = handles.back().fd(), .events = POLLIN});
+  }
+  return Poll(std::move(waits), patience);
+}
+
+absl::StatusOr<bool> EndProcess(const ProcessIdentity& identity, milliseconds grace) {
+  const ProcessHandle handle(identity);
+  handle.Signal(SIGTERM);
+  // A stopped process receives no other signal.
+  handle.Signal(SIGCONT);
+  const bool by_itself = handle.AwaitEnd(grace);
+  if (!by_itself) {
+    handle.Signal(SIGKILL);
+    if (!handle.AwaitEnd(kAfterKill)) return StillThere(identity.pid, kAfterKill);
+  }
+  Reap(identity);
+  return by_itself;
 }
 
 absl::Status WriteProcessRecord(const std::string& directory, const std::string& name,
@@ -99,7 +189,7 @@ absl::Status WriteProcessRecord(const std::string& directory, const std::string&
                                            {"start_ticks", identity.start_ticks},
                                            {"boot_id", identity.boot_id}})
                                .dump();
-  return WriteStaged(absl::StrCat(directory, "/", name, kSuffix), text);
+  return ReplaceFile(absl::StrCat(directory, "/", name, kSuffix), text);
 }
 
 void RemoveProcessRecord(const std::string& directory, const std::string& name) {
@@ -107,17 +197,14 @@ void RemoveProcessRecord(const std::string& directory, const std::string& name) 
 }
 
 absl::StatusOr<std::vector<Leftover>> KillLeftovers(const std::string& directory,
-                                                    std::chrono::milliseconds patience) {
+                                                    milliseconds patience) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   std::vector<Leftover> leftovers;
   absl::Status status;
-  std::error_code error;
-  std::filesystem::directory_iterator entries(directory, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("reading ", directory, ": ", error.message()));
-  }
-  for (const auto& entry : entries) {
-    if (entry.path().extension() != kSuffix) continue;
-    const absl::StatusOr<ProcessIdentity> identity = ReadRecord(entry.path());
+  for (const std::string& file : names) {
+    const std::filesystem::path path = std::filesystem::path(directory) / file;
+    if (path.extension() != kSuffix) continue;
+    const absl::StatusOr<ProcessIdentity> identity = ReadRecord(path);
     if (!identity.ok()) {
       status.Update(identity.status());
       continue;
@@ -127,28 +214,11 @@ absl::StatusOr<std::vector<Leftover>> KillLeftovers(const std::string& directory
       status.Update(killed.status());
       continue;
     }
-    leftovers.push_back({.name = entry.path().stem(), .identity = *identity, .killed = *killed});
-    std::filesystem::remove(entry.path(), error);
+    leftovers.push_back({.name = path.stem(), .identity = *identity, .killed = *killed});
+    (void)unlink(path.c_str());
   }
   if (!status.ok()) return status;
   return leftovers;
-}
-
-std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string>& over) {
-  std::vector<std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry = *at;
-    if (!over.contains(entry.substr(0, entry.find('=')))) all.push_back(entry);
-  }
-  for (const auto& [name, value] : over) all.push_back(absl::StrCat(name, "=", value));
-  return all;
-}
-
-std::vector<char*> PointersTo(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 }  // namespace nibble

@@ -1,10 +1,11 @@
-// Other processes: records of them on disk, and the arguments that they are started with.
+// Other processes: which one a process id refers to, waiting for them, signalling them, and records
+// of them on disk.
 //
-// A daemon that restarts finds by the records what its earlier life left running. A pid alone may
-// have been reused by then; a pid with its start time and the boot id has not.
+// A process id alone may have been reused; a process id with its start time and the boot id has
+// not. A daemon that restarts finds by the records which processes of its earlier life still run.
 //
-// Ownership: values; PointersTo points into its argument. Thread-safety: all functions from any
-// thread; nobody may change this process's environment during EnvironmentWith.
+// Ownership: a ProcessHandle owns its descriptor, not the process; the rest are values.
+// Thread-safety: all functions; a ProcessHandle's const methods from any thread.
 #ifndef NIBBLE_COMMON_PROCESS_PROCESS_H_
 #define NIBBLE_COMMON_PROCESS_PROCESS_H_
 
@@ -12,12 +13,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace nibble {
 
@@ -32,6 +33,46 @@ struct ProcessIdentity {
 // NotFound if there is no such process.
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid);
 
+// A pidfd: it refers to the same process for as long as it is open.
+class ProcessHandle {
+ public:
+  ProcessHandle() = default;
+  // For a child that is not reaped yet, or with IdentifyProcess afterwards. Invalid, with errno
+  // set, if there is no such process or no descriptor is left.
+  explicit ProcessHandle(pid_t pid);
+  // Invalid if the process has ended and was reaped, even if another process has its id now.
+  explicit ProcessHandle(const ProcessIdentity& identity);
+  ~ProcessHandle();
+  ProcessHandle(ProcessHandle&& other) noexcept;
+  ProcessHandle& operator=(ProcessHandle&& other) noexcept;
+
+  bool valid() const { return fd_ >= 0; }
+  // Readable (poll) once the process has ended; negative if invalid.
+  int fd() const { return fd_; }
+
+  // Waits up to `patience`; true if the process has ended, or the handle is invalid.
+  bool AwaitEnd(std::chrono::milliseconds patience) const;
+  // Does nothing if the process has ended.
+  void Signal(int signal) const;
+
+ private:
+  int fd_ = -1;
+};
+
+// False if it has ended, reaped or not, even if another process has its id now. Reaps it if it is
+// an ended child of this process.
+bool IsAlive(const ProcessIdentity& identity);
+
+// Does nothing if it has ended.
+void SignalProcess(const ProcessIdentity& identity, int signal);
+
+// Waits up to `patience` until one of them has ended; true if one has. An empty list: sleeps.
+bool AwaitAnyEnd(absl::Span<const ProcessIdentity> identities, std::chrono::milliseconds patience);
+
+// SIGTERM, and SIGKILL after the grace; returns when the process is gone. True if SIGTERM sufficed.
+// DeadlineExceeded if it survives SIGKILL, as in an uninterruptible sleep.
+absl::StatusOr<bool> EndProcess(const ProcessIdentity& identity, std::chrono::milliseconds grace);
+
 // Writes `name`.process in the directory, durably. Names contain no slash.
 absl::Status WriteProcessRecord(const std::string& directory, const std::string& name,
                                 const ProcessIdentity& identity);
@@ -40,19 +81,13 @@ void RemoveProcessRecord(const std::string& directory, const std::string& name);
 struct Leftover {
   std::string name;
   ProcessIdentity identity;
-  bool killed = false;  // false: it had ended already
+  bool killed = false;  // false: it had already ended
 };
 // Kills the process groups of all records whose processes still run, waits for their end, and
 // removes the records. An unreadable record is an error, returned after the others were handled.
 // DeadlineExceeded, naming the process, if one does not end.
 absl::StatusOr<std::vector<Leftover>> KillLeftovers(const std::string& directory,
                                                     std::chrono::milliseconds patience);
-
-// This process's environment as NAME=VALUE, with the variables of `over` replaced or added.
-std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string>& over);
-
-// Pointers into `texts`, with a null pointer at the end, as exec and posix_spawn take them.
-std::vector<char*> PointersTo(std::vector<std::string>& texts);
 
 }  // namespace nibble
 

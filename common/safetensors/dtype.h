@@ -1,6 +1,6 @@
 // Element types of the safetensors format: their names on disk and their sizes.
 //
-// Ownership: plain values; names are string literals that live for ever.
+// Ownership: plain values; names are string literals.
 // Thread-safety: every function is pure and may be called from any thread.
 
 #ifndef NIBBLE_COMMON_SAFETENSORS_DTYPE_H_
@@ -13,7 +13,7 @@
 namespace nibble {
 
 // Only types whose elements fill whole bytes: a tensor's size is then always elements * size.
-// The values are private to the process, the file holds the names.
+// Files contain the names; the values are private to the process.
 enum class FileDType : uint8_t {
   kBool,
   kU8,

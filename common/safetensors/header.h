@@ -1,12 +1,12 @@
-// The JSON header of a safetensors file as plain values. This half knows the grammar: which keys,
-// which types, how many. It knows nothing of the payload; reader.h checks the offsets against it.
+// The JSON header of a safetensors file as plain values. ParseHeader checks the grammar: keys,
+// types and counts. It does not know the payload; reader.h checks the offsets against it.
 //
-// Ownership: the result owns copies of everything, the text may go away after the call.
+// Ownership: the result owns copies of everything.
 // Thread-safety: a pure function.
 //
-// Memory: a small multiple of the text's size (measured: below seven), whatever the text says. The
-// parser streams (no document tree is built), nesting is refused beyond what the grammar has, and
-// the counts are bounded by limits.h.
+// Memory: a small multiple of the text's size (measured: below seven) for any text. The parser
+// streams (no document tree is built), nesting beyond the grammar's is refused, and the counts are
+// bounded by limits.h.
 
 #ifndef NIBBLE_COMMON_SAFETENSORS_HEADER_H_
 #define NIBBLE_COMMON_SAFETENSORS_HEADER_H_
@@ -27,7 +27,7 @@ struct HeaderEntry {
   std::string name;
   FileDType dtype = FileDType::kU8;
   std::vector<int64_t> shape;
-  // As the header says, not yet compared with anything: begin may lie above end.
+  // As in the header, unchecked: begin may lie above end.
   uint64_t begin = 0;
   uint64_t end = 0;
 };
@@ -38,7 +38,7 @@ struct Header {
 };
 
 // Refuses, as InvalidArgument naming the tensor and the offending value:
-//   - text that does not begin with '{', is not JSON, not UTF-8, or holds a NUL byte;
+//   - text that does not begin with '{', is not JSON, not UTF-8, or contains a NUL byte;
 //   - __metadata__ that is not an object of strings, or repeated keys in it or of it;
 //   - an entry with a missing, repeated or unknown key, or a value of the wrong type;
 //   - a dtype that is not known, a number that is not an integer from 0 to the largest int64

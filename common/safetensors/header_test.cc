@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string Error(std::string_view text) {
+std::string HeaderError(std::string_view text) {
   const auto header = ParseHeader(text);
   if (header.ok()) return "accepted";
   EXPECT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);
@@ -24,7 +24,7 @@ std::string Error(std::string_view text) {
 
 // The error for one tensor "w" with these fields.
 std::string EntryError(const std::string& fields) {
-  return Error(absl::StrCat("{\"w\":{", fields, "}}"));
+  return HeaderError(absl::StrCat("{\"w\":{", fields, "}}"));
 }
 
 std::string ShapeError(const std::string& shape) {
@@ -53,51 +53,54 @@ TEST(SafetensorsHeader, EntriesAndMetadataAreRead) {
 }
 
 TEST(SafetensorsHeader, TextThatDoesNotBeginWithABraceIsRefused) {
-  EXPECT_THAT(Error(""), HasSubstr("0 bytes"));
-  EXPECT_THAT(Error(" {}"), HasSubstr("must begin with '{'"));
-  EXPECT_THAT(Error("[]"), HasSubstr("begin with \"[\""));
-  EXPECT_THAT(Error("\xEF\xBB\xBF{}"), HasSubstr("must begin with '{'"));
+  EXPECT_THAT(HeaderError(""), HasSubstr("0 bytes"));
+  EXPECT_THAT(HeaderError(" {}"), HasSubstr("must begin with '{'"));
+  EXPECT_THAT(HeaderError("[]"), HasSubstr("begin with \"[\""));
+  EXPECT_THAT(HeaderError("\xEF\xBB\xBF{}"), HasSubstr("must begin with '{'"));
 }
 
 TEST(SafetensorsHeader, BrokenJsonIsRefusedNamingTheByte) {
-  EXPECT_THAT(Error("{"), HasSubstr("not valid JSON at byte 2"));
-  EXPECT_THAT(Error("{} x"), HasSubstr("not valid JSON at byte 4"));
-  EXPECT_THAT(Error("{}{}"), HasSubstr("not valid JSON at byte 3"));
-  EXPECT_THAT(Error("{/**/}"), HasSubstr("not valid JSON at byte 2"));
+  EXPECT_THAT(HeaderError("{"), HasSubstr("not valid JSON at byte 2"));
+  EXPECT_THAT(HeaderError("{} x"), HasSubstr("not valid JSON at byte 4"));
+  EXPECT_THAT(HeaderError("{}{}"), HasSubstr("not valid JSON at byte 3"));
+  EXPECT_THAT(HeaderError("{/**/}"), HasSubstr("not valid JSON at byte 2"));
   EXPECT_THAT(OffsetsError("[0,1e999]"), HasSubstr("1e999"));
 }
 
 TEST(SafetensorsHeader, BytesThatAreNotUtf8AreRefused) {
-  EXPECT_THAT(Error("{\"\xff\":{}}"), HasSubstr("ill-formed UTF-8"));
-  EXPECT_THAT(Error("{\"\xc0\xaf\":{}}"), HasSubstr("ill-formed UTF-8"));
-  EXPECT_THAT(Error("{\"\xed\xa0\x80\":{}}"), HasSubstr("ill-formed UTF-8"));
-  EXPECT_THAT(Error("{\"\\ud800\":{}}"), HasSubstr("surrogate"));
+  EXPECT_THAT(HeaderError("{\"\xff\":{}}"), HasSubstr("ill-formed UTF-8"));
+  EXPECT_THAT(HeaderError("{\"\xc0\xaf\":{}}"), HasSubstr("ill-formed UTF-8"));
+  EXPECT_THAT(HeaderError("{\"\xed\xa0\x80\":{}}"), HasSubstr("ill-formed UTF-8"));
+  EXPECT_THAT(HeaderError("{\"\\ud800\":{}}"), HasSubstr("surrogate"));
 }
 
 TEST(SafetensorsHeader, BytesAfterANulAreNotSilentlyIgnored) {
-  EXPECT_THAT(Error(std::string_view("{}\0garbage", 10)), HasSubstr("NUL at byte 2 of 10"));
-  EXPECT_THAT(Error(std::string_view("{}\0", 3)), HasSubstr("NUL at byte 2 of 3"));
+  EXPECT_THAT(HeaderError(std::string_view("{}\0garbage", 10)), HasSubstr("NUL at byte 2 of 10"));
+  EXPECT_THAT(HeaderError(std::string_view("{}\0", 3)), HasSubstr("NUL at byte 2 of 3"));
 }
 
 TEST(SafetensorsHeader, MetadataThatIsNotAnObjectOfStringsIsRefused) {
-  EXPECT_THAT(Error(R"({"__metadata__":7})"), HasSubstr("__metadata__ must be an object"));
-  EXPECT_THAT(Error(R"({"__metadata__":[]})"), HasSubstr("__metadata__ must be an object"));
-  EXPECT_THAT(Error(R"({"__metadata__":{"k":1}})"), HasSubstr("key \"k\" must have a string"));
-  EXPECT_THAT(Error(R"({"__metadata__":{"k":null}})"), HasSubstr("found null"));
-  EXPECT_THAT(Error(R"({"__metadata__":{"k":{}}})"), HasSubstr("found an object"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":7})"), HasSubstr("__metadata__ must be an object"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":[]})"), HasSubstr("__metadata__ must be an object"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":{"k":1}})"),
+              HasSubstr("key \"k\" must have a string"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":{"k":null}})"), HasSubstr("found null"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":{"k":{}}})"), HasSubstr("found an object"));
 }
 
 TEST(SafetensorsHeader, RepeatedMetadataIsRefused) {
-  EXPECT_THAT(Error(R"({"__metadata__":{},"__metadata__":{}})"),
+  EXPECT_THAT(HeaderError(R"({"__metadata__":{},"__metadata__":{}})"),
               HasSubstr("__metadata__ occurs twice"));
-  EXPECT_THAT(Error(R"({"__metadata__":{"k":"a","k":"b"}})"), HasSubstr("\"k\" occurs twice"));
+  EXPECT_THAT(HeaderError(R"({"__metadata__":{"k":"a","k":"b"}})"),
+              HasSubstr("\"k\" occurs twice"));
 }
 
 TEST(SafetensorsHeader, EntryThatIsNotAnObjectIsRefused) {
-  EXPECT_THAT(Error(R"({"w":[]})"), HasSubstr("tensor \"w\" must be an object, found an array"));
-  EXPECT_THAT(Error(R"({"w":true})"), HasSubstr("found true"));
-  EXPECT_THAT(Error(R"({"w":-3})"), HasSubstr("found the number -3"));
-  EXPECT_THAT(Error(R"({"w":"x"})"), HasSubstr("found the string \"x\""));
+  EXPECT_THAT(HeaderError(R"({"w":[]})"),
+              HasSubstr("tensor \"w\" must be an object, found an array"));
+  EXPECT_THAT(HeaderError(R"({"w":true})"), HasSubstr("found true"));
+  EXPECT_THAT(HeaderError(R"({"w":-3})"), HasSubstr("found the number -3"));
+  EXPECT_THAT(HeaderError(R"({"w":"x"})"), HasSubstr("found the string \"x\""));
 }
 
 TEST(SafetensorsHeader, MissingFieldIsRefusedByName) {
@@ -161,7 +164,7 @@ TEST(SafetensorsHeader, RankAboveTheBoundIsRefused) {
 }
 
 TEST(SafetensorsHeader, DeepNestingIsRefusedAtItsFirstLevel) {
-  EXPECT_THAT(Error("{\"w\":" + std::string(1 << 20, '[')), HasSubstr("found an array"));
+  EXPECT_THAT(HeaderError("{\"w\":" + std::string(1 << 20, '[')), HasSubstr("found an array"));
 }
 
 TEST(SafetensorsHeader, TensorCountAboveTheBoundIsRefused) {
@@ -170,20 +173,20 @@ TEST(SafetensorsHeader, TensorCountAboveTheBoundIsRefused) {
     absl::StrAppend(&text, "\"", i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)");
   }
   text += R"("last":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
-  EXPECT_THAT(Error(text), HasSubstr("\"last\" is one above the bound of 1048576 tensors"));
+  EXPECT_THAT(HeaderError(text), HasSubstr("\"last\" is one above the bound of 1048576 tensors"));
 }
 
 TEST(SafetensorsHeader, MetadataCountAboveTheBoundIsRefused) {
   std::string text = R"({"__metadata__":{)";
   for (size_t i = 0; i < kMaxMetadataEntries; ++i) absl::StrAppend(&text, "\"", i, "\":\"\",");
   text += R"("last":""}})";
-  EXPECT_THAT(Error(text), HasSubstr("\"last\" is one above the bound of 65536 entries"));
+  EXPECT_THAT(HeaderError(text), HasSubstr("\"last\" is one above the bound of 65536 entries"));
 }
 
 TEST(SafetensorsHeader, LongNamesAreCutInMessagesAtACharacter) {
   std::string name;
   for (int i = 0; i < 1000; ++i) name += "\u20ac";  // three bytes each
-  const std::string error = Error("{\"" + name + "\":0}");
+  const std::string error = HeaderError("{\"" + name + "\":0}");
   EXPECT_THAT(error, HasSubstr(name.substr(0, 126) + "\"... (3000 bytes)"));
 }
 

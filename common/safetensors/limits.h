@@ -1,7 +1,7 @@
 // The bounds that reader and writer share, and the one formula for a tensor's size in bytes, so
 // that whatever the writer accepts the reader accepts too.
 //
-// Ownership: nothing is held. Thread-safety: every function is pure.
+// Thread-safety: every function is pure.
 
 #ifndef NIBBLE_COMMON_SAFETENSORS_LIMITS_H_
 #define NIBBLE_COMMON_SAFETENSORS_LIMITS_H_

@@ -22,6 +22,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
+#include "common/errno_error.h"
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/limits.h"
@@ -45,10 +47,7 @@ absl::StatusOr<std::string_view> HeaderText(std::string_view file) {
         absl::StrFormat("the file has %d bytes, fewer than the %d of its length prefix",
                         file.size(), kPrefixBytes));
   }
-  uint64_t length = 0;
-  for (size_t i = 0; i < kPrefixBytes; ++i) {
-    length |= uint64_t{static_cast<unsigned char>(file[i])} << (8 * i);
-  }
+  const auto length = LoadLittle<uint64_t>(file.data());
   if (length > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the header claims %d bytes, above the bound of %d", length, kMaxHeaderBytes));
@@ -162,20 +161,20 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::string_view bytes) {
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   // O_NONBLOCK so that a pipe is refused below instead of waiting here for its writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  if (fd < 0) return ErrnoError(errno, "opening", path);
   const absl::Cleanup close_fd = [fd] { (void)close(fd); };  // the mapping outlives it
 
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("examining ", path));
+  if (fstat(fd, &info) != 0) return ErrnoError(errno, "examining", path);
   if (!S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
   const size_t size = info.st_size;
   Mapping mapping;
-  if (size > 0) {  // an empty mapping is an error of its own; Parse() says it better
+  if (size > 0) {  // mmap refuses an empty file; the error of Parse() is clearer
     void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (address == MAP_FAILED) {
-      return absl::ErrnoToStatus(errno, absl::StrFormat("mapping the %d bytes of %s", size, path));
+      return ErrnoError(errno, absl::StrCat("mapping the ", size, " bytes of"), path);
     }
     mapping = Mapping(address, Unmapper{size});
   }

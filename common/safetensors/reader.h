@@ -5,10 +5,10 @@
 //             with an optional "__metadata__" object of strings, padded with spaces
 //   the rest  the payload, which the tensors cover entirely and without overlap
 //
-// The file comes from outside and is trusted in nothing: everything about it is checked before
-// any view of its data is handed out, and afterwards every view lies inside the payload.
+// The file is untrusted: all of it is checked before any view of its data is returned, and every
+// view lies inside the payload.
 //
-// Ownership: Open() maps the file and the object holds the mapping; Parse() borrows the caller's
+// Ownership: Open() maps the file and the object owns the mapping; Parse() borrows the caller's
 // bytes, which must outlive the object. Views and TensorInfo pointers live as long as the object
 // they came from, and survive its being moved.
 // Thread-safety: immutable once made; const methods may be called from any thread.
@@ -32,7 +32,7 @@
 namespace nibble {
 
 struct TensorInfo {
-  std::string name;  // UTF-8; may be empty, may hold any character that JSON can spell
+  std::string name;  // UTF-8; may be empty or contain any character that JSON can spell
   FileDType dtype = FileDType::kU8;
   std::vector<int64_t> shape;  // row-major; empty for a scalar, a zero dimension for no elements
   // Exactly the tensor's bytes, little-endian. Alignment is NOT promised: the format lets a tensor
@@ -50,7 +50,7 @@ class SafetensorsFile {
   //
   //   InvalidArgument   the content breaks a rule; the message names path, tensor, value and bound
   //   FailedPrecondition  the path is not a regular file
-  //   NotFound, PermissionDenied, ...  what the system said about opening or mapping
+  //   NotFound, PermissionDenied, ...  the system's error of opening or mapping (ErrnoError)
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   // The same over bytes in memory, which must outlive the result.

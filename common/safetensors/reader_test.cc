@@ -39,7 +39,7 @@ std::string Entry(std::string_view name, std::string_view dtype, std::string_vie
   return entry;
 }
 
-std::string Error(std::string_view bytes) {
+std::string ReaderError(std::string_view bytes) {
   const auto file = SafetensorsFile::Parse(bytes);
   if (file.ok()) return "accepted";
   EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
@@ -154,49 +154,50 @@ TEST(SafetensorsReader, EmptyTensorsMayLieBetweenOthersAndAtTheEnd) {
 }
 
 TEST(SafetensorsReader, FileShorterThanItsPrefixIsRefused) {
-  EXPECT_THAT(Error(""), HasSubstr("0 bytes, fewer than the 8"));
-  EXPECT_THAT(Error("1234567"), HasSubstr("7 bytes, fewer than the 8"));
+  EXPECT_THAT(ReaderError(""), HasSubstr("0 bytes, fewer than the 8"));
+  EXPECT_THAT(ReaderError("1234567"), HasSubstr("7 bytes, fewer than the 8"));
 }
 
 TEST(SafetensorsReader, HeaderBeyondTheEndOfTheFileIsRefused) {
   std::string bytes = File("{}", 0);
   bytes[0] = 3;
-  EXPECT_THAT(Error(bytes), HasSubstr("claims 3 bytes, but only 2 follow"));
+  EXPECT_THAT(ReaderError(bytes), HasSubstr("claims 3 bytes, but only 2 follow"));
 }
 
 TEST(SafetensorsReader, HeaderAboveTheBoundIsRefused) {
-  EXPECT_THAT(Error("\xff\xff\xff\xff\xff\xff\xff\xff{}"),
+  EXPECT_THAT(ReaderError("\xff\xff\xff\xff\xff\xff\xff\xff{}"),
               HasSubstr("claims 18446744073709551615 bytes, above the bound of 100000000"));
   // One above the bound, in a file that is large enough.
   std::string bytes(100'000'009, ' ');
   const std::string prefix = {0x01, '\xe1', '\xf5', 0x05, 0, 0, 0, 0, '{', '}'};
   bytes.replace(0, prefix.size(), prefix);
-  EXPECT_THAT(Error(bytes), HasSubstr("claims 100000001 bytes, above the bound of 100000000"));
+  EXPECT_THAT(ReaderError(bytes),
+              HasSubstr("claims 100000001 bytes, above the bound of 100000000"));
   bytes[0] = 0x00;
   bytes.resize(100'000'008);
-  EXPECT_EQ(Error(bytes), "accepted");
+  EXPECT_EQ(ReaderError(bytes), "accepted");
 }
 
 TEST(SafetensorsReader, EmptyHeaderIsRefused) {
-  EXPECT_THAT(Error(File("", 4)), HasSubstr("must begin with '{'"));
+  EXPECT_THAT(ReaderError(File("", 4)), HasSubstr("must begin with '{'"));
 }
 
 TEST(SafetensorsReader, RangeThatEndsBeforeItBeginsIsRefused) {
-  EXPECT_THAT(Error(File("{" + Entry("w", "U8", "1", "2,1") + "}", 2)),
+  EXPECT_THAT(ReaderError(File("{" + Entry("w", "U8", "1", "2,1") + "}", 2)),
               HasSubstr("tensor \"w\": data_offsets [2,1] end before they begin"));
 }
 
 TEST(SafetensorsReader, RangeOutsideThePayloadIsRefused) {
-  EXPECT_THAT(Error(File("{" + Entry("w", "U8", "5", "0,5") + "}", 4)),
+  EXPECT_THAT(ReaderError(File("{" + Entry("w", "U8", "5", "0,5") + "}", 4)),
               HasSubstr("tensor \"w\": data_offsets [0,5] end after the payload's 4 bytes"));
   EXPECT_THAT(
-      Error(
+      ReaderError(
           File("{" + Entry("w", "U8", "1", "18446744073709551614,18446744073709551615") + "}", 4)),
       HasSubstr("18446744073709551615] end after"));
 }
 
 TEST(SafetensorsReader, RangeOfTheWrongSizeIsRefusedNamingBothSizes) {
-  EXPECT_THAT(Error(File("{" + Entry("w", "BF16", "2,3", "0,11") + "}", 11)),
+  EXPECT_THAT(ReaderError(File("{" + Entry("w", "BF16", "2,3", "0,11") + "}", 11)),
               AllOf(HasSubstr("tensor \"w\""), HasSubstr("hold 11 bytes"),
                     HasSubstr("shape [2,3] of BF16 needs 12")));
 }
@@ -205,7 +206,7 @@ TEST(SafetensorsReader, ShapeWhoseProductOverflowsIsRefused) {
   for (const char* shape :
        {"4294967296,4294967296", "9223372036854775807,2", "4611686018427387904",
         "4611686018427387904,4611686018427387904,0", "0,9223372036854775807,3"}) {
-    EXPECT_THAT(Error(File("{" + Entry("w", "U16", shape, "0,0") + "}", 0)),
+    EXPECT_THAT(ReaderError(File("{" + Entry("w", "U16", shape, "0,0") + "}", 0)),
                 AllOf(HasSubstr("tensor \"w\""), HasSubstr(shape),
                       HasSubstr("more than the bound of 9223372036854775807 bytes")))
         << shape;
@@ -215,32 +216,32 @@ TEST(SafetensorsReader, ShapeWhoseProductOverflowsIsRefused) {
 TEST(SafetensorsReader, OverlappingOffsetsAreRefusedNamingBothTensors) {
   const std::string header =
       absl::StrCat("{", Entry("a", "U8", "3", "0,3"), ",", Entry("b", "U8", "2", "2,4"), "}");
-  EXPECT_THAT(Error(File(header, 4)),
+  EXPECT_THAT(ReaderError(File(header, 4)),
               HasSubstr("tensor \"b\": data_offsets [2,4] overlap those of tensor \"a\", [0,3]"));
 }
 
 TEST(SafetensorsReader, EmptyTensorInsideAnotherIsRefused) {
   const std::string header =
       absl::StrCat("{", Entry("a", "U8", "3", "0,3"), ",", Entry("b", "U8", "0", "2,2"), "}");
-  EXPECT_THAT(Error(File(header, 3)), HasSubstr("[2,2] overlap those of tensor \"a\""));
+  EXPECT_THAT(ReaderError(File(header, 3)), HasSubstr("[2,2] overlap those of tensor \"a\""));
 }
 
 TEST(SafetensorsReader, HolesAreRefused) {
   const std::string header =
       absl::StrCat("{", Entry("a", "U8", "1", "0,1"), ",", Entry("b", "U8", "1", "3,4"), "}");
-  EXPECT_THAT(Error(File(header, 4)),
+  EXPECT_THAT(ReaderError(File(header, 4)),
               HasSubstr("tensor \"b\": data_offsets [3,4] leave a hole of 2 bytes after offset 1"));
-  EXPECT_THAT(Error(File("{" + Entry("a", "U8", "1", "1,2") + "}", 2)),
+  EXPECT_THAT(ReaderError(File("{" + Entry("a", "U8", "1", "1,2") + "}", 2)),
               HasSubstr("leave a hole of 1 bytes after offset 0"));
-  EXPECT_THAT(Error(File("{" + Entry("a", "U8", "1", "0,1") + "}", 3)),
+  EXPECT_THAT(ReaderError(File("{" + Entry("a", "U8", "1", "0,1") + "}", 3)),
               HasSubstr("3 bytes, but the tensors end at offset 1 with tensor \"a\""));
-  EXPECT_THAT(Error(File("{}", 3)), HasSubstr("3 bytes, but the tensors end at offset 0"));
+  EXPECT_THAT(ReaderError(File("{}", 3)), HasSubstr("3 bytes, but the tensors end at offset 0"));
 }
 
 TEST(SafetensorsReader, RepeatedNamesAreRefused) {
   const std::string header =
       absl::StrCat("{", Entry("a", "U8", "1", "0,1"), ",", Entry("\\u0061", "U8", "1", "1,2"), "}");
-  EXPECT_THAT(Error(File(header, 2)),
+  EXPECT_THAT(ReaderError(File(header, 2)),
               HasSubstr("tensor \"a\" occurs twice, with data_offsets [0,1] and [1,2]"));
 }
 

@@ -17,9 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
+#include "common/files/staged_file.h"
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/limits.h"
-#include "common/staged_file.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -48,7 +49,7 @@ absl::StatusOr<std::string> JsonString(std::string_view text) {
   }
 }
 
-// Comes first for every tensor: other messages show the name and count on its being UTF-8.
+// The first check of every tensor: later messages quote the name and need it to be UTF-8.
 absl::Status CheckName(std::string_view name) {
   if (name == kMetadataKey) {
     return absl::InvalidArgumentError("a tensor cannot be called __metadata__");
@@ -167,9 +168,7 @@ absl::StatusOr<std::string> SafetensorsWriter::Header(
     return absl::InvalidArgumentError(absl::StrFormat(
         "the header needs %d bytes, above the bound of %d", length, kMaxHeaderBytes));
   }
-  for (size_t i = 0; i < kPrefixBytes; ++i) {
-    header[i] = static_cast<char>(static_cast<unsigned char>(length >> (8 * i)));
-  }
+  StoreLittle(header.data(), length);
   return header;
 }
 
@@ -178,8 +177,7 @@ absl::Status SafetensorsWriter::Write(const std::string& path) const {
   NIBBLE_ASSIGN_OR_RETURN(const std::string header, Header(tensors));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
 
-  absl::Status status = file->Append(
-      absl::MakeSpan(reinterpret_cast<const std::byte*>(header.data()), header.size()));
+  absl::Status status = file->Append(AsBytes(header));
   if (!status.ok()) return status;
   for (const NamedTensor* named : tensors) {
     const auto& [name, tensor] = *named;

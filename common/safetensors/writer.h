@@ -1,4 +1,4 @@
-// Writes .safetensors files (format: reader.h) that appear complete or not at all.
+// Writes .safetensors files (format: reader.h) atomically.
 //
 // Layout: tensors by descending element size, then by name, and the payload begins at a multiple
 // of 64 bytes, so that every tensor is naturally aligned in the file and in a mapping of it. Equal
@@ -34,7 +34,7 @@ class SafetensorsWriter {
   // written before it returns.
   using Sink = absl::FunctionRef<absl::Status(absl::Span<const std::byte>)>;
   // Feeds a tensor's bytes, little-endian and row-major, to the sink. Called once by each Write(),
-  // with one tensor in flight at a time, so that a large model need never be whole in memory. It
+  // with one tensor in flight at a time, so that a large model need never be in memory at once. It
   // should stop at the sink's first error; an error of its own fails the Write().
   using Producer = std::function<absl::Status(Sink)>;
 
@@ -63,8 +63,8 @@ class SafetensorsWriter {
   //   InvalidArgument     the header or the payload would exceed the format's bound
   //   FailedPrecondition  `path` exists and is not a regular file
   //   OutOfRange          a producer fed too many or too few bytes
-  //   NotFound, PermissionDenied, ResourceExhausted (full disk), ...  what the system said
-  //   any other           what a producer returned
+  //   NotFound, PermissionDenied, ResourceExhausted (full disk), ...  the system's (ErrnoError)
+  //   any other           the error that a producer returned
   absl::Status Write(const std::string& path) const;
 
  private:

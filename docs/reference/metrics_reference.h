@@ -1,4 +1,4 @@
-// docs/reference/metrics.md, made from the tables of the programs.
+// docs/reference/metrics.md, generated from the metric tables of the programs.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_DOCS_REFERENCE_METRICS_REFERENCE_H_

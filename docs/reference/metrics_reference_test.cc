@@ -12,14 +12,14 @@
 namespace nibble {
 namespace {
 
-TEST(MetricsReferenceTest, ThePageIsWhatTheTablesSay) {
+TEST(MetricsReferenceTest, ThePageMatchesTheTables) {
   std::ifstream file("docs/reference/metrics.md", std::ios::binary);
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_EQ(page, MetricsReferenceMarkdown())
       << "bazel run //docs/reference:write_metrics_reference > docs/reference/metrics.md";
 }
 
-TEST(MetricsReferenceTest, TheTablesKeepTheRulesOfNames) {
+TEST(MetricsReferenceTest, TheTablesFollowTheNamingRules) {
   EXPECT_EQ(CheckMetricTable(CoordinatorRows()), absl::OkStatus());
   EXPECT_EQ(CheckMetricTable(WorkerRows()), absl::OkStatus());
 }

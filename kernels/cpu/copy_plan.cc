@@ -9,9 +9,9 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000u;
+constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-// Raises a value that threads share; returns what it then is or was already.
+// Raises a value shared by threads; returns its new value.
 uint32_t RaisedTo(uint32_t& shared, uint32_t bits) {
   std::atomic_ref<uint32_t> value(shared);
   uint32_t before = value.load(std::memory_order_relaxed);
@@ -25,18 +25,18 @@ int64_t OutputBytes(const QuantizedTensor& out) {
          (out.emulated_layout() != EmulatedLayout::kNone ? 2 * out.rows() * out.cols() : 0);
 }
 
-// Nothing but the BF16 operand is wanted, where the source's numbers lie.
+// Only the BF16 operand is requested, in the source's layout.
 bool IsOperandOnly(const CopyRequest& copy) {
   const EmulatedLayout layout = copy.out->emulated_layout();
   return !copy.statistics && !copy.out->packed() && layout != EmulatedLayout::kNone &&
          (layout == EmulatedLayout::kSource || !copy.out->is_column());
 }
 
-// Whether outputs are written around the caches, because nothing of them would still be there when
-// they are read. Operands alone go out as fast as they can be read in, beside a source that is read
-// twice, and it pays early; the rest are slower to make than to write.
+// Whether outputs are written past the caches, because they would be evicted before they are read.
+// Operands without codes are written as fast as they can be read, next to a source that is read
+// twice, so this pays off early; other outputs take longer to compute than to write.
 bool Streams(const QuantizeRequest& request, const QuantizedTensor& out, bool operand_only) {
-  constexpr int64_t kLarge = int64_t{8} << 20;  // about what caches hold for one thread
+  constexpr int64_t kLarge = int64_t{8} << 20;  // about the cache size per thread
   if (!operand_only) return OutputBytes(out) > kLarge;
   int64_t bytes = request.x.rows * request.x.cols * DTypeBytes(request.x.dtype);
   for (const CopyRequest* copy : {&request.row, &request.column}) {
@@ -158,7 +158,7 @@ void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t
                          CopyScratch& scratch, CopyTotals& totals, std::optional<uint32_t>& plain) {
   const Patch patch = MakePatch(x, row, col, rows, cols, scratch);
   if (per_line_) return LineAmaxPatch(patch, columns() ? col : row, scratch, totals);
-  // Ragged ends only go with no transform, where the sweep does not care.
+  // Ragged ends only occur without a transform, where the sweep does not depend on groups.
   uint32_t seen;
   if (out_.spec().hadamard.size == 0) {
     if (!plain) plain = kernels_.amax_rows(patch);
@@ -170,7 +170,7 @@ void CopyPlan::AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t
   } else {
     seen = kernels_.amax_rows(patch);
   }
-  if (seen >= kInfinity) {
+  if (seen >= kInfinityBits) {
     const AmaxResult careful = ReferenceAmax(patch, columns());
     seen = careful.amax_bits;
     totals.non_finite += careful.non_finite;
@@ -184,14 +184,14 @@ void CopyPlan::LineAmaxPatch(const Patch& patch, int64_t line0, CopyScratch& scr
   const int64_t groups = ((columns() ? patch.rows : patch.cols) + 15) / 16;
   const int64_t stride = columns() ? lines : groups;
   scratch.amax.resize(lines * groups);
-  // The lane kernels take whole groups.
+  // The lane kernels need whole groups.
   const bool whole = (columns() ? patch.rows : patch.cols) % 16 == 0;
-  uint32_t seen = kInfinity;
+  uint32_t seen = kInfinityBits;
   if (whole) {
     seen = columns() ? kernels_.group_amax_columns(patch, scratch.amax.data(), stride)
                      : kernels_.group_amax_rows(patch, 1, scratch.amax.data(), stride);
   }
-  if (seen >= kInfinity) {
+  if (seen >= kInfinityBits) {
     const AmaxResult careful = ReferenceGroupAmax(patch, columns(), scratch.amax.data(), stride);
     seen = careful.amax_bits;
     totals.non_finite += careful.non_finite;
@@ -234,13 +234,13 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
   }
   const bool from_data = !per_line_ && !per_tensor_;
   const int64_t block_lines = from_data ? out_.block_rows() : 1;
-  // Row patches: of a block's rows the first holds the largest of all, unless the reference did it.
+  // Row patches: of a block's rows the first has the largest of all, unless the reference did it.
   int64_t amax_lines = columns() ? block_lines : 1;
   if (from_data) {
     float* amax = scratch.amax.data();
     uint32_t seen = columns() ? kernels_.group_amax_columns(patch, amax, stride)
                               : kernels_.group_amax_rows(patch, block_lines, amax, stride);
-    if (seen >= kInfinity) {
+    if (seen >= kInfinityBits) {
       const AmaxResult careful = ReferenceGroupAmax(patch, columns(), amax, stride);
       amax_lines = block_lines;
       seen = careful.amax_bits;
@@ -275,11 +275,11 @@ GroupFactors CopyPlan::BlockFactors(const Patch& patch, int64_t line0, int64_t g
         const int64_t index = (line0 + line) / out_.block_rows() * out_.scale_cols() +
                               (group0 + group) * 16 / out_.block_cols();
         char* to = static_cast<char*>(out_.scales()) + index * scale_bytes;
-        // Several patches of a tensor-wide block write the same bytes; the first one does.
+        // Several patches of a tensor-wide block write the same bytes; only the first one writes.
         const bool first = from_data || ((per_line_ || line0 + line == 0) && group0 == 0);
         if (first) __builtin_memcpy(to, &scale.bits, scale_bytes);
       }
-      // Row patches keep one row of factors per block, columns one per column.
+      // Row patches have one row of factors per block, column patches one per column.
       for (int64_t i = 0; i < (columns() ? block_lines : 1); ++i) {
         for (int64_t j = 0; j < block_groups; ++j) {
           const int64_t k =
@@ -315,7 +315,7 @@ bool CopyPlan::EncodeOperand(const EncodeArgs& common, int64_t line0, CopyTotals
     args.blocks.groups = out_.block_cols() / 16;
   }
   const uint32_t seen = columns() ? kernels_.operand_columns(args) : kernels_.operand_rows(args);
-  if (seen >= kInfinity) return false;
+  if (seen >= kInfinityBits) return false;
   if (!whole_lines) totals.amax_bits = std::max(totals.amax_bits, seen);
   return true;
 }
@@ -325,7 +325,7 @@ void CopyPlan::Encode(const EncodeArgs& args, CopyTotals& totals) const {
   EncodeArgs run = args;
   if (args.stats != nullptr) run.stats = &stats;
   const uint32_t seen = columns() ? kernels_.encode_columns(run) : kernels_.encode_rows(run);
-  if (seen >= kInfinity) {
+  if (seen >= kInfinityBits) {
     stats = StatSums();
     ReferenceEncode(run, columns());
     if (counts_when_encoding()) totals.non_finite += ReferenceAmax(args.x, columns()).non_finite;
@@ -352,7 +352,8 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   args.stream = stream_;
   args.round_emulated = format.scale == ScaleKind::kE8M0;
   if (copy_.statistics) args.stats = &totals.stats;
-  // Down the columns, a patch asks for the source of the one that follows, above it.
+  // Column patches run upwards (see the driver): prefetch the source of the next patch, above this
+  // one.
   args.prefetch_rows = columns() ? -rows : 0;
   args.random = copy_.random;
   const int64_t global_along = columns() ? place_.global_rows : place_.global_cols;
@@ -381,8 +382,8 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   if (EncodeOperand(args, line0, totals)) return;
   if (!inline_nvfp4_) args.factors = BlockFactors(patch, line0, along0 / 16, scratch, totals);
 
-  // The lane kernels take whole groups of 16; a ragged end (tensor-wide blocks only) is the
-  // reference's.
+  // The lane kernels need whole groups of 16; the reference does a ragged end (tensor-wide blocks
+  // only).
   const int64_t length = columns() ? rows : cols;
   const int64_t whole = length / 16 * 16;
   if (whole == length) return Encode(args, totals);

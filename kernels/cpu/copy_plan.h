@@ -1,8 +1,9 @@
-// One copy of a quantise request, worked out: what to find first, in what units to cut it, and the
-// quantising of one patch. The driver (quantize.h) decides which patch when, on which thread.
+// The plan of one copy of a quantise request: what to compute first, the units to cut it into, and
+// the quantisation of one patch. The driver (quantize.h) decides on which thread and in which order
+// patches run.
 //
 // Ownership: borrows the request. Thread-safety: after the amax pass, const and shared by threads;
-// each thread brings its own CopyScratch and CopyTotals.
+// each thread has its own CopyScratch and CopyTotals.
 #ifndef NIBBLE_KERNELS_CPU_COPY_PLAN_H_
 #define NIBBLE_KERNELS_CPU_COPY_PLAN_H_
 
@@ -20,7 +21,7 @@ struct CopyScratch {
   std::vector<float> amax, encode, emulate, decode;
 };
 
-// What a thread has learnt; merging is order-free.
+// One thread's results; merging does not depend on the order.
 struct CopyTotals {
   uint32_t amax_bits = 0;
   uint64_t non_finite = 0;
@@ -34,22 +35,22 @@ class CopyPlan {
   CopyPlan(const LaneKernels& kernels, const QuantizeRequest& request, const CopyRequest& copy);
 
   bool columns() const { return out_.is_column(); }
-  // Rows and columns of the source that a patch must hold multiples of.
+  // Patches must be multiples of these numbers of source rows and columns.
   int64_t row_unit() const;
   int64_t col_unit() const;
 
-  // Whether a patch keeps factors per group, or finds its scales in registers.
+  // Whether a patch stores factors per group, or finds its scales in registers.
   bool uses_factors() const { return !inline_nvfp4_; }
-  // Whether nothing but the BF16 operand is wanted, where the source's numbers lie.
+  // Whether only the BF16 operand is requested, in the source's layout.
   bool operand_only() const { return operand_only_; }
 
-  // Whether the tensor's amax (or each line's) must be known before quantising, and is not given.
+  // Whether the tensor's amax (or each line's) must be computed before quantising.
   bool needs_amax_pass() const { return amax_pass_; }
-  // Over a patch at (row, col) of the source. `plain` is the patch's largest |x| without a
-  // transform, as bits, where another copy has found it: it is used, or set where it comes out.
+  // Runs over a patch at (row, col) of the source. `plain` is the patch's largest |x| without a
+  // transform, as bits: used if another copy has found it, otherwise set as a by-product.
   void AmaxPatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
                  CopyScratch& scratch, CopyTotals& totals, std::optional<uint32_t>& plain);
-  // Between the passes: fixes the scales that the whole tensor shares.
+  // Between the passes: computes the scales that the whole tensor shares.
   void SetAmax(const CopyTotals& amax_pass);
 
   void QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
@@ -58,8 +59,8 @@ class CopyPlan {
   void Finish(const CopyTotals& totals) const;
 
  private:
-  // Bad numbers are counted where amax is found: in its own pass, with the block factors, or, where
-  // amax was given and there are no factors from the data, by whoever encodes.
+  // Non-finite numbers are counted in the pass that finds amax: its own pass, the block factors,
+  // or, if amax was given and there are no factors from the data, while encoding.
   bool counts_when_encoding() const { return !amax_pass_ && (inline_nvfp4_ || per_tensor_); }
 
   Patch MakePatch(const ConstMatrix& x, int64_t row, int64_t col, int64_t rows, int64_t cols,
@@ -68,7 +69,7 @@ class CopyPlan {
   // Group factors of a patch, and its block scales.
   GroupFactors BlockFactors(const Patch& patch, int64_t line0, int64_t group0, CopyScratch& scratch,
                             CopyTotals& totals) const;
-  // False where the patch is not one for the operand kernels, or they hand it back.
+  // False if the operand kernels cannot take the patch, or return it.
   bool EncodeOperand(const EncodeArgs& common, int64_t line0, CopyTotals& totals) const;
   void Encode(const EncodeArgs& args, CopyTotals& totals) const;
 
@@ -88,7 +89,7 @@ class CopyPlan {
   // As bits; threads raise them during the amax pass.
   uint32_t amax_so_far_ = 0;
   std::vector<uint32_t> line_amax_;
-  std::vector<float> line_encode_;  // of an operand whose blocks are whole lines, or all of it
+  std::vector<float> line_encode_;  // for an operand whose blocks are whole lines or the tensor
   Nvfp4::TensorScale tensor_ = {};
   StatNorm norm_ = {};
 };

@@ -27,10 +27,10 @@ absl::StatusOr<Buffer> HostMemory::Allocate(size_t bytes) {
   if (most_ > 0 && bytes > most_ - used_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("host memory: ", bytes, " bytes more than the ", used_,
-                     " in use are over the bound of ", most_, " bytes"));
+                     " in use exceed the limit of ", most_, " bytes"));
   }
-  // Whole huge pages for what takes several: with small ones, tiles that walk down rows wait for
-  // address translation. The kernel may decline.
+  // Whole huge pages for allocations of several: with small pages, tiles that walk down rows wait
+  // for address translation. The kernel may decline.
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t unit = bytes >= 2 * kHugePage ? kHugePage : 64;
   const size_t size = (bytes + unit - 1) / unit * unit;
@@ -84,8 +84,8 @@ std::string CpuBackend::Name() const {
 
 namespace {
 
-// How a request is cut. A task is a run of patches down the same columns, so that the lines of a
-// transposed copy's scales are still in the cache when the next patch adds to them; a patch is
+// How a request is cut. A task is a run of patches down the same columns, so that the cache lines
+// of a transposed copy's scales are still present when the next patch adds to them; a patch is
 // small enough that the second copy finds the source in the cache.
 struct Grid {
   int64_t rows, cols, task_rows, patch_rows, patch_cols, across;
@@ -119,10 +119,11 @@ Grid CutIntoPatches(const ConstMatrix& x, const std::vector<CopyPlan>& plans, in
     operands &= plan.operand_only();
   }
   constexpr int64_t kTaskRows = 1024;
-  // All are multiples of every unit. Row copies and operands stream along whole rows; the others'
-  // columns are narrow, for the lines of what is transposed. Operands take as many rows as leave
-  // their source in a thread's second cache for the other copy; what keeps factors per group takes
-  // few rows at a time, or they would crowd the source out of the cache.
+  // All are multiples of every unit. Row copies and operands stream along whole rows; the columns
+  // of other copies are narrow, because of the lines of the transposed output. Operands take as
+  // many rows as leave their source in a thread's second-level cache for the other copy; copies
+  // with factors per group take few rows at a time, or the factors would evict the source from the
+  // cache.
   const int64_t least_rows = std::max<int64_t>(row_unit, 16);
   const bool flat = (!columns && factors) || operands;
   const int64_t patch_cols = flat ? 8192 * 16 / least_rows : columns ? 512 : 8192;
@@ -138,9 +139,9 @@ Grid CutIntoPatches(const ConstMatrix& x, const std::vector<CopyPlan>& plans, in
   return grid;
 }
 
-// Tasks of a first pass, then what needs all of them, once, then tasks of a second pass; one
-// hand-over to the pool's threads for both. Whoever finds no more tasks of the first pass waits for
-// those that others are at: none that a thread has not begun.
+// Runs tasks of a first pass, then a function that needs all of them, once, then tasks of a second
+// pass, with a single dispatch to the pool's threads. A thread that finds no more tasks of the
+// first pass waits for those that other threads are running: all of them have begun.
 void RunPasses(ThreadPool& pool, int64_t first_tasks,
                absl::FunctionRef<void(int64_t task, int thread)> first,
                absl::FunctionRef<void()> between, int64_t second_tasks,
@@ -170,7 +171,7 @@ absl::Status CpuBackend::Quantize(const QuantizeRequest& request) {
   const Grid grid = CutIntoPatches(x, plans, pool_.threads());
   const int64_t tasks = x.cols == 0 ? 0 : grid.tasks();
 
-  // Per thread: scratch, and what each copy has learnt.
+  // Per thread: scratch memory and the results of each copy.
   struct PerThread {
     CopyScratch scratch;
     CopyTotals totals[2];
@@ -187,7 +188,7 @@ absl::Status CpuBackend::Quantize(const QuantizeRequest& request) {
 
   const auto find_amax = [&](int64_t task, int thread) {
     grid.ForPatches(task, false, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
-      // Column copies first: what they see of the source serves the row copy.
+      // Column copies first: the row copy uses what they find out about the source.
       std::optional<uint32_t> plain;
       for (size_t i = plans.size(); i-- > 0;) {
         if (!plans[i].needs_amax_pass()) continue;
@@ -199,7 +200,7 @@ absl::Status CpuBackend::Quantize(const QuantizeRequest& request) {
   const auto set_amax = [&] {
     for (size_t i = 0; i < plans.size(); ++i) plans[i].SetAmax(merged(i));
   };
-  // Backwards: what the first pass read last may still be in the caches.
+  // In reverse order: the source read last in the first pass may still be in the caches.
   const auto quantize = [&](int64_t task, int thread) {
     grid.ForPatches(task, true, [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
       for (size_t i = 0; i < plans.size(); ++i) {

@@ -1,4 +1,4 @@
-// The CPU backend: host memory, threads, the best instruction set the processor has.
+// The CPU backend: host memory, threads, the best instruction set of the processor.
 //
 // Ownership: owns its thread pool and memory. Thread-safety: see Backend.
 #ifndef NIBBLE_KERNELS_CPU_CPU_BACKEND_H_
@@ -20,10 +20,9 @@ namespace nibble {
 
 class HostMemory : public Memory {
  public:
-  // `most`: bytes that may be in use at once; more is refused with ResourceExhausted. 0: as many as
-  // the machine gives.
+  // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: no limit.
   explicit HostMemory(size_t most = 0) : most_(most) {}
-  // Bytes, of a memory that has a bound.
+  // Bytes in use, for a memory with a limit.
   size_t used() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return used_;
@@ -37,17 +36,17 @@ class HostMemory : public Memory {
 
   const size_t most_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_; of a memory that has a bound.
+  // Guarded by mutex_; only for a memory with a limit.
   size_t used_ = 0;
-  std::unordered_map<void*, size_t> bytes_;  // of each buffer
+  std::unordered_map<void*, size_t> bytes_;  // by buffer
 };
 
 class CpuBackend : public Backend {
  public:
   struct Options {
-    int threads = 0;              // 0: every processor
-    std::optional<cpu::Isa> isa;  // unset: the best there is
-    size_t memory_bytes = 0;      // that its tensors may take; 0: no bound
+    int threads = 0;              // 0: one per processor
+    std::optional<cpu::Isa> isa;  // unset: the best supported one
+    size_t memory_bytes = 0;      // limit for its tensors; 0: none
   };
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Options& options);
 

@@ -1,5 +1,5 @@
-// What quantising does to distributions: figures that tell a right quantiser from a nearly right
-// one without any training.
+// Effects of quantisation on distributions: figures that distinguish a correct quantiser from a
+// nearly correct one without training.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -50,9 +50,9 @@ class Quantiser {
   QuantizedTensor out_;
 };
 
-// ‖x − x̂‖² / ‖x‖² of 4M numbers of N(0,1). Their amax, about 5.2, sets where in the binade of E4M3
-// the block scales fall, and so the error by a few parts in a thousand; other sizes have other
-// maxima.
+// ‖x − x̂‖² / ‖x‖² of 4M numbers of N(0,1). Their amax, about 5.2, determines where in the binade
+// of E4M3 the block scales are, and so changes the error by a few parts in a thousand; other sizes
+// have other maxima.
 double RelativeMse(Format format, BlockShape block) {
   constexpr int kSide = 2048;
   OperandSpec spec = OperandSpec::Of(format);
@@ -86,15 +86,15 @@ TEST(QuantisationError, OfNormalNumbersInMxfp4Is134Em4) {
   EXPECT_NEAR(RelativeMse(Format::kMxfp4, {1, 32}), 1.34e-2, 0.01 * 1.34e-2);
 }
 
-// What a scale shared by 32 rows costs: 1.7 times the error of 1x32.
+// The cost of a scale shared by 32 rows: 1.7 times the error of 1x32.
 TEST(QuantisationError, OfNormalNumbersInMxfp4TilesIs226Em4) {
   EXPECT_NEAR(RelativeMse(Format::kMxfp4, {32, 32}), 2.255e-2, 0.01 * 2.255e-2);
 }
 
-// Data for means of stochastic roundings. With the tensor's amax at 2688, S_enc is 1 and a block
-// whose largest magnitude is six times a power of two gets that power as its scale, exactly:
-// nothing lies above 6 and clips. (A scale that E4M3 rounds down makes the largest values of its
-// block clip, and no number of roundings averages that away.)
+// Data for means of stochastic roundings. With a tensor amax of 2688, S_enc is 1 and a block whose
+// largest magnitude is six times a power of two gets exactly that power as its scale: no value is
+// above 6 and clips. (A scale that E4M3 rounds down makes the largest values of its block clip,
+// which no number of roundings averages out.)
 constexpr int kRows = 64;
 constexpr int kCols = 256;
 constexpr int kElements = kRows * kCols;
@@ -127,7 +127,7 @@ std::vector<double> ErrorOfMeans(const std::vector<float>& x) {
   return errors;
 }
 
-// Of log error over log n, by least squares.
+// The slope of log error over log n, by least squares.
 double Slope(const std::vector<double>& errors) {
   const double count = static_cast<double>(errors.size());
   double sx = 0, sy = 0, sxx = 0, sxy = 0;
@@ -140,7 +140,7 @@ double Slope(const std::vector<double>& errors) {
 }
 
 // Eight random bits round up with a probability that is a multiple of 1/256: for any other number
-// the mean stays up to 1/256 of a step low, which at n = 4096 has grown to an eighth of the error.
+// the mean stays up to 1/256 of a step low, which at n = 4096 is an eighth of the error.
 TEST(StochasticRounding, MeanConvergesAsOneOverN) {
   std::mt19937_64 random(2);
   std::normal_distribution<float> normal;
@@ -157,7 +157,7 @@ TEST(StochasticRounding, MeanConvergesAsOneOverN) {
   EXPECT_NEAR(errors.back(), errors[0] / 4096, 0.25 * errors[0] / 4096);
 }
 
-TEST(StochasticRounding, MeanOfMultiplesOfAStepOver256HasNoBiasAtAll) {
+TEST(StochasticRounding, MeanOfMultiplesOfAStepOver256HasNoBias) {
   std::mt19937_64 random(3);
   constexpr float kGrid[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   std::vector<float> x(kElements);
@@ -173,7 +173,7 @@ TEST(StochasticRounding, MeanOfMultiplesOfAStepOver256HasNoBiasAtAll) {
   EXPECT_NEAR(errors.back(), errors[0] / 4096, 0.06 * errors[0] / 4096);
 }
 
-// Rounding errors of 256K numbers that all lie halfway between two codes: ±1 by chance.
+// Rounding errors of 256K numbers that are all halfway between two codes: ±1 at random.
 std::vector<int> Draws(const RandomStream& random, Orientation orientation) {
   constexpr int kSide = 512;
   std::vector<float> x(kSide * kSide, 0.75f);

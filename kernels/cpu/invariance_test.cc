@@ -1,5 +1,5 @@
 // What must not change a bit: the instruction set, the number of threads, quantising both copies at
-// once, sharding, the way by which bad numbers take. And what the statistics say, against doubles.
+// once, sharding, the path for non-finite numbers. And statistics, compared with sums in double.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -144,7 +144,7 @@ std::unique_ptr<CpuBackend> Best() {
   return *CpuBackend::Create({.threads = 2, .isa = cpu::SupportedIsas().back()});
 }
 
-// Every backend against the first. Copies that do not fit the source are left out.
+// Compares every backend with the first. Skips copies that do not fit the source.
 void ExpectSameEverywhere(const std::vector<std::unique_ptr<CpuBackend>>& backends, size_t step,
                           const Source& source, const OperandSpec& spec, int bad_numbers) {
   std::vector<Wanted> copies;
@@ -221,8 +221,8 @@ TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfALargeTensor) {
   }
 }
 
-// Outputs beyond the caches may be written past them, where rows are aligned (the first shape) and
-// where only some are.
+// Outputs larger than the caches may be written past them, with all rows aligned (the first shape)
+// and with only some aligned.
 TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfOutputsBeyondTheCaches) {
   const auto backends = Backends();
   for (const auto& [rows, cols] : {std::pair{1024, 4224}, {1056, 4112}}) {
@@ -237,7 +237,7 @@ TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfOutputsBeyondTheCaches
   }
 }
 
-TEST(CpuInvariance, CopiesMadeTogetherAreThoseMadeAlone) {
+TEST(CpuInvariance, CopiesMadeTogetherEqualCopiesMadeAlone) {
   const auto backend = Best();
   const Source source = Normal(128, 256, 2);
   std::vector<OperandSpec> specs = EverySpec();
@@ -259,7 +259,7 @@ TEST(CpuInvariance, CopiesMadeTogetherAreThoseMadeAlone) {
   }
 }
 
-TEST(CpuInvariance, GivenAmaxIsWorthTheSameAsTheCallsOwn) {
+TEST(CpuInvariance, AGivenAmaxHasTheSameEffectAsAComputedOne) {
   const auto backend = Best();
   const Source source = Normal(256, 128, 3);
   for (OperandSpec spec : EverySpec()) {
@@ -276,8 +276,8 @@ TEST(CpuInvariance, GivenAmaxIsWorthTheSameAsTheCallsOwn) {
   }
 }
 
-// A patch with NaN is done by the readable reference, one without by the lane kernels. Numbers that
-// are left out on one side and zero on the other leave all else as it is, statistics included.
+// The reference does patches with NaN, the lane kernels those without. Numbers that are skipped on
+// one side and zero on the other do not change other results, statistics included.
 TEST(CpuInvariance, LanesGiveTheBitsOfTheReference) {
   const auto backends = Backends();
   constexpr int kRows = 256;
@@ -289,7 +289,7 @@ TEST(CpuInvariance, LanesGiveTheBitsOfTheReference) {
       spec.hadamard.size = size;
       for (const bool column : {false, true}) {
         const auto left_out = [&](int row, int col) {
-          // A tile in each copy row, which a transform keeps to itself.
+          // One tile in each copy row, which a transform does not mix with others.
           const int along = column ? row : col;
           const int across = column ? col : row;
           return size == 0 ? along == across % 16 : along < std::max(size, 16);
@@ -366,7 +366,8 @@ TEST(CpuInvariance, ShardsAreSlicesOfTheUnshardedTensor) {
           const int line0 = column ? col0 : row0, lines = column ? cols : rows;
           const int at0 = column ? row0 : col0, count = column ? rows : cols;
           const int length = column ? kRows : kCols;
-          if (spec.block == BlockShape{1, kAll} && count != length) continue;  // scale of the line
+          if (spec.block == BlockShape{1, kAll} && count != length)
+            continue;  // the scale is that of the whole line
           Source shard = {rows, cols, Slice(whole.x, kCols, row0, rows, col0, cols)};
           const Bits part =
               Quantized(*backend, shard, {{spec, orientation, EmulatedLayout::kCopy, &all.amax}},

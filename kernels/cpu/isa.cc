@@ -41,9 +41,10 @@ std::vector<Isa> SupportedIsas() {
 
 absl::StatusOr<const LaneKernels*> KernelsFor(Isa isa) {
   if (const LaneKernels* kernels = Find(isa)) return kernels;
-  return absl::FailedPreconditionError(absl::StrCat("instruction set ", std::string(IsaName(isa)),
-                                                    " is not there; the best of this processor is ",
-                                                    std::string(IsaName(SupportedIsas().back()))));
+  return absl::FailedPreconditionError(
+      absl::StrCat("instruction set ", std::string(IsaName(isa)),
+                   " is not available; the best of this processor is ",
+                   std::string(IsaName(SupportedIsas().back()))));
 }
 
 }  // namespace nibble::cpu

@@ -1,4 +1,4 @@
-// Which instruction set the CPU quantisers use. The choice changes speed, never a bit.
+// The instruction set of the CPU quantisers. The choice affects speed, never a bit.
 //
 // Thread-safety: pure.
 #ifndef NIBBLE_KERNELS_CPU_ISA_H_
@@ -15,9 +15,10 @@ namespace nibble::cpu {
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };
 
 std::string_view IsaName(Isa isa);
-// Those this build has and this processor runs, slowest first; kScalar is always there.
+// The instruction sets that this build has and this processor supports, slowest first; kScalar
+// always.
 std::vector<Isa> SupportedIsas();
-// FailedPrecondition naming the processor's best where `isa` is not supported.
+// FailedPrecondition naming the processor's best if `isa` is not supported.
 absl::StatusOr<const LaneKernels*> KernelsFor(Isa isa);
 
 }  // namespace nibble::cpu

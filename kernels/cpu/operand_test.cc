@@ -1,5 +1,5 @@
-// Copies of which only the BF16 operand is wanted take kernels of their own; they must give the
-// bits of the copies that come with codes, which the other tests hold to the oracle.
+// Copies with only the BF16 operand have their own kernels; they must give the same bits as copies
+// with codes, which other tests compare with the oracle.
 #include <algorithm>
 #include <array>
 #include <cfloat>
@@ -24,8 +24,8 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// [rows, cols], rows `stride` apart, as FP32 and as BF16 (of values that BF16 holds: `f32` then
-// too).
+// [rows, cols], rows `stride` apart, as FP32 and as BF16 (for values that are exact in BF16: then
+// also as `f32`).
 struct Source {
   int rows, cols, stride;
   std::vector<float> f32;
@@ -126,7 +126,7 @@ std::string Where(const Result& got, const Result& expected, int cols) {
          std::to_string(expected.non_finite);
 }
 
-// Every instruction set's operands alone are the scalar copies with codes.
+// The operands alone of every instruction set equal those of the scalar copies with codes.
 void ExpectSame(const std::vector<std::unique_ptr<CpuBackend>>& backends, const ConstMatrix& x,
                 const std::vector<Wanted>& copies, const Placement& placement = {}) {
   const std::vector<Result> expected = Quantized(*backends[0], x, copies, true, placement);
@@ -166,7 +166,7 @@ bool Fits(const OperandSpec& spec, Orientation orientation, int rows, int cols) 
          (spec.rounding == Rounding::kNearest || divides(16, along));
 }
 
-// The copies of a spec that a source can have: row, column or both.
+// The copies of a spec that a source allows: row, column or both.
 std::vector<Wanted> CopiesOf(const OperandSpec& spec, int rows, int cols,
                              const float* amax = nullptr) {
   std::vector<Wanted> copies;
@@ -176,9 +176,9 @@ std::vector<Wanted> CopiesOf(const OperandSpec& spec, int rows, int cols,
   return copies;
 }
 
-// Widths of whole strips, of a rest of one block or one column, and too narrow for a strip or a
-// tile.
-TEST(Operand, AloneIsTheOneWithCodesInEveryFormatAndShape) {
+// Widths of whole strips, with a remainder of one block or one column, and too narrow for a strip
+// or a tile.
+TEST(Operand, AloneEqualsTheOneWithCodesInEveryFormatAndShape) {
   const auto backends = Backends();
   for (const auto& [rows, cols, padding] : {std::array{128, 512, 0},
                                             {256, 384, 0},
@@ -202,8 +202,8 @@ TEST(Operand, AloneIsTheOneWithCodesInEveryFormatAndShape) {
 }
 
 // More rows and columns than one patch or task has, and outputs large enough to be written past the
-// caches, where rows are aligned and where not.
-TEST(Operand, AloneIsTheOneWithCodesInTensorsOfManyPatches) {
+// caches, with aligned rows and with unaligned ones.
+TEST(Operand, AloneEqualsTheOneWithCodesInTensorsOfManyPatches) {
   const auto backends = Backends();
   OperandSpec row = OperandSpec::Of(Format::kNvfp4);
   OperandSpec column = row;
@@ -221,7 +221,7 @@ TEST(Operand, AloneIsTheOneWithCodesInTensorsOfManyPatches) {
   }
 }
 
-TEST(Operand, BadNumbersAreCountedAndRoundedAsWithCodes) {
+TEST(Operand, NonFiniteNumbersAreCountedAndRoundedAsWithCodes) {
   const auto backends = Backends();
   for (OperandSpec spec : EverySpec()) {
     for (const int size : {0, 16, 32}) {
@@ -240,8 +240,8 @@ TEST(Operand, BadNumbersAreCountedAndRoundedAsWithCodes) {
   }
 }
 
-// Magnitudes for which short ways of rounding would not do, alone and beside ordinary ones.
-TEST(Operand, TheLargestAndSmallestMagnitudesAreThoseWithCodes) {
+// Magnitudes for which the short roundings would be wrong, alone and next to ordinary ones.
+TEST(Operand, TheLargestAndSmallestMagnitudesEqualThoseWithCodes) {
   const auto backends = Backends();
   for (const int exponent : {-149, -140, -132, -128, -126, -123, -118, -112, -105, -101, -99,
                              -60,  60,   105,  107,  109,  111,  113,  120,  123,  125}) {
@@ -266,8 +266,8 @@ TEST(Operand, TheLargestAndSmallestMagnitudesAreThoseWithCodes) {
   }
 }
 
-// A given amax below the data's makes values saturate, one far above makes scales vanish.
-TEST(Operand, GivenAmaxActsAsWithCodes) {
+// A given amax below the data's makes values saturate, one far above makes scales underflow.
+TEST(Operand, AGivenAmaxHasTheSameEffectAsWithCodes) {
   const auto backends = Backends();
   Source source = Normal(128, 256, 7);
   for (OperandSpec spec : EverySpec()) {
@@ -282,7 +282,7 @@ TEST(Operand, GivenAmaxActsAsWithCodes) {
   }
 }
 
-// All BF16 numbers in blocks of two binades beside each other, with factors of many mantissas.
+// All BF16 numbers in blocks of two adjacent binades, with factors of many mantissas.
 TEST(Operand, EveryBf16NumberIsRoundedAsWithCodes) {
   const auto backends = Backends();
   Source source(512, 256);
@@ -298,8 +298,8 @@ TEST(Operand, EveryBf16NumberIsRoundedAsWithCodes) {
   }
 }
 
-// Codes' values, the places between them where rounding turns, and each 256th of the way, all to
-// the last FP32 bit and of both signs.
+// Values of codes, the midpoints where rounding changes, and each 256th in between, with neighbours
+// by the last FP32 bit and both signs.
 template <class E>
 std::vector<float> CriticalValues(uint32_t codes) {
   std::vector<float> values;
@@ -317,8 +317,8 @@ std::vector<float> CriticalValues(uint32_t codes) {
   return values;
 }
 
-// Blocks hold their element's largest value, which makes scales one, so that the values come to the
-// rounding as they are.
+// Blocks contain their element's largest value, which makes scales one, so that the values are
+// rounded unscaled.
 TEST(Operand, NeighboursOfTiesAndCodesAreRoundedAsWithCodes) {
   const auto backends = Backends();
   const std::vector<float> e2m1 = CriticalValues<E2M1>(8);
@@ -342,9 +342,10 @@ TEST(Operand, NeighboursOfTiesAndCodesAreRoundedAsWithCodes) {
   }
 }
 
-// The amax pass transforms only what could exceed what it has seen. The largest transformed number
-// stands where the magnitudes are not the largest, or right after them, or first, or last.
-TEST(Operand, TheLargestTransformedNumberIsFoundWhereverItLies) {
+// The amax pass only transforms columns that could exceed the maximum so far. The largest
+// transformed number is where the magnitudes are not the largest, or right after them, or first, or
+// last.
+TEST(Operand, TheLargestTransformedNumberIsFoundAtEveryPosition) {
   const auto backends = Backends();
   OperandSpec spec = OperandSpec::Of(Format::kNvfp4);
   spec.hadamard.size = 16;
@@ -358,9 +359,9 @@ TEST(Operand, TheLargestTransformedNumberIsFoundWhereverItLies) {
           source.at(row, k) = (random() % 2 == 0 ? 1.0f : -1.0f) * (1 + random() % 128 / 128.0f);
         }
       }
-      // All of a column's energy in one output.
+      // All the energy of a column in one output.
       for (int i = 0; i < 16; ++i) {
-        source.at(16 * tile + i, col) = (kDefaultSigns16 >> i & 1 ? -1.75f : 1.75f);
+        source.at(16 * tile + i, col) = (kDefaultSigns.Bit(i) != 0 ? -1.75f : 1.75f);
       }
       float amax = 0;
       for (int row = 0; row < kRows; row += 16) {
@@ -401,7 +402,7 @@ TEST(Operand, RandomBitsFollowTheUnshardedIndexBeyond32Bits) {
   }
 }
 
-TEST(Operand, CopiesMadeTogetherAreThoseMadeAloneOnAnyNumberOfThreads) {
+TEST(Operand, CopiesMadeTogetherEqualCopiesMadeAloneOnAnyNumberOfThreads) {
   Source source = Normal(1024, 768, 9);
   OperandSpec row = OperandSpec::Of(Format::kNvfp4);
   for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {

@@ -1,4 +1,4 @@
-// The CPU backend against an oracle written from the numeric contract alone, in double arithmetic
+// The CPU backend against an oracle written only from the numeric contract, in double arithmetic
 // and table searches: it shares no formula with the code under test.
 #include <algorithm>
 #include <array>
@@ -74,7 +74,8 @@ int Stochastic(const std::vector<double>& grid, float x, int random) {
   return Floor(grid, x + added);
 }
 
-// The random bytes of 16 elements, by their first one's index in the unsharded copy over 16.
+// The random bytes of 16 elements, by their first element's index in the unsharded copy divided by
+// 16.
 std::array<uint8_t, 16> RandomBytes(const RandomStream& stream, uint64_t block) {
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream.stream,
                    stream.step};
@@ -92,7 +93,7 @@ std::array<uint8_t, 16> RandomBytes(const RandomStream& stream, uint64_t block) 
   return bytes;
 }
 
-// What to quantise; x: [rows, cols] in the coordinates of the copy.
+// The quantisation to test; x: [rows, cols] in the coordinates of the copy.
 struct Case {
   OperandSpec spec;
   bool column = false;
@@ -101,7 +102,7 @@ struct Case {
   std::vector<float> x;
   std::optional<float> amax;
   RandomStream random = {.seed = 0x0123456789abcdef, .stream = 7, .step = 11};
-  // Of `x` in the unsharded copy, in the coordinates of the copy.
+  // Position of `x` in the unsharded copy, in the coordinates of the copy.
   int64_t first_row = 0, first_col = 0, global_cols = 0;
 };
 
@@ -116,7 +117,7 @@ float Times(double a, double b) { return static_cast<float>(a * b); }
 float Over(double a, double b) { return static_cast<float>(a / b); }
 float Clamp(float x) { return std::min(x, FLT_MAX); }
 
-// Sums are exact for the data that the tests transform, so neither order nor precision matters.
+// Sums are exact for the data that the tests transform, so order and precision do not matter.
 void Transform(Case& c) {
   const HadamardSpec& spec = c.spec.hadamard;
   const int n = spec.size;
@@ -139,7 +140,7 @@ void Transform(Case& c) {
   }
 }
 
-// A block's scale as stored, its value, and what elements are multiplied by (0: all codes are 0).
+// A block's stored scale, its value, and the factor of its elements (0: all codes are 0).
 struct Scale {
   uint32_t bits;
   double value;
@@ -238,7 +239,7 @@ std::vector<float> Turned(const std::vector<float>& x, int rows, int cols) {
   return out;
 }
 
-// One run, compared in everything that it gives. The source's rows are `padding` elements apart.
+// Compares all results of one run. The source's rows are `padding` elements apart.
 void RunAndCompare(const Case& c, const Expected& e, cpu::Isa isa, EmulatedLayout layout,
                    int padding) {
   const auto backend = CpuBackend::Create({.threads = 2, .isa = isa});
@@ -324,7 +325,7 @@ std::vector<OperandSpec> EverySpec() {
 
 int RowsFor(const OperandSpec& spec) { return spec.block.rows > 1 ? 128 : 37; }
 
-// Normal numbers over many binades from group to group, with zeros of both signs, whole blocks of
+// Normal numbers over many binades, varying by group, with zeros of both signs, whole blocks of
 // zeros, blocks that underflow, and ties.
 std::vector<float> WideData(int rows, int cols, int seed) {
   std::mt19937_64 random(seed);
@@ -342,7 +343,7 @@ std::vector<float> WideData(int rows, int cols, int seed) {
   return x;
 }
 
-TEST(CpuQuantize, EveryFormatBlockOrientationAndRoundingIsTheOracles) {
+TEST(CpuQuantize, EveryFormatBlockOrientationAndRoundingMatchesTheOracle) {
   int seed = 1;
   for (const OperandSpec& spec : EverySpec()) {
     for (const bool column : {false, true}) {
@@ -354,7 +355,7 @@ TEST(CpuQuantize, EveryFormatBlockOrientationAndRoundingIsTheOracles) {
   }
 }
 
-TEST(CpuQuantize, EveryHadamardSizeIsTheOracles) {
+TEST(CpuQuantize, EveryHadamardSizeMatchesTheOracle) {
   std::mt19937_64 random(2);
   for (OperandSpec spec : EverySpec()) {
     if (spec.block.rows > 1) continue;
@@ -378,7 +379,7 @@ TEST(CpuQuantize, EveryHadamardSizeIsTheOracles) {
   }
 }
 
-TEST(CpuQuantize, BothFormulaVersionsAreTheOraclesWhereTheyDiffer) {
+TEST(CpuQuantize, BothFormulaVersionsMatchTheOracleWhereTheyDiffer) {
   OperandSpec now = OperandSpec::Of(Format::kNvfp4);
   OperandSpec before = now;
   before.formula = FormulaVersion::kTePre2_14;
@@ -392,7 +393,7 @@ TEST(CpuQuantize, BothFormulaVersionsAreTheOraclesWhereTheyDiffer) {
     }
     if (maxima.size() == 1) continue;
     pairs += static_cast<int>(maxima.size()) - 1;
-    // Blocks, and tiles, that have these maxima.
+    // Blocks, and tiles, with these maxima.
     std::vector<float> x(32 * 128);
     for (int i = 0; i < 32 * 128; ++i) {
       const float block_amax = maxima[(i / 16 % 8 + i / 2048 * 8) % maxima.size()];
@@ -408,7 +409,7 @@ TEST(CpuQuantize, BothFormulaVersionsAreTheOraclesWhereTheyDiffer) {
   EXPECT_GT(pairs, 10);
 }
 
-TEST(CpuQuantize, GivenAmaxIsUsedWhereTheTensorsIs) {
+TEST(CpuQuantize, AGivenAmaxReplacesTheTensors) {
   for (const OperandSpec& spec : EverySpec()) {
     const int rows = RowsFor(spec);
     const std::vector<float> x = WideData(rows, 128, 4);
@@ -418,7 +419,7 @@ TEST(CpuQuantize, GivenAmaxIsUsedWhereTheTensorsIs) {
   }
 }
 
-TEST(CpuQuantize, BadNumbersAreCountedAndRoundedAsTheContractSays) {
+TEST(CpuQuantize, NonFiniteNumbersAreCountedAndRoundedAsTheContractSays) {
   std::mt19937_64 random(5);
   for (OperandSpec spec : EverySpec()) {
     for (const int hadamard : {0, 16, 32}) {
@@ -446,7 +447,7 @@ TEST(CpuQuantize, BadNumbersAreCountedAndRoundedAsTheContractSays) {
   }
 }
 
-TEST(CpuQuantize, TheLargestAndSmallestMagnitudesAreTheOracles) {
+TEST(CpuQuantize, TheLargestAndSmallestMagnitudesMatchTheOracle) {
   for (const OperandSpec& spec : EverySpec()) {
     const int rows = RowsFor(spec);
     for (const float amax : {FLT_MAX, 0x1p127f, FLT_MIN, 0x1p-130f, FLT_TRUE_MIN, 0.0f}) {
@@ -479,7 +480,7 @@ TEST(CpuQuantize, RandomBitsFollowTheUnshardedIndexBeyond32Bits) {
   }
 }
 
-TEST(CpuQuantize, TensorAndRowWideBlocksTakeAnyLength) {
+TEST(CpuQuantize, TensorAndRowWideBlocksAllowAnyLength) {
   for (const Format format :
        {Format::kFp8Tensor, Format::kFp8TensorE5m2, Format::kFp4TokenChannel}) {
     for (const int cols : {2, 14, 18, 250, 2050}) {

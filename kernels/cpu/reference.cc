@@ -50,7 +50,7 @@ AmaxResult GroupAmax(const Group& group) {
 int64_t Lines(const Patch& x, bool columns) { return columns ? x.cols : x.rows; }
 int64_t Groups(const Patch& x, bool columns) { return ((columns ? x.rows : x.cols) + 15) / 16; }
 
-// An element's code with its sign, and the magnitude of the value it stands for.
+// An element's code with its sign, and the magnitude of its value.
 struct Code {
   uint32_t code;
   float magnitude;
@@ -59,7 +59,7 @@ struct Code {
 template <class E>
 Code RoundTo(float value, bool stochastic, uint32_t random) {
   const uint32_t bits = MagnitudeBits(value);
-  // E2M1 has no NaN; the FP8 formats keep it, so that it shows in whatever is computed from it.
+  // E2M1 has no NaN; the FP8 formats keep it, so that it appears in everything computed from it.
   if (bits > kInfinity) return {E::kNanCode, E::kBits == 4 ? E::Max() : value};
   const RoundedLanes<float> rounded =
       stochastic ? E::template Stochastic<float>(bits, random) : E::template Nearest<float>(bits);

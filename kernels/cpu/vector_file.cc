@@ -53,7 +53,7 @@ std::optional<uint32_t> Hex(std::string_view text) {
   return value;
 }
 
-// The first hexadecimal integer after `key`; hexadecimal floats (0x1.8p+2) are passed over.
+// The first hexadecimal integer after `key`; skips hexadecimal floats (0x1.8p+2).
 std::optional<uint32_t> HexAfter(std::string_view line, std::string_view key) {
   size_t at = line.find(key);
   if (at == std::string_view::npos) return std::nullopt;
@@ -133,7 +133,7 @@ class Parser {
       section_ = Strip(line.substr(line.find_first_not_of("# ")));
       title_ = "";
       cases_before_ = file_.cases();
-      // What stands under the document's own title is prose.
+      // Lines directly below the document's title are prose.
       preamble_ = !line.starts_with("##");
       return;
     }
@@ -143,8 +143,8 @@ class Parser {
     unread_.push_back(Where() + ": " + std::string(line.substr(0, 100)));
   }
 
-  // A section that gave nothing is named once; others by the lines that were not read, prose
-  // included.
+  // A section without cases is reported once; other sections by the lines that were not parsed,
+  // prose included.
   void EndSection() {
     if (section_has_text_ && file_.cases() == cases_before_) {
       file_.not_understood.push_back("section \"" + section_ + "\"");
@@ -265,7 +265,7 @@ class Parser {
     }
   }
 
-  // "SR (soft) x: r8=00 40 80 c0 ff", then "0.1: 0 0 0 0 0.5" for each x.
+  // "SR (soft) x: r8=00 40 80 c0 ff", followed by "0.1: 0 0 0 0 0.5" for each x.
   bool Stochastic(std::string_view line) {
     if (line.starts_with("SR") && Has(line, "r8=")) {
       random_.clear();
@@ -286,7 +286,7 @@ class Parser {
     return true;
   }
 
-  // "in : …" and "out: …", BF16, under a title with the mask; decimals may follow.
+  // "in : …" and "out: …", BF16, below a title with the mask; decimals may follow.
   bool Transform(std::string_view line) {
     const size_t colon = line.find(':');
     if (line.starts_with("in") && colon != line.npos) {
@@ -340,7 +340,7 @@ class Parser {
     return Strip(values).empty() ? list_ != List::kNone : AddValues(values);
   }
 
-  // Values of the list that was last named; long ones go on over several lines.
+  // Values of the list that was named last; long lists continue over several lines.
   bool AddValues(std::string_view values) {
     switch (list_) {
       case List::kX:

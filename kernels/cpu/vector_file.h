@@ -1,6 +1,6 @@
-// Reads worked vectors (testdata/vectors/nvfp4.md and files like it) into cases that a test, or a
-// check on a GPU, compares with zero tolerance. Generous in what it takes: sections and lines that
-// are not understood are listed, never guessed at and never dropped without a word.
+// Reads worked vectors (testdata/vectors/nvfp4.md and similar files) into cases that a test, or a
+// check on a GPU, compares with zero tolerance. The parser is lenient: it lists sections and lines
+// that it cannot parse, and never guesses or silently drops them.
 //
 // Thread-safety: pure.
 #ifndef NIBBLE_KERNELS_CPU_VECTOR_FILE_H_
@@ -16,12 +16,12 @@
 
 namespace nibble {
 
-// One block: what goes in, and what must come out. Empty lists and unset values were not given.
+// One block: input and expected output. Empty lists and unset values were not given.
 struct BlockCase {
   std::string title;
   Format format = Format::kNvfp4;
   FormulaVersion formula = FormulaVersion::kTe2_14;
-  int rows = 1;             // of the block; x: [rows, x.size() / rows], row-major
+  int rows = 1;             // rows of the block; x: [rows, x.size() / rows], row-major
   std::vector<uint32_t> x;  // FP32 bits
   std::optional<uint32_t> global_amax, s_enc, s_enc_over_6, enc;  // FP32 bits
   std::optional<uint32_t> scale;                                  // code, or FP32 bits
@@ -65,7 +65,7 @@ struct VectorFile {
   std::vector<PhiloxCase> philox;
   std::vector<CastCase> casts;
   std::vector<StochasticCase> stochastic;
-  // Titles of sections that gave no case, and lines inside others that said nothing to the reader.
+  // Titles of sections without cases, and lines that could not be parsed in other sections.
   std::vector<std::string> not_understood;
 
   size_t cases() const {

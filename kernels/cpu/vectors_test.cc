@@ -1,5 +1,5 @@
 // Worked vectors through the CPU backend, with zero tolerance. NIBBLE_VECTORS names the files
-// (colons between them); without it, the copy that is kept here.
+// (separated by colons); without it, the copy in this repository.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -83,7 +83,7 @@ uint32_t AmaxOf(const BlockCase& c) {
   return amax;
 }
 
-// Where the block stands in a [32, 64] copy: at every second place, among other numbers.
+// The place of the block in a [32, 64] copy: every second one, among other numbers.
 constexpr int kRows = 32;
 constexpr int kCols = 64;
 bool IsHere(const BlockCase& c, int row, int col) {
@@ -97,7 +97,7 @@ std::vector<float> Surround(const BlockCase& c) {
   for (int row = 0; row < kRows; ++row) {
     for (int col = 0; col < kCols; ++col) {
       const float other = static_cast<float>(random() % 2048) / 1024.0f - 1.0f;
-      // Filled with BF16 values, so that the whole can be given as BF16.
+      // Filled with BF16 values, so that the whole source can be given as BF16.
       copy[row * kCols + col] = IsHere(c, row, col)
                                     ? FromU32(c.x[row % c.rows * c.cols() + col % c.cols()])
                                     : DecodeBf16(EncodeBf16(other * amax * 0.99f));
@@ -114,13 +114,13 @@ std::vector<float> Transposed(const std::vector<float>& x, int rows, int cols) {
   return out;
 }
 
-// What the case lists for an element, or what was got where it lists nothing.
+// The case's value for an element, or the result if the case has none.
 template <class T>
 T Given(const std::vector<T>& list, size_t i, T got) {
   return list.empty() ? got : list.at(i);
 }
 
-// Every place of the block in a quantised copy has what the case says.
+// Checks the case at every place of the block in a quantised copy.
 void ExpectCase(const BlockCase& c, const QuantizedTensor& out) {
   const Element element = out.format().element;
   const bool fp4 = element == Element::kE2M1;
@@ -186,9 +186,9 @@ void RunCase(const BlockCase& c, const std::vector<float>& copy, const HadamardS
   ExpectCase(c, *out);
 }
 
-TEST(Vectors, EveryFileHasCasesThatAreUnderstood) { EXPECT_GT(Vectors().cases(), 0u); }
+TEST(Vectors, EveryFileHasCases) { EXPECT_GT(Vectors().cases(), 0u); }
 
-TEST(Vectors, BlocksComeOutOfTheBackendBitForBit) {
+TEST(Vectors, TheBackendReproducesBlocksBitForBit) {
   for (const BlockCase& c : Vectors().blocks) {
     const bool bf16 =
         std::all_of(c.x.begin(), c.x.end(), [](uint32_t bits) { return (bits & 0xffff) == 0; });
@@ -217,7 +217,7 @@ TEST(Vectors, ScalesOfBlocksFollowFromTheFormulas) {
   }
 }
 
-TEST(Vectors, TransformsGiveTheirBits) {
+TEST(Vectors, TransformsMatchBitForBit) {
   for (const HadamardCase& c : Vectors().transforms) {
     SCOPED_TRACE(c.title);
     std::vector<float> x;
@@ -228,8 +228,8 @@ TEST(Vectors, TransformsGiveTheirBits) {
   }
 }
 
-// A block that is what a transform gave: the backend does both in one go.
-TEST(Vectors, TransformedBlocksComeOutOfTheBackendBitForBit) {
+// A block that is the result of a transform: the backend does both in one step.
+TEST(Vectors, TheBackendReproducesTransformedBlocksBitForBit) {
   for (const HadamardCase& transform : Vectors().transforms) {
     for (const BlockCase& c : Vectors().blocks) {
       if (c.rows != 1 || c.x.size() != transform.out.size()) continue;
@@ -277,7 +277,7 @@ TEST(Vectors, StochasticRoundingGivesTheListedValues) {
   }
 }
 
-TEST(VectorFile, SectionsAndLinesThatAreNotUnderstoodAreNamed) {
+TEST(VectorFile, SectionsAndLinesThatCannotBeParsedAreReported) {
   const VectorFile file = ParseVectors(
       "# Title\nprose\n\n## 4. Something new\n```\nfoo 0x12 -> 13\n```\n"
       "## 8. Philox\nphilox4x32-10 ctr 0 0 0 0\n"
@@ -289,7 +289,7 @@ TEST(VectorFile, SectionsAndLinesThatAreNotUnderstoodAreNamed) {
   EXPECT_EQ(file.not_understood[1], "line 8. Philox: philox4x32-10 ctr 0 0 0 0");
 }
 
-TEST(VectorFile, BlocksOfSeveralRowsAndOfMxFormatsAreRead) {
+TEST(VectorFile, BlocksOfSeveralRowsAndOfMxFormatsAreParsed) {
   std::string text = "## 4. 16x16\n### W tile\nglobal_amax 0x1.8p+2 = 6 (0x40c00000)\n";
   std::string row;
   for (int i = 0; i < 16; ++i) row += " 3f800000";

@@ -1,9 +1,9 @@
 // The fast amax pass: one sweep over the source finds the largest |x| (for copies without a
 // transform) and the largest value after the Hadamard transform of each 16 rows of a column (for
-// column copies with one). Maxima are taken on integers, so order does not matter.
+// column copies with one). Maxima are taken on integers, so the order does not matter.
 //
-// NaN is left out and counted: the sweep itself lets NaN win every comparison, and a thread that
-// sees a maximum at or above infinity goes over its values again with care.
+// NaN is skipped and counted: in the sweep itself NaN wins every comparison, and a thread that
+// finds a maximum at or above infinity examines its values again one by one.
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/exact_block.h"
 #include "kernels/cuda/prepare.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What a thread has found for one of the two kinds of amax.
+// A thread's result for one of the two kinds of amax.
 struct Found {
   uint32_t bits = 0;
   uint32_t non_finite = 0;
@@ -31,7 +31,7 @@ __device__ uint32_t PairMagnitudeBits(uint32_t pair) {
   return MaxBits<uint32_t>((pair << 16) & kMagnitudeBits, pair & 0x7fff0000u);
 }
 
-// Adds a thread block's findings to those copies that want this kind.
+// Adds a thread block's result to the copies that need this kind.
 __device__ void Publish(const QuantizeArgs& args, bool hadamard, const Found& found) {
   __shared__ uint32_t warp_bits[kThreads / 32];
   const uint32_t bits = __reduce_max_sync(0xffffffffu, found.bits);
@@ -50,7 +50,7 @@ __device__ void Publish(const QuantizeArgs& args, bool hadamard, const Found& fo
   }
 }
 
-// The last thread block to get here prepares all copies.
+// The last thread block to arrive here prepares all copies.
 __device__ void FinishPass(const QuantizeArgs& args) {
   __shared__ bool last;
   __threadfence();
@@ -65,7 +65,7 @@ __device__ void FinishPass(const QuantizeArgs& args) {
   for (int i = 0; i < args.copies; ++i) PrepareCopy(args.copy[i]);
 }
 
-// 16-byte loads, four in flight. A source without gaps comes as one long row.
+// 16-byte loads, four in flight. A source without gaps is passed as one long row.
 template <bool kF32>
 __global__ __launch_bounds__(kThreads) void PlainAmax(const __grid_constant__ QuantizeArgs args) {
   constexpr int kPerLoad = kF32 ? 4 : 8;
@@ -128,9 +128,9 @@ __global__ __launch_bounds__(kThreads) void PlainAmax(const __grid_constant__ Qu
   FinishPass(args);
 }
 
-// One column of a thread's tile of 16 rows by 2 columns: largest value after the transform. The
-// sums come without the norm 1/4, which is exact and monotonic, as rounding to BF16 is: both may
-// wait until after the maximum.
+// One column of a thread's tile of 16 rows by 2 columns: the largest value after the transform. The
+// sums lack the norm 1/4, which is exact and monotonic, as is rounding to BF16: both can wait until
+// after the maximum.
 template <int kSecond>
 __device__ void HadamardAmax(const uint32_t (&row)[16], const uint32_t* sign_bits, Found& found) {
   constexpr uint32_t kNoSigns[16] = {};
@@ -151,7 +151,7 @@ __device__ void HadamardAmax(const uint32_t (&row)[16], const uint32_t* sign_bit
   found.Merge(careful);
 }
 
-// A warp takes 16 rows by 64 columns at a time; kPlain: the source's own amax besides.
+// A warp takes 16 rows by 64 columns at a time; kPlain: also finds the source's own amax.
 template <bool kF32, bool kPlain>
 __global__ __launch_bounds__(kThreads,
                              4) void TransformedAmax(const __grid_constant__ QuantizeArgs args,
@@ -221,7 +221,7 @@ __global__ __launch_bounds__(kThreads,
 
 struct Wanted {
   bool plain = false;
-  int transformed = -1;  // copy that wants the amax after its transform
+  int transformed = -1;  // index of the copy that needs the amax after its transform
 };
 
 Wanted WantedAmax(const QuantizeArgs& args) {

@@ -15,7 +15,8 @@ namespace nibble {
 namespace {
 
 constexpr int kRuns = 30;
-// Buffers are rotated until this much lies between two uses, well beyond the second-level cache.
+// Buffers rotate so that this many bytes are used between two uses of one, well beyond the
+// second-level cache.
 constexpr int64_t kRotation = int64_t{400} << 20;
 constexpr int kMostSets = 64;
 
@@ -54,12 +55,12 @@ struct Plan {
   bool column = false;
   bool square = false;
   bool stochastic = false;
-  bool hadamard = false;  // of the column copy
+  bool hadamard = false;  // for the column copy
   bool packed = true;
   bool emulated = false;
   bool column_emulated = true;  // false: one emulated copy serves both directions
   bool amax_only = false;
-  bool whole_call = false;  // Backend::Quantize with its own amax, not the kernel alone
+  bool whole_call = false;  // Backend::Quantize including the amax pass, not only the kernel
   bool statistics = false;
 };
 
@@ -128,7 +129,7 @@ std::vector<Plan> Plans() {
   return plans;
 }
 
-// One set of buffers; several are rotated.
+// One set of buffers; several sets rotate.
 struct Set {
   Buffer x;
   QuantizedTensor row;
@@ -207,7 +208,7 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
       return StatusOf(gpu::LaunchTileAmax(set.args, cuda.processors(), cuda.stream()),
                       "LaunchTileAmax");
     }
-    // The scales stay prepared: every set shares the backend's figures.
+    // The scales stay prepared: all sets share the backend's figures.
     return StatusOf(gpu::LaunchTile(set.args, cuda.stream()), "LaunchTile");
   });
   if (!ms.ok()) return ms.status();
@@ -247,7 +248,7 @@ absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
   constexpr std::pair<int64_t, int64_t> kShapes[] = {{16384, 6144}, {4096, 2048}};
   absl::StatusOr<Buffer> amax = cuda.memory().Allocate(sizeof(float));
   if (!amax.ok()) return amax.status();
-  const float value = 6.5f;  // about that of this many normal values
+  const float value = 6.5f;  // about the maximum of this many normal values
   absl::Status status = cuda.memory().CopyIn(amax->data(), &value, sizeof(value));
   for (const auto& [rows, cols] : kShapes) {
     std::vector<uint16_t> bf16(rows * cols);
@@ -256,7 +257,7 @@ absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
     FillMatrix(pool, Temper::kNormal, 1, false, f32.data(), rows, cols, cols);
     for (const Plan& plan : Plans()) {
       if (!status.ok()) return status;
-      // Prepares the figures that the kernel alone reads.
+      // Prepares the figures that the kernel reads.
       Set first;
       Plan prepare = plan;
       status = MakeSet(cuda, prepare, rows, cols, amax->data<float>(), first);

@@ -1,4 +1,4 @@
-// Times the CUDA kernels one by one against the card's own copy bandwidth.
+// Times each CUDA kernel and compares it with the card's own copy bandwidth.
 //
 // Thread-safety: one thread at a time; the card should be idle otherwise.
 #ifndef NIBBLE_KERNELS_CUDA_BENCH_H_
@@ -10,8 +10,8 @@
 
 namespace nibble {
 
-// Prints a table: what ran, shape, median time, GB/s (bytes counted once in and once out) and the
-// share of copy bandwidth.
+// Prints a table: case, shape, median time, GB/s (each byte counted once in and once out) and the
+// fraction of the copy bandwidth.
 absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool);
 
 }  // namespace nibble

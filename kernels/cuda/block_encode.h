@@ -1,8 +1,8 @@
-// One block of 16 values to E2M1 codes, in few instructions: the inner arithmetic of the tile
-// kernels. It gives the bits of the formulas in kernels/formats under the conditions stated here,
-// which the kernels check (RangeIsPlain per tensor; NaN and infinity per block); everything else
-// goes through exact_block.h. Each step says why it is exact; block_quantize_test.cc compares the
-// two on the host, instruction_check.cu and gpu_check on the card.
+// Encodes one block of 16 values to E2M1 codes in few instructions: the inner arithmetic of the
+// tile kernels. It gives the bits of the formulas in kernels/formats under the conditions stated
+// here, which the kernels check (RangeIsPlain per tensor; NaN and infinity per block);
+// exact_block.h handles everything else. Each step explains why it is exact; block_quantize_test.cc
+// compares the two on the host, instruction_check.cu and gpu_check on the card.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CUDA_BLOCK_ENCODE_H_
@@ -22,18 +22,18 @@ struct BlockCodes {
   uint32_t word[2];
 };
 
-// Factors carry powers of two beside the encode factor (see FactorOf). That is exact while nothing
-// that matters leaves FP32's normal range: with S_enc in this range every encode factor lies in
-// [2^-99, 2^79], and a block whose scale is not zero has an amax of at least 2^-78, so values that
-// fall below 2^-126 on the way are far below the smallest step.
+// Factors contain powers of two besides the encode factor (see FactorOf). That is exact while no
+// relevant value leaves FP32's normal range: with S_enc in this range every encode factor is in
+// [2^-99, 2^79], and a block whose scale is not zero has an amax of at least 2^-78, so intermediate
+// values below 2^-126 are far below the smallest step.
 NIBBLE_LANES bool RangeIsPlain(const Nvfp4::TensorScale& tensor) {
   const uint32_t bits = BitsOf<float>(tensor.encode);
   return bits >= ((127u - 90u) << 23) && bits <= ((127u + 70u) << 23);
 }
 
-// What elements are multiplied by, for each E4M3 code of a block's scale: the encode factor, times
-// the power of two that the rounding below wants, times the Hadamard norm 1/4 where the elements
-// come as sums without it. Code 0 gives 0: all codes of the block become 0.
+// The factor of elements for each E4M3 code of a block's scale: the encode factor, times the power
+// of two that the rounding below needs, times the Hadamard norm 1/4 if the elements are sums
+// without it. Code 0 gives 0: all codes of the block become 0.
 NIBBLE_LANES float FactorOf(uint32_t code, const Nvfp4::TensorScale& tensor, bool stochastic,
                             bool hadamard_sums) {
   if (code == 0 || code >= 0x7fu) return 0.0f;
@@ -41,12 +41,12 @@ NIBBLE_LANES float FactorOf(uint32_t code, const Nvfp4::TensorScale& tensor, boo
   return encode * (stochastic ? 0x1p-14f : 0x1p-3f) * (hadamard_sums ? 0.25f : 1.0f);
 }
 
-// The E4M3 code of a block's scale. cvt rounds and saturates as E4M3::Nearest does.
+// The E4M3 code of a block's scale. cvt rounds and saturates like E4M3::Nearest.
 NIBBLE_LANES uint32_t ScaleCodeOf(float block_amax, const Nvfp4::TensorScale& tensor) {
   return E4M3Code(Nvfp4::UnroundedScale<float>(block_amax, tensor));
 }
 
-// Largest magnitude of a block held as 8 pairs of BF16; NaN where there is one.
+// Largest magnitude of a block of 8 pairs of BF16; NaN if there is one.
 NIBBLE_LANES float PairsAmax(const uint32_t (&pair)[8]) {
   const uint32_t a =
       LargerMagnitudes(LargerMagnitudes(pair[0], pair[1]), LargerMagnitudes(pair[2], pair[3]));
@@ -57,8 +57,8 @@ NIBBLE_LANES float PairsAmax(const uint32_t (&pair)[8]) {
                          FromBits<float>(both & 0xffff0000u));
 }
 
-// Bits 3, 7, … 31: the signs of elements 0 to 7, from pairs (0, 1), (2, 3), (4, 5), (6, 7) of which
-// only the top bits of the lanes count. Other bits are not meaningful.
+// Bits 3, 7, … 31: the signs of elements 0 to 7, from pairs (0, 1), (2, 3), (4, 5), (6, 7), of
+// which only the top bits of the lanes are used. Other bits are undefined.
 NIBBLE_LANES uint32_t SignsOfNeighbours(uint32_t p01, uint32_t p23, uint32_t p45, uint32_t p67) {
   const uint32_t a = Permute(p01, p23, 0x7351u);  // top bytes of 0, 2, 1, 3
   const uint32_t b = Permute(p45, p67, 0x7351u);
@@ -73,13 +73,13 @@ NIBBLE_LANES uint32_t SignsOfSplit(uint32_t p02, uint32_t p46, uint32_t p13, uin
   return Select(0x0f0f0f0fu, even, odd);
 }
 
-// Magnitude codes of 8 values in nibbles, to nearest even. `factor`: FactorOf(…, false, …).
+// Magnitude codes of 8 values in nibbles, rounded to nearest even. `factor`: FactorOf(…, false, …).
 //
 // With t = |x| · encode, the E2M1 code is min(2t, t + 2, t/2 + 4) rounded to nearest even: the
 // three lines are the grid's three spacings, and its code is even where its mantissa is. Adding
-// 2^23 leaves a sum whose last place is 1, so each fused multiply-add rounds once, from the exact
-// t, and rounding is monotonic, so the smallest rounded is the rounded smallest. t comes as t/8,
-// which saturates at 1: that is code 8, brought back to 7 at the end.
+// 2^23 gives a sum with a last place of 1, so each fused multiply-add rounds once, from the exact
+// t, and rounding is monotonic, so the smallest rounded line is the rounded smallest line. The
+// input is t/8, which saturates at 1: that is code 8, reduced to 7 at the end.
 NIBBLE_LANES uint32_t NearestMagnitudes(const float* v, float factor) {
   uint32_t packed = 0;
   NIBBLE_UNROLL(8)
@@ -96,16 +96,16 @@ NIBBLE_LANES uint32_t NearestMagnitudes(const float* v, float factor) {
 
 // The same with stochastic rounding; `random`: 8 bytes. `factor`: FactorOf(…, true, …).
 //
-// t = |x| · encode comes times 2^-14, FP16's smallest normal value, so that FP16's bits over 2^9
-// are the E2M1 code of t as a fixed-point number: subnormals make the line 2t, the exponents the
-// other two. Truncating to FP16 keeps 9 bits below the code; adding the random byte to the upper 8
-// of them and dropping all 9 is floor(code + random/256).
+// The input is t = |x| · encode times 2^-14, FP16's smallest normal value, so that FP16's bits over
+// 2^9 are the E2M1 code of t as a fixed-point number: subnormals make the line 2t, the exponents
+// the other two. Truncating to FP16 keeps 9 bits below the code; adding the random byte to the
+// upper 8 of them and dropping all 9 is floor(code + random/256).
 //
 // The formula adds random/256 of the spacing in FP32 and then truncates. That sum is exact wherever
-// it could reach the next code but in one case: t below 1/4, where a sum that is short of 1/2 by at
-// most 2^-26 rounds up to it. Adding 2^-26 (here times 2^-14) to t, rounded down, moves exactly
-// those values over the step: below 1/4 the sum is exact or cut within the same 2^-10, from 1/4 on
-// t's last place is at least 2^-25 and rounding down gives t back.
+// it could reach the next code, with one exception: t below 1/4, where a sum that is short of 1/2
+// by at most 2^-26 rounds up to it. Adding 2^-26 (here times 2^-14) to t, rounded down, moves
+// exactly those values over the step: below 1/4 the sum is exact or cut within the same 2^-10, from
+// 1/4 on t's last place is at least 2^-25 and rounding down gives t again.
 NIBBLE_LANES uint32_t StochasticMagnitudes(const float* v, float factor, uint32_t random0,
                                            uint32_t random1) {
   uint32_t even[2];
@@ -120,17 +120,17 @@ NIBBLE_LANES uint32_t StochasticMagnitudes(const float* v, float factor, uint32_
     const uint32_t random = h == 0 ? random0 : random1;
     const uint32_t bytes02 = random & 0x00ff00ffu;
     const uint32_t bytes13 = Permute(random, 0u, 0x4341u);
-    // At most 0x7fff + 0x1fe: lanes do not spill into each other. 0xfff is just below code 8.
+    // At most 0x7fff + 0x1fe: lanes do not overflow into each other. 0xfff is just below code 8.
     even[h] = SmallerOfPairs(MultiplyAdd(bytes02, 2u, HalvesTowardZero(t[0], t[2])), 0x0fff0fffu);
     odd[h] = SmallerOfPairs(MultiplyAdd(bytes13, 2u, HalvesTowardZero(t[1], t[3])), 0x0fff0fffu);
   }
-  // Upper bytes of the lanes: the code times two and one bit more.
+  // Upper bytes of the lanes: the code times two, plus one more bit.
   const uint32_t evens = Permute(even[0], even[1], 0x7531u);
   const uint32_t odds = Permute(odd[0], odd[1], 0x7531u);
   return ((evens >> 1) & 0x07070707u) | ((odds << 3) & 0x70707070u);
 }
 
-// The keys of Philox's ten rounds, so that rounds take them from constant memory.
+// The keys of Philox's ten rounds, so that the rounds read them from constant memory.
 struct RoundKeys {
   uint32_t low[10];
   uint32_t high[10];
@@ -143,7 +143,7 @@ NIBBLE_LANES RoundKeys RoundKeysOf(uint64_t seed) {
   }
   return keys;
 }
-// RoundingBits with its keys at hand.
+// RoundingBits with precomputed keys.
 NIBBLE_LANES PhiloxWords<uint32_t> RoundingBits(const RandomStream& random, const RoundKeys& keys,
                                                 uint64_t block) {
   PhiloxWords<uint32_t> words = {{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
@@ -173,13 +173,13 @@ NIBBLE_LANES BlockCodes EncodeBlock(const float (&v)[16], float factor, bool zer
   return {{low | (signs0 & sign_mask), high | (signs1 & sign_mask)}};
 }
 
-// One column of 16 rows of pairs of BF16 neighbours, through the Hadamard sums (without the norm)
-// and rounded to BF16. `row`: [16] pairs (column, column + 1). Gives pairs split as SignsOfSplit
-// takes them: split[4k + 0] = (8k, 8k + 2), [4k + 1] = (8k + 4, 8k + 6), [4k + 2] = (8k + 1, 8k +
-// 3), ….
+// One column of 16 rows of pairs of BF16 neighbours, passed through the Hadamard sums (without the
+// norm) and rounded to BF16. `row`: [16] pairs (column, column + 1). The result is pairs split in
+// the order that SignsOfSplit takes: split[4k + 0] = (8k, 8k + 2), [4k + 1] = (8k + 4, 8k + 6), [4k
+// + 2] = (8k + 1, 8k + 3), ….
 //
-// Leaving the norm 1/4 to the factor and the amax is exact: rounding to BF16 commutes with a power
-// of two except below 2^-126, which RangeIsPlain makes harmless, and at overflow, which shows as an
+// Moving the norm 1/4 to the factor and the amax is exact: rounding to BF16 commutes with a power
+// of two except below 2^-126, which RangeIsPlain makes harmless, and at overflow, which gives an
 // infinite sum and sends the block to exact_block.h.
 template <int kSecond>
 NIBBLE_LANES void LoadColumn(const uint32_t (&row)[16], const uint32_t* sign_bits, float (&v)[16]) {
@@ -201,7 +201,7 @@ NIBBLE_LANES void HadamardSums(float (&v)[16], uint32_t (&split)[8]) {
     split[4 * k + 3] = Bf16Pair(v[8 * k + 5], v[8 * k + 7]);
   }
 }
-// Element order back from split pairs.
+// Restores element order from split pairs.
 NIBBLE_LANES void UnpackSplit(const uint32_t (&split)[8], float (&v)[16]) {
   NIBBLE_UNROLL(4)
   for (int j = 0; j < 4; ++j) {
@@ -215,7 +215,7 @@ NIBBLE_LANES void UnpackSplit(const uint32_t (&split)[8], float (&v)[16]) {
   }
 }
 
-// BF16 operands of a block: code · scale, by byte lookup in the eight products.
+// BF16 operands of a block: code · scale, looked up bytewise in the eight possible results.
 struct EmulationTable {
   uint32_t high[2];  // upper bytes of code · scale for codes 0..3 and 4..7
   uint32_t low[2];
@@ -238,7 +238,8 @@ NIBBLE_LANES void Emulate(uint32_t codes, const EmulationTable& table, uint32_t 
     const uint32_t four = codes >> (16 * h);
     const uint32_t magnitudes = four & 0x7777u;
     const uint32_t low = Permute(table.low[0], table.low[1], magnitudes);
-    // A selector with its sign bit set copies the top bit of 0x80 over the byte: 0xff, else 0x80.
+    // A selector with its sign bit set replicates the top bit of 0x80 over the byte: 0xff,
+    // otherwise 0x80.
     const uint32_t sign = (Permute(0x80808080u, 0x80808080u, four) << 7) & 0x80808080u;
     const uint32_t high = Permute(table.high[0], table.high[1], magnitudes) | sign;
     pair[2 * h + 0] = Permute(low, high, 0x5140u);

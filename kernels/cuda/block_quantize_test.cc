@@ -1,4 +1,4 @@
-// The block arithmetic of the CUDA kernels, run on the host through the portable twins of
+// The block arithmetic of the CUDA kernels, run on the host through the portable versions in
 // instructions.h: the fast path against the exact one, and both against the CPU's reference.
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST(BlockEncode, NearestMatchesAroundEveryTieAndGridPoint) {
   }
 }
 
-// Including the one place where the formula's FP32 sum rounds up to the next code.
+// Includes the one place where the formula's FP32 sum rounds up to the next code.
 TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
   Random random(2);
   for (int k = 0; k <= 4096; ++k) {
@@ -98,7 +98,7 @@ TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
       }
     }
   }
-  // Short of 1/2 by a few units of 2^-27, from every random byte that could bridge the rest.
+  // Short of 1/2 by a few units of 2^-27, for every random byte that could make up the difference.
   for (uint32_t byte = 0; byte < 256; ++byte) {
     for (int units = -6; units <= 6; ++units) {
       const double t = 0.5 - byte / 512.0 - units * 0x1p-28;
@@ -122,7 +122,7 @@ TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
   }
 }
 
-TEST(BlockEncode, RoundKeysGiveTheSameDraws) {
+TEST(BlockEncode, PrecomputedRoundKeysGiveTheSameDraws) {
   Random random(3);
   for (int trial = 0; trial < 1000; ++trial) {
     const RandomStream stream = {(uint64_t{random.Bits()} << 32) | random.Bits(), random.Bits(),
@@ -135,12 +135,12 @@ TEST(BlockEncode, RoundKeysGiveTheSameDraws) {
   }
 }
 
-TEST(BlockEncode, EmulationTableHoldsEveryProduct) {
+TEST(BlockEncode, EmulationTableHasEveryCodeTimesScale) {
   for (uint32_t scale = 0; scale < 0x7f; ++scale) {
     const EmulationTable table = EmulationTableFor(scale);
     const float value = E4M3::Decode<float>(scale);
     for (uint32_t first = 0; first < 16; ++first) {
-      // Codes first, first + 1, … first + 7 modulo 16; zero scales come with zero codes.
+      // Codes first, first + 1, … first + 7 modulo 16; zero scales occur only with zero codes.
       uint32_t codes = 0;
       for (uint32_t i = 0; i < 8 && scale != 0; ++i) codes |= ((first + i) % 16) << (4 * i);
       uint32_t pair[4];
@@ -156,7 +156,7 @@ TEST(BlockEncode, EmulationTableHoldsEveryProduct) {
   }
 }
 
-// What the tile kernels do with one block, in the order they do it.
+// The steps of the tile kernels for one block, in their order.
 struct Fast {
   BlockCodes codes;
   uint32_t scale_code;
@@ -194,7 +194,7 @@ Fast FastFromColumn(const uint32_t (&row)[16], const uint32_t* signs,
           scale};
 }
 
-// The reference's word on 16 values in a row (stride 1) or two columns of 16.
+// The reference's result for 16 values in a row (stride 1) or two columns of 16.
 struct Reference {
   uint8_t codes[16] = {};
   uint8_t scales[2] = {};
@@ -247,7 +247,7 @@ void CompareWithReference(uint64_t seed, int trials) {
   Random random(seed);
   for (int trial = 0; trial < trials; ++trial) {
     float x[32];
-    // Block scales from far below the tensor's to its own; tensors from 1e-16 to 1e18.
+    // Block scales from far below the tensor's up to its own; tensors from 1e-16 to 1e18.
     const float tensor_amax = std::ldexp(1.0f + 0.5f * std::fabs(random.Normal()),
                                          static_cast<int>(random.Bits() % 110) - 50);
     const float scale = tensor_amax * std::ldexp(1.0f, -static_cast<int>(random.Bits() % 22));
@@ -276,11 +276,11 @@ void CompareWithReference(uint64_t seed, int trials) {
   }
 }
 
-TEST(BlockEncode, NearestGivesTheReferencesBits) { CompareWithReference<false>(4, 400000); }
-TEST(BlockEncode, StochasticGivesTheReferencesBits) { CompareWithReference<true>(5, 400000); }
+TEST(BlockEncode, NearestMatchesTheReference) { CompareWithReference<false>(4, 400000); }
+TEST(BlockEncode, StochasticMatchesTheReference) { CompareWithReference<true>(5, 400000); }
 
 // NaN, infinities, huge and tiny tensors: the exact path, statistics included.
-TEST(ExactBlock, GivesTheReferencesBitsForAnyInput) {
+TEST(ExactBlock, MatchesTheReferenceForAnyInput) {
   Random random(6);
   for (int trial = 0; trial < 400000; ++trial) {
     float x[16];

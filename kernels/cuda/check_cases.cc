@@ -50,7 +50,7 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
   check.column.wanted = which != 0;
   const bool square = below(4) == 0;
   const bool alike = below(3) != 0;
-  // Multiples of 16 where a copy needs them, any size where none does.
+  // Multiples of 16 if a copy needs them, otherwise any size.
   const bool any_rows = which == 0 && !square && below(2) == 0;
   const bool any_cols = which == 1 && !square && below(2) == 0;
   check.rows = any_rows ? 1 + below(largest) : 16 * (1 + below(largest / 16));
@@ -99,7 +99,7 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
 struct Checker::Pair {
   QuantizedTensor cpu;
   QuantizedTensor cuda;
-  // Given amax and the statistics' own, one after the other.
+  // A given amax, and one for the statistics.
   float amax[2] = {};
   Buffer cuda_amax;
   CopyRequest cpu_request;
@@ -128,7 +128,7 @@ absl::Status Checker::Prepare(const CheckCase& check, const CheckCopy& copy,
   pair.cpu_request = {.out = &pair.cpu, .random = copy.random, .statistics = copy.statistics};
   pair.cuda_request = {.out = &pair.cuda, .random = copy.random, .statistics = copy.statistics};
   if (copy.amax_factor != 0 || copy.amax_spelled) {
-    // The true one, from the CPU's own pass.
+    // The true amax, from the CPU's own pass.
     QuantizeRequest find;
     find.x = host_x;
     (orientation == Orientation::kRow ? find.row : find.column) = pair.cpu_request;

@@ -1,5 +1,5 @@
 // Quantises the same matrix on the CPU backend and the CUDA backend and compares every output byte
-// and the head, at zero tolerance.
+// and the head, with zero tolerance.
 //
 // Ownership: borrows both backends. Thread-safety: one thread at a time.
 #ifndef NIBBLE_KERNELS_CUDA_CHECK_CASES_H_
@@ -16,7 +16,7 @@
 
 namespace nibble {
 
-// One copy as a case asks for it.
+// One copy that a case requests.
 struct CheckCopy {
   bool wanted = false;
   OperandSpec spec;
@@ -24,12 +24,12 @@ struct CheckCopy {
   EmulatedLayout emulated = EmulatedLayout::kNone;
   bool statistics = false;
   RandomStream random;
-  // Given amax: this times the true one; 0 lets the call find it. Infinity and zero amax are
-  // spelled out by `amax_value`.
+  // Given amax: this times the true one; 0: the call computes it. `amax_value` gives infinity and a
+  // zero amax.
   float amax_factor = 0;
   bool amax_spelled = false;
   float amax_value = 0;
-  bool statistics_amax = false;  // the true one, beside a given one
+  bool statistics_amax = false;  // pass the true one for statistics, besides a given one
 };
 
 struct CheckCase {
@@ -48,12 +48,12 @@ struct CheckCase {
   std::string Name() const;
 };
 
-// Any of the combinations the CUDA backend takes; `largest`: of rows and columns.
+// A random combination that the CUDA backend supports; `largest`: limit for rows and columns.
 CheckCase RandomCase(uint64_t seed, int64_t largest);
 
 struct CheckTally {
   int64_t cases = 0;
-  int64_t elements = 0;     // source elements, once per copy compared
+  int64_t elements = 0;     // source elements, counted once per compared copy
   int64_t differences = 0;  // of bytes, codes, scales or head fields
 };
 
@@ -61,10 +61,10 @@ class Checker {
  public:
   Checker(CpuBackend& cpu, CudaBackend& cuda) : cpu_(cpu), cuda_(cuda) {}
 
-  // An error only where a backend failed; differences are tallied, and the first ones printed.
+  // Returns an error only if a backend failed; differences are counted, and the first ones printed.
   absl::Status Run(const CheckCase& check);
 
-  // By what ran, and by the input's temper.
+  // By the kernels that ran, and by the kind of input.
   const std::map<std::string, CheckTally>& by_path() const { return by_path_; }
   const std::map<std::string, CheckTally>& by_temper() const { return by_temper_; }
   int64_t elements() const { return elements_; }

@@ -10,7 +10,7 @@ namespace {
 
 float Uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Box and Muller's transform.
+// The Box-Muller transform.
 float Normal(uint64_t bits) {
   const float radius = std::sqrt(-2.0f * std::log(Uniform(static_cast<uint32_t>(bits)) + 0x1p-25f));
   return radius * std::cos(6.2831853f * Uniform(static_cast<uint32_t>(bits >> 32)));
@@ -77,10 +77,10 @@ void FillMatrix(ThreadPool& pool, Temper temper, uint64_t seed, bool bf16, void*
     for (int64_t row = part * chunk; row < std::min(rows, (part + 1) * chunk); ++row) {
       for (int64_t col = 0; col < stride; ++col) {
         const int64_t at = row * stride + col;
-        // What is not the matrix must not be read: let it be NaN.
+        // Memory outside the matrix must not be read: fill it with NaN.
         const float value = col < cols ? Value(temper, seed, row, col, at) : std::nanf("");
         if (bf16) {
-          // Any bits: any BF16 bits too, not only rounded ones.
+          // Any bits: any BF16 bits, too, not only rounded values.
           static_cast<uint16_t*>(to)[at] =
               temper == Temper::kAnyBits ? static_cast<uint16_t>(BitsOf<float>(value) >> 7)
               : std::isnan(value)        ? static_cast<uint16_t>(BitsOf<float>(value) >> 16)

@@ -1,4 +1,4 @@
-// Writes of one finished block to a copy's outputs, wherever they lie.
+// Writes of one finished block to a copy's outputs in any layout.
 //
 // Thread-safety: a block is written by one thread.
 #ifndef NIBBLE_KERNELS_CUDA_COPY_STORE_CUH_
@@ -10,14 +10,14 @@
 
 namespace nibble::gpu {
 
-// The index that names the random bits of block (line, group) of a copy.
+// The index of the random bits of block (line, group) of a copy.
 __device__ __forceinline__ uint64_t RandomBlock(const CopyArgs& copy, int64_t line, int64_t group) {
   return copy.first_block + static_cast<uint64_t>(line) * copy.row_blocks +
          static_cast<uint64_t>(group);
 }
 
-// The emulated operand of a block whose elements lie next to each other: 32 bytes, 32-byte aligned
-// because the buffer is and its rows are multiples of 16 elements long. `run`: their address.
+// The emulated operand of a block with contiguous elements: 32 bytes, 32-byte aligned because the
+// buffer is and its rows are multiples of 16 elements long. `run`: their address.
 __device__ __forceinline__ void StoreEmulatedRun(uint64_t run, const BlockCodes& codes,
                                                  const EmulationTable& table) {
 #pragma unroll
@@ -29,6 +29,7 @@ __device__ __forceinline__ void StoreEmulatedRun(uint64_t run, const BlockCodes&
 }
 
 // Any block of any copy: codes, scale and emulated operand. Every row of a 16×16 block writes the
+// block's scale, with the same value.
 // block's scale, the same byte.
 __device__ __forceinline__ void StoreBlock(const CopyArgs& copy, int64_t line, int64_t group,
                                            const BlockCodes& codes, uint32_t scale_code) {

@@ -14,7 +14,7 @@ using gpu::CopyFigures;
 using gpu::DeviceHead;
 using gpu::QuantizeArgs;
 
-// Device code writes heads through its own mirror of QuantHead.
+// Device code writes heads through its own version of QuantHead.
 static_assert(sizeof(DeviceHead) == sizeof(QuantHead));
 static_assert(offsetof(DeviceHead, amax) == offsetof(QuantHead, amax));
 static_assert(offsetof(DeviceHead, reserved) == offsetof(QuantHead, reserved));
@@ -85,7 +85,7 @@ std::string NamesOf(const QuantizeArgs& args) {
   return args.copies == 2 ? "row+column" : NameOf(args.copy[0]);
 }
 
-// The same request with one of its copies only.
+// The same request with only one of its copies.
 QuantizeArgs OnlyCopy(const QuantizeArgs& args, int copy) {
   QuantizeArgs one = args;
   one.copies = 1;
@@ -149,7 +149,7 @@ absl::Status CudaBackend::Quantize(const QuantizeRequest& request) {
   last_path_.clear();
   absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
   if (status.ok()) status = EnqueueAmax(args);
-  // An empty matrix has heads and nothing else.
+  // An empty matrix has only heads.
   if (status.ok() && request.x.rows * request.x.cols != 0) {
     status = EnqueueQuantize(args, request);
   }

@@ -1,12 +1,11 @@
 // The CUDA backend: one device, one stream. Quantises to NVFP4 with the bits of the CPU backend,
 // statistics included.
 //
-// Quantize enqueues and returns; nothing in it waits for the device. Amax, scales, statistics and
-// heads stay in device memory. Formats and Hadamard sizes that have no CUDA kernel are refused by
-// name.
+// Quantize enqueues and returns; it never waits for the device. Amax, scales, statistics and heads
+// stay in device memory. Formats and Hadamard sizes without a CUDA kernel are refused by name.
 //
-// Ownership: owns its stream and the small device buffer its operations share (they run one after
-// the other). Buffers of its memory must not outlive it. Thread-safety: see Backend.
+// Ownership: owns its stream and the small device buffer that its operations share (they run one
+// after the other). Buffers of its memory must not outlive it. Thread-safety: see Backend.
 #ifndef NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
 #define NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
 
@@ -25,8 +24,8 @@ namespace nibble {
 
 class CudaBackend : public Backend {
  public:
-  // NotFound where there is no such device or no driver; FailedPrecondition naming the device where
-  // it is older than the kernels.
+  // NotFound if there is no such device or no driver; FailedPrecondition naming the device if it is
+  // older than the kernels require.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(int device = 0);
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
@@ -34,18 +33,18 @@ class CudaBackend : public Backend {
 
   std::string Name() const override { return "cuda " + device_name_; }
   CudaMemory& memory() override { return memory_; }
-  // Unimplemented naming the format or the Hadamard size that has no CUDA kernel yet.
+  // Unimplemented naming a format or a Hadamard size without a CUDA kernel.
   absl::Status Quantize(const QuantizeRequest& request) override;
   absl::Status Synchronize() override;
 
   cudaStream_t stream() const { return stream_; }
   int processors() const { return processors_; }
-  // What the kernels would be handed; for measuring them one by one.
+  // The arguments that the kernels would get; for measuring them one by one.
   gpu::QuantizeArgs ArgsFor(const QuantizeRequest& request) const;
-  // Which kernels the last Quantize enqueued: "tile amax; tile row+column; statistics row". "naive"
-  // marks the slow ones.
+  // The kernels that the last Quantize enqueued: "tile amax; tile row+column; statistics row".
+  // "naive" marks the slow ones.
   const std::string& LastPath() const { return last_path_; }
-  // Keeps to the naive kernels: they are the oracle on the card.
+  // Uses only the naive kernels: they are the oracle on the card.
   void UseNaiveKernelsOnly(bool naive) { naive_only_ = naive; }
 
  private:

@@ -28,7 +28,8 @@ absl::StatusOr<Buffer> CudaMemory::Allocate(size_t bytes) {
   status = StatusOf(cudaMalloc(&data, bytes),
                     absl::StrCat("cudaMalloc of ", bytes, " bytes on CUDA device ", device_));
   if (!status.ok()) {
-    cudaGetLastError();  // an allocation that failed is reported here, not by the next launch
+    cudaGetLastError();  // clears the error of a failed allocation, which the next launch would
+                         // report
     return status;
   }
   return Buffer(this, data, bytes);
@@ -59,7 +60,7 @@ absl::Status CudaMemory::Fill(void* device, int byte, size_t bytes) {
   return StatusOf(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
 }
 
-// cudaFree waits for the device, so that work still enqueued on the buffer ends first.
+// cudaFree waits for the device, so that enqueued work on the buffer ends first.
 void CudaMemory::Free(void* data) {
   cudaSetDevice(device_);
   cudaFree(data);

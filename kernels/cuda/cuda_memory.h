@@ -1,6 +1,6 @@
 // Memory of one CUDA device, and CUDA's errors as statuses.
 //
-// Ownership: a CudaMemory borrows the stream whose work its copies wait for.
+// Ownership: a CudaMemory borrows the stream; its copies wait for the work on it.
 // Thread-safety: see Memory; StatusOf is pure.
 #ifndef NIBBLE_KERNELS_CUDA_CUDA_MEMORY_H_
 #define NIBBLE_KERNELS_CUDA_CUDA_MEMORY_H_
@@ -15,8 +15,8 @@
 
 namespace nibble {
 
-// OK, or Internal with the call's name, CUDA's name of the error and its text; ResourceExhausted
-// where memory ran out, NotFound where there is no such device.
+// OK, or Internal with the call's name, CUDA's name of the error and its text; ResourceExhausted if
+// memory ran out, NotFound if there is no such device.
 absl::Status StatusOf(cudaError_t error, const std::string& call);
 
 class CudaMemory : public Memory {
@@ -26,7 +26,7 @@ class CudaMemory : public Memory {
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
   absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
-  // Not of Memory: sets every byte, in stream order; for tests that poison outputs.
+  // Not part of Memory: sets every byte, in stream order; for tests that poison outputs.
   absl::Status Fill(void* device, int byte, size_t bytes);
 
  private:

@@ -1,5 +1,5 @@
-// What kernels say to memory and to the launcher, in words that gpu_emulation.h understands too:
-// shared memory by 32-bit address and global memory by 64-bit address, as the hot loops keep them,
+// Memory accesses and launches of kernels, in a form that gpu_emulation.h can replace: shared
+// memory by 32-bit address and global memory by 64-bit address, as the hot loops use them,
 // asynchronous copies, and launches.
 //
 // Thread-safety: as device code; Launch as CUDA streams.
@@ -63,11 +63,11 @@ __device__ __forceinline__ float LoadShared4(uint32_t address) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(result) : "r"(address) : "memory");
   return result;
 }
-// 16 bytes from global to shared memory, past the registers and the first-level cache.
+// 16 bytes from global to shared memory, bypassing the registers and the first-level cache.
 __device__ __forceinline__ void CopyToShared16(uint32_t to, uint64_t from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// For this thread's copies; a barrier shows them to the others.
+// Waits for this thread's copies; a barrier makes them visible to other threads.
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
@@ -88,7 +88,7 @@ __device__ __forceinline__ void StoreGlobal16(uint64_t address, const uint32_t (
 
 #endif
 
-// Enqueues a kernel and returns what the launch said.
+// Enqueues a kernel and returns the status of the launch.
 template <class... Params, class... Args>
 cudaError_t Launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes,
                    cudaStream_t stream, const Args&... args) {

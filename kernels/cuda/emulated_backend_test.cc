@@ -1,4 +1,4 @@
-// The CUDA backend, launch logic and kernels included, on the host's emulation of a GPU, against
+// The CUDA backend, including launch logic and kernels, on the host's emulation of a GPU, against
 // the CPU backend: small shapes of every kind, zero tolerance.
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ class EmulatedBackend : public ::testing::Test {
   std::unique_ptr<CudaBackend> cuda_;
 };
 
-TEST_F(EmulatedBackend, GivesTheCpuBackendsBitsForRandomCases) {
+TEST_F(EmulatedBackend, MatchesTheCpuBackendInRandomCases) {
   Checker checker(*cpu_, *cuda_);
   // A few that span more than one band of tiles.
   const char* const text = std::getenv("NIBBLE_EMULATED_CASES");

@@ -1,8 +1,8 @@
-// One block of 16 values straight from the formulas of kernels/formats, NaN and infinities
-// included: what the naive kernel runs, what the tile kernels fall back to for tiles with bad
-// numbers, and the only place on the GPU that computes statistics.
+// One block of 16 values directly from the formulas of kernels/formats, including NaN and
+// infinities: the naive kernel runs it, the tile kernels fall back to it for tiles with non-finite
+// numbers, and it is the only place on the GPU that computes statistics.
 //
-// Thread-safety: pure functions, but for the sums passed in.
+// Thread-safety: pure functions, apart from the sums passed in.
 #ifndef NIBBLE_KERNELS_CUDA_EXACT_BLOCK_H_
 #define NIBBLE_KERNELS_CUDA_EXACT_BLOCK_H_
 
@@ -17,7 +17,7 @@
 
 namespace nibble::gpu {
 
-// NaN is left out of amax and counted with the infinities.
+// Skips NaN for amax and counts it with the infinities.
 struct ExactAmax {
   uint32_t bits = 0;
   uint32_t non_finite = 0;
@@ -29,7 +29,7 @@ struct ExactAmax {
   }
 };
 
-// The Hadamard transform of size 16 in place, input rounded to BF16 first.
+// The Hadamard transform of size 16 in place; the input is first rounded to BF16.
 NIBBLE_LANES void HadamardExactly(float (&v)[16], const uint32_t* sign_bits) {
   NIBBLE_UNROLL(16)
   for (int i = 0; i < 16; ++i) v[i] = FromBits<float>(RoundToBf16Bits<float>(v[i]));
@@ -42,7 +42,7 @@ struct ExactBlock {
   BlockCodes codes;
   uint32_t scale_code;
   float scale;
-  float encode;  // 0 where the scale is
+  float encode;  // 0 if the scale is 0
 };
 
 NIBBLE_LANES ExactBlock EncodeExactly(const float (&v)[16], uint32_t amax_bits,

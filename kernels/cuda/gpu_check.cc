@@ -1,9 +1,10 @@
-// nibble-gpu-check: whether the CUDA backend gives the CPU backend's bits on this card, and how
-// fast.
+// nibble-gpu-check: checks that the CUDA backend gives the CPU backend's bits on this card, and
+// measures its speed.
 //
 //   gpu_check [--check] [--bench] [--device N] [--elements N] [--vectors FILE]...
 //
-// Without a choice both run. Exits with 1 on any difference, 2 where nothing could be compared.
+// Without --check and --bench both run. Exits with 1 on any difference, 2 if nothing could be
+// compared.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -69,7 +70,7 @@ void PrintTallies(const char* title, const std::map<std::string, CheckTally>& ta
   }
 }
 
-// Large matrices through the tile kernels, the copies that training makes.
+// Large matrices through the tile kernels, with the copies that training makes.
 absl::Status CheckLarge(Checker& checker) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     CheckCase check;
@@ -103,7 +104,7 @@ absl::StatusOr<int64_t> Check(const Flags& flags, CpuBackend& cpu, CudaBackend& 
   }
   const double start = Now();
   Checker checker(cpu, cuda);
-  // Small shapes first: what fails, fails where it is easy to see.
+  // Small shapes first: failures there are easier to analyse.
   absl::Status status;
   uint64_t seed = 1;
   for (; seed <= 1500 && status.ok(); ++seed) status = checker.Run(RandomCase(seed, 400));

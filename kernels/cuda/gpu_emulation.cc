@@ -17,7 +17,7 @@ dim3 grid_size;
 namespace {
 
 constexpr size_t kStackBytes = 128 << 10;
-constexpr size_t kSharedBytes = 227 << 10;  // what Hopper gives a thread block
+constexpr size_t kSharedBytes = 227 << 10;  // the limit per thread block on Hopper
 constexpr unsigned kWarp = 32;
 
 struct Fiber {
@@ -26,7 +26,8 @@ struct Fiber {
   bool done = false;
 };
 
-// Threads that meet: the last to arrive opens the next round and leaves the result.
+// A barrier with a reduction: the last thread to arrive starts the next round and stores the
+// result.
 struct Meeting {
   unsigned arrived = 0;
   unsigned round = 0;
@@ -71,7 +72,7 @@ uint32_t Apply(uint32_t a, uint32_t b, Combine how) {
   return a < b ? a : b;
 }
 
-// `live`: how many threads there are to wait for; it may shrink as threads return.
+// `live`: the number of threads to wait for; it may shrink as threads return.
 uint32_t Meet(Meeting& meeting, const unsigned& live, uint32_t value, Combine how) {
   const unsigned round = meeting.round;
   meeting.gathering = meeting.arrived == 0 ? value : Apply(meeting.gathering, value, how);
@@ -151,7 +152,7 @@ void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
 
 }  // namespace nibble::gpu::emulation
 
-// The runtime calls that the backend makes; every one succeeds at once.
+// The runtime calls that the backend makes; each succeeds at once.
 extern "C" {
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {

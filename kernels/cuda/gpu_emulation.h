@@ -1,11 +1,11 @@
-// Runs the .cu files on the host, thread by thread, so that everything but the hardware's own
+// Runs the .cu files on the host, thread by thread, so that everything except the hardware's own
 // instructions is tested on a machine without a GPU: indices, staging, synchronisation, launch
-// logic. Included before them (-include) with NIBBLE_GPU_EMULATION defined; gpu_emulation.cc stands
-// in for the CUDA runtime.
+// logic. Included before them (-include) with NIBBLE_GPU_EMULATION defined; gpu_emulation.cc
+// replaces the CUDA runtime.
 //
-// Execution model: one thread block at a time; its threads are fibers that change over at barriers
-// and warp operations only. Device memory is host memory; streams run at once. Thread-safety: one
-// host thread.
+// Execution model: one thread block at a time; its threads are fibers that switch only at barriers
+// and warp operations. Device memory is host memory; streams run at once. Thread-safety: one host
+// thread.
 #ifndef NIBBLE_KERNELS_CUDA_GPU_EMULATION_H_
 #define NIBBLE_KERNELS_CUDA_GPU_EMULATION_H_
 
@@ -34,18 +34,18 @@
 
 namespace nibble::gpu::emulation {
 
-// Of the fiber that runs.
+// Index of the running fiber.
 extern uint3 thread_index;
 extern uint3 block_index;
 extern dim3 block_size;
 extern dim3 grid_size;
 
-// Dynamic shared memory of the block that runs.
+// Dynamic shared memory of the running block.
 unsigned char* Shared();
-// Runs a kernel's grid to its end.
+// Runs all blocks of a kernel's grid.
 void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()>& kernel);
 
-// Waits for all live threads of the block, or of the warp; combines what they bring.
+// Waits for all live threads of the block, or of the warp; combines their values.
 enum class Combine { kOr, kMax, kMin };
 uint32_t BlockCombine(uint32_t value, Combine how);
 uint32_t WarpCombine(uint32_t value, Combine how);

@@ -1,5 +1,5 @@
-// Compares, on the card, the single instructions and the rounding sequences that the fast kernels
-// use with the formulas of kernels/formats: over every FP32 value, and for stochastic rounding over
+// Compares, on the card, the single instructions and the rounding sequences of the fast kernels
+// with the formulas of kernels/formats: over every FP32 value, and for stochastic rounding over
 // every value from 2^-14 to 16 with every random byte.
 //
 // Thread-safety: as CUDA streams.
@@ -16,9 +16,9 @@ struct InstructionCheck {
   enum Kind { kBf16, kE4M3, kNearest, kStochastic, kKinds };
   unsigned long long compared[kKinds];
   unsigned long long different[kKinds];
-  uint32_t example[kKinds];  // bits of a value that differs
+  uint32_t example[kKinds];  // bits of a differing value
 };
-// `results` in device memory; cleared first.
+// `results` is in device memory; it is cleared first.
 cudaError_t LaunchInstructionCheck(InstructionCheck* results, cudaStream_t stream);
 
 }  // namespace nibble::gpu

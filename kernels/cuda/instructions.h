@@ -1,6 +1,7 @@
-// Single GPU instructions that the fast kernels lean on where C++ has no word for them, each with a
-// portable twin of the same bits, so that the kernels' block arithmetic (block_encode.h) also runs
-// and is tested on a machine without a GPU. instruction_check.cu compares them on the card.
+// Single GPU instructions that the fast kernels use and that C++ cannot express, each with a
+// portable version that gives the same bits, so that the kernels' block arithmetic (block_encode.h)
+// also runs and is tested on a machine without a GPU. instruction_check.cu compares them on the
+// card.
 //
 // Pairs are two 16-bit lanes in a word, the first in the low half.
 // Thread-safety: pure functions.
@@ -18,7 +19,7 @@ namespace nibble::gpu {
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 inline constexpr uint32_t kMagnitudeBits = 0x7fffffffu;
 
-// |x|. The compiler folds fabsf into the instruction that uses it, and a mask not.
+// |x|. The compiler folds fabsf into the instruction that uses it, but not a mask.
 NIBBLE_LANES float Magnitude(float x) {
 #if defined(__CUDA_ARCH__)
   return fabsf(x);
@@ -27,8 +28,8 @@ NIBBLE_LANES float Magnitude(float x) {
 #endif
 }
 
-// Four bytes chosen from the eight of (high, low), one per nibble of `selectors`: bits 0..2 are the
-// byte's number, bit 3 asks for eight copies of its top bit instead. Nibbles above the fourth are
+// Four bytes selected from the eight of (high, low), one per nibble of `selectors`: bits 0..2 are
+// the byte's number, bit 3 replicates its top bit eight times instead. Nibbles above the fourth are
 // ignored.
 NIBBLE_LANES uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
 #if defined(__CUDA_ARCH__)
@@ -48,8 +49,7 @@ NIBBLE_LANES uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
 #endif
 }
 
-// a · b + c, kept as one instruction: the compiler would rather shift and mask, or take 64-bit sums
-// apart.
+// a · b + c as one instruction: otherwise the compiler shifts and masks, or splits 64-bit sums.
 NIBBLE_LANES uint32_t MultiplyAdd(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(__CUDA_ARCH__)
   uint32_t result;
@@ -69,8 +69,8 @@ NIBBLE_LANES uint64_t MultiplyAddWide(uint32_t a, uint32_t b, uint64_t c) {
 #endif
 }
 
-// The value itself, from now on a register to the compiler, which otherwise computes it anew from
-// what it was made of in every turn of a loop.
+// Returns the value, but makes it opaque to the compiler, which would otherwise recompute it in
+// every iteration of a loop.
 template <class T>
 NIBBLE_LANES T Kept(T value) {
 #if defined(__CUDA_ARCH__)
@@ -83,7 +83,7 @@ NIBBLE_LANES T Kept(T value) {
   return value;
 }
 
-// Bits of `a` where `mask` is set, of `b` elsewhere: one instruction, which the compiler does not
+// Bits of `a` where `mask` is set, otherwise of `b`: one instruction, which the compiler does not
 // find for constant masks.
 NIBBLE_LANES uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
@@ -101,11 +101,11 @@ NIBBLE_LANES float AddDown(float a, float b) {
   return __fadd_rd(a, b);
 #else
   const float sum = a + b;
-  // What the rounding to nearest added, exactly (two-sum); NaN for sums that are not finite.
+  // The exact amount added by rounding to nearest (two-sum); NaN for sums that are not finite.
   const float b_part = sum - a;
   const float error = (a - (sum - b_part)) + (b - b_part);
   const uint32_t bits = BitsOf<float>(sum);
-  // Both arguments are positive here, so the neighbour below is the one with smaller bits.
+  // Both arguments are positive here, so the next lower value is the one with smaller bits.
   return error < 0.0f ? FromBits<float>(bits - 1) : sum;
 #endif
 }
@@ -172,7 +172,7 @@ NIBBLE_LANES uint32_t HalvesTowardZero(float first, float second) {
 #endif
 }
 
-// Two values as BF16, rounded to nearest even. NaN stays NaN; which one is not defined.
+// Two values as BF16, rounded to nearest even. NaN stays NaN, with undefined payload.
 NIBBLE_LANES uint32_t Bf16Pair(float first, float second) {
 #if defined(__CUDA_ARCH__)
   uint32_t result;
@@ -183,8 +183,7 @@ NIBBLE_LANES uint32_t Bf16Pair(float first, float second) {
 #endif
 }
 
-// Pairs of BF16: the larger magnitude of each lane, NaN where there is one; the sign is not
-// defined.
+// Pairs of BF16: the larger magnitude of each lane, NaN if there is one; the sign is undefined.
 NIBBLE_LANES uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
   uint32_t result;
@@ -197,7 +196,7 @@ NIBBLE_LANES uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
 #endif
 }
 
-// The larger of a and |x|, NaN where there is one; a is not negative.
+// The larger of a and |x|, NaN if there is one; a is not negative.
 NIBBLE_LANES float LargerMagnitude(float a, float x) {
 #if defined(__CUDA_ARCH__)
   float result;
@@ -208,7 +207,7 @@ NIBBLE_LANES float LargerMagnitude(float a, float x) {
 #endif
 }
 
-// The product of two pairs of BF16 where it is exact.
+// Multiplies two pairs of BF16, for exact results.
 NIBBLE_LANES uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
   uint32_t result;
@@ -221,7 +220,7 @@ NIBBLE_LANES uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
-// E4M3 code of a value that is not negative, rounded to nearest even and saturating; NaN 0x7f.
+// E4M3 code of a non-negative value, rounded to nearest even and saturating; NaN 0x7f.
 NIBBLE_LANES uint32_t E4M3Code(float x) {
 #if defined(__CUDA_ARCH__)
   uint32_t result;

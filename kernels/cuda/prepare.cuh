@@ -1,4 +1,4 @@
-// From a copy's amax to everything its quantising kernel reads, and to its head.
+// Computes everything that a copy's quantising kernel reads, and its head, from the copy's amax.
 //
 // Thread-safety: run by all threads of one thread block, after the amax of the copy is complete.
 #ifndef NIBBLE_KERNELS_CUDA_PREPARE_CUH_
@@ -11,7 +11,7 @@ namespace nibble::gpu {
 
 __device__ __forceinline__ void PrepareCopy(const CopyArgs& copy) {
   CopyFigures& figures = *copy.figures;
-  // Other thread blocks wrote these with atomics: read past this processor's own cache.
+  // Other thread blocks wrote these with atomics: read past this multiprocessor's own cache.
   const uint32_t found = __ldcg(&figures.amax_bits);
   const unsigned long long non_finite = __ldcg(&figures.non_finite);
   const float amax = copy.amax != nullptr ? *copy.amax : FromBits<float>(found);

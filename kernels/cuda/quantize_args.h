@@ -1,6 +1,6 @@
-// What the host hands to the kernels: plain data, passed by value or lying in device memory.
+// Arguments of the kernels: plain data, passed by value or stored in device memory.
 //
-// Ownership: borrows all pointers, all of device memory. Thread-safety: values.
+// Ownership: borrows all pointers, which point to device memory. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CUDA_QUANTIZE_ARGS_H_
 #define NIBBLE_KERNELS_CUDA_QUANTIZE_ARGS_H_
 
@@ -13,7 +13,7 @@
 
 namespace nibble::gpu {
 
-// The bytes of QuantHead (kernels/tensor/quantized_tensor.h), which device code cannot include;
+// The layout of QuantHead (kernels/tensor/quantized_tensor.h), which device code cannot include;
 // cuda_backend.cc asserts that the two agree.
 struct DeviceHead {
   float amax;
@@ -28,18 +28,18 @@ struct Source {
   int64_t rows;
   int64_t cols;
   int64_t stride;
-  bool f32;  // else BF16
+  bool f32;  // otherwise BF16
 };
 
-// Per copy, in device memory: what the amax pass finds, and what PrepareCopy makes of it for the
-// quantising kernel. Amax and counts are zero between operations: PrepareCopy takes and clears
-// them.
+// Per copy, in device memory: the result of the amax pass, and what PrepareCopy computes from it
+// for the quantising kernel. Amax and counts are zero between operations: PrepareCopy reads and
+// clears them.
 struct CopyFigures {
   uint32_t amax_bits;
   uint32_t
-      tickets;  // thread blocks of the amax pass that are done; used in the first copy's figures
+      tickets;  // finished thread blocks of the amax pass; only used in the first copy's figures
   unsigned long long non_finite;
-  // Made by PrepareCopy.
+  // Computed by PrepareCopy.
   Nvfp4::TensorScale tensor;
   StatNorm norm;
   uint32_t plain_range;  // RangeIsPlain
@@ -52,22 +52,22 @@ struct CopyArgs {
   DeviceHead* head;
   const float* amax;             // given, or null: found by the amax pass
   const float* statistics_amax;  // or null
-  // Outputs; null where not wanted.
-  uint8_t* codes;  // [lines, length] FP4, two to a byte
+  // Outputs; null if not requested.
+  uint8_t* codes;  // [lines, length] FP4, two per byte
   int64_t code_stride;
   uint8_t* scales;  // [lines or lines / 16, length / 16] E4M3
   int64_t scale_stride;
-  uint16_t* emulated;  // BF16, of the source's layout or, transposed, the copy's
+  uint16_t* emulated;  // BF16, in the source's layout or, transposed, the copy's
   int64_t emulated_stride;
   bool emulated_transposed;
   bool column;
-  bool square;  // blocks 16×16, else 1×16
+  bool square;  // blocks 16×16, otherwise 1×16
   bool stochastic;
-  bool hadamard;  // of size 16
+  bool hadamard;  // transform of size 16
   bool divide_first;
-  bool count_non_finite;   // in the quantising pass: no amax pass does
+  bool count_non_finite;   // in the quantising pass, because there is no amax pass
   uint32_t sign_bits[16];  // of the transform: 0 or 0x80000000
-  // Random bits of block (line, group) are those of first_block + line · row_blocks + group.
+  // Block (line, group) uses random bits first_block + line · row_blocks + group.
   RandomStream random;
   RoundKeys keys;  // of random.seed
   uint64_t first_block;

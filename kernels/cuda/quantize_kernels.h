@@ -1,10 +1,10 @@
-// The kernels, as the host launches them. All enqueue on `stream` and return at once; each returns
-// what the launch said.
+// The kernels, as the host launches them. All enqueue on `stream` and return at once with the
+// status of the launch.
 //
-// A quantisation is: the amax pass where an amax has to be found (LaunchTileAmax, or
-// LaunchNaiveAmax per copy), LaunchPrepare where LaunchTileAmax did not run (it prepares what it
-// finds), then LaunchTile for one or both copies, or LaunchNaive per copy. LaunchNaive with null
-// outputs and `statistics` adds the statistics of a copy that a tile kernel wrote.
+// A quantisation consists of: the amax pass if an amax has to be computed (LaunchTileAmax, or
+// LaunchNaiveAmax per copy), LaunchPrepare unless LaunchTileAmax ran (which also prepares), then
+// LaunchTile for one or both copies, or LaunchNaive per copy. LaunchNaive with null outputs and
+// `statistics` adds the statistics of a copy that a tile kernel wrote.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_QUANTIZE_KERNELS_H_
@@ -16,25 +16,25 @@
 
 namespace nibble::gpu {
 
-// Whether the fast amax pass takes these copies: those without `amax` have blocks of the source's
-// rows, or columns with or without a transform, and the source is aligned.
+// Whether the fast amax pass supports these copies: those without `amax` have blocks along the
+// source's rows, or columns with or without a transform, and the source is aligned.
 bool TileAmaxTakes(const QuantizeArgs& args);
 // Finds amax and counts of every copy without a given one, reading the source once, and prepares
-// all.
+// all copies.
 cudaError_t LaunchTileAmax(const QuantizeArgs& args, int processors, cudaStream_t stream);
 
-// Any one copy; does not prepare.
+// Supports every copy; does not prepare.
 cudaError_t LaunchNaiveAmax(const QuantizeArgs& args, int copy, cudaStream_t stream);
 
-// Turns amax into scales and writes the heads, of all copies.
+// Computes scales from amax and writes the heads, for all copies.
 cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream);
 
-// Whether one tile kernel takes these copies: a row copy without a transform and a column copy with
-// or without one, alike in rounding and block shape, of an aligned source.
+// Whether one tile kernel supports these copies: a row copy without a transform and a column copy
+// with or without one, with equal rounding and block shape, of an aligned source.
 bool TileTakes(const QuantizeArgs& args);
 cudaError_t LaunchTile(const QuantizeArgs& args, cudaStream_t stream);
 
-// Any one copy.
+// Supports every copy.
 cudaError_t LaunchNaive(const QuantizeArgs& args, int copy, bool statistics, cudaStream_t stream);
 
 }  // namespace nibble::gpu

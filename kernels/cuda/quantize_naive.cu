@@ -1,6 +1,6 @@
-// The naive kernels: one thread per block of 16, straight from the formulas (exact_block.h), every
-// combination that NVFP4 has. They are the oracle on the card, take what the tile kernels do not,
-// and compute the statistics.
+// The naive kernels: one thread per block of 16, directly from the formulas (exact_block.h), for
+// every combination of NVFP4's options. They are the oracle on the card, handle what the tile
+// kernels do not support, and compute the statistics.
 #include "kernels/cuda/copy_store.cuh"
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/exact_block.h"
@@ -27,7 +27,7 @@ struct BlockOrder {
   __device__ int64_t Group(int64_t index) const { return kColumn ? index / lines : index % groups; }
 };
 
-// The block's values as they are quantised.
+// The block's values before rounding.
 template <bool kF32, bool kColumn>
 __device__ void TakeBlock(const Source& x, const CopyArgs& copy, int64_t line, int64_t group,
                           bool aligned, float (&v)[16]) {
@@ -35,7 +35,7 @@ __device__ void TakeBlock(const Source& x, const CopyArgs& copy, int64_t line, i
   if (copy.hadamard) HadamardExactly(v, copy.sign_bits);
 }
 
-// Amax of the 16×16 block that `line` is one of.
+// Amax of the 16×16 block that contains `line`.
 template <bool kF32, bool kColumn>
 __device__ uint32_t SquareAmaxBits(const Source& x, int64_t line, int64_t group, bool aligned) {
   ExactAmax amax;

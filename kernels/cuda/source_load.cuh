@@ -1,4 +1,4 @@
-// Loads of the source matrix, one element or one block at a time, any alignment.
+// Loads of the source matrix, one element or one block at a time, with any alignment.
 //
 // Thread-safety: reads only.
 #ifndef NIBBLE_KERNELS_CUDA_SOURCE_LOAD_CUH_
@@ -25,7 +25,7 @@ inline __host__ __device__ bool IsAligned(const Source& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % per_load == 0;
 }
 
-// Elements 16·group … of copy row `line`: a row of the source, or a column of it.
+// Elements from 16·group on of copy row `line`: part of a row of the source, or of a column.
 template <bool kF32, bool kColumn>
 __device__ __forceinline__ void LoadBlock(const Source& x, int64_t line, int64_t group,
                                           bool aligned, float (&v)[16]) {

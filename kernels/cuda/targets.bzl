@@ -96,7 +96,7 @@ def _emulation():
         name = "emulated_backend_test",
         size = "medium",
         srcs = ["emulated_backend_test.cc"],
-        # One host thread that changes stacks: the sanitizers lose their own on the way.
+        # One host thread that switches stacks, which the sanitizers do not support.
         tags = ["fibers"],
         deps = [
             ":emulated_backend",

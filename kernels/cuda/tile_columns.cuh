@@ -1,4 +1,5 @@
-// The column phase of the tile kernels, and the writing of what it stages in shared memory.
+// The column phase of the tile kernels, and the writing of its results, which it stages in shared
+// memory.
 //
 // Thread-safety: as device code; callers put a barrier between the two.
 #ifndef NIBBLE_KERNELS_CUDA_TILE_COLUMNS_CUH_
@@ -91,7 +92,7 @@ __device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t strid
   }
 }
 
-// A thread keeps to its two columns and goes down the tile's blocks.
+// A thread keeps its two columns and goes down the tile's blocks.
 template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare>
 __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlace& place,
                                             TileMemory<kF32>& memory) {
@@ -176,7 +177,8 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
   return largest >= kInfinityBits;
 }
 
-// Staged codes and scales of the column copy to where they belong, 8 bytes and 1 byte at a time.
+// Writes the staged codes and scales of the column copy to their destination, 8 bytes and 1 byte at
+// a time.
 template <bool kF32, bool kSquare>
 __device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const TilePlace& place,
                                                  const TileMemory<kF32>& memory) {
@@ -201,7 +203,7 @@ __device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const Til
   }
 }
 
-// The same, in the widest pieces where the tile is whole and copy rows keep them aligned.
+// The same, in the widest pieces if the tile is whole and copy rows are aligned.
 template <bool kF32, bool kSquare>
 __device__ __forceinline__ void StoreStaged(const CopyArgs& copy, const TilePlace& place,
                                             const TileMemory<kF32>& memory) {

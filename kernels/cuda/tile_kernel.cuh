@@ -1,13 +1,14 @@
 // The fused quantising kernel: a thread block copies a tile of the source to shared memory once and
-// makes the row copy's and the column copy's blocks from it.
+// computes the blocks of both the row copy and the column copy from it.
 //
 // Work per thread: whole blocks of 16. In the row phase a thread owns 16 neighbours of a row, in
 // the column phase 16 rows of two neighbouring columns, so that shared memory is read word by word
-// without conflicts. Row outputs leave at once (8 threads make 64 bytes of a copy row); column
-// codes are staged in shared memory, so that each copy row receives its tile's codes in one run.
+// without conflicts. Row outputs are written at once (8 threads make 64 bytes of a copy row);
+// column codes are staged in shared memory, so that each copy row receives its tile's codes in one
+// run.
 //
-// A tile in which a number is NaN or infinite, and every tile of a tensor outside RangeIsPlain, is
-// done over by exact_block.h at the end; nothing in the fast phases looks at single bad numbers.
+// Tiles with NaN or infinity, and all tiles of a tensor outside RangeIsPlain, are redone with
+// exact_block.h at the end; the fast phases do not test single numbers.
 //
 // Included by the .cu files that instantiate it, one per source type and rounding, so that they
 // compile in parallel.
@@ -29,7 +30,7 @@
 
 namespace nibble::gpu {
 
-// A whole tile of one copy from the exact formulas.
+// Computes a whole tile of one copy from the exact formulas.
 template <bool kF32, bool kColumn, bool kSquare>
 __device__ __forceinline__ uint32_t ExactTile(const CopyArgs& copy, const TilePlace& place,
                                               const TileMemory<kF32>& memory) {
@@ -73,7 +74,7 @@ template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, 
 __global__ __launch_bounds__(kTileThreads, kTileBlocks) void TileKernel(
     const __grid_constant__ QuantizeArgs args) {
   TileMemory<kF32>& memory = *reinterpret_cast<TileMemory<kF32>*>(DynamicShared());
-  // The row copy comes first where there are both.
+  // The row copy comes first if there are both.
   const CopyArgs& row_copy = args.copy[0];
   const CopyArgs& column_copy = args.copy[kRow ? 1 : 0];
 
@@ -103,7 +104,7 @@ __global__ __launch_bounds__(kTileThreads, kTileBlocks) void TileKernel(
       bad |= ColumnPhase<kF32, kStochastic, kHadamard, kSquare>(column_copy, place, memory);
     }
   }
-  // Also orders the phases' writes before those of the exact formulas, which go over them.
+  // Also orders the phases' writes before those of the exact formulas, which overwrite them.
   if (!__syncthreads_or(bad)) {
     if constexpr (kColumn) {
       if (column_copy.codes != nullptr) StoreStaged<kF32, kSquare>(column_copy, place, memory);
@@ -143,8 +144,8 @@ cudaError_t LaunchTileKernel(const QuantizeArgs& args, cudaStream_t stream) {
   return Launch(kernel, grid, kTileThreads, kBytes, stream, args);
 }
 
-// Of one source type and rounding: which copies, which blocks, and whether the column copy is
-// transformed.
+// The variants for one source type and rounding: which copies, which blocks, and whether the column
+// copy is transformed.
 template <bool kF32, bool kStochastic>
 cudaError_t LaunchTileOf(const QuantizeArgs& args, cudaStream_t stream) {
   const bool row = !args.copy[0].column;

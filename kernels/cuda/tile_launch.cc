@@ -1,4 +1,4 @@
-// Which tile kernel, if any; compiled as plain C++.
+// Chooses the tile kernel, if any; compiled as plain C++.
 #include "kernels/cuda/tile_launch.h"
 #include "kernels/cuda/quantize_kernels.h"
 
@@ -17,7 +17,7 @@ bool StridesFit(const CopyArgs& copy) {
 bool TileTakes(const QuantizeArgs& args) {
   const Source& x = args.x;
   const int element = x.f32 ? 4 : 2;
-  // 16-byte pieces; sizes such that the kernels' 32-bit sums and grids hold.
+  // Requires 16-byte pieces, and sizes that fit the kernels' 32-bit sums and grids.
   if (x.cols % 16 != 0 || x.stride * element % 16 != 0 ||
       reinterpret_cast<uintptr_t>(x.data) % 16 != 0 || x.rows >= kLargest / 2 ||
       x.cols > 65535 * 128 || x.rows > int64_t{65535} * 64 * 8 || x.stride * element >= kLargest) {

@@ -1,4 +1,4 @@
-// The instances of the tile kernel, one per source type and rounding, each in a file of its own.
+// The instances of the tile kernel, one per source type and rounding, each in its own file.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_TILE_LAUNCH_H_

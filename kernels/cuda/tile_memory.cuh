@@ -1,7 +1,7 @@
-// The tile of the source that a thread block of the tile kernels holds in shared memory: its shape,
-// its place, how it gets there, and the amax of its 16x16 blocks.
+// The tile of the source that a thread block of the tile kernels has in shared memory: its shape,
+// its position, its loading, and the amax of its 16x16 blocks.
 //
-// Ownership: a thread block's shared memory. Thread-safety: as device code; callers put the
+// Ownership: a thread block's shared memory. Thread-safety: as device code; callers place the
 // barriers.
 #ifndef NIBBLE_KERNELS_CUDA_TILE_MEMORY_CUH_
 #define NIBBLE_KERNELS_CUDA_TILE_MEMORY_CUH_
@@ -15,10 +15,10 @@ namespace nibble::gpu {
 
 inline constexpr uint32_t kTileCols = 128;
 inline constexpr uint32_t kTileThreads = 128;
-// Thread blocks per multiprocessor: as many as its shared memory holds, and registers must allow.
+// Thread blocks per multiprocessor: as many as fit its shared memory; registers must allow it.
 inline constexpr uint32_t kTileBlocks = 5;
-// Tiles are taken in bands of this many tile rows, so that neighbours in both directions are in
-// flight together and the second-level cache joins their short runs.
+// Tiles are processed in bands of this many tile rows, so that neighbours in both directions are in
+// flight together and the second-level cache merges their short runs.
 inline constexpr uint32_t kTileBand = 8;
 
 template <bool kF32>
@@ -27,7 +27,7 @@ struct TileShape {
   static constexpr uint32_t kGroups = kRows / 16;  // blocks along a column
   static constexpr uint32_t kElementBytes = kF32 ? 4 : 2;
   static constexpr uint32_t kRowBytes = kTileCols * kElementBytes;
-  // Codes of one column of the tile; 16 bytes apart from a power of two, against bank conflicts.
+  // Codes of one column of the tile; 16 bytes away from a power of two, to avoid bank conflicts.
   static constexpr uint32_t kStageStride = kRows / 2 + 16;
 };
 
@@ -42,13 +42,13 @@ struct __align__(16) TileMemory {
   uint32_t square_amax[Shape::kGroups][kTileCols / 16];
 };
 
-// Where a thread block works: its tile's origin and what of the tile lies in the source. TileTakes
-// keeps all of it, and every stride, below 2^31, so that addresses are 32-bit products.
+// Position of a thread block: its tile's origin and the part of the tile inside the source.
+// TileTakes keeps all of it, and every stride, below 2^31, so that addresses are 32-bit products.
 struct TilePlace {
   uint32_t row;
   uint32_t col;
   uint32_t
-      rows;  // multiples of 16 where a column copy is made; 0 for a thread block beyond the source
+      rows;  // multiples of 16 if a column copy is made; 0 for a thread block beyond the source
   uint32_t cols;  // multiple of 16
 };
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ float TileElement(const TileMemory<kF32>& memory, uin
   }
 }
 
-// Amax of each 16×16 block, NaN left out; four neighbouring threads share one. Returns whether one
+// Amax of each 16×16 block, skipping NaN; four neighbouring threads share one. Returns whether one
 // of a thread's values was not finite.
 template <bool kF32>
 __device__ __forceinline__ bool SquareAmax(const TilePlace& place, TileMemory<kF32>& memory) {

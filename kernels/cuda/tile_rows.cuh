@@ -12,7 +12,7 @@
 
 namespace nibble::gpu {
 
-// Rounds one block given what its source type made easy: values, signs, amax as FP32 bits.
+// Rounds one block given what its source type provides cheaply: values, signs, amax as FP32 bits.
 template <bool kStochastic>
 __device__ __forceinline__ BlockCodes EncodeTileBlock(
     const CopyArgs& copy, const Nvfp4::TensorScale& tensor, uint32_t factors, const float (&v)[16],
@@ -27,7 +27,7 @@ __device__ __forceinline__ BlockCodes EncodeTileBlock(
 // 16 neighbours of a row: values, signs and amax.
 template <bool kF32>
 __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32_t (&signs)[2]) {
-  uint32_t pair[8];  // BF16 neighbours, or the upper halves of FP32 ones: the signs
+  uint32_t pair[8];  // BF16 neighbours, or the upper halves of FP32 ones, for the signs
   uint32_t amax_bits;
   if constexpr (kF32) {
     float amax = 0;
@@ -65,7 +65,7 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
   return amax_bits;
 }
 
-// A thread keeps to one block column of the tile and goes down its rows.
+// A thread keeps its block column of the tile and goes down its rows.
 template <bool kF32, bool kStochastic, bool kSquare>
 __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& place,
                                          const TileMemory<kF32>& memory) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& 
   const uint32_t group = place.col / 16 + block;
   const uint32_t run = Kept(SharedAddress(memory.x) + block * 16 * Shape::kElementBytes);
   const uint32_t factors = Kept(SharedAddress(memory.row_factor));
-  // Of the tile's first row.
+  // For the tile's first row.
   const uint64_t codes_to = Kept(AddressOf(copy.codes, place.row, copy.code_stride, 8 * group));
   const uint64_t scale_to =
       Kept(AddressOf(copy.scales, kSquare ? place.row / 16 : place.row, copy.scale_stride, group));

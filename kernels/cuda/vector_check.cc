@@ -119,7 +119,7 @@ absl::StatusOr<int64_t> CheckBlock(const BlockCase& block, CudaBackend& cuda) {
   return differences;
 }
 
-// The transform on the card, quantised, against the listed result quantised on the CPU.
+// Compares the transform on the card, quantised, with the listed result quantised on the CPU.
 absl::StatusOr<int64_t> CheckTransform(const HadamardCase& c, CpuBackend& cpu, CudaBackend& cuda) {
   std::vector<float> in(kRows * kCols), out(kRows * kCols);
   float amax = 0;

@@ -1,5 +1,4 @@
-// Worked vectors on the card, with zero tolerance: what a file lists is what the kernels must
-// write.
+// Worked vectors on the card, with zero tolerance: the kernels must write what a file lists.
 //
 // Thread-safety: one call at a time per backend.
 #ifndef NIBBLE_KERNELS_CUDA_VECTOR_CHECK_H_
@@ -14,10 +13,10 @@
 
 namespace nibble {
 
-// Runs every NVFP4 block and every Hadamard case of 16 in the file at `path`: each block in many
-// places of a matrix, as a row copy and as a column copy, FP32 and (where exact) BF16. Prints what
-// was compared and what is not for this backend; returns the number of differences. NotFound where
-// there is no such file, InvalidArgument where it holds no case.
+// Runs every NVFP4 block and every Hadamard case of 16 in the file at `path`: each block at many
+// places of a matrix, as a row copy and as a column copy, FP32 and (if exact) BF16. Prints what was
+// compared and what this backend does not support; returns the number of differences. NotFound if
+// there is no such file, InvalidArgument if it has no case.
 absl::StatusOr<int64_t> CheckVectors(const std::string& path, CpuBackend& cpu, CudaBackend& cuda);
 
 }  // namespace nibble

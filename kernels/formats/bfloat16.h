@@ -10,17 +10,17 @@
 
 namespace nibble {
 
-// FP32 bits of x rounded to BF16, the lower half zero, for any x but NaN (a NaN whose lower half is
-// zero stays one).
+// The FP32 bits of x rounded to BF16, with the lower half zero. Any x except NaN (a NaN whose lower
+// half is zero stays NaN).
 template <class F>
 NIBBLE_LANES LaneU<F> RoundNumberToBf16Bits(F x) {
   const LaneU<F> bits = BitsOf<F>(x);
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
 }
 
-// The same for |x| from 2^-126 to 2^110, in fewer steps: 1.5 · 2^(e+16) brings the last place of a
-// sum to 2^(e-7), BF16's at |x|, so that the adder rounds, and its last place is even, so that ties
-// go where they should. Smaller numbers come back as they are.
+// The same for |x| from 2^-126 to 2^110, in fewer steps: adding 1.5 · 2^(e+16) gives the sum a last
+// place of 2^(e-7), that of BF16 at |x|, so that the adder rounds; the added number's last place is
+// even, so that ties round to even. Smaller numbers are returned unchanged.
 template <class F>
 NIBBLE_LANES F RoundNormalToBf16(F x) {
   const F power = FromBits<F>(BitsOf<F>(x) & 0x7f800000u);
@@ -28,7 +28,7 @@ NIBBLE_LANES F RoundNormalToBf16(F x) {
   return SubtractExactProduct<F>(power, factor, AddExactProduct<F>(power, factor, x));
 }
 
-// The same for every x, as bits: NaN becomes the quiet one.
+// The same for every x, as bits: NaN becomes the quiet NaN.
 template <class F>
 NIBBLE_LANES LaneU<F> RoundToBf16Bits(F x) {
   using U = LaneU<F>;

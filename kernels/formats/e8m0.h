@@ -1,4 +1,4 @@
-// E8M0: powers of two 2^(code-127), the block scale of the MX formats. 255 is NaN and never
+// E8M0: powers of two 2^(code-127), the block scale of the MX formats. Code 255 is NaN and is never
 // written.
 //
 // Thread-safety: pure functions.
@@ -14,8 +14,8 @@ namespace nibble {
 struct E8M0 {
   static constexpr uint32_t kNanCode = 255;
 
-  // The smallest power of two that is at least amax / max, decided exactly (no division): with
-  // max = 1.m · 2^p, compare amax's mantissa with max's. `amax_bits` is not NaN.
+  // The smallest power of two that is at least amax / max, computed exactly (without division):
+  // with max = 1.m · 2^p, compares amax's mantissa with max's. `amax_bits` is not NaN.
   template <class Element, class F = float>
   NIBBLE_LANES static LaneU<F> EncodeRoundedUp(LaneU<F> amax_bits) {
     using U = LaneU<F>;

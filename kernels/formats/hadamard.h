@@ -22,7 +22,6 @@ struct SignMask {
 };
 
 // The paper's vector, + + + - + - - - - - - + - + - -, repeated for sizes above 16.
-inline constexpr uint32_t kDefaultSigns16 = 0xd7e8u;
 inline constexpr SignMask kDefaultSigns = {{0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u, 0xd7e8d7e8u}};
 
 // fp32(n^-1/2); exact for 4, 16 and 64.
@@ -45,8 +44,8 @@ NIBBLE_LANES float HadamardNorm(int n) {
   }
 }
 
-// In place on x[0], x[stride], …: n values that BF16 holds exactly. Each F may be one value or
-// lanes of independent transforms.
+// In place on x[0], x[stride], …: n values that are exact in BF16. Each F is one value, or lanes of
+// independent transforms.
 template <class F>
 NIBBLE_LANES void HadamardBf16(F* x, int n, int stride, const SignMask& signs) {
   for (int i = 0; i < n; ++i) {
@@ -68,8 +67,8 @@ NIBBLE_LANES void HadamardBf16(F* x, int n, int stride, const SignMask& signs) {
   }
 }
 
-// The sums of the same transform for tiles of 16 held in registers, before norm and rounding: every
-// bound a constant, so that all loops unroll. `sign_bits`: 0 or 0x80000000 per element.
+// The sums of the same transform for tiles of 16 in registers, before norm and rounding: all bounds
+// are constants, so that all loops unroll. `sign_bits`: 0 or 0x80000000 per element.
 template <class F>
 NIBBLE_LANES void HadamardSumsTile16(F (&x)[16], const uint32_t* sign_bits) {
   NIBBLE_UNROLL(16)

@@ -1,6 +1,6 @@
 // Lane-generic arithmetic: every formula in this room is a template over F, where F is `float` or a
 // vector of floats (GCC vector extension), so that the scalar oracle, the CPU's vector paths and
-// the CUDA kernels run one text. CUDA instantiates it with `float` only.
+// the CUDA kernels share one source. CUDA instantiates it only with `float`.
 //
 // Everything here is forced inline: the CPU paths are compiled once per instruction set, and an
 // out-of-line copy could be merged by the linker across them.
@@ -21,8 +21,8 @@
 #define NIBBLE_LANES inline __attribute__((always_inline))
 #endif
 
-// Unrolls the loop that follows; `n` is its trip count. nvcc knows its own pragma only, and its
-// host pass hands pragmas to a compiler that does not know it.
+// Unrolls the loop that follows; `n` is its trip count. nvcc knows only its own pragma, and its
+// host pass forwards pragmas to a compiler that does not know it.
 #define NIBBLE_PRAGMA(text) _Pragma(#text)
 #if defined(__CUDA_ARCH__)
 #define NIBBLE_UNROLL(n) NIBBLE_PRAGMA(unroll)
@@ -80,8 +80,8 @@ NIBBLE_LANES F FromBits(LaneU<F> bits) {
   return BitCast<F>(bits);
 }
 
-// Order of non-negative floats is the order of their bits, and NaN sorts above infinity: integer
-// minimum and maximum say what they do with NaN, the float ones do not.
+// Non-negative floats have the order of their bits, and NaN sorts above infinity: integer minimum
+// and maximum have a defined result for NaN, the float ones do not.
 template <class U>
 NIBBLE_LANES U MinBits(U a, U b) {
   return a < b ? a : b;
@@ -91,7 +91,7 @@ NIBBLE_LANES U MaxBits(U a, U b) {
   return a > b ? a : b;
 }
 
-// 1 where a comparison holds: its result is a bool, or lanes of all ones or zeros.
+// 1 where a comparison is true: its result is a bool, or lanes of all ones or zeros.
 template <class U, class Condition>
 NIBBLE_LANES U OneWhere(Condition condition) {
   if constexpr (sizeof(U) == sizeof(uint32_t)) {
@@ -106,7 +106,7 @@ NIBBLE_LANES U SplatBits(uint32_t x) {
   return U{} + x;
 }
 
-// Exact for |values| below 2^24, which is all that is asked here.
+// Exact for |values| below 2^24, which is all that callers need.
 template <class F>
 NIBBLE_LANES F ToFloat(LaneI<F> x) {
 #if defined(__CUDACC__)
@@ -134,8 +134,8 @@ NIBBLE_LANES LaneI<F> Truncate(F x) {
 #endif
 }
 
-// a · b + c and c - a · b where the product is exact: then it is rounded once however it is done,
-// and an instruction that fuses both gives the same bits.
+// a · b + c and c - a · b for an exact product: the result is then rounded once in any case, and an
+// instruction that fuses both gives the same bits.
 template <class F>
 NIBBLE_LANES F AddExactProduct(F a, F b, F c) {
 #if defined(__AVX512F__) && !defined(__CUDACC__)
@@ -155,8 +155,8 @@ NIBBLE_LANES F SubtractExactProduct(F a, F b, F c) {
   return c - a * b;
 }
 
-// a · b + c rounded toward zero, where the product is exact, c is not negative and a · b is at
-// least 4 c. Where only rounding to nearest is at hand, what it rounded up goes down one place.
+// a · b + c rounded toward zero, for an exact product, c not negative and a · b at least 4 c. If
+// only rounding to nearest is available, a result that was rounded up is decremented by one place.
 template <class F>
 NIBBLE_LANES F AddExactProductTowardZero(F a, F b, F c) {
 #if defined(__AVX512F__) && !defined(__CUDACC__)
@@ -176,7 +176,7 @@ NIBBLE_LANES F Magnitude(F x) {
   return FromBits<F>(BitsOf<F>(x) & 0x7fffffffu);
 }
 
-// The larger of two numbers that are not negative.
+// The larger of two non-negative numbers.
 template <class F>
 NIBBLE_LANES F LargerNumber(F a, F b) {
 #if defined(__AVX512F__) && !defined(__CUDACC__)
@@ -187,7 +187,7 @@ NIBBLE_LANES F LargerNumber(F a, F b) {
   return FromBits<F>(MaxBits<LaneU<F>>(BitsOf<F>(a), BitsOf<F>(b)));
 }
 
-// The larger of `magnitude` (not negative) and |x|. What a NaN gives is not defined.
+// The larger of `magnitude` (not negative) and |x|. Undefined for NaN.
 template <class F>
 NIBBLE_LANES F MaxMagnitude(F magnitude, F x) {
 #if defined(__AVX512DQ__) && !defined(__CUDACC__)
@@ -223,8 +223,8 @@ NIBBLE_LANES void MultiplyWide(uint32_t a, uint32_t b, uint32_t& high, uint32_t&
 }
 
 #if !defined(__CUDACC__)
-// Vectors do this in 64-bit lanes that hold a 32-bit value in their lower half; what is in the
-// upper half never matters, so the product itself serves as the low word.
+// Vectors do this in 64-bit lanes with a 32-bit value in the lower half; the upper half is ignored,
+// so the product itself serves as the low word.
 template <int kN>
 struct WideVector {
   typedef uint64_t U __attribute__((vector_size(8 * kN)));

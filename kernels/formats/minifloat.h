@@ -1,6 +1,6 @@
 // The small floats E2M1, E4M3 and E5M2: rounding to nearest even, stochastic rounding, decoding.
 // One definition for scalar, vector and device code (see lanes.h). All arithmetic is FP32 with
-// subnormals kept and no contraction; every step below is exact except the one rounding it is for.
+// subnormals and without contraction; every step below is exact except the one that rounds.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_MINIFLOAT_H_
@@ -12,8 +12,8 @@
 
 namespace nibble {
 
-// What rounding gives: the code without its sign bit (in the low bits; the bits above them are not
-// meaningful until masked with kMagnitudeMask), and the magnitude it stands for.
+// The result of rounding: the code without its sign bit (in the low bits; the bits above are
+// undefined until masked with kMagnitudeMask), and the magnitude of the code.
 template <class F>
 struct RoundedLanes {
   LaneU<F> code;
@@ -38,10 +38,10 @@ struct Minifloat {
 
   static constexpr float Max() { return __builtin_bit_cast(float, kMaxFloatBits); }
 
-  // |x| of any value but NaN, given as bits. Adding 2^(e+23-M) leaves the sum with a last place of
-  // 2^(e-M), the grid's spacing at |x|, so the adder itself rounds to nearest even and the sum's
-  // low bits count grid steps; adding the exponent's bits turns steps into the code. An even number
-  // of steps added beforehand makes the exponents' offset vanish from the bits that count.
+  // |x| of any value except NaN, given as bits. Adding 2^(e+23-M) gives the sum a last place of
+  // 2^(e-M), the grid's spacing at |x|, so that the adder itself rounds to nearest even and the
+  // sum's low bits count grid steps; adding the exponent's bits turns steps into the code. An even
+  // number of steps, added beforehand, cancels the exponents' offset in the bits that count.
   template <class F>
   NIBBLE_LANES static RoundedLanes<F> Nearest(LaneU<F> magnitude_bits) {
     using U = LaneU<F>;
@@ -52,7 +52,8 @@ struct Minifloat {
     return {BitsOf<F>(sum) + (exponent >> (23 - kMantissaBits)), sum - FromBits<F>(magic)};
   }
 
-  // The power of two that |x| is at or above, or the smallest whose binade has the spacing at |x|.
+  // The largest power of two up to |x|, but at least the smallest whose binade has the spacing at
+  // |x|.
   template <class F>
   NIBBLE_LANES static F BinadeOf(F x) {
     return LargerNumber<F>(FromBits<F>(BitsOf<F>(x) & 0x7f800000u),
@@ -60,8 +61,8 @@ struct Minifloat {
   }
 
   // Nearest without codes, in fewer steps: the same sum with the same last place, without the
-  // offset that makes its low bits count codes, and with half of it to spare, so that x may have a
-  // sign. What rounds to zero comes back as +0. |x| must not round to more than Max().
+  // offset that makes its low bits count codes, and with half of it to spare, so that x may be
+  // negative. Results that round to zero are +0. |x| must not round to more than Max().
   template <class F>
   NIBBLE_LANES static F NearestValue(F x) {
     const F binade = BinadeOf<F>(x);
@@ -80,9 +81,9 @@ struct Minifloat {
                       (static_cast<uint32_t>(kMantissaBits + 8) << 23);  // of the grid, over 256
     const F shifted = FromBits<F>(t) + ToFloat<F>(BitCast<LaneI<F>>(random)) * FromBits<F>(spacing);
     if constexpr (kMantissaBits == 1) {
-      // The largest value is the last of its binade, so what was shifted past it still rounds down
-      // to it; and there is one subnormal step, so the bits above the mantissa are the code but for
-      // values below the smallest normal one.
+      // The largest value is the last of its binade, so values shifted past it still round down to
+      // it; and there is only one subnormal step, so the bits above the mantissa are the code,
+      // except for values below the smallest normal one.
       const U bits = BitsOf<F>(shifted);
       const LaneI<F> normal = BitCast<LaneI<F>>((bits >> (23 - kMantissaBits)) -
                                                 ((kMinExponent - 1u) << kMantissaBits));
@@ -101,8 +102,9 @@ struct Minifloat {
     }
   }
 
-  // How much Stochastic adds for a random byte, over the binade |x| is in: byte/256 · 2^-M. The
-  // byte, number 0 or 1 of `word`, becomes the last places of a power of two, which goes again.
+  // The amount that Stochastic adds for a random byte, for the binade of |x|: byte/256 · 2^-M. The
+  // byte, number 0 or 1 of `word`, becomes the last places of a power of two, which is then
+  // subtracted.
   template <class F>
   NIBBLE_LANES static F RandomPart(LaneU<F> word, int byte) {
     const uint32_t power = (127u + 23u - (kMantissaBits + 8u) - 8u * byte) << 23;
@@ -111,9 +113,9 @@ struct Minifloat {
   }
 
   // The magnitude of Stochastic, in fewer steps; `magnitude` is at most Max(), `random` a
-  // RandomPart. What is added is less than one spacing at `magnitude`: the sum may reach the first
-  // number of the next binade but not its second, so rounding down to a multiple of that spacing is
-  // rounding down to the grid, and the adder does it, set to round toward zero.
+  // RandomPart. The added amount is less than one spacing at `magnitude`: the sum may reach the
+  // first number of the next binade but not its second, so rounding down to a multiple of that
+  // spacing is rounding down to the grid, and the adder does it in round-toward-zero mode.
   template <class F>
   NIBBLE_LANES static F StochasticMagnitude(F magnitude, F random) {
     const F binade = BinadeOf<F>(magnitude);
@@ -123,7 +125,7 @@ struct Minifloat {
                                    AddExactProductTowardZero<F>(binade, to_last_place, shifted));
   }
 
-  // Scalar conveniences: sign and NaN included.
+  // Scalar versions, with sign and NaN.
   NIBBLE_LANES static uint32_t Encode(float x) {
     const uint32_t bits = BitsOf<float>(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return kNanCode;
@@ -137,8 +139,8 @@ struct Minifloat {
            ((bits >> 31) ? kSignBit : 0u);
   }
 
-  // Lanes of codes to values. Codes that stand for NaN or infinity are the caller's to refuse:
-  // quantisers never write them for finite input.
+  // Lanes of codes to values. The caller must exclude codes of NaN and infinity: quantisers never
+  // write them for finite input.
   template <class F>
   NIBBLE_LANES static F Decode(LaneU<F> code) {
     using U = LaneU<F>;
@@ -153,14 +155,15 @@ struct Minifloat {
   }
 };
 
-// ±{0, .5, 1, 1.5, 2, 3, 4, 6}. It has no NaN: NaN becomes +6, so finiteness is checked before.
+// ±{0, .5, 1, 1.5, 2, 3, 4, 6}. Has no NaN: NaN becomes +6, so callers check for finite values
+// before.
 using E2M1 = Minifloat<2, 1, 0x40c00000u, 0x7u>;
 // Largest 448; no infinity.
 using E4M3 = Minifloat<4, 3, 0x43e00000u, 0x7fu>;
 // Largest 57344.
 using E5M2 = Minifloat<5, 2, 0x47600000u, 0x7fu>;
 
-// Whether a code stands for no finite number (E4M3's NaN; E5M2's infinities and NaN).
+// Whether a code is not a finite number (E4M3's NaN; E5M2's infinities and NaN).
 NIBBLE_LANES bool IsNonFiniteE4M3(uint32_t code) { return (code & 0x7fu) == 0x7fu; }
 NIBBLE_LANES bool IsNonFiniteE5M2(uint32_t code) { return (code & 0x7fu) >= 0x7cu; }
 

@@ -19,7 +19,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 float FromU32(uint32_t bits) { return std::bit_cast<float>(bits); }
 uint32_t ToU32(float x) { return std::bit_cast<uint32_t>(x); }
 
-// A format by its definition alone: the magnitudes of codes 0, 1, …, up to the largest finite one.
+// A format by its definition only: the magnitudes of codes 0, 1, …, up to the largest finite one.
 struct Grid {
   std::vector<double> value;
   int sign;
@@ -79,7 +79,7 @@ Grid E2M1Grid() { return {{0, 0.5, 1, 1.5, 2, 3, 4, 6}, 8, 7}; }
 Grid E4M3Grid() { return GridOf(4, 3, 0x7f, 0x7f); }
 Grid E5M2Grid() { return GridOf(5, 2, 0x7c, 0x7f); }
 
-// Where rounding can go wrong: every code, every midpoint, and their neighbours.
+// The inputs where rounding can go wrong: every code, every midpoint, and their neighbours.
 std::vector<float> CriticalValues(const Grid& grid) {
   std::vector<float> around;
   for (int code = 0; code <= grid.max_code(); ++code) {
@@ -113,7 +113,7 @@ void ExpectCodesStandForTheirValues(const Grid& grid) {
   }
 }
 
-// Rounding gives the code, and the magnitude that goes with it; so do four lanes at once.
+// Rounding gives the code and its magnitude; four lanes at once give the same.
 template <class E>
 void ExpectNearest(const Grid& grid, float x) {
   const uint32_t expected = grid.Encode(x);
@@ -155,8 +155,7 @@ void ExpectStochastic(const Grid& grid, float x) {
 template <class E>
 void ExpectStochasticEverywhere(const Grid& grid) {
   for (const float x : CriticalValues(grid)) ExpectStochastic<E>(grid, x);
-  // Multiples of 1/256 of the step and their neighbours are where a random byte makes the
-  // difference.
+  // A random byte makes the difference at multiples of 1/256 of the step and their neighbours.
   for (int code = 0; code < grid.max_code(); ++code) {
     const double step = grid.value[code + 1] - grid.value[code];
     for (int part = 1; part < 256; part += 6) {
@@ -167,12 +166,12 @@ void ExpectStochasticEverywhere(const Grid& grid) {
   }
 }
 
-// The roundings without codes against those with them, one value and four lanes at once.
+// Compares rounding without codes with rounding with codes, for one value and four lanes at once.
 template <class E>
 void ExpectValueOfNearest(float x) {
   const uint32_t bits = ToU32(std::fabs(x));
   constexpr uint32_t kHalfSpacing = 1u << (22 - E::kMantissa);
-  if (bits >= E::kMaxBits + kHalfSpacing) return;  // out of its reach
+  if (bits >= E::kMaxBits + kHalfSpacing) return;  // out of its domain
   const float expected = E::template Nearest<float>(bits).magnitude;
   const float value = E::template NearestValue<float>(x);
   ASSERT_EQ(ToU32(std::fabs(value)), ToU32(expected)) << x << " = 0x" << std::hex << ToU32(x);
@@ -217,7 +216,7 @@ void ExpectValuesWithoutCodes(const Grid& grid) {
   for (uint64_t bits = 0; bits <= ToU32(E::Max()); bits += 2000003) {
     ExpectValueOfStochastic<E>(FromU32(static_cast<uint32_t>(bits)));
   }
-  // What is missing to the next value by less than a sum's last place: the adder rounds it up.
+  // The distance to the next value is less than a sum's last place: the adder rounds up.
   for (int code = 0; code < 4; ++code) {
     const double step = grid.value[code + 1] - grid.value[code];
     for (int random = 1; random < 256; random += 6) {
@@ -229,13 +228,13 @@ void ExpectValuesWithoutCodes(const Grid& grid) {
   }
 }
 
-TEST(E2M1, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E2M1>(E2M1Grid()); }
-TEST(E4M3, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E4M3>(E4M3Grid()); }
-TEST(E5M2, ValuesWithoutCodesAreThoseWithThem) { ExpectValuesWithoutCodes<E5M2>(E5M2Grid()); }
+TEST(E2M1, RoundingWithoutCodesGivesTheSameValues) { ExpectValuesWithoutCodes<E2M1>(E2M1Grid()); }
+TEST(E4M3, RoundingWithoutCodesGivesTheSameValues) { ExpectValuesWithoutCodes<E4M3>(E4M3Grid()); }
+TEST(E5M2, RoundingWithoutCodesGivesTheSameValues) { ExpectValuesWithoutCodes<E5M2>(E5M2Grid()); }
 
-TEST(E2M1, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E2M1>(E2M1Grid()); }
-TEST(E4M3, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E4M3>(E4M3Grid()); }
-TEST(E5M2, CodesStandForTheirValues) { ExpectCodesStandForTheirValues<E5M2>(E5M2Grid()); }
+TEST(E2M1, CodesDecodeToTheirValues) { ExpectCodesStandForTheirValues<E2M1>(E2M1Grid()); }
+TEST(E4M3, CodesDecodeToTheirValues) { ExpectCodesStandForTheirValues<E4M3>(E4M3Grid()); }
+TEST(E5M2, CodesDecodeToTheirValues) { ExpectCodesStandForTheirValues<E5M2>(E5M2Grid()); }
 
 TEST(E2M1, RoundsToTheNearestValueAndTiesToTheEvenCode) {
   ExpectNearestEverywhere<E2M1>(E2M1Grid());
@@ -247,13 +246,13 @@ TEST(E5M2, RoundsToTheNearestValueAndTiesToTheEvenCode) {
   ExpectNearestEverywhere<E5M2>(E5M2Grid());
 }
 
-TEST(E2M1, StochasticRoundingAddsItsShareOfTheStepAndRoundsDown) {
+TEST(E2M1, StochasticRoundingAddsAFractionOfTheStepAndRoundsDown) {
   ExpectStochasticEverywhere<E2M1>(E2M1Grid());
 }
-TEST(E4M3, StochasticRoundingAddsItsShareOfTheStepAndRoundsDown) {
+TEST(E4M3, StochasticRoundingAddsAFractionOfTheStepAndRoundsDown) {
   ExpectStochasticEverywhere<E4M3>(E4M3Grid());
 }
-TEST(E5M2, StochasticRoundingAddsItsShareOfTheStepAndRoundsDown) {
+TEST(E5M2, StochasticRoundingAddsAFractionOfTheStepAndRoundsDown) {
   ExpectStochasticEverywhere<E5M2>(E5M2Grid());
 }
 
@@ -347,7 +346,7 @@ double Bf16Value(uint32_t code) {
   return field == 0 ? std::ldexp(mantissa, -133) : std::ldexp(mantissa + 128, field - 134);
 }
 
-TEST(Bf16, EveryCodeStandsForItsValueAndNanStaysNan) {
+TEST(Bf16, EveryCodeDecodesToItsValueAndNanStaysNan) {
   for (uint32_t code = 0; code < 0x10000; ++code) {
     const float x = DecodeBf16(static_cast<uint16_t>(code));
     if ((code & 0x7fff) > 0x7f80) {
@@ -365,7 +364,7 @@ TEST(Bf16, EveryCodeStandsForItsValueAndNanStaysNan) {
   }
 }
 
-// Infinity takes the place of 2^128 here, as IEEE 754 rounds.
+// Infinity counts as 2^128 here, as IEEE 754 rounds.
 TEST(Bf16, RoundsToTheNearestValueAndTiesToTheEvenCode) {
   for (uint32_t code = 0; code < 0x7f80; ++code) {
     const float middle = static_cast<float>((Bf16Value(code) + Bf16Value(code + 1)) / 2);
@@ -381,8 +380,8 @@ TEST(Bf16, RoundsToTheNearestValueAndTiesToTheEvenCode) {
   EXPECT_EQ(EncodeBf16(FLT_MAX), 0x7f80);
 }
 
-// Every 1021st pattern in reach, and every tie and BF16 number there with their neighbours.
-TEST(Bf16, NormalNumbersAreRoundedInFewerStepsToTheSameBits) {
+// Every 1021st pattern in the domain, and every tie and BF16 number in it with their neighbours.
+TEST(Bf16, TheShortRoundingOfNormalNumbersGivesTheSameBits) {
   const auto expect = [](uint32_t bits) {
     for (const uint32_t x : {bits, bits | 0x80000000u}) {
       const float rounded = RoundNormalToBf16<float>(FromU32(x));
@@ -397,13 +396,13 @@ TEST(Bf16, NormalNumbersAreRoundedInFewerStepsToTheSameBits) {
   for (uint32_t bits = kLeast + 0x8000u; bits < kMost; bits += 0x8000u) {
     for (const uint32_t near : {bits - 1, bits, bits + 1}) expect(near);
   }
-  // Below them numbers stay as they are.
+  // Smaller numbers are returned unchanged.
   for (const uint32_t bits : {0u, 1u, 0x7fffffu}) {
     EXPECT_EQ(RoundNormalToBf16<float>(FromU32(bits)), FromU32(bits));
   }
 }
 
-TEST(E8M0, LanesGiveWhatOneValueGives) {
+TEST(E8M0, LanesGiveTheScalarResult) {
   using F4 = LaneVector<4>::F;
   using U4 = LaneVector<4>::U;
   for (uint64_t bits = 0; bits <= 0x7f800000u; bits += 40013) {
@@ -432,7 +431,7 @@ int RoundedUp(float amax, double max) {
   return code;
 }
 
-TEST(E8M0, IsRoundedUpToTheSmallestPowerThatDoesNotSaturate) {
+TEST(E8M0, RoundsUpToTheSmallestPowerThatDoesNotSaturate) {
   std::vector<float> amax = {
       0.0f, FLT_MAX, kInf, FLT_MIN, FLT_TRUE_MIN, 2 * FLT_TRUE_MIN, std::nextafter(FLT_MIN, 0.0f)};
   for (int k = -160; k < 128; ++k) {

@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon et al., Random123): 128 random bits as a pure function of a 64-bit key and
-// a 128-bit counter. What is drawn depends on what is rounded, never on time, thread or launch
-// shape.
+// a 128-bit counter. The bits depend only on the position of the rounded element, never on time,
+// thread or launch shape.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_PHILOX_H_
@@ -41,16 +41,16 @@ NIBBLE_LANES PhiloxWords<U> Philox4x32(PhiloxWords<U> counter, uint32_t key_low,
   return counter;
 }
 
-// Names the draws of one copy of one tensor at one step; element indices are global (the unsharded
-// tensor's, row-major in the copy being quantised), so the bits do not depend on the number of
-// ranks.
+// Identifies the draws of one copy of one tensor at one step; element indices are global (the
+// unsharded tensor's, row-major in the copy being quantised), so the bits do not depend on the
+// number of ranks.
 struct RandomStream {
   uint64_t seed = 0;
-  uint32_t stream = 0;  // names the tensor and its copy
+  uint32_t stream = 0;  // identifies the tensor and its copy
   uint32_t step = 0;
 };
 
-// The bits of 16 consecutive elements, `block` being their first element's index over 16.
+// The random bits of 16 consecutive elements; `block` is their first element's index divided by 16.
 // Element e of the 16 uses byte e % 4 of word e / 4.
 template <class U>
 NIBBLE_LANES PhiloxWords<U> RoundingBits(const RandomStream& random, U block_low, U block_high) {
@@ -60,8 +60,8 @@ NIBBLE_LANES PhiloxWords<U> RoundingBits(const RandomStream& random, U block_low
                        static_cast<uint32_t>(random.seed >> 32));
 }
 
-// The keys of the ten rounds, for many draws from one stream: read from memory they cost a vector
-// nothing, each made anew and spread over it a step.
+// The keys of the ten rounds, for many draws from one stream: vector code loads them at no cost,
+// but would need a step each to compute and broadcast them.
 struct RoundKeys {
   uint64_t low[10];
   uint64_t high[10];
@@ -77,8 +77,8 @@ NIBBLE_LANES RoundKeys RoundKeysOf(const RandomStream& random) {
   return keys;
 }
 
-// Two sets of draws at once: the rounds of one wait for its products, those of two overlap. `keys`
-// are the stream's; lanes are 64 bits wide.
+// Two sets of draws at once: the rounds of one wait for its multiplications, those of two overlap.
+// `keys` are the stream's; lanes are 64 bits wide.
 template <class U>
 NIBBLE_LANES void RoundingBitsPair(const RandomStream& random, const RoundKeys& keys, U block_a,
                                    U block_b, PhiloxWords<U>& a, PhiloxWords<U>& b) {

@@ -1,4 +1,4 @@
-// What is drawn and what is mixed: Philox and the Hadamard transform.
+// Philox and the Hadamard transform.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -36,7 +36,7 @@ TEST(Philox, GivesTheKnownAnswers) {
   }
 }
 
-// The generator of the paper, written with 64-bit products.
+// The generator of the paper, written with 64-bit multiplications.
 Words PlainPhilox(Words c, uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xd2511f53} * c.word[0];
@@ -49,7 +49,7 @@ Words PlainPhilox(Words c, uint32_t k0, uint32_t k1) {
   return c;
 }
 
-// Vectors hold each word in the lower half of a 64-bit lane; the upper half may hold anything.
+// Vectors have each word in the lower half of a 64-bit lane; the upper half may have any bits.
 TEST(Philox, LanesAreIndependentDrawsUnderOneKey) {
   using U2 = WideVector<2>::U;
   std::mt19937_64 random(1);
@@ -72,7 +72,7 @@ TEST(Philox, LanesAreIndependentDrawsUnderOneKey) {
   }
 }
 
-TEST(RoundingBits, PairsOfLanesDrawWhatSingleBlocksDraw) {
+TEST(RoundingBits, PairsOfLanesDrawTheSameAsSingleBlocks) {
   using U2 = WideVector<2>::U;
   const RandomStream stream = {.seed = 0xfedcba9876543210, .stream = 5, .step = 9};
   const uint64_t blocks[4] = {0, 7, 0xffffffff, uint64_t{3} << 32};
@@ -89,7 +89,7 @@ TEST(RoundingBits, PairsOfLanesDrawWhatSingleBlocksDraw) {
 }
 
 TEST(RoundingBits, KeyIsTheSeedAndCounterIsBlockStreamStep) {
-  // The third known answer, whose words all differ.
+  // The third known answer, which consists of different words.
   const KnownAnswer& known = kPhilox[2];
   const RandomStream stream = {.seed = uint64_t{known.key[1]} << 32 | known.key[0],
                                .stream = known.counter[2],
@@ -126,7 +126,7 @@ float NearestBf16(double x) {
   return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(fraction, 8)), exponent - 8));
 }
 
-// The whole transform, from the sums that the register version stops at.
+// The complete transform, computed from the sums that the register version returns.
 template <class F>
 void Tile16(F (&x)[16], uint32_t signs) {
   uint32_t sign_bits[16];
@@ -135,7 +135,7 @@ void Tile16(F (&x)[16], uint32_t signs) {
   for (F& y : x) y = FromBits<F>(RoundToBf16Bits<F>(y * 0.25f));
 }
 
-TEST(Hadamard, WorkedVectorsHaveTheirBits) {
+TEST(Hadamard, WorkedVectorsMatchBitForBit) {
   struct Case {
     uint16_t in[16], out[16];
   };
@@ -152,7 +152,7 @@ TEST(Hadamard, WorkedVectorsHaveTheirBits) {
     float any_size[16], tile[16];
     for (int i = 0; i < 16; ++i) any_size[i] = tile[i] = DecodeBf16(c.in[i]);
     HadamardBf16<float>(any_size, 16, 1, kDefaultSigns);
-    Tile16<float>(tile, kDefaultSigns16);
+    Tile16<float>(tile, kDefaultSigns.word[0]);
     for (int i = 0; i < 16; ++i) {
       EXPECT_EQ(EncodeBf16(any_size[i]), c.out[i]) << i;
       EXPECT_EQ(EncodeBf16(tile[i]), c.out[i]) << i;
@@ -166,7 +166,7 @@ TEST(Hadamard, DefaultSignsAreThePapersVectorRepeated) {
     EXPECT_EQ(kDefaultSigns.Bit(i), signs[i % 16] == '-' ? 1u : 0u) << i;
 }
 
-TEST(Hadamard, EverySizeIsTheDefinitionWhereSumsAreExact) {
+TEST(Hadamard, EverySizeMatchesTheDefinitionIfSumsAreExact) {
   std::mt19937_64 random(2);
   for (int n = 2; n <= 128; n *= 2) {
     const float norm = static_cast<float>(1.0 / std::sqrt(static_cast<double>(n)));
@@ -176,7 +176,7 @@ TEST(Hadamard, EverySizeIsTheDefinitionWhereSumsAreExact) {
       std::vector<float> x(n);
       for (float& v : x) v = (static_cast<int>(random() % 511) - 255) / 64.0f;
       const std::vector<double> sums = NaiveHadamard(x, signs);
-      // A stride, with values between that must stay as they are.
+      // With a stride; the values in between must not change.
       const int stride = 1 + trial % 3;
       std::vector<float> spread(n * stride, 77.0f);
       for (int i = 0; i < n; ++i) spread[i * stride] = x[i];

@@ -1,7 +1,7 @@
-// From amax to scales and back, for every format: the only place where these formulas are written.
-// All in FP32, in this order, no fused multiply-add, no approximate reciprocal.
+// From amax to scales and back, for every format: the only place with these formulas. All in FP32,
+// in this order, without fused multiply-add or approximate reciprocals.
 //
-// amax arguments are not NaN (the amax pass leaves NaN out and counts it); infinity is allowed.
+// amax arguments are not NaN (the amax pass skips and counts NaN); infinity is allowed.
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_FORMATS_SCALING_H_
 #define NIBBLE_KERNELS_FORMATS_SCALING_H_
@@ -27,7 +27,7 @@ struct Nvfp4 {
   static constexpr float kOneOver2688 = BitCast<float>(0x39c30c31u);        // 1 / (6 · 448)
   static constexpr float kOneOver36x448x448 = BitCast<float>(0x34149b93u);  // 1 / (6 · 448)²
 
-  // What the whole tensor shares; computed once from its amax.
+  // The factors of a whole tensor; computed once from its amax.
   struct TensorScale {
     float amax;
     float encode;         // S_enc
@@ -42,7 +42,7 @@ struct Nvfp4 {
     return {amax, encode, encode * kOneSixth, 1.0f / encode, divide_first};
   }
 
-  // What a block's scale is before it is rounded to E4M3; may be infinite.
+  // A block's scale before rounding to E4M3; may be infinite.
   template <class F>
   NIBBLE_LANES static F UnroundedScale(F block_amax, const TensorScale& tensor) {
     return tensor.divide_first ? F((block_amax / 6.0f) * tensor.encode)
@@ -58,19 +58,19 @@ struct Nvfp4 {
     return scale;
   }
 
-  // What an element is multiplied by before rounding to E2M1.
+  // The factor of an element before rounding to E2M1.
   template <class F>
   NIBBLE_LANES static F EncodeFactor(F block_scale, const TensorScale& tensor) {
     return AtMostFloatMax<F>(1.0f / (block_scale * tensor.decode));
   }
 
-  // What an element's code value is multiplied by to give the tensor's value back.
+  // The factor from an element's code value back to the tensor's value.
   template <class F>
   NIBBLE_LANES static F DecodeFactor(F block_scale, float amax) {
     return (block_scale * amax) * kOneOver2688;
   }
 
-  // GEMM of two NVFP4 operands whose tensor scales were left out of the products.
+  // The alpha of a GEMM of two NVFP4 operands, with the tensor scales that the operands leave out.
   NIBBLE_LANES static float GemmAlpha(float alpha, float amax_a, float amax_b) {
     return ((alpha * amax_a) * amax_b) * kOneOver36x448x448;
   }

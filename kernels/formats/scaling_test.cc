@@ -14,13 +14,13 @@
 namespace nibble {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-float FromU32(uint32_t bits) { return std::bit_cast<float>(bits); }
-uint32_t ToU32(float x) { return std::bit_cast<uint32_t>(x); }
+float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
+uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
 
-// FP32 operations carried out in double and rounded once: a product of two floats is exact in
-// double, and a quotient rounded to double and then to float is rounded correctly.
+// FP32 operations computed in double and rounded once: a product of two floats is exact in double,
+// and a quotient rounded to double and then to float is rounded correctly.
 float Times(double a, double b) { return static_cast<float>(a * b); }
 float Over(double a, double b) { return static_cast<float>(a / b); }
 float Clamp(float x) { return std::min(x, FLT_MAX); }
@@ -47,7 +47,7 @@ Expected Formula(float amax, float block_amax) {
   Expected e;
   e.s_enc = Clamp(Over(2688, amax));
   if (amax == 0 || e.s_enc == 0) e.s_enc = 1;
-  e.s_enc_over_6 = Times(e.s_enc, FromU32(0x3e2aaaab));
+  e.s_enc_over_6 = Times(e.s_enc, FloatOf(0x3e2aaaab));
   e.scaled = Clamp(Times(block_amax, e.s_enc_over_6));
   e.scale = NearestE4M3(e.scaled);
   e.enc = Clamp(Over(1, Times(e.scale, Over(1, e.s_enc))));
@@ -57,16 +57,16 @@ Expected Formula(float amax, float block_amax) {
 std::vector<float> Amaxes() {
   std::vector<float> amax = {0,       FLT_TRUE_MIN, 3 * FLT_TRUE_MIN, FLT_MIN, 1,    6,
                              448,     2688,         0x1.8p+2f,        15.5f,   8,    0x1.fep+127f,
-                             FLT_MAX, kInf,         7.8e-36f,         8e-36f,  1e30f};
+                             FLT_MAX, kInfinity,    7.8e-36f,         8e-36f,  1e30f};
   std::mt19937_64 random(1);
-  for (int i = 0; i < 2000; ++i) amax.push_back(FromU32(random() % 0x7f800000u));
+  for (int i = 0; i < 2000; ++i) amax.push_back(FloatOf(random() % 0x7f800000u));
   return amax;
 }
 
-TEST(Nvfp4Scaling, ConstantsHaveTheirBits) {
-  EXPECT_EQ(ToU32(Nvfp4::kOneSixth), 0x3e2aaaabu);
-  EXPECT_EQ(ToU32(Nvfp4::kOneOver2688), 0x39c30c31u);
-  EXPECT_EQ(ToU32(Nvfp4::kOneOver36x448x448), 0x34149b93u);
+TEST(Nvfp4Scaling, ConstantsMatchBitForBit) {
+  EXPECT_EQ(BitsOf(Nvfp4::kOneSixth), 0x3e2aaaabu);
+  EXPECT_EQ(BitsOf(Nvfp4::kOneOver2688), 0x39c30c31u);
+  EXPECT_EQ(BitsOf(Nvfp4::kOneOver36x448x448), 0x34149b93u);
   EXPECT_EQ(Nvfp4::kOneSixth, static_cast<float>(1.0 / 6.0));
   EXPECT_EQ(Nvfp4::kOneOver2688, static_cast<float>(1.0 / 2688.0));
   EXPECT_EQ(Nvfp4::kOneOver36x448x448, static_cast<float>(1.0 / (36.0 * 448.0 * 448.0)));
@@ -76,16 +76,16 @@ TEST(Nvfp4Scaling, TensorScaleFollowsTheFormulaForEveryAmax) {
   for (const float amax : Amaxes()) {
     const Expected e = Formula(amax, 0);
     const Nvfp4::TensorScale tensor = Nvfp4::ForTensor(amax, false);
-    EXPECT_EQ(ToU32(tensor.amax), ToU32(amax));
-    EXPECT_EQ(ToU32(tensor.encode), ToU32(e.s_enc)) << amax;
-    EXPECT_EQ(ToU32(tensor.encode_over_6), ToU32(e.s_enc_over_6)) << amax;
-    EXPECT_EQ(ToU32(tensor.decode), ToU32(Over(1, e.s_enc))) << amax;
+    EXPECT_EQ(BitsOf(tensor.amax), BitsOf(amax));
+    EXPECT_EQ(BitsOf(tensor.encode), BitsOf(e.s_enc)) << amax;
+    EXPECT_EQ(BitsOf(tensor.encode_over_6), BitsOf(e.s_enc_over_6)) << amax;
+    EXPECT_EQ(BitsOf(tensor.decode), BitsOf(Over(1, e.s_enc))) << amax;
   }
 }
 
 TEST(Nvfp4Scaling, TensorScaleIsOneWithoutAmaxAndAtMostFloatMax) {
   EXPECT_EQ(Nvfp4::ForTensor(0, false).encode, 1.0f);
-  EXPECT_EQ(Nvfp4::ForTensor(kInf, false).encode, 1.0f);
+  EXPECT_EQ(Nvfp4::ForTensor(kInfinity, false).encode, 1.0f);
   EXPECT_EQ(Nvfp4::ForTensor(FLT_TRUE_MIN, false).encode, FLT_MAX);
   EXPECT_EQ(Nvfp4::ForTensor(FLT_MIN, false).encode, FLT_MAX);
 }
@@ -95,25 +95,25 @@ TEST(Nvfp4Scaling, BlockScaleAndFactorsFollowTheFormulas) {
   for (const float amax : Amaxes()) {
     const Nvfp4::TensorScale tensor = Nvfp4::ForTensor(amax, false);
     const double bound = std::isinf(amax) ? FLT_MAX : amax;
-    std::vector<float> blocks = {0, amax, FLT_TRUE_MIN, kInf, 2 * amax};
+    std::vector<float> blocks = {0, amax, FLT_TRUE_MIN, kInfinity, 2 * amax};
     for (int i = 0; i < 40; ++i) {
       blocks.push_back(static_cast<float>(std::ldexp(random() % 100000 / 1e5 * bound, -(i / 2))));
     }
     for (const float block : blocks) {
       const Expected e = Formula(amax, block);
       const RoundedLanes<float> scale = Nvfp4::BlockScale<float>(block, tensor);
-      ASSERT_EQ(ToU32(scale.magnitude), ToU32(e.scale)) << block << " of " << amax;
+      ASSERT_EQ(BitsOf(scale.magnitude), BitsOf(e.scale)) << block << " of " << amax;
       ASSERT_EQ(E4M3::Decode<float>(scale.code), e.scale) << block << " of " << amax;
       const float enc = Nvfp4::EncodeFactor<float>(scale.magnitude, tensor);
-      ASSERT_EQ(ToU32(enc), ToU32(e.enc)) << block << " of " << amax;
+      ASSERT_EQ(BitsOf(enc), BitsOf(e.enc)) << block << " of " << amax;
       const float decode = Nvfp4::DecodeFactor<float>(scale.magnitude, amax);
       if (std::isinf(amax)) continue;
-      ASSERT_EQ(ToU32(decode), ToU32(Times(Times(e.scale, amax), FromU32(0x39c30c31))));
+      ASSERT_EQ(BitsOf(decode), BitsOf(Times(Times(e.scale, amax), FloatOf(0x39c30c31))));
     }
   }
 }
 
-TEST(Nvfp4Scaling, WorkedVectorsHaveTheirBits) {
+TEST(Nvfp4Scaling, WorkedVectorsMatchBitForBit) {
   struct Case {
     uint32_t amax, block_amax, s_enc, s_enc_over_6, scale, enc;
   };
@@ -126,21 +126,21 @@ TEST(Nvfp4Scaling, WorkedVectorsHaveTheirBits) {
       {0x41780000, 0x41780000, 0x432d6b5b, 0x41e739cf, 0x7e, 0x3ec6318d},
   };
   for (const Case& c : cases) {
-    const Nvfp4::TensorScale tensor = Nvfp4::ForTensor(FromU32(c.amax), false);
-    EXPECT_EQ(ToU32(tensor.encode), c.s_enc);
-    EXPECT_EQ(ToU32(tensor.encode_over_6), c.s_enc_over_6);
-    const RoundedLanes<float> scale = Nvfp4::BlockScale<float>(FromU32(c.block_amax), tensor);
+    const Nvfp4::TensorScale tensor = Nvfp4::ForTensor(FloatOf(c.amax), false);
+    EXPECT_EQ(BitsOf(tensor.encode), c.s_enc);
+    EXPECT_EQ(BitsOf(tensor.encode_over_6), c.s_enc_over_6);
+    const RoundedLanes<float> scale = Nvfp4::BlockScale<float>(FloatOf(c.block_amax), tensor);
     EXPECT_EQ(scale.code, c.scale);
-    EXPECT_EQ(ToU32(Nvfp4::EncodeFactor<float>(scale.magnitude, tensor)), c.enc);
+    EXPECT_EQ(BitsOf(Nvfp4::EncodeFactor<float>(scale.magnitude, tensor)), c.enc);
   }
 }
 
-// BF16 data, as tensors in training are: the formulas part where the quotient of two short numbers
-// is a tie of E4M3, which quotients of arbitrary FP32 numbers hardly ever are.
+// BF16 data, like tensors in training: the formulas differ where the quotient of two short numbers
+// is a tie of E4M3, which quotients of arbitrary FP32 numbers rarely are.
 TEST(Nvfp4Scaling, FormulaBefore214DividesFirstAndDiffersInFewBlocks) {
   std::mt19937_64 random(3);
   std::normal_distribution<float> normal;
-  const auto bf16 = [](float x) { return FromU32((ToU32(x) + 0x8000) & 0xffff0000); };
+  const auto bf16 = [](float x) { return FloatOf((BitsOf(x) + 0x8000) & 0xffff0000); };
   int blocks = 0;
   int different = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -165,14 +165,14 @@ TEST(Nvfp4Scaling, FormulaBefore214DividesFirstAndDiffersInFewBlocks) {
   RecordProperty("different", different);
 }
 
-TEST(Nvfp4Scaling, GemmAlphaMultipliesFromTheLeft) {
+TEST(Nvfp4Scaling, GemmAlphaMultipliesFromLeftToRight) {
   std::mt19937_64 random(4);
   for (int i = 0; i < 10000; ++i) {
-    const float alpha = FromU32(0x3e000000u + random() % 0x03000000u);
-    const float a = FromU32(0x3c000000u + random() % 0x08000000u);
-    const float b = FromU32(0x3c000000u + random() % 0x08000000u);
-    const float expected = Times(Times(Times(alpha, a), b), FromU32(0x34149b93));
-    ASSERT_EQ(ToU32(Nvfp4::GemmAlpha(alpha, a, b)), ToU32(expected));
+    const float alpha = FloatOf(0x3e000000u + random() % 0x03000000u);
+    const float a = FloatOf(0x3c000000u + random() % 0x08000000u);
+    const float b = FloatOf(0x3c000000u + random() % 0x08000000u);
+    const float expected = Times(Times(Times(alpha, a), b), FloatOf(0x34149b93));
+    ASSERT_EQ(BitsOf(Nvfp4::GemmAlpha(alpha, a, b)), BitsOf(expected));
   }
 }
 
@@ -192,7 +192,7 @@ TEST(Nvfp4Scaling, LanesGiveTheScalarBits) {
       for (int i = 0; i < 4; ++i) {
         const RoundedLanes<float> one = Nvfp4::BlockScale<float>(block[i], tensor);
         ASSERT_EQ(scale.code[i], one.code) << block[i] << " of " << amax;
-        ASSERT_EQ(ToU32(enc[i]), ToU32(Nvfp4::EncodeFactor<float>(one.magnitude, tensor)));
+        ASSERT_EQ(BitsOf(enc[i]), BitsOf(Nvfp4::EncodeFactor<float>(one.magnitude, tensor)));
       }
     }
   }
@@ -203,9 +203,10 @@ void ExpectFp32Scale(float max) {
   EXPECT_EQ(Element::Max(), max);
   for (const float amax : Amaxes()) {
     const float scale = Fp32Scale<Element>::BlockScale(amax);
-    ASSERT_EQ(ToU32(scale), ToU32(Clamp(Over(amax, max)))) << amax;
+    ASSERT_EQ(BitsOf(scale), BitsOf(Clamp(Over(amax, max)))) << amax;
     if (scale == 0) continue;
-    ASSERT_EQ(ToU32(Fp32Scale<Element>::EncodeFactor(scale)), ToU32(Clamp(Over(1, scale)))) << amax;
+    ASSERT_EQ(BitsOf(Fp32Scale<Element>::EncodeFactor(scale)), BitsOf(Clamp(Over(1, scale))))
+        << amax;
   }
 }
 

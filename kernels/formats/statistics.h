@@ -1,11 +1,11 @@
-// Precision statistics of one quantised copy, as sums that do not depend on the order of adding:
+// Precision statistics of one quantised copy, as sums that do not depend on the order of additions:
 // each group of 16 elements gives FP32 sums in element order, which are split into two integers and
-// added as such. CPU and GPU, any number of threads, any instruction set: the same bits.
+// added as integers. CPU and GPU, any number of threads, any instruction set: the same bits.
 //
 // Magnitudes are first scaled by the power of two that brings the tensor's amax into [1, 2), so a
 // group's sum is below 64 and its integer parts have fixed units of 2^-24 and 2^-55.
 //
-// Thread-safety: plain data; whoever adds to one owns it.
+// Thread-safety: plain data; the thread that adds to one owns it.
 #ifndef NIBBLE_KERNELS_FORMATS_STATISTICS_H_
 #define NIBBLE_KERNELS_FORMATS_STATISTICS_H_
 
@@ -15,24 +15,24 @@
 
 namespace nibble {
 
-// Raw sums; Finish (kernels/tensor/quant_stats.h) turns them into the figures people read.
+// Raw sums; Finish (kernels/tensor/quant_stats.h) converts them to readable figures.
 struct StatSums {
   uint64_t error_coarse = 0;   // Σ(x - x̂)², unit 2^-24 (normalised)
-  uint64_t error_fine = 0;     // what the coarse part cut off, unit 2^-55
-  uint64_t square_coarse = 0;  // Σx², likewise
+  uint64_t error_fine = 0;     // remainder of the coarse part, unit 2^-55
+  uint64_t square_coarse = 0;  // Σx², same units
   uint64_t square_fine = 0;
   uint64_t nonzero = 0;
-  uint64_t underflow = 0;            // non-zero that became zero
-  uint64_t clipped = 0;              // beyond the element's largest value after scaling
+  uint64_t underflow = 0;            // non-zero values that became zero
+  uint64_t clipped = 0;              // values beyond the element's maximum after scaling
   uint64_t min_scale = 0xffffffffu;  // FP32 bits of the smallest non-zero block scale
-  uint64_t max_scale = 0;            // and of the largest
+  uint64_t max_scale = 0;            // FP32 bits of the largest block scale
 
   friend bool operator==(const StatSums&, const StatSums&) = default;
 };
 
-// 2^-exponent of the larger of `largest` (the largest |x| there is) and `amax` (what the scales
-// were made from, the same unless chosen), and amax in that unit. Zero where that is not finite:
-// every sum is then zero and the non-finite count tells.
+// 2^-exponent of the larger of `largest` (the tensor's largest |x|) and `amax` (the value that the
+// scales were computed from; the same unless given by the caller), and amax in that unit. Zero if
+// that is not finite: every sum is then zero and the non-finite count shows it.
 struct StatNorm {
   float factor;
   float amax;
@@ -56,7 +56,7 @@ struct SplitSum {
 template <class F>
 NIBBLE_LANES SplitSum<F> SplitGroupSum(F sum) {
   using U = LaneU<F>;
-  // Only an amax smaller than the data can reach the bound of 64.
+  // Only an amax below the data's maximum can reach the bound of 64.
   const F bounded = FromBits<F>(MinBits<U>(BitsOf<F>(sum), SplatBits<U>(0x427fffffu)));
   const F scaled = bounded * 16777216.0f;
   const LaneI<F> coarse = Truncate<F>(scaled);

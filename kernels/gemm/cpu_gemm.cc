@@ -13,9 +13,9 @@ namespace nibble {
 
 using cpu::OperandView;
 using cpu::Tile;
+using cpu::TileGemm;
 using cpu::TileLoops;
 using cpu::TilePlan;
-using cpu::TileProduct;
 using cpu::TileTask;
 
 namespace {
@@ -24,7 +24,7 @@ bool IsFp32Matrix(const GemmOperand& operand) {
   return !operand.is_quantized() && operand.matrix().dtype == DType::kF32;
 }
 
-// x: [rows, cols] to out, dense.
+// Copies x: [rows, cols] to out, without gaps.
 void Widen(const uint16_t* x, int64_t rows, int64_t cols, int64_t stride, ThreadPool& pool,
            float* out) {
   const TileLoops& loops = cpu::BestTileLoops();
@@ -43,14 +43,14 @@ char* At(const MutableMatrix& c, int64_t row, int64_t col) {
   return static_cast<char*>(c.data) + (row * c.stride + col) * DTypeBytes(c.dtype);
 }
 
-// What a product of no terms leaves behind.
+// The result of a GEMM with K = 0.
 void Zero(const MutableMatrix& c) {
   for (int64_t row = 0; row < c.rows; ++row) {
     std::memset(At(c, row, 0), 0, c.cols * DTypeBytes(c.dtype));
   }
 }
 
-// A tile's accumulator to C.
+// Writes a tile's accumulator to C.
 void Finish(const float* acc, float alpha, const float* row_scales, const float* col_scales,
             const Tile& tile, const GemmRequest& request) {
   const TileLoops& loops = cpu::BestTileLoops();
@@ -72,11 +72,11 @@ void Finish(const float* acc, float alpha, const float* row_scales, const float*
 absl::StatusOr<std::unique_ptr<CpuGemm>> CpuGemm::Create(ThreadPool& pool, const Options& options) {
   const Path path = options.path.value_or(cpu::HasBf16Instructions() ? Path::kBf16 : Path::kFp32);
   std::unique_ptr<CpuGemm> gemm(new CpuGemm(pool, path));
-  gemm->fp32_ = cpu::MakeFp32Product();
+  gemm->fp32_ = cpu::MakeFp32TileGemm();
   if (path == Path::kBf16) {
-    absl::StatusOr<std::unique_ptr<TileProduct>> product = cpu::MakeBf16Product(pool.threads());
-    if (!product.ok()) return product.status();
-    gemm->bf16_ = *std::move(product);
+    absl::StatusOr<std::unique_ptr<TileGemm>> tile_gemm = cpu::MakeBf16TileGemm(pool.threads());
+    if (!tile_gemm.ok()) return tile_gemm.status();
+    gemm->bf16_ = *std::move(tile_gemm);
   }
   return gemm;
 }
@@ -97,7 +97,7 @@ absl::Status CpuGemm::Reserve(Buffer& buffer, int64_t bytes) {
 
 absl::StatusOr<OperandView> CpuGemm::Prepare(const GemmOperand& operand, DType dtype,
                                              Buffer& buffer) {
-  const uint16_t* bf16 = nullptr;  // where there is one to start from
+  const uint16_t* bf16 = nullptr;  // if there is one to start from
   bool transposed = false;         // stored as the transpose of the source
   int64_t stride = operand.cols();
   if (!operand.is_quantized()) {
@@ -149,7 +149,7 @@ absl::Status CpuGemm::Gemm(const GemmRequest& request) {
 }
 
 absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
-                               const OperandView& b, TileProduct& product) {
+                               const OperandView& b, TileGemm& tile_gemm) {
   const int64_t depth = request.a.depth();
   const GemmScales scales = ScalesOf(request);
   const cpu::TileLimits& limits = scales.sliced()           ? cpu::kSlicedTiles
@@ -157,7 +157,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
                                                             : cpu::kFp32Tiles;
   const TilePlan plan = cpu::PlanTiles(request.c.rows, request.c.cols, depth, limits);
   const bool fused = scales.a.data == nullptr && scales.b.data == nullptr && scales.alpha == 1.0f &&
-                     product.Takes(request.c.dtype, request.accumulate);
+                     tile_gemm.Supports(request.c.dtype, request.accumulate);
   for (ThreadScratch& own : threads_) {
     if (fused) break;
     const int64_t tile_bytes = plan.tile_m * plan.tile_n * int64_t{sizeof(float)};
@@ -168,7 +168,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
     if (!status.ok()) return status;
   }
 
-  // Scales for what is summed by slice, or (slice 0 of one) for the whole.
+  // Scales per slice, or (slice 0 only) for the whole sum.
   const auto gather = [&](const Tile& tile, bool per_slice, int64_t slice, ThreadScratch& own) {
     const LineScales none;
     (scales.a.per_slice == per_slice ? scales.a : none)
@@ -183,7 +183,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
       task.c = At(request.c, tile.row, tile.col);
       task.c_dtype = request.c.dtype;
       task.c_stride = request.c.stride;
-      return product.Run(task, thread);
+      return tile_gemm.Run(task, thread);
     }
     ThreadScratch& own = threads_[thread];
     auto* acc = own.acc.data<float>();
@@ -198,7 +198,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
       for (int64_t k = 0; k < depth; k += kSliceDepth) {
         task.a = a.From(tile.row, k);
         task.b = b.From(tile.col, k);
-        if (absl::Status status = product.Run(task, thread); !status.ok()) return status;
+        if (absl::Status status = tile_gemm.Run(task, thread); !status.ok()) return status;
         gather(tile, true, k / kSliceDepth, own);
         for (int64_t i = 0; i < tile.rows; ++i) {
           loops.add_scaled(partial + i * tile.cols, row_scales[i], col_scales, tile.cols, k == 0,
@@ -207,7 +207,7 @@ absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
       }
     } else {
       task.c = acc;
-      if (absl::Status status = product.Run(task, thread); !status.ok()) return status;
+      if (absl::Status status = tile_gemm.Run(task, thread); !status.ok()) return status;
     }
     gather(tile, false, 0, own);
     Finish(acc, scales.alpha, row_scales, col_scales, tile, request);

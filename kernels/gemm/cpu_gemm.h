@@ -1,13 +1,13 @@
-// The CPU's matrix products, on oneDNN. Two paths, chosen once by what the processor has:
+// The CPU's GEMMs, on oneDNN. Two paths, chosen once by the features of the processor:
 //   kBf16  BF16 operands, FP32 accumulation, where the processor multiplies BF16 itself
 //   kFp32  the same operands widened to FP32 (exact) elsewhere
-// A product with an FP32 matrix among its operands always takes FP32 ones, unrounded, with the
-// other operand widened: that is the oracle of everything else.
+// A GEMM with an FP32 matrix among its operands always uses FP32 operands, unrounded, with the
+// other operand widened: this is the reference for everything else.
 //
-// C is cut into tiles by the request's shape alone and each tile computed by one thread in a fixed
-// order, so results do not depend on the number of threads. They may differ between the two paths,
-// and between the layouts of one operand (emulated in the source's or the copy's), by the order of
-// FP32 additions.
+// The request's shape alone determines how C is cut into tiles; each tile is computed by one thread
+// in a fixed order, so results do not depend on the number of threads. They may differ between the
+// two paths, and between the layouts of one operand (emulated in the source's or the copy's), by
+// the order of FP32 additions.
 //
 // Ownership: borrows the pool, which must outlive it; owns scratch, which grows to the largest
 // request seen (FP32 copies of both operands on the FP32 path) and is reused.
@@ -26,8 +26,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_scales.h"
+#include "kernels/gemm/tile_gemm.h"
 #include "kernels/gemm/tile_plan.h"
-#include "kernels/gemm/tile_product.h"
 
 namespace nibble {
 
@@ -36,14 +36,14 @@ class CpuGemm : public GemmEngine {
   enum class Path : uint8_t { kFp32, kBf16 };
 
   struct Options {
-    std::optional<Path> path;  // unset: the faster one on this processor
+    std::optional<Path> path;  // unset: the faster path on this processor
   };
-  // FailedPrecondition where a forced path does not run here.
+  // FailedPrecondition if a forced path is not supported here.
   static absl::StatusOr<std::unique_ptr<CpuGemm>> Create(ThreadPool& pool, const Options& options);
 
   std::string Name() const override;
   Path path() const { return path_; }
-  // Has run when it returns.
+  // Has finished when it returns.
   absl::Status Gemm(const GemmRequest& request) override;
 
  private:
@@ -55,15 +55,16 @@ class CpuGemm : public GemmEngine {
 
   // Grows `buffer` to `bytes`; its contents are lost.
   absl::Status Reserve(Buffer& buffer, int64_t bytes);
-  // The operand as its product takes it: in place where possible, else written to `buffer`.
+  // The operand in the form that its GEMM takes: in place if possible, otherwise written to
+  // `buffer`.
   absl::StatusOr<cpu::OperandView> Prepare(const GemmOperand& operand, DType dtype, Buffer& buffer);
   absl::Status RunTiles(const GemmRequest& request, const cpu::OperandView& a,
-                        const cpu::OperandView& b, cpu::TileProduct& product);
+                        const cpu::OperandView& b, cpu::TileGemm& gemm);
 
   ThreadPool& pool_;
   const Path path_;
   HostMemory memory_;
-  std::unique_ptr<cpu::TileProduct> fp32_, bf16_;
+  std::unique_ptr<cpu::TileGemm> fp32_, bf16_;
   Buffer a_, b_;
   std::vector<ThreadScratch> threads_;
 };

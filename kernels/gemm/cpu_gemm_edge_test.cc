@@ -1,5 +1,5 @@
-// The ends of the CPU engine's range: ragged, strided, tiny and empty products, and transforms that
-// must cancel.
+// Edge cases of the CPU engine: ragged, strided, tiny and empty GEMMs, and transforms that must
+// cancel.
 #include <gtest/gtest.h>
 
 #include "kernels/gemm/cpu_gemm.h"
@@ -21,14 +21,14 @@ std::vector<std::unique_ptr<CpuGemm>> Engines() {
   return engines;
 }
 
-// [rows, cols] of a larger matrix, so that its stride shows.
+// [rows, cols] of a larger matrix, so that its stride is used.
 struct Strided {
   Strided(int64_t rows, int64_t cols, DType dtype, uint32_t seed)
       : rows(rows), cols(cols), stride(cols + 5), dtype(dtype) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < rows * stride; ++i) {
-      // What lies beyond a row must not enter.
+      // Values beyond a row must not enter the result.
       const float x = i % stride < cols ? normal(random) : NAN;
       bf16.push_back(EncodeBf16(x));
       f32.push_back(dtype == DType::kF32 ? x : DecodeBf16(bf16.back()));
@@ -50,7 +50,7 @@ struct Shape {
   int64_t m, n, k;
 };
 
-TEST(CpuGemmEdges, RaggedStridedAndTinyProductsMatchFloat64) {
+TEST(CpuGemmEdges, RaggedStridedAndTinyGemmsMatchFloat64) {
   constexpr Shape kShapes[] = {{1, 1, 1},    {1, 1, 1000}, {3, 5, 7},      {17, 1, 33},
                                {1, 100, 64}, {49, 97, 2},  {257, 129, 65}, {266, 1030, 16}};
   const auto engines = Engines();
@@ -98,7 +98,7 @@ TEST(CpuGemmEdges, RaggedStridedAndTinyProductsMatchFloat64) {
   }
 }
 
-TEST(CpuGemmEdges, AProductOfNoTermsIsZeroOrWhatWasThere) {
+TEST(CpuGemmEdges, AGemmWithoutTermsIsZeroOrKeepsC) {
   const auto engines = Engines();
   for (const auto& engine : engines) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
@@ -117,7 +117,7 @@ TEST(CpuGemmEdges, AProductOfNoTermsIsZeroOrWhatWasThere) {
   }
 }
 
-TEST(CpuGemmEdges, EmptyResultsAreFine) {
+TEST(CpuGemmEdges, EmptyResultsAreAllowed) {
   const auto engines = Engines();
   const Strided x(3, 8, DType::kBf16, 1);
   for (const auto& engine : engines) {
@@ -127,9 +127,9 @@ TEST(CpuGemmEdges, EmptyResultsAreFine) {
   }
 }
 
-// One value per tile of 16 tokens becomes sixteen of equal magnitude, which nvfp4 holds exactly:
-// the product over transformed tokens must then be the product over the tokens themselves.
-TEST(CpuGemmEdges, WgradOfTwoTransformedCopiesIsTheProductOfTheUntransformed) {
+// One value per tile of 16 tokens becomes sixteen of equal magnitude, which are exact in nvfp4: the
+// GEMM over transformed tokens must then equal the GEMM over the tokens themselves.
+TEST(CpuGemmEdges, WgradOfTwoTransformedCopiesEqualsThatOfTheUntransformed) {
   constexpr int64_t kTokens = 512, kOut = 96, kIn = 64;
   std::mt19937 random(5);
   const auto sparse = [&random](int64_t cols) {
@@ -164,7 +164,7 @@ TEST(CpuGemmEdges, WgradOfTwoTransformedCopiesIsTheProductOfTheUntransformed) {
     ASSERT_TRUE(engine->Gemm(Wgrad(&dy_copy, &x_copy, transformed.matrix())).ok());
     int64_t nonzero = 0;
     for (int64_t i = 0; i < kOut * kIn; ++i) {
-      // Integers times (6 · 448)² add up exactly; alpha = fp32(1 / (6 · 448)²) is what rounds.
+      // Integers times (6 · 448)² add up exactly; only alpha = fp32(1 / (6 · 448)²) rounds.
       EXPECT_NEAR(transformed.f32[i], plain.f32[i], 0x1p-22 * std::fabs(plain.f32[i]));
       nonzero += plain.f32[i] != 0;
     }
@@ -172,7 +172,7 @@ TEST(CpuGemmEdges, WgradOfTwoTransformedCopiesIsTheProductOfTheUntransformed) {
   }
 }
 
-TEST(CpuGemmEdges, TheNameSaysWhichPathMultiplies) {
+TEST(CpuGemmEdges, TheNameContainsThePath) {
   ThreadPool one(1);
   EXPECT_EQ((*CpuGemm::Create(one, {CpuGemm::Path::kFp32}))->Name(),
             "onednn fp32 (bf16 operands widened), 1 thread");
@@ -180,7 +180,7 @@ TEST(CpuGemmEdges, TheNameSaysWhichPathMultiplies) {
   EXPECT_EQ(chosen->path() == CpuGemm::Path::kBf16, cpu::HasBf16Instructions());
 }
 
-TEST(CpuGemmEdges, RefusalsComeBeforeAnythingIsWritten) {
+TEST(CpuGemmEdges, InvalidRequestsAreRefusedBeforeAnythingIsWritten) {
   const Strided x(3, 8, DType::kBf16, 1), w(4, 9, DType::kBf16, 2);
   Result c(3, 4, DType::kF32);
   const Result before = c;

@@ -16,7 +16,7 @@ using testing::FoldedAlpha;
 using testing::kEvery;
 using testing::OperandKind;
 using testing::OperandShape;
-using testing::ReferenceProduct;
+using testing::ReferenceGemm;
 using testing::ReferenceSum;
 using testing::Result;
 using testing::TestOperand;
@@ -25,7 +25,7 @@ std::unique_ptr<CpuGemm> Engine(CpuGemm::Path path, ThreadPool& pool = Backend2(
   return *CpuGemm::Create(pool, {path});
 }
 
-// Null where oneDNN has no BF16 product at all for this processor.
+// Null if oneDNN has no BF16 GEMM for this processor.
 std::unique_ptr<CpuGemm> Bf16Engine(ThreadPool& pool = Backend2().pool()) {
   auto engine = CpuGemm::Create(pool, {CpuGemm::Path::kBf16});
   return engine.ok() ? *std::move(engine) : nullptr;
@@ -39,10 +39,10 @@ struct Case {
 constexpr Contract kCols = Contract::kCols;
 constexpr Contract kRows = Contract::kRows;
 
-// Runs a product and holds its elements to the bound.
-void CheckProduct(CpuGemm& engine, const TestOperand& a, const TestOperand& b,
-                  const std::vector<ReferenceSum>& sums, const Case& shape, float alpha,
-                  bool accumulate, DType c_dtype) {
+// Runs a GEMM and checks that its elements are within the bound.
+void CheckGemm(CpuGemm& engine, const TestOperand& a, const TestOperand& b,
+               const std::vector<ReferenceSum>& sums, const Case& shape, float alpha,
+               bool accumulate, DType c_dtype) {
   Result c(shape.m, shape.n, c_dtype);
   const Result before = c;
   const absl::Status status =
@@ -62,7 +62,7 @@ void CheckProduct(CpuGemm& engine, const TestOperand& a, const TestOperand& b,
   }
 }
 
-// Blocks that serve both directions take part in `crossed` cases; the others sit them out.
+// Blocks that serve both directions take part in `crossed` cases; the others are skipped.
 bool Fits(const OperandKind& kind, bool crossed) {
   return !crossed || (kind.spec && kind.spec->block.rows == kind.spec->block.cols);
 }
@@ -81,31 +81,31 @@ void CheckAllPairs(CpuGemm& engine, const Case& shape) {
   }
   for (const auto& a : as) {
     for (const auto& b : bs) {
-      const auto sums = ReferenceProduct(*a, *b, shape.m, shape.n, shape.k);
+      const auto sums = ReferenceGemm(*a, *b, shape.m, shape.n, shape.k);
       for (const DType c : {DType::kF32, DType::kBf16}) {
-        CheckProduct(engine, *a, *b, sums, shape, 1.0f, false, c);
-        CheckProduct(engine, *a, *b, sums, shape, 0.7f, true, c);
+        CheckGemm(engine, *a, *b, sums, shape, 1.0f, false, c);
+        CheckGemm(engine, *a, *b, sums, shape, 0.7f, true, c);
         if (::testing::Test::HasFailure()) return;
       }
     }
   }
 }
 
-constexpr Case kThreeProducts[] = {
+constexpr Case kThreeGemms[] = {
     {128, 128, 256, kCols, kCols}, {128, 256, 256, kCols, kRows}, {128, 128, 256, kRows, kRows}};
 
-TEST(CpuGemm, EveryPairOfFormatsMatchesFloat64InAllThreeProducts) {
+TEST(CpuGemm, EveryPairOfFormatsMatchesFloat64InAllThreeGemms) {
   const auto engine = Engine(CpuGemm::Path::kFp32);
-  for (const Case& shape : kThreeProducts) CheckAllPairs(*engine, shape);
+  for (const Case& shape : kThreeGemms) CheckAllPairs(*engine, shape);
 }
 
 TEST(CpuGemm, EveryPairOfFormatsMatchesFloat64OnTheBf16Path) {
   const auto engine = Bf16Engine();
-  if (engine == nullptr) GTEST_SKIP() << "oneDNN has no bf16 product here";
-  for (const Case& shape : kThreeProducts) CheckAllPairs(*engine, shape);
+  if (engine == nullptr) GTEST_SKIP() << "oneDNN has no bf16 GEMM here";
+  for (const Case& shape : kThreeGemms) CheckAllPairs(*engine, shape);
 }
 
-TEST(CpuGemm, SquareBlocksServeTheDirectionTheyWereNotQuantisedAlong) {
+TEST(CpuGemm, SquareBlocksAlsoServeTheOtherDirection) {
   const auto engine = Engine(CpuGemm::Path::kFp32);
   CheckAllPairs(*engine, {128, 256, 384, kCols, kCols, true});
   CheckAllPairs(*engine, {256, 128, 384, kRows, kCols, true});
@@ -157,9 +157,9 @@ TEST(CpuGemm, PackedAndEmulatedOperandsGiveTheSameBits) {
   }
 }
 
-// Formats whose scales are in the operand or follow from amax need no packed form, in either
+// Formats whose scales are part of the operand or follow from amax need no packed form, in either
 // layout.
-TEST(CpuGemm, EmulatedFormAloneIsEnoughWhereNoScaleIsLost) {
+TEST(CpuGemm, TheEmulatedFormIsEnoughIfNoScaleIsLost) {
   const auto engine = Engine(CpuGemm::Path::kFp32);
   for (const OperandKind& kind : AllKinds()) {
     if (!kind.spec) continue;
@@ -170,7 +170,7 @@ TEST(CpuGemm, EmulatedFormAloneIsEnoughWhereNoScaleIsLost) {
       const Case shape = {96, 96, 256, kRows, kRows};
       const TestOperand packed(Backend2(), kind, {96, 256, kRows}, 7);
       const TestOperand alone(Backend2(), kind, {96, 256, kRows}, 7, false, layout);
-      const auto sums = ReferenceProduct(packed, packed, shape.m, shape.n, shape.k);
+      const auto sums = ReferenceGemm(packed, packed, shape.m, shape.n, shape.k);
       Result c(96, 96, DType::kF32);
       ASSERT_TRUE(engine->Gemm({alone.operand(), alone.operand(), c.matrix()}).ok());
       const double alpha = FoldedAlpha(1.0f, packed, packed);
@@ -182,9 +182,9 @@ TEST(CpuGemm, EmulatedFormAloneIsEnoughWhereNoScaleIsLost) {
   }
 }
 
-// A sum of two products of few bits is rounded once, in any order; what is left to differ is alpha.
+// A sum of two terms of few bits is rounded once, in any order; only alpha can differ.
 TEST(CpuGemm, AlphaMultipliesTheAccumulatorWithTheDefinedRounding) {
-  // Large enough for oneDNN's packing kernels, which multiply elements by an alpha of their own.
+  // Large enough for oneDNN's packing kernels, which multiply elements by their own alpha.
   constexpr int64_t kSize = 256, kDepth = 256;
   std::vector<std::unique_ptr<TestOperand>> operands;
   for (const OperandKind& kind : AllKinds()) {
@@ -198,7 +198,7 @@ TEST(CpuGemm, AlphaMultipliesTheAccumulatorWithTheDefinedRounding) {
   const auto bf16 = Bf16Engine();
   for (const auto& a : operands) {
     for (const auto& b : operands) {
-      const auto sums = ReferenceProduct(*a, *b, kSize, kSize, kDepth);
+      const auto sums = ReferenceGemm(*a, *b, kSize, kSize, kDepth);
       const float alpha = FoldedAlpha(0.37f, *a, *b);
       for (CpuGemm* engine : {fp32.get(), bf16.get()}) {
         if (engine == nullptr) continue;
@@ -213,14 +213,14 @@ TEST(CpuGemm, AlphaMultipliesTheAccumulatorWithTheDefinedRounding) {
   }
 }
 
-TEST(CpuGemm, ThePathsDifferByNoMoreThanTheOrderOfAdditions) {
+TEST(CpuGemm, ThePathsDifferAtMostByTheOrderOfAdditions) {
   const auto bf16 = Bf16Engine();
-  if (bf16 == nullptr) GTEST_SKIP() << "oneDNN has no bf16 product here";
+  if (bf16 == nullptr) GTEST_SKIP() << "oneDNN has no bf16 GEMM here";
   const auto fp32 = Engine(CpuGemm::Path::kFp32);
   for (const OperandKind& kind : AllKinds()) {
     const TestOperand a(Backend2(), kind, {256, 512, kRows}, 5);
     const TestOperand b(Backend2(), kind, {128, 512, kRows}, 6);
-    const auto sums = ReferenceProduct(a, b, 256, 128, 512);
+    const auto sums = ReferenceGemm(a, b, 256, 128, 512);
     const double alpha = std::fabs(FoldedAlpha(1.0f, a, b));
     Result x(256, 128, DType::kF32), y = x;
     ASSERT_TRUE(fp32->Gemm({a.operand(), b.operand(), x.matrix()}).ok());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The value of a code. Quantisers keep NaN in the FP8 formats, so that it shows in the product.
+// The value of a code. Quantisers keep NaN in the FP8 formats, so that it appears in the result.
 float CodeValue(Element element, uint32_t code) {
   switch (element) {
     case Element::kE2M1:
@@ -31,7 +31,7 @@ bool IsNegative(Element element, uint32_t code) {
   return (code & (element == Element::kE2M1 ? E2M1::kSignBit : E4M3::kSignBit)) != 0;
 }
 
-// Of the formats with one byte per scale.
+// For formats with one byte per scale.
 float ByteScaleValue(ScaleKind kind, uint8_t code) {
   if (kind == ScaleKind::kE4M3) return CodeValue(Element::kE4M3, code);
   return code == E8M0::kNanCode ? kNan : E8M0::Decode(code);
@@ -42,8 +42,8 @@ float ScaleValue(ScaleKind kind, const void* scales, int64_t index) {
                                  : ByteScaleValue(kind, static_cast<const uint8_t*>(scales)[index]);
 }
 
-// Elements of the BF16 operand for each scale code and element code; formats whose scales stay out
-// of the operand have one row. 8 KiB for FP4, 128 KiB for mxfp8.
+// Elements of the BF16 operand for each scale code and element code; one row for formats whose
+// scales are not part of the operand. 8 KiB for FP4, 128 KiB for mxfp8.
 class OperandTable {
  public:
   explicit OperandTable(const FormatInfo& format)
@@ -83,7 +83,7 @@ const OperandTable& TableOf(const FormatInfo& format) {
 void Put(uint16_t value, uint16_t& out) { out = value; }
 void Put(uint16_t value, float& out) { out = DecodeBf16(value); }
 
-// codes: those of one block in one copy row.
+// codes: of one block in one copy row.
 template <class Lookup, class Out>
 void Decode(bool fp4, const uint8_t* codes, int64_t count, Lookup&& lookup, Out* out) {
   if (!fp4) {
@@ -96,12 +96,12 @@ void Decode(bool fp4, const uint8_t* codes, int64_t count, Lookup&& lookup, Out*
   }
 }
 
-// Calls block(row, first column, scale index) for every block of every copy row, rows spread over
-// the pool.
+// Calls block(row, first column, scale index) for every block of every copy row, with the rows
+// distributed over the pool.
 template <class Block>
 absl::Status ForBlocks(const QuantizedTensor& tensor, ThreadPool* pool, Block&& block) {
   if (!tensor.packed()) {
-    return absl::FailedPreconditionError(absl::StrCat(tensor.Name(), " holds no codes to expand"));
+    return absl::FailedPreconditionError(absl::StrCat(tensor.Name(), " has no codes to expand"));
   }
   const int64_t rows = tensor.copy_rows();
   const int64_t cols = tensor.copy_cols();

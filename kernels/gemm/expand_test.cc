@@ -52,7 +52,7 @@ void ForEachCopy(bool bad_numbers, absl::FunctionRef<void(const QuantizedTensor&
   }
 }
 
-TEST(Expand, GivesTheBitsThatQuantisingEmulated) {
+TEST(Expand, GivesTheSameBitsAsEmulation) {
   for (const bool bad_numbers : {false, true}) {
     ForEachCopy(bad_numbers, [](const QuantizedTensor& copy) {
       const int64_t elements = Source::kRows * Source::kCols;
@@ -106,7 +106,7 @@ TEST(Expand, ACopyWithoutCodesIsRefusedByName) {
   EXPECT_FALSE(ExpandOperand(copy, nullptr, out.data()).ok());
 }
 
-TEST(Expand, AnEmptyCopyIsFine) {
+TEST(Expand, AnEmptyCopyIsAllowed) {
   const QuantizedTensor copy = *QuantizedTensor::Create(
       Backend2().memory(), {OperandSpec::Of(Format::kNvfp4), Orientation::kRow, 0, 32});
   EXPECT_TRUE(Dequantize(copy, nullptr, nullptr).ok());

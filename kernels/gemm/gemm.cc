@@ -38,7 +38,7 @@ std::string TransformName(const HadamardSpec& spec) {
   return name;
 }
 
-// Collects refusals, so that each names the whole request the same way.
+// Builds refusals, so that each names the whole request in the same way.
 class Refusal {
  public:
   explicit Refusal(const GemmRequest& request) : request_(request) {}
@@ -82,13 +82,13 @@ absl::Status CheckOperand(const GemmOperand& operand, const char* which, const R
                           ", which do not serve the other direction");
   }
   if (!tensor.packed() && tensor.emulated() == nullptr) {
-    return refuse.Missing(which, " holds neither codes nor an emulated operand");
+    return refuse.Missing(which, " has neither codes nor an emulated operand");
   }
-  // A scale per tensor follows from amax; finer FP32 scales are nowhere but in the packed form.
+  // A scale per tensor follows from amax; finer FP32 scales are only in the packed form.
   const bool one_scale = tensor.spec().block.rows == BlockShape::kWhole;
   if (tensor.format().scale == ScaleKind::kF32 && !one_scale && !tensor.packed()) {
-    return refuse.Missing(which, " holds no scales: its ", BlockShapeName(tensor.spec().block),
-                          " scales are FP32 and stay out of the emulated operand, so it must be "
+    return refuse.Missing(which, " has no scales: its ", BlockShapeName(tensor.spec().block),
+                          " scales are FP32 and not part of the emulated operand, so it must be "
                           "packed too");
   }
   return absl::OkStatus();
@@ -122,7 +122,7 @@ absl::Status Validate(const GemmRequest& request) {
   }
   const MutableMatrix& c = request.c;
   if (c.rows != a.lines() || c.cols != b.lines()) {
-    return refuse.Invalid("C is ", Dimensions(c.rows, c.cols), ", the product is ",
+    return refuse.Invalid("C is ", Dimensions(c.rows, c.cols), ", the result is ",
                           Dimensions(a.lines(), b.lines()));
   }
   if (BadView(c.data, c.rows, c.cols, c.stride)) {
@@ -138,7 +138,7 @@ absl::Status Validate(const GemmRequest& request) {
   if (a.is_quantized() && b.is_quantized()) {
     const OperandSpec& spec_a = a.quantized().spec();
     const OperandSpec& spec_b = b.quantized().spec();
-    // The version is one of nvfp4 alone; other formats carry no choice to differ in.
+    // Only nvfp4 has formula versions; other formats have no choice that could differ.
     const bool both = spec_a.format == Format::kNvfp4 && spec_b.format == Format::kNvfp4;
     if (both && spec_a.formula != spec_b.formula) {
       return refuse.Invalid("formula versions ", std::string(FormulaVersionName(spec_a.formula)),

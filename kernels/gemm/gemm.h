@@ -1,16 +1,15 @@
-// Matrix products over operands that know their formats: C[m, n] = alpha · Σ_k A(m, k) · B(n, k).
+// GEMMs over operands that know their formats: C[m, n] = alpha · Σ_k A(m, k) · B(n, k).
 //
-// Each operand is a high-precision matrix or a quantised copy, and says by itself which dimension
-// of its source is contracted; the three products of a linear layer Y = X·Wᵀ differ in nothing
-// else:
+// Each operand is a high-precision matrix or a quantised copy, and specifies which dimension of its
+// source is contracted; the three GEMMs of a linear layer Y = X·Wᵀ differ only in that:
 //   Fprop  Y  = X·Wᵀ    X and W contract their columns
 //   Dgrad  dX = dY·W    dY contracts its columns, W its rows
 //   Wgrad  dW = dYᵀ·X   dY and X contract their rows
 //
-// What is computed, the same in every engine but for the order of FP32 additions:
+// The definition of the result, which every engine follows except for the order of FP32 additions:
 //   - Elements of nvfp4 and mx formats enter as code · block scale (exact in BF16), elements of the
 //     other formats as the bare code value, high-precision elements as they are.
-//   - Products are accumulated in FP32. Scales per 128-wide slice of K (fp8-block, fp4-block128)
+//   - Terms are accumulated in FP32. Scales per 128-wide slice of K (fp8-block, fp4-block128)
 //     are applied to the slice's sum: acc += (sum · scaleA) · scaleB, slices in ascending order.
 //   - The accumulator is multiplied by alpha, with the tensors' scales folded in: of two nvfp4
 //     operands Nvfp4::GemmAlpha(alpha, amaxA, amaxB); otherwise A first, then B, an nvfp4 operand
@@ -18,8 +17,8 @@
 //     line scales of A and of B (fp4-token-channel). Then C is added (accumulate), and the sum is
 //     rounded to C's type, once.
 //
-// Ownership: requests borrow everything they point to until the product has run. Thread-safety:
-// requests are values; engines see GemmEngine.
+// Ownership: requests borrow everything they point to until the GEMM has run. Thread-safety:
+// requests are values; for engines see GemmEngine.
 #ifndef NIBBLE_KERNELS_GEMM_GEMM_H_
 #define NIBBLE_KERNELS_GEMM_GEMM_H_
 
@@ -33,7 +32,7 @@
 
 namespace nibble {
 
-// Which dimension of the source (not of the copy) the sum runs over.
+// The dimension of the source (not of the copy) that the sum runs over.
 enum class Contract : uint8_t { kCols, kRows };
 
 using GemmSource = std::variant<ConstMatrix, const QuantizedTensor*>;
@@ -49,10 +48,10 @@ struct GemmOperand {
   const ConstMatrix& matrix() const { return std::get<0>(source); }
   const QuantizedTensor& quantized() const { return *std::get<1>(source); }
 
-  // Of the source.
+  // Dimensions of the source.
   int64_t rows() const { return is_quantized() ? quantized().rows() : matrix().rows; }
   int64_t cols() const { return is_quantized() ? quantized().cols() : matrix().cols; }
-  // K, and what is left of the operand: M or N.
+  // K, and the remaining dimension of the operand: M or N.
   int64_t depth() const { return contract == Contract::kCols ? cols() : rows(); }
   int64_t lines() const { return contract == Contract::kCols ? rows() : cols(); }
 
@@ -61,8 +60,8 @@ struct GemmOperand {
   std::string Name() const;
 };
 
-// A copy quantised along the contracted dimension, or one whose blocks serve both directions.
-// A 1×n block only has a scale to take out of the sum along its own direction.
+// A copy quantised along the contracted dimension, or one whose blocks serve both directions. The
+// scales of 1×n blocks can only be taken out of a sum along the blocks' own direction.
 bool ServesDirection(const QuantizedTensor& tensor, Contract contract);
 
 struct GemmRequest {
@@ -73,9 +72,10 @@ struct GemmRequest {
   bool accumulate = false;  // adds to C instead of overwriting it
 };
 
-// Whether the operands fit together and with C; every engine calls it first. InvalidArgument for
-// what no data could mend, FailedPrecondition for a copy that holds too little (no codes, or no
-// scales where the product needs them). Messages name both operands and the numbers that differ.
+// Checks that the operands fit together and fit C; every engine calls it first. InvalidArgument for
+// requests that are wrong with any data, FailedPrecondition for a copy without required data (no
+// codes, or no scales although the GEMM needs them). Messages name both operands and the numbers
+// that differ.
 absl::Status Validate(const GemmRequest& request);
 
 // Y[tokens, out] = X[tokens, in] · W[out, in]ᵀ.
@@ -91,16 +91,16 @@ inline GemmRequest Wgrad(GemmSource dy, GemmSource x, MutableMatrix dw) {
   return {GemmOperand::AlongRows(dy), GemmOperand::AlongRows(x), dw};
 }
 
-// Execution model: an engine enqueues on the queue of the backend it was made over (see
-// kernels/ops/backend.h); requests are checked when called, and failures of what ran are reported
-// by Backend::Synchronize. Operands and C lie in that backend's memory.
+// Execution model: an engine enqueues on the queue of its backend (see kernels/ops/backend.h);
+// requests are checked in the call, and Backend::Synchronize reports failures of the execution.
+// Operands and C are in that backend's memory.
 //
 // Thread-safety: one thread at a time, together with its backend.
 class GemmEngine {
  public:
   virtual ~GemmEngine() = default;
 
-  // What multiplies here: "onednn fp32 (bf16 operands widened), 2 threads".
+  // The implementation: "onednn fp32 (bf16 operands widened), 2 threads".
   virtual std::string Name() const = 0;
   virtual absl::Status Gemm(const GemmRequest& request) = 0;
 };

@@ -13,7 +13,7 @@ bool HasOneScale(const QuantizedTensor& tensor) {
   return tensor.format().scale == ScaleKind::kF32 && tensor.spec().block.rows == BlockShape::kWhole;
 }
 
-// The scale of a whole tensor: as stored, or from amax where only the emulated form was kept.
+// The scale of a whole tensor: stored, or computed from amax if only the emulated form was kept.
 float TensorScale(const QuantizedTensor& tensor) {
   if (tensor.packed()) return static_cast<const float*>(tensor.scales())[0];
   const float amax = tensor.head()->amax;

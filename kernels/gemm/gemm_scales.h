@@ -1,5 +1,5 @@
-// The scales that a product applies to FP32 sums: alpha with the tensors' scales folded in, and
-// what finer FP32 scales each operand brings. The definition is in gemm.h.
+// The scales that a GEMM applies to FP32 sums: alpha with the tensors' scales folded in, and the
+// finer FP32 scales of each operand. gemm.h has the definition.
 //
 // Ownership: borrows the operands' scales, in host memory. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_GEMM_GEMM_SCALES_H_
@@ -13,12 +13,12 @@ namespace nibble {
 
 inline constexpr int64_t kSliceDepth = 128;
 
-// One operand's FP32 scales, by its line (its index of M or N) and, where per_slice, by the slice
-// of K; without data, every scale is 1.
+// One operand's FP32 scales, by its line (its index of M or N) and, with per_slice, by the slice of
+// K; without data, every scale is 1.
 struct LineScales {
   const float* data = nullptr;
   bool per_slice = false;
-  int64_t line_block = 1;  // lines that share one
+  int64_t line_block = 1;  // lines that share a scale
   int64_t line_stride = 0;
   int64_t slice_stride = 0;
 
@@ -41,7 +41,7 @@ struct GemmScales {
   bool sliced() const { return a.per_slice || b.per_slice; }
 };
 
-// Of a validated request without empty dimensions.
+// For a validated request without empty dimensions.
 GemmScales ScalesOf(const GemmRequest& request);
 
 }  // namespace nibble

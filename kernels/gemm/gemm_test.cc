@@ -10,7 +10,7 @@ namespace {
 
 float some_data[1];
 
-// Validation reads no data.
+// Validation does not read the data.
 ConstMatrix Bf16(int64_t rows, int64_t cols) { return {some_data, DType::kBf16, rows, cols, cols}; }
 MutableMatrix C(int64_t rows, int64_t cols) { return {some_data, DType::kF32, rows, cols, cols}; }
 
@@ -28,12 +28,12 @@ OperandSpec Spec(Format format, BlockShape block, int hadamard = 0) {
 }
 const OperandSpec kNvfp4 = Spec(Format::kNvfp4, {1, 16});
 
-// Every refusal names both operands; `says` are the numbers.
-void ExpectRefused(const GemmRequest& request, const std::vector<std::string>& says,
+// Every refusal names both operands; `parts` are the other parts of the message.
+void ExpectRefused(const GemmRequest& request, const std::vector<std::string>& parts,
                    absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const absl::Status status = Validate(request);
   EXPECT_EQ(status.code(), code) << status;
-  std::vector<std::string> wanted = says;
+  std::vector<std::string> wanted = parts;
   wanted.push_back("A = " + request.a.Name());
   wanted.push_back("B = " + request.b.Name());
   for (const std::string& part : wanted) {
@@ -42,7 +42,7 @@ void ExpectRefused(const GemmRequest& request, const std::vector<std::string>& s
   }
 }
 
-TEST(Gemm, TheThreeProductsOfALinearLayerFit) {
+TEST(Gemm, TheThreeGemmsOfALinearLayerAreValid) {
   const auto x = Bf16(64, 32), w = Bf16(48, 32), dy = Bf16(64, 48);
   EXPECT_TRUE(Validate(Fprop(x, w, C(64, 48))).ok());
   EXPECT_TRUE(Validate(Dgrad(dy, w, C(64, 32))).ok());
@@ -58,7 +58,7 @@ TEST(Gemm, DifferentContractionLengthsAreRefused) {
 
 TEST(Gemm, AWrongShapeOfCIsRefused) {
   ExpectRefused(Fprop(Bf16(64, 32), Bf16(48, 32), C(48, 64)),
-                {"C is [48, 64], the product is [64, 48]"});
+                {"C is [48, 64], the result is [64, 48]"});
 }
 
 TEST(Gemm, BadViewsAreRefused) {
@@ -125,7 +125,7 @@ TEST(Gemm, AHighPrecisionOperandCountsAsUntransformed) {
   ExpectRefused(Wgrad(Bf16(64, 48), &transformed, C(48, 32)), {"A: none", "B: size 16"});
 }
 
-TEST(Gemm, DifferentFormulaVersionsAreRefusedAmongNvfp4Alone) {
+TEST(Gemm, DifferentFormulaVersionsAreRefusedOnlyForNvfp4) {
   OperandSpec old = kNvfp4;
   old.formula = FormulaVersion::kTePre2_14;
   const auto now = Copy(kNvfp4, Orientation::kRow, 64, 32);
@@ -135,9 +135,9 @@ TEST(Gemm, DifferentFormulaVersionsAreRefusedAmongNvfp4Alone) {
   EXPECT_TRUE(Validate(Fprop(&other, &before, C(64, 48))).ok());
 }
 
-TEST(Gemm, ACopyWithNeitherFormIsRefused) {
+TEST(Gemm, ACopyWithoutCodesAndEmulatedOperandIsRefused) {
   const auto empty = Copy(kNvfp4, Orientation::kRow, 64, 32, false);
-  ExpectRefused(Fprop(&empty, Bf16(48, 32), C(64, 48)), {"A holds neither codes nor"},
+  ExpectRefused(Fprop(&empty, Bf16(48, 32), C(64, 48)), {"A has neither codes nor"},
                 absl::StatusCode::kFailedPrecondition);
 }
 
@@ -146,7 +146,7 @@ TEST(Gemm, ACopyWithoutItsFp32ScalesIsRefused) {
        {Spec(Format::kFp8Block, {1, 128}), Spec(Format::kFp4Block128, {1, 128}),
         Spec(Format::kFp4TokenChannel, {1, 0})}) {
     const auto lossy = Copy(spec, Orientation::kRow, 64, 128, false, EmulatedLayout::kSource);
-    ExpectRefused(Fprop(Bf16(48, 128), &lossy, C(48, 64)), {"B holds no scales"},
+    ExpectRefused(Fprop(Bf16(48, 128), &lossy, C(48, 64)), {"B has no scales"},
                   absl::StatusCode::kFailedPrecondition);
   }
   const auto tensor = Copy(Spec(Format::kFp8Tensor, {0, 0}), Orientation::kRow, 64, 128, false,
@@ -154,8 +154,8 @@ TEST(Gemm, ACopyWithoutItsFp32ScalesIsRefused) {
   EXPECT_TRUE(Validate(Fprop(Bf16(48, 128), &tensor, C(48, 64))).ok());
 }
 
-// So a product sliced along K has whole slices only.
-TEST(Gemm, CopiesWithFp32ScalesPer128AreWholeSlicesFromTheirCreation) {
+// So that a GEMM sliced along K has only whole slices.
+TEST(Gemm, CopiesWithFp32ScalesPer128AlwaysHaveWholeSlices) {
   static HostMemory& memory = *new HostMemory;
   for (const OperandSpec& spec :
        {Spec(Format::kFp8Block, {1, 128}), Spec(Format::kFp8Block, {128, 128}),

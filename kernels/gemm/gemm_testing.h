@@ -1,8 +1,8 @@
-// What the tests of this room share: operands of every format, and products in float64 worked out
-// from codes and scales by definitions written apart from kernels/formats.
+// Helpers for the tests of this room: operands of every format, and GEMMs in float64 computed from
+// codes and scales by definitions that are independent of kernels/formats.
 //
-// Ownership: a TestOperand owns its source and copy, in its backend's memory; it does not move once
-// requests point to it. Thread-safety: plain objects.
+// Ownership: a TestOperand owns its source and copy, in its backend's memory; it must not move
+// while requests point to it. Thread-safety: plain objects.
 #ifndef NIBBLE_KERNELS_GEMM_GEMM_TESTING_H_
 #define NIBBLE_KERNELS_GEMM_GEMM_TESTING_H_
 
@@ -22,7 +22,7 @@
 
 namespace nibble::testing {
 
-// Two threads, kept to the process's end.
+// Two threads, for the lifetime of the process.
 inline CpuBackend& Backend2() {
   static CpuBackend* const backend = CpuBackend::Create({.threads = 2, .isa = {}})->release();
   return *backend;
@@ -52,7 +52,7 @@ inline double ElementValue(Element element, uint32_t code) {
   return MinifloatValue(code, 5, 2);
 }
 
-// Code and scale of an element of the copy, apart.
+// Code and scale of an element of the copy, separately.
 inline double CodeAt(const QuantizedTensor& tensor, int64_t row, int64_t col) {
   const uint8_t* codes = tensor.codes() + row * tensor.code_row_bytes();
   const Element element = tensor.format().element;
@@ -96,9 +96,9 @@ inline std::vector<OperandKind> AllKinds() {
 struct OperandShape {
   int64_t lines, depth;
   Contract contract = Contract::kCols;
-  // Quantised along the other dimension than contracted, for blocks that serve both.
+  // Quantised along the dimension that is not contracted, for blocks that serve both.
   bool crossed = false;
-  // Elements from here on along the contracted dimension are zero.
+  // Elements from this index on along the contracted dimension are zero.
   int64_t filled = INT64_MAX;
 };
 
@@ -115,7 +115,7 @@ class TestOperand {
     for (int64_t i = 0; i < rows_ * cols_; ++i) {
       const bool filled = (by_rows ? i / cols_ : i % cols_) < shape.filled;
       bf16_.push_back(filled ? EncodeBf16(normal(random)) : uint16_t{0});
-      // FP32 sources hold more than BF16 can.
+      // FP32 sources contain values that are not exact in BF16.
       f32_.push_back(DecodeBf16(bf16_.back()) * (kind.dtype == DType::kF32 ? 1.001f : 1.0f));
     }
     dtype_ = kind.dtype;
@@ -137,10 +137,10 @@ class TestOperand {
   }
   const QuantizedTensor& tensor() const { return *tensor_; }
 
-  // [lines, depth], as they enter the sum, with the scales that are taken out of it by block (not
-  // alpha's). Of operands that hold their codes.
+  // [lines, depth], as the elements enter the sum, with the scales that are taken out of it by
+  // block (not alpha's). Only for operands with codes.
   const std::vector<double>& values() const { return values_; }
-  // What the operand folds into alpha.
+  // The factor that the operand contributes to alpha.
   float Fold(float alpha) const {
     if (!tensor_) return alpha;
     if (is_nvfp4()) return (alpha * tensor_->head()->amax) * BitCast<float>(0x39c30c31u);
@@ -198,13 +198,13 @@ inline float FoldedAlpha(float alpha, const TestOperand& a, const TestOperand& b
 }
 
 // Σ_k A(m, k) · B(n, k) in float64, and Σ |A| |B|, of every kEvery-th element of C; with a row
-// length that is no multiple of it, that takes in all rows and all columns.
+// length that is not a multiple of it, this covers all rows and all columns.
 inline constexpr int64_t kEvery = 7;
 struct ReferenceSum {
   double sum = 0, magnitude = 0;
 };
-inline std::vector<ReferenceSum> ReferenceProduct(const TestOperand& a, const TestOperand& b,
-                                                  int64_t m, int64_t n, int64_t k) {
+inline std::vector<ReferenceSum> ReferenceGemm(const TestOperand& a, const TestOperand& b,
+                                               int64_t m, int64_t n, int64_t k) {
   std::vector<ReferenceSum> result(m * n);
   for (int64_t i = 0; i < m * n; i += kEvery) {
     const double* x = &a.values()[i / n * k];
@@ -240,9 +240,9 @@ struct Result {
   std::vector<uint16_t> bf16;
 };
 
-// How far FP32 arithmetic may take a sum of k terms from the exact one: each of the k additions,
-// and the few multiplications by scales and alpha, rounds within 2^-24 of what it has. BF16 results
-// round once more, within 2^-8 of the result.
+// A bound on the error of an FP32 sum of k terms: each of the k additions, and the few
+// multiplications by scales and alpha, rounds within 2^-24 of its result. BF16 results round once
+// more, within 2^-8 of the result.
 inline double ErrorBound(int64_t k, double magnitude, double result, DType c) {
   const double accumulated = static_cast<double>(k + 8) * 0x1p-24 * magnitude;
   return accumulated + (c == DType::kBf16 ? 0x1p-8 * (std::fabs(result) + accumulated) : 0);

@@ -3,12 +3,12 @@
 namespace nibble::cpu {
 namespace {
 
-// Below this a tile costs more in starting than in computing.
+// Below this size a tile takes longer to start than to compute.
 constexpr int64_t kLeastWork = 2 << 20;
 
 int64_t Ceil(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// A size of about size/parts that wastes no step, and makes the parts alike.
+// A size of about size/parts that wastes no step and makes equal parts.
 int64_t Part(int64_t size, int64_t parts, int64_t step) {
   return std::min(size, Ceil(Ceil(size, parts), step) * step);
 }
@@ -29,7 +29,7 @@ TilePlan PlanTiles(int64_t m, int64_t n, int64_t k, const TileLimits& limits) {
     const bool can_m = tiles.tile_m > limits.step_m;
     const bool can_n = tiles.tile_n > limits.step_n;
     if (!can_m && !can_n) return tiles;
-    // The longer side, so that tiles stay near square: they read the least for what they compute.
+    // Cuts the longer side, so that tiles stay nearly square: these read the least per operation.
     (can_m && (!can_n || tiles.tile_m >= tiles.tile_n) ? parts_m : parts_n) *= 2;
   }
 }

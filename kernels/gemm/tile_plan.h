@@ -1,5 +1,5 @@
-// How C is cut into tiles, each of which one thread computes whole. The cut follows from the shape
-// alone, so that results do not depend on how many threads there are.
+// Cuts C into tiles, each computed by one thread. The cut depends only on the shape, so that
+// results do not depend on the number of threads.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_KERNELS_GEMM_TILE_PLAN_H_
@@ -29,17 +29,18 @@ struct TilePlan {
 
 struct TileLimits {
   int64_t largest_m, largest_n;
-  // What the kernel computes at once, in row-major terms: tiles of whole steps waste none of it.
+  // The block that the kernel computes at once, in row-major terms: tiles of whole blocks waste
+  // none.
   int64_t step_m, step_n;
-  // Tiles that keep a machine's threads busy; more of them read their operands more often.
+  // The number of tiles that keeps a machine's threads busy; more tiles read operands more often.
   int64_t wanted_tiles;
 };
-// FP32 products: within 4 % of an uncut product on one core; a quarter the size loses 11 %.
+// FP32 GEMMs: within 4 % of an uncut GEMM on one core; a quarter of the size loses 11 %.
 inline constexpr TileLimits kFp32Tiles = {1024, 1024, 8, 48, 16};
-// BF16 products are so much faster that the pass over the FP32 sums counts: they fit a second-level
-// cache of the processors that have such products (2 MiB).
+// BF16 GEMMs are so much faster that the pass over the FP32 sums matters: the sums fit into the
+// second-level cache of processors that have BF16 GEMMs (2 MiB).
 inline constexpr TileLimits kBf16Tiles = {512, 512, 32, 64, 8};
-// Products in slices of K go over two tiles of sums for each slice.
+// GEMMs in slices of K read two tiles of sums for each slice.
 inline constexpr TileLimits kSlicedTiles = {512, 384, 8, 48, 16};
 
 // m, n, k > 0.

@@ -36,7 +36,7 @@ TEST(TilePlan, CoversEveryElementOnce) {
   }
 }
 
-TEST(TilePlan, LargeProductsGiveAtLeastSixteenTilesAndTinyOnesOne) {
+TEST(TilePlan, LargeGemmsHaveAtLeastSixteenTilesAndTinyOnesOne) {
   EXPECT_GE(PlanTiles(4096, 4096, 1024, kFp32Tiles).tiles(), 16);
   EXPECT_GE(PlanTiles(1024, 1024, 4096, kFp32Tiles).tiles(), 16);
   EXPECT_GE(PlanTiles(512, 512, 512, kFp32Tiles).tiles(), 16);
@@ -45,7 +45,7 @@ TEST(TilePlan, LargeProductsGiveAtLeastSixteenTilesAndTinyOnesOne) {
   EXPECT_EQ(PlanTiles(64, 64, 64, kFp32Tiles).tiles(), 1);
 }
 
-// Odd lengths, so that whole vectors and their rests both occur.
+// Odd lengths, so that both whole vectors and remainders occur.
 TEST(TileLoops, EveryInstructionSetGivesTheSameBits) {
   constexpr int64_t kCount = 16 * 5 + 13;
   std::mt19937 random(1);

@@ -1,7 +1,8 @@
-// Causal grouped-query attention over packed documents, and rotary positions.
+// Causal grouped-query attention, over packed documents or over the key/value caches of sequences
+// that a request continues, and rotary positions.
 //
-// All matrices of one request have one type. BF16: matrix products take BF16 and accumulate FP32,
-// softmax is FP32, results are rounded once. FP32: everything FP32, the oracle.
+// All matrices of one request have one type. BF16: matmuls take BF16 and accumulate FP32, softmax
+// is FP32, results are rounded once. FP32: everything FP32, the oracle.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
 // Backend (kernels/ops/backend.h). Results do not depend on the number of threads.
@@ -9,6 +10,7 @@
 #define NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "kernels/ops/sequence.h"
@@ -29,7 +31,7 @@ struct AttentionShape {
 };
 
 // Rotates q and k in place by position within the document: pairs (i, i + head_dim/2), angle
-// position · theta^(−2i/head_dim). `inverse` rotates back, which takes gradients through.
+// position · theta^(−2i/head_dim). `inverse` rotates back: the backward pass.
 struct Rope {
   AttentionShape shape;
   SequenceLayout layout;
@@ -38,13 +40,25 @@ struct Rope {
   bool inverse = false;
 };
 
+// Keys and values of one sequence, of qkv's type, by key head, so that a head's keys are
+// contiguous.
+struct KvCache {
+  void* keys = nullptr;    // [kv_heads, capacity, head_dim], rotated
+  void* values = nullptr;  // [kv_heads, capacity, head_dim]
+  int64_t capacity = 0;    // in tokens
+};
+
 struct AttentionForward {
   AttentionShape shape;
   SequenceLayout layout;
   ConstMatrix qkv;
-  MutableMatrix out;      // [tokens, heads·head_dim]
+  MutableMatrix out;  // [tokens, heads·head_dim]
+  // With caches, lse and amax are not written.
   float* lse = nullptr;   // [heads, tokens] out: ln Σ exp(scale · q·k)
   float* amax = nullptr;  // [1] the largest |out| as rounded, NaN left out; null: not wanted
+  // [layout.continued.size()] in, out: the keys and values of the tokens before a continuation;
+  // those of its tokens are appended.
+  std::span<const KvCache> caches;
 };
 
 struct AttentionBackward {
@@ -54,7 +68,7 @@ struct AttentionBackward {
   ConstMatrix out;
   ConstMatrix dout;
   const float* lse = nullptr;
-  MutableMatrix dqkv;  // written whole
+  MutableMatrix dqkv;  // overwritten
 };
 
 class AttentionOps {

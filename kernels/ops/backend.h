@@ -1,14 +1,14 @@
-// One operation, two backends: whoever trains or quantises speaks to this interface, and CPU and
-// CUDA give the same bits behind it.
+// The interface of training and quantisation to a device. CPU and CUDA implement it with the same
+// results, bit for bit.
 //
 // Execution model: each backend is one queue. Operations are checked when called (a bad request is
 // refused before anything runs), then run in the order of the calls, possibly after the call has
-// returned; what they write, amax and statistics included, lies in the backend's memory, so that no
-// step needs a round trip to the host. Synchronize waits for the queue and returns the first
-// failure of what ran in it.
+// returned. Their results, amax and statistics included, are in the backend's memory, so that no
+// step needs a round trip to the host. Synchronize waits for the queue and returns the first error
+// of its operations.
 //
 // Thread-safety: one thread at a time per backend object. The CPU backend runs operations in the
-// call itself, spread over its threads.
+// call itself, on all its threads.
 #ifndef NIBBLE_KERNELS_OPS_BACKEND_H_
 #define NIBBLE_KERNELS_OPS_BACKEND_H_
 
@@ -26,13 +26,13 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // What runs here: "cpu avx512, 2 threads", "cuda NVIDIA H200".
+  // The device: "cpu avx512, 2 threads", "cuda NVIDIA H200".
   virtual std::string Name() const = 0;
   virtual Memory& memory() = 0;
   virtual absl::Status Quantize(const QuantizeRequest& request) = 0;
   virtual absl::Status Synchronize() = 0;
 
-  // Waits, then brings a tensor's figures to the host.
+  // Waits for the queue, then copies a tensor's figures to the host.
   absl::StatusOr<QuantHead> ReadHead(const QuantizedTensor& tensor) {
     QuantHead head;
     absl::Status status = Synchronize();

@@ -1,6 +1,6 @@
 // MLP non-linearities, biases, casts, sums: operations that read each element once.
 //
-// All matrices of one request have one type, FP32 or BF16, unless said otherwise; arithmetic is
+// All matrices of one request have one type, FP32 or BF16, unless stated otherwise; arithmetic is
 // FP32, results are rounded once.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
@@ -17,7 +17,7 @@
 
 namespace nibble {
 
-// in: [tokens, d_ff]; of SwiGLU [tokens, 2·d_ff], gate | up, out = SiLU(gate) · up.
+// in: [tokens, d_ff]; for SwiGLU [tokens, 2·d_ff], gate | up, and out = SiLU(gate) · up.
 struct ActivationForward {
   Activation kind = Activation::kSquaredRelu;
   const float* bias = nullptr;  // [columns of in], added to `in` first; null: none

@@ -1,5 +1,5 @@
-// Everything a model does besides quantising and multiplying, by family. A new mixer brings a
-// family of its own and one accessor here.
+// The operations of a model besides quantisation and matmuls, by family. A new mixer adds a family
+// and its accessor here.
 //
 // Ownership: families belong to the object. Execution model, thread-safety: as Backend, in whose
 // queue they run.

@@ -1,8 +1,11 @@
-// Mamba-2: the depthwise causal convolution and the chunked state-space scan.
+// Mamba-2: the depthwise causal convolution and the state-space scan, over whole sequences (in
+// chunks) or, in decoding, from the states of the sequences that a request continues (token by
+// token, so that the result of a token does not depend on how the tokens are divided into
+// requests).
 //
-// All matrices of one request have one type. BF16: products inside chunks take BF16 inputs and
-// accumulate FP32; Δ, exponents, chunk states and their recurrence, and the sums of dA, dΔ are
-// FP32. FP32: everything FP32, the oracle.
+// All matrices of one request have one type. BF16: matmuls inside chunks take BF16 inputs and
+// accumulate FP32; Δ, exponents, states and their recurrence, and the sums of dA, dΔ are FP32.
+// FP32: everything FP32, the oracle.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
 // Backend (kernels/ops/backend.h). Results do not depend on the number of threads.
@@ -10,6 +13,7 @@
 #define NIBBLE_KERNELS_OPS_MAMBA_OPS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "kernels/ops/sequence.h"
@@ -17,7 +21,7 @@
 
 namespace nibble {
 
-// out = SiLU(conv(in) + bias), each channel by itself over the last `width` tokens of its document:
+// out = SiLU(conv(in) + bias), each channel alone, over the last `width` tokens of its document:
 // conv(in)[t] = Σ_w weight[w] · in[t − (width − 1) + w].
 struct ConvForward {
   SequenceLayout layout;
@@ -26,6 +30,9 @@ struct ConvForward {
   const float* bias = nullptr;    // [channels]
   ConstMatrix in;                 // [tokens, channels]
   MutableMatrix out;              // [tokens, channels]
+  // [layout.continued.size()], each [width − 1, channels] in, out: the last inputs of the sequence,
+  // oldest first; zeros at its beginning.
+  std::span<float* const> windows;
 };
 struct ConvBackward {
   SequenceLayout layout;
@@ -66,6 +73,9 @@ struct ScanForward {
   ConstMatrix xbc;
   ConstMatrix dt;   // [tokens, heads] raw
   MutableMatrix y;  // [tokens, heads·head_dim]
+  // [layout.continued.size()], each [heads, state, head_dim] in, out: S of the sequence; zeros at
+  // its beginning.
+  std::span<float* const> states;
 };
 // Recomputes the states it needs.
 struct ScanBackward {
@@ -75,8 +85,8 @@ struct ScanBackward {
   ConstMatrix xbc;
   ConstMatrix dt;
   ConstMatrix dy;             // [tokens, heads·head_dim]
-  MutableMatrix dxbc;         // written whole
-  MutableMatrix ddt;          // [tokens, heads] written whole
+  MutableMatrix dxbc;         // overwritten
+  MutableMatrix ddt;          // [tokens, heads] overwritten
   float* ddt_bias = nullptr;  // [heads] added to
   float* da_log = nullptr;    // [heads] added to
   float* dd = nullptr;        // [heads] added to

@@ -19,7 +19,7 @@ struct NormParams {
   bool centered = false;  // LayerNorm: subtracts the mean, has a bias
   float eps = 1e-5f;
   const float* weight = nullptr;  // [d]
-  const float* bias = nullptr;    // [d], where centered
+  const float* bias = nullptr;    // [d], if centered
 };
 
 // sum = x + y; out = norm(sum). Without y (data null), out = norm(x) and sum is not written.
@@ -28,23 +28,23 @@ struct AddNormForward {
   ConstMatrix x;          // [tokens, d]
   ConstMatrix y;          // [tokens, d] or null
   MutableMatrix sum;      // [tokens, d], rounded before it is normalised; may be x
-  MutableMatrix out;      // [tokens, d]; null: only the addition is wanted
-  float* mean = nullptr;  // [tokens] out, where centered
-  float* rstd = nullptr;  // [tokens] out; both needed where out is
-  // Where not null: the largest |out| as rounded, NaN left out (see CopyRequest::amax). [1]
+  MutableMatrix out;      // [tokens, d]; null: addition only
+  float* mean = nullptr;  // [tokens] out, if centered
+  float* rstd = nullptr;  // [tokens] out; mean and rstd are needed with `out`
+  // If not null: the largest |out| as rounded, NaN left out (see CopyRequest::amax). [1]
   float* amax = nullptr;
 };
 
 struct NormBackward {
   NormParams norm;
-  ConstMatrix x;         // [tokens, d] what was normalised: AddNormForward's sum, or its x
+  ConstMatrix x;         // [tokens, d] the norm's input: AddNormForward's sum, or its x
   ConstMatrix dout;      // [tokens, d]
-  ConstMatrix residual;  // [tokens, d] gradient of x that does not pass the norm; null: none
+  ConstMatrix residual;  // [tokens, d] gradient of x that bypasses the norm; null: none
   const float* mean = nullptr;
   const float* rstd = nullptr;
   MutableMatrix dx;          // [tokens, d] residual + d norm; may be residual
   float* dweight = nullptr;  // [d] added to
-  float* dbias = nullptr;    // [d] added to, where centered
+  float* dbias = nullptr;    // [d] added to, if centered
 };
 
 // RMSNorm per group of y ⊙ SiLU(z), weight after: the output norm of a Mamba-2 mixer.
@@ -74,7 +74,7 @@ struct GatedNormBackward {
 class NormOps {
  public:
   virtual ~NormOps() = default;
-  // InvalidArgument naming the operation, the operand and both values where shapes or types differ.
+  // InvalidArgument naming the operation, the operand and both values if shapes or types differ.
   virtual absl::Status Forward(const AddNormForward& request) = 0;
   virtual absl::Status Backward(const NormBackward& request) = 0;
   virtual absl::Status Forward(const GatedNormForward& request) = 0;

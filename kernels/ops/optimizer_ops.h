@@ -1,9 +1,9 @@
-// The update: gradient norm, clipping, AdamW. Scalars that one operation hands to the next stay in
-// the backend's memory, so that no step waits for the host.
+// The optimizer's update: gradient norm, clipping, AdamW. Scalars pass from one operation to the
+// next in the backend's memory, so that no step waits for the host.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
-// Backend (kernels/ops/backend.h). Sums are in FP64 in an order fixed by the lengths, so results do
-// not depend on the number of threads.
+// Backend (kernels/ops/backend.h). Sums are in FP64 in an order determined by the lengths, so
+// results do not depend on the number of threads.
 #ifndef NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_
 #define NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_
 
@@ -16,10 +16,10 @@ namespace nibble {
 struct SumOfSquares {
   const float* x = nullptr;  // [n]
   int64_t n = 0;
-  double* sum = nullptr;  // [1] written; NaN or infinite where an element is
+  double* sum = nullptr;  // [1] out; NaN or infinite if an element is
 };
 
-// scale = min(1, max_norm / norm) with norm = sqrt(sum); 1 where max_norm is 0.
+// scale = min(1, max_norm / norm) with norm = sqrt(sum); 1 if max_norm is 0.
 struct ClipScale {
   const double* sum = nullptr;  // [1] of squares
   float max_norm = 0;

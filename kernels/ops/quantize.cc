@@ -14,7 +14,7 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
   }
   if (out.orientation() != orientation) {
     return absl::InvalidArgumentError(
-        absl::StrCat(which, " copy: the output is a ", out.Name(), ", of the other orientation"));
+        absl::StrCat(which, " copy: the output is a ", out.Name(), ", which is no ", which, " copy"));
   }
   if (out.rows() != request.x.rows || out.cols() != request.x.cols) {
     return absl::InvalidArgumentError(absl::StrCat(which, " copy: the output is a ", out.Name(),
@@ -27,7 +27,7 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
   if (out.spec().rounding == Rounding::kStochastic && along > 0 && global == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         which, " copy: placement at ", along,
-        " does not say how long the unsharded tensor is, which random bits depend on"));
+        " lacks the size of the unsharded tensor, which random bits depend on"));
   }
   if (out.spec().rounding == Rounding::kStochastic && (along % 16 != 0 || global % 16 != 0)) {
     return absl::InvalidArgumentError(
@@ -42,7 +42,7 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
 absl::Status Validate(const QuantizeRequest& request) {
   const ConstMatrix& x = request.x;
   if (request.row.out == nullptr && request.column.out == nullptr) {
-    return absl::InvalidArgumentError("quantise: neither a row nor a column copy is asked for");
+    return absl::InvalidArgumentError("quantise: neither a row nor a column copy is requested");
   }
   if (x.rows < 0 || x.cols < 0 || x.stride < x.cols || (x.data == nullptr && x.rows * x.cols > 0)) {
     return absl::InvalidArgumentError(absl::StrCat("quantise: source [", x.rows, ", ", x.cols,

@@ -1,4 +1,4 @@
-// What a backend is asked when it quantises: from one matrix, a row copy, a column copy, or both.
+// A request to quantise one matrix: into a row copy, a column copy, or both.
 //
 // Ownership: everything pointed to is borrowed until the operation has run.
 // Thread-safety: values.
@@ -16,21 +16,21 @@ namespace nibble {
 
 struct CopyRequest {
   QuantizedTensor* out = nullptr;  // null: this copy is not wanted
-  // The tensor's amax where its producer already knows it (in the backend's memory); null: this
-  // call takes it, in a pass of its own where the format's scales depend on it. It is the amax of
-  // what is quantised: after the Hadamard transform where there is one.
+  // The tensor's amax if its producer has computed it (in the backend's memory). Null: this call
+  // computes it, in a separate pass if the format's scales depend on it. It is the amax of the
+  // values that are quantised: after the Hadamard transform, if any.
   const float* amax = nullptr;
-  // Names the random bits; used with stochastic rounding only.
+  // Identifies the random bits; used with stochastic rounding only.
   RandomStream random;
-  // Fills QuantHead::stats. They need amax before the quantising pass, in every format.
+  // Fills QuantHead::stats. Needs amax before the quantising pass, in every format.
   bool statistics = false;
-  // The largest |x| there is, where `amax` was chosen smaller than that: sums of squares are kept
-  // in units of it and saturate beyond. Null: `amax` (or the one found) serves.
+  // The largest |x|, if `amax` was chosen smaller: sums of squares are kept in units of it and
+  // saturate beyond it. Null: `amax`, or the one computed.
   const float* statistics_amax = nullptr;
 };
 
-// Where the source sits in the unsharded tensor, so that random bits do not depend on sharding.
-// Zeros stand for "it is the whole tensor".
+// The source's position in the unsharded tensor, so that random bits do not depend on sharding. All
+// zero: the source is the whole tensor.
 struct Placement {
   int64_t first_row = 0;
   int64_t first_col = 0;
@@ -45,8 +45,8 @@ struct QuantizeRequest {
   CopyRequest column;
 };
 
-// Shapes, orientations and placement agree, and something is asked for; every backend calls it
-// first. InvalidArgument names the copy, the field and both values.
+// Checks that shapes, orientations and placement agree, and that a copy is requested; every backend
+// calls it first. InvalidArgument names the copy, the field and both values.
 absl::Status Validate(const QuantizeRequest& request);
 
 }  // namespace nibble

@@ -1,4 +1,4 @@
-// Where tokens become vectors and vectors become a loss: embedding and cross entropy.
+// Token embedding and cross-entropy loss.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
 // Backend (kernels/ops/backend.h). Results do not depend on the number of threads.
@@ -17,13 +17,13 @@ namespace nibble {
 struct EmbeddingForward {
   SequenceLayout layout;
   const int32_t* tokens = nullptr;  // [tokens], in [0, vocab); checked
-  int64_t vocab = 0;
-  const float* table = nullptr;  // [vocab, d]
-  int64_t max_positions = 0;
-  const float* positions = nullptr;  // [max_positions, d], by index within the document; or null
-  MutableMatrix out;                 // [tokens, d]
+  ConstMatrix table;                // [vocab, d], FP32 or BF16
+  // [max_positions, d], by index within the document, of table's type; null data: none.
+  ConstMatrix positions;
+  MutableMatrix out;  // [tokens, d]
 };
-// dtable[token] += dout, dpositions likewise; tokens in ascending order per row of the table.
+// dtable[token] += dout and dpositions[position] += dout, in ascending order of tokens for each row
+// of a table.
 struct EmbeddingBackward {
   SequenceLayout layout;
   const int32_t* tokens = nullptr;
@@ -34,8 +34,8 @@ struct EmbeddingBackward {
   float* dpositions = nullptr;  // [max_positions, d] or null
 };
 
-// Softmax cross entropy of rows of logits. A target of -1 counts for nothing: its loss is 0 and so
-// is its gradient.
+// Softmax cross entropy of rows of logits. A target of -1 is ignored: its loss and its gradient are
+// 0.
 struct CrossEntropy {
   ConstMatrix logits;                // [rows, vocab] FP32 or BF16
   const int32_t* targets = nullptr;  // [rows]

@@ -1,4 +1,4 @@
-// From what a recipe says about signs to the signs themselves.
+// Derives the signs of a transform from its spec.
 //
 // Thread-safety: pure.
 #ifndef NIBBLE_KERNELS_TENSOR_HADAMARD_SIGNS_H_
@@ -17,7 +17,8 @@ inline SignMask Signs(const HadamardSpec& spec) {
     case SignChoice::kGiven:
       return {{spec.mask[0], spec.mask[1], spec.mask[2], spec.mask[3]}};
     case SignChoice::kSeeded: {
-      // The largest stream number is kept for this, so that no tensor's rounding shares the draw.
+      // The largest stream number is reserved for this, so that no tensor's rounding shares the
+      // draw.
       const PhiloxWords<uint32_t> bits =
           RoundingBits<uint32_t>({.seed = spec.seed, .stream = 0xffffffffu, .step = 0}, 0, 0);
       return {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
@@ -28,7 +29,7 @@ inline SignMask Signs(const HadamardSpec& spec) {
   return {};
 }
 
-// Whether two operands of one GEMM were transformed alike, so that the transforms cancel.
+// Whether two operands of one GEMM have the same transform, so that the transforms cancel.
 inline bool SameTransform(const HadamardSpec& a, const HadamardSpec& b) {
   if (a.size != b.size) return false;
   const SignMask signs_a = Signs(a);

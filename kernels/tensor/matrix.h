@@ -1,6 +1,6 @@
 // A borrowed view of a high-precision matrix in some backend's memory.
 //
-// Ownership: none; the memory outlives every operation enqueued on it. Thread-safety: a value.
+// Ownership: none; the memory must outlive every operation enqueued on it. Thread-safety: a value.
 #ifndef NIBBLE_KERNELS_TENSOR_MATRIX_H_
 #define NIBBLE_KERNELS_TENSOR_MATRIX_H_
 

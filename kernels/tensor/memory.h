@@ -1,6 +1,6 @@
-// Where tensors live: host memory or a device's. Each backend brings one.
+// The memory of tensors: host memory or a device's. Each backend has its own.
 //
-// Ownership: a Buffer frees what it holds and must not outlive its Memory.
+// Ownership: a Buffer frees its memory and must not outlive its Memory.
 // Thread-safety: Memory's methods may be called from any thread; a Buffer is a unique owner.
 #ifndef NIBBLE_KERNELS_TENSOR_MEMORY_H_
 #define NIBBLE_KERNELS_TENSOR_MEMORY_H_
@@ -44,10 +44,10 @@ class Buffer {
 class Memory {
  public:
   virtual ~Memory() = default;
-  // Aligned to 64 bytes or better, contents undefined. ResourceExhausted with the size and the name
-  // of the memory when there is none left. Zero bytes give an empty buffer.
+  // Aligned to at least 64 bytes, contents undefined. ResourceExhausted with the size and the name
+  // of the memory if there is none left. Zero bytes give an empty buffer.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
-  // Synchronous: they wait for the work enqueued before them.
+  // Synchronous: they wait for work enqueued earlier.
   virtual absl::Status CopyIn(void* device, const void* host, size_t bytes) = 0;
   virtual absl::Status CopyOut(void* host, const void* device, size_t bytes) = 0;
 

@@ -1,4 +1,4 @@
-// The precision figures of a quantised copy as people read them (per layer and operand, sampled).
+// Readable precision figures of a quantised copy (per layer and operand, sampled).
 //
 // Thread-safety: pure.
 #ifndef NIBBLE_KERNELS_TENSOR_QUANT_STATS_H_
@@ -11,7 +11,7 @@
 namespace nibble {
 
 struct QuantStats {
-  double relative_error;  // ‖x − x̂‖ / ‖x‖; 0 for a tensor of zeros, NaN where amax is infinite
+  double relative_error;  // ‖x − x̂‖ / ‖x‖; 0 for a tensor of zeros, NaN if amax is infinite
   double snr_db;          // −20 log10 of it; +inf for an exact copy
   double relative_mse;          // its square
   double underflow;             // fraction of the non-zero values that became zero

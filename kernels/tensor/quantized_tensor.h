@@ -1,12 +1,12 @@
-// A quantised copy of a matrix: it knows its format, block shape, orientation and tensor scale, so
-// that two copies that do not fit together are refused by name instead of multiplied.
+// A quantised copy of a matrix with its format, block shape, orientation and tensor scale, so that
+// copies that do not fit together are refused by name instead of multiplied.
 //
-// A copy is seen in its own coordinates, [copy_rows, copy_cols], quantised along copy_cols: the row
-// copy of a [R, C] source is [R, C], the column copy is its transpose, [C, R].
+// A copy has its own coordinates, [copy_rows, copy_cols], and is quantised along copy_cols: the row
+// copy of an [R, C] source is [R, C], the column copy is its transpose, [C, R].
 //
 // Ownership: owns its buffers, in the memory it was created in. Quantising writes them; the figures
 // in `head` are valid after the backend's queue has drained (Backend::Synchronize or ReadHead).
-// Thread-safety: as a plain object; enqueueing two operations on one tensor orders them.
+// Thread-safety: as a plain object; two operations enqueued on one tensor run in order.
 #ifndef NIBBLE_KERNELS_TENSOR_QUANTIZED_TENSOR_H_
 #define NIBBLE_KERNELS_TENSOR_QUANTIZED_TENSOR_H_
 
@@ -26,17 +26,16 @@ enum class Orientation : uint8_t {
   kColumn,  // quantised along the source's rows; stored transposed
 };
 
-// BF16 operand for emulation, in the source's layout or the copy's. They differ for column copies:
-// BF16 GEMMs take any transposition, so the source's own layout saves a transposed write.
+// Layout of the BF16 operand for emulation: the source's or the copy's. They differ for column
+// copies: BF16 GEMMs take any transposition, so the source's layout saves a transposed write.
 enum class EmulatedLayout : uint8_t { kNone, kSource, kCopy };
 
-// What a quantisation says about its tensor; lives in the tensor's memory so that no step waits for
-// it.
+// Results of a quantisation, in the tensor's memory, so that no step waits for them.
 struct QuantHead {
-  float amax = 0;  // of what was quantised (after the Hadamard transform); NaN left out
+  float amax = 0;  // of the quantised values (after the Hadamard transform), without NaN
   uint32_t reserved = 0;
-  uint64_t non_finite = 0;  // NaN and infinities among what was quantised
-  StatSums stats;           // where statistics were asked for
+  uint64_t non_finite = 0;  // NaN and infinities among the quantised values
+  StatSums stats;           // if statistics were requested
 };
 
 class QuantizedTensor {
@@ -48,15 +47,15 @@ class QuantizedTensor {
     int64_t cols = 0;
     bool packed = true;  // codes and scales
     EmulatedLayout emulated = EmulatedLayout::kNone;
-    // Where the figures live; null: with the rest. Figures may outlive the numbers: a copy that is
-    // needed for one product can lie in memory that is used again, and still be reported on later.
+    // Memory of the results; null: that of the tensor. Results may outlive the data: a copy that is
+    // needed for one GEMM can be in reused memory, and still be reported on later.
     Memory* figures = nullptr;
   };
 
   QuantizedTensor() = default;
 
-  // InvalidArgument when the shape is not a multiple of the block or of the Hadamard size, naming
-  // the dimension, its size and the block.
+  // InvalidArgument if the shape is not a multiple of the block or of the Hadamard size, naming the
+  // dimension, its size and the block.
   static absl::StatusOr<QuantizedTensor> Create(Memory& memory, const Options& options);
 
   const OperandSpec& spec() const { return options_.spec; }
@@ -82,8 +81,8 @@ class QuantizedTensor {
   int64_t code_row_bytes() const { return copy_cols() * ElementBits(format().element) / 8; }
   // [scale_rows, scale_cols] of format().scale.
   void* scales() const { return scales_.data(); }
-  // BF16 operand: code · block scale where that is exact in BF16 (FormatInfo::exact_in_bf16), the
-  // bare code value elsewhere; [rows, cols] or [copy_rows, copy_cols] by emulated_layout().
+  // BF16 operand: code · block scale if that is exact in BF16 (FormatInfo::exact_in_bf16),
+  // otherwise the bare code value; [rows, cols] or [copy_rows, copy_cols] by emulated_layout().
   uint16_t* emulated() const { return emulated_.data<uint16_t>(); }
   QuantHead* head() const { return head_.data<QuantHead>(); }
 

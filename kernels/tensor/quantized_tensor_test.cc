@@ -33,7 +33,7 @@ std::string Refusal(const QuantizedTensor::Options& options) {
   return std::string(tensor.status().message());
 }
 
-// Format, block, and the bytes of codes and scales of a [256, 384] source's row copy.
+// Format, block, and the bytes of codes and scales of the row copy of a [256, 384] source.
 struct Size {
   Format format;
   BlockShape block;
@@ -81,7 +81,7 @@ TEST(QuantizedTensor, SizesOfEveryFormat) {
   }
 }
 
-TEST(QuantizedTensor, HoldsOnlyTheFormsThatWereAskedFor) {
+TEST(QuantizedTensor, HasOnlyTheRequestedForms) {
   HostMemory memory;
   auto options = Options(Format::kNvfp4, 16, 32);
   options.packed = false;
@@ -95,7 +95,7 @@ TEST(QuantizedTensor, HoldsOnlyTheFormsThatWereAskedFor) {
   EXPECT_EQ(tensor->emulated_layout(), EmulatedLayout::kCopy);
 }
 
-TEST(QuantizedTensor, NameSaysFormatOrientationAndShape) {
+TEST(QuantizedTensor, TheNameContainsFormatOrientationAndShape) {
   HostMemory memory;
   auto options = Options(Format::kNvfp4, 4096, 1024, Orientation::kColumn);
   options.spec.rounding = Rounding::kStochastic;
@@ -105,7 +105,7 @@ TEST(QuantizedTensor, NameSaysFormatOrientationAndShape) {
             "mxfp8 1x32 nearest row copy of [4, 64]");
 }
 
-TEST(QuantizedTensor, EmptyShapesAreTensors) {
+TEST(QuantizedTensor, EmptyShapesAreValid) {
   for (const Size& size : kSizes) {
     for (const auto& [rows, cols] : {std::pair{0, 384}, {256, 0}, {0, 0}}) {
       for (const Orientation orientation : {Orientation::kRow, Orientation::kColumn}) {
@@ -117,7 +117,7 @@ TEST(QuantizedTensor, EmptyShapesAreTensors) {
   }
 }
 
-TEST(QuantizedTensor, ShapeThatIsNoMultipleOfTheBlockIsRefusedByName) {
+TEST(QuantizedTensor, AShapeThatIsNotAMultipleOfTheBlockIsRefusedByName) {
   for (const Size& size : kSizes) {
     if (size.block.cols == kAll) continue;
     auto options = Options(size.format, 256, 384 + 8);
@@ -129,7 +129,7 @@ TEST(QuantizedTensor, ShapeThatIsNoMultipleOfTheBlockIsRefusedByName) {
     options.spec.block = size.block;
     EXPECT_THAT(Refusal(options), AllOf(HasSubstr("rows = 392"), HasSubstr("block " + block),
                                         HasSubstr(options.spec.Name())));
-    // Across, only blocks of several rows ask for a multiple.
+    // In the other direction, only blocks of several rows require a multiple.
     options = Options(size.format, 256 + 8, 384);
     options.spec.block = size.block;
     if (size.block.rows == 1) {
@@ -140,7 +140,7 @@ TEST(QuantizedTensor, ShapeThatIsNoMultipleOfTheBlockIsRefusedByName) {
   }
 }
 
-TEST(QuantizedTensor, ShapeThatIsNoMultipleOfTheHadamardSizeIsRefused) {
+TEST(QuantizedTensor, AShapeThatIsNotAMultipleOfTheHadamardSizeIsRefused) {
   auto options = Options(Format::kNvfp4, 48, 7, Orientation::kColumn);
   options.spec.hadamard.size = 32;
   EXPECT_THAT(Refusal(options), AllOf(HasSubstr("rows = 48"), HasSubstr("Hadamard size 32")));
@@ -148,7 +148,7 @@ TEST(QuantizedTensor, ShapeThatIsNoMultipleOfTheHadamardSizeIsRefused) {
   EXPECT_EQ(Refusal(options), "accepted");
 }
 
-TEST(QuantizedTensor, StochasticRoundingAsksForWholeGroupsOfRandomBits) {
+TEST(QuantizedTensor, StochasticRoundingRequiresWholeGroupsOfRandomBits) {
   auto options = Options(Format::kFp8Tensor, 5, 24);
   EXPECT_EQ(Refusal(options), "accepted");
   options.spec.rounding = Rounding::kStochastic;
@@ -157,7 +157,7 @@ TEST(QuantizedTensor, StochasticRoundingAsksForWholeGroupsOfRandomBits) {
   EXPECT_EQ(Refusal(options), "accepted");
 }
 
-TEST(QuantizedTensor, FourBitElementsAskForAnEvenLength) {
+TEST(QuantizedTensor, FourBitElementsRequireAnEvenLength) {
   EXPECT_THAT(Refusal(Options(Format::kFp4TokenChannel, 4, 33)),
               AllOf(HasSubstr("columns = 33"), HasSubstr("per byte 2")));
   EXPECT_THAT(Refusal(Options(Format::kFp4TokenChannel, 33, 4, Orientation::kColumn)),
@@ -177,13 +177,13 @@ TEST(QuantizedTensor, NegativeAndEnormousShapesAreRefused) {
   }
 }
 
-TEST(QuantizedTensor, SpecThatIsRefusedIsRefusedHereToo) {
+TEST(QuantizedTensor, AnInvalidSpecIsRefused) {
   auto options = Options(Format::kNvfp4, 64, 64);
   options.spec.block = {1, 32};
   EXPECT_THAT(Refusal(options), AllOf(HasSubstr("block: 1x32"), HasSubstr("1x16, 16x16")));
 }
 
-TEST(HadamardSigns, ComeFromWhereTheSpecSays) {
+TEST(HadamardSigns, ComeFromTheSourceInTheSpec) {
   EXPECT_EQ(Signs({.size = 16, .signs = SignChoice::kFixed}), kDefaultSigns);
   EXPECT_EQ(Signs({.size = 16, .signs = SignChoice::kNone}), SignMask());
   EXPECT_EQ(Signs({.size = 16, .signs = SignChoice::kGiven, .mask = {1, 2, 3, 4}}),
@@ -196,7 +196,7 @@ TEST(HadamardSigns, ComeFromWhereTheSpecSays) {
   EXPECT_FALSE(Signs(seeded) == kDefaultSigns);
 }
 
-TEST(HadamardSigns, TransformsAreTheSameWhenSizeAndTheSignsInUseAre) {
+TEST(HadamardSigns, TransformsAreEqualIfTheSizeAndTheUsedSignsAre) {
   const HadamardSpec fixed = {.size = 16, .signs = SignChoice::kFixed};
   HadamardSpec given = {.size = 16, .signs = SignChoice::kGiven, .mask = {0xd7e8, 0, 0, 0}};
   EXPECT_TRUE(SameTransform(fixed, given));
@@ -238,7 +238,7 @@ TEST(QuantStats, FiguresComeFromTheSums) {
   EXPECT_EQ(stats.non_finite, 3u);
 }
 
-TEST(QuantStats, ZerosAndExactCopiesAndInfinityAreTold) {
+TEST(QuantStats, ZerosExactCopiesAndInfinityHaveDefinedFigures) {
   const QuantStats zeros = Finish(QuantHead(), 16);
   EXPECT_EQ(zeros.relative_error, 0);
   EXPECT_EQ(zeros.underflow, 0);
@@ -251,7 +251,7 @@ TEST(QuantStats, ZerosAndExactCopiesAndInfinityAreTold) {
   EXPECT_TRUE(std::isnan(Finish(infinite, 16).relative_error));
 }
 
-// The same for every backend; asked of the one that is always there.
+// The same for every backend; tested on the one that always exists.
 TEST(Quantize, EmptyTensorsHaveAmaxZero) {
   const auto backend = *CpuBackend::Create({.threads = 2, .isa = {}});
   for (const Size& size : kSizes) {
@@ -276,7 +276,7 @@ TEST(Quantize, EmptyTensorsHaveAmaxZero) {
   }
 }
 
-TEST(Quantize, RequestsThatDoNotFitAreRefusedByName) {
+TEST(Quantize, MismatchedRequestsAreRefusedByName) {
   const auto backend = *CpuBackend::Create({.threads = 1, .isa = {}});
   const std::vector<float> x(32 * 32, 1.0f);
   OperandSpec spec = OperandSpec::Of(Format::kNvfp4);

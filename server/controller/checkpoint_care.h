@@ -57,7 +57,7 @@ struct CheckpointWork {
 struct JobCare {
   std::map<std::string, CheckpointWork> work;  // by worker
   bool surplus = false;                        // whether DecideSurplus has something to decide
-  int64_t looks = 0;                           // records looked at: the cost
+  int64_t looks = 0;                           // records examined: the cost
 };
 
 // The work for a job's checkpoints. Every shard of the newest good checkpoint, and of pinned ones,
@@ -68,7 +68,7 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
                 const std::vector<std::string>& takers);
 
 // Ends the SurplusHolders of every shard of the job as holders; unset if there are none. Workers
-// may be told to drop their copies only once that is durable.
+// may be ordered to drop their copies only once that is durable.
 MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies,
                           const Caller& caller);
 

@@ -84,9 +84,9 @@ int64_t CheckpointCareRounds::LookAtWithOrigin(const State& state, const std::st
 int64_t CheckpointCareRounds::LookAt(const State& state, const std::string& job) {
   const std::map<std::string, int64_t> before = Forget(job);
   const int64_t looks = Refresh(state, job);
-  for (const auto& [worker, asked] : before) {
-    const auto now = asked_.find(worker);
-    room_ |= now == asked_.end() || now->second < asked;
+  for (const auto& [worker, requested] : before) {
+    const auto now = requested_.find(worker);
+    room_ |= now == requested_.end() || now->second < requested;
   }
   return looks;
 }
@@ -97,11 +97,11 @@ std::map<std::string, int64_t> CheckpointCareRounds::Forget(const std::string& j
   const auto found = finished_.find(job);
   if (found == finished_.end()) return before;
   for (const auto& [worker, work] : found->second) {
-    const auto asked = asked_.find(worker);
-    if (asked == asked_.end()) continue;  // of tasks alone
-    before.insert(*asked);
-    asked->second -= std::ssize(work.replicas);
-    if (asked->second == 0) asked_.erase(asked);
+    const auto requested = requested_.find(worker);
+    if (requested == requested_.end()) continue;  // of tasks alone
+    before.insert(*requested);
+    requested->second -= std::ssize(work.replicas);
+    if (requested->second == 0) requested_.erase(requested);
   }
   finished_.erase(found);
   other_work_ = true;
@@ -115,7 +115,7 @@ int64_t CheckpointCareRounds::Refresh(const State& state, const std::string& job
   if (care.surplus) surplus_.insert(job);
   if (care.work.empty()) return care.looks;
   if (IsFinished(record->state())) {
-    Ask(job, std::move(care.work));
+    Request(job, std::move(care.work));
   } else {
     unfinished_.emplace(job, std::move(care.work));
     other_work_ = true;
@@ -123,14 +123,15 @@ int64_t CheckpointCareRounds::Refresh(const State& state, const std::string& job
   return care.looks;
 }
 
-void CheckpointCareRounds::Ask(const std::string& job, std::map<std::string, CheckpointWork> work) {
+void CheckpointCareRounds::Request(const std::string& job,
+                                   std::map<std::string, CheckpointWork> work) {
   for (auto& [worker, its] : work) {
-    const auto asked = asked_.find(worker);
-    const int64_t before = asked == asked_.end() ? 0 : asked->second;
-    const int64_t more = std::min<int64_t>(std::ssize(its.replicas), kMaxAsked - before);
+    const auto requested = requested_.find(worker);
+    const int64_t before = requested == requested_.end() ? 0 : requested->second;
+    const int64_t more = std::min<int64_t>(std::ssize(its.replicas), kMaxRequested - before);
     left_out_ |= more < std::ssize(its.replicas);
     its.replicas.resize(static_cast<size_t>(more));
-    if (more > 0) asked_[worker] = before + more;
+    if (more > 0) requested_[worker] = before + more;
   }
   std::erase_if(work, [](const auto& its) {
     return its.second.replicas.empty() && its.second.tasks.empty();

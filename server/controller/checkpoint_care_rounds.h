@@ -1,14 +1,14 @@
 // Keeps CareFor of every job up to date in small steps. The cost of a step depends on the number of
 // changes, not on the number of jobs ever finished.
 //
-// A job whose records have changed is looked at in one of the next steps. After a change of
-// workers, every unfinished job is looked at, and every finished job in a lap that takes as many
-// steps as needed. A step makes a bounded number of looks (or those of one job). No job starves:
-// jobs take turns in a circle, and a lap ends before the next one begins.
+// A job whose records have changed is examined in one of the next steps. After a change of workers,
+// every unfinished job is examined, and every finished job in a lap that takes as many steps as
+// needed. A step examines a bounded number of records (or those of one job). No job starves: jobs
+// take turns in a circle, and a lap ends before the next one begins.
 //
-// For finished jobs, each worker is asked for at most kMaxAsked copies at a time: after the loss of
-// a worker with the results of very many jobs, the outstanding requests stay few. Jobs left out
-// have their turn in a lap once there is room.
+// For finished jobs, at most kMaxRequested copies are requested of each worker at a time: after the
+// loss of a worker with the results of very many jobs, the outstanding requests stay few. Jobs
+// beyond the bound have their turn in a lap once requests were withdrawn.
 //
 // Deterministic: the same calls give the same answers. Ownership: values. Thread-safety: none.
 #ifndef NIBBLE_SERVER_CONTROLLER_CHECKPOINT_CARE_ROUNDS_H_
@@ -29,10 +29,10 @@ namespace nibble {
 
 class CheckpointCareRounds {
  public:
-  static constexpr int64_t kMaxAsked = 64;
+  static constexpr int64_t kMaxRequested = 64;
   static constexpr int64_t kLooksPerStep = 4000;
 
-  // Has looked at nothing yet.
+  // Has examined nothing yet.
   explicit CheckpointCareRounds(int copies, int64_t looks_per_step = kLooksPerStep)
       : copies_(copies), looks_per_step_(looks_per_step) {}
 
@@ -40,7 +40,7 @@ class CheckpointCareRounds {
   void JobChanged(const std::string& job) { changed_.insert(job); }
   void WorkersChanged() { workers_changed_ = true; }
 
-  // Whether there is something to look at.
+  // Whether there are jobs to examine.
   bool behind() const;
   // Takes a step. `state` includes all reported changes. Returns whether Work() has changed.
   bool Step(const State& state);
@@ -55,12 +55,12 @@ class CheckpointCareRounds {
 
   void TakeWorkersChanged(const State& state);
   std::string TakeChanged();
-  // Each returns the looks that it cost.
+  // Each returns the number of records that it examined.
   int64_t LookAtWithOrigin(const State& state, const std::string& job);
   int64_t LookAt(const State& state, const std::string& job);
   int64_t Refresh(const State& state, const std::string& job);
   // Requests the work of a finished job, up to the bound.
-  void Ask(const std::string& job, std::map<std::string, CheckpointWork> work);
+  void Request(const std::string& job, std::map<std::string, CheckpointWork> work);
   // Withdraws the job's requests; returns their number by worker.
   std::map<std::string, int64_t> Forget(const std::string& job);
   void StepLap(const State& state, int64_t looks);
@@ -70,7 +70,7 @@ class CheckpointCareRounds {
   std::vector<std::string> takers_;
   ByJob unfinished_;
   ByJob finished_;
-  std::map<std::string, int64_t> asked_;  // copies in finished_, by worker; without zeros
+  std::map<std::string, int64_t> requested_;  // copies in finished_, by worker; without zeros
   std::set<std::string> surplus_;
   bool other_work_ = false;  // in this step
 

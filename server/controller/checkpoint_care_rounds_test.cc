@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr int kCopies = 2;
+constexpr int kRoundCopies = 2;
 
 class CheckpointCareRoundsTest : public testing::Test {
  protected:
@@ -74,7 +74,7 @@ class CheckpointCareRoundsTest : public testing::Test {
     std::map<std::string, std::multiset<std::string>> jobs;
     for (const auto& [id, job] : state().tables().jobs) {
       for (const auto& [worker, its] :
-           JobsOf(CareFor(state(), id, kCopies, TakersOf(state())).work)) {
+           JobsOf(CareFor(state(), id, kRoundCopies, TakersOf(state())).work)) {
         jobs[worker].insert(its.begin(), its.end());
       }
     }
@@ -86,7 +86,7 @@ class CheckpointCareRoundsTest : public testing::Test {
 
 TEST_F(CheckpointCareRoundsTest, AFinishedJobsNewestCheckpointGetsItsCopies) {
   const std::string job = Run();
-  CheckpointCareRounds care(kCopies);
+  CheckpointCareRounds care(kRoundCopies);
   Settle(care);
   Finish(job);
   care.JobChanged(job);
@@ -107,13 +107,13 @@ TEST_F(CheckpointCareRoundsTest, AFinishedJobsNewestCheckpointGetsItsCopies) {
   EXPECT_NE(care.Work().begin()->first, taker);
 }
 
-TEST_F(CheckpointCareRoundsTest, AStepLooksAtAFewJobsAndALapAtAll) {
+TEST_F(CheckpointCareRoundsTest, AStepExaminesAFewJobsAndALapAllOfThem) {
   std::vector<std::string> jobs;
   for (int i = 0; i < 20; ++i) {
     jobs.push_back(Run());
     Finish(jobs.back());
   }
-  CheckpointCareRounds care(kCopies, 12);  // four jobs of three records each
+  CheckpointCareRounds care(kRoundCopies, 12);  // four jobs of three records each
   EXPECT_GE(Settle(care), 5);
   EXPECT_EQ(JobsOf(care.Work()), Expected());
   for (const std::string& job : jobs) Hold(job, "w2");
@@ -122,9 +122,9 @@ TEST_F(CheckpointCareRoundsTest, AStepLooksAtAFewJobsAndALapAtAll) {
   EXPECT_THAT(care.Work(), IsEmpty());
 }
 
-TEST_F(CheckpointCareRoundsTest, ALapIsFinishedWhereWorkersChangeAllTheTime) {
+TEST_F(CheckpointCareRoundsTest, ALapEndsEvenIfWorkersChangeAllTheTime) {
   for (int i = 0; i < 20; ++i) Finish(Run());
-  CheckpointCareRounds care(kCopies, 12);
+  CheckpointCareRounds care(kRoundCopies, 12);
   for (int step = 0; step < 40; ++step) {
     care.WorkersChanged();
     care.Step(state());
@@ -132,28 +132,28 @@ TEST_F(CheckpointCareRoundsTest, ALapIsFinishedWhereWorkersChangeAllTheTime) {
   EXPECT_EQ(JobsOf(care.Work()), Expected());
 }
 
-TEST_F(CheckpointCareRoundsTest, AWorkerIsAskedForSoManyCopiesOfFinishedJobsAtATime) {
+TEST_F(CheckpointCareRoundsTest, RequestsForCopiesOfFinishedJobsAreBoundedPerWorker) {
   ASSERT_EQ(cluster_.Apply(cluster_.Facts([](v1::Fact& fact) {
     fact.mutable_worker_mode_set()->set_worker("w3");
     fact.mutable_worker_mode_set()->set_mode(v1::WORKER_MODE_CORDONED);
   })),
             absl::OkStatus());
   std::set<std::string> lacking;
-  for (int i = 0; i < CheckpointCareRounds::kMaxAsked + 10; ++i) {
+  for (int i = 0; i < CheckpointCareRounds::kMaxRequested + 10; ++i) {
     const std::string job = Run();
     Finish(job);
     lacking.insert(job);
   }
   const size_t finished = lacking.size();
   const std::string running = Run();
-  CheckpointCareRounds care(kCopies);
+  CheckpointCareRounds care(kRoundCopies);
   Settle(care);
   // The copy of the running job is the most urgent and comes first.
   ASSERT_THAT(JobsOf(care.Work()), testing::SizeIs(1));
-  const std::vector<v1::DesiredReplica> asked = care.Work()["w2"].replicas;
-  ASSERT_EQ(std::ssize(asked), CheckpointCareRounds::kMaxAsked + 1);
-  ASSERT_GT(finished, asked.size());
-  EXPECT_EQ(asked[0].ref().job(), running);
+  const std::vector<v1::DesiredReplica> requested = care.Work()["w2"].replicas;
+  ASSERT_EQ(std::ssize(requested), CheckpointCareRounds::kMaxRequested + 1);
+  ASSERT_GT(finished, requested.size());
+  EXPECT_EQ(requested[0].ref().job(), running);
   // As copies are made, the other jobs have their turn; none is forgotten.
   for (int round = 0; round < 20 && !lacking.empty(); ++round) {
     const std::vector<v1::DesiredReplica> made = care.Work()["w2"].replicas;
@@ -168,23 +168,23 @@ TEST_F(CheckpointCareRoundsTest, AWorkerIsAskedForSoManyCopiesOfFinishedJobsAtAT
   EXPECT_THAT(care.Work(), IsEmpty());
 }
 
-TEST_F(CheckpointCareRoundsTest, ASurplusIsNamedOnceForEachChange) {
+TEST_F(CheckpointCareRoundsTest, SurplusIsReportedOncePerChange) {
   const std::string job = Run();
   Finish(job);
   Hold(job, "w2");
   Hold(job, "w3");
-  CheckpointCareRounds care(kCopies);
+  CheckpointCareRounds care(kRoundCopies);
   Settle(care);
   EXPECT_THAT(care.TakeSurplus(), ElementsAre(job));
   EXPECT_THAT(care.TakeSurplus(), IsEmpty());
-  ASSERT_EQ(cluster_.Run(DecideSurplus(state(), job, kCopies, cluster_.caller())),
+  ASSERT_EQ(cluster_.Run(DecideSurplus(state(), job, kRoundCopies, cluster_.caller())),
             absl::OkStatus());
   care.JobChanged(job);
   Settle(care);
   EXPECT_THAT(care.TakeSurplus(), IsEmpty());
 }
 
-TEST_F(CheckpointCareRoundsTest, TheEndOfAForkIsAChangeOfItsOrigin) {
+TEST_F(CheckpointCareRoundsTest, TheEndOfAForkChangesItsOrigin) {
   const std::string job = Run();
   Finish(job);
   v1::ForkJobRequest request;
@@ -212,9 +212,9 @@ TEST_F(CheckpointCareRoundsTest, TheEndOfAForkIsAChangeOfItsOrigin) {
 }
 
 // After every reported change it ends with the result of a look at everything.
-TEST_F(CheckpointCareRoundsTest, ItComesToWhatALookAtEveryJobGives) {
+TEST_F(CheckpointCareRoundsTest, StepsConvergeToTheResultOfExaminingEveryJob) {
   std::mt19937 random(3);
-  CheckpointCareRounds care(kCopies, 6);
+  CheckpointCareRounds care(kRoundCopies, 6);
   std::vector<std::string> jobs;
   for (int round = 0; round < 200; ++round) {
     const std::string worker = "w" + std::to_string(random() % 3 + 1);

@@ -47,7 +47,7 @@ class CheckpointCareTest : public testing::Test {
   std::string job_;
 };
 
-TEST_F(CheckpointCareTest, OnlyTheNewestGoodOnesAreKept) {
+TEST_F(CheckpointCareTest, OnlyTheNewestGoodCheckpointsAreKept) {
   for (const int64_t step : {10, 20, 30}) {
     ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
   }
@@ -59,7 +59,7 @@ TEST_F(CheckpointCareTest, OnlyTheNewestGoodOnesAreKept) {
   EXPECT_THAT(Beyond(), IsEmpty());
 }
 
-TEST_F(CheckpointCareTest, TheNewestThatHasCopiesStaysUntilANewerOneHas) {
+TEST_F(CheckpointCareTest, TheNewestReplicatedCheckpointStaysUntilANewerOneIsReplicated) {
   const auto copy = [this](int64_t step) {
     v1::Update update;
     update.set_sequence(cluster_.state().sequence() + 1);
@@ -99,7 +99,7 @@ TEST_F(CheckpointCareTest, APinnedCheckpointStays) {
   EXPECT_FALSE(update->has_value());
 }
 
-TEST_F(CheckpointCareTest, ADamagedCheckpointCountsForNothingAndStays) {
+TEST_F(CheckpointCareTest, ADamagedCheckpointIsNotCountedAndStays) {
   for (const int64_t step : {10, 20, 30}) {
     ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
   }
@@ -142,7 +142,7 @@ TEST_F(CheckpointCareTest, APinnedCheckpointIsCopiedTooAndAnOlderOneIsNot) {
   EXPECT_THAT(steps, testing::UnorderedElementsAre(10, 10, 30, 30));
 }
 
-TEST_F(CheckpointCareTest, ATaskIsForAWorkerThatHasTheShards) {
+TEST_F(CheckpointCareTest, ATaskGoesToAWorkerThatHasTheShards) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   v1::VerifyCheckpointRequest verify;
   verify.set_request_id(cluster_.Id());
@@ -154,7 +154,7 @@ TEST_F(CheckpointCareTest, ATaskIsForAWorkerThatHasTheShards) {
   EXPECT_EQ(work["w1"].tasks[0].kind(), v1::CHECKPOINT_TASK_KIND_VERIFY);
 }
 
-TEST_F(CheckpointCareTest, AShardThatWasDeletedIsNotTakenInAgain) {
+TEST_F(CheckpointCareTest, AReportOfADeletedShardIsIgnored) {
   v1::ShardReport shard;
   *shard.mutable_ref() = Ref(10);
   EXPECT_FALSE(IsOutlived(cluster_.state(), shard));  // new
@@ -235,7 +235,7 @@ class CheckpointCareHoldersTest : public testing::Test {
   v1::CheckpointRef ref_;
 };
 
-TEST_F(CheckpointCareHoldersTest, ACopyIsSurplusOnlyWhereAsManyOthersArePresent) {
+TEST_F(CheckpointCareHoldersTest, ACopyIsSurplusOnlyIfEnoughOthersArePresent) {
   Finish();
   Hold({"w2"});
   EXPECT_THAT(Surplus(), IsEmpty());
@@ -248,7 +248,7 @@ TEST_F(CheckpointCareHoldersTest, ACopyIsSurplusOnlyWhereAsManyOthersArePresent)
   EXPECT_THAT(shard().holders(), SizeIs(3));  // the one that is away, too
 }
 
-TEST_F(CheckpointCareHoldersTest, TheChoiceDoesNotDependOnWhoCameFirst) {
+TEST_F(CheckpointCareHoldersTest, TheChoiceOfHoldersDoesNotDependOnTheirOrder) {
   Finish();
   Hold({"w2", "w3", "w4"});
   v1::CheckpointShard reversed = shard();
@@ -257,7 +257,7 @@ TEST_F(CheckpointCareHoldersTest, TheChoiceDoesNotDependOnWhoCameFirst) {
   EXPECT_EQ(SurplusHolders(state(), checkpoint(), reversed, kCopies), Surplus());
 }
 
-TEST_F(CheckpointCareHoldersTest, ADrainingWorkersCopyGoesFirstAndDoesNotCount) {
+TEST_F(CheckpointCareHoldersTest, ADrainingWorkersCopyIsDroppedFirstAndNotCounted) {
   Finish();
   Hold({"w2"});
   SetMode("w2", v1::WORKER_MODE_DRAINING);
@@ -267,7 +267,7 @@ TEST_F(CheckpointCareHoldersTest, ADrainingWorkersCopyGoesFirstAndDoesNotCount) 
   EXPECT_THAT(Surplus(), IsEmpty());
 }
 
-TEST_F(CheckpointCareHoldersTest, WhatDrainsHasItsCopiesMadeElsewhereBeforeItGivesThemUp) {
+TEST_F(CheckpointCareHoldersTest, CopiesOnADrainingWorkerAreReplacedBeforeTheyAreGivenUp) {
   Finish();
   Hold({"w2"});
   EXPECT_THAT(Next(), IsEmpty());
@@ -298,7 +298,7 @@ TEST_F(CheckpointCareHoldersTest, TheRankThatWroteAShardKeepsItWhileItsAttemptLi
   EXPECT_THAT(Surplus(1), SizeIs(4));
 }
 
-TEST_F(CheckpointCareHoldersTest, WhatAnAttemptBeganFromStaysOnItsWorkers) {
+TEST_F(CheckpointCareHoldersTest, TheCheckpointThatAnAttemptResumedFromStaysOnItsWorkers) {
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED), absl::OkStatus());
   Hold({"w2", "w3", "w4", "w5"});
   cluster_.now_ms += 60'000;
@@ -319,7 +319,7 @@ TEST_F(CheckpointCareHoldersTest, WhatAnAttemptBeganFromStaysOnItsWorkers) {
   EXPECT_THAT(Surplus(1), SizeIs(3));
 }
 
-TEST_F(CheckpointCareHoldersTest, WhatATaskReadsAndWhatIsDamagedKeepsEveryCopy) {
+TEST_F(CheckpointCareHoldersTest, CheckpointsThatATaskReadsOrThatAreDamagedKeepEveryCopy) {
   Finish();
   Hold({"w2", "w3"});
   v1::VerifyCheckpointRequest verify;
@@ -338,7 +338,7 @@ TEST_F(CheckpointCareHoldersTest, WhatATaskReadsAndWhatIsDamagedKeepsEveryCopy) 
   EXPECT_THAT(Surplus(), IsEmpty());
 }
 
-TEST_F(CheckpointCareHoldersTest, WhoReportsACopyTooManyBecomesNoHolder) {
+TEST_F(CheckpointCareHoldersTest, AWorkerThatReportsASurplusCopyDoesNotBecomeAHolder) {
   Finish();
   EXPECT_FALSE(IsUnwanted(state(), "w2", Report(), kCopies));
   Hold({"w2"});
@@ -353,7 +353,7 @@ TEST_F(CheckpointCareHoldersTest, WhoReportsACopyTooManyBecomesNoHolder) {
 
 // Workers come, go, are cordoned and drained: none is ordered to drop a copy that is then missing,
 // nor to take one that is then surplus.
-TEST_F(CheckpointCareHoldersTest, WhatIsGivenUpIsNotAskedForAgain) {
+TEST_F(CheckpointCareHoldersTest, ACopyThatWasGivenUpIsNotRequestedAgain) {
   Finish();
   std::mt19937 random(7);
   int given_up = 0;
@@ -375,14 +375,14 @@ TEST_F(CheckpointCareHoldersTest, WhatIsGivenUpIsNotAskedForAgain) {
         break;
     }
     const std::vector<std::string> before = PresentHolders(state(), shard());
-    const std::vector<std::string> asked = Next();
+    const std::vector<std::string> requested = Next();
     GiveUp();
     EXPECT_THAT(Surplus(), IsEmpty());
     const std::vector<std::string> after = PresentHolders(state(), shard());
     EXPECT_THAT(after, IsSubsetOf(before));
     EXPECT_GE(after.size(), std::min<size_t>(before.size(), kCopies));
-    EXPECT_EQ(Next(), asked);
-    for (const std::string& taker : asked) {
+    EXPECT_EQ(Next(), requested);
+    for (const std::string& taker : requested) {
       EXPECT_FALSE(IsUnwanted(state(), taker, Report(), kCopies));
     }
     for (const std::string& gone : before) {

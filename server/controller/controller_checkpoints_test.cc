@@ -1,4 +1,4 @@
-// Copies of shards across reports, ticks and answers: which workers are asked to take or drop a
+// Copies of shards across reports, ticks and answers: which workers are ordered to make or drop a
 // copy, and how stale reports are treated.
 #include <algorithm>
 #include <cstdint>
@@ -27,20 +27,20 @@ class ControllerCopiesTest : public testing::Test {
     job_ = w("w1").RunJob(1, 1);
     w("w1").Store(10);
     w("w1").report.mutable_gangs(0)->set_phase(v1::RANK_PHASE_SUCCEEDED);
-    Say("w1");
+    Report("w1");
     shard_ = w("w1").report.shards(0);
-    for (const char* name : {"w2", "w3"}) Say(name);
+    for (const char* name : {"w2", "w3"}) Report(name);
     EXPECT_EQ(coordinator_.Job(job_).state(), v1::JOB_STATE_SUCCEEDED);
   }
 
   TestWorker& w(const std::string& name) { return workers_.at(name); }
-  void Say(const std::string& name) {
+  void Report(const std::string& name) {
     w(name).report.set_all_shards(true);
     ASSERT_EQ(w(name).Report(), absl::OkStatus());
   }
   void Copy(const std::string& name) {
     *w(name).report.add_shards() = shard_;
-    Say(name);
+    Report(name);
   }
   // A worker reports a damaged copy.
   void FindDamage(const std::string& reader, const std::string& holder) {
@@ -49,7 +49,7 @@ class ControllerCopiesTest : public testing::Test {
     damage.set_rank(shard_.rank());
     damage.set_holder(holder);
     damage.set_detail("shard-00000.sst: chunk 3");
-    Say(reader);
+    Report(reader);
     w(reader).report.clear_damaged();
   }
   v1::CheckpointState State() {
@@ -64,7 +64,7 @@ class ControllerCopiesTest : public testing::Test {
     for (int i = 0; i < 2; ++i) {
       coordinator_.clock.Advance(6'000);
       for (const auto& [name, worker] : workers_) {
-        if (name != lost) Say(name);
+        if (name != lost) Report(name);
       }
     }
     coordinator_.Tick();
@@ -78,13 +78,13 @@ class ControllerCopiesTest : public testing::Test {
     return {response->shards(0).holders().begin(), response->shards(0).holders().end()};
   }
   // The workers that are ordered to drop the shard, in the answers to their current reports.
-  std::vector<std::string> ToldToDrop() {
-    std::vector<std::string> told;
+  std::vector<std::string> OrderedToDrop() {
+    std::vector<std::string> ordered;
     for (auto& [name, worker] : workers_) {
-      Say(name);
-      if (worker.desired.dropped_size() > 0) told.push_back(name);
+      Report(name);
+      if (worker.desired.dropped_size() > 0) ordered.push_back(name);
     }
-    return told;
+    return ordered;
   }
   // Three present workers have it.
   void MakeThree() {
@@ -92,7 +92,7 @@ class ControllerCopiesTest : public testing::Test {
     Lose("w2");
     Copy("w3");
     EXPECT_THAT(Holders(), SizeIs(3));
-    EXPECT_THAT(ToldToDrop(), SizeIs(0));  // with that w2 is heard from again
+    EXPECT_THAT(OrderedToDrop(), SizeIs(0));  // w2 reports again
     EXPECT_THAT(Holders(), SizeIs(3));
   }
   // As above, then one copy is given up; returns its worker.
@@ -113,76 +113,76 @@ class ControllerCopiesTest : public testing::Test {
   v1::ShardReport shard_;
 };
 
-TEST_F(ControllerCopiesTest, ACopyThatAReaderFoundDamagedIsGivenUpAndGoesWhereItIs) {
+TEST_F(ControllerCopiesTest, ADamagedCopyIsGivenUpAndDropped) {
   Copy("w2");
   FindDamage("w3", "w2");
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
   // A report from before it learnt of this does not make it a holder again.
-  Say("w2");
+  Report("w2");
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
   EXPECT_THAT(w("w2").desired.dropped(), SizeIs(1));
   w("w2").report.set_desired_number(w("w2").desired.number());
   w("w2").report.clear_shards();
-  Say("w2");
+  Report("w2");
   EXPECT_THAT(w("w2").desired.dropped(), SizeIs(0));
   // The copy it has fetched since is good.
   Copy("w2");
   EXPECT_THAT(Holders(), SizeIs(2));
 }
 
-TEST_F(ControllerCopiesTest, WhereTheOnlyCopyIsDamagedTheCheckpointIsAndItsBytesStay) {
+TEST_F(ControllerCopiesTest, IfTheOnlyCopyIsDamagedSoIsTheCheckpointAndTheCopyStays) {
   FindDamage("w3", "w1");
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_DAMAGED);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
-  Say("w1");
+  Report("w1");
   EXPECT_THAT(w("w1").desired.dropped(), SizeIs(0));
 }
 
-TEST_F(ControllerCopiesTest, DamageOfACopyThatIsNotHeldThereChangesNothing) {
+TEST_F(ControllerCopiesTest, DamageReportedOfANonHolderChangesNothing) {
   FindDamage("w3", "w2");
   FindDamage("w3", "nobody");
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
 }
 
-TEST_F(ControllerCopiesTest, TheResultOfAFinishedJobIsCopiedAndAgainWhereAHolderIsLost) {
+TEST_F(ControllerCopiesTest, TheResultOfAFinishedJobIsReplicatedAgainWhenAHolderIsLost) {
   coordinator_.Tick();
   std::string taker;
   for (const char* name : {"w2", "w3"}) {
-    Say(name);
+    Report(name);
     if (w(name).desired.replicas_size() == 1) taker = name;
   }
   ASSERT_NE(taker, "");
   EXPECT_EQ(w(taker).desired.replicas(0).sources(0), "w1:7000");
   Copy(taker);
   coordinator_.Tick();
-  Say(taker);
+  Report(taker);
   EXPECT_EQ(w(taker).desired.replicas_size(), 0);
   Lose(taker);
   const std::string other = taker == "w2" ? "w3" : "w2";
-  Say(other);
+  Report(other);
   EXPECT_EQ(w(other).desired.replicas_size(), 1);
 }
 
-TEST_F(ControllerCopiesTest, ACopyTooManyIsGivenUpFirstAndDroppedThen) {
+TEST_F(ControllerCopiesTest, ASurplusCopyIsGivenUpBeforeItIsDropped) {
   const std::string surplus = MakeSurplus();
-  EXPECT_THAT(ToldToDrop(), testing::ElementsAre(surplus));
+  EXPECT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
   // It still reports the copy: it does not become a holder, and gets the order again.
-  EXPECT_THAT(ToldToDrop(), testing::ElementsAre(surplus));
+  EXPECT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
   EXPECT_THAT(Holders(), Not(Contains(surplus)));
   w(surplus).report.clear_shards();
-  EXPECT_THAT(ToldToDrop(), SizeIs(0));
+  EXPECT_THAT(OrderedToDrop(), SizeIs(0));
   coordinator_.Tick();
   EXPECT_THAT(Holders(), SizeIs(2));
-  EXPECT_THAT(ToldToDrop(), SizeIs(0));
+  EXPECT_THAT(OrderedToDrop(), SizeIs(0));
 }
 
-TEST_F(ControllerCopiesTest, NobodyIsToldToDropWhatIsNotYetDurablyGivenUp) {
-  const auto told = [this] {
+TEST_F(ControllerCopiesTest, NoCopyIsOrderedDroppedBeforeItIsDurablyGivenUp) {
+  const auto ordered = [this] {
     int drops = 0;
     for (auto& [name, worker] : workers_) {
-      worker.Ask();
+      worker.Fetch();
       drops += worker.desired.dropped_size();
     }
     return drops;
@@ -190,36 +190,37 @@ TEST_F(ControllerCopiesTest, NobodyIsToldToDropWhatIsNotYetDurablyGivenUp) {
   MakeThree();
   coordinator_.store().Hold();
   coordinator_.controller().Tick();
-  EXPECT_EQ(told(), 0);
+  EXPECT_EQ(ordered(), 0);
   coordinator_.store().Release();
   coordinator_.controller().Settle();
-  EXPECT_EQ(told(), 1);
+  EXPECT_EQ(ordered(), 1);
 }
 
-TEST_F(ControllerCopiesTest, ARestartOfTheCoordinatorInBetweenChangesNothing) {
+TEST_F(ControllerCopiesTest, ARestartBetweenGivingUpAndDroppingChangesNothing) {
   const std::string surplus = MakeSurplus();
   coordinator_.Restart();
   for (auto& [name, worker] : workers_) worker.Reconnect();
   coordinator_.Tick();
-  EXPECT_THAT(ToldToDrop(), testing::ElementsAre(surplus));
+  EXPECT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
   coordinator_.Tick();
   EXPECT_THAT(Holders(), SizeIs(2));
   EXPECT_THAT(Holders(), Not(Contains(surplus)));
 }
 
-TEST_F(ControllerCopiesTest, WhoWasToldToDropACopyHoldsItAgainOnlyOnceItIsKnownToBeThere) {
+TEST_F(ControllerCopiesTest,
+       AWorkerOrderedToDropACopyIsAHolderAgainOnlyAfterAcknowledgingTheOrder) {
   const std::string surplus = MakeSurplus();
-  ASSERT_THAT(ToldToDrop(), testing::ElementsAre(surplus));
-  const int64_t told = w(surplus).desired.number();
+  ASSERT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
+  const int64_t ordered = w(surplus).desired.number();
   // Now a copy is missing, but the worker's report is from before the order.
-  w(surplus).report.set_desired_number(told - 1);
+  w(surplus).report.set_desired_number(ordered - 1);
   Lose(Holders()[0]);
-  Say(surplus);
+  Report(surplus);
   EXPECT_THAT(Holders(), Not(Contains(surplus)));
   EXPECT_EQ(w(surplus).desired.dropped_size(), 0);
   // It has acknowledged the order, and yet still has the copy.
   w(surplus).report.set_desired_number(w(surplus).desired.number());
-  Say(surplus);
+  Report(surplus);
   EXPECT_THAT(Holders(), Contains(surplus));
 }
 

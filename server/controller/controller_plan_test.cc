@@ -63,7 +63,7 @@ int32_t World(TestCoordinator& coordinator, const std::string& job) {
   return coordinator.Job(job).attempt().world();
 }
 
-TEST(SharingTest, IdleQuotaIsLentAndTakenBackThroughACheckpoint) {
+TEST(SharingTest, IdleQuotaIsLentAndReclaimedThroughACheckpoint) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 4);
   worker.Obey();
@@ -93,7 +93,7 @@ TEST(SharingTest, IdleQuotaIsLentAndTakenBackThroughACheckpoint) {
   EXPECT_EQ(usage["research"].waiting_jobs(), 1);
 }
 
-TEST(SharingTest, AQueueWithoutACohortHoldsItsJobsToItsQuotaAndSaysSo) {
+TEST(SharingTest, AQueueWithoutACohortEnforcesItsQuotaAndTheReasonNamesIt) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 4);
   worker.Obey();
@@ -106,7 +106,7 @@ TEST(SharingTest, AQueueWithoutACohortHoldsItsJobsToItsQuotaAndSaysSo) {
   EXPECT_THAT(coordinator.Job(second).state_reason(), HasSubstr("small"));
 }
 
-TEST(SharingTest, APreemptedJobGoesOnFromItsCheckpointWhenTheOtherIsDone) {
+TEST(SharingTest, APreemptedJobResumesFromItsCheckpointWhenTheOtherJobIsDone) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   worker.Obey();
@@ -133,7 +133,7 @@ TEST(SharingTest, APreemptedJobGoesOnFromItsCheckpointWhenTheOtherIsDone) {
   EXPECT_EQ(coordinator.Job(low).restarts_without_progress(), 0);
 }
 
-TEST(SharingTest, APreemptedJobThatDoesNotStopInItsGraceIsEndedWithoutACheckpoint) {
+TEST(SharingTest, APreemptedJobThatDoesNotStopWithinItsGraceEndsWithoutACheckpoint) {
   ControllerOptions options;
   options.policy.grace_ms = 3000;
   TestCoordinator coordinator(options);
@@ -291,7 +291,7 @@ TEST(SharingTest, BackOffGrowsAndIsVisible) {
   }
 }
 
-TEST(SharingTest, WhoeverWaitsIsToldWhatForAndBehindWhom) {
+TEST(SharingTest, PendingReasonsNameTheMissingSlotsAndTheJobAhead) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 4);
   worker.Obey();
@@ -342,7 +342,7 @@ TEST(ClockJumpTest, NoLeaseEndsWhenTheWallClockJumpsForward) {
   }
 }
 
-TEST(ClockJumpTest, ADeadWorkerIsNoticedWithinItsLeaseThoughTheWallClockWasSetBack) {
+TEST(ClockJumpTest, ADeadWorkerIsLostAfterItsLeaseAlthoughTheWallClockWasSetBack) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2);
@@ -356,7 +356,7 @@ TEST(ClockJumpTest, ADeadWorkerIsNoticedWithinItsLeaseThoughTheWallClockWasSetBa
   EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RECOVERING);
 }
 
-TEST(ClockJumpTest, ABackOffThatBeganInAWrongMonthEndsInItsTime) {
+TEST(ClockJumpTest, ABackOffThatBeganUnderAWrongWallClockEndsOnTime) {
   ControllerOptions options;
   options.lease_ms = kHourMs;
   TestCoordinator coordinator(options);
@@ -402,29 +402,29 @@ TEST(ClockJumpTest, AStopHasItsWholeGraceAndNoMore) {
   EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
-TEST(ClockJumpTest, AWorkerIsToldHowLongAStopStillHasAndNoTimeOfAnotherMachine) {
+TEST(ClockJumpTest, AStopIsSentAsARemainingDurationNotAsATime) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2);
   Cancel(coordinator, job, 3000);
-  worker.Ask();
+  worker.Fetch();
   ASSERT_EQ(worker.desired.gangs(0).command(), v1::GANG_COMMAND_STOP);
   EXPECT_EQ(worker.desired.gangs(0).stop_within_ms(), 3000);
   EXPECT_EQ(worker.desired.gangs(0).stop_by_unix_ms(), 0);
   coordinator.clock.JumpWall(kHourMs);
   coordinator.clock.Advance(1000);
-  worker.Ask();
+  worker.Fetch();
   EXPECT_EQ(worker.desired.gangs(0).stop_within_ms(), 2000);
   // A shorter grace takes effect; a longer one does not postpone the end.
   Cancel(coordinator, job, 60'000);
-  worker.Ask();
+  worker.Fetch();
   EXPECT_EQ(worker.desired.gangs(0).stop_within_ms(), 2000);
   Cancel(coordinator, job, 500);
-  worker.Ask();
+  worker.Fetch();
   EXPECT_EQ(worker.desired.gangs(0).stop_within_ms(), 500);
 }
 
-TEST(ClockJumpTest, ARestartMeasuresGracesAndBackOffsFromItsBeginningWhateverTheClockThenSays) {
+TEST(ClockJumpTest, AfterARestartGracesAndBackOffsBeginAgainWhateverTheWallClock) {
   for (const int64_t jump_ms : {kMonthMs, -kHourMs}) {
     TestCoordinator coordinator;
     TestWorker worker(coordinator, "w1", 2);
@@ -445,7 +445,7 @@ TEST(ClockJumpTest, ARestartMeasuresGracesAndBackOffsFromItsBeginningWhateverThe
   }
 }
 
-TEST(ClockJumpTest, AClockThatIsSetBackBefore1970StopsNoChange) {
+TEST(ClockJumpTest, AWallClockBefore1970StopsNoChange) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   worker.Obey();

@@ -27,7 +27,7 @@ v1::SetRecipeRequest BiggerFprop(const std::string& job, int64_t expected) {
   return request;
 }
 
-TEST(ControllerTest, AQueuedJobSaysWhyItWaits) {
+TEST(ControllerTest, DescribeShowsWhyAQueuedJobIsPending) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 1);
   worker.Obey();
@@ -70,7 +70,7 @@ TEST(ControllerTest, AGangIsLaunchedWholeAndItsAttemptsAreNumbered) {
   EXPECT_EQ(coordinator.Job(job).attempt().number(), 2);
 }
 
-TEST(ControllerTest, AnAnswerNamesTheNewestReportThatItFollowsFrom) {
+TEST(ControllerTest, ADesiredStateNamesTheNewestReportItReflects) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
@@ -100,7 +100,7 @@ TEST(ControllerTest, AReportOfAnOldAttemptChangesNothing) {
   EXPECT_EQ(worker.desired.gangs(0).attempt(), 2);
 }
 
-TEST(ControllerTest, AWorkerIsLostWhenItsLeaseRunsOutAndItsJobRecovers) {
+TEST(ControllerTest, AWorkerIsLostWhenItsLeaseExpiresAndItsJobRecovers) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2);
@@ -114,7 +114,7 @@ TEST(ControllerTest, AWorkerIsLostWhenItsLeaseRunsOutAndItsJobRecovers) {
   EXPECT_THAT(coordinator.Job(job).recent_attempts(0).reason(), HasSubstr("w1"));
 }
 
-TEST(ControllerTest, RanksThatDoNotEndWhereOthersHaveLostThemAreGivenUpAndTheirWorkerIsBlamed) {
+TEST(ControllerTest, RanksThatDoNotEndAfterPeersFailedEndTheAttemptAndTheirWorkerIsBlamed) {
   TestCoordinator coordinator({.lease_ms = 3'600'000});
   TestWorker w1(coordinator, "w1", 1);
   TestWorker w2(coordinator, "w2", 1);
@@ -155,7 +155,7 @@ TEST(ControllerTest, AfterARestartEverythingIsKnownAndNothingRestarts) {
   EXPECT_EQ(worker.desired.gangs(0).attempt(), 1);
 }
 
-TEST(ControllerTest, AfterARestartARecipeWaitsUntilRanksHaveSaidHowFarTheyAre) {
+TEST(ControllerTest, AfterARestartARecipeChangeIsUnavailableUntilRanksReportTheirStep) {
   TestCoordinator coordinator({.switch_wait_ms = 0});
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2, 50);
@@ -179,7 +179,7 @@ TEST(ControllerTest, AStaleRevisionIsRefused) {
       coordinator.Do<v1::SetRecipeResponse>(BiggerFprop(job, 1)).status()));
 }
 
-TEST(ControllerTest, ARetriedRequestGetsTheFirstAnswerAlsoAfterARestart) {
+TEST(ControllerTest, ARetriedRequestGetsTheFirstAnswerEvenAfterARestart) {
   TestCoordinator coordinator;
   v1::SubmitJobRequest request;
   request.set_request_id("the-same-id");
@@ -194,7 +194,7 @@ TEST(ControllerTest, ARetriedRequestGetsTheFirstAnswerAlsoAfterARestart) {
   EXPECT_TRUE(absl::IsAlreadyExists(coordinator.Do<v1::SubmitJobResponse>(request).status()));
 }
 
-TEST(ControllerTest, AStopWhoseTimeIsOverEndsWithoutACheckpoint) {
+TEST(ControllerTest, AStopPastItsGraceEndsWithoutACheckpoint) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   const std::string job = worker.RunJob(2);
@@ -231,7 +231,7 @@ TEST(ControllerTest, AHigherPriorityTakesTheSlotsThroughACheckpoint) {
   EXPECT_EQ(coordinator.Job(low).state(), v1::JOB_STATE_QUEUED);
 }
 
-TEST(ControllerTest, ACheckpointIsCommittedCopiedAndThinnedAsTheSpecSays) {
+TEST(ControllerTest, ACheckpointIsCommittedReplicatedAndRetainedAccordingToTheSpec) {
   TestCoordinator coordinator;
   TestWorker w1(coordinator, "w1", 2);
   TestWorker w2(coordinator, "w2", 1);
@@ -260,7 +260,7 @@ TEST(ControllerTest, ACheckpointIsCommittedCopiedAndThinnedAsTheSpecSays) {
   EXPECT_EQ(w2.desired.replicas(0).sources(0), "w1:7000");
 }
 
-TEST(ControllerTest, AJobWhoseCheckpointIsAwayWaitsForItAndDoesNotStartOver) {
+TEST(ControllerTest, AJobWaitsForTheHoldersOfItsCheckpointAndDoesNotStartOver) {
   TestCoordinator coordinator;
   TestWorker w1(coordinator, "w1", 2);
   const std::string job = w1.RunJob(2, 1);
@@ -312,17 +312,17 @@ TEST(ControllerTest, AWorkerOfAnotherClusterIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(worker.Report()));
 }
 
-TEST(ControllerTest, AWorkerIsToldWhenWhatItShouldDoChanges) {
+TEST(ControllerTest, AWorkerIsNotifiedWhenItsDesiredStateChanges) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 1);
   worker.Obey();
-  EXPECT_EQ(worker.notified, 0);
+  EXPECT_EQ(worker.notified(), 0);
   coordinator.Submit(1);
   coordinator.Tick();
-  EXPECT_GE(worker.notified, 1);
+  EXPECT_GE(worker.notified(), 1);
 }
 
-TEST(ControllerTest, AFailedWriteIsToldAndStopsTheCoordinator) {
+TEST(ControllerTest, AFailedWriteIsReportedAndStopsTheCoordinator) {
   TestCoordinator coordinator;
   coordinator.store().FailAppend(2, FaultyStore::Fault::kDiskFull);
   v1::SubmitJobRequest request;
@@ -334,7 +334,7 @@ TEST(ControllerTest, AFailedWriteIsToldAndStopsTheCoordinator) {
   EXPECT_EQ(coordinator.controller().Read(v1::ListJobsRequest())->jobs_size(), 0);
 }
 
-TEST(ControllerTest, PagesOfJobsAreNewestFirstAndWhole) {
+TEST(ControllerTest, PagesOfJobsAreNewestFirstAndComplete) {
   TestCoordinator coordinator;
   for (int i = 0; i < 5; ++i) coordinator.Submit(1);
   v1::ListJobsRequest request;
@@ -355,7 +355,7 @@ TEST(ControllerTest, PagesOfJobsAreNewestFirstAndWhole) {
   EXPECT_TRUE(absl::IsInvalidArgument(coordinator.controller().Read(request).status()));
 }
 
-TEST(ControllerTest, APageThatIsAskedForTooLargeIsLoweredToTheBound) {
+TEST(ControllerTest, APageSizeAboveTheBoundIsLoweredToIt) {
   v1::PageRequest request;
   request.set_size(std::numeric_limits<int32_t>::max());
   const auto page = ReadPage(request, "jobs");
@@ -380,7 +380,7 @@ class SwitchAnswersTest : public testing::Test {
     setting.set_field("fprop");
     setting.set_value("bf16");
     answer_.reset();
-    coordinator_.controller().Change<Response>(
+    coordinator_.controller().requests().Change<Response>(
         request, "ann", [this](absl::StatusOr<Response> response) {
           answer_ = response;
           if (response.ok()) steps_[response->revision()] = response->first_step();
@@ -411,7 +411,7 @@ class SwitchAnswersTest : public testing::Test {
   int requests_ = 0;
 };
 
-TEST_F(SwitchAnswersTest, NowIsAnsweredWithTheStepThatRanksAgreedOnAsSoonAsTheyHave) {
+TEST_F(SwitchAnswersTest, AChangeNowIsAnsweredWithTheStepThatRanksAgreeOn) {
   Set("now");
   EXPECT_FALSE(answer_.has_value());
   coordinator_.Tick();
@@ -423,7 +423,7 @@ TEST_F(SwitchAnswersTest, NowIsAnsweredWithTheStepThatRanksAgreedOnAsSoonAsTheyH
   EXPECT_EQ((*answer_)->first_step(), 73);
 }
 
-TEST_F(SwitchAnswersTest, AStepLongerThanTheWaitIsAnsweredWithTheOneAfterIt) {
+TEST_F(SwitchAnswersTest, IfAStepTakesLongerThanTheWaitTheAnswerNamesTheNextOne) {
   Set("now");
   Report(51, 10);
   coordinator_.clock.Advance(999);
@@ -446,7 +446,7 @@ TEST_F(SwitchAnswersTest, ARepeatedRequestIsAnsweredWithTheStepThatRanksAgreedOn
   EXPECT_EQ((*answer_)->first_step(), 73);
 }
 
-TEST_F(SwitchAnswersTest, ARevisionThatRanksPassByForALaterOneHoldsFromTheStepOfThat) {
+TEST_F(SwitchAnswersTest, ASupersededRevisionIsAnsweredWithTheStepOfTheLaterOne) {
   Set("now");
   Set("now");
   EXPECT_TRUE(steps_.empty());
@@ -454,7 +454,7 @@ TEST_F(SwitchAnswersTest, ARevisionThatRanksPassByForALaterOneHoldsFromTheStepOf
   EXPECT_EQ(steps_, (std::map<int64_t, int64_t>{{2, 60}, {3, 60}}));
 }
 
-TEST_F(SwitchAnswersTest, WhatRanksRefuseIsAnsweredWithTheirReason) {
+TEST_F(SwitchAnswersTest, ARefusedRevisionIsAnsweredWithTheRanksReason) {
   Set("now");
   v1::RefusedRevision& refused = *gang().add_refused();
   refused.set_revision(2);
@@ -465,7 +465,7 @@ TEST_F(SwitchAnswersTest, WhatRanksRefuseIsAnsweredWithTheirReason) {
   EXPECT_THAT(std::string(answer_->status().message()), testing::HasSubstr("rank 1: no memory"));
 }
 
-TEST_F(SwitchAnswersTest, AStepThatRanksMayHavePassedSinceTheirReportIsWaitedFor) {
+TEST_F(SwitchAnswersTest, AStepThatRanksMayHavePassedIsAnsweredWhenTheySwitch) {
   Report(51, 0.01);
   Set("step:60");
   EXPECT_FALSE(answer_.has_value());
@@ -482,7 +482,7 @@ TEST_F(SwitchAnswersTest, AStepFarAheadIsAnsweredAtOnce) {
   EXPECT_EQ((*answer_)->first_step(), 900);
 }
 
-TEST_F(SwitchAnswersTest, AJobThatIsPausedIsAnsweredAtOnceWithItsNextStep) {
+TEST_F(SwitchAnswersTest, AChangeOfAPausedJobIsAnsweredAtOnceWithItsNextStep) {
   v1::PauseJobRequest pause;
   pause.set_job(job_);
   ASSERT_EQ(coordinator_.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
@@ -495,7 +495,7 @@ TEST_F(SwitchAnswersTest, AJobThatIsPausedIsAnsweredAtOnceWithItsNextStep) {
   EXPECT_EQ((*answer_)->first_step(), 58);
 }
 
-TEST_F(SwitchAnswersTest, WhatWaitsIsAnsweredWhenTheGangIsGone) {
+TEST_F(SwitchAnswersTest, AWaitingChangeIsAnsweredWhenTheGangEnds) {
   Set("now");
   gang().set_phase(v1::RANK_PHASE_FAILED);
   ASSERT_EQ(worker_.Report(), absl::OkStatus());
@@ -503,7 +503,7 @@ TEST_F(SwitchAnswersTest, WhatWaitsIsAnsweredWhenTheGangIsGone) {
   EXPECT_EQ(answer_->status(), absl::OkStatus());
 }
 
-TEST_F(SwitchAnswersTest, WhatWaitsIsAnsweredWhenTheProcessEndsAndNothingWaitsAnyMore) {
+TEST_F(SwitchAnswersTest, StopWaitingAnswersWaitingAndLaterChangesAtOnce) {
   Set("now");
   EXPECT_FALSE(answer_.has_value());
   coordinator_.controller().StopWaiting();

@@ -141,12 +141,13 @@ void Census::Measure(v1::EntityKind kind, int64_t bytes) {
 void Census::CountEntities(const State& state) {
   VisitTables(state.tables(), state.tables(),
               [this](v1::EntityKind kind, const auto& table, const auto&) {
+                mutex_.AssertHeld();
                 entities_[kind] = static_cast<int64_t>(table.size());
               });
 }
 
 void Census::Begin(const State& state, int64_t now_ms) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   job_marks_.clear();
   worker_marks_.clear();
   jobs_.clear();
@@ -158,6 +159,7 @@ void Census::Begin(const State& state, int64_t now_ms) {
   CountEntities(state);
   VisitTables(state.tables(), state.tables(),
               [this](v1::EntityKind kind, const auto& table, const auto&) {
+                mutex_.AssertHeld();
                 const size_t stride = std::max<size_t>(1, table.size() / kMeasured);
                 size_t i = 0;
                 for (const auto& [key, entity] : table) {
@@ -171,11 +173,12 @@ void Census::Begin(const State& state, int64_t now_ms) {
 std::vector<Census::Wait> Census::Update(const State& after, const Changed& changed,
                                          int64_t now_ms) {
   std::vector<Wait> waits;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& [kind, key] : changed) {
     VisitTables(after.tables(), after.tables(),
                 [this, kind = kind, &key = key](v1::EntityKind at, const auto& table, const auto&) {
                   if (at != kind) return;
+                  mutex_.AssertHeld();
                   const auto found = table.find(key);
                   if (found == table.end()) return;
                   Measure(kind, static_cast<int64_t>(found->second->ByteSizeLong()));
@@ -192,7 +195,7 @@ std::vector<Census::Wait> Census::Update(const State& after, const Changed& chan
 
 Census::Counts Census::Now() const {
   Counts counts;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& [key, count] : jobs_) {
     counts.jobs[queue_names_[static_cast<size_t>(key.first)]][key.second] += count;
   }

@@ -1,6 +1,6 @@
-// What the coordinator measures of itself. The code that does something reports it to
-// CoordinatorMetrics; a scrape fills a page from it. Labels are names of enumerations, methods and
-// queues only, never of jobs or callers.
+// The coordinator's metrics. The code that performs an operation records it in CoordinatorMetrics;
+// a scrape fills a page from it. Labels are names of enumerations, methods and queues only, never
+// of jobs or callers.
 //
 // Ownership: owns its counts. Thread-safety: all methods; it calls nobody, so any lock may be held
 // around it.
@@ -10,16 +10,17 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/metrics/metric_book.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/update.pb.h"
 #include "server/controller/coordinator_table.h"
@@ -30,7 +31,7 @@
 namespace nibble {
 
 // Counts of jobs, workers, slots and entities, kept up to date with each change, so that a scrape
-// neither reads the state nor takes its locks. Costs a few words per job and worker.
+// neither reads the state nor takes its locks. Needs a few words of memory per job and worker.
 class Census {
  public:
   using Changed = std::vector<std::pair<v1::EntityKind, std::string>>;
@@ -75,24 +76,24 @@ class Census {
     double bytes = 0;
   };
 
-  // With mutex_ held.
-  std::optional<Wait> MarkJob(const std::string& id, const v1::JobRecord* job, int64_t now_ms);
-  void MarkWorker(const std::string& name, const v1::WorkerRecord* worker);
-  void Measure(v1::EntityKind kind, int64_t bytes);
-  void CountEntities(const State& state);
-  int32_t QueueIndex(const std::string& name);
+  std::optional<Wait> MarkJob(const std::string& id, const v1::JobRecord* job, int64_t now_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MarkWorker(const std::string& name, const v1::WorkerRecord* worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Measure(v1::EntityKind kind, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountEntities(const State& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int32_t QueueIndex(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  absl::flat_hash_map<std::string, JobMark> job_marks_;
-  absl::flat_hash_map<std::string, WorkerMark> worker_marks_;
-  std::vector<std::string> queue_names_;
-  std::map<std::pair<int32_t, v1::JobState>, int64_t> jobs_;
-  std::map<std::pair<bool, v1::WorkerMode>, int64_t> workers_;
-  std::map<v1::EntityKind, int64_t> entities_;
-  std::map<v1::EntityKind, Sizes> sizes_;
-  int64_t slots_ = 0;
-  int64_t slots_used_ = 0;
+  mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, JobMark> job_marks_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, WorkerMark> worker_marks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> queue_names_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int32_t, v1::JobState>, int64_t> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<bool, v1::WorkerMode>, int64_t> workers_ ABSL_GUARDED_BY(mutex_);
+  std::map<v1::EntityKind, int64_t> entities_ ABSL_GUARDED_BY(mutex_);
+  std::map<v1::EntityKind, Sizes> sizes_ ABSL_GUARDED_BY(mutex_);
+  int64_t slots_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t slots_used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Measures the seconds since its construction.

@@ -43,7 +43,7 @@ class CensusTest : public testing::Test {
   Census::Counts Followed() { return coordinator_.controller().metrics().census().Now(); }
 };
 
-TEST_F(CensusTest, ItFollowsJobsAndWorkersThroughTheirLives) {
+TEST_F(CensusTest, CountsFollowJobsAndWorkers) {
   TestWorker worker(coordinator_, "w1", 4);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
   const std::string first = coordinator_.Submit(2);
@@ -75,7 +75,7 @@ TEST_F(CensusTest, ARestartCountsEverythingAgain) {
   EXPECT_EQ(Jobs(Checked(), v1::JOB_STATE_QUEUED), 2);
 }
 
-TEST_F(CensusTest, AWaitEndsWithTheLaunchAndIsOfItsQueue) {
+TEST_F(CensusTest, AQueueWaitEndsWithTheLaunchAndCountsForItsQueue) {
   Census census;
   coordinator_.Submit(2);
   coordinator_.controller().Inspect([&](const State& state) { census.Begin(state, 1000); });

@@ -45,17 +45,14 @@ absl::Status Unavailable(const absl::Status& cause) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(Store& store, Hooks hooks) {
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(Store& store) {
   NIBBLE_ASSIGN_OR_RETURN(State state, Load(store));
-  return std::unique_ptr<Ledger>(new Ledger(store, std::move(hooks), std::move(state)));
+  return std::unique_ptr<Ledger>(
+      new Ledger(store, std::make_shared<const State>(std::move(state))));
 }
 
-Ledger::Ledger(Store& store, Hooks hooks, State state)
-    : store_(store),
-      hooks_(std::move(hooks)),
-      decided_(std::make_shared<const State>(std::move(state))),
-      durable_(decided_->sequence()),
-      shown_(decided_) {}
+Ledger::Ledger(Store& store, std::shared_ptr<const State> state)
+    : store_(store), decided_(state), durable_(state->sequence()), shown_(std::move(state)) {}
 
 Ledger::~Ledger() { Close(); }
 
@@ -71,9 +68,9 @@ absl::Status Ledger::Append(v1::Update update) {
     batch.changes.push_back(
         {StoreKind(change.kind), kKeyMark + change.key, std::move(change.value)});
   }
-  const absl::StatusOr<uint64_t> appended =
-      store_.Append(std::move(batch),
-                    [this, under_way](const absl::Status& status) { Durable(*under_way, status); });
+  const absl::StatusOr<uint64_t> appended = store_.Append(
+      std::move(batch),
+      [this, under_way](const absl::Status& status) { HandleStored(*under_way, status); });
   if (!appended.ok()) {
     if (appended.status().code() == absl::StatusCode::kInvalidArgument) return appended.status();
     return absl::UnavailableError(appended.status().message());
@@ -90,30 +87,32 @@ absl::Status Ledger::Append(v1::Update update) {
 
 void Ledger::Change(Deciding decide, Then then) {
   absl::Status status;
-  absl::Status stopped;
+  bool waits_for_stop = false;
   {
-    std::lock_guard lock(mutex_);
-    if (!health_.ok()) {
-      status = Unavailable(health_);
-    } else if (closed_) {
+    MutexLock lock(&mutex_);
+    if (health_.ok() && closed_) {
       status = absl::UnavailableError("the coordinator is stopping");
-    } else {
+    } else if (health_.ok()) {
       MaybeUpdate update = decide(*decided_);
       status = update.status();
       if (update.ok() && update->has_value()) status = Append(**std::move(update));
-      if (health_.ok() && store_.Health().ok()) {
-        if (decided_->sequence() > durable_) {
-          waiting_[decided_->sequence()].emplace_back(status, std::move(then));
-          return;
-        }
-      } else {
-        stopped = health_.ok() ? store_.Health() : health_;
-        status = Unavailable(stopped);
+      if (health_.ok()) health_ = store_.Health();
+      if (health_.ok() && decided_->sequence() > durable_) {
+        waiting_[decided_->sequence()].emplace_back(status, std::move(then));
+        return;
       }
     }
+    if (!health_.ok()) {
+      status = Unavailable(health_);
+      waits_for_stop = !stop_reported_;
+      if (waits_for_stop) waiting_[decided_->sequence()].emplace_back(status, std::move(then));
+    }
   }
-  if (!stopped.ok()) Stop(stopped);
-  std::move(then)(status);
+  if (waits_for_stop) {
+    Stop(status);
+  } else {
+    std::move(then)(status);
+  }
 }
 
 absl::Status Ledger::ChangeAndWait(Deciding decide) {
@@ -123,22 +122,24 @@ absl::Status Ledger::ChangeAndWait(Deciding decide) {
   return answered.get();
 }
 
-void Ledger::Durable(const UnderWay& under_way, const absl::Status& status) {
-  std::function<void()> effects;
+void Ledger::ChangeUnawaited(Deciding decide, const std::string& what) {
+  Change(decide, [what](const absl::Status& status) {
+    if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat(what, ": ", status.ToString()));
+  });
+}
+
+void Ledger::HandleStored(const UnderWay& under_way, const absl::Status& status) {
+  std::vector<std::pair<absl::Status, Then>> answers;
   if (status.ok()) {
     {
       std::shared_ptr<const State> after = under_way.after;
-      std::lock_guard lock(shown_mutex_);
+      MutexLock lock(&shown_mutex_);
       shown_.swap(after);
     }
     if (hooks_.applied) {
-      effects = hooks_.applied(Applied{under_way.after, under_way.update, under_way.changed});
+      hooks_.applied(Applied{under_way.after, under_way.update, under_way.changed});
     }
-  }
-  if (effects) effects();
-  std::vector<std::pair<absl::Status, Then>> answers;
-  if (status.ok()) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     durable_ = under_way.update.sequence();
     while (!waiting_.empty() && waiting_.begin()->first <= durable_) {
       auto& ready = waiting_.begin()->second;
@@ -149,42 +150,52 @@ void Ledger::Durable(const UnderWay& under_way, const absl::Status& status) {
     Stop(status);
   }
   for (auto& [answer, then] : answers) std::move(then)(answer);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   --under_way_;
   // Under the lock: a waiting thread may destroy this as soon as it is released.
-  idle_.notify_all();
+  idle_.SignalAll();
 }
 
 void Ledger::Stop(const absl::Status& status) {
-  std::map<int64_t, std::vector<std::pair<absl::Status, Then>>> waiting;
+  absl::Status why;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (health_.ok()) health_ = status;
+    // Otherwise another thread reports the stop, and then answers all waiting changes.
+    if (std::exchange(stopping_, true)) return;
+    why = health_;
+  }
+  Log(LogLevel::kError, absl::StrCat("the store has stopped: ", why.ToString()));
+  if (hooks_.stopped) hooks_.stopped(why);
+  Waiting waiting;
+  {
+    MutexLock lock(&mutex_);
+    stop_reported_ = true;
     waiting.swap(waiting_);
   }
-  std::call_once(stopped_, [&] {
-    Log(LogLevel::kError, absl::StrCat("the store has stopped: ", status.ToString()));
-    if (hooks_.stopped) hooks_.stopped(status);
-  });
   for (auto& [sequence, answers] : waiting) {
-    for (auto& [answer, then] : answers) std::move(then)(Unavailable(status));
+    for (auto& [answer, then] : answers) std::move(then)(Unavailable(why));
   }
 }
 
 absl::Status Ledger::Health() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return health_;
 }
 
+void Ledger::WaitUntilIdle() {
+  while (under_way_ > 0) idle_.Wait(&mutex_);
+}
+
 void Ledger::Settle() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return under_way_ == 0; });
+  MutexLock lock(&mutex_);
+  WaitUntilIdle();
 }
 
 void Ledger::Close() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   closed_ = true;
-  idle_.wait(lock, [this] { return under_way_ == 0; });
+  WaitUntilIdle();
 }
 
 }  // namespace nibble

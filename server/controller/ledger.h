@@ -18,31 +18,31 @@
 //
 // Failure. If the store stops, or a valid update cannot be applied, the ledger stops: all waiting
 // answers and all later changes are Unavailable, and Hooks::stopped is called once, before those
-// answers. `shown` stays readable. The process must end; the next one finds in the store which
-// writes were done (server/store/store.h).
+// answers. `shown` stays readable. The process must end; the next one finds in
+// the store which writes were done (server/store/store.h).
 //
 // Ownership: borrows the store, which outlives it; the destructor waits for the store's callbacks.
-// Thread-safety: all methods. `decide` runs under the lock and must not call the ledger. `then` and
-// Hooks::stopped run without a lock, in the caller's thread or the store's; they may call Change
-// and Shown but must not wait for an answer. Hooks::applied runs once `shown` has the update, in
-// the order of the journal, and delays the updates after it.
+// Thread-safety: all methods. `decide` runs under the lock and must not call the ledger. The hooks
+// and `then` run without a lock, in the caller's thread or the store's; they may call Change and
+// Shown but must not wait for an answer. Hooks::applied runs once `shown` has the update, in the
+// order of the journal, and delays the updates after it.
 #ifndef NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 #define NIBBLE_SERVER_CONTROLLER_LEDGER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/update.pb.h"
 #include "server/state/decide.h"
 #include "server/state/state.h"
@@ -62,16 +62,18 @@ class Ledger {
     const std::vector<std::pair<v1::EntityKind, std::string>>& changed;
   };
   struct Hooks {
-    // The returned function, which may be empty, runs afterwards, without a lock.
-    std::function<std::function<void()>(const Applied&)> applied;
+    std::function<void(const Applied&)> applied;
     std::function<void(const absl::Status&)> stopped;
   };
 
   // Loads the state from the store. DataLoss: it is not a state, or is older than its journal.
-  static absl::StatusOr<std::unique_ptr<Ledger>> Open(Store& store, Hooks hooks);
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(Store& store);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
+
+  // Called once, before the first change. Without it there are no hooks.
+  void SetHooks(Hooks hooks) { hooks_ = std::move(hooks); }
 
   // `then` gets the decision's status once everything that it was decided on is durable.
   // Unavailable: the ledger has stopped, or too much waits for the disk.
@@ -79,15 +81,17 @@ class Ledger {
   // As Change, but waits. Must not be called from `then`, Hooks::applied or a callback of the
   // store.
   absl::Status ChangeAndWait(Deciding decide);
+  // A change that nobody waits for; refusals are logged as `what`.
+  void ChangeUnawaited(Deciding decide, const std::string& what);
 
   // A snapshot of the durable state.
   std::shared_ptr<const State> Shown() const {
-    std::lock_guard lock(shown_mutex_);
+    MutexLock lock(&shown_mutex_);
     return shown_;
   }
   // A snapshot of the decided state: for plans, whose steps are decided again.
   std::shared_ptr<const State> Decided() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return decided_;
   }
   // f(snapshot). Its result must not refer to the snapshot.
@@ -102,7 +106,7 @@ class Ledger {
   // f(decided) under the lock: later decisions see its effects.
   template <class F>
   auto BetweenDecisions(F f) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return f(*decided_);
   }
 
@@ -114,7 +118,7 @@ class Ledger {
   void Close();
 
  private:
-  Ledger(Store& store, Hooks hooks, State state);
+  Ledger(Store& store, std::shared_ptr<const State> state);
 
   // An update on its way to the disk.
   struct UnderWay {
@@ -123,27 +127,28 @@ class Ledger {
     std::shared_ptr<const State> after;
   };
 
-  absl::Status Append(v1::Update update);  // with mutex_ held
-  void Durable(const UnderWay& under_way, const absl::Status& status);
+  absl::Status Append(v1::Update update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandleStored(const UnderWay& under_way, const absl::Status& status);
   void Stop(const absl::Status& status);
+  void WaitUntilIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Store& store_;
-  const Hooks hooks_;
+  Hooks hooks_;  // constant from the first change on
 
-  mutable std::mutex mutex_;
-  std::condition_variable idle_;
-  // Guarded by mutex_.
-  std::shared_ptr<const State> decided_;
-  int64_t durable_;        // sequence
-  int64_t under_way_ = 0;  // callbacks that the store still owes
-  std::map<int64_t, std::vector<std::pair<absl::Status, Then>>> waiting_;  // by sequence
-  absl::Status health_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  CondVar idle_;
+  std::shared_ptr<const State> decided_ ABSL_GUARDED_BY(mutex_);
+  int64_t durable_ ABSL_GUARDED_BY(mutex_);        // sequence
+  int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // callbacks that the store still owes
+  using Waiting = std::map<int64_t, std::vector<std::pair<absl::Status, Then>>>;
+  Waiting waiting_ ABSL_GUARDED_BY(mutex_);  // by sequence
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;       // a thread is in or past Stop
+  bool stop_reported_ ABSL_GUARDED_BY(mutex_) = false;  // Hooks::stopped has returned
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 
-  mutable std::mutex shown_mutex_;      // held only to copy or set the pointer
-  std::shared_ptr<const State> shown_;  // guarded by shown_mutex_
-
-  std::once_flag stopped_;  // Hooks::stopped was called
+  mutable Mutex shown_mutex_;  // held only to copy or set the pointer
+  std::shared_ptr<const State> shown_ ABSL_GUARDED_BY(shown_mutex_);
 };
 
 }  // namespace nibble

@@ -35,7 +35,8 @@ absl::StatusOr<int64_t> Below(const Page& page) {
   if (page.after.empty()) return kMaxCount;
   int64_t number = 0;
   if (!absl::SimpleAtoi(page.after, &number) || number < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("page.token: '", page.after, "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "page.token: '", page.after, "' is not a token of this list; begin without a token"));
   }
   return number;
 }
@@ -67,7 +68,8 @@ absl::StatusOr<Page> ReadPage(const v1::PageRequest& request, const std::string&
   if (request.token().empty()) return page;
   if (!absl::StartsWith(request.token(), list + ":")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("page.token: '", request.token().substr(0, 80), "' is none of this list"));
+        absl::StrCat("page.token: '", request.token().substr(0, 80),
+                     "' is not a token of this list; begin without a token"));
   }
   page.after = request.token().substr(list.size() + 1);
   return page;
@@ -152,19 +154,20 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
   const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
   if (!job.ok()) return job.status();
   v1::GetJobMetricsResponse response;
-  const std::vector<LiveFacts::Sample> all = context.live.SamplesOf(request.job(), 0);
+  const std::vector<LiveStatus::Sample> all = context.live.SamplesOf(request.job(), 0);
   if (all.empty()) return response;
   *response.mutable_latest() = *all.back();
-  std::vector<const v1::StepSample*> asked;
-  for (const LiveFacts::Sample& sample : all) {
-    if (sample->step() >= request.from_step()) asked.push_back(sample.get());
+  std::vector<const v1::StepSample*> selected;
+  for (const LiveStatus::Sample& sample : all) {
+    if (sample->step() >= request.from_step()) selected.push_back(sample.get());
   }
-  const size_t most =
+  const size_t limit =
       static_cast<size_t>(request.max_samples() == 0 ? kDefaultSeries : request.max_samples());
-  const size_t stride = std::max<size_t>(1, (asked.size() + most - 1) / most);
+  const size_t stride = std::max<size_t>(1, (selected.size() + limit - 1) / limit);
   // From the end, so that the newest sample is included.
-  for (size_t i = asked.empty() ? 0 : (asked.size() - 1) % stride; i < asked.size(); i += stride) {
-    *response.add_series() = *asked[i];
+  for (size_t i = selected.empty() ? 0 : (selected.size() - 1) % stride; i < selected.size();
+       i += stride) {
+    *response.add_series() = *selected[i];
   }
   double pace = 0;
   int counted = 0;
@@ -224,7 +227,7 @@ absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
   v1::ListOrphansResponse response;
   for (const std::string& job : context.orphans->Jobs()) {
     if (job <= page->after || context.state.FindJob(job) != nullptr) continue;
-    const OrphanBook::Holdings holdings = context.orphans->Of(job);
+    const OrphanRegistry::Holdings holdings = context.orphans->Of(job);
     v1::OrphanJob described = DescribeOrphan(context.state, job, holdings.evidence());
     // Leftovers of an ended or removed job: nothing to adopt or remove.
     const auto& all = described.holdings();
@@ -299,8 +302,9 @@ absl::StatusOr<LogAttempt> Answer(const ReadContext& context, const LogQuery& qu
     if (query.attempt == 0) {
       return absl::NotFoundError(absl::StrCat("attempt: ", query.job, " has had none yet"));
     }
-    return absl::NotFoundError(absl::StrCat("attempt: of ", query.job, " no ", query.attempt,
-                                            " is known; the latest is ", job->last_attempt()));
+    return absl::NotFoundError(
+        absl::StrCat("attempt: ", query.job, " has no attempt ", query.attempt,
+                     ", or it is no longer kept; the latest is ", job->last_attempt()));
   }
   if (query.rank >= attempt->world()) {
     return absl::InvalidArgumentError(absl::StrCat(

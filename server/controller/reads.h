@@ -17,7 +17,7 @@
 #include "proto/nibble/v1/queue.pb.h"
 #include "proto/nibble/v1/recipe.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
-#include "server/controller/live_facts.h"
+#include "server/controller/live_status.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -27,9 +27,9 @@ inline constexpr int32_t kMaxPage = 1000;
 
 struct ReadContext {
   const State& state;
-  const LiveFacts& live;
+  const LiveStatus& live;
   int64_t now_ms = 0;
-  const OrphanBook* orphans = nullptr;  // may be null for requests not about orphans
+  const OrphanRegistry* orphans = nullptr;  // may be null for requests not about orphans
 };
 
 // Lists are sorted by a text, and a page token names the last entry of its page: entries that come

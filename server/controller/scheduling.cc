@@ -160,7 +160,7 @@ const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) 
 }  // namespace
 
 Moments::OfJob Moments::Note(const State& state, const v1::JobRecord& job, int64_t now_ms) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (IsFinished(job.state())) {
     known_.erase(job.id());
     return {};
@@ -203,7 +203,7 @@ Moments::OfJob Moments::Note(const State& state, const v1::JobRecord& job, int64
 }
 
 void Moments::Forget(const std::string& job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   known_.erase(job);
 }
 

@@ -12,12 +12,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "server/scheduler/snapshot.h"
 #include "server/state/decide.h"
 #include "server/state/state.h"
@@ -25,8 +26,8 @@
 namespace nibble {
 
 // When the intervals of a job began, on this process's monotonic clock: back-offs, stops, launches,
-// checkpoints. The state stores durations and, for people, wall-clock times; Moments says when to
-// act, and a jump of the wall clock does not matter.
+// checkpoints. The state stores durations and, for people, wall-clock times; decisions use
+// Moments, so that a jump of the wall clock does not matter.
 //
 // A moment is when a job was first noted with its cause. Jobs are noted as soon as the cause is
 // durable. After a restart of the coordinator, unfinished intervals are measured from their
@@ -56,8 +57,8 @@ class Moments {
     int64_t checkpoint_ms = 0;
   };
 
-  std::mutex mutex_;
-  std::map<std::string, Known> known_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by job
 };
 
 struct Promises {

@@ -25,7 +25,7 @@ scheduler::Snapshot Fill(const TestCluster& cluster, const Promises& promises = 
   return FillSnapshot(cluster.state(), promises, held_back, moments, /*now_ms=*/5000);
 }
 
-TEST(SchedulingTest, APhaseOfTheSnapshotSaysWhoHoldsSlots) {
+TEST(SchedulingTest, PhasesOfTheSnapshotFollowTheAttempt) {
   TestCluster cluster;
   cluster.AddWorkers(2, 2);
   const std::string job = cluster.Submit(4);
@@ -47,7 +47,7 @@ TEST(SchedulingTest, APhaseOfTheSnapshotSaysWhoHoldsSlots) {
   EXPECT_THAT(Only(resizing).next, ElementsAre(scheduler::SlotsOn{"w1", 2}));
 }
 
-TEST(SchedulingTest, TimesOfTheSnapshotAreOnTheMonotonicClockAndFromWhenTheyWereFirstSeen) {
+TEST(SchedulingTest, TimesOfTheSnapshotAreMonotonicAndBeginWhenFirstNoted) {
   TestCluster cluster;
   cluster.AddWorkers(1, 2);
   const std::string job = cluster.Submit(2);
@@ -90,7 +90,7 @@ TEST(SchedulingTest, SlotsInUseAreNotChosenAgain) {
   EXPECT_FALSE(ChooseSlots(cluster.state(), {{"w2", 1}}).has_value());
 }
 
-TEST(SchedulingTest, APromiseEndsWithTheWaitingOrTheWorker) {
+TEST(SchedulingTest, APromiseIsDroppedWithItsWaitOrItsWorker) {
   TestCluster cluster;
   cluster.AddWorkers(1, 2);
   const std::string job = cluster.Submit(2);
@@ -107,7 +107,7 @@ TEST(SchedulingTest, APromiseEndsWithTheWaitingOrTheWorker) {
   EXPECT_TRUE(promises.reserved.empty());
 }
 
-TEST(SchedulingTest, TheNewestCheckpointThatCanBeLoadedIsResumedFromAndAnOlderOneIsRemarkedOn) {
+TEST(SchedulingTest, AJobResumesFromTheNewestLoadableCheckpointWithARemarkIfOlder) {
   TestCluster cluster;
   cluster.AddWorkers(2, 1);
   const std::string job = cluster.Submit(1);
@@ -142,7 +142,7 @@ TEST(SchedulingTest, TheNewestCheckpointThatCanBeLoadedIsResumedFromAndAnOlderOn
   EXPECT_TRUE(Fill(cluster, {}, HeldBack(cluster.state())).jobs.empty());
 }
 
-TEST(SchedulingTest, AJobWhoseCheckpointsAreAllDamagedIsHeldAndSaysSo) {
+TEST(SchedulingTest, AJobWithOnlyDamagedCheckpointsIsHeldBackWithTheReason) {
   TestCluster cluster;
   cluster.AddWorkers(1, 1);
   const std::string job = cluster.Submit(1);
@@ -162,7 +162,7 @@ TEST(SchedulingTest, AJobWhoseCheckpointsAreAllDamagedIsHeldAndSaysSo) {
               HasSubstr("every checkpoint of it is damaged, the newest is the checkpoint of"));
 }
 
-TEST(SchedulingTest, AJobThatIsToBeginWithDamagedWeightsOfAnotherIsHeldAndNamesThem) {
+TEST(SchedulingTest, AForkOfADamagedCheckpointIsHeldBackAndNamesIt) {
   TestCluster cluster;
   cluster.AddWorkers(1, 2);
   const std::string base = cluster.Submit(1, "base");

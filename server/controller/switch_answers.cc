@@ -41,12 +41,12 @@ bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
 }
 
 absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& id, int64_t number,
-                                   const LiveProgress& live, int64_t asked) {
+                                   const LiveProgress& live, int64_t requested) {
   const v1::JobRecord* const job = state.FindJob(id);
-  if (job == nullptr) return asked;
+  if (job == nullptr) return requested;
   const v1::TimelineRecord& timeline = *state.FindTimeline(id);
   const v1::RecipeRevision* const revision = Find(timeline, number);
-  if (revision == nullptr) return asked;
+  if (revision == nullptr) return requested;
   if (!revision->refused().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("revision: ", number,
@@ -81,7 +81,7 @@ std::vector<SwitchAnswers::Answer> SwitchAnswers::Take(
 }
 
 bool SwitchAnswers::Add(const std::string& job, int64_t revision, int64_t until_ms, Answer answer) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (closed_) return false;
   waiting_.emplace(job, Waiting{revision, until_ms, std::move(answer)});
   return true;
@@ -89,19 +89,19 @@ bool SwitchAnswers::Add(const std::string& job, int64_t revision, int64_t until_
 
 std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeSettled(const State& state,
                                                               const std::string& job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto [begin, end] = waiting_.equal_range(job);
   return Take(begin, end, [&](const Waiting& one) { return IsSettled(state, job, one.revision); });
 }
 
 std::vector<SwitchAnswers::Answer> SwitchAnswers::TakeDue(int64_t now_ms) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return Take(waiting_.begin(), waiting_.end(),
               [now_ms](const Waiting& one) { return one.until_ms <= now_ms; });
 }
 
 std::vector<SwitchAnswers::Answer> SwitchAnswers::Close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   closed_ = true;
   return Take(waiting_.begin(), waiting_.end(), [](const Waiting&) { return true; });
 }

@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "server/state/decide.h"
 #include "server/state/state.h"
 
@@ -26,10 +27,10 @@ bool SwitchIsNear(const State& state, const std::string& job, int64_t revision,
                   const LiveProgress& live, double step_seconds, int64_t wait_ms);
 
 // The first step under the revision. Exact if ranks have switched; otherwise the later of the
-// requested step and the step after the one last reported. `asked` if the revision was superseded
-// since. FailedPrecondition, with the ranks' reason, if they refused it.
+// requested step and the step after the one last reported. `requested` if the revision was
+// superseded since. FailedPrecondition, with the ranks' reason, if they refused it.
 absl::StatusOr<int64_t> SwitchStep(const State& state, const std::string& job, int64_t revision,
-                                   const LiveProgress& live, int64_t asked);
+                                   const LiveProgress& live, int64_t requested);
 
 class SwitchAnswers {
  public:
@@ -49,15 +50,15 @@ class SwitchAnswers {
     int64_t until_ms = 0;
     Answer answer;
   };
-  // Takes the answers for which `over` is true. With mutex_ held.
+  // Takes the answers for which `over` is true.
   template <class Over>
   std::vector<Answer> Take(std::multimap<std::string, Waiting>::iterator begin,
-                           std::multimap<std::string, Waiting>::iterator end, Over over);
+                           std::multimap<std::string, Waiting>::iterator end, Over over)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::multimap<std::string, Waiting> waiting_;  // by job
-  bool closed_ = false;
+  Mutex mutex_;
+  std::multimap<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by job
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace nibble

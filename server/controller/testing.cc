@@ -81,21 +81,21 @@ TestWorker::TestWorker(TestCoordinator& coordinator, const std::string& name, in
 }
 
 void TestWorker::Reconnect() {
-  auto session = coordinator_.controller().OpenSession([this] { ++notified; });
+  auto session = coordinator_.controller().sessions().Open([notified = notified_] { ++*notified; });
   ASSERT_EQ(session.status(), absl::OkStatus());
   session_ = *std::move(session);
 }
 
 absl::Status TestWorker::Report() {
   auto answer = std::make_shared<std::promise<absl::Status>>();
-  coordinator_.controller().Report(
+  coordinator_.controller().reports().Take(
       session_, report, [answer](const absl::Status& status) { answer->set_value(status); });
   absl::Status status = answer->get_future().get();
-  if (status.ok()) Ask();
+  if (status.ok()) Fetch();
   return status;
 }
 
-void TestWorker::Ask() { desired = coordinator_.controller().Desired(session_); }
+void TestWorker::Fetch() { desired = coordinator_.controller().reports().Desired(session_); }
 
 void TestWorker::Obey(int64_t step) {
   ASSERT_EQ(Report(), absl::OkStatus());

@@ -1,10 +1,11 @@
 // A coordinator for tests: a controller over a store in memory that can fail, with a manual clock.
-// Restart ends the process, as it were, and starts the next one on the same store.
+// Restart simulates the end of the process and the start of the next one on the same store.
 //
 // Ownership: owns everything. Thread-safety: none beyond the controller's.
 #ifndef NIBBLE_SERVER_CONTROLLER_TESTING_H_
 #define NIBBLE_SERVER_CONTROLLER_TESTING_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,7 +27,7 @@ class TestCoordinator {
   ManualClock clock{1'000'000'000};
   Controller& controller() { return *controller_; }
   FaultyStore& store() { return *store_; }
-  absl::Status stopped() const { return stopped_; }  // what the store stopped with
+  absl::Status stopped() const { return stopped_; }  // the error that stopped the store
 
   // A new controller starts on the durable state.
   void Restart();
@@ -38,7 +39,7 @@ class TestCoordinator {
     if (request.request_id().empty()) {
       request.set_request_id("request-" + std::to_string(++requests_));
     }
-    return controller_->ChangeAndWait<Response>(request, "ann");
+    return controller_->requests().ChangeAndWait<Response>(request, "ann");
   }
 
   // A spec of 1000 steps of 16 sequences.
@@ -68,7 +69,7 @@ class TestWorker {
   // Sends `report`; returns the stream's status.
   absl::Status Report();
   // Fetches the desired state without a report.
-  void Ask();
+  void Fetch();
   // Reports, then adopts the desired state: its ranks run, others end.
   void Obey(int64_t step = 0);
   // Reports, then runs a new job with `ranks` ranks up to a step; returns its id.
@@ -80,11 +81,14 @@ class TestWorker {
 
   v1::ConnectRequest report;
   v1::ConnectResponse desired;
-  int notified = 0;
+  // How often it was notified of a new desired state.
+  int notified() const { return *notified_; }
 
  private:
   TestCoordinator& coordinator_;
   std::shared_ptr<WorkerSession> session_;
+  // Shared with the sessions, which may notify later than this lives.
+  const std::shared_ptr<std::atomic<int>> notified_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace nibble

@@ -32,7 +32,8 @@ absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token) {
                     absl::SimpleAtoi(token.substr(at + 1), &place.sequence) && place.sequence >= 0;
   if (!ours) {
     return absl::InvalidArgumentError(
-        absl::StrCat("resume_token: '", token.substr(0, 80), "' is not one of ours"));
+        absl::StrCat("resume_token: '", token.substr(0, 80),
+                     "' is not a token of WatchJobs; begin without a token"));
   }
   place.store = std::string(token.substr(0, at));
   return place;
@@ -40,7 +41,7 @@ absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token) {
 
 void WatchLog::SetStore(const v1::StoreIdentity& store) {
   std::string mark = StoreMark(store);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   store_mark_ = std::move(mark);
 }
 
@@ -58,19 +59,19 @@ void WatchLog::Push(Entry entry, int64_t token, Entries& dropped) {
   }
 }
 
-void WatchLog::Append(int64_t sequence, std::vector<Entry> news) {
+void WatchLog::Append(int64_t sequence, std::vector<Entry> entries) {
   Entries dropped;  // freed without the lock
-  std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < news.size(); ++i) {
-    news[i].sequence = sequence;
-    Push(std::move(news[i]), i + 1 == news.size() ? sequence : sequence - 1, dropped);
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    entries[i].sequence = sequence;
+    Push(std::move(entries[i]), i + 1 == entries.size() ? sequence : sequence - 1, dropped);
   }
   published_ = sequence;
 }
 
 void WatchLog::AppendSamples(std::vector<Entry> samples) {
   Entries dropped;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (Entry& sample : samples) {
     sample.sequence = published_;
     Push(std::move(sample), published_, dropped);
@@ -78,7 +79,7 @@ void WatchLog::AppendSamples(std::vector<Entry> samples) {
 }
 
 WatchLog::Kept WatchLog::TakeAll() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   first_ += static_cast<int64_t>(entries_.size());
   sizes_ = {};
   bytes_ = 0;
@@ -86,17 +87,18 @@ WatchLog::Kept WatchLog::TakeAll() {
 }
 
 int64_t WatchLog::end() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return first_ + static_cast<int64_t>(entries_.size());
 }
 
 absl::StatusOr<WatchLog::Entries> WatchLog::From(int64_t place, size_t most) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (place < first_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the watch reads too slowly: ", first_ + static_cast<int64_t>(entries_.size()) - place,
-        " messages behind, and the last ", entries_.size(), " of ", bytes_,
-        " bytes are kept; resume from its token"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the watch reads too slowly: it is ",
+                     first_ + static_cast<int64_t>(entries_.size()) - place,
+                     " messages behind, and only the last ", entries_.size(), " (", bytes_,
+                     " bytes) are kept; resume from its token"));
   }
   const auto begin = static_cast<size_t>(place - first_);
   const size_t count = std::min(most, entries_.size() - std::min(begin, entries_.size()));
@@ -117,7 +119,7 @@ Watch::Watch(const v1::WatchJobsRequest& request, std::shared_ptr<const WatchLog
 
 bool Watch::Wants(const WatchLog::Entry& entry) const {
   if (!jobs_.empty() && !jobs_.contains(entry.job)) return false;
-  return entry.message.has_sample() ? with_samples_ : entry.sequence > told_;
+  return entry.message.has_sample() ? with_samples_ : entry.sequence > begun_sequence_;
 }
 
 std::shared_ptr<const WatchLog::Entry> Watch::Find() {
@@ -136,13 +138,13 @@ std::shared_ptr<const WatchLog::Entry> Watch::Find() {
 }
 
 Watch::Message Watch::Next() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!status_.ok()) return nullptr;
   if (phase_ == Phase::kNotBegun) {
     // In this order: the snapshot includes everything published before the place.
     place_ = log_->end();
     beginning_ = std::exchange(begin_, nullptr)();
-    told_ = beginning_.sequence;
+    begun_sequence_ = beginning_.sequence;
     phase_ = Phase::kBegun;
   }
   if (phase_ == Phase::kBegun) {
@@ -167,7 +169,7 @@ Watch::Message Watch::Next() {
 }
 
 bool Watch::HasNext() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!status_.ok() || phase_ != Phase::kCaughtUp) return true;
   return Find() != nullptr || !status_.ok();
 }
@@ -180,19 +182,25 @@ void Watch::CutLocked(absl::Status why) {
 }
 
 void Watch::Cut(absl::Status why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   CutLocked(std::move(why));
 }
 
 absl::Status Watch::status() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return status_;
 }
 
 bool Watch::CutIfStalled(int64_t now_ms, int64_t stall_ms) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;  // it reads just now
-  const bool waits = !asked_ && status_.ok() && (phase_ != Phase::kCaughtUp || Find() != nullptr);
+  if (!mutex_.TryLock()) return false;  // it is reading
+  const bool over = CutIfStalledLocked(now_ms, stall_ms);
+  mutex_.Unlock();
+  return over;
+}
+
+bool Watch::CutIfStalledLocked(int64_t now_ms, int64_t stall_ms) {
+  const bool waits =
+      !waits_for_turn_ && status_.ok() && (phase_ != Phase::kCaughtUp || Find() != nullptr);
   // A beginning, which keeps a snapshot, may last as long as the log keeps its place.
   if (phase_ == Phase::kBegun && status_.ok()) {
     if (const auto place = log_->From(place_, 0); !place.ok()) CutLocked(place.status());
@@ -202,7 +210,7 @@ bool Watch::CutIfStalled(int64_t now_ms, int64_t stall_ms) {
     seen_reads_ = reads_;
   } else if (now_ms - seen_ms_ > stall_ms) {
     CutLocked(absl::ResourceExhaustedError(
-        absl::StrCat("the watch reads too slowly: nothing for ", now_ms - seen_ms_,
+        absl::StrCat("the watch reads too slowly: it took no message for ", now_ms - seen_ms_,
                      " ms; allowed: ", stall_ms, "; resume from its token")));
   }
   return !status_.ok();

@@ -1,9 +1,9 @@
-// A watch of jobs (Watch), and the log of recent news that all watches share (WatchLog).
+// A watch of jobs (Watch), and the log of recent messages that all watches share (WatchLog).
 //
 // Ownership: a watch is shared by the hub and its reader; it keeps its snapshot until it has caught
 // up or was cut. Log entries are shared with their readers. Thread-safety: all methods. A watch's
-// lock is held while a message is made, and never taken by code that changes the state; the log's
-// methods cost the same for any number of readers.
+// lock is held while a message is made, by code that only reads (WatchBeginning), and is never
+// taken by code that changes the state. The log's methods cost the same for any number of readers.
 #ifndef NIBBLE_SERVER_CONTROLLER_WATCH_H_
 #define NIBBLE_SERVER_CONTROLLER_WATCH_H_
 
@@ -13,14 +13,15 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/common.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
@@ -39,8 +40,8 @@ std::string ResumeToken(absl::string_view store_mark, int64_t sequence);
 // InvalidArgument: not a resume token.
 absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token);
 
-// The recent news of all watches: one list, in which each reader has a place. Its bounds limit the
-// cost of all slow readers together; a reader whose place is no longer kept is cut.
+// The recent messages of all watches: one list, in which each reader has a place. Its bounds limit
+// the memory of all slow readers together; a reader whose place is no longer kept is cut.
 class WatchLog {
  public:
   struct Entry {
@@ -53,11 +54,11 @@ class WatchLog {
   // Keeps at most this many entries and bytes.
   WatchLog(size_t messages, size_t bytes) : max_messages_(messages), max_bytes_(bytes) {}
 
-  // The store that later messages' tokens name.
+  // The store that the tokens of later messages name.
   void SetStore(const v1::StoreIdentity& store);
-  // The news of an update, perhaps none; updates come in order. The last message has the update's
-  // token, earlier ones that of the update before.
-  void Append(int64_t sequence, std::vector<Entry> news);
+  // The messages of an update, perhaps none; updates come in order. The last message has the
+  // update's token, earlier ones that of the update before.
+  void Append(int64_t sequence, std::vector<Entry> entries);
   // Adds samples, which belong to no update.
   void AppendSamples(std::vector<Entry> samples);
   // Empties the log when nobody watches; the caller frees the entries.
@@ -70,30 +71,29 @@ class WatchLog {
   absl::StatusOr<Entries> From(int64_t place, size_t most) const;
 
  private:
-  // With mutex_ held. Entries beyond the bounds move to `dropped`.
-  void Push(Entry entry, int64_t token, std::vector<std::shared_ptr<const Entry>>& dropped);
+  // Entries beyond the bounds move to `dropped`, which the caller frees without the lock.
+  void Push(Entry entry, int64_t token, Entries& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_messages_;
   const size_t max_bytes_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  Kept entries_;
-  std::deque<size_t> sizes_;  // of the entries, bytes
-  int64_t first_ = 0;         // place of the first entry
-  size_t bytes_ = 0;
-  int64_t published_ = 0;  // newest update that is here completely
-  std::string store_mark_;
+  mutable Mutex mutex_;
+  Kept entries_ ABSL_GUARDED_BY(mutex_);
+  std::deque<size_t> sizes_ ABSL_GUARDED_BY(mutex_);  // of the entries, bytes
+  int64_t first_ ABSL_GUARDED_BY(mutex_) = 0;         // place of the first entry
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t published_ ABSL_GUARDED_BY(mutex_) = 0;  // newest update of which all entries are here
+  std::string store_mark_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The beginning of a watch: `next` makes its messages, the last one `caught_up`. An error of `next`
-// cuts the watch.
+// cuts the watch. Both run under the watch's lock; they read a snapshot and wait for nothing.
 struct WatchBeginning {
   int64_t sequence = 0;  // of the snapshot
   std::function<absl::StatusOr<v1::WatchJobsResponse>()> next;
 };
 
-// One reader's watch of jobs: a beginning, then the news in the order of the journal, without a
-// gap.
+// One reader's watch of jobs: a beginning, then the messages of later updates in the order of the
+// journal, without a gap.
 //
 // The beginning is read from a snapshot, message by message as the reader takes them; updates that
 // the snapshot includes are not repeated. Then the watch reads the shared log. So an idle reader
@@ -104,7 +104,7 @@ class Watch {
   using Message = std::shared_ptr<const v1::WatchJobsResponse>;
 
   // Watches all jobs if `jobs` is empty. `begin` is called when the first message is taken; without
-  // it the watch has only news from now on. `notify`: see WatchHub::Ask.
+  // it the watch has only messages of later updates. `notify`: see WatchHub::RequestTurn.
   Watch(const v1::WatchJobsRequest& request, std::shared_ptr<const WatchLog> log, Begin begin,
         std::function<void()> notify);
 
@@ -122,7 +122,7 @@ class Watch {
   Phase phase() const { return phase_; }
   bool closed() const { return closed_; }
   // Whether the reader waits for a turn.
-  void set_asked(bool asked) { asked_ = asked; }
+  void set_waits_for_turn(bool waits) { waits_for_turn_ = waits; }
   bool of_all() const { return jobs_.empty(); }
   const std::set<std::string>& jobs() const { return jobs_; }
   int64_t reads() const { return reads_; }
@@ -136,10 +136,11 @@ class Watch {
   bool CutIfStalled(int64_t now_ms, int64_t stall_ms);
 
  private:
-  bool Wants(const WatchLog::Entry& entry) const;
-  // The rest with mutex_ held.
-  std::shared_ptr<const WatchLog::Entry> Find();  // skips unwanted entries
-  void CutLocked(absl::Status why);
+  bool Wants(const WatchLog::Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next wanted entry, or null; skips the others.
+  std::shared_ptr<const WatchLog::Entry> Find() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CutLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CutIfStalledLocked(int64_t now_ms, int64_t stall_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::set<std::string> jobs_;
   const bool with_samples_;
@@ -147,18 +148,18 @@ class Watch {
   const std::function<void()> notify_;
   std::atomic<Phase> phase_ = Phase::kNotBegun;
   std::atomic<bool> closed_ = false;
-  std::atomic<bool> asked_ = false;
+  std::atomic<bool> waits_for_turn_ = false;
   std::atomic<int64_t> reads_ = 0;  // messages taken
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  Begin begin_;
-  WatchBeginning beginning_;
-  int64_t told_ = 0;   // sequence of the snapshot it began with
-  int64_t place_ = 0;  // in the log
-  absl::Status status_;
-  int64_t seen_ms_ = -1;  // when it was last seen to read, or to have nothing left to read
-  int64_t seen_reads_ = 0;
+  mutable Mutex mutex_;
+  Begin begin_ ABSL_GUARDED_BY(mutex_);
+  WatchBeginning beginning_ ABSL_GUARDED_BY(mutex_);
+  int64_t begun_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the snapshot that it began with
+  int64_t place_ ABSL_GUARDED_BY(mutex_) = 0;           // in the log
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  // When CutIfStalled last found that it had read, or had nothing left to read.
+  int64_t seen_ms_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t seen_reads_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace nibble

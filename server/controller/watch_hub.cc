@@ -30,18 +30,18 @@ WatchPump::WatchPump() : thread_([this] { Serve(); }) {}
 
 WatchPump::~WatchPump() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     closing_ = true;
   }
-  changed_.notify_one();
+  changed_.Signal();
   thread_.join();
 }
 
-void WatchPump::Ask(std::shared_ptr<Watch> watch) {
-  watch->set_asked(true);
+void WatchPump::RequestTurn(std::shared_ptr<Watch> watch) {
+  watch->set_waits_for_turn(true);
   Watches one = {std::move(watch)};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     const Watch::Phase phase = one.front()->phase();
     if (phase == Watch::Phase::kCaughtUp) beginning_.erase(one.front());
     Watches& queue = phase == Watch::Phase::kCaughtUp ? ready_
@@ -49,43 +49,43 @@ void WatchPump::Ask(std::shared_ptr<Watch> watch) {
                                                       : fresh_;
     queue.splice(queue.end(), one);
   }
-  changed_.notify_one();
+  changed_.Signal();
 }
 
 void WatchPump::Wake() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     woken_ = true;
   }
-  changed_.notify_one();
+  changed_.Signal();
 }
 
 void WatchPump::Release(const std::shared_ptr<Watch>& watch) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     beginning_.erase(watch);
-    woken_ = true;  // its turn lets go of it
+    woken_ = true;  // a turn drops it from the queues
   }
-  changed_.notify_one();
+  changed_.Signal();
 }
 
 void WatchPump::PassSlowBy() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     for (auto at = beginning_.begin(); at != beginning_.end();) {
       const int64_t before = std::exchange(at->second, at->first->reads());
       at = before == at->second || at->first->closed() ? beginning_.erase(at) : std::next(at);
     }
   }
-  changed_.notify_one();
+  changed_.Signal();
 }
 
 void WatchPump::Run(std::function<void()> task) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     tasks_.push_back(std::move(task));
   }
-  changed_.notify_one();
+  changed_.Signal();
 }
 
 void WatchPump::Settle() {
@@ -97,52 +97,53 @@ void WatchPump::Settle() {
 WatchPump::Watches WatchPump::TakeTurn() {
   const bool begins = begun_.empty() && MayBegin();
   Watches& beginnings = begins ? fresh_ : begun_;
-  const bool news = beginnings.empty() || (news_next_ && !ready_.empty());
-  Watches& queue = news ? ready_ : beginnings;
-  news_next_ = !news;
+  const bool ready = beginnings.empty() || (ready_next_ && !ready_.empty());
+  Watches& queue = ready ? ready_ : beginnings;
+  ready_next_ = !ready;
   Watches turn;
   if (!queue.empty()) turn.splice(turn.end(), queue, queue.begin());
-  if (begins && !news && !turn.front()->closed()) beginning_.emplace(turn.front(), -1);
+  if (begins && !ready && !turn.front()->closed()) beginning_.emplace(turn.front(), -1);
   return turn;
 }
 
 void WatchPump::Serve() {
-  // Affects this thread only; nobody waits for its work.
+  // Affects this thread only; neither changes nor reports wait for it.
   const int nice = std::min(getpriority(PRIO_PROCESS, 0) + kNicer, kNicest);
   if (setpriority(PRIO_PROCESS, 0, nice) != 0) {
-    Log(LogLevel::kWarning, "watches are served at ordinary priority: it cannot be lowered");
+    Log(LogLevel::kWarning, "watches are served at ordinary priority: setpriority failed");
   }
-  std::unique_lock lock(mutex_);
+  mutex_.Lock();
   while (true) {
-    changed_.wait(lock, [this] {
-      return closing_ || woken_ || !tasks_.empty() || !ready_.empty() || !begun_.empty() ||
-             MayBegin();
-    });
+    while (!HasWork()) changed_.Wait(&mutex_);
     if (!tasks_.empty()) {
-      std::vector<std::function<void()>> tasks;
-      tasks.swap(tasks_);
-      lock.unlock();
+      std::vector<std::function<void()>> tasks = std::exchange(tasks_, {});
+      mutex_.Unlock();
       for (const auto& task : tasks) task();
       tasks.clear();
-      lock.lock();
+      mutex_.Lock();
       continue;
     }
-    if (closing_) return;
+    if (closing_) break;
     if (std::exchange(woken_, false)) ready_.splice(ready_.end(), waiting_);
     Watches turn = TakeTurn();
     if (turn.empty()) continue;
-    lock.unlock();
+    mutex_.Unlock();
     // A notified reader asks again after it has taken a message.
     if (turn.front()->closed()) {
       turn.clear();
     } else if (turn.front()->HasNext()) {
-      turn.front()->set_asked(false);
+      turn.front()->set_waits_for_turn(false);
       turn.front()->Notify();
       turn.clear();
     }
-    lock.lock();
+    mutex_.Lock();
     waiting_.splice(waiting_.end(), turn);
   }
+  mutex_.Unlock();
+}
+
+bool WatchPump::HasWork() const {
+  return closing_ || woken_ || !tasks_.empty() || !ready_.empty() || !begun_.empty() || MayBegin();
 }
 
 WatchHub::WatchHub(const WatchLimits& limits)
@@ -157,10 +158,10 @@ absl::StatusOr<std::shared_ptr<Watch>> WatchHub::Open(const v1::WatchJobsRequest
                                                    " and fewer"));
   }
   auto watch = std::make_shared<Watch>(request, log_, std::move(begin), std::move(notify));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (watches_.size() >= limits_.watches) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("watches: ", watches_.size(), " are open, as many as are allowed"));
+        absl::StrCat("watches: ", watches_.size(), " are open; allowed: ", limits_.watches));
   }
   watches_.insert(watch);
   most_ = std::max(most_, watches_.size());
@@ -174,7 +175,7 @@ void WatchHub::Close(const std::shared_ptr<Watch>& watch) {
   WatchLog::Kept dropped;
   bool trims = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (watches_.erase(watch) == 0) return;
     trims = most_ >= kTrimFrom && watches_.size() * 2 <= most_;
     if (trims) most_ = watches_.size();
@@ -195,7 +196,7 @@ void WatchHub::CutStalled(int64_t now_ms) {
   std::vector<std::shared_ptr<Watch>> watches;
   bool pass_by = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     watches.assign(watches_.begin(), watches_.end());
     pass_by = now_ms - passed_by_ms_ >= kSlowMs;
     if (pass_by) passed_by_ms_ = now_ms;
@@ -203,23 +204,23 @@ void WatchHub::CutStalled(int64_t now_ms) {
   if (pass_by) pump_.PassSlowBy();
   for (const auto& watch : watches) {
     // The reader is notified even while one of its writes is blocked.
-    if (watch->CutIfStalled(now_ms, limits_.stall_ms)) pump_.Ask(watch);
+    if (watch->CutIfStalled(now_ms, limits_.stall_ms)) pump_.RequestTurn(watch);
   }
 }
 
 WatchHub::Counts WatchHub::Count() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return {watches_.size(), waits_.size()};
 }
 
 bool WatchHub::IsWatched(const std::string& job) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return of_all_ > 0 || watched_.contains(job);
 }
 
-void WatchHub::Publish(int64_t sequence, std::vector<WatchLog::Entry> news) {
-  const bool any = !news.empty();
-  log_->Append(sequence, std::move(news));
+void WatchHub::Publish(int64_t sequence, std::vector<WatchLog::Entry> entries) {
+  const bool any = !entries.empty();
+  log_->Append(sequence, std::move(entries));
   if (any) pump_.Wake();
 }
 
@@ -238,10 +239,10 @@ std::optional<absl::Status> WaitOver(const std::string& job, const std::set<v1::
 
 absl::StatusOr<int64_t> WatchHub::Wait(const std::string& job, std::set<v1::JobState> states,
                                        Done done) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (waits_.size() >= limits_.waits) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("waits: ", waits_.size(), " are open, as many as are allowed"));
+        absl::StrCat("waits: ", waits_.size(), " are open; allowed: ", limits_.waits));
   }
   const int64_t number = next_wait_++;
   waits_[number] = {job, std::move(states), std::move(done)};
@@ -250,7 +251,7 @@ absl::StatusOr<int64_t> WatchHub::Wait(const std::string& job, std::set<v1::JobS
 }
 
 bool WatchHub::EndWait(int64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto found = waits_.find(number);
   if (found == waits_.end()) return false;
   const auto of = waits_of_.find(found->second.job);
@@ -260,21 +261,24 @@ bool WatchHub::EndWait(int64_t number) {
   return true;
 }
 
-void WatchHub::Moved(const std::string& job, v1::JobState state) {
+void WatchHub::EndWaits(const std::string& job, v1::JobState state) {
   // Waits are answered in the hub's thread: there may be many, and later changes must not wait.
   std::vector<std::pair<Done, absl::Status>> over;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     const auto of = waits_of_.find(job);
     if (of == waits_of_.end()) return;
-    std::erase_if(of->second, [&](int64_t number) {
-      Waiting& waiting = waits_.at(number);
-      std::optional<absl::Status> end = WaitOver(job, waiting.states, state);
-      if (!end) return false;
-      over.emplace_back(std::move(waiting.done), *std::move(end));
-      waits_.erase(number);
-      return true;
-    });
+    for (auto at = of->second.begin(); at != of->second.end();) {
+      const auto wait = waits_.find(*at);
+      std::optional<absl::Status> end = WaitOver(job, wait->second.states, state);
+      if (!end) {
+        ++at;
+        continue;
+      }
+      over.emplace_back(std::move(wait->second.done), *std::move(end));
+      waits_.erase(wait);
+      at = of->second.erase(at);
+    }
     if (of->second.empty()) waits_of_.erase(of);
   }
   if (over.empty()) return;

@@ -1,9 +1,9 @@
 // Open watches and waits of jobs (WatchHub), and the thread that serves them (WatchPump).
 //
 // A watch begins with the current jobs, ends that part with `caught_up`, and continues with the
-// news in the order of the journal, without a gap. Its resume token is the sequence number of the
-// last update that was sent completely: a reader who resumes with it misses nothing, but may get
-// parts of the next update twice.
+// messages of later updates in the order of the journal, without a gap. Its resume token is the
+// sequence number of the last update that was sent completely: a reader who resumes with it misses
+// nothing, but may get parts of the next update twice.
 //
 // Nothing here waits for a reader, and changes and reports take no longer for more readers: Publish
 // adds to one log that all read, and one thread of low priority does the rest, including the
@@ -21,33 +21,34 @@
 #ifndef NIBBLE_SERVER_CONTROLLER_WATCH_HUB_H_
 #define NIBBLE_SERVER_CONTROLLER_WATCH_HUB_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/watch.h"
 
 namespace nibble {
 
 // Serves the watches: one thread of low priority, so that all watches together use at most one
-// core's time, and only what changes and workers leave of it.
+// core, and only the time that changes and reports leave idle.
 //
 // A watch asks for a turn and gets one once it has something to read. Turns go around, alternating
-// between news and beginnings. Only kBeginnings watches read their beginnings at a time: each ends
-// soon, and few snapshots are kept. A reader who does not read gives up its place among them.
+// between later messages and beginnings. Only kBeginnings watches read their beginnings at a time:
+// each ends soon, and few snapshots are kept. A reader who does not read gives up its place among
+// them.
 //
 // Shares ownership of the waiting watches. Thread-safety: all methods; only Settle and the
 // destructor wait for a turn to end. Turns and tasks run without a lock of the pump.
@@ -59,8 +60,8 @@ class WatchPump {
   WatchPump& operator=(const WatchPump&) = delete;
 
   // `Notify` of the watch is called once, as soon as it has something to read or is over.
-  void Ask(std::shared_ptr<Watch> watch);
-  // There may be news for watches that had nothing to read.
+  void RequestTurn(std::shared_ptr<Watch> watch);
+  // There may be messages for watches that had nothing to read.
   void Wake();
   // The watch is closed; another may begin in its place.
   void Release(const std::shared_ptr<Watch>& watch);
@@ -78,23 +79,24 @@ class WatchPump {
   static constexpr size_t kBeginnings = 16;  // read at a time
 
   void Serve();
-  // With mutex_ held.
-  bool MayBegin() const { return !fresh_.empty() && beginning_.size() < kBeginnings; }
-  Watches TakeTurn();  // one watch, or none
+  bool MayBegin() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !fresh_.empty() && beginning_.size() < kBeginnings;
+  }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Watches TakeTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // one watch, or none
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  Watches ready_;    // may have news
-  Watches begun_;    // are reading their beginning
-  Watches fresh_;    // have not begun
-  Watches waiting_;  // had nothing to read when they asked
-  // At most kBeginnings watches, and what they had read at the last PassSlowBy.
-  std::map<std::shared_ptr<Watch>, int64_t> beginning_;
-  std::vector<std::function<void()>> tasks_;
-  bool news_next_ = true;
-  bool woken_ = false;
-  bool closing_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  Watches ready_ ABSL_GUARDED_BY(mutex_);    // caught up; may have messages
+  Watches begun_ ABSL_GUARDED_BY(mutex_);    // are reading their beginning
+  Watches fresh_ ABSL_GUARDED_BY(mutex_);    // have not begun
+  Watches waiting_ ABSL_GUARDED_BY(mutex_);  // had nothing to read when they asked
+  // At most kBeginnings watches, and Watch::reads at the last PassSlowBy.
+  std::map<std::shared_ptr<Watch>, int64_t> beginning_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool ready_next_ ABSL_GUARDED_BY(mutex_) = true;  // the next turn goes to ready_
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: it uses the above
 };
@@ -117,7 +119,7 @@ class WatchHub {
                                               Watch::Begin begin, std::function<void()> notify);
   // Requests one call of the watch's `notify`, once there is something to read or the watch is
   // over.
-  void Ask(const std::shared_ptr<Watch>& watch) { pump_.Ask(watch); }
+  void RequestTurn(const std::shared_ptr<Watch>& watch) { pump_.RequestTurn(watch); }
   void Close(const std::shared_ptr<Watch>& watch);
   // Cuts watches whose readers have not read for too long.
   void CutStalled(int64_t now_ms);
@@ -131,8 +133,8 @@ class WatchHub {
 
   // The store whose updates are published from here on.
   void SetStore(const v1::StoreIdentity& store) { log_->SetStore(store); }
-  // The news of an update, perhaps none; called for each update in order.
-  void Publish(int64_t sequence, std::vector<WatchLog::Entry> news);
+  // The messages of an update, perhaps none; called for each update in order.
+  void Publish(int64_t sequence, std::vector<WatchLog::Entry> entries);
   void PublishSamples(std::vector<WatchLog::Entry> samples);
 
   // Calls done(OK) once the job is in one of the states, FailedPrecondition if it finishes in
@@ -143,8 +145,8 @@ class WatchHub {
   bool EndWait(int64_t number);
   // Waits until all `done` of ended waits and the running `notify` have returned; not from them.
   void Settle() { pump_.Settle(); }
-  // The job is now in this state.
-  void Moved(const std::string& job, v1::JobState state);
+  // The job is now in this state: ends the waits that it decides.
+  void EndWaits(const std::string& job, v1::JobState state);
 
  private:
   struct Waiting {
@@ -155,16 +157,15 @@ class WatchHub {
 
   const WatchLimits limits_;
   const std::shared_ptr<WatchLog> log_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::set<std::shared_ptr<Watch>> watches_;
-  size_t of_all_ = 0;                      // watches of all jobs, count
-  size_t most_ = 0;                        // open at once since memory was last returned
-  std::map<std::string, size_t> watched_;  // by job: watches that name it, count
-  std::map<int64_t, Waiting> waits_;
-  std::map<std::string, std::set<int64_t>> waits_of_;  // by job
-  int64_t next_wait_ = 1;
-  int64_t passed_by_ms_ = 0;  // when PassSlowBy was last called
+  mutable Mutex mutex_;
+  std::set<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mutex_);
+  size_t of_all_ ABSL_GUARDED_BY(mutex_) = 0;  // watches of all jobs, count
+  size_t most_ ABSL_GUARDED_BY(mutex_) = 0;    // open at once since memory was last returned
+  std::map<std::string, size_t> watched_ ABSL_GUARDED_BY(mutex_);  // watches of each job, count
+  std::map<int64_t, Waiting> waits_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<int64_t>> waits_of_ ABSL_GUARDED_BY(mutex_);  // by job
+  int64_t next_wait_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t passed_by_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // when PassSlowBy was last called
 
   WatchPump pump_;  // last: its turns use the above
 };

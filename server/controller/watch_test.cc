@@ -18,12 +18,12 @@ namespace nibble {
 namespace {
 
 std::vector<WatchLog::Entry> OneEach(const std::vector<std::string>& jobs) {
-  std::vector<WatchLog::Entry> news;
+  std::vector<WatchLog::Entry> entries;
   for (const std::string& job : jobs) {
-    news.emplace_back().job = job;
-    news.back().message.mutable_job()->set_id(job);
+    entries.emplace_back().job = job;
+    entries.back().message.mutable_job()->set_id(job);
   }
-  return news;
+  return entries;
 }
 
 std::shared_ptr<Watch> Open(WatchHub& hub, const v1::WatchJobsRequest& request,
@@ -56,7 +56,7 @@ class Reader {
     auto opened = hub.Open({}, std::move(begin), [this] { Take(); });
     EXPECT_EQ(opened.status(), absl::OkStatus());
     watch_ = *std::move(opened);
-    hub.Ask(watch_);
+    hub.RequestTurn(watch_);
   }
   ~Reader() {
     hub_.Close(watch_);
@@ -78,7 +78,7 @@ class Reader {
       taken_.push_back(message->has_job() ? message->job().id() : "caught up");
       changed_.notify_all();
     }
-    hub_.Ask(watch_);
+    hub_.RequestTurn(watch_);
   }
 
   WatchHub& hub_;
@@ -97,16 +97,16 @@ TEST(WatchHubTest, OnlyTheLastMessageOfAnUpdateHasItsToken) {
   EXPECT_EQ(watch->Next(), nullptr);
 }
 
-TEST(WatchHubTest, ASampleNeverHasTheTokenOfAnUpdateThatIsYetToBeTold) {
+TEST(WatchHubTest, ASampleNeverHasTheTokenOfAnUpdateNotYetPublished) {
   WatchHub hub({});
   v1::WatchJobsRequest request;
   request.set_with_samples(true);
   const auto watch = Open(hub, request);
   const auto sample = [&hub] {
-    std::vector<WatchLog::Entry> news(1);
-    news[0].job = "a";
-    news[0].message.mutable_sample()->set_job("a");
-    hub.PublishSamples(std::move(news));
+    std::vector<WatchLog::Entry> entries(1);
+    entries[0].job = "a";
+    entries[0].message.mutable_sample()->set_job("a");
+    hub.PublishSamples(std::move(entries));
   };
   hub.Publish(5, {});
   sample();
@@ -117,7 +117,7 @@ TEST(WatchHubTest, ASampleNeverHasTheTokenOfAnUpdateThatIsYetToBeTold) {
   EXPECT_EQ(watch->Next()->resume_token(), "s6");
 }
 
-TEST(WatchHubTest, AWatchOfSomeJobsHearsOfNoOthers) {
+TEST(WatchHubTest, AWatchOfSomeJobsGetsNoOthers) {
   WatchHub hub({});
   v1::WatchJobsRequest request;
   request.add_jobs("b");
@@ -131,21 +131,21 @@ TEST(WatchHubTest, AWatchOfSomeJobsHearsOfNoOthers) {
   EXPECT_FALSE(hub.IsWatched("b"));
 }
 
-TEST(WatchHubTest, SamplesAreForThoseWhoAskedForThem) {
+TEST(WatchHubTest, OnlyWatchesWithSamplesGetSamples) {
   WatchHub hub({});
   v1::WatchJobsRequest request;
   const auto without = Open(hub, request);
   request.set_with_samples(true);
   const auto with = Open(hub, request);
-  std::vector<WatchLog::Entry> news(1);
-  news[0].job = "a";
-  news[0].message.mutable_sample()->set_job("a");
-  hub.PublishSamples(std::move(news));
+  std::vector<WatchLog::Entry> entries(1);
+  entries[0].job = "a";
+  entries[0].message.mutable_sample()->set_job("a");
+  hub.PublishSamples(std::move(entries));
   EXPECT_EQ(without->Next(), nullptr);
   EXPECT_TRUE(with->Next()->has_sample());
 }
 
-TEST(WatchHubTest, WhatHappensAfterTheSnapshotOfABeginningFollowsItAndWhatIsInItDoesNot) {
+TEST(WatchHubTest, UpdatesAfterTheSnapshotFollowTheBeginningAndEarlierOnesDoNot) {
   WatchHub hub({});
   const auto watch = Open(hub, {}, BeginWith(2, 7));
   EXPECT_EQ(watch->Next()->job().id(), "0");
@@ -158,7 +158,7 @@ TEST(WatchHubTest, WhatHappensAfterTheSnapshotOfABeginningFollowsItAndWhatIsInIt
   EXPECT_EQ(watch->Next(), nullptr);
 }
 
-TEST(WatchHubTest, AWatchThatNobodyReadsHasNoSnapshotAndOneThatHasCaughtUpKeepsNone) {
+TEST(WatchHubTest, OnlyAWatchThatIsReadingItsBeginningKeepsASnapshot) {
   WatchHub hub({});
   int begun = 0;
   const auto snapshot = std::make_shared<int>(1);
@@ -174,7 +174,7 @@ TEST(WatchHubTest, AWatchThatNobodyReadsHasNoSnapshotAndOneThatHasCaughtUpKeepsN
   EXPECT_EQ(snapshot.use_count(), 1);
 }
 
-TEST(WatchHubTest, ASlowWatchIsCutAndKeepsUpNobodyElse) {
+TEST(WatchHubTest, ASlowWatchIsCutAndDelaysNoOther) {
   WatchHub hub({.kept = 2});
   const auto slow = Open(hub, {});
   const auto quick = Open(hub, {});
@@ -187,7 +187,7 @@ TEST(WatchHubTest, ASlowWatchIsCutAndKeepsUpNobodyElse) {
   EXPECT_EQ(quick->status(), absl::OkStatus());
 }
 
-TEST(WatchHubTest, ABeginningThatIsReadTooSlowlyIsCutAndItsSnapshotGoes) {
+TEST(WatchHubTest, AWatchThatReadsItsBeginningTooSlowlyIsCutAndFreesItsSnapshot) {
   WatchHub hub({.kept = 2});
   const auto snapshot = std::make_shared<int>(1);
   const auto slow = Open(hub, {}, BeginWith(5, 0, snapshot));
@@ -198,12 +198,12 @@ TEST(WatchHubTest, ABeginningThatIsReadTooSlowlyIsCutAndItsSnapshotGoes) {
   EXPECT_EQ(snapshot.use_count(), 1);
 }
 
-TEST(WatchHubTest, HoweverManyDoNotReadWhatHappensIsKeptOnceAndWithinItsBytes) {
+TEST(WatchHubTest, TheLogKeepsMessagesOnceAndWithinItsBytes) {
   WatchLog log(1000, 10'000);
   for (int64_t i = 1; i <= 5000; ++i) {
-    auto news = OneEach({"a"});
-    news[0].message.mutable_job()->set_state_reason(std::string(100, 'x'));
-    log.Append(i, std::move(news));
+    auto entries = OneEach({"a"});
+    entries[0].message.mutable_job()->set_state_reason(std::string(100, 'x'));
+    log.Append(i, std::move(entries));
   }
   EXPECT_EQ(log.end(), 5000);
   EXPECT_TRUE(absl::IsResourceExhausted(log.From(0, 1).status()));
@@ -218,7 +218,7 @@ TEST(WatchHubTest, HoweverManyDoNotReadWhatHappensIsKeptOnceAndWithinItsBytes) {
   EXPECT_EQ(entry.use_count(), 1) << "of the test alone";
 }
 
-TEST(WatchHubTest, OneThatReadsNothingForTooLongIsCutAndOneThatHasReadAllIsNot) {
+TEST(WatchHubTest, AStalledWatchIsCutAndOneThatHasReadEverythingIsNot) {
   WatchHub hub({.stall_ms = 100});
   const auto stalled = Open(hub, {});
   const auto reads = Open(hub, {});
@@ -247,7 +247,7 @@ TEST(WatchHubTest, AWatchThatIsCutIsNotified) {
   hub.Close(*stalled);
 }
 
-TEST(WatchHubTest, EveryReaderGetsItsBeginningThenTheNewsAndHearsNoMoreWhenItHasClosed) {
+TEST(WatchHubTest, EveryReaderGetsItsBeginningThenUpdatesUntilItCloses) {
   WatchHub hub({});
   Reader first(hub, BeginWith(3, 0));
   Reader second(hub, BeginWith(2, 0));
@@ -265,7 +265,7 @@ TEST(WatchHubTest, EveryReaderGetsItsBeginningThenTheNewsAndHearsNoMoreWhenItHas
   EXPECT_EQ(hub.Count().watches, 2u);
 }
 
-TEST(WatchHubTest, ReadersWhoTakeNothingOfTheirBeginningsKeepNobodyFromBeginning) {
+TEST(WatchHubTest, StalledBeginningsDoNotKeepOtherWatchesFromBeginning) {
   WatchHub hub({});
   // More watches than may read at a time; each takes one message and asks for no more.
   std::vector<std::shared_ptr<Watch>> slow;
@@ -279,7 +279,7 @@ TEST(WatchHubTest, ReadersWhoTakeNothingOfTheirBeginningsKeepNobodyFromBeginning
     ASSERT_EQ(watch.status(), absl::OkStatus());
     *self = *watch;
     slow.push_back(*watch);
-    hub.Ask(*watch);
+    hub.RequestTurn(*watch);
     // Slow watches lose their place at the second check.
     for (int64_t look = 1; look <= 2; ++look) hub.CutStalled((2 * i + look) * 1000);
     taken->get_future().wait();
@@ -290,7 +290,7 @@ TEST(WatchHubTest, ReadersWhoTakeNothingOfTheirBeginningsKeepNobodyFromBeginning
   for (const auto& watch : slow) hub.Close(watch);
 }
 
-TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
+TEST(WatchHubTest, NothingWaitsForASlowReader) {
   WatchHub hub({});
   std::promise<void> takes;
   std::promise<void> done;
@@ -299,7 +299,7 @@ TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
     done.get_future().wait();
   });
   ASSERT_EQ(slow.status(), absl::OkStatus());
-  hub.Ask(*slow);
+  hub.RequestTurn(*slow);
   hub.Publish(1, OneEach({"a"}));
   takes.get_future().wait();
   // The reader blocks the hub's thread; changes, opens, waits and cuts do not block.
@@ -307,7 +307,7 @@ TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
   const auto other = Open(hub, {}, BeginWith(1, 99));
   EXPECT_NE(other->Next(), nullptr);
   EXPECT_EQ(hub.Wait("a", {}, [](const absl::Status&) {}).status(), absl::OkStatus());
-  hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.EndWaits("a", v1::JOB_STATE_SUCCEEDED);
   hub.CutStalled(1000);
   hub.Close(other);
   done.set_value();
@@ -315,7 +315,7 @@ TEST(WatchHubTest, NothingWaitsForAReaderWhoTakesHisTimeOverAMessage) {
   hub.Close(*slow);
 }
 
-TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
+TEST(WatchHubTest, AnEndedWaitIsNotAnswered) {
   WatchHub hub({.waits = 1});
   int answered = 0;
   const auto done = [&answered](const absl::Status&) { ++answered; };
@@ -324,19 +324,19 @@ TEST(WatchHubTest, AWaitThatWasEndedIsNotAnswered) {
   EXPECT_TRUE(absl::IsResourceExhausted(hub.Wait("b", {}, done).status()));
   EXPECT_TRUE(hub.EndWait(*number));
   EXPECT_FALSE(hub.EndWait(*number));
-  hub.Moved("a", v1::JOB_STATE_SUCCEEDED);
+  hub.EndWaits("a", v1::JOB_STATE_SUCCEEDED);
   hub.Settle();
   EXPECT_EQ(answered, 0);
   EXPECT_EQ(hub.Wait("b", {}, done).status(), absl::OkStatus());
-  hub.Moved("b", v1::JOB_STATE_RUNNING);
+  hub.EndWaits("b", v1::JOB_STATE_RUNNING);
   hub.Settle();
   EXPECT_EQ(answered, 0);
-  hub.Moved("b", v1::JOB_STATE_FAILED);
+  hub.EndWaits("b", v1::JOB_STATE_FAILED);
   hub.Settle();
   EXPECT_EQ(answered, 1);
 }
 
-TEST(WatchHubTest, ATokenIsOneOfOursOrRefused) {
+TEST(WatchHubTest, InvalidResumeTokensAreRefused) {
   v1::StoreIdentity store;
   store.set_id("27c4934527c5ca44567c36dd41a7ec8e");
   store.set_epoch(2);
@@ -351,15 +351,15 @@ TEST(WatchHubTest, ATokenIsOneOfOursOrRefused) {
 }
 
 std::vector<std::string> Drain(Watch& watch) {
-  std::vector<std::string> told;
+  std::vector<std::string> messages;
   while (const Watch::Message message = watch.Next()) {
-    told.push_back(message->has_job()      ? absl::StrCat("job ", message->job().id())
-                   : message->has_event()  ? absl::StrCat("event ", message->event().number())
-                   : message->has_sample() ? "sample"
-                                           : "caught up");
-    told.push_back(message->resume_token());
+    messages.push_back(message->has_job()      ? absl::StrCat("job ", message->job().id())
+                       : message->has_event()  ? absl::StrCat("event ", message->event().number())
+                       : message->has_sample() ? "sample"
+                                               : "caught up");
+    messages.push_back(message->resume_token());
   }
-  return told;
+  return messages;
 }
 
 TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
@@ -367,24 +367,24 @@ TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
   const std::string job = coordinator.Submit(1);
   v1::WatchJobsRequest request;
   request.add_jobs(job);
-  auto watch = coordinator.controller().OpenWatch(request, nullptr);
+  auto watch = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(watch.status(), absl::OkStatus());
-  std::vector<std::string> told = Drain(**watch);
-  ASSERT_EQ(told.size(), 4u);
-  EXPECT_EQ(told[0], absl::StrCat("job ", job));
-  EXPECT_EQ(told[2], "caught up");
-  const std::string token = told.back();
-  coordinator.controller().CloseWatch(*watch);
+  std::vector<std::string> messages = Drain(**watch);
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0], absl::StrCat("job ", job));
+  EXPECT_EQ(messages[2], "caught up");
+  const std::string token = messages.back();
+  coordinator.controller().watches().Close(*watch);
 
   v1::PauseJobRequest pause;
   pause.set_job(job);
   ASSERT_EQ(coordinator.Do<v1::PauseJobResponse>(pause).status(), absl::OkStatus());
   request.set_resume_token(token);
-  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  auto resumed = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(resumed.status(), absl::OkStatus());
-  told = Drain(**resumed);
-  EXPECT_THAT(told, testing::Contains("event 2"));
-  EXPECT_THAT(told, testing::Not(testing::Contains("event 1")));
+  messages = Drain(**resumed);
+  EXPECT_THAT(messages, testing::Contains("event 2"));
+  EXPECT_THAT(messages, testing::Not(testing::Contains("event 1")));
   v1::ResumeJobRequest resume;
   resume.set_job(job);
   ASSERT_EQ(coordinator.Do<v1::ResumeJobResponse>(resume).status(), absl::OkStatus());
@@ -392,19 +392,20 @@ TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
 
   request.set_resume_token("token");
   EXPECT_TRUE(
-      absl::IsInvalidArgument(coordinator.controller().OpenWatch(request, nullptr).status()));
+      absl::IsInvalidArgument(coordinator.controller().watches().Open(request, nullptr).status()));
   // Tokens of another epoch, another store, and of updates that a restored store lacks.
   const std::string place = token.substr(token.find('s'));
   const std::string mark = token.substr(0, token.find('.'));
   for (const std::string& other : {absl::StrCat(mark, ".2.", place), absl::StrCat("0f.1.", place),
                                    place, absl::StrCat(mark, ".1.s999999")}) {
     request.set_resume_token(other);
-    EXPECT_TRUE(absl::IsOutOfRange(coordinator.controller().OpenWatch(request, nullptr).status()))
+    EXPECT_TRUE(
+        absl::IsOutOfRange(coordinator.controller().watches().Open(request, nullptr).status()))
         << other;
   }
 }
 
-TEST(ControllerWatchTest, AWatchOfAllBeginsWithUnfinishedJobsAndOneOfSomeWithThose) {
+TEST(ControllerWatchTest, AWatchOfAllJobsBeginsWithUnfinishedOnesAndAWatchOfSomeWithThese) {
   TestCoordinator coordinator;
   const std::string over = coordinator.Submit(1);
   const std::string waits = coordinator.Submit(1);
@@ -412,15 +413,15 @@ TEST(ControllerWatchTest, AWatchOfAllBeginsWithUnfinishedJobsAndOneOfSomeWithTho
   kill.set_job(over);
   ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
   v1::WatchJobsRequest request;
-  auto all = coordinator.controller().OpenWatch(request, nullptr);
+  auto all = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(all.status(), absl::OkStatus());
   EXPECT_EQ(Drain(**all).front(), absl::StrCat("job ", waits));
   request.add_jobs(over);
-  auto some = coordinator.controller().OpenWatch(request, nullptr);
+  auto some = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(some.status(), absl::OkStatus());
   EXPECT_EQ(Drain(**some).front(), absl::StrCat("job ", over));
   request.add_jobs("train-9");
-  EXPECT_TRUE(absl::IsNotFound(coordinator.controller().OpenWatch(request, nullptr).status()));
+  EXPECT_TRUE(absl::IsNotFound(coordinator.controller().watches().Open(request, nullptr).status()));
 }
 
 TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange) {
@@ -436,12 +437,12 @@ TEST(ControllerWatchTest, AResumeTokenBeforeTheOldestEventThatIsKeptIsOutOfRange
       coordinator.controller().Inspect([](const State& state) { return StoreMark(state.store()); });
   v1::WatchJobsRequest request;
   request.set_resume_token(absl::StrCat(mark, "s1"));
-  auto late = coordinator.controller().OpenWatch(request, nullptr);
+  auto late = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(late.status(), absl::OkStatus());
   EXPECT_TRUE(Drain(**late).empty());
   EXPECT_TRUE(absl::IsOutOfRange((*late)->status()));
   request.set_resume_token(absl::StrCat(mark, "s3"));
-  auto resumed = coordinator.controller().OpenWatch(request, nullptr);
+  auto resumed = coordinator.controller().watches().Open(request, nullptr);
   ASSERT_EQ(resumed.status(), absl::OkStatus());
   EXPECT_FALSE(Drain(**resumed).empty());
   EXPECT_EQ((*resumed)->status(), absl::OkStatus());
@@ -451,7 +452,7 @@ TEST(ControllerWatchTest, AWatchThatNeverReadsIsCut) {
   ControllerOptions options;
   options.watches.kept = 3;
   TestCoordinator coordinator(options);
-  auto watch = coordinator.controller().OpenWatch({}, nullptr);
+  auto watch = coordinator.controller().watches().Open({}, nullptr);
   ASSERT_EQ(watch.status(), absl::OkStatus());
   Drain(**watch);
   for (int i = 0; i < 3; ++i) coordinator.Submit(1);
@@ -462,7 +463,7 @@ TEST(ControllerWatchTest, AWatchThatNeverReadsIsCut) {
 TEST(ControllerWatchTest, JobsAreSubmittedListedAndWatchedWhileABeginningIsHalfRead) {
   TestCoordinator coordinator;
   for (int i = 0; i < 20; ++i) coordinator.Submit(1);
-  auto half = coordinator.controller().OpenWatch({}, nullptr);
+  auto half = coordinator.controller().watches().Open({}, nullptr);
   ASSERT_EQ(half.status(), absl::OkStatus());
   for (int i = 0; i < 10; ++i) EXPECT_NE((*half)->Next(), nullptr);
   // Reading its snapshot takes no lock that any of this would wait for.
@@ -470,10 +471,10 @@ TEST(ControllerWatchTest, JobsAreSubmittedListedAndWatchedWhileABeginningIsHalfR
   TestWorker worker(coordinator, "w", 1);
   EXPECT_EQ(worker.Report(), absl::OkStatus());
   coordinator.Tick();
-  auto other = coordinator.controller().OpenWatch({}, nullptr);
+  auto other = coordinator.controller().watches().Open({}, nullptr);
   ASSERT_EQ(other.status(), absl::OkStatus());
   EXPECT_EQ(Drain(**other).size(), 2u * 41);
-  // The rest of the beginning is as of its start; the news since follow.
+  // The rest of the beginning is as of its start; later updates follow.
   std::vector<std::string> rest = Drain(**half);
   ASSERT_GT(rest.size(), 22u);
   EXPECT_EQ(rest[18], "job train-20");
@@ -481,7 +482,7 @@ TEST(ControllerWatchTest, JobsAreSubmittedListedAndWatchedWhileABeginningIsHalfR
   EXPECT_THAT(rest, testing::Contains("job train-40"));
 }
 
-TEST(ControllerWatchTest, PagesOfJobsNewestFirstHaveEachJobOnceWhateverComesInBetween) {
+TEST(ControllerWatchTest, PagesOfJobsHaveEachJobOnceEvenIfJobsAreSubmittedInBetween) {
   TestCoordinator coordinator;
   for (int i = 0; i < 7; ++i) coordinator.Submit(1);
   v1::ListJobsRequest request;
@@ -503,14 +504,15 @@ TEST(ControllerWatchTest, NoMoreWatchesAreOpenThanAllowed) {
   ControllerOptions options;
   options.watches.watches = 1;
   TestCoordinator coordinator(options);
-  auto first = coordinator.controller().OpenWatch({}, nullptr);
+  auto first = coordinator.controller().watches().Open({}, nullptr);
   ASSERT_EQ(first.status(), absl::OkStatus());
-  EXPECT_TRUE(absl::IsResourceExhausted(coordinator.controller().OpenWatch({}, nullptr).status()));
-  coordinator.controller().CloseWatch(*first);
-  EXPECT_EQ(coordinator.controller().OpenWatch({}, nullptr).status(), absl::OkStatus());
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(coordinator.controller().watches().Open({}, nullptr).status()));
+  coordinator.controller().watches().Close(*first);
+  EXPECT_EQ(coordinator.controller().watches().Open({}, nullptr).status(), absl::OkStatus());
 }
 
-TEST(ControllerWatchTest, AWaitEndsWithTheStateOrWithWhatRulesItOut) {
+TEST(ControllerWatchTest, AWaitEndsWithItsStateOrWhenThatIsRuledOut) {
   TestCoordinator coordinator;
   const std::string job = coordinator.Submit(1);
   std::vector<absl::Status> ends;
@@ -519,8 +521,8 @@ TEST(ControllerWatchTest, AWaitEndsWithTheStateOrWithWhatRulesItOut) {
   finished.set_job(job);
   v1::WaitJobRequest running = finished;
   running.add_states(v1::JOB_STATE_RUNNING);
-  EXPECT_GT(coordinator.controller().Wait(finished, end), 0);
-  EXPECT_GT(coordinator.controller().Wait(running, end), 0);
+  EXPECT_GT(coordinator.controller().watches().Wait(finished, end), 0);
+  EXPECT_GT(coordinator.controller().watches().Wait(running, end), 0);
   EXPECT_TRUE(ends.empty());
   v1::KillJobRequest kill;
   kill.set_job(job);

@@ -95,7 +95,7 @@ TEST_F(CoordinatorHttpTest, AScrapeHasEveryRowOfTheTable) {
   EXPECT_EQ(exposed.families().size(), CoordinatorRows().rows().size());
 }
 
-TEST_F(CoordinatorHttpTest, PrometheusOwnToolFindsNoFault) {
+TEST_F(CoordinatorHttpTest, PromtoolAcceptsTheMetrics) {
   LiveThroughSomething();
   v1::ListJobsResponse listed;
   ASSERT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
@@ -104,7 +104,7 @@ TEST_F(CoordinatorHttpTest, PrometheusOwnToolFindsNoFault) {
   EXPECT_EQ(checked, absl::OkStatus());
 }
 
-TEST_F(CoordinatorHttpTest, WhatHappensToJobsIsCounted) {
+TEST_F(CoordinatorHttpTest, EventsOfJobsAreCounted) {
   LiveThroughSomething();
   const Exposition exposed = Scrape();
   EXPECT_EQ(exposed.Value("nibble_jobs{queue=\"default\",state=\"starting\"}") +
@@ -143,11 +143,11 @@ TEST_F(CoordinatorHttpTest, CallsAreCountedByMethodAndCode) {
   {
     auto context = Context();
     auto stream = stub_->WatchJobs(context.get(), {});
-    v1::WatchJobsResponse told;
-    while (!told.caught_up()) ASSERT_TRUE(stream->Read(&told));
+    v1::WatchJobsResponse message;
+    while (!message.caught_up()) ASSERT_TRUE(stream->Read(&message));
     EXPECT_EQ(Scrape().Value("nibble_watches_open"), 1);
     context->TryCancel();
-    while (stream->Read(&told)) {
+    while (stream->Read(&message)) {
     }
     (void)stream->Finish();
   }
@@ -159,7 +159,7 @@ TEST_F(CoordinatorHttpTest, CallsAreCountedByMethodAndCode) {
   EXPECT_EQ(scraped.find("nibble_rpc_seconds_count{method=\"WatchJobs\"}"), std::string::npos);
 }
 
-TEST_F(CoordinatorHttpTest, CallsThatThereAreNotDoNotAddSeries) {
+TEST_F(CoordinatorHttpTest, UnknownMethodsAddNoSeries) {
   CoordinatorMetrics& metrics = controller().metrics();
   for (int i = 0; i < 5000; ++i) {
     metrics.RpcEnded(absl::StrCat("/made.up/Call", i), absl::StatusCode::kUnimplemented, false, 1);
@@ -202,7 +202,7 @@ TEST_F(CoordinatorHttpTest, AScrapeDoesNotWaitForTheState) {
   request.set_request_id("request-q");
   request.mutable_queue()->set_name("q");
   std::promise<absl::Status> changed;
-  controller().Change<v1::SetQueueResponse>(
+  controller().requests().Change<v1::SetQueueResponse>(
       request, "ann", [&](const absl::StatusOr<v1::SetQueueResponse>& answer) {
         changed.set_value(answer.status());
       });
@@ -212,7 +212,7 @@ TEST_F(CoordinatorHttpTest, AScrapeDoesNotWaitForTheState) {
   EXPECT_EQ(changed.get_future().get(), absl::OkStatus());
 }
 
-TEST_F(CoordinatorHttpTest, ProbesAreToldWhetherItLivesAndServes) {
+TEST_F(CoordinatorHttpTest, ProbesShowLivenessAndReadiness) {
   EXPECT_EQ(HttpGet(http_->port(), "/healthz").status(), absl::OkStatus());
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status(), absl::OkStatus());
   http_->SetServing(false);
@@ -230,7 +230,7 @@ TEST_F(CoordinatorHttpTest, ProbesAreToldWhetherItLivesAndServes) {
   EXPECT_EQ(Scrape().Value("nibble_store_healthy"), 0);
 }
 
-TEST_F(CoordinatorHttpTest, TheTargetsNameItsOwnAddress) {
+TEST_F(CoordinatorHttpTest, ScrapeTargetsIncludeTheCoordinator) {
   const auto targets = HttpGet(http_->port(), "/sd");
   ASSERT_EQ(targets.status(), absl::OkStatus());
   EXPECT_THAT(*targets, HasSubstr(absl::StrCat("\"", http_->address(), "\"")));
@@ -253,7 +253,7 @@ class TargetsTest : public testing::Test {
   TestCoordinator coordinator_;
 };
 
-TEST_F(TargetsTest, TheCoordinatorAndEveryDaemonIsATarget) {
+TEST_F(TargetsTest, TheCoordinatorAndEveryDaemonAreTargets) {
   Add("w1", "10.0.0.1:7702");
   Add("w2", "[::1]:7702");
   EXPECT_EQ(Targets(), Json::parse(R"([
@@ -264,14 +264,14 @@ TEST_F(TargetsTest, TheCoordinatorAndEveryDaemonIsATarget) {
        "labels": {"role": "worker", "worker": "w2", "cluster": "test"}}])"));
 }
 
-TEST_F(TargetsTest, ADaemonThatIsAwayStaysATarget) {
+TEST_F(TargetsTest, AnAbsentDaemonStaysATarget) {
   Add("w1", "10.0.0.1:7702");
   coordinator_.clock.Advance(60'000);
   coordinator_.Tick();
   EXPECT_EQ(Targets().size(), 2u);
 }
 
-TEST_F(TargetsTest, WhatIsNoAddressIsLeftOut) {
+TEST_F(TargetsTest, InvalidAddressesAreLeftOut) {
   Add("w1", "");
   Add("w2", "http://evil/\"}]");
   Add("w3", "10.0.0.3:0");

@@ -88,7 +88,7 @@ bool IsPublic(const IpAddress& address) {
          !IsIn(address, "2001:db8::", 32);
 }
 
-bool AllowList::Range::Holds(const IpAddress& other) const {
+bool AllowList::Range::Contains(const IpAddress& other) const {
   return SameBits(address, other, bits);
 }
 
@@ -103,7 +103,7 @@ bool AllowList::Pattern::Matches(const NotifyUrl& url) const {
     case Kind::kName:
       return url.host == name;
     case Kind::kRange:
-      return literal && range->Holds(*literal);
+      return literal && range->Contains(*literal);
   }
   return false;
 }
@@ -193,7 +193,7 @@ absl::Status AllowList::MayPost(const std::string& url) const {
 bool AllowList::MayConnect(const NotifyUrl& url, const IpAddress& address) const {
   return std::any_of(patterns_.begin(), patterns_.end(), [&](const Pattern& pattern) {
     if (!pattern.Matches(url)) return false;
-    if (pattern.range) return pattern.range->Holds(address);
+    if (pattern.range) return pattern.range->Contains(address);
     const bool local = pattern.kind == Pattern::Kind::kName && pattern.name == "localhost";
     const bool loopback = IsIn(address, "127.0.0.0", 8) || IsIn(address, "::1", kV6Bits);
     return IsPublic(address) || (local && loopback);

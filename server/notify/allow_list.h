@@ -1,6 +1,6 @@
-// Where the coordinator may post events of jobs, as the operator allows with --notify-allow. Anyone
-// who may submit a job writes URLs, so without this list a job could make the coordinator connect
-// to any host in its reach (server-side request forgery).
+// The URLs to which the coordinator may post events of jobs, from --notify-allow. Everybody who may
+// submit a job chooses URLs, so without this list a job could make the coordinator connect to any
+// host in its reach (server-side request forgery).
 //
 // MayPost checks a URL, at submission and before each post. MayConnect checks each address that the
 // URL's host resolves to, right before the connection: an allowed name must not lead to loopback or
@@ -35,7 +35,7 @@ bool IsPublic(const IpAddress& address);
 
 class AllowList {
  public:
-  // Nothing is allowed.
+  // Allows nothing.
   AllowList() = default;
 
   // A pattern is HOST[:PORT][=ADDRESS[/BITS]]. HOST is a name, *.NAME for every name below it, *
@@ -54,7 +54,7 @@ class AllowList {
   struct Range {
     IpAddress address = {};
     int bits = 0;
-    bool Holds(const IpAddress& other) const;
+    bool Contains(const IpAddress& other) const;
   };
   struct Pattern {
     enum class Kind : uint8_t { kAny, kBelow, kName, kRange };

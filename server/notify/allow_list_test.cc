@@ -30,7 +30,7 @@ TEST(AllowListTest, WithoutPatternsNothingIsAllowed) {
             "the coordinator may not post to http://a.org:8080; its --notify-allow names nothing");
 }
 
-TEST(AllowListTest, ANameMeansThatHostAndAPublicAddress) {
+TEST(AllowListTest, ANameAllowsThatHostAtPublicAddresses) {
   const AllowList list = List({"Hooks.example.org", "b.example.org:8080"});
   EXPECT_TRUE(May(list, "http://hooks.example.org/x", "93.184.216.34"));
   EXPECT_TRUE(May(list, "https://HOOKS.example.org:99", "2606:2800:220:1::1"));
@@ -42,7 +42,7 @@ TEST(AllowListTest, ANameMeansThatHostAndAPublicAddress) {
               HasSubstr("names Hooks.example.org, b.example.org:8080"));
 }
 
-TEST(AllowListTest, AStarMeansNamesBelowOrEveryHostAndNoAddressThatIsNotPublic) {
+TEST(AllowListTest, AStarAllowsNamesBelowOrEveryHostAtPublicAddresses) {
   const AllowList below = List({"*.example.org"});
   EXPECT_TRUE(below.MayPost("http://a.example.org").ok());
   EXPECT_TRUE(below.MayPost("http://a.b.example.org").ok());
@@ -83,7 +83,7 @@ TEST(AllowListTest, AStarMeansNamesBelowOrEveryHostAndNoAddressThatIsNotPublic) 
   }
 }
 
-TEST(AllowListTest, AnAddressOrARangeNamesWhatIsNotPublic) {
+TEST(AllowListTest, AnAddressOrARangeAllowsNonPublicAddresses) {
   const AllowList list = List({"127.0.0.1:8080", "10.0.0.0/9", "[::1]:81", "fd00::/8"});
   EXPECT_TRUE(May(list, "http://127.0.0.1:8080", "127.0.0.1"));
   EXPECT_FALSE(list.MayPost("http://127.0.0.1").ok());
@@ -96,7 +96,7 @@ TEST(AllowListTest, AnAddressOrARangeNamesWhatIsNotPublic) {
   EXPECT_FALSE(list.MayPost("http://a.org").ok());
 }
 
-TEST(AllowListTest, ANameLeadsToAPrivateNetworkOnlyWhereThatIsNamed) {
+TEST(AllowListTest, ANameMayResolveToAPrivateNetworkOnlyIfThatIsGiven) {
   const AllowList list = List({"relay.svc:80=10.96.0.0/12", "localhost"});
   EXPECT_TRUE(May(list, "http://relay.svc", "10.97.0.1"));
   EXPECT_FALSE(May(list, "http://relay.svc", "10.1.0.1"));
@@ -107,7 +107,7 @@ TEST(AllowListTest, ANameLeadsToAPrivateNetworkOnlyWhereThatIsNamed) {
   EXPECT_FALSE(May(list, "http://localhost:9", "10.0.0.1"));
 }
 
-TEST(AllowListTest, PatternsThatAreNoneAreRefused) {
+TEST(AllowListTest, InvalidPatternsAreRefused) {
   for (const char* bad :
        {"", ":80", "a:0", "a:x", "a:99999", "http://a", "a/b", "*a.org", "a.*", "10.0.0.0/33",
         "10.0.0.0/", "a=b", "a=", "10.0.0.1=10.0.0.1", "1.2.3", "[::1", "::1/129", "a b"}) {

@@ -42,7 +42,7 @@ std::string TlsProblem() {
   return text;
 }
 
-constexpr size_t kMostHeadBytes = 8192;
+constexpr size_t kMaxHeadBytes = 8192;
 constexpr double kMsPerSecond = 1000;
 
 // A TCP connection, with or without TLS. Every operation ends at the deadline, or when the stream
@@ -99,7 +99,7 @@ absl::Status TimedStream::Await(short events) const {
     const int ready = poll(waited, 2, static_cast<int>(std::min<int64_t>(left.count(), 60'000)));
     if (ready < 0 && errno != EINTR) return Failed("poll", errno);
     if (ready <= 0) continue;
-    if (waited[1].revents != 0) return absl::CancelledError("the coordinator ends");
+    if (waited[1].revents != 0) return absl::CancelledError("the coordinator is stopping");
     return absl::OkStatus();
   }
 }
@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<IpAddress>> Resolve(const HttpPost& post) {
   }
   if (!addresses.empty()) return addresses;
   return absl::PermissionDeniedError(absl::StrCat(
-      "its host resolves to ", refused, ", an address that --notify-allow does not name"));
+      "the host resolves to ", refused, ", an address that --notify-allow does not allow"));
 }
 
 std::string RequestText(const HttpPost& post) {
@@ -280,16 +280,17 @@ absl::StatusOr<int> ReadCode(TimedStream& stream) {
     const size_t end = head.find("\r\n");
     if (end != std::string::npos) {
       const int code = CodeOf(std::string_view(head).substr(0, end));
-      if (code == 0) return absl::UnavailableError("what it answered is not HTTP/1.1");
+      if (code == 0) return absl::UnavailableError("the answer is not HTTP/1.1");
       if (code >= 200) return code;
       if (const size_t next = head.find("\r\n\r\n"); next != std::string::npos) {
         head.erase(0, next + 4);
         continue;
       }
     }
-    if (head.size() > kMostHeadBytes) return absl::UnavailableError("its answer has no status");
+    if (head.size() > kMaxHeadBytes) return absl::UnavailableError("the answer has no status line");
     NIBBLE_ASSIGN_OR_RETURN(const size_t read, stream.Read(buffer, sizeof(buffer)));
-    if (read == 0) return absl::UnavailableError("it closed the connection without an answer");
+    if (read == 0)
+      return absl::UnavailableError("the receiver closed the connection without an answer");
     head.append(buffer, read);
   }
 }

@@ -48,7 +48,8 @@ struct HttpPost {
 };
 
 // The status code of the answer, 200 to 599. PermissionDenied: no address of the host is allowed;
-// DeadlineExceeded; Cancelled; Unavailable for everything else, in words for people.
+// DeadlineExceeded: no answer within the limit; Cancelled; Unavailable: everything else, because a
+// later post may succeed. Messages are for people.
 absl::StatusOr<int> PostHttp(const HttpPost& post, const Cancel& cancel);
 
 }  // namespace nibble

@@ -51,7 +51,7 @@ TEST(HttpPostTest, ARedirectIsAnAnswerAndNotFollowed) {
   EXPECT_EQ(elsewhere.count(), 0u);
 }
 
-TEST(HttpPostTest, AReceiverThatHangsOrDripsTakesTheTimeLimitAndNoMore) {
+TEST(HttpPostTest, AReceiverThatHangsOrDripsCostsAtMostTheTimeLimit) {
   TestReceiver receiver;
   for (const char* const how : {TestReceiver::kHang, TestReceiver::kDrip}) {
     receiver.Script({how});
@@ -89,7 +89,7 @@ TEST(HttpPostTest, AddressesThatAreNotAllowedAreNotConnectedTo) {
   EXPECT_EQ(receiver.count(), 0u);
 }
 
-TEST(HttpPostTest, WhatIsNoHttpOrNobodyAnswersIsUnavailable) {
+TEST(HttpPostTest, NonHttpAnswersAndRefusedConnectionsAreUnavailable) {
   TestReceiver receiver;
   receiver.Script({"220 mail ready\r\n", "HTTP/1.1"});
   EXPECT_THAT(std::string(PostHttp(PostTo(receiver.Url()), Cancel()).status().message()),
@@ -129,16 +129,16 @@ TEST_F(TlsPostTest, ACertificateOfATrustedRootAndThisHostIsAccepted) {
   EXPECT_EQ(*code, 204);
 }
 
-TEST_F(TlsPostTest, OneThatNobodyTrustsIsNot) {
+TEST_F(TlsPostTest, AnUntrustedCertificateIsRefused) {
   EXPECT_THAT(std::string(Post("localhost").status().message()), HasSubstr("TLS handshake: self"));
 }
 
-TEST_F(TlsPostTest, OneOfAnotherHostIsNot) {
+TEST_F(TlsPostTest, ACertificateOfAnotherHostIsRefused) {
   setenv("SSL_CERT_FILE", certificate_.c_str(), 1);
   EXPECT_THAT(std::string(Post("127.0.0.1").status().message()), HasSubstr("mismatch"));
 }
 
-TEST(HttpPostTest, TlsWithAReceiverThatHasNoneFails) {
+TEST(HttpPostTest, TlsWithAPlainHttpReceiverFails) {
   TestReceiver receiver;
   receiver.Script({"HTTP/1.1 400 Bad Request\r\n\r\n"});
   HttpPost post = PostTo(absl::StrCat("https://127.0.0.1:", receiver.port()));

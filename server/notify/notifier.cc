@@ -2,11 +2,13 @@
 
 #include <signal.h>
 
+#include <cerrno>
 #include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/counted.h"
+#include "common/errno_error.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/log.h"
 #include "server/notify/post_plan.h"
@@ -14,7 +16,7 @@
 namespace nibble {
 namespace {
 
-constexpr size_t kMostSecretBytes = 4096;
+constexpr size_t kMaxSecretBytes = 4096;
 
 // Writing to a TLS connection that the peer has closed raises SIGPIPE.
 void BlockSigpipe() {
@@ -32,9 +34,10 @@ PostResult ResultOf(const absl::StatusOr<int>& code) {
   if (!code.ok()) return {Kind::kFailed, std::string(code.status().message())};
   if (*code < 300) return {Kind::kDelivered, ""};
   if (*code < 400) {
-    return {Kind::kRefused, absl::StrCat("it answered ", *code, "; redirects are not followed")};
+    return {Kind::kRefused,
+            absl::StrCat("the receiver answered ", *code, "; redirects are not followed")};
   }
-  return {Kind::kFailed, absl::StrCat("it answered ", *code)};
+  return {Kind::kFailed, absl::StrCat("the receiver answered ", *code)};
 }
 
 }  // namespace
@@ -46,14 +49,14 @@ Notifier::Notifier(Controller& controller, Options options)
 
 Notifier::~Notifier() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     ending_ = true;
   }
   cancel_.Set();
-  changed_.notify_all();
+  changed_.SignalAll();
   for (std::thread& thread : threads_) thread.join();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return storing_ == 0; });
+  MutexLock lock(&mutex_);
+  while (storing_ > 0) changed_.Wait(&mutex_);
 }
 
 void Notifier::Tick() {
@@ -61,17 +64,18 @@ void Notifier::Tick() {
   const auto [sequence, any] = controller_.Inspect([](const State& state) {
     return std::pair(state.sequence(), !state.index().unsettled().empty());
   });
-  std::lock_guard lock(mutex_);
-  if (any && (sequence != looked_at_ || now_ms >= wait_until_ms_)) due_ = true;
-  if (due_) changed_.notify_one();
+  MutexLock lock(&mutex_);
+  if (any && (sequence != planned_sequence_ || now_ms >= wait_until_ms_)) due_ = true;
+  if (due_) changed_.Signal();
 }
 
 PostPlan::Turn Notifier::NextTurn() {
   // Without a working store, events could not be settled and would be posted again and again.
   if (!controller_.Health().ok()) return {};
   return controller_.Inspect([this](const State& state) {
+    mutex_.AssertHeld();
     PostPlan::Turn turn = plan_.Next(state, controller_.clock().SteadyMs());
-    looked_at_ = state.sequence();
+    planned_sequence_ = state.sequence();
     wait_until_ms_ = turn.wait_until_ms;
     return turn;
   });
@@ -79,15 +83,15 @@ PostPlan::Turn Notifier::NextTurn() {
 
 void Notifier::Run() {
   BlockSigpipe();
-  std::unique_lock lock(mutex_);
+  mutex_.Lock();
   while (true) {
-    changed_.wait(lock, [this] { return due_ || ending_; });
-    if (ending_) return;
+    while (!due_ && !ending_) changed_.Wait(&mutex_);
+    if (ending_) break;
     const PostPlan::Turn turn = NextTurn();
     // There may be another post, for another thread.
     due_ = turn.post.has_value();
-    lock.unlock();
-    if (turn.post) changed_.notify_one();
+    mutex_.Unlock();
+    if (turn.post) changed_.Signal();
     for (const v1::PostsSettled& settled : turn.given_up) {
       Log(LogLevel::kWarning,
           absl::StrCat("job ", settled.job(), ": ", Counted(settled.given_up(), "event"),
@@ -96,25 +100,27 @@ void Notifier::Run() {
     if (!turn.given_up.empty()) Store(turn.given_up);
     PostResult result;
     if (turn.post) result = Send(*turn.post);
-    lock.lock();
+    mutex_.Lock();
     if (!turn.post) continue;
     const PostPlan::End end = plan_.Ended(*turn.post, result, controller_.clock().SteadyMs());
     due_ = true;
-    if (ending_ && result.kind != PostResult::Kind::kDelivered) return;
-    lock.unlock();
-    if (result.kind != PostResult::Kind::kDelivered) {
-      const bool again = result.kind == PostResult::Kind::kFailed;
-      if (again) controller_.metrics().Posted("failed", 1);
-      if (end.first_failure || !again) {
-        Log(LogLevel::kWarning,
-            absl::StrCat("posting event ", turn.post->event.number(), " of job ",
-                         turn.post->event.job(), " to ", turn.post->origin, ": ", result.problem,
-                         again ? "; it is tried again" : "; it is given up"));
-      }
-    }
+    if (ending_ && result.kind != PostResult::Kind::kDelivered) break;
+    mutex_.Unlock();
+    LogFailure(*turn.post, result, end.first_failure);
     if (end.settled) Store({*end.settled});
-    lock.lock();
+    mutex_.Lock();
   }
+  mutex_.Unlock();
+}
+
+void Notifier::LogFailure(const PlannedPost& post, const PostResult& result, bool first_failure) {
+  if (result.kind == PostResult::Kind::kDelivered) return;
+  const bool retried = result.kind == PostResult::Kind::kFailed;
+  if (retried) controller_.metrics().Posted("failed", 1);
+  if (retried && !first_failure) return;
+  Log(LogLevel::kWarning, absl::StrCat("posting event ", post.event.number(), " of job ",
+                                       post.event.job(), " to ", post.origin, ": ", result.problem,
+                                       retried ? "; it will be retried" : "; it is given up"));
 }
 
 PostResult Notifier::Send(const PlannedPost& planned) const {
@@ -143,35 +149,41 @@ PostResult Notifier::Send(const PlannedPost& planned) const {
   return ResultOf(PostHttp(post, cancel_));
 }
 
-void Notifier::Store(std::vector<v1::PostsSettled> settled) {
+void Notifier::Store(const std::vector<v1::PostsSettled>& settled) {
   for (const v1::PostsSettled& one : settled) {
     if (one.delivered() > 0) controller_.metrics().Posted("delivered", one.delivered());
     if (one.given_up() > 0) controller_.metrics().Posted("given_up", one.given_up());
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     ++storing_;
   }
-  controller_.RecordPosts(settled, [this, settled](const absl::Status& status) {
+  controller_.requests().RecordPosts(settled, [this, settled](const absl::Status& status) {
+    if (!status.ok()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("results of posts are not stored; their events will be posted again: ",
+                       status.message()));
+    }
     // All under the lock: the destructor waits for storing_ to be 0.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     --storing_;
     if (!status.ok()) {
-      Log(LogLevel::kWarning, absl::StrCat("what was posted is not stored: ", status.message()));
       for (const v1::PostsSettled& one : settled) plan_.NotStored(one);
     }
-    changed_.notify_all();
+    changed_.SignalAll();
   });
 }
 
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("--notify-secret-file: cannot read ", path));
-  std::string secret(kMostSecretBytes + 1, '\0');
+  if (!file) return ErrnoError(errno, "--notify-secret-file: opening", path);
+  std::string secret(kMaxSecretBytes + 1, '\0');
   file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
+  if (file.bad()) return ErrnoError(errno, "--notify-secret-file: reading", path);
   secret.resize(static_cast<size_t>(file.gcount()));
   while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
-  if (!secret.empty() && secret.size() <= kMostSecretBytes) return secret;
+  if (!secret.empty() && secret.size() <= kMaxSecretBytes) return secret;
   return absl::InvalidArgumentError(absl::StrCat("--notify-secret-file: ", path, " has ",
                                                  secret.empty() ? "no" : "more than 4096",
                                                  " bytes; allowed: 1 to 4096"));

@@ -93,7 +93,7 @@ TEST_F(NotifierTest, AnEventReachesItsReceiver) {
   EXPECT_EQ(receiver.count(), 2u);
 }
 
-TEST_F(NotifierTest, AReceiverThatAnswers500IsAskedAgainAfterTheBackOff) {
+TEST_F(NotifierTest, AReceiverThatAnswers500IsRetriedAfterTheBackOff) {
   TestReceiver receiver;
   receiver.Script({TestReceiver::kError, TestReceiver::kOk});
   Start();
@@ -106,7 +106,7 @@ TEST_F(NotifierTest, AReceiverThatAnswers500IsAskedAgainAfterTheBackOff) {
   EXPECT_EQ(TestReceiver::BodyOf(receiver.Request(0)), TestReceiver::BodyOf(receiver.Request(1)));
 }
 
-TEST_F(NotifierTest, AReceiverThatHangsDelaysNeitherOthersNorChangesNorTheEnd) {
+TEST_F(NotifierTest, AHangingReceiverDelaysNeitherOtherPostsNorChangesNorShutdown) {
   TestReceiver hangs, receiver;
   hangs.Script({TestReceiver::kHang, TestReceiver::kHang, TestReceiver::kHang});
   Start();
@@ -120,7 +120,7 @@ TEST_F(NotifierTest, AReceiverThatHangsDelaysNeitherOthersNorChangesNorTheEnd) {
   EXPECT_EQ(Target(job).given_up(), 0);
 }
 
-TEST_F(NotifierTest, AReceiverThatHangsIsGivenUpInTheEnd) {
+TEST_F(NotifierTest, AHangingReceiverIsEventuallyGivenUp) {
   TestReceiver hangs;
   hangs.Script(std::vector<std::string>(1000, TestReceiver::kHang));
   limit_ = std::chrono::milliseconds(20);
@@ -138,11 +138,11 @@ TEST_F(NotifierTest, ARedirectIsGivenUpAndNotFollowed) {
   Start();
   const std::string job = Submit({receiver.Url()});
   ASSERT_TRUE(Await([&] { return Target(job).given_up() == 1; }));
-  EXPECT_EQ(Target(job).problem(), "it answered 307; redirects are not followed");
+  EXPECT_EQ(Target(job).problem(), "the receiver answered 307; redirects are not followed");
   EXPECT_EQ(elsewhere.count(), 0u);
 }
 
-TEST_F(NotifierTest, AfterARestartWhatWasNotDeliveredIsAndNothingElse) {
+TEST_F(NotifierTest, AfterARestartOnlyUndeliveredEventsArePosted) {
   TestReceiver receiver;
   Start();
   const std::string done = Submit({receiver.Url("/done")});
@@ -157,7 +157,7 @@ TEST_F(NotifierTest, AfterARestartWhatWasNotDeliveredIsAndNothingElse) {
   EXPECT_EQ(Target(done).delivered(), 1);
 }
 
-TEST_F(NotifierTest, WithAStoreThatHasFailedNothingIsPostedAgain) {
+TEST_F(NotifierTest, WithAFailedStoreNothingIsPosted) {
   TestReceiver receiver;
   const std::string job = Submit({receiver.Url()});
   coordinator_.store().FailAppend(
@@ -175,7 +175,7 @@ TEST_F(NotifierTest, WithAStoreThatHasFailedNothingIsPostedAgain) {
   EXPECT_EQ(TestReceiver::BodyOf(receiver.Request(0)), TestReceiver::BodyOf(receiver.Request(1)));
 }
 
-TEST_F(NotifierTest, WhatMayNoLongerBePostedToIsGivenUp) {
+TEST_F(NotifierTest, PostsToAUrlNoLongerAllowedAreGivenUp) {
   TestReceiver receiver;
   const std::string job = Submit({receiver.Url()});
   Start({.allow = AllowList()});

@@ -60,7 +60,7 @@ class PostPlanTest : public testing::Test {
       {.backoff = {std::chrono::seconds(1), std::chrono::seconds(8), 3}, .give_up_ms = 60'000}};
 };
 
-TEST_F(PostPlanTest, EventsOfAJobGoToATargetInTheirOrderOneAtATime) {
+TEST_F(PostPlanTest, ATargetGetsTheEventsOfAJobInOrderOneAtATime) {
   const std::string job = Submit({"http://a.org/x"});
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
   const PlannedPost first = Post();
@@ -89,7 +89,7 @@ TEST_F(PostPlanTest, EveryTargetOfAJobGetsItsEvents) {
   EXPECT_EQ(two.target, 1);
 }
 
-TEST_F(PostPlanTest, OneHostHasOnePostUnderWay) {
+TEST_F(PostPlanTest, AHostHasOnePostInProgress) {
   Submit({"http://a.org/x", "http://a.org/y"});
   Submit({"http://a.org/z"});
   const PlannedPost one = Post();
@@ -99,7 +99,7 @@ TEST_F(PostPlanTest, OneHostHasOnePostUnderWay) {
   EXPECT_EQ(Post().url, "http://a.org/z");
 }
 
-TEST_F(PostPlanTest, AUrlThatFailsIsTriedAgainAfterABackOffThatGrowsToItsBound) {
+TEST_F(PostPlanTest, AFailingUrlIsRetriedAfterABackOffThatGrowsToItsBound) {
   const std::string job = Submit({"http://a.org/x"});
   for (const int64_t bound : {1000, 2000, 4000, 8000, 8000}) {
     const PlannedPost post = Post();
@@ -123,7 +123,7 @@ TEST_F(PostPlanTest, AFailingUrlDelaysNoOther) {
   EXPECT_EQ(Post().origin, "http://b.org");
 }
 
-TEST_F(PostPlanTest, GivingUpSettlesWhatWaitedAndLaterEventsAreStillPosted) {
+TEST_F(PostPlanTest, GivingUpSettlesWaitingEventsAndLaterOnesAreStillPosted) {
   const std::string job = Submit({"http://a.org/x"});
   Fail(Post());
   now_ms_ += 40'000;
@@ -140,7 +140,7 @@ TEST_F(PostPlanTest, GivingUpSettlesWhatWaitedAndLaterEventsAreStillPosted) {
   EXPECT_EQ(cluster_.Job(job).notify(0).problem(), "it answered 500");
 }
 
-TEST_F(PostPlanTest, WhatIsRefusedIsNotTriedAgain) {
+TEST_F(PostPlanTest, ARefusedPostIsNotRetried) {
   Submit({"http://a.org/x"});
   const auto end = plan_.Ended(Post(), {PostResult::Kind::kRefused, "it answered 302"}, now_ms_);
   ASSERT_TRUE(end.settled.has_value());
@@ -149,7 +149,7 @@ TEST_F(PostPlanTest, WhatIsRefusedIsNotTriedAgain) {
   EXPECT_FALSE(Next().post.has_value());
 }
 
-TEST_F(PostPlanTest, AnotherProcessPostsAgainWhatIsNotStored) {
+TEST_F(PostPlanTest, AnotherProcessPostsUnsettledEventsAgain) {
   Submit({"http://a.org/x"});
   const PlannedPost post = Post();
   const auto end = plan_.Ended(post, kDelivered, now_ms_);
@@ -168,7 +168,7 @@ TEST_F(PostPlanTest, AnotherProcessPostsAgainWhatIsNotStored) {
   EXPECT_EQ(Post().event.job(), other);
 }
 
-TEST_F(PostPlanTest, ManyJobsAndOneDeadReceiverCostOneTryPerBackOff) {
+TEST_F(PostPlanTest, ADeadReceiverOfManyJobsCostsOneTryPerBackOff) {
   for (int i = 0; i < 300; ++i) Submit({"http://dead.org/x"});
   Submit({"http://a.org/x"});
   int tries = 0;
@@ -186,7 +186,7 @@ TEST_F(PostPlanTest, ManyJobsAndOneDeadReceiverCostOneTryPerBackOff) {
   EXPECT_EQ(cluster_.state().index().unsettled().size(), 300u);
 }
 
-TEST(PostBodyTest, ABodyHasWhatAReceiverNeedsToKnow) {
+TEST(PostBodyTest, ABodyHasTheDocumentedFields) {
   v1::Job job;
   job.set_name("train");
   job.set_owner("ann");

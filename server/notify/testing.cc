@@ -8,8 +8,8 @@
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
 #include <chrono>
+
 #include <cstdio>
 #include <string_view>
 
@@ -65,10 +65,10 @@ TestReceiver::TestReceiver() {
 
 TestReceiver::~TestReceiver() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     ending_ = true;
   }
-  changed_.notify_all();
+  changed_.SignalAll();
   shutdown(listener_, SHUT_RDWR);
   acceptor_.join();
   for (std::thread& connection : connections_) connection.join();
@@ -80,19 +80,21 @@ std::string TestReceiver::Url(const std::string& path) const {
 }
 
 void TestReceiver::Script(std::vector<std::string> answers) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   answers_.assign(answers.begin(), answers.end());
 }
 
 std::string TestReceiver::Request(size_t number) {
-  std::unique_lock lock(mutex_);
-  const bool came =
-      changed_.wait_for(lock, std::chrono::seconds(20), [&] { return requests_.size() > number; });
-  return came ? requests_[number] : "none";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  MutexLock lock(&mutex_);
+  while (requests_.size() <= number) {
+    if (changed_.WaitUntil(&mutex_, deadline)) return "none";
+  }
+  return requests_[number];
 }
 
 size_t TestReceiver::count() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return requests_.size();
 }
 
@@ -104,7 +106,7 @@ std::string TestReceiver::BodyOf(const std::string& request) {
 void TestReceiver::Accept() {
   while (true) {
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (connection < 0 || ending_) {
       if (connection >= 0) close(connection);
       return;
@@ -115,21 +117,21 @@ void TestReceiver::Accept() {
 
 void TestReceiver::Serve(int connection) {
   std::string request = Read(connection);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   std::string answer = kOk;
   if (!answers_.empty()) {
     answer = answers_.front();
     answers_.pop_front();
   }
   requests_.push_back(std::move(request));
-  changed_.notify_all();
+  changed_.SignalAll();
   if (answer == kHang) {
-    changed_.wait(lock, [this] { return ending_; });
+    while (!ending_) changed_.Wait(&mutex_);
   } else if (answer == kDrip) {
     constexpr char kBytes[] = "HTTP/1.1 2";
     for (size_t i = 0; !ending_; ++i) {
       if (send(connection, i < sizeof(kBytes) - 1 ? kBytes + i : "0", 1, MSG_NOSIGNAL) < 0) break;
-      changed_.wait_for(lock, std::chrono::milliseconds(5));
+      changed_.WaitFor(&mutex_, std::chrono::milliseconds(5));
     }
   } else {
     (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL);

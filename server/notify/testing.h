@@ -6,13 +6,14 @@
 #ifndef NIBBLE_SERVER_NOTIFY_TESTING_H_
 #define NIBBLE_SERVER_NOTIFY_TESTING_H_
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -48,13 +49,12 @@ class TestReceiver {
 
   int listener_ = -1;
   int port_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<std::string> answers_;
-  std::vector<std::string> requests_;
-  bool ending_ = false;
-  std::vector<std::thread> connections_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::string> answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> requests_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> connections_;  // used by the acceptor's thread, then the destructor
   std::thread acceptor_;
 };
 

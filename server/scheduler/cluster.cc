@@ -36,7 +36,8 @@ std::vector<std::string_view> SortedLabels(const Worker& worker) {
   return labels;
 }
 
-// Equal for equal sets of labels only: lengths separate the labels, whatever characters they have.
+// Equal only for equal sets of labels: lengths separate the labels, whatever characters they
+// contain.
 void JoinLabels(const Worker& worker, std::string& key) {
   key.clear();
   const auto append = [&key](std::string_view label) {
@@ -51,7 +52,7 @@ void JoinLabels(const Worker& worker, std::string& key) {
   }
 }
 
-struct Place {
+struct FreePlace {
   int kind, rack;
   const Worker* worker;
 };
@@ -60,7 +61,7 @@ struct Place {
 
 Cluster::Cluster(const std::vector<Worker>& workers) {
   Interned kinds, racks;
-  std::vector<Place> places;
+  std::vector<FreePlace> places;
   places.reserve(workers.size());
   std::string key;
   for (const Worker& worker : workers) {
@@ -69,17 +70,17 @@ Cluster::Cluster(const std::vector<Worker>& workers) {
   }
   const std::vector<int> kind_rank = kinds.Ranks();
   const std::vector<int> rack_rank = racks.Ranks();
-  for (Place& place : places) {
+  for (FreePlace& place : places) {
     place.kind = kind_rank[place.kind];
     place.rack = rack_rank[place.rack];
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+  std::sort(places.begin(), places.end(), [](const FreePlace& a, const FreePlace& b) {
     return std::tie(a.kind, a.rack, a.worker->name) < std::tie(b.kind, b.rack, b.worker->name);
   });
 
   nodes_.reserve(places.size());
   by_name_.reserve(places.size());
-  for (const Place& place : places) {
+  for (const FreePlace& place : places) {
     const int node = static_cast<int>(nodes_.size());
     if (kinds_.empty() || place.kind != static_cast<int>(kinds_.size()) - 1) {
       Kind kind;

@@ -26,8 +26,8 @@ struct NodeSlots {
 using NodePlacement = std::vector<NodeSlots>;  // each node once
 
 // Workers with the same labels are of one kind; workers of one kind in one rack form a pool. Nodes
-// are numbered so that kinds and pools are ranges. The numbering depends on names only, not on the
-// order of the snapshot.
+// are numbered so that kinds and pools are contiguous. The numbering depends only on names, not on
+// the order of the snapshot.
 class Cluster {
  public:
   struct Node {
@@ -68,18 +68,18 @@ class Cluster {
   int max_slots_ = 0;
 };
 
-// Free slots per node, indexed by their number: which nodes of a kind or pool have exactly f free,
-// their count, and the first of them, without a scan. A change of one node costs a few counters and
-// two bits.
+// Free slots per node, by node number: finds which nodes of a kind or pool have exactly f free
+// slots, their count, and the first of them, without a scan. Changing one node updates a few
+// counters and two bits.
 class FreeIndex {
  public:
-  explicit FreeIndex(const Cluster& cluster);  // nothing is free
+  explicit FreeIndex(const Cluster& cluster);  // initially nothing is free
 
   const Cluster& cluster() const { return *cluster_; }
   int max_free() const { return max_free_; }
 
   int free(int node) const { return free_[node]; }
-  void Set(int node, int free);  // 0 to max_free(), which is the largest worker's slots
+  void Set(int node, int free);  // 0 to max_free(), the slots of the largest worker
 
   int64_t KindFree(int kind) const { return kind_free_[kind]; }
   int KindNodes(int kind) const { return kind_nodes_[kind]; }  // with any free slot
@@ -88,7 +88,7 @@ class FreeIndex {
   std::span<const int> KindCounts(int kind) const { return Row(kind_counts_, kind); }
   std::span<const int> PoolCounts(int pool) const { return Row(pool_counts_, pool); }
 
-  // The first node of [begin, end) with exactly `free` (> 0) slots; -1 where none has.
+  // The first node of [begin, end) with exactly `free` (> 0) slots; -1 if none has.
   int Find(int begin, int end, int free) const;
 
  private:

@@ -16,7 +16,7 @@
 namespace nibble::scheduler::testing {
 namespace {
 
-std::string Words(const Placement& placement) {
+std::string Text(const Placement& placement) {
   std::vector<std::string> parts;
   for (const SlotsOn& on : placement) parts.push_back(absl::StrCat(on.worker, ":", on.slots));
   return absl::StrJoin(parts, "+");
@@ -78,10 +78,11 @@ class Checker {
     for (const Decision& decision : plan_.actions) ++answers[decision.job];
     for (const Waiting& waiting : plan_.waiting) ++answers[waiting.job];
     for (const auto& [job, count] : answers) {
-      if (count > 1) Broken("job ", job, " is answered ", count, " times");
+      if (count > 1) Broken("job ", job, " has ", count, " answers");
     }
     for (const Job& job : before_.jobs) {
-      if (Waits(job) && answers[job.name] != 1) Broken("job ", job.name, " waits unanswered");
+      if (Waits(job) && answers[job.name] != 1)
+        Broken("job ", job.name, " waits without an answer");
     }
   }
 
@@ -90,7 +91,8 @@ class Checker {
     if (decision.reason.empty()) Broken(decision.job, " changes without a reason");
     if (decision.action == scheduler::Action::kPreempt) return Preempt(decision, job);
     if (!AllowsSize(job, SlotsOf(decision.placement))) {
-      Broken("job ", job.name, " gets ", SlotsOf(decision.placement), " slots: no size of it");
+      Broken("job ", job.name, " gets ", SlotsOf(decision.placement),
+             " slots, which it does not allow");
     }
     for (const SlotsOn& on : decision.placement) {
       const Worker* worker = FindWorker(before_, on.worker);
@@ -98,7 +100,7 @@ class Checker {
         Broken("job ", job.name, " is placed on absent ", on.worker);
         continue;
       }
-      if (on.slots <= On(job.held, on.worker)) continue;  // keeps what it has
+      if (on.slots <= On(job.held, on.worker)) continue;  // keeps its slots
       if (!CanUse(job, *worker)) Broken("job ", job.name, " cannot use ", on.worker);
       if (worker->state != WorkerState::kReady) Broken(job.name, " on unready ", on.worker);
     }
@@ -106,16 +108,16 @@ class Checker {
     if (job.phase != JobPhase::kRunning && job.phase != JobPhase::kStarting) {
       Broken("job ", job.name, " is resized while it does not run");
     }
-    if (!job.preemptible) Broken("job ", job.name, " is resized and not preemptible");
+    if (!job.preemptible) Broken("job ", job.name, " is resized although not preemptible");
     const int64_t size = SlotsOf(decision.placement);
     if (!decision.helps.empty()) {
-      if (size >= PromisedTo(job)) Broken("job ", job.name, " helps and does not shrink");
+      if (size >= PromisedTo(job)) Broken("job ", job.name, " is a victim and does not shrink");
       MayTake(decision, job, /*or_equal=*/true);
     }
   }
 
   void Start(const Decision& decision, const Job& job) {
-    if (!Waits(job)) Broken("job ", job.name, " starts and did not wait");
+    if (!Waits(job)) Broken("job ", job.name, " starts although it did not wait");
     if (job.not_before_ms > now_ms_) Broken("job ", job.name, " starts before its time");
     for (const std::string& other : decision.waits_for) FindJob(before_, other);
     if (!decision.waits_for.empty()) return;
@@ -128,23 +130,24 @@ class Checker {
         }
       }
       if (use.promised + use.leaving + started > FindWorker(before_, on.worker)->slots) {
-        Broken("job ", job.name, " starts on slots of ", on.worker, " that others still leave");
+        Broken("job ", job.name, " starts on slots of ", on.worker,
+               " that others have not left yet");
       }
     }
   }
 
   void Preempt(const Decision& decision, const Job& job) {
-    if (!job.preemptible) Broken("job ", job.name, " is preempted and not preemptible");
+    if (!job.preemptible) Broken("job ", job.name, " is preempted although not preemptible");
     if (job.phase != JobPhase::kRunning && job.phase != JobPhase::kStarting) {
       Broken("job ", job.name, " is preempted while it does not run");
     }
-    if (decision.deadline_ms <= now_ms_) Broken("job ", job.name, " has no grace");
+    if (decision.deadline_ms <= now_ms_) Broken("job ", job.name, " has no grace period");
     if (!decision.helps.empty()) return MayTake(decision, job, /*or_equal=*/false);
     const bool drains = std::any_of(job.held.begin(), job.held.end(), [this](const SlotsOn& on) {
       const Worker* worker = FindWorker(before_, on.worker);
       return worker != nullptr && worker->state == WorkerState::kDraining;
     });
-    if (!drains) Broken("job ", job.name, " is preempted for nobody");
+    if (!drains) Broken("job ", job.name, " is preempted for no job");
   }
 
   // Strictly lower priority (or equal, for a shrink), or a borrower for an owner in the cohort.
@@ -157,17 +160,18 @@ class Checker {
         std::any_of(plan_.actions.begin(), plan_.actions.end(), [&helped](const Decision& other) {
           return other.job == helped.name && other.action == scheduler::Action::kStart;
         });
-    if (!starts) Broken("job ", victim.name, " makes way for ", helped.name, ", which waits");
+    if (!starts)
+      Broken("job ", victim.name, " is preempted for ", helped.name, ", which still waits");
     if (victim.priority < helped.priority) return;
     if (or_equal && victim.priority == helped.priority) return;
     const Queue* from = FindQueue(before_, victim.queue);
     const Queue* to = FindQueue(before_, helped.queue);
     const bool owner = from != nullptr && to != nullptr && from != to && !to->cohort.empty() &&
                        from->cohort == to->cohort && UsedAtMost(from->name) > from->quota;
-    if (!owner) Broken("job ", victim.name, " makes way for ", helped.name, " without reason");
+    if (!owner) Broken("job ", victim.name, " is preempted for ", helped.name, " without a right");
   }
 
-  // What the queue would use if the plan's starts came before anybody leaves.
+  // The queue's usage if the plan's starts came before any job leaves.
   int64_t UsedAtMost(const std::string& queue) const {
     int64_t used = QuotaOf(before_, queue).used;
     for (const Decision& decision : plan_.actions) {
@@ -188,7 +192,7 @@ class Checker {
     for (const Waiting& waiting : plan_.waiting) reserved += On(waiting.reserved, worker.name);
     const WorkerUse after = UseOf(after_, worker.name);
     if (reserved > 0 && after.promised + reserved > most) {
-      Broken("worker ", worker.name, " has reserved slots that somebody took");
+      Broken("worker ", worker.name, " has reserved slots that were taken");
     }
   }
 
@@ -213,7 +217,7 @@ class Checker {
     return slots;
   }
 
-  // Slots that the plan promises to nobody; `soon`: including those that jobs still leave.
+  // Slots that the plan promises to no job; `soon`: including those that jobs have not left yet.
   int64_t Free(const Job& job, bool soon) const {
     int64_t slots = 0;
     for (const Worker& worker : before_.workers) {
@@ -234,7 +238,7 @@ class Checker {
     const Job& job = FindJob(before_, waiting.job);
     if (waiting.reason.empty()) Broken("job ", job.name, " waits without a reason");
     if (!absl::StrContains(waiting.reason, absl::StrCat(SmallestSize(job), " slot"))) {
-      Broken("the reason of ", job.name, " does not say how many slots it needs");
+      Broken("the reason of ", job.name, " does not contain the slots it needs");
     }
     if (!waiting.behind.empty()) {
       FindJob(before_, waiting.behind);
@@ -247,7 +251,7 @@ class Checker {
     const bool never = queue == nullptr || Capacity(job) < SmallestSize(job) ||
                        (limit != kUnlimited && limit < SmallestSize(job));
     if (never != (waiting.kind == WaitKind::kNever)) {
-      Broken("job ", job.name, never ? " can never start" : " could start one day");
+      Broken("job ", job.name, never ? " can never start" : " could start later");
     }
     if (waiting.kind == WaitKind::kBackOff && job.not_before_ms <= now_ms_) {
       Broken("job ", job.name, " backs off without a time");
@@ -257,7 +261,7 @@ class Checker {
   }
 
   void NothingAheadAndStillWaits(const Waiting& waiting, const Job& job) {
-    // Spares and recovering jobs may hold free slots for a time.
+    // Spares and recovering jobs may keep free slots for a time.
     int64_t held = 0;
     for (const Job& other : after_.jobs) {
       if (!Waits(other) && other.phase != JobPhase::kStopping) held += other.spare_slots;
@@ -268,7 +272,7 @@ class Checker {
     const bool fits = Free(job, true) - held >= SmallestSize(job);
     const bool alone = plan_.waiting.size() == 1 && QuotaAllows(job, SmallestSize(job));
     if (fits && (alone || waiting.kind == WaitKind::kSlots)) {
-      Broken("job ", job.name, " waits though it fits and nobody is ahead");
+      Broken("job ", job.name, " waits although it fits and no job is ahead");
     }
   }
 
@@ -289,7 +293,7 @@ class Checker {
     for (const Waiting& waiting : plan_.waiting) free -= SlotsOf(waiting.reserved);
     for (const Decision& decision : plan_.actions) {
       if (decision.helps != job.name) continue;
-      // As if this victim had been left alone.
+      // The snapshot if this victim had not been chosen.
       const Job& victim = FindJob(before_, decision.job);
       int64_t stays = victim.spare_slots;
       for (const SlotsOn& on : PromisedSlots(victim)) {
@@ -305,7 +309,7 @@ class Checker {
           (use.limit == kUnlimited || use.used - start <= use.limit) &&
           (use.cohort_total == kUnlimited || use.cohort_used - start <= use.cohort_total);
       if (free - stays >= SmallestSize(job) && quota && plan_.waiting.empty()) {
-        Broken("job ", victim.name, " makes way for ", job.name, ", which fits without that");
+        Broken("job ", victim.name, " is preempted for ", job.name, ", which fits without that");
       }
     }
   }
@@ -374,14 +378,14 @@ std::string ToText(const Decisions& decisions) {
   std::string text;
   for (const Decision& d : decisions.actions) {
     absl::StrAppend(&text, kActions[static_cast<int>(d.action)], " ", d.job);
-    if (!d.placement.empty()) absl::StrAppend(&text, " on ", Words(d.placement));
+    if (!d.placement.empty()) absl::StrAppend(&text, " on ", Text(d.placement));
     if (!d.waits_for.empty()) absl::StrAppend(&text, " after ", absl::StrJoin(d.waits_for, ","));
     if (!d.helps.empty()) absl::StrAppend(&text, " for ", d.helps);
     absl::StrAppend(&text, " by ", d.deadline_ms, ": ", d.reason, "\n");
   }
   for (const Waiting& w : decisions.waiting) {
     absl::StrAppend(&text, "wait ", w.job, " (", kWaits[static_cast<int>(w.kind)], ") behind '",
-                    w.behind, "' due ", w.due_ms, " holding ", Words(w.reserved), ": ", w.reason,
+                    w.behind, "' due ", w.due_ms, " holding ", Text(w.reserved), ": ", w.reason,
                     "\n");
   }
   for (const Remark& r : decisions.remarks) absl::StrAppend(&text, r.job, ": ", r.reason, "\n");

@@ -1,5 +1,5 @@
-// The rules that every plan keeps, checked from the snapshot and the plan alone: slow and plain on
-// purpose, without the scheduler's own arithmetic. And the application of a plan to a snapshot, as
+// The rules that every plan must keep, checked from the snapshot and the plan alone: slow and
+// simple on purpose, without the scheduler's own arithmetic. Also applies a plan to a snapshot, as
 // a controller would record it.
 //
 // Thread-safety: pure functions.
@@ -26,21 +26,21 @@ const Queue* FindQueue(const Snapshot& snapshot, std::string_view name);
 // The snapshot right after the plan was recorded.
 Snapshot Apply(Snapshot snapshot, const Decisions& decisions, int64_t now_ms);
 
-// Everything in a plan as text, one entry per line, for comparing and for failure messages.
+// The whole plan as text, one entry per line, for comparisons and failure messages.
 std::string ToText(const Decisions& decisions);
 
 // One sentence per broken rule.
 std::vector<std::string> Violations(const Snapshot& before, const Decisions& plan, int64_t now_ms);
 
-// Slots of a worker that active jobs hold, and that jobs still leave.
+// Slots of a worker that active jobs hold, including those that jobs have not left yet.
 struct WorkerUse {
   int promised = 0;
   int leaving = 0;
 };
 WorkerUse UseOf(const Snapshot& snapshot, const std::string& worker);
 
-bool CanUse(const Job& job, const Worker& worker);  // labels and exclusions; whatever its state
-// The slots that an active job has been promised; 0 of others.
+bool CanUse(const Job& job, const Worker& worker);  // checks labels and exclusions, not its state
+// The slots that an active job has been promised; 0 for other jobs.
 int64_t PromisedTo(const Job& job);
 
 struct QuotaUse {

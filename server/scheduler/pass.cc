@@ -6,13 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/scheduler/place.h"
+#include "server/scheduler/reasons.h"
 #include "server/scheduler/snapshot.h"
-#include "server/scheduler/words.h"
 
 namespace nibble::scheduler {
 namespace {
 
-// Within this scope, the workers that `job` excludes have no free slots.
+// Within this scope, the workers that `job` excludes count as having no free slots.
 class Withheld {
  public:
   Withheld(World& world, int job) {
@@ -59,12 +59,12 @@ Pass::Pass(World& world, const Victims& victims, Reservations& reservations)
 std::vector<Waiting> Pass::TakeWaiting() {
   Holders holders(world_, standing_);
   for (auto& [job, waiting] : waiting_) {
-    if (waiting.kind == WaitKind::kBackOff) waiting.reason = BackOffWords(world_, job);
+    if (waiting.kind == WaitKind::kBackOff) waiting.reason = BackoffReason(world_, job);
     if (waiting.kind == WaitKind::kSlots) {
-      waiting.reason += holders.WordsFor(job, Holders::Of::kSlots);
+      waiting.reason += holders.TextFor(job, Holders::Of::kSlots);
     } else if (waiting.kind == WaitKind::kQuota) {
       waiting.reason +=
-          holders.WordsFor(job, for_cohort_[job] ? Holders::Of::kCohort : Holders::Of::kQueue);
+          holders.TextFor(job, for_cohort_[job] ? Holders::Of::kCohort : Holders::Of::kQueue);
     }
   }
   return InOrder(std::move(waiting_));
@@ -165,7 +165,7 @@ int64_t Pass::OwnedAhead(int job) const {
 
 void Pass::FirstRound(int job) {
   const JobState& state = world_.job(job);
-  std::string never = NeverWords(world_, job);
+  std::string never = NeverReason(world_, job);
   if (!never.empty()) return Wait(job, WaitKind::kNever, -1, std::move(never));
   if (state.phase == JobPhase::kQueued && state.job->not_before_ms > world_.now_ms()) {
     return Wait(job, WaitKind::kBackOff, -1, "");
@@ -186,7 +186,7 @@ void Pass::SecondRound(int job) {
   Attempt(job, /*owns=*/false);
   const JobState& state = world_.job(job);
   if (state.phase != JobPhase::kStarting || !world_.ledger().HasQuota(state.queue)) return;
-  // Without this borrower, a job behind it in the queue may be an owner.
+  // Without this borrower, a job behind it in the queue may become an owner.
   const int64_t owned = standing_.owned[state.queue] + started_[state.queue];
   const int64_t quota = world_.ledger().account(state.queue).queue->quota;
   if (owned + least_deferred_[state.queue] <= quota) stale_ = true;
@@ -195,14 +195,14 @@ void Pass::SecondRound(int job) {
 void Pass::Attempt(int job, bool owns) {
   const JobState& state = world_.job(job);
   const int size = SmallestSize(*state.job);
-  // A job that waits ahead in the queue has a claim to its quota: nobody borrows past it.
+  // A job that waits ahead in the queue has a claim to its quota: no job borrows past it.
   if (!owns && world_.ledger().HasQuota(state.queue) &&
       world_.ledger().account(state.queue).claimant >= 0) {
     return WaitForQuota(job, size);
   }
   const bool quota = world_.ledger().OverQueue(state.queue, size) == 0 &&
                      world_.ledger().OverCohort(state.queue, size) == 0;
-  // Only a recovering job gets here during its back-off: it keeps its claim to slots too.
+  // Only a recovering job gets here during its backoff: it also keeps its claim to slots.
   const bool early = state.job->not_before_ms > world_.now_ms();
   if (!early) {
     if (quota && StartOnOpen(job, size)) return;
@@ -284,7 +284,7 @@ bool Pass::TakeFromOthers(int job, int size, bool owns) {
     const bool shrinks = victim.keeps > 0;
     state.action = shrinks ? Action::kResize : Action::kPreempt;
     state.phase = shrinks ? JobPhase::kResizing : JobPhase::kStopping;
-    state.reason = VictimWords(world_, victim.job, job, shrinks);
+    state.reason = VictimReason(world_, victim.job, job, shrinks);
   }
   return StartOnSoon(job, size);
 }
@@ -296,7 +296,7 @@ void Pass::WaitForQuota(int job, int size) {
   const bool over_cohort = ledger.OverCohort(queue, size) > 0;
   int behind = ledger.account(queue).claimant;
   if (behind < 0 && over_cohort && !over_queue) behind = ledger.cohort(queue)->waiting;
-  Wait(job, WaitKind::kQuota, behind, QuotaWords(world_, job, over_queue, behind));
+  Wait(job, WaitKind::kQuota, behind, QuotaReason(world_, job, over_queue, behind));
   for_cohort_[job] = over_cohort && !over_queue;
   ledger.Claim(queue, size, job);
   if (over_queue) ledger.WaitForQueue(queue, job);
@@ -321,7 +321,7 @@ void Pass::WaitForSlots(int job, int size) {
   if (early && fits) {
     Wait(job, WaitKind::kBackOff, -1, "");
   } else {
-    Wait(job, WaitKind::kSlots, behind, SlotsWords(world_, job, behind, reservation.due_ms));
+    Wait(job, WaitKind::kSlots, behind, SlotsReason(world_, job, behind, reservation.due_ms));
     world_.WaitFor(kinds, job);
   }
   Waiting& waiting = waiting_.back().second;

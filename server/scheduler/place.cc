@@ -30,7 +30,7 @@ void AddCounts(std::span<const int> from, Counts& to) {
   for (size_t f = 1; f < from.size(); ++f) to[f] += from[f];
 }
 
-// The nodes of a gang: nodes[f] nodes with f free slots, all taken whole except one with
+// The nodes of a gang: nodes[f] nodes with f free slots, all taken in full except one with
 // `last_free` free slots, of which `last_count` are taken.
 struct Profile {
   Counts nodes;
@@ -38,7 +38,7 @@ struct Profile {
   int last_count = 0;
 };
 
-// The fullest nodes whole, then the tightest that takes the rest.
+// The fullest nodes in full, then the tightest one that takes the remainder.
 Profile MakeProfile(std::span<const int> counts, int64_t count) {
   Profile profile{.nodes = Counts(counts.size(), 0)};
   for (int f = static_cast<int>(counts.size()) - 1; f > 0 && count > 0; --f) {
@@ -56,7 +56,7 @@ Profile MakeProfile(std::span<const int> counts, int64_t count) {
   return profile;
 }
 
-// The pools of one rack, of the kinds considered.
+// The pools of one rack, of the kinds under consideration.
 struct RackPools {
   int rack = 0;
   std::vector<int> pools;
@@ -71,7 +71,7 @@ class Placer {
     Counts all(index_.max_free() + 1, 0);
     for (const EligibleKind& kind : kinds_) AddCounts(index_.KindCounts(kind.kind), all);
     const int fewest = FewestNodes(all, count_);
-    // One kind alone, if that costs no more nodes.
+    // A single kind, if that needs no more nodes.
     for (const EligibleKind& kind : kinds_) {
       if (kinds_.size() == 1 || index_.KindFree(kind.kind) < count_) continue;
       const std::span<const int> own = index_.KindCounts(kind.kind);
@@ -100,7 +100,7 @@ class Placer {
 
   NodePlacement OnRacks(const Counts& all, int fewest) {
     const std::vector<std::pair<int, int>> pools = PoolsByRack();
-    // The rack that takes the whole gang on the fewest nodes, then with the least left over.
+    // The rack that takes the whole gang on the fewest nodes, then with the fewest free slots left.
     Counts counts(all.size());
     std::tuple<int, int64_t> best;
     size_t best_begin = 0, best_end = 0;
@@ -209,14 +209,15 @@ EligibleKinds FindEligibleKinds(const Cluster& cluster, const Job& job) {
     EligibleKind kind{.kind = static_cast<int>(k)};
     kind.preferred =
         static_cast<int>(std::count_if(job.preferred.begin(), job.preferred.end(), has));
-    kind.unasked = static_cast<int>(
+    kind.unrequested = static_cast<int>(
         std::count_if(labels.begin(), labels.end(), [&job](std::string_view label) {
           return !Contains(job.required, label) && !Contains(job.preferred, label);
         }));
     eligible.push_back(kind);
   }
   std::sort(eligible.begin(), eligible.end(), [](const EligibleKind& a, const EligibleKind& b) {
-    return std::tie(b.preferred, a.unasked, a.kind) < std::tie(a.preferred, b.unasked, b.kind);
+    return std::tie(b.preferred, a.unrequested, a.kind) <
+           std::tie(a.preferred, b.unrequested, b.kind);
   });
   return eligible;
 }
@@ -248,7 +249,7 @@ int FewestNodes(std::span<const int> counts, int64_t count) {
 
 NodePlacement Place(const FreeIndex& index, const EligibleKinds& kinds, int count) {
   if (FreeOn(index, kinds) < count) return {};
-  // One level of preference alone, best first.
+  // A single level of preference, best first.
   for (size_t begin = 0, end = 0; begin < kinds.size(); begin = end) {
     int64_t free = 0;
     for (end = begin; end < kinds.size() && kinds[end].preferred == kinds[begin].preferred; ++end) {

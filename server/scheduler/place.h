@@ -1,10 +1,11 @@
-// Which kinds of workers a job can use, and where a gang goes given the free slots. Placement
-// prefers, in this order: the workers with the most preferred labels that can take the gang whole
+// Which kinds of workers a job can use, and where a gang is placed given the free slots. Placement
+// prefers, in this order: the workers with the most preferred labels that can take the whole gang
 // (a mixed gang runs at the pace of its slowest worker, so a lesser kind alone comes before a
 // mixture); fewest workers; fewest racks; the tightest fit, which keeps whole workers and racks
 // free for others; names. A gang that fits in no rack takes racks greedily, fullest first.
 //
-// Thread-safety: pure functions of an index that nobody changes meanwhile; EligibleTable: none.
+// Thread-safety: pure functions of an index that does not change during the call; EligibleTable:
+// none.
 #ifndef NIBBLE_SERVER_SCHEDULER_PLACE_H_
 #define NIBBLE_SERVER_SCHEDULER_PLACE_H_
 
@@ -22,17 +23,17 @@ namespace nibble::scheduler {
 // A kind that has every required label.
 struct EligibleKind {
   int kind = 0;
-  int preferred = 0;  // number of preferred labels it has
-  int unasked = 0;    // number of its labels that are neither required nor preferred
+  int preferred = 0;    // number of preferred labels it has
+  int unrequested = 0;  // number of its labels that are neither required nor preferred
 };
 
-// Best first: most preferred labels, then fewest unasked ones, which leaves special hardware to
-// jobs that ask for it, then by kind.
+// Best first: most preferred labels, then fewest unrequested ones, which leaves special hardware to
+// jobs that request it, then by kind.
 using EligibleKinds = std::vector<EligibleKind>;
 
 EligibleKinds FindEligibleKinds(const Cluster& cluster, const Job& job);
 
-// Jobs that require and prefer the same labels share one answer.
+// Jobs with the same required and preferred labels share one entry.
 class EligibleTable {
  public:
   explicit EligibleTable(const Cluster& cluster) : cluster_(cluster) {}
@@ -56,7 +57,7 @@ int64_t FreeOn(const FreeIndex& index, const EligibleKinds& kinds);
 // `count` (> 0) slots, ascending by node; empty if fewer are free.
 NodePlacement Place(const FreeIndex& index, const EligibleKinds& kinds, int count);
 
-// The smallest number of nodes with `count` free slots together. counts[f]: nodes with f free
+// The smallest number of nodes with `count` free slots in total. counts[f]: nodes with f free
 // slots; their sum must suffice.
 int FewestNodes(std::span<const int> counts, int64_t count);
 

@@ -48,7 +48,7 @@ TEST(Place, TakesExactlyTheCountFromFreeSlotsOfTheKinds) {
   }
 }
 
-TEST(Place, NoFewerWorkersOfOneKindWouldDo) {
+TEST(Place, UsesTheFewestWorkersOfOneKind) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Snapshot snapshot = testing::RandomSnapshot(seed, {.workers = 12, .jobs = 1});
     for (Worker& worker : snapshot.workers) worker.labels.clear();
@@ -68,7 +68,7 @@ TEST(Place, NoFewerWorkersOfOneKindWouldDo) {
   }
 }
 
-TEST(Place, ALesserKindAloneComesBeforeAMixture) {
+TEST(Place, ALesserKindAloneIsPreferredToAMixture) {
   const std::vector<Worker> workers = {
       {.name = "best", .labels = {"fp4=yes"}, .slots = 2},
       {.name = "plain1", .slots = 4},
@@ -101,7 +101,7 @@ TEST(FreeIndex, FindsTheSameNodesAsALinearScan) {
   }
 }
 
-TEST(FreeIndex, ChangesForNowAreUndone) {
+TEST(FreeIndex, ScopedChangesAreUndone) {
   const Snapshot snapshot = testing::RandomSnapshot(3, {.workers = 9, .jobs = 1});
   const Cluster cluster(snapshot.workers);
   FreeIndex index = RandomIndex(cluster, 3);

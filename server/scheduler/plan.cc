@@ -12,10 +12,10 @@
 #include "common/status_macros.h"
 #include "server/scheduler/pass.h"
 #include "server/scheduler/place.h"
+#include "server/scheduler/reasons.h"
 #include "server/scheduler/reservations.h"
 #include "server/scheduler/snapshot.h"
 #include "server/scheduler/victims.h"
-#include "server/scheduler/words.h"
 #include "server/scheduler/world.h"
 
 namespace nibble::scheduler {
@@ -28,7 +28,7 @@ Decision Describe(const World& world, int job) {
   if (state.action != Action::kStart) {
     decision.deadline_ms = world.now_ms() + world.policy().grace_ms;
   } else {
-    decision.reason = StartWords(world, job);
+    decision.reason = StartReason(world, job);
   }
   for (int other : state.waits_for) decision.waits_for.push_back(world.name(other));
   std::sort(decision.waits_for.begin(), decision.waits_for.end());
@@ -49,12 +49,12 @@ int FirstWaiting(const World& world) {
     const bool early =
         state.phase == JobPhase::kQueued && state.job->not_before_ms > world.now_ms();
     if (!IsWaiting(state.phase) || early) continue;
-    if (NeverWords(world, static_cast<int>(j)).empty()) return static_cast<int>(j);
+    if (NeverReason(world, static_cast<int>(j)).empty()) return static_cast<int>(j);
   }
   return -1;
 }
 
-// Empty if there is no room.
+// Empty if there are not enough slots.
 NodePlacement FindRoom(World& world, int job, int64_t others_spares) {
   const JobState& state = world.job(job);
   const EligibleKinds& kinds = world.kinds(job);
@@ -93,13 +93,13 @@ bool Starts(const JobState& job) { return job.changed && job.action == Action::k
 bool MayGrow(const World& world, const JobState& job) {
   if (job.stranded || job.size >= LargestSize(*job.job)) return false;
   for (const NodeSlots& on : job.active) {
-    // Growing would bind the job to a cordoned or draining worker again.
+    // Growing would tie the job to a cordoned or draining worker again.
     if (world.cluster().nodes()[on.node].capacity == 0) return false;
   }
   return Starts(job) || (job.phase == JobPhase::kRunning && !job.changed && job.job->preemptible);
 }
 
-// The first job that waits for quota or slots that the job would grow on; -1: nobody.
+// The first job that waits for quota or slots that the job would grow on; -1: none.
 int InTheWay(const World& world, int job) {
   const int queue = world.job(job).queue;
   if (queue < 0) return -1;
@@ -114,7 +114,7 @@ int InTheWay(const World& world, int job) {
   return -1;
 }
 
-// First on its own workers, then wherever is best.
+// Prefers its own workers, then the best others.
 NodePlacement PlaceMore(World& world, int job, const EligibleKinds& kinds, int count) {
   NodePlacement more;
   ChangedForNow taken(world.open());
@@ -144,7 +144,7 @@ class Growth {
     JobState& state = world_.job(job);
     const int64_t again_ms = state.job->resized_ms + world_.policy().grow_interval_ms;
     if (!Starts(state) && again_ms > world_.now_ms()) {
-      return absl::StrCat("may grow again in ", SpanWords(again_ms - world_.now_ms()));
+      return absl::StrCat("may grow again in ", DurationText(again_ms - world_.now_ms()));
     }
     EligibleKinds kinds = world_.kinds(job);
     std::erase_if(kinds,
@@ -159,7 +159,7 @@ class Growth {
     }
     if (more_.empty()) {
       const int other = InTheWay(world_, job);
-      if (other >= 0) return absl::StrCat("others come first: ", JobWords(world_, other), " waits");
+      if (other >= 0) return absl::StrCat("others come first: ", JobText(world_, other), " waits");
       return quota == 0 ? "its queue has no quota left" : "not enough free slots for its next size";
     }
     const int before = state.size;
@@ -169,7 +169,7 @@ class Growth {
     state.action = Action::kResize;
     state.phase = JobPhase::kResizing;
     state.reason = absl::StrCat("grows from ", before, " to ", state.size,
-                                " slots: they are free and nobody waits for them");
+                                " slots: they are free and no job waits for them");
     return "";
   }
 
@@ -178,10 +178,10 @@ class Growth {
   NodePlacement more_;
 };
 
-// Moves jobs off draining workers through a checkpoint. A job that nobody waiting is ahead of moves
-// to other free slots, perhaps with a smaller size, and leaves the spares of other jobs alone; any
-// other job stops and queues again, where its earlier submission counts. Runs before the first
-// pass, so that the passes see the freed slots. Returns why jobs stay.
+// Moves jobs off draining workers through a checkpoint. A job that has no waiting job ahead of it
+// moves to other free slots, perhaps with a smaller size, and does not touch the spares of other
+// jobs; any other job stops and queues again with its original submission time. Runs before the
+// first pass, so that the passes see the freed slots. Returns why jobs stay.
 std::vector<Remark> Drain(World& world) {
   std::vector<Remark> remarks;
   int64_t spares = 0;
@@ -203,7 +203,7 @@ std::vector<Remark> Drain(World& world) {
     if (!state.stranded && (waiting < 0 || waiting > job)) {
       next = FindRoom(world, job, spares - state.job->spare_slots);
     }
-    state.reason = DrainWords(world, job, !next.empty());
+    state.reason = DrainReason(world, job, !next.empty());
     state.changed = true;
     state.action = next.empty() ? Action::kPreempt : Action::kResize;
     state.phase = next.empty() ? JobPhase::kStopping : JobPhase::kResizing;
@@ -214,8 +214,8 @@ std::vector<Remark> Drain(World& world) {
   return remarks;
 }
 
-// Gives elastic jobs the slots that nobody waits for: jobs that this plan starts begin larger;
-// running jobs grow through a checkpoint once their last change is long enough ago. Runs after the
+// Gives elastic jobs the slots that no job waits for: jobs that this plan starts begin larger;
+// running jobs grow through a checkpoint if their last change is long enough ago. Runs after the
 // last pass, whose claims `world` still has. Returns why jobs that could be larger are not.
 std::vector<Remark> Grow(World& world) {
   std::vector<Remark> remarks;

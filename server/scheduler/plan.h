@@ -1,34 +1,35 @@
 // The scheduler: a pure function from the state of the cluster to changes and their reasons.
 //
-// What every plan promises:
+// Guarantees of every plan:
 //   gangs        a job gets all slots of one allowed size, or none.
 //   the line     higher priority first, then recovering jobs, then earlier submission, then name;
 //                jobs within their queue's own quota come before all that borrow or have no quota,
-//                and nobody borrows past a job that waits in its own queue.
-//   claims       a waiting job has a claim to what it waits for (reservations.h): no job behind it
-//                takes that, unless it is known to end before the claim is due. So no job behind it
-//                delays a claim, and none starves among equals. Strictly higher priorities come
-//                first as long as there are any.
+//                and no job borrows past one that waits in its own queue.
+//   claims       a waiting job has a claim to the slots that it waits for (reservations.h): no job
+//                behind it takes them, unless it is known to end before the claim is due. So no job
+//                behind it delays a claim, and none starves among equals. Strictly higher
+//                priorities come first as long as there are any.
 //   preemption   only of strictly lower priority, or of borrowers for a quota's owner, never of an
 //                owner for a borrower; only if the job then fits; only jobs that are needed
-//                (victims.h). What an elastic owner holds above its smallest size goes to strictly
+//                (victims.h). Slots of an elastic owner above its smallest size go to strictly
 //                higher priorities of every queue. The slots are promised to the job at once: it
-//                becomes kStarting and waits for the jobs that leave, so nobody else can take them
-//                and a second plan preempts nobody more.
-//   elastic      jobs start with their smallest size, get more slots if nobody waits for them, and
-//                give them back before anybody is preempted.
+//                becomes kStarting and waits for the jobs that leave, so no other job can take them
+//                and a second plan preempts no further jobs.
+//   elastic      jobs start with their smallest size, get more slots if no job waits for them, and
+//                give them back before any job is preempted.
 //   quotas       through a plan, a queue's active jobs never exceed its limit, nor a cohort's its
 //                total.
 //   workers      cordoned, draining and lost workers get no work; excluded ones none of that job.
 //                Jobs on draining workers move through a checkpoint, or stop and queue again.
 //   repeatable   the plan is a function of the arguments, whatever their order. After a plan is
 //                applied, planning again changes nothing more.
-//   reasons      each change and each waiting job has one, which names what it is about.
+//   reasons      each change and each waiting job has one, with the names of the jobs, workers or
+//                queues that cause it.
 //
-// Cost: sorting workers and jobs, then passes along the line. Per job, a pass costs the kinds of
-// workers and, for a gang that spans workers, the racks of those kinds; no step scans all workers
-// per job. Usually two passes suffice; each preemption in a queue with quota, or on hardware that
-// somebody ahead waits for, costs one more.
+// Cost: sorting workers and jobs, then passes over the waiting jobs. Per job, a pass costs the
+// number of kinds of workers and, for a gang that spans workers, of racks of those kinds; no step
+// scans all workers per job. Usually two passes suffice; each preemption in a queue with quota, or
+// on hardware that a job ahead waits for, costs one more.
 //
 // Ownership: values. Thread-safety: a pure function.
 #ifndef NIBBLE_SERVER_SCHEDULER_PLAN_H_
@@ -44,9 +45,9 @@
 namespace nibble::scheduler {
 
 struct Policy {
-  // Time for the checkpoint of a preempted or resized job; then it is stopped.
+  // Time for the checkpoint of a preempted or resized job, after which it is stopped.
   int64_t grace_ms = 60'000;
-  // A job grows no sooner than this after its last start or change of size.
+  // Minimum time between a job's last start or change of size and its growth.
   int64_t grow_interval_ms = 600'000;
 };
 
@@ -61,17 +62,17 @@ struct Decision {
   std::string job;
   Placement placement;                 // of kStart and kResize, ascending by worker
   std::vector<std::string> waits_for;  // jobs that still leave slots of `placement`, ascending
-  std::string helps;        // of kPreempt and a shrinking kResize: the job that benefits, or ""
-  int64_t deadline_ms = 0;  // of kPreempt and kResize: when the job is stopped at the latest
+  std::string helps;        // for kPreempt and a shrinking kResize: the job that benefits, or ""
+  int64_t deadline_ms = 0;  // for kPreempt and kResize: the latest time at which the job is stopped
   std::string reason;
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
 enum class WaitKind : uint8_t {
-  kSlots,    // too few usable free slots, or jobs ahead have a claim to them
+  kSlots,    // too few usable free slots, or jobs ahead have claims to them
   kQuota,    // its queue or its queue's cohort has no quota left
-  kBackOff,  // not before a time
-  kNever,    // does not fit the cluster as it is; takes no place in the line
+  kBackOff,  // its backoff is not over
+  kNever,    // does not fit the present cluster; not in the line
 };
 
 // A job that waits, and why.
@@ -80,12 +81,12 @@ struct Waiting {
   WaitKind kind = WaitKind::kSlots;
   std::string behind;  // the job whose claim comes first, or ""
   int64_t due_ms = 0;  // when its slots are expected to be free; 0: unknown
-  Placement reserved;  // free slots held for it, ascending by worker
+  Placement reserved;  // free slots reserved for it, ascending by worker
   std::string reason;
   friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 
-// An active job that the plan leaves alone although it should move, grow or get spares.
+// An active job that the plan does not change although it should move, grow or get spares.
 struct Remark {
   std::string job;
   std::string reason;

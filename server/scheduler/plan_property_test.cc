@@ -1,5 +1,5 @@
-// Rules that every plan keeps, over thousands of random clusters, and simulations of clusters over
-// a long time: no job starves, none flaps.
+// Rules that every plan must keep, checked on thousands of random clusters, and simulations of
+// clusters over a long time: no job starves, none flaps.
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -39,7 +39,7 @@ std::string Explain(uint64_t seed, const Snapshot& snapshot, const Decisions& pl
                       testing::ToText(plan));
 }
 
-TEST(PlanProperty, NoRuleIsBrokenOnAnyCluster) {
+TEST(PlanProperty, EveryPlanKeepsTheRules) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Snapshot snapshot = ClusterOf(seed);
     const Decisions plan = PlanOf(snapshot);
@@ -60,7 +60,7 @@ TEST(PlanProperty, PlanningAgainChangesNothingMore) {
   }
 }
 
-TEST(PlanProperty, TheOrderOfTheSnapshotMakesNoDifference) {
+TEST(PlanProperty, TheOrderOfTheSnapshotDoesNotMatter) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Snapshot snapshot = ClusterOf(seed);
     const Decisions plan = PlanOf(snapshot);
@@ -69,7 +69,7 @@ TEST(PlanProperty, TheOrderOfTheSnapshotMakesNoDifference) {
   }
 }
 
-// One queue, or queues whose quotas do not distinguish them.
+// True if there is one queue, or the quotas do not distinguish the queues.
 bool OneLine(const Snapshot& snapshot, const Job& a, const Job& b) {
   if (a.queue == b.queue) return true;
   const Queue* of_a = testing::FindQueue(snapshot, a.queue);
@@ -78,9 +78,8 @@ bool OneLine(const Snapshot& snapshot, const Job& a, const Job& b) {
          of_b->quota == kUnlimited;
 }
 
-// Without a job that the plan starts, those ahead of it neither start nor are due
-// earlier.
-TEST(PlanProperty, NobodyIsDelayedByAJobBehindIt) {
+// Without a job that the plan starts, jobs ahead of it neither start nor are due earlier.
+TEST(PlanProperty, NoJobIsDelayedByAJobBehindIt) {
   int64_t compared = 0;
   for (uint64_t seed = 0; seed < 2 * kSeeds; ++seed) {
     const Snapshot snapshot = ClusterOf(seed);
@@ -167,7 +166,7 @@ TEST(Simulation, EveryJobFinishesWhateverFails) {
   }
 }
 
-TEST(Simulation, AJobMakesWayAtMostOncePerStartOfAnother) {
+TEST(Simulation, AJobIsPreemptedAtMostOncePerStartOfAnother) {
   int64_t preemptions = 0;
   for (uint64_t seed = 0; seed < kSimulations; ++seed) {
     Simulation simulation(
@@ -177,7 +176,7 @@ TEST(Simulation, AJobMakesWayAtMostOncePerStartOfAnother) {
     ASSERT_EQ(simulation.Run(kDayMs), "") << "seed " << seed;
     for (const auto& [name, history] : simulation.history()) {
       int others_starts = 0;
-      for (const std::string& other : history.made_way_for) {
+      for (const std::string& other : history.preempted_for) {
         others_starts += simulation.history().at(other).starts;
       }
       ASSERT_LE(history.preempted_for_others, others_starts) << name << ", seed " << seed;
@@ -203,7 +202,7 @@ TEST(Simulation, EqualsNeverPreemptEachOtherWithoutQuotas) {
   }
 }
 
-// A gang of the whole cluster waits among an endless stream of small jobs.
+// A gang as large as the cluster waits among an endless stream of small jobs.
 TEST(Simulation, AGangOfTheWholeClusterDoesNotStarveAmongSmallJobs) {
   for (const bool known_ends : {false, true}) {
     Simulation simulation(

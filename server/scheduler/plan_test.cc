@@ -1,4 +1,4 @@
-// Plans of small clusters in text: placement and reasons, and how jobs share slots: claims,
+// Plans of small clusters given as text: placement and reasons, and how jobs share slots: claims,
 // preemption, quotas.
 #include <string>
 
@@ -31,7 +31,7 @@ TEST(Gang, GetsAllItsSlotsOrNone) {
             "when it ends");
 }
 
-TEST(Reasons, ArePlainWords) {
+TEST(Reasons, ArePlainSentences) {
   const Answer answer(R"(
     worker w[1-3] slots=4 labels=device=cuda
     job busy slots=6 on=w1:4+w2:2 priority=5
@@ -49,7 +49,7 @@ TEST(Reasons, ArePlainWords) {
   EXPECT_EQ(answer.Wait("late").behind, "train-7");
 }
 
-TEST(Reasons, SayWhoHoldsTheSlotsUnderWhatRightAndWhatWouldReleaseThem) {
+TEST(Reasons, NameTheHoldersOfTheSlotsTheirRightsAndWhatWouldReleaseThem) {
   const Answer answer(R"(
     worker w[1-2] slots=8
     queue a quota=6
@@ -71,7 +71,7 @@ TEST(Reasons, SayWhoHoldsTheSlotsUnderWhatRightAndWhatWouldReleaseThem) {
             "above 0");
 }
 
-TEST(Reasons, SayWhatCanNeverBe) {
+TEST(Reasons, ExplainWhyAJobCanNeverStart) {
   const Answer answer(R"(
     worker w[1-2] slots=4 labels=device=cuda
     worker w3 slots=8 labels=device=cuda cordoned
@@ -91,11 +91,11 @@ TEST(Reasons, SayWhatCanNeverBe) {
   EXPECT_THAT(answer.Why("narrow"), HasSubstr("queue small may never hold more than 2"));
   EXPECT_THAT(answer.Why("lost"), HasSubstr("there is no queue \"nowhere\""));
   EXPECT_THAT(answer.Why("picky"), HasSubstr("excluded for it: w1"));
-  // A job that can never start blocks nobody.
+  // A job that can never start blocks no other job.
   EXPECT_THAT(answer.Actions(), ElementsAre("start fits on w1:1"));
 }
 
-TEST(Line, HigherPriorityGoesFirstThenEarlierSubmission) {
+TEST(Line, HigherPriorityComesFirstThenEarlierSubmission) {
   const Answer answer(R"(
     worker w1 slots=2
     job low slots=1 priority=1 at=1
@@ -114,7 +114,7 @@ TEST(Line, ARecoveringJobComesBeforeQueuedEquals) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start hurt on w1:2"));
 }
 
-TEST(Line, ARecoveringJobKeepsItsPlaceDuringBackOff) {
+TEST(Line, ARecoveringJobKeepsItsPlaceDuringBackoff) {
   const Answer answer(R"(
     worker w1 slots=2
     job hurt slots=2 at=2 recovering after=+30s
@@ -123,11 +123,11 @@ TEST(Line, ARecoveringJobKeepsItsPlaceDuringBackOff) {
   )");
   EXPECT_THAT(answer.Wait("hurt").reason, HasSubstr("backs off for 30 s more"));
   EXPECT_EQ(answer.Wait("later").behind, "hurt");
-  // A job that ends before then may use the slots meanwhile.
+  // A job that ends before then may use the slots until then.
   EXPECT_THAT(answer.Actions(), ElementsAre("start short on w1:1"));
 }
 
-TEST(Line, AQueuedJobInBackOffHoldsNothing) {
+TEST(Line, AQueuedJobInBackoffClaimsNothing) {
   const Answer answer(R"(
     worker w1 slots=2
     job hurt slots=2 at=1 after=+30s
@@ -147,7 +147,7 @@ TEST(Placement, UsesFewestWorkersThenTheTightestFit) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start a on w3:4"));
 }
 
-TEST(Placement, StaysInOneRackWhereThatCostsNoWorker) {
+TEST(Placement, StaysInOneRackIfThatNeedsNoMoreWorkers) {
   const Answer answer(R"(
     worker w1 slots=4 rack=r1
     worker w2 slots=4 rack=r2
@@ -158,7 +158,7 @@ TEST(Placement, StaysInOneRackWhereThatCostsNoWorker) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start a on w2:4+w4:4"));
 }
 
-TEST(Placement, PreferredHardwareIsTakenAndOtherwiseSpared) {
+TEST(Placement, PreferredHardwareIsUsedAndOtherwiseAvoided) {
   const std::string cluster = R"(
     worker b1 slots=4 labels=device=cuda,fp4=yes
     worker h1 slots=4 labels=device=cuda
@@ -193,7 +193,7 @@ TEST(Drain, MovesAJobThroughACheckpoint) {
   EXPECT_EQ(answer.Why("a"), "moves because of draining w1");
 }
 
-TEST(Drain, StopsAJobThatHasNoRoomElsewhere) {
+TEST(Drain, StopsAJobThatFitsNowhereElse) {
   const Answer answer(R"(
     worker w1 slots=4 draining
     worker w2 slots=4
@@ -207,7 +207,7 @@ TEST(Drain, StopsAJobThatHasNoRoomElsewhere) {
   EXPECT_THAT(answer.Why("stays"), HasSubstr("not preemptible"));
 }
 
-TEST(Spares, AreKeptFreeForTheJobThatAskedForThem) {
+TEST(Spares, AreKeptFreeForTheJobThatRequestedThem) {
   const Answer answer(R"(
     worker w[1-2] slots=4
     job a slots=4 on=w1:4 spares=2 at=1
@@ -238,7 +238,7 @@ TEST(Starting, SlotsAreReservedWhileOthersLeaveThem) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
-TEST(Starting, LeavingSlotsThatNobodyHasArePromisedAtOnce) {
+TEST(Starting, UnpromisedSlotsOfLeavingJobsArePromisedAtOnce) {
   const Answer answer(R"(
     worker w1 slots=4
     job old slots=4 on=w1:4 stopping
@@ -247,19 +247,19 @@ TEST(Starting, LeavingSlotsThatNobodyHasArePromisedAtOnce) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start next on w1:2 after old"));
 }
 
-TEST(Snapshot, ThatIsNoneIsRefusedByName) {
+TEST(Snapshot, AnInvalidOneIsRefusedNamingTheEntity) {
   const auto refusal = [](const std::string& text) {
     return std::string(Plan(Scenario(text), kNow, {}).status().message());
   };
   EXPECT_EQ(refusal("worker w slots=2\nworker w slots=2"),
-            "workers.name: \"w\" is there twice; names are unique");
+            "workers.name: \"w\" is a duplicate; names must be unique");
   EXPECT_EQ(refusal("worker w slots=1025"), "worker w: slots: 1025; allowed: 0 to 1024");
   EXPECT_EQ(refusal("queue q quota=-2"), "queue q: quota: -2; allowed: -1 to 1099511627776");
   EXPECT_EQ(refusal("queue q cohort=c"), "queue q: cohort: \"c\"; allowed only with a quota");
   EXPECT_EQ(refusal("job j slots=4-2"), "job j: max_slots: 2; allowed: 4 to 16777216");
   EXPECT_EQ(refusal("job j slots=2-4 sizes=2,5"), "job j: sizes: 5; allowed: 3 to 4");
   EXPECT_EQ(refusal("job j slots=1 running"), "job j: held: 0 workers; its phase needs some");
-  EXPECT_EQ(refusal("job j slots=2 on=w:1+w:1"), "job j: held: worker \"w\" is there twice");
+  EXPECT_EQ(refusal("job j slots=2 on=w:1+w:1"), "job j: held: worker \"w\" is a duplicate");
 }
 
 using ::testing::AllOf;
@@ -270,8 +270,8 @@ using ::testing::IsEmpty;
 using testing::kNow;
 using testing::Scenario;
 
-TEST(Backfill, TakesWhatTheJobAheadWillNotNeed) {
-  // ahead waits for old's eight; six are free, and it needs only two of them.
+TEST(Backfill, TakesSlotsThatTheJobAheadWillNotNeed) {
+  // "ahead" waits for the eight slots of "old"; six are free, and it needs only two of them.
   const Answer answer(R"(
     worker w1 slots=8
     worker w2 slots=6
@@ -298,7 +298,7 @@ TEST(Backfill, BorrowsClaimedSlotsOnlyUntilTheyAreDue) {
   EXPECT_THAT(Answer(cluster + "job brief slots=4 at=2").Actions(), IsEmpty());
 }
 
-TEST(Backfill, NobodyPassesAJobWhoseSlotsComeAtAnUnknownTime) {
+TEST(Backfill, NoJobPassesAJobWhoseSlotsAreDueAtAnUnknownTime) {
   const Answer answer(R"(
     worker w[1-2] slots=4
     worker c1 slots=4 labels=device=cpu
@@ -311,7 +311,7 @@ TEST(Backfill, NobodyPassesAJobWhoseSlotsComeAtAnUnknownTime) {
   EXPECT_EQ(answer.Wait("ahead").reserved, (Placement{{"c1", 4}, {"w2", 4}}));
 }
 
-TEST(Backfill, OtherHardwareIsNotHeldBack) {
+TEST(Backfill, OtherHardwareIsNotReserved) {
   const Answer answer(R"(
     worker g1 slots=4 labels=device=cuda
     worker c1 slots=4 labels=device=cpu
@@ -327,8 +327,8 @@ TEST(Preemption, HelpsStrictlyHigherPriorityOnly) {
   EXPECT_THAT(Answer(cluster + "job new slots=4 priority=2").Actions(), IsEmpty());
   const Answer answer(cluster + "job new slots=4 priority=3");
   EXPECT_THAT(answer.Actions(), ElementsAre("preempt old for new", "start new on w1:4 after old"));
-  EXPECT_THAT(answer.Why("old"),
-              AllOf(HasSubstr("makes way for job new (priority 3)"), HasSubstr("keeps its place")));
+  EXPECT_THAT(answer.Why("old"), AllOf(HasSubstr("is preempted for job new (priority 3)"),
+                                       HasSubstr("keeps its place")));
 }
 
 TEST(Preemption, TakesTheOneWithLeastWorkSinceItsCheckpoint) {
@@ -342,8 +342,8 @@ TEST(Preemption, TakesTheOneWithLeastWorkSinceItsCheckpoint) {
   EXPECT_THAT(answer.Actions(), ElementsAre("preempt b for new", "start new on w2:4 after b"));
 }
 
-TEST(Preemption, TakesNobodyWhoIsNotNeeded) {
-  // Cheapest first would be a, b and c; then d alone turns out to suffice.
+TEST(Preemption, PreemptsNoJobThatIsNotNeeded) {
+  // The cheapest first would be a, b and c; then d alone turns out to suffice.
   const Answer answer(R"(
     worker w[1-2] slots=4
     job a slots=1 on=w1:1 saved=-1s
@@ -356,7 +356,7 @@ TEST(Preemption, TakesNobodyWhoIsNotNeeded) {
                                             "start new on w1:1+w2:4 after a after d"));
 }
 
-TEST(Preemption, LeavesAllAloneWhereTheJobStillWouldNotFit) {
+TEST(Preemption, PreemptsNoJobIfTheJobStillWouldNotFit) {
   const Answer answer(R"(
     worker w[1-2] slots=4
     job a slots=4 on=w1:4
@@ -366,7 +366,7 @@ TEST(Preemption, LeavesAllAloneWhereTheJobStillWouldNotFit) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
-TEST(Preemption, DoesNotHappenTwiceForTheSameNeed) {
+TEST(Preemption, DoesNotHappenTwiceForTheSameJob) {
   const Snapshot before = Scenario(R"(
     worker w[1-2] slots=4
     job a slots=4 on=w1:4
@@ -378,7 +378,7 @@ TEST(Preemption, DoesNotHappenTwiceForTheSameNeed) {
   EXPECT_THAT(again.Actions(), IsEmpty());
 }
 
-TEST(Elastic, StartsWithWhatThereIsAndGrowsWhenNobodyWaits) {
+TEST(Elastic, StartsWithTheFreeSlotsAndGrowsWhenNoJobWaits) {
   EXPECT_THAT(Answer("worker w1 slots=6\njob a slots=2-8 sizes=2,4,8").Actions(),
               ElementsAre("start a on w1:4"));
   const std::string running = "worker w1 slots=8\njob a slots=2-8 sizes=2,4,8 on=w1:2 ";
@@ -390,7 +390,7 @@ TEST(Elastic, StartsWithWhatThereIsAndGrowsWhenNobodyWaits) {
   EXPECT_THAT(crowded.Why("a"), HasSubstr("others come first: job big (priority 0) waits"));
 }
 
-TEST(Elastic, ManyStartSmallRatherThanOneLarge) {
+TEST(Elastic, SeveralJobsStartSmallRatherThanOneLarge) {
   const Answer answer(R"(
     worker w1 slots=4
     job a slots=2-4 at=1
@@ -399,7 +399,7 @@ TEST(Elastic, ManyStartSmallRatherThanOneLarge) {
   EXPECT_THAT(answer.Actions(), ElementsAre("start a on w1:2", "start b on w1:2"));
 }
 
-TEST(Elastic, GivesBackBeforeAnybodyIsPreempted) {
+TEST(Elastic, ShrinksBeforeAnyJobIsPreempted) {
   const Answer answer(R"(
     worker w[1-2] slots=4
     job wide slots=2-8 sizes=2,4,8 on=w1:4 priority=1
@@ -420,7 +420,7 @@ TEST(Elastic, DoesNotShrinkForLowerPriority) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
-TEST(Elastic, AnOwnerGivesAHigherPriorityOfAnyQueueWhatItHoldsAboveItsSmallestSize) {
+TEST(Elastic, AnOwnerShrinksForAHigherPriorityOfAnyQueue) {
   const std::string cluster = R"(
     worker w1 slots=4
     queue a quota=4
@@ -437,7 +437,7 @@ TEST(Elastic, AnOwnerGivesAHigherPriorityOfAnyQueueWhatItHoldsAboveItsSmallestSi
   EXPECT_THAT(Answer(cluster + "job lower slots=2 queue=a priority=-1").Actions(), IsEmpty());
 }
 
-TEST(Elastic, AnOwnerGivesEqualsOfItsQueueWhatItHoldsAboveItsSmallestSize) {
+TEST(Elastic, AnOwnerShrinksForEqualsOfItsQueue) {
   const Answer answer(R"(
     worker w1 slots=8
     queue a quota=4
@@ -447,7 +447,7 @@ TEST(Elastic, AnOwnerGivesEqualsOfItsQueueWhatItHoldsAboveItsSmallestSize) {
   EXPECT_THAT(answer.Actions(), ElementsAre("resize wide on w1:1 for mate", "start mate on w1:3"));
 }
 
-TEST(Elastic, WhatAnOwnerGaveAHigherPriorityIsNotTakenBackInTurns) {
+TEST(Elastic, SlotsGivenToAHigherPriorityAreNotTakenBack) {
   const Snapshot before = Scenario(R"(
     worker w1 slots=4
     queue a quota=4 cohort=c
@@ -485,7 +485,7 @@ TEST(Quota, IdleQuotaIsLentWithinTheCohortUpToTheLimit) {
   EXPECT_EQ(Answer(cluster + "job one slots=7 queue=a").Wait("one").kind, WaitKind::kNever);
 }
 
-TEST(Quota, TheOwnerTakesBackWhatIsBorrowedWhateverThePriority) {
+TEST(Quota, TheOwnerReclaimsBorrowedSlotsWhateverThePriority) {
   const std::string cluster = R"(
     worker w1 slots=8
     queue a quota=4 cohort=c
@@ -509,7 +509,7 @@ TEST(Quota, NoBorrowerDisplacesAnOwner) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
-TEST(Quota, NobodyBorrowsPastAJobThatWaitsInTheQueue) {
+TEST(Quota, NoJobBorrowsPastAJobThatWaitsInTheQueue) {
   const Answer answer(R"(
     worker g1 slots=4 labels=device=cuda
     worker c1 slots=8 labels=device=cpu

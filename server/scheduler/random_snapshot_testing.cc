@@ -29,7 +29,7 @@ class Builder {
   }
 
  private:
-  // Own arithmetic: a seed gives the same with every standard library.
+  // Own arithmetic, so that a seed gives the same values with every standard library.
   int Between(int least, int most) {
     return least + static_cast<int>(random_() % static_cast<uint64_t>(most - least + 1));
   }
@@ -175,7 +175,7 @@ class Builder {
     job.checkpoint_ms = shape_.now_ms - Between(0, 1000) * 1000;
     job.resized_ms = shape_.now_ms - Between(0, 1200) * 1000;
     if (job.phase != JobPhase::kResizing) return;
-    // To its smallest size, on a part of its slots.
+    // Shrinks to its smallest size, on a part of its slots.
     int left = job.min_slots;
     for (const SlotsOn& on : job.held) {
       const int taken = std::min(left, on.slots);

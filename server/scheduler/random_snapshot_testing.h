@@ -1,4 +1,4 @@
-// Random clusters in any state that a cluster can be in, as a function of the seed.
+// Random clusters in any valid state, as a function of the seed.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_SCHEDULER_RANDOM_SNAPSHOT_TESTING_H_
@@ -14,7 +14,7 @@ struct RandomShape {
   int workers = 8;  // at most, at least one
   int jobs = 16;    // at most
   int64_t now_ms = 0;
-  bool fixed_counts = false;  // exactly these counts, in the proportions of a busy large cluster
+  bool fixed_counts = false;  // exactly these counts, with the proportions of a busy large cluster
 };
 
 Snapshot RandomSnapshot(uint64_t seed, const RandomShape& shape);

@@ -42,7 +42,7 @@ class Reservations::Usable {
     }
     return soon;
   }
-  // Whether a job with the same labels that excludes nothing could claim from it.
+  // Whether a job with the same labels and without exclusions could claim from it.
   bool ForAny(const Release& release) const {
     return std::any_of(release.by_kind.begin(), release.by_kind.end(),
                        [this](const auto& of) { return of.second > 0 && kinds_[of.first]; });
@@ -213,8 +213,8 @@ void Reservations::Forget(int job, const NodePlacement& leaves) {
   if (number < 0) return;
   Release& release = Touch(number);
   for (NodeSlots& on : release.slots) {
-    for (const NodeSlots& gone : leaves) {
-      if (gone.node == on.node) release.Take(world_, on, std::min(on.count, gone.count));
+    for (const NodeSlots& left : leaves) {
+      if (left.node == on.node) release.Take(world_, on, std::min(on.count, left.count));
     }
   }
   all_[number].Set(world_, world_.job(job).active);

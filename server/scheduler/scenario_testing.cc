@@ -70,7 +70,7 @@ struct Setting {
   std::string key, value;
 };
 
-// "key=value", the value up to the next blank; a word alone has no value.
+// "key=value", the value up to the next blank; a lone word has no value.
 std::vector<Setting> Settings(std::istringstream& in) {
   std::vector<Setting> settings;
   std::string word;
@@ -201,7 +201,7 @@ void ReadJob(const std::string& name, std::istringstream& in, Snapshot& snapshot
   snapshot.jobs.push_back(job);
 }
 
-std::string Words(const Placement& placement) {
+std::string Text(const Placement& placement) {
   std::vector<std::string> parts;
   for (const SlotsOn& on : placement) parts.push_back(absl::StrCat(on.worker, ":", on.slots));
   return absl::StrJoin(parts, "+");
@@ -253,8 +253,8 @@ std::string ToText(const Snapshot& snapshot) {
                     " after=", j.not_before_ms, " takes=", j.expected_ms,
                     " ends=", j.expected_end_ms, " saved=", j.checkpoint_ms);
     absl::StrAppend(&text, " resized=", j.resized_ms);
-    if (!j.held.empty()) absl::StrAppend(&text, " on=", Words(j.held));
-    if (!j.next.empty()) absl::StrAppend(&text, " next=", Words(j.next));
+    if (!j.held.empty()) absl::StrAppend(&text, " on=", Text(j.held));
+    if (!j.next.empty()) absl::StrAppend(&text, " next=", Text(j.next));
     absl::StrAppend(&text, "\n");
   }
   return text;

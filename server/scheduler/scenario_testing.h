@@ -1,4 +1,4 @@
-// Clusters and jobs in text, and the plan of such a text, so that a test reads as what it is about:
+// Clusters and jobs as text, and the plan of such a text, so that tests are easy to read:
 //
 //   worker w[1-4] slots=8 rack=r1 labels=device=cuda,fp4=yes
 //   worker w5 slots=8 draining
@@ -10,8 +10,8 @@
 // named: queued recovering starting running resizing stopping; `fixed` means not preemptible. Keys
 // of jobs: queue priority at slots sizes needs prefers excludes spares after takes ends saved
 // resized on next. Times are milliseconds, or with a sign relative to kNow; the suffixes s and m
-// are seconds and minutes. Without a queue line there is the queue "main" without quota, and jobs
-// are in it.
+// are seconds and minutes. Without a queue line there is the queue "main" without quota, which all
+// jobs are in.
 //
 // ToText(snapshot) writes what Scenario reads.
 //
@@ -33,7 +33,7 @@ namespace nibble::scheduler::testing {
 
 inline constexpr int64_t kNow = 1'000'000'000;
 
-// Ends the test's process, with the line, if it cannot read the text.
+// Aborts the test's process, with the line, if it cannot parse the text.
 Snapshot Scenario(const std::string& text);
 
 std::string ToText(const Snapshot& snapshot);

@@ -23,7 +23,7 @@ bool Waits(const Job& job) {
   return job.phase == JobPhase::kQueued || job.phase == JobPhase::kRecovering;
 }
 
-bool HoldsOn(const Job& job, const std::string& worker) {
+bool HasSlotsOn(const Job& job, const std::string& worker) {
   const auto on = [&worker](const SlotsOn& slots) { return slots.worker == worker; };
   return std::any_of(job.held.begin(), job.held.end(), on) ||
          std::any_of(job.next.begin(), job.next.end(), on);
@@ -130,7 +130,7 @@ void Simulation::Lose() {
   At(now_ms_ + Around(options_.outage_ms / 2), {Kind::kBack, worker.name, 0});
   if (worker.state == WorkerState::kDraining) return;
   for (Job& job : snapshot_.jobs) {
-    if (Waits(job) || !HoldsOn(job, worker.name)) continue;
+    if (Waits(job) || !HasSlotsOn(job, worker.name)) continue;
     Account(job);
     Requeue(job, JobPhase::kRecovering);
   }
@@ -187,7 +187,7 @@ void Simulation::Record(const Decision& decision) {
     case Action::kPreempt:
       if (!decision.helps.empty()) {
         ++history.preempted_for_others;
-        history.made_way_for.insert(decision.helps);
+        history.preempted_for.insert(decision.helps);
       }
       return At(now_ms_ + kCheckpointMs, {Kind::kLeft, decision.job, epoch});
     case Action::kResize:

@@ -1,5 +1,5 @@
-// A simulated cluster: jobs arrive, run, checkpoint, fail and finish, workers are lost and come
-// back, and the scheduler plans after each event. Time is the simulation's own; the events are a
+// A simulated cluster: jobs arrive, run, checkpoint, fail and finish, workers are lost and return,
+// and the scheduler plans after each event. The simulation has its own time; the events are a
 // function of the seed.
 //
 // Thread-safety: none.
@@ -34,17 +34,17 @@ struct JobHistory {
   int preempted_for_others = 0;
   int shrinks = 0;
   int grows = 0;
-  std::set<std::string> made_way_for;
+  std::set<std::string> preempted_for;
 };
 
 class Simulation {
  public:
-  // `cluster`: workers and queues; its jobs are not used. `make_job` gives the n-th job.
+  // `cluster`: workers and queues; its jobs are ignored. `make_job` gives the n-th job.
   Simulation(Snapshot cluster, std::function<Job(int, std::mt19937_64&)> make_job,
              const SimulationOptions& options, uint64_t seed);
 
-  // Until every job has finished, or `limit_ms` has passed. Each plan is checked for the rules of
-  // invariants_testing.h; returns the first broken rule, or "".
+  // Runs until every job has finished, or `limit_ms` has passed. Each plan is checked against the
+  // rules of invariants_testing.h; returns the first broken rule, or "".
   std::string Run(int64_t limit_ms);
 
   const std::map<std::string, JobHistory>& history() const { return history_; }
@@ -56,7 +56,7 @@ class Simulation {
   struct Event {
     Kind kind;
     std::string name;
-    int64_t epoch;  // of the job: an event of an earlier epoch is void
+    int64_t epoch;  // of the job: events of earlier epochs are ignored
   };
 
   int64_t Around(int64_t mean_ms);
@@ -66,7 +66,7 @@ class Simulation {
   void Lose();
   void Record(const Decision& decision);
   std::string PlanOnce();
-  // Work done up to now, then the job runs on as it is.
+  // Adds the work done up to now; the job continues to run.
   void Account(Job& job);
   void RunOn(Job& job);
   void Requeue(Job& job, JobPhase phase);

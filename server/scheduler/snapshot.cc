@@ -11,7 +11,7 @@
 namespace nibble::scheduler {
 namespace {
 
-// A sum of a million of them is far from overflow.
+// A sum of a million such values is far from overflow.
 constexpr int64_t kMaxQuota = int64_t{1} << 40;
 constexpr int kMaxWorldSize = 1 << 24;
 
@@ -25,7 +25,7 @@ absl::Status CheckNames(const char* list, const std::vector<Entity>& entities) {
     }
     if (!seen.insert(entity.name).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(list, ".name: \"", entity.name, "\" is there twice; names are unique"));
+          absl::StrCat(list, ".name: \"", entity.name, "\" is a duplicate; names must be unique"));
     }
   }
   return absl::OkStatus();
@@ -87,7 +87,7 @@ absl::Status CheckPlacement(const Job& job, const char* field, const Placement& 
     }
     if (!seen.insert(on.worker).second) {
       return absl::InvalidArgumentError(absl::StrCat("job ", job.name, ": ", field, ": worker \"",
-                                                     on.worker, "\" is there twice"));
+                                                     on.worker, "\" is a duplicate"));
     }
   }
   return absl::OkStatus();

@@ -22,12 +22,12 @@ enum class WorkerState : uint8_t {
   kReady,
   kCordoned,  // takes no new work; running jobs stay
   kDraining,  // takes no new work; running jobs move away through a checkpoint
-  kLost,      // its lease has run out: no slots
+  kLost,      // its lease has expired: no slots
 };
 
 struct Worker {
   std::string name;
-  std::string rack;                 // "": no rack known; such workers count as one rack
+  std::string rack;                 // "": unknown; such workers count as one rack
   std::vector<std::string> labels;  // "device=cuda", "fp4=tensor-cores"; any order
   int slots = 0;                    // 0 to kMaxSlotsPerWorker
   WorkerState state = WorkerState::kReady;
@@ -36,7 +36,7 @@ inline constexpr int kMaxSlotsPerWorker = 1024;
 
 inline constexpr int64_t kUnlimited = -1;
 
-// Queues of one cohort lend each other the quota that they do not use.
+// Queues of one cohort lend each other unused quota.
 struct Queue {
   std::string name;
   int64_t quota = kUnlimited;         // slots that it may use at any time
@@ -45,10 +45,10 @@ struct Queue {
 };
 
 enum class JobPhase : uint8_t {
-  kQueued,      // holds nothing
-  kRecovering,  // an attempt failed; holds nothing, but comes before queued jobs of its priority
-  kStarting,    // `held` is reserved for it, even while other jobs still leave those slots
-  kRunning,     // a paused job that keeps its slots is running in this sense
+  kQueued,      // holds no slots
+  kRecovering,  // an attempt failed; holds no slots, but comes before queued jobs of its priority
+  kStarting,    // `held` is reserved for it, even while other jobs have not left those slots yet
+  kRunning,     // includes paused jobs that keep their slots
   kResizing,    // checkpoints on `held` and resumes on `next`
   kStopping,    // checkpoints, then leaves `held`
 };
@@ -63,27 +63,27 @@ using Placement = std::vector<SlotsOn>;  // each worker once
 struct Job {
   std::string name;
   std::string queue;
-  int priority = 0;       // higher goes first
+  int priority = 0;       // higher comes first
   int64_t submitted = 0;  // its place among equals, lower first; a preempted job keeps it
   JobPhase phase = JobPhase::kQueued;
 
-  // World sizes that it can run with: `sizes`, or where that is empty all of min_slots..max_slots.
+  // World sizes that it can run with: `sizes`, or if that is empty all of min_slots..max_slots.
   int min_slots = 1;
   int max_slots = 1;
   std::vector<int> sizes;  // ascending, within min_slots..max_slots
 
   std::vector<std::string> required;          // labels that each of its workers has
   std::vector<std::string> preferred;         // labels that its workers should have, best effort
-  std::vector<std::string> excluded_workers;  // workers that harmed it; may name absent ones
+  std::vector<std::string> excluded_workers;  // workers that failed it; may name absent ones
   int spare_slots = 0;      // kept free for it on other workers while it is active, best effort
   bool preemptible = true;  // false: neither preempted, nor shrunk, nor moved by a drain
 
-  int64_t not_before_ms = 0;    // back-off after a failure
+  int64_t not_before_ms = 0;    // backoff after a failure
   int64_t expected_ms = 0;      // of a waiting job, how long it will hold its slots; 0: unknown
   int64_t expected_end_ms = 0;  // of an active job; 0, or in the past: unknown
 
-  Placement held;             // of kStarting, kRunning, kResizing, kStopping
-  Placement next;             // of kResizing
+  Placement held;             // for kStarting, kRunning, kResizing, kStopping
+  Placement next;             // for kResizing
   int64_t checkpoint_ms = 0;  // its last committed checkpoint, or the start if there is none
   int64_t resized_ms = 0;     // its last start or change of size
 };
@@ -97,7 +97,7 @@ inline int LargestSize(const Job& job) {
   return job.sizes.empty() ? job.max_slots : job.sizes.back();
 }
 
-// The largest allowed size that is at most `bound`; 0 where all are larger.
+// The largest allowed size that is at most `bound`; 0 if all are larger.
 inline int LargestSizeWithin(const Job& job, int64_t bound) {
   if (bound < SmallestSize(job)) return 0;
   if (job.sizes.empty()) return static_cast<int>(std::min<int64_t>(bound, job.max_slots));
@@ -107,7 +107,7 @@ inline int LargestSizeWithin(const Job& job, int64_t bound) {
 struct Snapshot {
   std::vector<Worker> workers;
   std::vector<Queue> queues;
-  std::vector<Job> jobs;  // all that are not finished
+  std::vector<Job> jobs;  // all unfinished ones
 };
 
 // Checks a snapshot before it is planned on. InvalidArgument, naming the entity, the field, the

@@ -41,7 +41,7 @@ class Victims::Search {
       if (May(v, /*whole=*/true)) Preempt(v);
     }
     if (!Met()) return {};
-    // Spares victims that are not needed after all: the most expensive first, a preemption before a
+    // Drops victims that are not needed after all: the most expensive first, a preemption before a
     // shrink.
     for (const bool whole : {true, false}) {
       for (size_t c = chosen_.size(); c-- > 0;) {
@@ -92,7 +92,7 @@ class Victims::Search {
     const bool lower = whole ? priority < state_.job->priority : priority <= state_.job->priority;
     if (owns_ && victim.queue == state_.queue) return lower;
     if (standing_.owns[v]) {
-      // Above its smallest size, an owner gives way to any higher priority.
+      // Above its smallest size, an owner gives slots to any higher priority.
       return !whole && (victim.queue == state_.queue ? lower : priority < state_.job->priority);
     }
     return lower || (owns_ && SameCohort(victim));
@@ -109,7 +109,7 @@ class Victims::Search {
     return slots;
   }
 
-  // What the victim brings by giving up `slots`, `useful` of them on workers that help.
+  // The contribution of the victim if it gives up `slots`, `useful` of them on workers that help.
   Needs HelpOf(const JobState& victim, int64_t slots, int64_t useful) const {
     return {.slots = useful,
             .queue = victim.queue == state_.queue ? slots : 0,
@@ -156,7 +156,7 @@ class Victims::Search {
     chosen_.push_back(std::move(choice));
   }
 
-  // First slots that help, then those of the workers it uses least, which keeps it together.
+  // First slots that help, then those of the workers it uses least, which keeps the job together.
   NodePlacement Leaving(const JobState& victim, int64_t slots) const {
     NodePlacement order = victim.active;
     std::sort(order.begin(), order.end(), [this](const NodeSlots& a, const NodeSlots& b) {

@@ -283,8 +283,8 @@ void World::Promise(int job, const NodePlacement& slots) {
     idle_.Set(on.node, idle_.free(on.node) - now);
     soon_[on.node] -= later;
     promised_[on.node] += on.count;
-    // Slots of a worker are interchangeable: those taken beyond the open ones were soon open, or
-    // are borrowed. Neither may exceed what is left.
+    // Slots of a worker are interchangeable: those taken beyond the open ones are either soon open
+    // or borrowed. Neither may exceed what remains.
     SetOpen(on.node, std::min(open_.free(on.node) - from_open, idle_.free(on.node)));
     const int soon_left = std::max(0, soon_open_[on.node] - (on.count - from_open));
     TakeSoon(on.node, soon_open_[on.node] - std::min(soon_left, soon_[on.node]));

@@ -19,9 +19,9 @@
 
 namespace nibble::scheduler {
 
-// Quotas. A queue may use its quota at any time, and beyond it what the other queues of its cohort
-// leave idle, up to its borrow limit. Slots that a job is leaving (it checkpoints and stops) no
-// longer count. A waiting job keeps a claim to quota, which jobs behind it in its queue and
+// Quotas. A queue may use its quota at any time, and in addition what the other queues of its
+// cohort leave idle, up to its borrow limit. Slots that a job is leaving (it checkpoints and stops)
+// no longer count. A waiting job keeps a claim to quota, which jobs behind it in its queue and
 // borrowers behind it in its cohort cannot use.
 class Ledger {
  public:
@@ -55,7 +55,7 @@ class Ledger {
 
   // Forgets claims; keeps what is used.
   void BeginPass();
-  void Use(int queue, int64_t slots);  // negative: gives back
+  void Use(int queue, int64_t slots);  // negative: returns slots
   void Claim(int queue, int64_t slots, int job);
   // Between Defer and EndFirstRound a deferred job counts against those behind it in its queue.
   void Defer(int queue, int64_t slots) { accounts_[queue].deferred += slots; }
@@ -69,7 +69,7 @@ class Ledger {
   // By how much `slots` more exceed the queue's limit or the cohort's total; 0: they fit.
   int64_t OverQueue(int queue, int64_t slots) const;
   int64_t OverCohort(int queue, int64_t slots) const;
-  // Slots that a job of the queue may grow by: 0 while anybody waits for the same quota.
+  // Slots that a job of the queue may grow by: 0 while any job waits for the same quota.
   int64_t RoomToGrow(int queue) const;
 
  private:
@@ -92,10 +92,11 @@ struct JobState {
   bool stranded = false;  // has slots on lost or unknown workers: it can only stop
   int64_t end_ms = 0;     // when it is expected to end; 0: unknown
 
-  bool changed = false;  // by this plan, as follows:
+  bool changed = false;  // by this plan; the next fields say how
   Action action = Action::kStart;
-  int helps = -1;              // of a victim: for which job
-  std::vector<int> waits_for;  // of a start or resize: jobs still leaving its slots, ascending
+  int helps = -1;  // for a victim: the job that it helps
+  // Of a start or resize: jobs that have not left its slots yet, ascending.
+  std::vector<int> waits_for;
   std::string reason;
 };
 
@@ -108,8 +109,8 @@ inline bool IsActive(JobPhase phase) {
 }
 
 // Slots and claims. Each slot of a ready worker is in one of these states:
-//   promised  an active job's, even while an earlier job still leaves it
-//   soon      nobody's, but a job that checkpoints and stops still occupies it
+//   promised  to an active job, even while an earlier job still leaves it
+//   soon      promised to no job, but a job that checkpoints and stops still occupies it
 //   idle      free now
 // `open` are the idle slots, and SoonOpen the soon slots, that no waiting job has claimed.
 class World {
@@ -140,15 +141,17 @@ class World {
   const FreeIndex& idle() const { return idle_; }
   const FreeIndex& open() const { return open_; }
   int SoonOpen(int node) const { return soon_open_[node]; }
-  const std::vector<int>& soon_nodes() const { return soon_nodes_; }  // some may have none left
+  const std::vector<int>& soon_nodes() const {
+    return soon_nodes_;
+  }  // may include nodes that have none left
   int64_t SoonOpenOn(const EligibleKinds& kinds) const;
 
   // When the first claim on the kind's idle slots is due; kNever: no claims.
   int64_t LendUntil(int kind) const { return lend_until_[kind]; }
-  // The first job that waits for slots of the kind; -1: nobody.
+  // The first job that waits for slots of the kind; -1: none.
   int WaitingFor(int kind) const { return waiting_for_[kind]; }
   void WaitFor(const EligibleKinds& kinds, int job);
-  // The first job with a claim to slots of the kind, including spares; -1: nobody.
+  // The first job with a claim to slots of the kind, including spares; -1: none.
   int ClaimedBy(int kind) const { return claimed_by_[kind]; }
 
   // Forgets all claims to slots and quota.
@@ -156,8 +159,8 @@ class World {
   void ClaimOpen(int job, const NodePlacement& placement, int64_t due_ms);
   void ClaimSoon(int job, int node, int slots);
 
-  // Promise adds idle or soon slots to the job, open ones first; Leave takes away slots that the
-  // job now leaves. Both update the ledger.
+  // Promise adds idle or soon slots to the job, open ones first; Leave removes slots that the job
+  // now leaves. Both update the ledger.
   void Promise(int job, const NodePlacement& slots);
   void Leave(int job, const NodePlacement& slots);
 
@@ -176,9 +179,9 @@ class World {
   FreeIndex idle_, open_, ample_;
   std::vector<int> promised_, soon_, soon_open_;  // by node
   std::vector<int> soon_nodes_;
-  std::vector<int> touched_;  // nodes changed since the start of the pass, perhaps repeated
+  std::vector<int> touched_;  // nodes changed since the start of the pass, may contain duplicates
   std::vector<int64_t> soon_open_by_kind_;
-  absl::flat_hash_map<int, std::vector<int>> leaving_;  // node: jobs that leave it
+  absl::flat_hash_map<int, std::vector<int>> leaving_;  // by node: jobs that leave it
   std::vector<int64_t> lend_until_;
   std::vector<int> waiting_for_, claimed_by_;
 };

@@ -28,7 +28,7 @@ void RateLimiter::Fill(Bucket& bucket, int64_t now_ms) const {
 absl::Status RateLimiter::Take(const std::string& peer) {
   if (limits_.per_second <= 0) return absl::OkStatus();
   const int64_t now_ms = clock_.SteadyMs();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   auto found = buckets_.find(peer);
   if (found == buckets_.end()) {
     if (buckets_.size() >= limits_.peers) {
@@ -49,12 +49,12 @@ absl::Status RateLimiter::Take(const std::string& peer) {
   const double wait_ms = std::ceil((1 - bucket.tokens) * 1000 / limits_.per_second);
   return RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                         "requests of ", found->first, ": allowed: ", limits_.per_second,
-                        " per second; come again in ", wait_ms, " ms")),
+                        " per second; retry in ", wait_ms, " ms")),
                     static_cast<int64_t>(wait_ms));
 }
 
 size_t RateLimiter::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return buckets_.size();
 }
 
@@ -62,9 +62,9 @@ namespace {
 
 absl::Status ReadAuthor(const grpc::CallbackServerContext& context, std::string& author) {
   author = "anonymous";
-  const auto said = context.client_metadata().find(kAuthorMetadata);
-  if (said == context.client_metadata().end()) return absl::OkStatus();
-  author.assign(said->second.data(), said->second.size());
+  const auto author_metadata = context.client_metadata().find(kAuthorMetadata);
+  if (author_metadata == context.client_metadata().end()) return absl::OkStatus();
+  author.assign(author_metadata->second.data(), author_metadata->second.size());
   const bool printable =
       std::all_of(author.begin(), author.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (!printable || author.empty() || std::ssize(author) > kMaxAuthorBytes) {

@@ -12,13 +12,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/mutex.h"
 #include "server/controller/clock.h"
 
 namespace grpc {
@@ -56,8 +57,8 @@ class RateLimiter {
 
   const Clock& clock_;
   const RateLimits limits_;
-  mutable std::mutex mutex_;
-  absl::flat_hash_map<std::string, Bucket> buckets_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);  // by peer
 };
 
 struct CallerIdentity {

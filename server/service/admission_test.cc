@@ -8,13 +8,13 @@
 namespace nibble {
 namespace {
 
-TEST(RateLimit, APeerHasItsBurstThenItsRate) {
+TEST(RateLimit, APeerGetsItsBurstThenItsRate) {
   ManualClock clock(1000);
   RateLimiter limiter(clock, {.per_second = 10, .burst = 3});
   for (int i = 0; i < 3; ++i) EXPECT_EQ(limiter.Take("a"), absl::OkStatus());
   const absl::Status refused = limiter.Take("a");
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(refused.message(), "requests of a: allowed: 10 per second; come again in 100 ms");
+  EXPECT_EQ(refused.message(), "requests of a: allowed: 10 per second; retry in 100 ms");
   clock.Advance(99);
   EXPECT_FALSE(limiter.Take("a").ok());
   clock.Advance(1);
@@ -30,7 +30,7 @@ TEST(RateLimit, NoPeerTakesFromAnother) {
   EXPECT_TRUE(limiter.Take("b").ok());
 }
 
-TEST(RateLimit, AnyNumberOfPeersCostsABoundedNumberOfBuckets) {
+TEST(RateLimit, TheNumberOfBucketsIsBounded) {
   ManualClock clock(1000);
   RateLimiter limiter(clock, {.per_second = 1, .burst = 2, .peers = 3});
   int allowed = 0;
@@ -43,14 +43,14 @@ TEST(RateLimit, AnyNumberOfPeersCostsABoundedNumberOfBuckets) {
   EXPECT_EQ(limiter.size(), 1u);
 }
 
-TEST(RateLimit, WithoutARateThereIsNoBoundAndNothingIsKept) {
+TEST(RateLimit, WithoutARateNothingIsLimitedOrStored) {
   ManualClock clock(1000);
   RateLimiter limiter(clock, {.per_second = 0});
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(limiter.Take("a").ok());
   EXPECT_EQ(limiter.size(), 0u);
 }
 
-TEST(RateLimit, AWallClockThatJumpsGivesNothingAndTakesNothing) {
+TEST(RateLimit, AWallClockJumpChangesNoTokens) {
   ManualClock clock(100'000);
   RateLimiter limiter(clock, {.per_second = 1, .burst = 5});
   EXPECT_TRUE(limiter.Take("a").ok());

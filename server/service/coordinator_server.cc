@@ -289,8 +289,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   builder.RegisterService(parts->reflection.get());
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr || parts->port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("listen: '", options.listen, "' cannot be listened on"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("listen: '", options.listen,
+                     "' cannot be listened on: the port is taken, or the address is not this "
+                     "machine's; choose another with --listen"));
   }
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(std::move(parts)));
   server->SetServing(true);

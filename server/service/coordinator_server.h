@@ -44,7 +44,7 @@ absl::Status CheckListen(absl::string_view listen, bool insecure);
 
 class CoordinatorServer {
  public:
-  // The errors of CheckListen; Unavailable if the port cannot be listened on.
+  // The errors of CheckListen; FailedPrecondition if the port cannot be listened on.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(Controller& controller,
                                                                   const ServerOptions& options);
   ~CoordinatorServer();

@@ -194,35 +194,35 @@ TEST_F(CoordinatorServerTest, ARecipeIsSetReadComparedAndItsHistoryListed) {
   EXPECT_GT(presets.presets_size(), 3);
 }
 
-TEST_F(CoordinatorServerTest, AWatchTellsWhatIsThenWhatHappensAndResumes) {
+TEST_F(CoordinatorServerTest, AWatchSendsTheJobsThenTheirUpdatesAndResumes) {
   const std::string job = Submit();
   v1::WatchJobsRequest request;
   request.add_jobs(job);
   auto context = Context();
   auto stream = stub_->WatchJobs(context.get(), request);
-  v1::WatchJobsResponse told;
-  ASSERT_TRUE(stream->Read(&told));
-  EXPECT_EQ(told.job().id(), job);
-  ASSERT_TRUE(stream->Read(&told));
-  EXPECT_TRUE(told.caught_up());
-  const std::string token = told.resume_token();
+  v1::WatchJobsResponse message;
+  ASSERT_TRUE(stream->Read(&message));
+  EXPECT_EQ(message.job().id(), job);
+  ASSERT_TRUE(stream->Read(&message));
+  EXPECT_TRUE(message.caught_up());
+  const std::string token = message.resume_token();
   v1::PauseJobRequest pause;
   pause.set_request_id("request-2");
   pause.set_job(job);
   v1::PauseJobResponse paused;
   ASSERT_TRUE(stub_->PauseJob(Context().get(), pause, &paused).ok());
   EXPECT_EQ(paused.job().state(), v1::JOB_STATE_PAUSED);
-  while (!told.has_job()) ASSERT_TRUE(stream->Read(&told));
-  EXPECT_EQ(told.job().state(), v1::JOB_STATE_PAUSED);
+  while (!message.has_job()) ASSERT_TRUE(stream->Read(&message));
+  EXPECT_EQ(message.job().state(), v1::JOB_STATE_PAUSED);
   context->TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), StatusCode::CANCELLED);
 
   request.set_resume_token(token);
   auto again = Context();
   auto resumed = stub_->WatchJobs(again.get(), request);
-  ASSERT_TRUE(resumed->Read(&told));
-  EXPECT_TRUE(told.has_event());
-  EXPECT_EQ(told.event().number(), 2);
+  ASSERT_TRUE(resumed->Read(&message));
+  EXPECT_TRUE(message.has_event());
+  EXPECT_EQ(message.event().number(), 2);
   again->TryCancel();
   resumed->Finish();
 
@@ -232,7 +232,7 @@ TEST_F(CoordinatorServerTest, AWatchTellsWhatIsThenWhatHappensAndResumes) {
   EXPECT_EQ(refused->Finish().error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(CoordinatorServerTest, AWorkerRegistersAndIsToldWhatShouldBe) {
+TEST_F(CoordinatorServerTest, AWorkerRegistersAndReceivesItsDesiredState) {
   auto context = Context();
   auto stream = link_->Connect(context.get());
   v1::ConnectRequest report = Report();
@@ -287,7 +287,7 @@ TEST_F(CoordinatorServerTest, AnOlderIncarnationEndsTheStream) {
   stream->Finish();
 }
 
-TEST_F(CoordinatorServerTest, AWaitEndsWhenTheJobDoesOrWithTheCallersDeadline) {
+TEST_F(CoordinatorServerTest, AWaitEndsWithTheJobOrTheCallersDeadline) {
   const std::string job = Submit();
   v1::WaitJobRequest wait;
   wait.set_job(job);
@@ -304,7 +304,7 @@ TEST_F(CoordinatorServerTest, AWaitEndsWhenTheJobDoesOrWithTheCallersDeadline) {
   EXPECT_EQ(waited.job().state(), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(CoordinatorServerTest, AWorkerThatNamesNoAddressIsRefusedWithTheField) {
+TEST_F(CoordinatorServerTest, AWorkerWithoutAValidAddressIsRefusedAndTheFieldNamed) {
   const auto connect = [this](const v1::ConnectRequest& report) {
     auto context = Context();
     const auto stream = link_->Connect(context.get());
@@ -333,7 +333,7 @@ TEST_F(CoordinatorServerTest, AWorkerThatNamesNoAddressIsRefusedWithTheField) {
   EXPECT_EQ(connect(local).error_code(), StatusCode::CANCELLED);
 }
 
-TEST_F(CoordinatorServerTest, LoopbackIsAnAddressForWorkersOfThisMachineAlone) {
+TEST_F(CoordinatorServerTest, OnlyWorkersOnThisMachineMayHaveLoopbackAddresses) {
   v1::WorkerIdentity identity;
   identity.set_address("[::1]:7000");
   for (const char* const local : {"ipv4:127.0.0.1", "ipv4:127.3.0.1", "ipv6:%5B::1%5D", "unix:"}) {
@@ -352,7 +352,7 @@ TEST_F(CoordinatorServerTest, LoopbackIsAnAddressForWorkersOfThisMachineAlone) {
   }
 }
 
-TEST_F(CoordinatorServerTest, ProbesAreToldWhetherItAndEachServiceServes) {
+TEST_F(CoordinatorServerTest, HealthProbesCoverTheServerAndEachService) {
   // HealthCheckRequest {service}; HealthCheckResponse {status: 1} is SERVING, 2 is not.
   const std::string method = "/grpc.health.v1.Health/Check";
   const auto ask = [&](const std::string& service) {
@@ -368,7 +368,7 @@ TEST_F(CoordinatorServerTest, ProbesAreToldWhetherItAndEachServiceServes) {
   }
 }
 
-TEST_F(CoordinatorServerTest, ARefusalNamesItsFieldForPrograms) {
+TEST_F(CoordinatorServerTest, ARefusalHasItsFieldInTheDetails) {
   v1::SetJobPriorityRequest request;
   request.set_request_id("request-1");
   request.set_job(Submit("request-0"));
@@ -407,8 +407,8 @@ TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {
   ASSERT_EQ(submitted.status(), absl::OkStatus());
   auto context = Context();
   auto stream = stub_->WatchJobs(context.get(), {});
-  v1::WatchJobsResponse told;
-  while (!told.caught_up()) ASSERT_TRUE(stream->Read(&told));
+  v1::WatchJobsResponse message;
+  while (!message.caught_up()) ASSERT_TRUE(stream->Read(&message));
   // Reads nothing while far more changes than the connection and the buffer can hold.
   constexpr int kChanges = 600;
   for (int i = 1; i <= kChanges; ++i) {
@@ -418,12 +418,12 @@ TEST_F(CoordinatorServerTest, AWatchThatIsNotReadIsCut) {
     ASSERT_EQ(coordinator_->Do<v1::SetJobPriorityResponse>(request).status(), absl::OkStatus());
   }
   int64_t read = 0;
-  while (stream->Read(&told)) ++read;
+  while (stream->Read(&message)) ++read;
   EXPECT_EQ(stream->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_LT(read, kChanges);
 }
 
-TEST_F(CoordinatorServerTest, AStreamOnWhichNothingIsSaidEndsWithTheLease) {
+TEST_F(CoordinatorServerTest, ASilentStreamEndsWithTheLease) {
   auto context = Context();
   auto silent = link_->Connect(context.get());
   auto other_context = Context();
@@ -448,7 +448,7 @@ TEST_F(CoordinatorServerTest, AStreamOnWhichNothingIsSaidEndsWithTheLease) {
   other_context->TryCancel();
 }
 
-TEST_F(CoordinatorServerTest, APeerThatAsksTooOftenIsToldWhenToComeAgain) {
+TEST_F(CoordinatorServerTest, APeerAboveTheRateIsToldWhenToRetry) {
   ServerOptions options;
   options.rate = {.per_second = 1, .burst = 2};
   Serve({}, options);
@@ -457,7 +457,7 @@ TEST_F(CoordinatorServerTest, APeerThatAsksTooOftenIsToldWhenToComeAgain) {
   EXPECT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
   const grpc::Status refused = stub_->ListJobs(Context().get(), {}, &listed);
   EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.error_message(), testing::HasSubstr("come again in"));
+  EXPECT_THAT(refused.error_message(), testing::HasSubstr("retry in"));
   // Streams are requests too.
   auto context = Context();
   auto watch = stub_->WatchJobs(context.get(), {});
@@ -466,7 +466,7 @@ TEST_F(CoordinatorServerTest, APeerThatAsksTooOftenIsToldWhenToComeAgain) {
   EXPECT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
 }
 
-TEST_F(CoordinatorServerTest, ASpecAboveTheOperatorsBoundIsRefusedWithIt) {
+TEST_F(CoordinatorServerTest, ASpecAboveTheOperatorsBoundIsRefusedAndTheBoundNamed) {
   ServerOptions options;
   options.service.spec_bytes = 50;
   Serve({}, options);
@@ -479,7 +479,7 @@ TEST_F(CoordinatorServerTest, ASpecAboveTheOperatorsBoundIsRefusedWithIt) {
   EXPECT_THAT(refused.error_message(), testing::HasSubstr("allowed: 50"));
 }
 
-TEST_F(CoordinatorServerTest, AChangeThatTheDiskHoldsUpIsAnsweredInTime) {
+TEST_F(CoordinatorServerTest, AChangeThatIsNotDurableInTimeIsAnswered) {
   ServerOptions options;
   options.service.change_ms = 1;
   Serve({}, options);
@@ -498,7 +498,7 @@ TEST_F(CoordinatorServerTest, AChangeThatTheDiskHoldsUpIsAnsweredInTime) {
   EXPECT_EQ(listed.jobs_size(), 1);
 }
 
-TEST_F(CoordinatorServerTest, OffLoopbackItRefusesUnlessInsecureIsMeant) {
+TEST_F(CoordinatorServerTest, ListeningOffLoopbackIsRefusedUnlessInsecure) {
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("0.0.0.0:7700", false)));
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("127.example.org:7700", false)));
   EXPECT_TRUE(absl::IsInvalidArgument(CheckListen("localhost", false)));

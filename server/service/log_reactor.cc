@@ -30,20 +30,20 @@ namespace {
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 // Reads one rank's lines from its worker's daemon (nibble.v1.RankLogs): passes on each response,
-// and reads the next one only when asked. Deletes itself when its call is over. Next and Cancel may
+// and reads the next one only on request. Deletes itself when its call is over. Next and Cancel may
 // be called from any thread until `done` was called; callbacks run in gRPC's threads, one at a
 // time.
 class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
  public:
   // A response is in response(); the next one is read after Next.
-  using Came = std::function<void()>;
+  using Received = std::function<void()>;
   using Done = std::function<void(const grpc::Status&)>;
 
   RankReader(const std::shared_ptr<grpc::Channel>& channel, v1::ReadRankLogRequest request,
-             Came came, Done done)
+             Received received, Done done)
       : stub_(v1::RankLogs::NewStub(channel)),
         request_(std::move(request)),
-        came_(std::move(came)),
+        received_(std::move(received)),
         done_(std::move(done)) {}
 
   void Start() {
@@ -61,7 +61,7 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
  private:
   ~RankReader() override = default;
   void OnReadDone(bool ok) override {
-    if (ok) came_();
+    if (ok) received_();
   }
   void OnDone(const grpc::Status& status) override {
     done_(status);
@@ -70,7 +70,7 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
 
   const std::unique_ptr<v1::RankLogs::Stub> stub_;
   const v1::ReadRankLogRequest request_;
-  const Came came_;
+  const Received received_;
   const Done done_;
   grpc::ClientContext context_;
   v1::ReadRankLogResponse response_;
@@ -82,7 +82,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   LogReactor(Controller& controller, const LogLimits& limits, OpenStreams open,
              const v1::StreamLogsRequest& request, const absl::Status& refused)
       : controller_(controller), limits_(limits), open_(std::move(open)), request_(request) {
-    gate()->Reach([&refused](LogReactor& self) { self.Begin(refused); });
+    gate_->Reach(&LogReactor::Begin, refused);
   }
 
  private:
@@ -93,29 +93,27 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     LogSource source;
     RankReader* reader = nullptr;
     bool ready = false;      // its response waits to be written
-    bool told = false;       // some of its lines were written
+    bool written = false;    // some of its lines were written
     bool cancelled = false;  // because it was silent
-    SteadyTime asked;        // when the pending response was requested
+    SteadyTime requested;    // when the pending response was
   };
 
-  // The methods below, except Leave, are called with the gate's lock held.
-
-  void Begin(absl::Status status) {
+  void Begin(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (open_->fetch_add(1) >= limits_.streams && status.ok()) {
       status = absl::ResourceExhaustedError(
-          absl::StrCat("log streams: ", limits_.streams, " are open, as many as are allowed"));
+          absl::StrCat("log streams: more are open than allowed: ", limits_.streams));
     }
     if (status.ok()) status = CheckBounds(request_);
     if (status.ok()) status = CheckRange("tail_lines", request_.tail_lines(), 0, kMaxTailLines);
     if (!status.ok()) return End(status);
     const auto first = Find({request_.job(), request_.attempt(), false, request_.rank()});
     if (first.ok()) {
-      Take(*first, request_.tail_lines());
+      BeginAttempt(*first, request_.tail_lines());
     } else if (!absl::IsNotFound(first.status()) || !request_.follow() || request_.attempt() > 0 ||
                !controller_.Read(DescribeRequest()).ok()) {
       return End(first.status());
     }  // else the first attempt has not started yet
-    if (!ended()) LookAgain();
+    if (!ended()) ScheduleCheck();
     Pump();
   }
 
@@ -127,7 +125,8 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     return request;
   }
 
-  void Take(const LogAttempt& attempt, int32_t tail_lines) {
+  void BeginAttempt(const LogAttempt& attempt, int32_t tail_lines)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     attempt_ = attempt;
     tail_lines_ = tail_lines;
     at_once_ = request_.follow() && !attempt.over;
@@ -135,18 +134,20 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     broken_.reset();
     to_read_.assign(attempt.sources.begin(), attempt.sources.end());
     if (at_once_ && std::ssize(to_read_) > limits_.followed_ranks) {
-      End(absl::ResourceExhaustedError(absl::StrCat(
-          "rank: ", to_read_.size(),
-          " cannot be followed at once; allowed: ", limits_.followed_ranks, ", or name one")));
+      End(absl::ResourceExhaustedError(absl::StrCat("rank: the attempt has ", to_read_.size(),
+                                                    " ranks, of which ", limits_.followed_ranks,
+                                                    " can be followed at once; name one rank")));
     }
   }
 
-  void ReadOn() {
+  // Starts readers: of all ranks at once, or of the next one when there is none.
+  void StartReaders() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     while (!to_read_.empty() && (at_once_ || readings_.empty())) {
       const LogSource source = std::move(to_read_.front());
       to_read_.pop_front();
       if (source.address.empty()) {
-        Note(absl::UnavailableError(absl::StrCat("worker ", source.worker, " is forgotten")));
+        NoteProblem(absl::UnavailableError(absl::StrCat(
+            "worker ", source.worker, " is not registered; its lines are readable when it is")));
         continue;
       }
       v1::ReadRankLogRequest request;
@@ -158,18 +159,17 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       const int64_t number = ++last_reading_;
       auto* const reader = new RankReader(
           ChannelTo(source.address), std::move(request),
-          [gate = gate(), number] {
-            gate->Reach([number](LogReactor& self) { self.Came(number); });
-          },
-          [gate = gate(), number](const grpc::Status& status) {
-            gate->Reach([&](LogReactor& self) { self.Over(number, status); });
+          [gate = gate_, number] { gate->Reach(&LogReactor::HandleResponse, number); },
+          [gate = gate_, number](const grpc::Status& status) {
+            gate->Reach(&LogReactor::HandleEnd, number, status);
           });
-      readings_[number] = {.source = source, .reader = reader, .asked = Now()};
+      readings_[number] = {.source = source, .reader = reader, .requested = Now()};
       reader->Start();
     }
   }
 
-  const std::shared_ptr<grpc::Channel>& ChannelTo(const std::string& address) {
+  const std::shared_ptr<grpc::Channel>& ChannelTo(const std::string& address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     std::shared_ptr<grpc::Channel>& channel = channels_[address];
     if (channel == nullptr) {
       channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -182,11 +182,11 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   }
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
-  void Note(absl::Status problem) {
+  void NoteProblem(absl::Status problem) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (problem_.ok()) problem_ = std::move(problem);
   }
 
-  void Came(int64_t number) {
+  void HandleResponse(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     const auto found = readings_.find(number);
     if (found == readings_.end()) return;
     found->second.ready = true;
@@ -194,20 +194,21 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     Pump();
   }
 
-  void Over(int64_t number, const grpc::Status& status) {
+  void HandleEnd(int64_t number, const grpc::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     const auto found = readings_.find(number);
     if (found == readings_.end()) return;
     const Reading reading = std::move(found->second);
     readings_.erase(found);
-    if (!status.ok() && at_once_ && !reading.told) {
+    if (!status.ok() && at_once_ && !reading.written) {
       // The rank may not have started, or its worker may come back.
-      again_.push_back(reading.source);
+      retry_.push_back(reading.source);
     } else if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-      Note(absl::NotFoundError(
+      NoteProblem(absl::NotFoundError(
           absl::StrCat("worker ", reading.source.worker, ": ", status.error_message())));
     } else if (!status.ok()) {
       if (at_once_ && problem_.ok()) broken_ = Now();
-      Note(absl::UnavailableError(absl::StrCat(
+      NoteProblem(absl::UnavailableError(absl::StrCat(
           "worker ", reading.source.worker, " (", reading.source.address,
           ") does not answer: ", reading.cancelled ? "it is silent" : status.error_message())));
     }
@@ -215,47 +216,47 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   }
 
   // Writes the responses that arrived, requests more, and ends the stream if there are none.
-  void Pump() {
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (ended()) return;
-    ReadOn();
+    StartReaders();
     while (MayWrite() && !ready_.empty()) {
       const int64_t number = ready_.front();
       ready_.pop_front();
       const auto found = readings_.find(number);
       if (found == readings_.end()) continue;
-      Hand(found->second);
+      WriteResponse(found->second);
     }
     if (MayWrite() && readings_.empty() && to_read_.empty() && !request_.follow()) End(problem_);
   }
 
-  void Hand(Reading& reading) {
+  void WriteResponse(Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     v1::StreamLogsResponse message;
-    v1::ReadRankLogResponse& came = reading.reader->response();
+    v1::ReadRankLogResponse& response = reading.reader->response();
     message.set_rank(reading.source.rank);
     message.set_attempt(attempt_.number);
-    if (came.dropped_bytes() > 0 && tail_lines_ == 0) {
+    if (response.dropped_bytes() > 0 && tail_lines_ == 0) {
       message.add_lines(
-          absl::StrCat("(the first ", came.dropped_bytes(), " bytes are no longer kept)"));
+          absl::StrCat("(the first ", response.dropped_bytes(), " bytes are no longer kept)"));
     }
-    for (std::string& line : *came.mutable_lines()) message.add_lines(std::move(line));
+    for (std::string& line : *response.mutable_lines()) message.add_lines(std::move(line));
     reading.ready = false;
-    reading.asked = Now();
+    reading.requested = Now();
     reading.reader->Next();
     if (message.lines_size() == 0) return;
-    reading.told = true;
+    reading.written = true;
     Write(std::move(message));
   }
 
-  void LookAgain() {
+  void ScheduleCheck() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     alarm_ = std::make_unique<grpc::Alarm>();
     alarm_->Set(std::chrono::system_clock::now() + std::chrono::milliseconds(limits_.look_ms),
-                [gate = gate()](bool ok) {
-                  if (ok) gate->Reach([](LogReactor& self) { self.Look(); });
+                [gate = gate_](bool ok) {
+                  if (ok) gate->Reach(&LogReactor::CheckJob);
                 });
   }
 
   // Runs periodically: gives up silent workers, and continues with the job's next attempt.
-  void Look() {
+  void CheckJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (ended()) return;
     if (attempt_.number > 0) {
       const auto now = Find({request_.job(), attempt_.number, false, request_.rank()});
@@ -266,49 +267,52 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       if (broken_ && !attempt_.over && Now() - *broken_ > Silence()) End(problem_);
     }
     if (ended()) return;
-    if (at_once_ && !attempt_.over) AskAgain();
-    if (request_.follow() && readings_.empty() && to_read_.empty() && MayWrite()) GoOn();
+    if (at_once_ && !attempt_.over) Retry();
+    if (request_.follow() && readings_.empty() && to_read_.empty() && MayWrite())
+      BeginNextAttempt();
     if (ended()) return;
-    LookAgain();
+    ScheduleCheck();
     Pump();
   }
 
-  void EndSilent() {
+  void EndSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (at_once_ && !attempt_.over) return;  // running ranks may write nothing for long
     for (auto& [number, reading] : readings_) {
-      if (reading.ready || Now() - reading.asked < Silence()) continue;
+      if (reading.ready || Now() - reading.requested < Silence()) continue;
       reading.cancelled = true;
       reading.reader->Cancel();
     }
   }
 
-  void AskAgain() {
-    to_read_.insert(to_read_.end(), again_.begin(), again_.end());
-    again_.clear();
+  void Retry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    to_read_.insert(to_read_.end(), retry_.begin(), retry_.end());
+    retry_.clear();
   }
 
   // Called when every rank of the followed attempt was read: continues with the next attempt.
-  void GoOn() {
+  void BeginNextAttempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (attempt_.number > 0 && !attempt_.over) return;
-    if (!again_.empty()) {  // once more after the end of the attempt
+    if (!retry_.empty()) {  // once more after the end of the attempt
       at_once_ = false;
-      AskAgain();
+      Retry();
       return;
     }
     const auto next = Find({request_.job(), attempt_.number + 1, true, request_.rank()});
-    if (next.ok()) return Take(*next, 0);
+    if (next.ok()) return BeginAttempt(*next, 0);
     if (!absl::IsNotFound(next.status())) return End(next.status());
     const auto job = controller_.Read(DescribeRequest());
     if (!job.ok()) return End(job.status());
     if (job->job().finished_unix_ms() > 0) End(problem_);
   }
 
+  void CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    for (auto& [number, reading] : readings_) reading.reader->Cancel();
+    readings_.clear();
+    if (alarm_ != nullptr) alarm_->Cancel();
+  }
+
   void Leave() {
-    gate()->Reach([](LogReactor& self) {
-      for (auto& [number, reading] : self.readings_) reading.reader->Cancel();
-      self.readings_.clear();
-      if (self.alarm_ != nullptr) self.alarm_->Cancel();
-    });
+    gate_->Reach(&LogReactor::CancelAll);
     open_->fetch_sub(1);
   }
 
@@ -318,19 +322,19 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   const LogLimits limits_;
   const OpenStreams open_;
   const v1::StreamLogsRequest request_;
-  // Guarded by the gate's lock.
-  LogAttempt attempt_;  // number 0: none yet
-  int32_t tail_lines_ = 0;
-  bool at_once_ = false;
-  absl::Status problem_;              // the first error of a rank
-  std::optional<SteadyTime> broken_;  // when the connection to a followed rank broke
-  std::deque<LogSource> to_read_;
-  std::vector<LogSource> again_;  // could not be read yet
-  std::map<int64_t, Reading> readings_;
-  std::deque<int64_t> ready_;
-  int64_t last_reading_ = 0;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
-  std::unique_ptr<grpc::Alarm> alarm_;
+  LogAttempt attempt_ ABSL_GUARDED_BY(gate_->mutex);  // number 0: none yet
+  int32_t tail_lines_ ABSL_GUARDED_BY(gate_->mutex) = 0;
+  bool at_once_ ABSL_GUARDED_BY(gate_->mutex) = false;  // all ranks are read at once
+  absl::Status problem_ ABSL_GUARDED_BY(gate_->mutex);  // the first error of a rank
+  // When the connection to a followed rank broke.
+  std::optional<SteadyTime> broken_ ABSL_GUARDED_BY(gate_->mutex);
+  std::deque<LogSource> to_read_ ABSL_GUARDED_BY(gate_->mutex);
+  std::vector<LogSource> retry_ ABSL_GUARDED_BY(gate_->mutex);  // could not be read yet
+  std::map<int64_t, Reading> readings_ ABSL_GUARDED_BY(gate_->mutex);
+  std::deque<int64_t> ready_ ABSL_GUARDED_BY(gate_->mutex);
+  int64_t last_reading_ ABSL_GUARDED_BY(gate_->mutex) = 0;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(gate_->mutex);
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(gate_->mutex);
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 //
 // A worker that has lines to send but is silent for `silence_ms`, or whose connection breaks, is
 // named in UNAVAILABLE, after the lines of the others. While a followed attempt is running, such a
-// worker is asked again until it answers or the attempt ends; the stream then continues with the
+// worker is retried until it answers or the attempt ends; the stream then continues with the
 // next attempt.
 //
 // Ownership: borrows the controller, which outlives every call. Thread-safety: as gRPC requires.

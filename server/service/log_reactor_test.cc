@@ -26,7 +26,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-constexpr std::chrono::seconds kDeadline(60);
+constexpr std::chrono::seconds kLogDeadline(60);
 
 // A fake daemon's logs: lines by attempt and rank, and which logs are still being written.
 class Daemon : public v1::RankLogs::Service {
@@ -50,7 +50,7 @@ class Daemon : public v1::RankLogs::Service {
     server_.reset();
   }
 
-  void Say(int64_t attempt, int32_t rank, const std::string& line) {
+  void AddLine(int64_t attempt, int32_t rank, const std::string& line) {
     std::lock_guard lock(mutex_);
     logs_[{attempt, rank}].lines.push_back(line);
     changed_.notify_all();
@@ -78,7 +78,7 @@ class Daemon : public v1::RankLogs::Service {
   // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kDeadline, [this] { return reading_ == 0; });
+    return changed_.wait_for(lock, kLogDeadline, [this] { return reading_ == 0; });
   }
 
  private:
@@ -195,7 +195,7 @@ class LogReactorTest : public testing::Test {
     request.set_tail_lines(tail);
     request.set_follow(follow);
     auto stream = std::make_unique<Stream>();
-    stream->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    stream->context.set_deadline(std::chrono::system_clock::now() + kLogDeadline);
     stream->reader = stub_->StreamLogs(&stream->context, request);
     return stream;
   }
@@ -207,11 +207,11 @@ class LogReactorTest : public testing::Test {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-TEST_F(LogReactorTest, LinesOfAllRanksComeFromTheirWorkersByRank) {
+TEST_F(LogReactorTest, LinesOfAllRanksAreReadFromTheirWorkersByRank) {
   const std::string job = Run(2);
-  d1_.Say(1, 0, "a");
-  d1_.Say(1, 0, "b");
-  d2_.Say(1, 1, "c");
+  d1_.AddLine(1, 0, "a");
+  d1_.AddLine(1, 0, "b");
+  d2_.AddLine(1, 1, "c");
   auto all = Open(job, -1);
   EXPECT_THAT(all->All(), ElementsAre("1.0 a", "1.0 b", "1.1 c"));
   EXPECT_TRUE(all->reader->Finish().ok());
@@ -221,17 +221,17 @@ TEST_F(LogReactorTest, LinesOfAllRanksComeFromTheirWorkersByRank) {
   EXPECT_THAT(tail->All(), ElementsAre("1.0 b"));
 }
 
-TEST_F(LogReactorTest, WhatIsFollowedGoesOnOverAttemptsUntilTheJobIsFinished) {
+TEST_F(LogReactorTest, FollowingContinuesAcrossAttemptsUntilTheJobIsFinished) {
   const std::string job = coordinator_.Submit(2);
   auto stream = Open(job, -1, true);  // before there is any attempt
   coordinator_.Tick();
   w1_.Obey();
   w2_.Obey();
-  d1_.Say(1, 0, "begins");
+  d1_.AddLine(1, 0, "begins");
   EXPECT_EQ(stream->Next(), "1.0 begins");
-  d2_.Say(1, 1, "too");
+  d2_.AddLine(1, 1, "too");
   EXPECT_EQ(stream->Next(), "1.1 too");
-  d1_.Say(1, 0, "fails");
+  d1_.AddLine(1, 0, "fails");
   Fail(w1_);
   d1_.EndRank(1, 0);
   d2_.EndRank(1, 1);
@@ -241,9 +241,9 @@ TEST_F(LogReactorTest, WhatIsFollowedGoesOnOverAttemptsUntilTheJobIsFinished) {
   ASSERT_EQ(w2_.Report(), absl::OkStatus());
   coordinator_.Tick();
   ASSERT_EQ(coordinator_.Job(job).attempt().number(), 2);
-  d1_.Say(2, 0, "again");
+  d1_.AddLine(2, 0, "again");
   EXPECT_EQ(stream->Next(), "2.0 again");
-  d2_.Say(2, 1, "last");
+  d2_.AddLine(2, 1, "last");
   EXPECT_EQ(stream->Next(), "2.1 last");
   KillJob(job);
   d1_.EndRank(2, 0);
@@ -252,9 +252,9 @@ TEST_F(LogReactorTest, WhatIsFollowedGoesOnOverAttemptsUntilTheJobIsFinished) {
   EXPECT_TRUE(stream->reader->Finish().ok());
 }
 
-TEST_F(LogReactorTest, AWorkerThatDoesNotAnswerIsNamedAfterTheLinesOfTheOthers) {
+TEST_F(LogReactorTest, AnUnreachableWorkerIsNamedAfterTheLinesOfTheOthers) {
   const std::string job = Run(2);
-  d2_.Say(1, 1, "c");
+  d2_.AddLine(1, 1, "c");
   d1_.Stop();
   auto stream = Open(job, -1);
   EXPECT_THAT(stream->All(), ElementsAre("1.1 c"));
@@ -263,9 +263,9 @@ TEST_F(LogReactorTest, AWorkerThatDoesNotAnswerIsNamedAfterTheLinesOfTheOthers) 
   EXPECT_THAT(status.error_message(), HasSubstr("worker w1"));
 }
 
-TEST_F(LogReactorTest, AWorkerThatIsSilentIsGivenUp) {
+TEST_F(LogReactorTest, ASilentWorkerIsGivenUp) {
   const std::string job = Run(1);
-  d1_.Say(1, 0, "a");
+  d1_.AddLine(1, 0, "a");
   d1_.BeSilent();
   auto stream = Open(job, 0);
   EXPECT_THAT(stream->All(), ElementsAre());
@@ -274,7 +274,7 @@ TEST_F(LogReactorTest, AWorkerThatIsSilentIsGivenUp) {
   EXPECT_THAT(status.error_message(), HasSubstr("silent"));
 }
 
-TEST_F(LogReactorTest, WhatThereIsNotIsRefusedByName) {
+TEST_F(LogReactorTest, UnknownJobsAttemptsAndRanksAreRefusedByName) {
   const std::string job = Run(1);
   const auto refusal = [this](const std::string& of, int32_t rank, int64_t attempt, int32_t tail) {
     auto stream = Open(of, rank, false, attempt, tail);
@@ -297,9 +297,9 @@ class TwoLogStreamsTest : public LogReactorTest {
   TwoLogStreamsTest() : LogReactorTest(2) {}
 };
 
-TEST_F(TwoLogStreamsTest, NoMoreStreamsAreOpenThanAllowedAndEndedOnesMakeRoom) {
+TEST_F(TwoLogStreamsTest, TheNumberOfOpenLogStreamsIsBounded) {
   const std::string job = Run(1);
-  d1_.Say(1, 0, "a");
+  d1_.AddLine(1, 0, "a");
   auto first = Open(job, 0, true);
   auto second = Open(job, 0, true);
   EXPECT_EQ(first->Next(), "1.0 a");
@@ -312,14 +312,14 @@ TEST_F(TwoLogStreamsTest, NoMoreStreamsAreOpenThanAllowedAndEndedOnesMakeRoom) {
   EXPECT_EQ(first->Next(), "end");
   EXPECT_TRUE(first->reader->Finish().ok());
   // The server counts a stream as ended soon after its caller does.
-  std::string told;
-  for (int i = 0; i < 1000 && told != "1.0 a"; ++i) told = Open(job, 0)->Next();
-  EXPECT_EQ(told, "1.0 a");
+  std::string message;
+  for (int i = 0; i < 1000 && message != "1.0 a"; ++i) message = Open(job, 0)->Next();
+  EXPECT_EQ(message, "1.0 a");
 }
 
-TEST_F(LogReactorTest, ACallerWhoGoesAwayLetsGoOfTheWorker) {
+TEST_F(LogReactorTest, ACancelledStreamCancelsItsReadsOfTheWorker) {
   const std::string job = Run(1);
-  d1_.Say(1, 0, "a");
+  d1_.AddLine(1, 0, "a");
   for (int i = 0; i < 20; ++i) {
     auto stream = Open(job, 0, true);
     stream->Next();

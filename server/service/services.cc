@@ -180,16 +180,17 @@ class CoordinatorService : public grpc::Service {
                       const auto call = std::move(held);
                       if (!is_time || call->answered.exchange(true)) return;
                       reactor->Finish(ToGrpc(absl::DeadlineExceededError(absl::StrCat(
-                          "not durable within ", most_ms,
-                          " ms; it may still become so: repeat it under its request id"))));
+                          "the change was not durable within ", most_ms,
+                          " ms and may still become so; repeat it under its request id"))));
                     });
-    controller_.Change<Response>(request.message, caller->author,
-                                 [call, reactor, &response](absl::StatusOr<Response> answer) {
-                                   if (call->answered.exchange(true)) return;
-                                   if (answer.ok()) response = *std::move(answer);
-                                   reactor->Finish(ToGrpc(answer.status()));
-                                   call->alarm.Cancel();
-                                 });
+    controller_.requests().Change<Response>(
+        request.message, caller->author,
+        [call, reactor, &response](absl::StatusOr<Response> answer) {
+          if (call->answered.exchange(true)) return;
+          if (answer.ok()) response = *std::move(answer);
+          reactor->Finish(ToGrpc(answer.status()));
+          call->alarm.Cancel();
+        });
     return reactor;
   }
 
@@ -251,77 +252,72 @@ class LinkReactor
       : controller_(controller), peer_(std::move(peer)) {
     std::shared_ptr<WorkerSession> session;
     if (status.ok()) {
-      auto opened = controller.OpenSession(
-          [gate = gate()] { gate->Reach([](LinkReactor& self) { self.Tell(); }); },
-          [gate = gate()](const absl::Status& why) {
-            gate->Reach([&why](LinkReactor& self) { self.End(why); });
-          });
+      auto opened = controller.sessions().Open(
+          [gate = gate_] { gate->Reach(&LinkReactor::HandleChanged); },
+          [gate = gate_](const absl::Status& why) { gate->Reach(&LinkReactor::End, why); });
       status = opened.status();
       if (opened.ok()) session = *std::move(opened);
     }
-    gate()->Reach([&](LinkReactor& self) {
-      self.session_ = std::move(session);
-      if (status.ok()) {
-        self.StartRead(&self.report_);
-      } else {
-        self.End(status);
-      }
-    });
+    gate_->Reach(&LinkReactor::Begin, std::move(session), status);
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) {  // the daemon disconnected; its lease decides whether it is lost
-      gate()->Reach([](LinkReactor& self) { self.End(absl::OkStatus()); });
-      return;
-    }
+    // A daemon that disconnected is lost only when its lease expires.
+    if (!ok) return gate_->Reach(&LinkReactor::End, absl::OkStatus());
     absl::Status status = report_.status;
     if (status.ok() && report_.message.has_identity()) {
       status = CheckAddresses(report_.message.identity(), peer_);
     }
-    if (!status.ok()) {
-      gate()->Reach([&status](LinkReactor& self) { self.End(status); });
-      return;
-    }
-    controller_.Report(session_, report_.message, [gate = gate()](const absl::Status& status) {
-      gate->Reach([&status](LinkReactor& self) { self.Taken(status); });
-    });
+    if (!status.ok()) return gate_->Reach(&LinkReactor::End, status);
+    controller_.reports().Take(session_, report_.message,
+                               [gate = gate_](const absl::Status& taken) {
+                                 gate->Reach(&LinkReactor::HandleTaken, taken);
+                               });
   }
 
  private:
   friend class GatedStream;
 
-  // The methods below, except Leave, are called with the gate's lock held.
-
-  void Taken(const absl::Status& status) {
+  void Begin(std::shared_ptr<WorkerSession> session, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    session_ = std::move(session);
     if (!status.ok()) return End(status);
-    if (ended()) return;
-    reported_ = true;
-    Tell();
     StartRead(&report_);
   }
 
-  void Tell() {
+  // The report's consequences are durable, or it was refused.
+  void HandleTaken(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    if (!status.ok()) return End(status);
+    if (ended()) return;
+    reported_ = true;
+    HandleChanged();
+    StartRead(&report_);
+  }
+
+  // The desired state may have changed.
+  void HandleChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     changed_ = true;
     Pump();
   }
 
-  void Pump() {
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (!MayWrite() || !reported_ || !changed_) return;
     changed_ = false;
-    Write(controller_.Desired(session_));
+    Write(controller_.reports().Desired(session_));
   }
 
   void Leave() {
-    if (session_ != nullptr) controller_.CloseSession(session_);
+    if (session_ != nullptr) controller_.sessions().Close(session_);
   }
 
   Controller& controller_;
   const std::string peer_;
-  std::shared_ptr<WorkerSession> session_;  // set once, with the gate's lock held
+  std::shared_ptr<WorkerSession> session_;  // set by Begin, before any report
   Received<v1::ConnectRequest> report_;     // being read, or being processed
-  // Guarded by the gate's lock.
-  bool reported_ = false;  // the controller knows the worker of this stream
-  bool changed_ = false;   // the desired state may differ from the one written last
+  // The controller knows the worker of this stream.
+  bool reported_ ABSL_GUARDED_BY(gate_->mutex) = false;
+  // The desired state may differ from the one written last.
+  bool changed_ ABSL_GUARDED_BY(gate_->mutex) = false;
 };
 
 class WorkerLinkService : public grpc::Service {

@@ -19,36 +19,36 @@ class WatchReactor
     : public GatedStream<WatchReactor, grpc::ServerWriteReactor<v1::WatchJobsResponse>,
                          v1::WatchJobsResponse> {
  public:
-  WatchReactor(Controller& controller, const v1::WatchJobsRequest& request, absl::Status status)
-      : controller_(controller) {
+  WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status)
+      : watches_(watches) {
     if (status.ok()) status = CheckBounds(request);
     std::shared_ptr<Watch> watch;
     if (status.ok()) {
-      auto opened = controller.OpenWatch(
-          request, [gate = gate()] { gate->Reach([](WatchReactor& self) { self.Take(); }); });
+      auto opened =
+          watches.Open(request, [gate = gate_] { gate->Reach(&WatchReactor::WriteNext); });
       status = opened.status();
       if (opened.ok()) watch = *std::move(opened);
     }
-    gate()->Reach([&](WatchReactor& self) {
-      self.watch_ = std::move(watch);
-      if (status.ok()) {
-        self.Pump();
-      } else {
-        self.End(status);
-      }
-    });
+    gate_->Reach(&WatchReactor::Begin, std::move(watch), status);
   }
 
  private:
   friend class GatedStream;
 
-  // Requests the next message, which the watches' own thread makes, so that watches do not occupy
-  // the threads of calls and reports.
-  void Pump() {
-    if (MayWrite() && watch_ != nullptr) controller_.AskWatch(watch_);
+  void Begin(std::shared_ptr<Watch> watch, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    watch_ = std::move(watch);
+    if (!status.ok()) return End(status);
+    Pump();
   }
 
-  void Take() {
+  // Requests the next message, which the watches' own thread makes, so that watches do not occupy
+  // the threads of calls and reports.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    if (MayWrite() && watch_ != nullptr) watches_.RequestTurn(watch_);
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (ended() || watch_ == nullptr) return;
     const absl::Status status = watch_->status();
     // A watch that was cut off ends even while a write waits for its reader.
@@ -60,11 +60,11 @@ class WatchReactor
   }
 
   void Leave() {
-    if (watch_ != nullptr) controller_.CloseWatch(watch_);
+    if (watch_ != nullptr) watches_.Close(watch_);
   }
 
-  Controller& controller_;
-  std::shared_ptr<Watch> watch_;  // set once, with the gate's lock held
+  WatchFeed& watches_;
+  std::shared_ptr<Watch> watch_;  // set once, by Begin
 };
 
 }  // namespace
@@ -72,7 +72,7 @@ class WatchReactor
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused) {
-  return new WatchReactor(controller, request, refused);
+  return new WatchReactor(controller.watches(), request, refused);
 }
 
 namespace {
@@ -88,34 +88,39 @@ class WaitReactor : public grpc::ServerUnaryReactor {
     if (status.ok()) status = CheckBounds(request);
     const auto gate = gate_;
     if (!status.ok()) {
-      gate->Reach([&status](WaitReactor& self) { self.End(status); });
+      gate->Reach(&WaitReactor::End, status);
       return;
     }
-    const int64_t number = controller.Wait(request, [gate](const absl::Status& over) {
-      gate->Reach([&over](WaitReactor& self) { self.End(over); });
-    });
+    const int64_t number = controller.watches().Wait(
+        request, [gate](const absl::Status& over) { gate->Reach(&WaitReactor::End, over); });
     // This reactor may be gone by now.
     bool waits = false;
-    gate->Reach([&waits, number](WaitReactor& self) {
-      self.wait_ = number;
-      waits = !self.ended_;
-    });
-    if (!waits && number > 0) controller.EndWait(number);
+    gate->Reach(&WaitReactor::SetWait, number, waits);
+    if (!waits && number > 0) controller.watches().EndWait(number);
   }
 
   void OnCancel() override {
-    gate_->Reach([](WaitReactor& self) { self.End(absl::CancelledError("broken off")); });
+    gate_->Reach(&WaitReactor::End, absl::CancelledError("the caller cancelled the wait"));
   }
 
   void OnDone() override {
-    if (wait_ > 0) controller_.EndWait(wait_);
+    int64_t wait = 0;
+    gate_->Reach(&WaitReactor::GetWait, wait);
+    if (wait > 0) controller_.watches().EndWait(wait);
     gate_->Close();
     delete this;
   }
 
  private:
-  // With the gate's lock held.
-  void End(absl::Status status) {
+  void SetWait(int64_t number, bool& waits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    wait_ = number;
+    waits = !ended_;
+  }
+  void GetWait(int64_t& number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    number = wait_;
+  }
+
+  void End(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (std::exchange(ended_, true)) return;
     if (status.ok()) {
       auto now = controller_.Read(job_);
@@ -129,9 +134,8 @@ class WaitReactor : public grpc::ServerUnaryReactor {
   const std::shared_ptr<ReactorGate<WaitReactor>> gate_;
   v1::DescribeJobRequest job_;
   v1::WaitJobResponse& response_;
-  // Guarded by the gate's lock.
-  int64_t wait_ = 0;
-  bool ended_ = false;
+  int64_t wait_ ABSL_GUARDED_BY(gate_->mutex) = 0;
+  bool ended_ ABSL_GUARDED_BY(gate_->mutex) = false;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-constexpr size_t kMostShown = 60;
+constexpr size_t kMaxShown = 60;
 
 std::string Inner(const std::string& path, const std::string& name) {
   return absl::StrCat(path, path.empty() ? "" : ".", name);
@@ -64,9 +64,9 @@ class Walk {
     const Reflection& reflection = *message.GetReflection();
     const auto& unknown = reflection.GetUnknownFields(message);
     if (change_ && !path.empty() && !unknown.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": has field ", unknown.field(0).number(),
-                       ", which this coordinator does not know: what it asks for would be lost"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": has field ", unknown.field(0).number(),
+          ", which this coordinator does not know; upgrade the coordinator or unset the field"));
     }
     std::vector<const FieldDescriptor*> fields;
     reflection.ListFields(message, &fields);
@@ -129,7 +129,7 @@ std::optional<absl::Status> FindBadText(const Descriptor& type, const std::strin
       if (!in.ReadString(&value, static_cast<int>(size))) return std::nullopt;
       if (Clip(value, static_cast<int64_t>(value.size())).size() == value.size()) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          name, ": '", absl::CHexEscape(value.substr(0, kMostShown)), "' is not UTF-8"));
+          name, ": '", absl::CHexEscape(value.substr(0, kMaxShown)), "' is not UTF-8"));
     }
     const auto [limit, depth] = in.IncrementRecursionDepthAndPushLimit(static_cast<int>(size));
     if (depth < 0) return std::nullopt;
@@ -159,7 +159,7 @@ absl::Status WhyUnreadable(const Descriptor& type, const std::vector<grpc::Slice
   const std::optional<absl::Status> text = FindBadText(type, "", in);
   if (text) return *text;
   return absl::InvalidArgumentError(
-      absl::StrCat("the ", whole.size(), " bytes of the request are no ", type.full_name()));
+      absl::StrCat("the request, ", whole.size(), " bytes, is not a valid ", type.full_name()));
 }
 
 bool ParseQuietly(grpc::ByteBuffer& buffer, Message& message) {
@@ -173,7 +173,7 @@ namespace {
 constexpr int64_t kMaxMessageBytes = 2000;
 constexpr size_t kMaxHeaderBytes = 7000;
 constexpr char kRetryPayload[] = "nibble.v1/retry_ms";
-// Of the coordinator being away, or not having what it needs yet.
+// After Unavailable: the coordinator is restarting, or lacks something that a worker will report.
 constexpr int64_t kUnavailableRetryMs = 1000;
 
 struct NamedField {

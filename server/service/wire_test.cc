@@ -50,7 +50,7 @@ TEST(GrpcStatusTest, FieldsOfARequestAndOfItsSpecAreNamed) {
   EXPECT_THAT(FieldsOf("line 7: a tab cannot begin a line"), ElementsAre("spec_yaml"));
   EXPECT_THAT(FieldsOf("2 problems:\n  line 2: model: 'x' is none\n  line 4: data.train: empty"),
               ElementsAre("spec_yaml.model", "spec_yaml.data.train"));
-  EXPECT_THAT(FieldsOf("the 3 bytes of the request are no nibble.v1.Job"), IsEmpty());
+  EXPECT_THAT(FieldsOf("the request, 3 bytes, is not a valid nibble.v1.Job"), IsEmpty());
   EXPECT_THAT(FieldsOf("requests of ipv4:10.0.0.7: allowed: 3"), IsEmpty());
   EXPECT_THAT(FieldsOf(""), IsEmpty());
   const auto bad = Find<google::rpc::BadRequest>(
@@ -58,7 +58,7 @@ TEST(GrpcStatusTest, FieldsOfARequestAndOfItsSpecAreNamed) {
   EXPECT_EQ(bad.field_violations(0).description(), "line 3: 0; allowed: 1 and more");
 }
 
-TEST(GrpcStatusTest, TheCauseIsOfThisDomainAndNamesItsField) {
+TEST(GrpcStatusTest, ErrorInfoHasTheDomainAndTheField) {
   const grpc::Status status = ToGrpc(absl::NotFoundError("job: there is no 'x'"));
   const auto info = Find<google::rpc::ErrorInfo>(status);
   EXPECT_EQ(info.domain(), "nibble.v1");
@@ -69,7 +69,7 @@ TEST(GrpcStatusTest, TheCauseIsOfThisDomainAndNamesItsField) {
             "INVALID_FIELD");
 }
 
-TEST(GrpcStatusTest, WhereARepetitionHelpsItIsSaidWhen) {
+TEST(GrpcStatusTest, RetryInfoIsSetWhereARetryMaySucceed) {
   const auto delay_ms = [](const absl::Status& status) {
     const auto delay = Find<google::rpc::RetryInfo>(ToGrpc(status)).retry_delay();
     return delay.seconds() * 1000 + delay.nanos() / 1'000'000;
@@ -83,7 +83,7 @@ TEST(GrpcStatusTest, WhereARepetitionHelpsItIsSaidWhen) {
             "TOO_MANY_REQUESTS");
 }
 
-TEST(GrpcStatusTest, MessageAndDetailsFitIntoTheHeadersOfACall) {
+TEST(GrpcStatusTest, MessageAndDetailsFitIntoHeaders) {
   const auto percent_encoded = [](const std::string& text) {
     size_t bytes = 0;
     for (const char c : text) bytes += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
@@ -108,7 +108,7 @@ TEST(GrpcStatusTest, MessageAndDetailsFitIntoTheHeadersOfACall) {
   EXPECT_THAT(FieldsOf("name: " + std::string(3000, 'x')), ElementsAre("name"));
 }
 
-TEST(GrpcStatusTest, OkHasNothingToSay) {
+TEST(GrpcStatusTest, OkHasNoDetails) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
   EXPECT_EQ(ToGrpc(absl::OkStatus()).error_details(), "");
 }

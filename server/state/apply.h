@@ -1,5 +1,5 @@
-// The rule of every fact of an update: what it requires of the state and how it changes it. Used by
-// State only.
+// The rule of every fact of an update: its preconditions and how it changes the state. Used only by
+// State.
 //
 // Statuses as in State::Validate. Thread-safety: functions over their arguments.
 #ifndef NIBBLE_SERVER_STATE_APPLY_H_
@@ -85,7 +85,7 @@ void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecor
 
 // Closes the timeline of an attempt whose ranks will report nothing more. Superseded revisions that
 // no rank confirmed are recorded as never run; after the last step, so are pending ones.
-void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft);
+void SettleTimeline(bool all_steps_run, const v1::JobRecord& job, Draft& draft);
 
 // Checks the invariants of every changed job after all facts of an update: it has a live attempt
 // exactly if its state requires one, without an attempt its state agrees with its goal, and its

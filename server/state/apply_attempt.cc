@@ -54,7 +54,7 @@ absl::Status CheckPlacement(const v1::Placement& placement, const v1::JobRecord&
   }
   if (placement.phase() != v1::RANK_PHASE_ASSIGNED) {
     return absl::InvalidArgumentError(absl::StrCat("placements: ranks on ", placement.worker(),
-                                                   " begin ", PhaseName(placement.phase()),
+                                                   " start as ", PhaseName(placement.phase()),
                                                    " instead of ASSIGNED"));
   }
   std::set<int32_t> used = UsedSlots(draft, placement.worker());
@@ -72,8 +72,8 @@ absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, c
   if (!attempt.has_resume()) {
     const v1::Checkpoint* const newest = draft.ResumeOf(job);
     if (newest == nullptr) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("resume: is not set, but there is the ", CheckpointText(newest->ref())));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "resume: is not set, but the job must resume from the ", CheckpointText(newest->ref())));
   }
   const bool own = attempt.resume().job() == job.id();
   const v1::Checkpoint* const origin = draft.OriginOf(job);
@@ -86,7 +86,7 @@ absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, c
   const v1::Checkpoint* const checkpoint = draft.checkpoints.Find(CheckpointKey(attempt.resume()));
   if (checkpoint == nullptr || checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "resume: the ", CheckpointText(attempt.resume()), " is not committed, or damaged"));
+        "resume: the ", CheckpointText(attempt.resume()), " is not committed or is damaged"));
   }
   return absl::OkStatus();
 }
@@ -94,7 +94,7 @@ absl::Status CheckResume(const v1::Attempt& attempt, const v1::JobRecord& job, c
 absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, const Draft& draft) {
   if (job.has_attempt()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt: ", job.attempt().number(), " of ", job.id(), " still lives"));
+        absl::StrCat("attempt: ", job.attempt().number(), " of ", job.id(), " is still live"));
   }
   if (attempt.number() != job.last_attempt() + 1) {
     return absl::InvalidArgumentError(
@@ -102,28 +102,28 @@ absl::Status CheckLaunch(const v1::Attempt& attempt, const v1::JobRecord& job, c
   }
   if ((job.state() != v1::JOB_STATE_QUEUED && job.state() != v1::JOB_STATE_RECOVERING) ||
       job.goal() != v1::JOB_GOAL_RUN) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job: ", job.id(), " is ", StateName(job.state()), " or is not asked to run"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job: ", job.id(), " is ", StateName(job.state()), " or its goal is not to run"));
   }
   const auto& allowed = job.scheduling().allowed_ranks();
   if (std::find(allowed.begin(), allowed.end(), attempt.world()) == allowed.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("world: ", attempt.world(), " is none of the ",
-                                                   "world sizes that ", job.id(), " allows"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "world: ", attempt.world(), " is not one of the world sizes that ", job.id(), " allows"));
   }
   int32_t ranks = 0;
   std::set<std::string> workers;
   for (const v1::Placement& placement : attempt.placements()) {
     if (placement.first_rank() != ranks || !workers.insert(placement.worker()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("placements: ranks on ", placement.worker(), " begin with ",
-                       placement.first_rank(), " instead of ", ranks, ", or are in two places"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "placements: ranks on ", placement.worker(), ": the first is rank ",
+          placement.first_rank(), " instead of ", ranks, ", or the worker appears twice"));
     }
     NIBBLE_RETURN_IF_ERROR(CheckPlacement(placement, job, draft));
     ranks += placement.slots_size();
   }
   if (ranks != attempt.world()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("placements: have ", ranks, " ranks of ", attempt.world()));
+        absl::StrCat("placements: have ", ranks, " ranks; the world has ", attempt.world()));
   }
   return CheckResume(attempt, job, draft);
 }
@@ -189,14 +189,14 @@ absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& d
   v1::Attempt& attempt = *job->mutable_attempt();
   if (attempt.stop_grace_ms() > 0 && attempt.stop_grace_ms() <= grace_ms) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt: ", fact.attempt(), " of ", fact.job(), " is stopping already"));
+        absl::StrCat("attempt: ", fact.attempt(), " of ", fact.job(), " is already stopping"));
   }
   attempt.set_stopping(true);
   attempt.set_stop_grace_ms(grace_ms);
   attempt.set_stop_by_unix_ms(fact.stop_by_unix_ms());
   AddEvent({.kind = v1::JOB_EVENT_KIND_ATTEMPT,
             .text = absl::StrCat("attempt ", fact.attempt(),
-                                 " is told to stop: ", Clip(fact.reason(), kMaxClause)),
+                                 " was asked to stop: ", Clip(fact.reason(), kMaxClause)),
             .attempt = fact.attempt()},
            stamp, *job, draft);
   return absl::OkStatus();
@@ -238,14 +238,14 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft)
   NIBBLE_RETURN_IF_ERROR(CheckRange("step", fact.step(), 0, kMaxSteps));
   for (v1::Placement& placement : *job->mutable_attempt()->mutable_placements()) {
     if (placement.worker() != fact.worker()) continue;
-    // `detail` of live ranks is the reason why they wait.
+    // For live ranks, `detail` is the reason why they wait.
     const bool lives = MayMove(fact.phase(), v1::RANK_PHASE_FAILED);
     const bool other_trouble = lives && fact.detail() != placement.detail();
     const bool stays = fact.phase() == placement.phase() && other_trouble;
     if (!stays && !MayMove(placement.phase(), fact.phase())) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("phase: ranks of ", fact.job(), " on ", fact.worker(), " are ",
-                       PhaseName(placement.phase()), " and cannot be ", PhaseName(fact.phase())));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "phase: ranks of ", fact.job(), " on ", fact.worker(), " are ",
+          PhaseName(placement.phase()), " and cannot become ", PhaseName(fact.phase())));
     }
     placement.set_phase(fact.phase());
     placement.set_step(fact.step());
@@ -254,7 +254,7 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft)
     if (other_trouble) {
       AddEvent({.kind = v1::JOB_EVENT_KIND_TROUBLE,
                 .text = fact.detail().empty()
-                            ? absl::StrCat("ranks on ", fact.worker(), " wait no longer")
+                            ? absl::StrCat("ranks on ", fact.worker(), " no longer wait")
                             : absl::StrCat("ranks on ", fact.worker(), ": ",
                                            Clip(fact.detail(), kMaxClause)),
                 .attempt = fact.attempt(),
@@ -277,7 +277,7 @@ absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draf
     return b.worker() == fact.worker();
   });
   if (blame == blames.end()) {
-    // Drop the oldest: by now it says little about the cluster.
+    // Drop the oldest: it is the least relevant one.
     if (blames.size() == kMaxBlames) blames.erase(blames.begin());
     blames.Add()->set_worker(fact.worker());
     blame = blames.end() - 1;

@@ -84,8 +84,8 @@ void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecor
   for (const v1::CheckpointRef& ref : beyond) {
     draft.checkpoints.Edit(CheckpointKey(ref))->set_left(true);
     AddCheckpointEvent(
-        ref, absl::StrCat("left: attempt ", job.last_attempt(), " goes on from step ", step), stamp,
-        draft);
+        ref, absl::StrCat("abandoned: attempt ", job.last_attempt(), " resumes from step ", step),
+        stamp, draft);
   }
 }
 
@@ -112,13 +112,13 @@ absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft
     if (known->manifest_crc32c() != fact.manifest_crc32c() || known->bytes() != fact.bytes()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "manifest_crc32c: ", fact.manifest_crc32c(), " of rank ", fact.rank(), " of the ",
-          CheckpointText(fact.ref()), "; it was stored with ", known->manifest_crc32c()));
+          CheckpointText(fact.ref()), "; it was reported as ", known->manifest_crc32c()));
     }
     return AddHolder(*known, fact.worker());
   }
   if (checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
     return absl::FailedPreconditionError(
-        absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is complete"));
+        absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is already complete"));
   }
   v1::CheckpointShard& shard = draft.shards.Put(shard_key);
   shard.set_rank(fact.rank());
@@ -156,7 +156,7 @@ absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draf
       checkpoint->durable_shards() != checkpoint->world()) {
     return absl::FailedPreconditionError(
         absl::StrCat("ref: the ", CheckpointText(fact.ref()), " has ", checkpoint->durable_shards(),
-                     " of ", checkpoint->world(), " shards, or is committed already"));
+                     " of ", checkpoint->world(), " shards, or is already committed"));
   }
   checkpoint->set_state(v1::CHECKPOINT_STATE_COMMITTED);
   checkpoint->set_committed_unix_ms(stamp.time_unix_ms);
@@ -218,15 +218,15 @@ absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft&
   if (!checkpoint.pins().empty()) {
     why = absl::StrCat("is pinned by ", checkpoint.pins(0));
   } else if (!IsFinished(job.state()) && draft.NewestGood(job.id()) == &checkpoint) {
-    why = "is what the job would restart from";
+    why = "is the one that the job would resume from";
   } else if (job.has_attempt() && job.attempt().has_resume() &&
              CheckpointKey(job.attempt().resume()) == key) {
-    why = "is what the job's attempt began with";
+    why = "is the one that the job's attempt started from";
   } else if (draft.AnyForkOf(key)) {
-    why = "is what another unfinished job began, or is to begin, with";
+    why = "has the initial weights of another unfinished job";
   }
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
-    if (task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) why = "has a task under way";
+    if (task.state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) why = "has a task in progress";
   }
   if (!why.empty()) {
     return absl::FailedPreconditionError(
@@ -273,8 +273,8 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
     *tasks.Add() = fact.task();
     AddCheckpointEvent(fact.ref(),
                        is_export
-                           ? absl::StrCat("export to ", fact.task().destination(), " asked for")
-                           : "verification asked for",
+                           ? absl::StrCat("export to ", fact.task().destination(), " requested")
+                           : "verification requested",
                        stamp, draft);
     return absl::OkStatus();
   }
@@ -288,7 +288,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
   if (task->state() != v1::CHECKPOINT_TASK_STATE_REQUESTED || task->kind() != fact.task().kind()) {
     return absl::FailedPreconditionError(absl::StrCat("task: ", fact.task().number(), " of the ",
                                                       CheckpointText(fact.ref()),
-                                                      " has ended already"));
+                                                      " has already ended"));
   }
   *task = fact.task();
   AddCheckpointEvent(

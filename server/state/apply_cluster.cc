@@ -1,5 +1,5 @@
-// Facts of the cluster: its name, workers, queues and the identity of its store; and what a store
-// that was lost or restored adopts from its workers (docs/decisions/0008-whose-store.md).
+// Facts of the cluster: its name, workers, queues and the identity of its store, and what a lost or
+// restored store adopts from its workers (docs/decisions/0008-whose-store.md).
 #include <algorithm>
 #include <set>
 #include <string>
@@ -59,7 +59,7 @@ absl::Status CheckIdentity(const v1::WorkerIdentity& identity) {
   for (const v1::Label& label : identity.labels()) {
     if (label.key().empty() || !keys.insert(label.key()).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("identity.labels: the key '", label.key(), "' is empty or there twice"));
+          absl::StrCat("identity.labels: the key '", label.key(), "' is empty or a duplicate"));
     }
   }
   return absl::OkStatus();
@@ -131,7 +131,7 @@ absl::Status Apply(const v1::WorkerLost& fact, const Stamp& stamp, Draft& draft)
   }
   if (!worker->present()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("worker: ", fact.worker(), " is absent already"));
+        absl::StrCat("worker: ", fact.worker(), " is already absent"));
   }
   NIBBLE_RETURN_IF_ERROR(CheckNoGangs(fact.worker(), draft));
   worker->set_present(false);
@@ -182,7 +182,7 @@ absl::Status Apply(const v1::WorkerForgotten& fact, const Stamp&, Draft& draft) 
   NIBBLE_ASSIGN_OR_RETURN(v1::WorkerRecord* const worker, EditWorker(draft, fact.worker()));
   if (worker->present() || !draft.before().ShardsOn(fact.worker()).empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "worker: ", fact.worker(), worker->present() ? " is present" : " holds shards"));
+        "worker: ", fact.worker(), worker->present() ? " is present" : " stores shards"));
   }
   NIBBLE_RETURN_IF_ERROR(CheckNoGangs(fact.worker(), draft));
   draft.workers.Erase(fact.worker());
@@ -293,8 +293,8 @@ absl::Status CheckAdopted(const v1::CheckpointAdopted& fact, const v1::JobRecord
   for (int32_t rank = 0; rank < checkpoint.world(); ++rank) {
     const v1::CheckpointShard& shard = fact.shards(rank);
     if (shard.rank() != rank || shard.holders().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("shards: the one in place ", rank,
-                                                     " is of rank ", shard.rank(), ", with ",
+      return absl::InvalidArgumentError(absl::StrCat("shards: entry ", rank, " has rank ",
+                                                     shard.rank(), ", with ",
                                                      Counted(shard.holders_size(), "holder")));
     }
     NIBBLE_RETURN_IF_ERROR(CheckRange("bytes", shard.bytes(), 0, kMaxCount / kMaxRanks));
@@ -332,7 +332,7 @@ absl::Status Apply(const v1::JobAdopted& fact, const Stamp& stamp, Draft& draft)
   NIBBLE_RETURN_IF_ERROR(CheckName("job", adopted.id()));
   NIBBLE_RETURN_IF_ERROR(CheckName("name", adopted.name()));
   if (draft.jobs.Find(adopted.id()) != nullptr) {
-    return absl::AlreadyExistsError(absl::StrCat("job: '", adopted.id(), "' is known already"));
+    return absl::AlreadyExistsError(absl::StrCat("job: '", adopted.id(), "' is already known"));
   }
   v1::ClusterRecord* const cluster = draft.cluster.Edit(kOnlyKey);
   NIBBLE_RETURN_IF_ERROR(
@@ -389,14 +389,14 @@ absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& dr
   if (fact.living()) {
     // The state knows the attempt, live or ended; only its ranks' timeline may be newer.
     NIBBLE_RETURN_IF_ERROR(CheckRange("attempt.number", number, std::max<int64_t>(1, last), last));
-    AddAdopted("its timeline is taken over from its ranks", fact.reason(), number, -1, stamp, *job,
+    AddAdopted("took over its timeline from its ranks", fact.reason(), number, -1, stamp, *job,
                draft);
     return TakeTimeline(fact.revisions(), *job, draft);
   }
   NIBBLE_RETURN_IF_ERROR(CheckRange("attempt.number", number, last + 1, kMaxCount - 1));
   if (job->has_attempt()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt: ", job->attempt().number(), " of ", fact.job(), " still lives"));
+        absl::StrCat("attempt: ", job->attempt().number(), " of ", fact.job(), " is still live"));
   }
   job->set_last_attempt(number);
   v1::Attempt ended = fact.attempt();
@@ -404,8 +404,8 @@ absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& dr
   ended.set_reason(fact.reason());
   ended.set_ended_unix_ms(stamp.time_unix_ms);
   AddEnded(std::move(ended), *job);
-  AddAdopted(absl::StrCat("attempts up to ", number, " were made"), fact.reason(), number, -1,
-             stamp, *job, draft);
+  AddAdopted(absl::StrCat("attempts up to ", number, " adopted"), fact.reason(), number, -1, stamp,
+             *job, draft);
   return TakeTimeline(fact.revisions(), *job, draft);
 }
 
@@ -433,9 +433,9 @@ absl::Status Apply(const v1::CheckpointAdopted& fact, const Stamp& stamp, Draft&
   }
   checkpoint.set_bytes(bytes);
   LeaveForEarlier(ref, draft);
-  // Training got this far, so failures before it do not count as being without progress.
+  // Training got this far, so earlier failures do not count as failures without progress.
   if (!left) job->set_restarts_without_progress(0);
-  AddAdopted(absl::StrCat("the ", CheckpointText(ref), " is known again: ",
+  AddAdopted(absl::StrCat("the ", CheckpointText(ref), " adopted: ",
                           Counted(checkpoint.world(), "shard"), ", ", Counted(bytes, "byte")),
              fact.reason(), ref.attempt(), ref.step(), stamp, *job, draft);
   return absl::OkStatus();
@@ -448,8 +448,8 @@ absl::Status Apply(const v1::OrphanRemovalSet& fact, const Stamp& stamp, Draft& 
   const std::string key = RemovalKey(removal.worker(), removal.job());
   if (fact.done()) {
     if (draft.removals.Find(key) == nullptr) {
-      return absl::NotFoundError(absl::StrCat("removal: of job '", removal.job(), "' on worker '",
-                                              removal.worker(), "' there is none"));
+      return absl::NotFoundError(absl::StrCat("removal: there is none of job '", removal.job(),
+                                              "' on worker '", removal.worker(), "'"));
     }
     draft.removals.Erase(key);
     return absl::OkStatus();
@@ -462,8 +462,8 @@ absl::Status Apply(const v1::OrphanRemovalSet& fact, const Stamp& stamp, Draft& 
     return absl::NotFoundError(absl::StrCat("worker: there is no '", removal.worker(), "'"));
   }
   if (draft.removals.size() >= kMaxOrphans && draft.removals.Find(key) == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("removals: ", draft.removals.size(), " are under way; at most ", kMaxOrphans));
+    return absl::ResourceExhaustedError(absl::StrCat("removals: ", draft.removals.size(),
+                                                     " are in progress; at most ", kMaxOrphans));
   }
   v1::OrphanRemoval& record = draft.removals.Put(key);
   record = removal;

@@ -42,7 +42,7 @@ absl::Status CheckAttempt(const v1::JobRecord& job, int64_t number) {
   return absl::AbortedError(absl::StrCat(
       "attempt: ", number, " of ", job.id(), " is over; ",
       job.has_attempt() ? absl::StrCat("the current one is ", job.attempt().number())
-                        : absl::StrCat("none lives, the latest was ", job.last_attempt())));
+                        : absl::StrCat("none is live, the latest was ", job.last_attempt())));
 }
 
 void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, Draft& draft) {
@@ -72,12 +72,12 @@ void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, D
 absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draft& draft) {
   NIBBLE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   if (!request.author().empty() || request.time_unix_ms() != 0 || request.sequence() != 0) {
-    return absl::InvalidArgumentError("request: author, time and sequence are the update's");
+    return absl::InvalidArgumentError("request: author, time and sequence are set from the update");
   }
   const std::string key = RequestKey(stamp.author, request.request_id());
   if (draft.requests.Find(key) != nullptr) {
     return absl::AlreadyExistsError(
-        absl::StrCat("request_id: '", request.request_id(), "' was carried out before"));
+        absl::StrCat("request_id: '", request.request_id(), "' was already carried out"));
   }
   v1::RequestRecord& record = draft.requests.Put(key);
   record = request;
@@ -97,8 +97,8 @@ absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draf
 
 namespace {
 
-// Whether the state of a job without an attempt agrees with its goal; otherwise it would wait for
-// ever.
+// Whether the state of a job without an attempt agrees with its goal; a job for which it does not
+// would wait forever.
 bool GoalFits(const v1::JobRecord& job) {
   if (IsFinished(job.state()) || job.has_attempt()) return true;
   switch (job.state()) {
@@ -119,17 +119,17 @@ absl::Status CheckJobs(const Draft& draft) {
         (needs == NeedsAttempt::kNever && job->has_attempt())) {
       return absl::FailedPreconditionError(
           absl::StrCat("job: ", id, " would be ", StateName(job->state()),
-                       job->has_attempt() ? " with" : " without", " an attempt that lives"));
+                       job->has_attempt() ? " with" : " without", " a live attempt"));
     }
     if (!GoalFits(*job)) {
-      return absl::FailedPreconditionError(absl::StrCat("job: ", id, " would be ",
-                                                        StateName(job->state()),
-                                                        " without an attempt, against its goal"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("job: ", id, " would be ", StateName(job->state()),
+                       " without an attempt, contrary to its goal"));
     }
     if (!IsFinished(job->state()) && draft.queues.Find(job->scheduling().queue()) == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat("job: ", id, " would be in the queue '",
                                                         job->scheduling().queue(),
-                                                        "', which there is not"));
+                                                        "', which does not exist"));
     }
   }
   return absl::OkStatus();
@@ -195,7 +195,7 @@ absl::Status CheckOrigin(const v1::JobOrigin& origin, const Draft& draft) {
   }
   if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "origin: ", CheckpointText(origin.checkpoint()), " is not committed, or damaged"));
+        "origin: ", CheckpointText(origin.checkpoint()), " is not committed or is damaged"));
   }
   return absl::OkStatus();
 }
@@ -253,7 +253,7 @@ absl::Status Apply(const v1::JobSubmitted& fact, const Stamp& stamp, Draft& draf
   std::string text = "submitted";
   if (fact.has_origin()) {
     text = absl::StrCat(fact.origin().weights_only()
-                            ? "submitted, to begin at step 0 with the weights of the "
+                            ? "submitted, starts at step 0 with the weights of the "
                             : "forked from ",
                         CheckpointText(fact.origin().checkpoint()));
   }
@@ -279,8 +279,8 @@ absl::Status Apply(const v1::JobMoved& fact, const Stamp& stamp, Draft& draft) {
   job->set_state_since_unix_ms(stamp.time_unix_ms);
   job->set_state_author(std::string(stamp.author));
   if (IsFinished(fact.to())) {
-    // Jobs are forgotten in the order in which they finished. If the clock was set back since the
-    // last one did, this one must not become the oldest.
+    // Finished jobs are forgotten in the order in which they finished. If the clock was set back
+    // since the last one finished, this one must not become the oldest.
     const auto* const last = draft.before().finished().Last();
     job->set_finished_unix_ms(
         std::max(stamp.time_unix_ms, last == nullptr ? 0 : last->first.first));
@@ -305,7 +305,7 @@ absl::Status Apply(const v1::JobGoalSet& fact, const Stamp& stamp, Draft& draft)
   NIBBLE_RETURN_IF_ERROR(CheckRange("goal", fact.goal(), v1::JOB_GOAL_RUN, v1::JOB_GOAL_CANCEL));
   if (job->goal() == v1::JOB_GOAL_CANCEL) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job: ", fact.job(), " is being cancelled; that is not taken back"));
+        absl::StrCat("job: ", fact.job(), " is being cancelled, which cannot be undone"));
   }
   job->set_goal(fact.goal());
   job->set_goal_reason(fact.reason());
@@ -339,7 +339,7 @@ absl::Status Apply(const v1::JobRestartPolicySet& fact, const Stamp& stamp, Draf
   *job->mutable_restart_policy() = fact.restart_policy();
   AddEvent({.kind = v1::JOB_EVENT_KIND_SETTING,
             .text = absl::StrCat("restarts without progress: ", before, " → ",
-                                 fact.restart_policy().max_without_progress(), ", back-off ",
+                                 fact.restart_policy().max_without_progress(), ", backoff ",
                                  fact.restart_policy().initial_backoff_ms(), " to ",
                                  fact.restart_policy().max_backoff_ms(), " ms")},
            stamp, *job, draft);
@@ -357,7 +357,7 @@ absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
     if (!checkpoint->pins().empty() || draft.AnyForkOf(key)) {
       return absl::FailedPreconditionError(
           absl::StrCat("job: the ", CheckpointText(checkpoint->ref()),
-                       " is pinned, or another job began with it"));
+                       " is pinned, or has the initial weights of another job"));
     }
   }
   for (const auto& [key, unused] : draft.checkpoints.WithPrefix(prefix)) {
@@ -385,7 +385,7 @@ absl::Status Apply(const v1::CheckpointRequested& fact, const Stamp& stamp, Draf
   }
   job->set_checkpoint_request(fact.number());
   AddEvent({.kind = v1::JOB_EVENT_KIND_CHECKPOINT,
-            .text = absl::StrCat("asked for", fact.reason().empty() ? "" : ": ",
+            .text = absl::StrCat("requested", fact.reason().empty() ? "" : ": ",
                                  Clip(fact.reason(), kMaxClause)),
             .attempt = job->attempt().number()},
            stamp, *job, draft);
@@ -411,7 +411,7 @@ absl::Status SetTargets(const google::protobuf::RepeatedPtrField<v1::NotifyTarge
     for (const std::string& name : given.on()) {
       if (!IsEventName(name)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("notify.on: '", Clip(name, kMaxNameBytes), "' is no event"));
+            absl::StrCat("notify.on: '", Clip(name, kMaxNameBytes), "' is not an event"));
       }
       target.add_on(name);
     }

@@ -1,10 +1,10 @@
 // Facts of a job's recipe: revisions, their confirmation by ranks, and the archive.
 //
-// A timeline reaches back to the step where ranks may begin: the newest checkpoint of an attempt,
-// or its first step. If it grows large, revisions that ended before that step, and those that were
-// never run, move to the archive, which is kept for ever. If that checkpoint is lost, ranks begin
-// earlier, and the revisions they ran from there on return from the archive before anybody reads or
-// changes the timeline.
+// A timeline reaches back to the step where ranks may begin: that of the newest checkpoint of an
+// attempt, or its first step. If it grows large, revisions that ended before that step, and those
+// that were never run, move to the archive, which is kept forever. If that checkpoint is lost,
+// ranks begin earlier, and the revisions that they ran from there on return from the archive before
+// anything reads or changes the timeline.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -32,18 +32,18 @@ void Archive(const std::string& job, const v1::RecipeRevision& revision,
 absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp&, Draft& draft) {
   NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
   v1::TimelineRecord& timeline = *draft.timelines.Edit(fact.job());
-  const std::vector<int64_t> outlived =
-      Outlived(timeline, draft.NeededStep(*job), job->has_attempt());
+  const std::vector<int64_t> archivable =
+      Archivable(timeline, draft.NeededStep(*job), job->has_attempt());
   int64_t before = 0;
   for (const int64_t number : fact.numbers()) {
     if (number <= before) {
       return absl::InvalidArgumentError(
-          absl::StrCat("numbers: ", number, " after ", before, "; they ascend"));
+          absl::StrCat("numbers: ", number, " after ", before, "; numbers must ascend"));
     }
     before = number;
-    if (!std::binary_search(outlived.begin(), outlived.end(), number)) {
+    if (!std::binary_search(archivable.begin(), archivable.end(), number)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "numbers: revision ", number, " of ", fact.job(), " may yet be needed by its ranks"));
+          "numbers: revision ", number, " of ", fact.job(), " may still be needed by its ranks"));
     }
   }
   RevisionMessages& revisions = *timeline.mutable_revisions();
@@ -97,16 +97,16 @@ void CoverTimelines(Draft& draft) {
 
 namespace {
 
-// The limit is temporary: checkpoints and reports of ranks make room, and so does a rollback, which
-// removes pending revisions.
+// The limit is temporary: checkpoints and reports of ranks make room, and a rollback removes
+// pending revisions.
 constexpr char kMakeRoom[] =
-    "they make room with the next checkpoint ('nibble job checkpoint'), or with a rollback";
+    "take a checkpoint ('nibble job checkpoint') or roll back to make room";
 
 absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& job,
                           const v1::TimelineRecord& timeline, const Draft& draft) {
   const int before = timeline.revisions_size();
   NIBBLE_RETURN_IF_ERROR(CheckRange("kept", fact.kept(), 1, before));
-  if (fact.revisions().empty()) return absl::InvalidArgumentError("revisions: there is none");
+  if (fact.revisions().empty()) return absl::InvalidArgumentError("revisions: is empty");
   const v1::RecipeRevision& first = fact.revisions(0);
   const int64_t latest = timeline.revisions(before - 1).number();
   if (first.number() != latest + 1) {
@@ -115,9 +115,8 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
   }
   const int64_t earliest = draft.EarliestStep(job);
   if (first.first_step() < earliest) {
-    return absl::InvalidArgumentError(absl::StrCat("first_step: ", first.first_step(),
-                                                   " lies in the past; allowed: ", earliest,
-                                                   " and later"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "first_step: ", first.first_step(), " is in the past; allowed: ", earliest, " or later"));
   }
   for (int i = static_cast<int>(fact.kept()); i < before; ++i) {
     if (!timeline.revisions(i).refused().empty()) continue;
@@ -125,12 +124,12 @@ absl::Status CheckRevised(const v1::RecipeRevised& fact, const v1::JobRecord& jo
       return absl::FailedPreconditionError(
           absl::StrCat("kept: revision ", timeline.revisions(i).number(), " begins at step ",
                        timeline.revisions(i).first_step(), ", not after step ", first.first_step(),
-                       ": it does not make way"));
+                       ": it cannot be superseded"));
     }
   }
   for (const v1::RecipeRevision& revision : fact.revisions()) {
     if (revision.confirmed() || !revision.refused().empty()) {
-      return absl::InvalidArgumentError("revisions: a new one cannot be confirmed, nor refused");
+      return absl::InvalidArgumentError("revisions: a new one cannot be confirmed or refused");
     }
   }
   return absl::OkStatus();
@@ -155,17 +154,14 @@ void Retire(int kept, v1::TimelineRecord& timeline) {
 absl::Status CheckRoom(const v1::TimelineRecord& timeline) {
   const int count = timeline.revisions_size() + timeline.retired_size();
   if (count > kMaxRevisions) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("revisions: ", count,
-                     " since the newest checkpoint, with those that are "
-                     "pending; at most ",
-                     kMaxRevisions, "; ", kMakeRoom));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "revisions: ", count, " since the newest checkpoint, including pending ones; at most ",
+        kMaxRevisions, "; ", kMakeRoom));
   }
   if (const auto bytes = static_cast<int64_t>(timeline.ByteSizeLong()); bytes > kMaxTimelineBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("revisions: ", bytes,
-                     " bytes since the newest checkpoint, with those that "
-                     "are pending; at most ",
+                     " bytes since the newest checkpoint, including pending ones; at most ",
                      kMaxTimelineBytes, "; ", kMakeRoom));
   }
   return CheckTimelineRecord(timeline);
@@ -176,7 +172,7 @@ RevisionMessages::iterator Find(RevisionMessages& revisions, int64_t number) {
                       [number](const v1::RecipeRevision& r) { return r.number() == number; });
 }
 
-// Returns a retired revision that ranks have run after all to the timeline, ordered by number.
+// If ranks have run a retired revision after all, returns it to the timeline, ordered by number.
 // False if no retired revision has this number.
 bool Reinstate(int64_t number, v1::TimelineRecord& timeline) {
   const auto retired = Find(*timeline.mutable_retired(), number);
@@ -214,7 +210,7 @@ absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& dra
   NIBBLE_RETURN_IF_ERROR(CheckRoom(*timeline));
   const v1::RecipeRevision& first = fact.revisions(0);
   AddEvent({.kind = v1::JOB_EVENT_KIND_RECIPE,
-            .text = absl::StrCat("revision ", first.number(), " accepted, to hold from step ",
+            .text = absl::StrCat("revision ", first.number(), " accepted, takes effect at step ",
                                  first.first_step(), first.reason().empty() ? "" : ": ",
                                  Clip(first.reason(), kMaxClause)),
             .attempt = job->attempt().number(),
@@ -237,8 +233,9 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
         absl::StrCat("revision: there is no ", fact.revision(), " of job ", fact.job()));
   }
   if (!revision->refused().empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "revision: ", fact.revision(), " was refused and never held: ", revision->refused()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("revision: ", fact.revision(),
+                     " was refused and never took effect: ", revision->refused()));
   }
   if (fact.first_step() < revision->first_step()) {
     return absl::InvalidArgumentError(absl::StrCat("first_step: ", fact.first_step(),
@@ -263,9 +260,10 @@ absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft&
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_RECIPE,
        .text = absl::StrCat(
-           "revision ", fact.revision(), " in force from step ", revision->first_step(),
-           asked == revision->first_step() ? "" : absl::StrCat(", asked for from step ", asked),
-           reinstated ? ": ranks had switched before they heard that it made way" : ""),
+           "revision ", fact.revision(), " in effect from step ", revision->first_step(),
+           asked == revision->first_step() ? "" : absl::StrCat(", requested for step ", asked),
+           reinstated ? ": ranks had switched before they received the change that superseded it"
+                      : ""),
        .attempt = fact.attempt(),
        .step = revision->first_step(),
        .revision = fact.revision()},
@@ -294,7 +292,7 @@ absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& d
   }
   if (revision == revisions.begin()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("revision: ", fact.revision(), " is the first, which always holds"));
+        absl::StrCat("revision: ", fact.revision(), " is the first, which cannot be refused"));
   }
   if (!revision->refused().empty()) return absl::OkStatus();
   revision->set_refused(fact.reason());
@@ -321,17 +319,17 @@ absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& d
   return absl::OkStatus();
 }
 
-void SettleTimeline(bool every_step_made, const v1::JobRecord& job, Draft& draft) {
+void SettleTimeline(bool all_steps_run, const v1::JobRecord& job, Draft& draft) {
   const v1::TimelineRecord& known = *draft.timelines.Find(job.id());
   const int64_t steps = job.shape().steps();
   int run = known.revisions_size();  // one past the last that ranks have run
-  while (every_step_made && run > 1 && !known.revisions(run - 1).confirmed()) --run;
-  bool unheard = false;
+  while (all_steps_run && run > 1 && !known.revisions(run - 1).confirmed()) --run;
+  bool unreported = false;
   for (int i = run; i < known.revisions_size(); ++i) {
     const v1::RecipeRevision& revision = known.revisions(i);
-    unheard |= revision.refused().empty() && revision.first_step() < steps;
+    unreported |= revision.refused().empty() && revision.first_step() < steps;
   }
-  if (!unheard && known.retired().empty()) return;
+  if (!unreported && known.retired().empty()) return;
   v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
   ArchiveRetired(job.id(), kMaxCount, timeline, draft);
   for (int i = run; i < timeline.revisions_size(); ++i) {

@@ -1,4 +1,4 @@
-// The cluster itself: its name, workers, leases, queues, forgetting.
+// The cluster itself: its name, workers, leases and queues, and forgetting jobs.
 #include <string>
 
 #include "gtest/gtest.h"
@@ -19,7 +19,7 @@ TEST(ClusterState, AnotherClustersStateIsRefusedNamingBoth) {
             absl::FailedPreconditionError("cluster: this is 'test', not 'prod'"));
 }
 
-TEST(ClusterState, NothingHappensBeforeTheClusterHasAName) {
+TEST(ClusterState, NoUpdateAppliesBeforeTheClusterHasAName) {
   State state;
   v1::Update update;
   update.set_sequence(1);
@@ -52,7 +52,7 @@ TEST(ClusterState, ADrainedWorkerTakesNoNewAttempts) {
   EXPECT_EQ(cluster.Do<v1::DrainWorkerResponse>(drain).status().code(), Code::kNotFound);
 }
 
-TEST(ClusterState, AQueueWithUnfinishedJobsStays) {
+TEST(ClusterState, AQueueWithUnfinishedJobsCannotBeDeleted) {
   TestCluster cluster;
   v1::SetQueueRequest set;
   set.set_request_id(cluster.Id());
@@ -87,12 +87,12 @@ TEST(ClusterState, AStaleRevisionOfAQueueIsRefused) {
   set.mutable_queue()->set_quota_slots(8);
   set.set_expected_revision(0);
   EXPECT_EQ(cluster.Do<v1::SetQueueResponse>(set).status(),
-            absl::FailedPreconditionError("expected_revision: 0 is not the queue's, 1"));
+            absl::FailedPreconditionError("expected_revision: 0 is not the queue's revision, 1"));
   set.set_expected_revision(1);
   EXPECT_EQ(cluster.Do<v1::SetQueueResponse>(set)->queue().revision(), 2);
 }
 
-TEST(ClusterState, AForgottenJobLeavesNothingButItsNumber) {
+TEST(ClusterState, AForgottenJobLeavesOnlyItsNumberReserved) {
   TestCluster cluster;
   cluster.AddWorkers(2, 2);
   const std::string job = cluster.Submit();
@@ -112,7 +112,7 @@ TEST(ClusterState, AForgottenJobLeavesNothingButItsNumber) {
   EXPECT_EQ(cluster.Submit(), "train-2");
 }
 
-TEST(ClusterState, ViewsSayWhatIsUsed) {
+TEST(ClusterState, ViewsShowTheSlotsInUse) {
   TestCluster cluster;
   cluster.AddWorkers(2, 3);
   const std::string job = cluster.Submit();
@@ -147,7 +147,7 @@ TEST(Leases, AnOldIncarnationDoesNotKeepALeaseAlive) {
   EXPECT_EQ(leases.Expired(10'001).size(), 1u);
 }
 
-TEST(Leases, AfterARestartEveryPresentWorkerCountsAsJustHeardFrom) {
+TEST(Leases, AfterARestartEveryPresentWorkerHasAFreshLease) {
   TestCluster cluster;
   cluster.AddWorkers(2, 1);
   ASSERT_EQ(cluster.Run(DecideWorkerLost(cluster.state(), "w2", 1, "silent", cluster.caller())),
@@ -158,7 +158,7 @@ TEST(Leases, AfterARestartEveryPresentWorkerCountsAsJustHeardFrom) {
   EXPECT_FALSE(leases.LastHeard("w2").has_value());
 }
 
-TEST(Cluster, AWorkerWhoseDiskWasReplacedWhileItsClockIsBackReturnsOnceItsOldLifeIsLost) {
+TEST(Cluster, AWorkerWithANewDiskAndAnEarlierClockReturnsOnceItsOldIncarnationIsLost) {
   TestCluster cluster;
   ASSERT_EQ(cluster.Register("w1", 1'700'000'000'000, 2), absl::OkStatus());
   EXPECT_EQ(cluster.Register("w1", 5, 2).code(), absl::StatusCode::kAborted);

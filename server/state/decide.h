@@ -1,10 +1,10 @@
-// Requests, reports of workers, plans of the scheduler and timeouts become updates: pure functions
-// of the state, the request, and its author and time. They read and check; nothing changes until
-// State::Apply of the update that they return.
+// Turns requests, reports of workers, plans of the scheduler and timeouts into updates: pure
+// functions of the state, the request, and its author and time. They read and check; nothing
+// changes until State::Apply of the update that they return.
 //
 // A request id that was carried out before gets the first answer and no update. Answers contain
 // what the decision made (ids, revisions, numbers); of a job, checkpoint or worker they contain
-// only the name, and the caller fills in the rest (server/state/views.h) once the update is
+// only the name, and the caller fills in the other fields (server/state/views.h) once the update is
 // applied.
 //
 // Every function returns the statuses of State::Validate; Decide returns AlreadyExists for a
@@ -38,7 +38,7 @@ namespace nibble {
 struct Caller {
   std::string author;
   int64_t now_unix_ms = 0;
-  // Jobs that workers store data of, known to the state or not: their ids are not assigned again.
+  // Jobs that workers store data of, known to the state or not: their ids are not reused.
   const std::set<std::string>* taken_jobs = nullptr;
   // Whether events of jobs may be posted to a URL, and why not; null: to no URL.
   const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
@@ -70,7 +70,7 @@ absl::StatusOr<Decision<v1::SubmitJobResponse>> Decide(const State& state,
 absl::StatusOr<Decision<v1::ForkJobResponse>> Decide(const State& state,
                                                      const v1::ForkJobRequest& request,
                                                      const Caller& caller);
-// Forgets the job that finished first of those beyond kMaxFinishedJobs that can be forgotten.
+// Forgets the first-finished of the jobs beyond kMaxFinishedJobs that can be forgotten.
 MaybeUpdate DecideForget(const State& state, const Caller& caller);
 
 // decide_requests.cc: control of jobs. A job without ranks changes its state at once, others when
@@ -181,7 +181,7 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller);
 
-// decide_attempt.cc: what time and failures bring.
+// decide_attempt.cc: timeouts and failures.
 
 // A daemon registers. A new incarnation ends the attempts that relied on the old one.
 MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identity,
@@ -190,11 +190,11 @@ MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identit
 // A lease has expired: the attempts with ranks there end.
 MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int64_t incarnation,
                              const std::string& reason, const Caller& caller);
-// Ends an attempt from outside, as the watchdog does. `worker` gets the blame; empty: nobody does.
+// Ends an attempt from outside, as the watchdog does. `worker` gets the blame, if it is not empty.
 MaybeUpdate DecideAttemptFailed(const State& state, const std::string& job, int64_t attempt,
                                 v1::AttemptOutcome outcome, const std::string& worker,
                                 const std::string& reason, const Caller& caller);
-// Milliseconds until the next attempt after `failures` in a row.
+// Milliseconds before the next attempt after `failures` in a row.
 int64_t BackoffMs(const v1::RestartPolicy& policy, int32_t failures);
 // Milliseconds between the end of the last attempt and the next one; 0: none. Taken from the policy
 // if the store is of a version that kept no durations.
@@ -202,17 +202,17 @@ int64_t BackoffOf(const v1::JobRecord& job);
 
 // decide_report.cc
 
-// Results of posting events. Unset if all of it is known or about jobs that are gone.
+// Results of posting events. Unset if all of them are known or belong to jobs that no longer exist.
 MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled>& settled,
                           const Caller& caller);
 
-// decide_orphans.cc: the identity of the store. A store that was lost or restored learns again what
-// its workers know: jobs, attempts, checkpoints. docs/decisions/0008-whose-store.md gives the
-// argument.
+// decide_orphans.cc: the identity of the store. A store that was lost or restored adopts from its
+// workers what it no longer knows: jobs, attempts, checkpoints. docs/decisions/0008-whose-store.md
+// gives the argument.
 //
-// What workers store of a job that the present store and epoch of their coordinator did not order
-// is reported as OrphanEvidence. If the state knows the job, it is adopted at once, as far as it
-// belongs to that job; otherwise it waits for a person, who adopts or removes it.
+// Data of a job that a worker stores and that the present store and epoch of its coordinator did
+// not order is reported as OrphanEvidence. If the state knows the job, it adopts the data that
+// belong to that job at once; otherwise an operator has to adopt or remove it.
 
 // The update with which a coordinator starts: the first one of an empty state; an id for a store
 // that was made before stores had ids; a new epoch for one `restored` from a backup. `fresh_id` is
@@ -229,16 +229,16 @@ struct OrphanEvidence {
 };
 using Evidence = absl::Span<const OrphanEvidence>;  // of one job
 
-// Whether both are the same store in the same epoch. Two without an identity are.
+// Whether both are the same store in the same epoch, or both have no identity.
 inline bool SameEpoch(const v1::StoreIdentity& a, const v1::StoreIdentity& b) {
   return a.id() == b.id() && a.epoch() == b.epoch();
 }
 
 // Begins a new epoch if a worker has seen more of this store than the store contains, which is then
-// an older copy of itself: a later epoch, an update of this epoch after `told`, or an attempt of
-// this epoch that was never launched. `told`: the latest update that the worker can know of, which
+// an older copy of itself: a later epoch, an update of this epoch after `sent`, or an attempt of
+// this epoch that was never launched. `sent`: the latest update that the worker can know of, which
 // is the last one before this process began or the last that this process sent it.
-MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t told,
+MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t sent,
                               const Caller& caller);
 
 // Whether data that belongs to `store` is this job's: made in an earlier epoch of the state's
@@ -246,7 +246,7 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
 bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store);
 
 // Adopts data of a known job: attempts newer than the state's, the timeline of the live one, and
-// checkpoints of which every shard is held.
+// checkpoints with all shards present.
 MaybeUpdate DecideRecover(const State& state, const std::string& job, Evidence evidence,
                           const Caller& caller);
 
@@ -263,7 +263,7 @@ absl::StatusOr<Decision<v1::RemoveOrphanResponse>> Decide(const State& state,
 MaybeUpdate DecideRemovalsDone(const State& state, const std::string& worker,
                                const std::set<std::string>& orphans, const Caller& caller);
 
-// The orphan as people see it.
+// The orphan as clients see it.
 v1::OrphanJob DescribeOrphan(const State& state, const std::string& job, Evidence evidence);
 
 }  // namespace nibble

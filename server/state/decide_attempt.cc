@@ -149,7 +149,7 @@ MaybeUpdate DecideStopDeadline(const State& state, const std::string& job, int64
     return std::nullopt;
   }
   v1::Update update = decide::NextUpdate(state, caller);
-  decide::AddStop(*found, "stopped without a checkpoint: its time to take one was over", update);
+  decide::AddStop(*found, "stopped without a checkpoint: its grace period was over", update);
   return decide::Checked(state, std::move(update));
 }
 
@@ -251,7 +251,7 @@ void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure&
   const std::string& reason = failure.reason;
   if (job.goal() == v1::JOB_GOAL_CANCEL) {
     decide::Move(job.id(), job.state(), v1::JOB_STATE_CANCELLED,
-                 absl::StrCat("cancelled; its attempt ended before its last checkpoint: ", reason),
+                 absl::StrCat("cancelled; its attempt ended before its final checkpoint: ", reason),
                  update);
     return;
   }
@@ -265,7 +265,7 @@ void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure&
   if (job.state() == v1::JOB_STATE_PAUSED) {
     if (job.goal() == v1::JOB_GOAL_RUN && !pauses) {
       decide::Move(job.id(), job.state(), v1::JOB_STATE_QUEUED,
-                   absl::StrCat("its attempt failed before it went on: ", reason), update);
+                   absl::StrCat("its attempt failed before it resumed: ", reason), update);
     }
     return;
   }
@@ -276,7 +276,7 @@ void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure&
   if (failures > job.restart_policy().max_without_progress()) {
     decide::Move(
         job.id(), job.state(), v1::JOB_STATE_FAILED,
-        absl::StrCat("given up after ", failures, failures == 1 ? " failure" : " failures in a row",
+        absl::StrCat("failed after ", failures, failures == 1 ? " failure" : " failures in a row",
                      " without a new checkpoint; the last: ", reason),
         update);
     return;
@@ -284,7 +284,7 @@ void MoveAfterFailure(const v1::JobRecord& job, int32_t failures, const Failure&
   v1::JobState at = job.state();
   if (at == v1::JOB_STATE_PREEMPTED) {
     decide::Move(job.id(), at, v1::JOB_STATE_QUEUED,
-                 absl::StrCat("its attempt failed while it was preempted: ", reason), update);
+                 absl::StrCat("its attempt failed during preemption: ", reason), update);
     at = v1::JOB_STATE_QUEUED;
   } else if (at != v1::JOB_STATE_RECOVERING && !(pauses && at == v1::JOB_STATE_RUNNING)) {
     decide::Move(job.id(), at, v1::JOB_STATE_RECOVERING, reason, update);
@@ -321,7 +321,7 @@ void AddFailure(const State& state, const v1::JobRecord& job, const Failure& rep
     // Training is deterministic: another rollback would not help either.
     failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
     failure.reason =
-        absl::StrCat("rolled back ", kMaxRollbacks, " times, and again: ", failure.reason);
+        absl::StrCat("rolled back ", kMaxRollbacks, " times in a row: ", failure.reason);
   }
   const bool counts = CountsAgainstTheJob(state, job, failure.cause);
   const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
@@ -368,7 +368,7 @@ MaybeUpdate DecideWorkerLost(const State& state, const std::string& worker, int6
     decide::AddFailure(state, *state.FindJob(job),
                        {.outcome = v1::ATTEMPT_OUTCOME_LOST,
                         .worker = worker,
-                        .reason = absl::StrCat("worker ", worker, " is lost: ", reason)},
+                        .reason = absl::StrCat("worker ", worker, " was lost: ", reason)},
                        update);
   }
   v1::WorkerLost& lost = *update.add_facts()->mutable_worker_lost();
@@ -391,7 +391,7 @@ MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identit
       decide::AddFailure(state, *state.FindJob(job),
                          {.outcome = v1::ATTEMPT_OUTCOME_LOST,
                           .worker = identity.name(),
-                          .reason = absl::StrCat("worker ", identity.name(), " was started anew")},
+                          .reason = absl::StrCat("worker ", identity.name(), " was restarted")},
                          update);
     }
   }

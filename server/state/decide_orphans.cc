@@ -98,12 +98,12 @@ void AddAdopted(const Gathered& gathered, const std::string& reason, v1::Update&
 
 absl::Status NoOrphan(const std::string& job) {
   return absl::NotFoundError(absl::StrCat(
-      "job: no present worker has anything of '", job,
-      "' that the store does not know; `nibble checkpoint orphans` lists what there is"));
+      "job: no present worker stores anything of '", job,
+      "' that the coordinator does not know; `nibble checkpoint orphans` lists orphans"));
 }
 
 std::string EndOf(const v1::Orphan& orphan) {
-  return absl::StrCat("as attempt ", orphan.attempt(), " had it");
+  return absl::StrCat("as of attempt ", orphan.attempt());
 }
 
 // The number at the end of the id; 0 if it has none.
@@ -125,9 +125,9 @@ absl::Status CheckOneStore(const std::string& job, Evidence evidence) {
   }
   if (stores.size() <= 1) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("job: workers have '", job, "' of ", stores.size(), " stores, ", *stores.begin(),
-                   " and ", *stores.rbegin(), "; remove one with `nibble checkpoint remove-orphan ",
-                   job, " --worker W`"));
+      absl::StrCat("job: workers store '", job, "' of ", stores.size(), " stores, ",
+                   *stores.begin(), " and ", *stores.rbegin(),
+                   "; remove one with `nibble checkpoint remove-orphan ", job, " --worker W`"));
 }
 
 absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const Caller& caller,
@@ -144,13 +144,13 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
   if (newest == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("job: no present worker has the spec of '", request.job(),
-                     "', only copies of its checkpoints; bring a worker back that ran it"));
+                     "', only copies of its checkpoints; start a worker that ran it"));
   }
   // A dry-run submission checks the spec and yields its scheduling, policy and shape.
   v1::SubmitJobRequest submission;
   submission.set_spec_yaml(newest->spec_yaml());
   submission.set_dry_run(true);
-  // Adopt the job wherever it posts its events: each post is checked again.
+  // Adopt the job whatever its notification URLs are: each post is checked again.
   static const std::function<absl::Status(const std::string&)> anywhere = [](const std::string&) {
     return absl::OkStatus();
   };
@@ -162,7 +162,7 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
   v1::JobAdopted& adopted = *update.add_facts()->mutable_job_adopted();
   v1::JobRecord& job = *adopted.mutable_job();
   job.set_id(request.job());
-  // Never the number in the id: that marks an adopted job (IsAdopted).
+  // Never the number in the id: it identifies an adopted job (IsAdopted).
   job.set_number(std::max(FindIn(state.tables().cluster, kOnlyKey)->next_job_number(),
                           NumberIn(request.job()) + 1));
   job.set_name(plan.name());
@@ -183,7 +183,7 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
   int64_t shards = 0;
   int64_t newest_step = -1;
   const auto gathered = Gather(evidence);
-  // Newest first, in case there is no room for all.
+  // Newest first, in case there is no room for all of them.
   for (auto one = gathered.rbegin(); one != gathered.rend(); ++one) {
     if (!one->second.whole()) {
       response.set_incomplete(response.incomplete() + 1);
@@ -219,7 +219,7 @@ absl::Status Remove(const State& state, const v1::RemoveOrphanRequest& request, 
     if (one.orphan->since_ms() < grace_ms) {
       return absl::FailedPreconditionError(
           absl::StrCat("job: '", request.job(), "' is an orphan on ", one.worker, " for ",
-                       one.orphan->since_ms() / 1000, " s; it may be removed after ",
+                       one.orphan->since_ms() / 1000, " s; it can be removed after ",
                        grace_ms / 1000, " s (--orphan-grace of the coordinator)"));
     }
     v1::OrphanRemoval& removal =
@@ -233,7 +233,7 @@ absl::Status Remove(const State& state, const v1::RemoveOrphanRequest& request, 
   }
   if (response.workers() > 0) return absl::OkStatus();
   if (evidence.empty() || request.worker().empty()) return NoOrphan(request.job());
-  return absl::NotFoundError(absl::StrCat("worker: '", request.worker(), "' has nothing of '",
+  return absl::NotFoundError(absl::StrCat("worker: '", request.worker(), "' stores nothing of '",
                                           request.job(), "'; ", evidence.front().worker, " has"));
 }
 
@@ -257,7 +257,7 @@ MaybeUpdate DecideStart(const State& state, const std::string& cluster, const st
   return decide::Checked(state, std::move(update));
 }
 
-MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t told,
+MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t sent,
                               const Caller& caller) {
   const v1::StoreIdentity ours = state.store();
   const v1::StoreIdentity& seen = report.store();
@@ -266,7 +266,7 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
   }
   NIBBLE_RETURN_IF_ERROR(CheckRange("store.epoch", seen.epoch(), 1, kMaxCount - 1));
   std::string why;
-  if (seen.epoch() > ours.epoch() || seen.sequence() > told) {
+  if (seen.epoch() > ours.epoch() || seen.sequence() > sent) {
     why = absl::StrCat("has seen update ", seen.sequence(), " of epoch ", seen.epoch());
   }
   for (const v1::ShardReport& shard : report.shards()) {
@@ -308,7 +308,7 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
     if (living > 0) {
       decide::AddStop(*job,
                       absl::StrCat("attempt ", last,
-                                   " was made since: the store was restored "
+                                   " was launched since: the store was restored "
                                    "from a backup"),
                       update);
       living = 0;
@@ -322,7 +322,7 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
              !IsFinished(job->state()) && !newest->revisions().empty() &&
              newest->revisions().rbegin()->number() >
                  state.FindTimeline(id)->revisions().rbegin()->number()) {
-    // Its ranks run, or have run, under revisions that the restored store does not know.
+    // Its ranks run, or have run, under revisions that the restored store does not have.
     v1::AttemptAdopted& adopted = *update.add_facts()->mutable_attempt_adopted();
     adopted.set_job(id);
     adopted.mutable_attempt()->set_number(last);
@@ -338,7 +338,7 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
       if (!gathered.whole() || gathered.ref.attempt() == living) continue;
       shards += gathered.world;
       if (shards > kMaxShardsAtOnce) break;
-      AddAdopted(gathered, "every shard is held", update);
+      AddAdopted(gathered, "every shard is present", update);
       continue;
     }
     if (known->state() == v1::CHECKPOINT_STATE_WRITING) continue;

@@ -1,4 +1,4 @@
-// A store that was lost or restored: epochs, and what it adopts from its workers.
+// Lost and restored stores: epochs, and what a store adopts from its workers.
 #include <set>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ class OrphansTest : public ::testing::Test {
  protected:
   OrphansTest() {
     cluster_.AddWorkers(2, 4);
-    // Gives the store an identity, as one that was made before stores had them gets it.
+    // Gives the store an identity, as a store from before identities gets it.
     EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", kId, false, cluster_.caller())),
               absl::OkStatus());
   }
@@ -95,7 +95,7 @@ class OrphansTest : public ::testing::Test {
   TestCluster cluster_;
 };
 
-TEST_F(OrphansTest, AnOldStoreGetsAnIdentityOnceAndEachRestoreANewEpoch) {
+TEST_F(OrphansTest, AnOldStoreGetsAnIdentityOnceAndANewEpochWithEachRestore) {
   EXPECT_EQ(cluster_.state().store().id(), kId);
   EXPECT_EQ(epoch(), 1);
   EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", kOther, false, cluster_.caller())),
@@ -106,7 +106,7 @@ TEST_F(OrphansTest, AnOldStoreGetsAnIdentityOnceAndEachRestoreANewEpoch) {
   EXPECT_EQ(epoch(), 2);
 }
 
-TEST_F(OrphansTest, AStoreIsBornWithAnIdentity) {
+TEST_F(OrphansTest, ANewStoreHasAnIdentity) {
   State state;
   const MaybeUpdate update = DecideStart(state, "test", kId, false, {"coordinator", 1000});
   ASSERT_EQ(update.status(), absl::OkStatus());
@@ -116,7 +116,7 @@ TEST_F(OrphansTest, AStoreIsBornWithAnIdentity) {
   EXPECT_EQ(state.store().sequence(), 1);
 }
 
-TEST_F(OrphansTest, AnIdentityIsHexadecimalAndStays) {
+TEST_F(OrphansTest, AnIdentityIsHexadecimalAndNeverChanges) {
   const auto restored = [&](const std::string& id, int64_t epoch) {
     return cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
       fact.mutable_store_restored()->set_store_id(id);
@@ -129,26 +129,26 @@ TEST_F(OrphansTest, AnIdentityIsHexadecimalAndStays) {
   EXPECT_EQ(restored(kId, 7), absl::OkStatus());
 }
 
-TEST_F(OrphansTest, AWorkerThatHasSeenMoreOfTheStoreBeginsANewEpoch) {
+TEST_F(OrphansTest, AWorkerThatHasSeenLaterUpdatesStartsANewEpoch) {
   v1::ConnectRequest report;
   report.mutable_identity()->set_name("w1");
-  const int64_t told = cluster_.state().sequence();
-  const auto hear = [&](const v1::StoreIdentity& seen, int64_t sequence) {
+  const int64_t sent = cluster_.state().sequence();
+  const auto report_seen = [&](const v1::StoreIdentity& seen, int64_t sequence) {
     *report.mutable_store() = seen;
     report.mutable_store()->set_sequence(sequence);
     const absl::Status heard =
-        cluster_.Run(DecideStoreBehind(cluster_.state(), report, told, cluster_.caller()));
+        cluster_.Run(DecideStoreBehind(cluster_.state(), report, sent, cluster_.caller()));
     EXPECT_EQ(heard, absl::OkStatus());
     return epoch();
   };
-  EXPECT_EQ(hear(Store(kOther, 9), 999), 1);  // another store is irrelevant to this one
-  EXPECT_EQ(hear(Store(kId, 1), told), 1);
-  EXPECT_EQ(hear(Store(kId, 1), told + 1), 2);
-  EXPECT_EQ(hear(Store(kId, 1), told + 100), 2);  // the new epoch is known by now
-  EXPECT_EQ(hear(Store(kId, 5), 1), 6);
+  EXPECT_EQ(report_seen(Store(kOther, 9), 999), 1);  // another store is irrelevant to this one
+  EXPECT_EQ(report_seen(Store(kId, 1), sent), 1);
+  EXPECT_EQ(report_seen(Store(kId, 1), sent + 1), 2);
+  EXPECT_EQ(report_seen(Store(kId, 1), sent + 100), 2);  // the new epoch has already begun
+  EXPECT_EQ(report_seen(Store(kId, 5), 1), 6);
 }
 
-TEST_F(OrphansTest, AShardOfAnAttemptThatWasNeverLaunchedBeginsANewEpoch) {
+TEST_F(OrphansTest, AShardOfAnUnknownAttemptStartsANewEpoch) {
   const std::string job = cluster_.Submit(2);
   v1::ConnectRequest report;
   *report.mutable_store() = Store(kId, 1);
@@ -161,7 +161,7 @@ TEST_F(OrphansTest, AShardOfAnAttemptThatWasNeverLaunchedBeginsANewEpoch) {
   EXPECT_EQ(epoch(), 2);
 }
 
-TEST_F(OrphansTest, OnlyWhatThePresentEpochOrderedIsDroppedWhereItIsNotKnown) {
+TEST_F(OrphansTest, OnlyUnknownDataOfThePresentEpochIsDropped) {
   v1::Orphan orphan = Orphan("train-9", 1, Store(kId, 1));
   AddShard(10, 0, orphan);
   std::vector<v1::ShardReport> held(orphan.shards().begin(), orphan.shards().end());
@@ -175,7 +175,7 @@ TEST_F(OrphansTest, OnlyWhatThePresentEpochOrderedIsDroppedWhereItIsNotKnown) {
   EXPECT_TRUE(DroppedShards(cluster_.state(), held).empty());
 }
 
-TEST_F(OrphansTest, ARestoredStoreAdoptsLaterAttemptsAndWholeCheckpointsOfItsJobs) {
+TEST_F(OrphansTest, ARestoredStoreAdoptsLaterAttemptsAndCompleteCheckpointsOfItsJobs) {
   const std::string job = cluster_.Submit(2);
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job, 10), absl::OkStatus());
@@ -210,7 +210,7 @@ TEST_F(OrphansTest, ARestoredStoreAdoptsLaterAttemptsAndWholeCheckpointsOfItsJob
   EXPECT_EQ(cluster_.Job(job).attempt().resume().step(), 50);
 }
 
-TEST_F(OrphansTest, AnAttemptThatLivesIsReattachedWithTheTimelineOfItsRanks) {
+TEST_F(OrphansTest, ALiveAttemptIsReattachedWithTheTimelineOfItsRanks) {
   const std::string job = cluster_.Submit(2);
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
   Restore();
@@ -235,7 +235,7 @@ TEST_F(OrphansTest, AnAttemptThatLivesIsReattachedWithTheTimelineOfItsRanks) {
       absl::OkStatus());
 }
 
-TEST_F(OrphansTest, ATimelineIsTakenOverFromRanksThatHaveEnded) {
+TEST_F(OrphansTest, ATimelineIsAdoptedFromRanksThatHaveEnded) {
   const std::string job = cluster_.Submit(2);
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
   Restore();
@@ -259,7 +259,7 @@ TEST_F(OrphansTest, ATimelineIsTakenOverFromRanksThatHaveEnded) {
   EXPECT_FALSE(again->has_value());
 }
 
-TEST_F(OrphansTest, ACheckpointThatALaterAttemptDidNotContinueFromIsLeft) {
+TEST_F(OrphansTest, ACheckpointThatALaterAttemptDidNotResumeFromIsAbandoned) {
   const std::string job = cluster_.Submit(2);
   Restore();
   v1::Orphan orphan = Orphan(job, 2, Store(kId, 1));
@@ -283,7 +283,7 @@ TEST_F(OrphansTest, ContradictoryShardsMakeNoCheckpoint) {
   EXPECT_EQ(cluster_.Job(job).last_attempt(), 1);
 }
 
-TEST_F(OrphansTest, AnotherStoresJobOfTheSameIdIsNotTheJobs) {
+TEST_F(OrphansTest, DataOfAnotherStoresJobWithTheSameIdIsNotAdopted) {
   const std::string job = cluster_.Submit(2);
   v1::Orphan orphan = Orphan(job, 4, Store(kOther, 1));
   for (const int32_t rank : {0, 1}) AddShard(10, rank, orphan);
@@ -311,7 +311,7 @@ TEST_F(OrphansTest, AnAdoptedJobIsPausedWithItsCheckpointsAndContinues) {
   EXPECT_EQ(job.last_attempt(), 2);
   EXPECT_EQ(job.shape().steps(), 1000);
   EXPECT_EQ(Steps("train-7"), (std::vector<int64_t>{20}));
-  // Shards that its ranks store later count, too, although another store ordered them.
+  // Shards that its ranks store later also count, although another store ordered them.
   AddShard(30, 1, orphan);
   ASSERT_EQ(Recover("train-7", evidence), absl::OkStatus());
   EXPECT_EQ(Steps("train-7"), (std::vector<int64_t>{20, 30}));
@@ -328,7 +328,7 @@ TEST_F(OrphansTest, AnAdoptedJobIsPausedWithItsCheckpointsAndContinues) {
   EXPECT_EQ(loaded->FindJob("train-7")->number(), job.number());
 }
 
-TEST_F(OrphansTest, NewJobsDoNotGetTheIdsOfAdoptedOnesNorOfOrphans) {
+TEST_F(OrphansTest, NewJobsDoNotGetTheIdsOfAdoptedJobsOrOrphans) {
   v1::Orphan orphan = Orphan("train-7", 2, Store(kOther, 3));
   AddShard(20, 0, orphan);
   ASSERT_EQ(Adopt("train-7", {{"w1", &orphan}}).status(), absl::OkStatus());
@@ -345,7 +345,7 @@ TEST_F(OrphansTest, NewJobsDoNotGetTheIdsOfAdoptedOnesNorOfOrphans) {
   EXPECT_NE(cluster_.state().FindJob("train-12"), nullptr);
 }
 
-TEST_F(OrphansTest, WhatCannotBeAdoptedIsRefusedWithTheReason) {
+TEST_F(OrphansTest, AnAdoptionThatIsNotPossibleIsRefusedWithTheReason) {
   const std::string known = cluster_.Submit(2);
   v1::Orphan orphan = Orphan("train-7", 2, Store(kOther, 3));
   EXPECT_TRUE(absl::IsAlreadyExists(Adopt(known, {{"w1", &orphan}}).status()));
@@ -403,7 +403,7 @@ TEST_F(OrphansTest, AnOrphanIsRemovedByNameAfterTheGracePeriod) {
   EXPECT_TRUE(cluster_.state().RemovalsOn("w1").empty());
 }
 
-TEST_F(OrphansTest, AKnownJobIsNoOrphanToRemoveAndAnAdoptedOneNoLonger) {
+TEST_F(OrphansTest, KnownAndAdoptedJobsCannotBeRemovedAsOrphans) {
   const std::string known = cluster_.Submit(2);
   v1::Orphan orphan = Orphan("train-7", 2, Store(kOther, 3));
   const std::vector<OrphanEvidence> evidence = {{"w1", &orphan}};

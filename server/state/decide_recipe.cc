@@ -19,43 +19,43 @@ namespace {
 
 // Removes the revisions that no rank needs any more from a timeline that has grown large, and
 // returns their numbers.
-std::vector<int64_t> TakeOutlived(const State& state, const v1::JobRecord& job,
-                                  v1::TimelineRecord& record) {
+std::vector<int64_t> TakeArchivable(const State& state, const v1::JobRecord& job,
+                                    v1::TimelineRecord& record) {
   if (record.revisions_size() < kManyRevisions &&
       static_cast<int64_t>(record.ByteSizeLong()) < kManyTimelineBytes) {
     return {};
   }
-  std::vector<int64_t> outlived = Outlived(record, state.NeededStep(job), job.has_attempt());
+  std::vector<int64_t> archivable = Archivable(record, state.NeededStep(job), job.has_attempt());
   RevisionMessages& revisions = *record.mutable_revisions();
   revisions.erase(std::remove_if(revisions.begin(), revisions.end(),
-                                 [&outlived](const v1::RecipeRevision& revision) {
-                                   return std::binary_search(outlived.begin(), outlived.end(),
+                                 [&archivable](const v1::RecipeRevision& revision) {
+                                   return std::binary_search(archivable.begin(), archivable.end(),
                                                              revision.number());
                                  }),
                   revisions.end());
-  record.set_archived(record.archived() + static_cast<int64_t>(outlived.size()));
-  return outlived;
+  record.set_archived(record.archived() + static_cast<int64_t>(archivable.size()));
+  return archivable;
 }
 
-// One change of a job's timeline: reads the present one, edits it, and produces the facts.
+// One change of a job's timeline: reads the present one, edits it, and makes the facts.
 class Revising {
  public:
   static absl::StatusOr<Revising> Begin(const State& state, const std::string& id,
                                         const std::string& at, const LiveProgress& live) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, decide::FindUnfinished(state, id));
     v1::TimelineRecord record = *state.FindTimeline(id);
-    const std::vector<int64_t> outlived = TakeOutlived(state, *job, record);
+    const std::vector<int64_t> archivable = TakeArchivable(state, *job, record);
     NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(record));
     NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(state.FindSpec(id)->spec_yaml()));
     NIBBLE_ASSIGN_OR_RETURN(const EffectiveAt when, ParseEffectiveAt(at.empty() ? "now" : at));
     Revising revising(*job, std::move(record), std::move(timeline), std::move(spec));
-    revising.outlived_ = outlived;
+    revising.archived_ = archivable;
     revising.next_step_ = state.NeededStep(*job);
     if (job->has_attempt() && live.attempt == job->attempt().number()) {
       if (live.unheard) {
-        return absl::UnavailableError(
-            absl::StrCat("job: how far attempt ", live.attempt, " of ", id,
-                         " is was not heard since the coordinator began; ask again"));
+        return absl::UnavailableError(absl::StrCat(
+            "job: the progress of attempt ", live.attempt, " of ", id,
+            " is unknown until its ranks report to the restarted coordinator; try again"));
       }
       revising.next_step_ = std::max(revising.next_step_, live.next_step);
     }
@@ -80,10 +80,10 @@ class Revising {
     const int64_t latest = record_.revisions().rbegin()->number();
     NIBBLE_RETURN_IF_ERROR(
         CheckTimeline(timeline_, latest, spec_, job_.scheduling().allowed_ranks()));
-    if (!outlived_.empty()) {
+    if (!archived_.empty()) {
       v1::RevisionsArchived& archived = *update.add_facts()->mutable_revisions_archived();
       archived.set_job(job_.id());
-      archived.mutable_numbers()->Add(outlived_.begin(), outlived_.end());
+      archived.mutable_numbers()->Add(archived_.begin(), archived_.end());
     }
     v1::RecipeRevised& revised = *update.add_facts()->mutable_recipe_revised();
     revised.set_job(job_.id());
@@ -140,7 +140,7 @@ class Revising {
 
   const v1::JobRecord& job_;
   const v1::TimelineRecord record_;  // without the revisions that this change archives
-  std::vector<int64_t> outlived_;    // the numbers of those
+  std::vector<int64_t> archived_;    // their numbers
   Timeline timeline_;
   JobSpec spec_;
   int64_t next_step_ = 0;
@@ -150,7 +150,7 @@ class Revising {
 absl::Status CheckExpected(int64_t expected) {
   if (expected >= -1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("expected_revision: ", expected, "; allowed: -1 and more"));
+      absl::StrCat("expected_revision: ", expected, "; allowed: -1 or more"));
 }
 
 }  // namespace
@@ -187,9 +187,9 @@ absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
         NIBBLE_ASSIGN_OR_RETURN(const v1::RecipeRevision* const wanted,
                                 FindRevision(state, request.job(), "revision", request.revision()));
         if (!wanted->refused().empty()) {
-          return absl::FailedPreconditionError(
-              absl::StrCat("revision: ", request.revision(), " was refused (", wanted->refused(),
-                           ") and never held; to try its recipe again, set its fields anew"));
+          return absl::FailedPreconditionError(absl::StrCat(
+              "revision: ", request.revision(), " was refused (", wanted->refused(),
+              ") and never took effect; to try its recipe again, set its fields again"));
         }
         NIBBLE_ASSIGN_OR_RETURN(
             const int64_t number,

@@ -69,7 +69,7 @@ absl::StatusOr<const v1::Placement*> FindPlacement(const v1::JobRecord& job,
         "attempt: ", attempt, " of ", job.id(),
         attempt > job.last_attempt() ? " was never launched; the latest is "
                                      : " is over; the latest is ",
-        job.last_attempt(), job.has_attempt() ? ", which lives" : ", which is over, too"));
+        job.last_attempt(), job.has_attempt() ? ", which is live" : ", which is over, too"));
   }
   for (const v1::Placement& placement : job.attempt().placements()) {
     if (placement.worker() != worker) continue;
@@ -94,7 +94,7 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
     if (!revision.refused().empty()) continue;
     all[revision.number()] = {revision.first_step(), revision.confirmed()};
   }
-  // Superseded while ranks switched to them: ranks ran them all the same.
+  // Superseded while ranks switched to them: ranks have run them anyway.
   for (const v1::RecipeRevision& revision : timeline.retired()) {
     all[revision.number()] = {revision.first_step(), false};
   }
@@ -108,9 +108,9 @@ void AddConfirmations(const State& state, const v1::GangReport& report, v1::Upda
     // that one may have had another revision with this number.
     if (known == all.end()) continue;
     if (start.first_step() < std::min(known->second.first_step, begins)) continue;
-    const bool news =
+    const bool changed =
         !known->second.confirmed || (i == last && start.revision() != timeline.in_force());
-    if (!news) continue;
+    if (!changed) continue;
     v1::RevisionConfirmed& fact = *update.add_facts()->mutable_revision_confirmed();
     fact.set_job(report.job());
     fact.set_attempt(report.attempt());
@@ -157,24 +157,25 @@ void AddConsequences(const State& state, const v1::JobRecord& job, const PhaseCo
   };
   if (count.assigned > 0) return;
   if (count.stopped > 0 && count.stopped + count.succeeded == count.all) {
-    decide::AddStop(job, absl::StrCat("stopped as told before step ", step), update);
+    decide::AddStop(job, absl::StrCat("stopped as requested before step ", step), update);
     return;
   }
   if (at == v1::JOB_STATE_STARTING || at == v1::JOB_STATE_RECOVERING) {
     move(v1::JOB_STATE_RUNNING, kAllRanksRun);
   }
   if (count.succeeded == count.all) {
-    if (at == v1::JOB_STATE_PAUSED) move(v1::JOB_STATE_RUNNING, "went on to the last step");
+    if (at == v1::JOB_STATE_PAUSED)
+      move(v1::JOB_STATE_RUNNING, "resumed and finished the last step");
     const std::string reason = SuccessReason(state, job, step);
     decide::End(job, v1::ATTEMPT_OUTCOME_SUCCEEDED, reason, update);
     move(v1::JOB_STATE_SUCCEEDED, reason);
   } else if (count.paused == count.all) {
     if (at == v1::JOB_STATE_RUNNING && job.goal() == v1::JOB_GOAL_PAUSE) {
-      move(v1::JOB_STATE_PAUSED, absl::StrCat("stands before step ", step));
+      move(v1::JOB_STATE_PAUSED, absl::StrCat("paused before step ", step));
     }
   } else if (count.running == count.all) {
     if (at == v1::JOB_STATE_PAUSED && job.goal() != v1::JOB_GOAL_PAUSE) {
-      move(v1::JOB_STATE_RUNNING, absl::StrCat("goes on with step ", step));
+      move(v1::JOB_STATE_RUNNING, absl::StrCat("resumed at step ", step));
     }
   }
 }
@@ -199,8 +200,8 @@ bool AnyElsewhere(const v1::Attempt& attempt, const std::string& worker,
 }
 
 // The failure with which a report ends the attempt, if it does. Ranks that lost a peer on another
-// worker do not end it while others live: the ranks at fault have yet to report, or their worker's
-// lease will expire.
+// worker do not end it while others live: either the ranks at fault report, or the lease of their
+// worker expires.
 std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& worker,
                                  const v1::GangReport& report) {
   const v1::Attempt& attempt = job.attempt();
@@ -216,8 +217,9 @@ std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& wo
                                  : absl::StrCat("ranks on ", worker, " failed", detail)};
   }
   if (report.phase() == v1::RANK_PHASE_STOPPED && !attempt.stopping()) {
-    return Failure{.worker = worker,
-                   .reason = absl::StrCat("ranks on ", worker, " stopped untold", detail)};
+    return Failure{
+        .worker = worker,
+        .reason = absl::StrCat("ranks on ", worker, " stopped without a request", detail)};
   }
   if (Lives(report.phase()) || others_live) return std::nullopt;
   for (const v1::Placement& placement : attempt.placements()) {
@@ -241,7 +243,7 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
   NIBBLE_ASSIGN_OR_RETURN(const v1::Placement* const placement,
                           FindPlacement(*job, worker, incarnation, report.attempt()));
   v1::Update update = decide::NextUpdate(state, caller);
-  // Before the confirmations: these settle which revisions ranks have passed over.
+  // Before the confirmations: refusals decide which revisions ranks have passed over.
   AddRefusals(state, report, update);
   AddConfirmations(state, report, update);
   // A report without changes makes no update: reports come every second.
@@ -277,13 +279,13 @@ MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
   v1::Update update = decide::NextUpdate(state, caller);
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
   const v1::CheckpointShard* const known = state.FindShard(report.ref(), report.rank());
-  const auto holds = [&] {
+  const auto is_holder = [&] {
     return std::find(known->holders().begin(), known->holders().end(), worker) !=
            known->holders().end();
   };
   const bool same = known != nullptr && known->manifest_crc32c() == report.manifest_crc32c() &&
                     known->bytes() == report.bytes();
-  if (same && holds()) return std::nullopt;
+  if (same && is_holder()) return std::nullopt;
   if (same && checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
     v1::ShardHolderSet& holder = *update.add_facts()->mutable_shard_holder_set();
     *holder.mutable_ref() = report.ref();
@@ -327,8 +329,8 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
       given_up = &checkpoint;
       v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
       *damaged.mutable_ref() = checkpoint.ref();
-      damaged.set_detail(absl::StrCat("the shard of rank ", shard.rank(), " is gone: ", worker,
-                                      " alone had it, and no longer does"));
+      damaged.set_detail(absl::StrCat("the shard of rank ", shard.rank(), " is lost: ", worker,
+                                      ", its only holder, no longer stores it"));
     }
     if (update.facts_size() + 2 > kMaxFacts) break;
   }
@@ -352,7 +354,7 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
     holder.set_rank(damage.rank());
     holder.set_worker(damage.holder());
   } else {
-    // Keep the holder: a person may still find the damaged shard useful.
+    // Keep the holder: a damaged shard may still be useful to an operator.
     v1::CheckpointDamaged& damaged = *update.add_facts()->mutable_checkpoint_damaged();
     *damaged.mutable_ref() = damage.ref();
     damaged.set_detail(OneLine(absl::StrCat("the only copy of the shard of rank ", damage.rank(),

@@ -4,7 +4,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "server/state/decide.h"
@@ -17,9 +16,7 @@ namespace nibble::decide {
 namespace {
 
 uint32_t Fingerprint(const google::protobuf::Message& request) {
-  const std::string bytes = request.SerializeAsString();
-  return Crc32c(
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+  return Crc32c(request.SerializeAsString());
 }
 
 std::string MethodOf(const google::protobuf::Message& request) {
@@ -108,7 +105,7 @@ using decide::Once;
 
 void SetGoal(const v1::JobRecord& job, v1::JobGoal goal, const std::string& reason,
              v1::Update& update) {
-  // An unchanged goal needs no fact; the request is remembered all the same.
+  // An unchanged goal needs no fact, but the request is recorded.
   if (job.goal() == goal) return;
   v1::JobGoalSet& set = *update.add_facts()->mutable_job_goal_set();
   set.set_job(job.id());
@@ -137,12 +134,12 @@ absl::Status Pause(const v1::JobRecord& job, const std::string& reason, v1::Upda
 
 absl::Status Resume(const v1::JobRecord& job, const std::string& reason, v1::Update& update) {
   if (job.goal() != v1::JOB_GOAL_PAUSE) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job: ", job.id(), " is ", StateName(job.state()), " and not asked to pause"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job: ", job.id(), " is ", StateName(job.state()), " and its goal is not to pause"));
   }
   SetGoal(job, v1::JOB_GOAL_RUN, reason, update);
   if (job.state() == v1::JOB_STATE_PAUSED && !job.has_attempt()) {
-    Move(job.id(), job.state(), v1::JOB_STATE_QUEUED, Because("resumed, waits for slots", reason),
+    Move(job.id(), job.state(), v1::JOB_STATE_QUEUED, Because("resumed, waiting for slots", reason),
          update);
   }
   return absl::OkStatus();
@@ -375,7 +372,7 @@ absl::Status CheckExpected(const v1::Queue* queue, int64_t expected) {
   const int64_t revision = queue == nullptr ? 0 : queue->revision();
   if (expected == -1 || expected == revision) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("expected_revision: ", expected, " is not the queue's, ", revision));
+      absl::StrCat("expected_revision: ", expected, " is not the queue's revision, ", revision));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST_F(ControlTest, AQueuedJobPausesAtOnceAndQueuesAgain) {
   EXPECT_EQ(StateNow(), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ControlTest, ARunningJobPausesWhenEveryRankStandsAndGoesOnUnderItsAttempt) {
+TEST_F(ControlTest, ARunningJobPausesWhenEveryRankHasPausedAndResumesInTheSameAttempt) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Pause(cluster_, job_), absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_RUNNING);
@@ -97,7 +97,7 @@ TEST_F(ControlTest, AJobThatFailsWhileItResumesDoesNotStayPaused) {
   EXPECT_EQ(StateNow(), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ControlTest, APauseThatComesWhileAJobRecoversHoldsIt) {
+TEST_F(ControlTest, APauseDuringRecoveryPausesTheJob) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED), absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_RECOVERING);
@@ -105,12 +105,12 @@ TEST_F(ControlTest, APauseThatComesWhileAJobRecoversHoldsIt) {
   EXPECT_EQ(StateNow(), v1::JOB_STATE_PAUSED);
 }
 
-TEST_F(ControlTest, OnlyAJobThatIsAskedToPauseResumes) {
+TEST_F(ControlTest, OnlyAJobWithThePauseGoalResumes) {
   EXPECT_EQ(Resume(cluster_, job_).code(), Code::kFailedPrecondition);
   EXPECT_EQ(Resume(cluster_, "train-99").code(), Code::kNotFound);
 }
 
-TEST_F(ControlTest, CancelTakesALastCheckpointThenEnds) {
+TEST_F(ControlTest, CancelTakesAFinalCheckpointThenEnds) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Cancel(cluster_, job_), absl::OkStatus());
   EXPECT_EQ(Command(), v1::GANG_COMMAND_STOP);
@@ -122,7 +122,7 @@ TEST_F(ControlTest, CancelTakesALastCheckpointThenEnds) {
   EXPECT_EQ(Pause(cluster_, job_).code(), Code::kFailedPrecondition);
 }
 
-TEST_F(ControlTest, CancelIsNotTakenBack) {
+TEST_F(ControlTest, CancelCannotBeUndone) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Cancel(cluster_, job_), absl::OkStatus());
   EXPECT_EQ(Pause(cluster_, job_).code(), Code::kFailedPrecondition);
@@ -137,11 +137,11 @@ TEST_F(ControlTest, ACancelThatTakesTooLongEndsWithoutACheckpoint) {
     return cluster_.Run(DecideStopDeadline(cluster_.state(), job_, attempt, cluster_.caller()));
   };
   EXPECT_EQ(cluster_.Job(job_).attempt().stop_grace_ms(), kDefaultGraceMs);
-  ASSERT_EQ(over(2), absl::OkStatus());  // of another attempt
+  ASSERT_EQ(over(2), absl::OkStatus());  // for another attempt
   EXPECT_EQ(StateNow(), v1::JOB_STATE_RUNNING);
   ASSERT_EQ(over(1), absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_CANCELLED);
-  ASSERT_EQ(over(1), absl::OkStatus());  // it has ended meanwhile
+  ASSERT_EQ(over(1), absl::OkStatus());  // the attempt has already ended
 }
 
 TEST_F(ControlTest, AQueuedJobIsCancelledAtOnce) {
@@ -149,7 +149,7 @@ TEST_F(ControlTest, AQueuedJobIsCancelledAtOnce) {
   EXPECT_EQ(StateNow(), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(ControlTest, KillEndsNowAndTheWorkersAreToldNothingOfItAnyMore) {
+TEST_F(ControlTest, KillEndsAtOnceAndWorkersGetNoFurtherOrders) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Kill(cluster_, job_), absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_CANCELLED);
@@ -170,7 +170,7 @@ TEST_F(ControlTest, PriorityChangesWithinItsBounds) {
   EXPECT_EQ(status, absl::InvalidArgumentError("priority: 1001; allowed: -1000 to 1000"));
 }
 
-TEST_F(ControlTest, ACheckpointIsAskedForOnlyWhereRanksLive) {
+TEST_F(ControlTest, ACheckpointRequestNeedsLiveRanks) {
   const auto ask = [this] {
     return Ask<v1::CheckpointJobResponse, v1::CheckpointJobRequest>(cluster_, job_);
   };
@@ -183,7 +183,7 @@ TEST_F(ControlTest, ACheckpointIsAskedForOnlyWhereRanksLive) {
 
 TEST_F(ControlTest, APreemptedJobQueuesAgainWithItsCheckpoint) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
-  ASSERT_EQ(cluster_.Run(DecidePreempt(cluster_.state(), job_, "train-9 goes first", 60'000,
+  ASSERT_EQ(cluster_.Run(DecidePreempt(cluster_.state(), job_, "train-9 has priority", 60'000,
                                        cluster_.caller())),
             absl::OkStatus());
   EXPECT_EQ(StateNow(), v1::JOB_STATE_PREEMPTED);
@@ -196,7 +196,7 @@ TEST_F(ControlTest, APreemptedJobQueuesAgainWithItsCheckpoint) {
   EXPECT_EQ(cluster_.Job(job_).attempt().resume().step(), 30);
 }
 
-TEST_F(ControlTest, ALaunchThatIsTakenBackQueuesAtOnce) {
+TEST_F(ControlTest, AnUndoneLaunchQueuesAtOnce) {
   ASSERT_EQ(cluster_.Launch(job_), absl::OkStatus());
   ASSERT_EQ(
       cluster_.Run(DecidePreempt(cluster_.state(), job_, "w1 drains", 60'000, cluster_.caller())),
@@ -250,7 +250,7 @@ class CatalogueTest : public testing::Test {
   std::string job_;
 };
 
-TEST_F(CatalogueTest, AGangThatResumesIsToldOfEveryShardAndWhoIsPresentAndHasIt) {
+TEST_F(CatalogueTest, AResumingGangGetsEveryShardWithItsPresentHolders) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   const auto copy = [this](int32_t rank) {
     v1::ShardReport report;
@@ -289,7 +289,7 @@ TEST_F(CatalogueTest, AGangThatResumesIsToldOfEveryShardAndWhoIsPresentAndHasIt)
   EXPECT_EQ(gangs[0].resume_shards_size(), 4);
 }
 
-TEST_F(CatalogueTest, ACheckpointExistsWhenEveryShardIsDurableAndNotBefore) {
+TEST_F(CatalogueTest, ACheckpointIsCommittedOnlyWhenEveryShardIsDurable) {
   for (int32_t rank = 0; rank < 3; ++rank) {
     ASSERT_EQ(cluster_.Shard(job_, 10, rank), absl::OkStatus());
     EXPECT_EQ(cluster_.state().NewestGood(job_), nullptr);
@@ -302,7 +302,7 @@ TEST_F(CatalogueTest, ACheckpointExistsWhenEveryShardIsDurableAndNotBefore) {
   EXPECT_EQ(cluster_.Job(job_).attempt().checkpoints(), 1);
 }
 
-TEST_F(CatalogueTest, AShardToldTwiceCountsOnce) {
+TEST_F(CatalogueTest, AShardReportedTwiceCountsOnce) {
   ASSERT_EQ(cluster_.Shard(job_, 10, 0), absl::OkStatus());
   const int64_t before = cluster_.state().sequence();
   ASSERT_EQ(cluster_.Shard(job_, 10, 0), absl::OkStatus());
@@ -310,7 +310,7 @@ TEST_F(CatalogueTest, AShardToldTwiceCountsOnce) {
   EXPECT_EQ(cluster_.state().FindCheckpoint(Ref(10))->durable_shards(), 1);
 }
 
-TEST_F(CatalogueTest, AShardThatDiffersFromWhatWasToldIsRefused) {
+TEST_F(CatalogueTest, AShardThatDiffersFromTheFirstReportIsRefused) {
   ASSERT_EQ(cluster_.Shard(job_, 10, 0), absl::OkStatus());
   v1::ShardReport report;
   *report.mutable_ref() = Ref(10);
@@ -331,7 +331,7 @@ TEST_F(CatalogueTest, AShardThatDiffersFromWhatWasToldIsRefused) {
       Code::kInvalidArgument);
 }
 
-TEST_F(CatalogueTest, APinnedCheckpointStays) {
+TEST_F(CatalogueTest, APinnedCheckpointCannotBeDeleted) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
   ASSERT_EQ(Pin(10), absl::OkStatus());
@@ -345,14 +345,14 @@ TEST_F(CatalogueTest, APinnedCheckpointStays) {
   EXPECT_TRUE(cluster_.state().ShardsOf(Ref(10)).empty());
 }
 
-TEST_F(CatalogueTest, WhatAJobWouldRestartFromIsNotDeleted) {
+TEST_F(CatalogueTest, TheCheckpointThatAJobWouldResumeFromCannotBeDeleted) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   EXPECT_EQ(Delete(10).code(), Code::kFailedPrecondition);
   ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
   EXPECT_EQ(Delete(10), absl::OkStatus());
 }
 
-TEST_F(CatalogueTest, WorkersAreToldToDropWhatNoLongerExists) {
+TEST_F(CatalogueTest, WorkersAreOrderedToDropDeletedCheckpoints) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
   v1::ShardReport ten;
@@ -371,7 +371,7 @@ TEST_F(CatalogueTest, WorkersAreToldToDropWhatNoLongerExists) {
   EXPECT_EQ(dropped[0].ref().step(), 10);
 }
 
-TEST_F(CatalogueTest, ACopyMakesAHolderAndAnInventoryTakesItBack) {
+TEST_F(CatalogueTest, ACopyAddsAHolderAndAnInventoryWithoutItRemovesIt) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   v1::ShardReport copy;
   *copy.mutable_ref() = Ref(10);
@@ -418,7 +418,7 @@ TEST_F(CatalogueTest, ATaskEndsOnce) {
       Code::kNotFound);
 }
 
-TEST_F(CatalogueTest, AJobKeepsItsNewestEventsAndSaysHowManyItDropped) {
+TEST_F(CatalogueTest, AJobKeepsItsNewestEventsAndCountsDroppedOnes) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   for (int i = 0; i < 150; ++i) {
     ASSERT_EQ(Pin(10), absl::OkStatus());

@@ -56,8 +56,8 @@ absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const J
     if (ranks < 1 || spec.training.batch % ranks != 0 ||
         (spec.training.batch / ranks) % least != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("scheduling.allowed_ranks: ", ranks, " does not share a batch of ",
-                       spec.training.batch, " evenly, in micro-batches of ", least));
+          absl::StrCat("scheduling.allowed_ranks: ", ranks, " does not divide the batch of ",
+                       spec.training.batch, " into whole micro-batches of ", least));
     }
   }
   return scheduling;
@@ -124,9 +124,11 @@ static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPath
 absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
   for (size_t i = 0; i < spec.notify.size(); ++i) {
     const NotifySpec& notify = spec.notify[i];
-    const absl::Status may = caller.may_post == nullptr
-                                 ? absl::FailedPreconditionError("this coordinator posts no events")
-                                 : (*caller.may_post)(notify.url);
+    const absl::Status may =
+        caller.may_post == nullptr
+            ? absl::FailedPreconditionError(
+                  "this coordinator posts no events; start it with --notify-allow")
+            : (*caller.may_post)(notify.url);
     if (!may.ok()) {
       return absl::FailedPreconditionError(absl::StrCat("notify[", i, "].url: ", may.message()));
     }
@@ -169,23 +171,23 @@ absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& te
   const std::string what = absl::StrCat("init_from.job: '", Clip(text, kMaxNameBytes), "'");
   if (named.empty()) {
     return absl::NotFoundError(
-        absl::StrCat(what, " is no job; run 'nibble job list' to see those there are"));
+        absl::StrCat(what, " is not a job; run 'nibble job list' to see the jobs"));
   }
   constexpr size_t kShown = 3;
   const size_t more = named.size() - std::min(named.size(), kShown);
   named.resize(named.size() - more);
   return absl::InvalidArgumentError(absl::StrCat(
       what, " is the name of ", absl::StrJoin(named, ", "),
-      more > 0 ? absl::StrCat(" and ", more, " more jobs") : "", "; give the id of one"));
+      more > 0 ? absl::StrCat(" and ", more, " more jobs") : "", "; use one of these ids"));
 }
 
-// The checkpoint whose weights the spec begins with. Checks that the models have the same shapes,
-// by the spec of the job that wrote it.
+// The checkpoint with the spec's initial weights. Checks that the models have the same shapes,
+// using the spec of the job that wrote it.
 absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec) {
   if (!spec.init_from.path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("init_from.path: '", Clip(spec.init_from.path, kMaxNameBytes),
-                     "' is for a trainer without a cluster; here init_from.job names a job"));
+                     "' is only allowed without a cluster; use init_from.job"));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::string job, ResolveJob(state, spec.init_from.job));
   v1::CheckpointRef wanted;
@@ -193,9 +195,9 @@ absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec
   wanted.set_step(spec.init_from.step);
   const absl::StatusOr<v1::CheckpointRef> found = FindCheckpoint(state, wanted, "init_from");
   if (!found.ok()) {
-    return absl::Status(found.status().code(),
-                        absl::StrCat(std::string(found.status().message()),
-                                     "; run 'nibble checkpoint list ", job, "' to see those"));
+    return absl::Status(found.status().code(), absl::StrCat(std::string(found.status().message()),
+                                                            "; run 'nibble checkpoint list ", job,
+                                                            "' to see its checkpoints"));
   }
   if (state.FindCheckpoint(*found)->state() != v1::CHECKPOINT_STATE_COMMITTED) {
     return absl::FailedPreconditionError(
@@ -227,7 +229,7 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
     NIBBLE_ASSIGN_OR_RETURN(v1::JobOrigin origin, WeightsFor(state, spec));
     *submitted.mutable_origin() = std::move(origin);
   }
-  // ParseJobSpec has checked the spec with its own number of ranks.
+  // ParseJobSpec has checked the spec with its own number of ranks only.
   std::vector<int32_t> others(scheduling.allowed_ranks().begin(), scheduling.allowed_ranks().end());
   std::erase(others, spec.resources.ranks);
   const Timeline timeline = MakeTimeline(spec);
@@ -244,8 +246,8 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   return absl::OkStatus();
 }
 
-// If there are many revisions, only those in effect from the step on: the earlier ones are the
-// parent's history.
+// If there are many revisions, keeps only those in effect from the step on: the earlier ones are
+// the parent's history.
 RevisionMessages From(int64_t step, const RevisionMessages& whole) {
   if (whole.size() < kManyRevisions) return whole;
   int base = 0;
@@ -290,7 +292,7 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   // The timeline decides when each recipe is in effect; the parent's planned changes would
   // contradict it.
   if (!request.with_pending()) spec.changes.clear();
-  // The fork begins with the parent's checkpoint, wherever the parent's own weights came from.
+  // The fork starts from the parent's checkpoint, even if the parent itself had init_from.
   spec.init_from = {};
   NIBBLE_RETURN_IF_ERROR(Validate(spec));
   NIBBLE_ASSIGN_OR_RETURN(

@@ -83,7 +83,7 @@ TEST(Request, AnAnswerIsRememberedWhateverTheWallClockSays) {
   }
 }
 
-TEST(Request, AnIdMustBeOne) {
+TEST(Request, AnInvalidRequestIdIsRefused) {
   TestCluster cluster;
   for (const char* id : {"", "short", "has blank", "has/slash", "ümlauted"}) {
     EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(Submission(id)).status().code(),
@@ -92,7 +92,7 @@ TEST(Request, AnIdMustBeOne) {
   }
 }
 
-TEST(Request, AnUpdateOnAStateThatHasMovedOnIsRefused) {
+TEST(Request, AnUpdateForAnEarlierStateIsRefused) {
   TestCluster cluster;
   const auto decision = Decide(cluster.state(), Submission("abcdefgh"), cluster.caller());
   ASSERT_EQ(decision.status(), absl::OkStatus());
@@ -102,7 +102,7 @@ TEST(Request, AnUpdateOnAStateThatHasMovedOnIsRefused) {
   EXPECT_EQ(cluster.state().sequence(), before);
 }
 
-TEST(Request, AnUpdateHoldsWholeOrNotAtAll) {
+TEST(Request, AnUpdateIsAtomic) {
   TestCluster cluster;
   const auto decision = Decide(cluster.state(), Submission("abcdefgh"), cluster.caller());
   ASSERT_EQ(decision.status(), absl::OkStatus());
@@ -113,7 +113,7 @@ TEST(Request, AnUpdateHoldsWholeOrNotAtAll) {
   EXPECT_EQ(cluster.state().sequence(), 1);
 }
 
-TEST(Request, ABadSpecIsRefusedNamingTheField) {
+TEST(Request, AnInvalidSpecIsRefusedNamingTheField) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");
   request.set_spec_yaml(TestCluster::Spec("train", 4) + "optimiser: {lr: 1}\n");
@@ -123,7 +123,7 @@ TEST(Request, ABadSpecIsRefusedNamingTheField) {
   EXPECT_TRUE(cluster.state().tables().jobs.empty());
 }
 
-TEST(Request, ASpecOfTooManyBytesIsRefusedBeforeItIsRead) {
+TEST(Request, ASpecOfTooManyBytesIsRefusedBeforeItIsParsed) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");
   request.set_spec_yaml(std::string(kMaxSpecBytes + 1, '#'));
@@ -143,7 +143,7 @@ TEST(Request, ADryRunOfASubmissionStoresNothing) {
   EXPECT_TRUE(cluster.state().tables().jobs.empty());
 }
 
-TEST(Request, WorldSizesMustShareTheBatchEvenly) {
+TEST(Request, WorldSizesMustDivideTheBatch) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");
   request.mutable_scheduling()->add_allowed_ranks(2);
@@ -153,7 +153,7 @@ TEST(Request, WorldSizesMustShareTheBatchEvenly) {
   EXPECT_EQ(cluster.Do<v1::SubmitJobResponse>(request).status(), absl::OkStatus());
 }
 
-TEST(Request, ASpecSaysWhereAndWhenItsJobRuns) {
+TEST(Request, ASpecSetsTheSchedulingOfItsJob) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");
   *request.mutable_spec_yaml() +=
@@ -180,7 +180,7 @@ TEST(Request, ASpecSaysWhereAndWhenItsJobRuns) {
   EXPECT_EQ(policy.max_backoff_ms(), 20'000);
 }
 
-TEST(Request, WhatARequestSetsGoesOverTheSpec) {
+TEST(Request, FieldsOfARequestOverrideTheSpec) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");
   *request.mutable_spec_yaml() +=
@@ -200,7 +200,7 @@ TEST(Request, WhatARequestSetsGoesOverTheSpec) {
   EXPECT_EQ(response->job().restart_policy().max_without_progress(), 5);
 }
 
-TEST(Request, AWallClockThatIsSetBackStopsNothingAndIsStoredAsItIs) {
+TEST(Request, AWallClockThatIsSetBackDoesNoHarmAndIsStoredAsItIs) {
   TestCluster cluster;
   cluster.Submit();
   cluster.now_ms -= 500'000;
@@ -209,7 +209,7 @@ TEST(Request, AWallClockThatIsSetBackStopsNothingAndIsStoredAsItIs) {
   EXPECT_EQ(cluster.state().time_unix_ms(), cluster.now_ms);
 }
 
-TEST(Request, JobsAreForgottenInTheOrderInWhichTheyFinishedWhateverTheWallClockSays) {
+TEST(Request, JobsAreForgottenInTheOrderInWhichTheyFinishedWhateverTheWallClock) {
   TestCluster cluster;
   const auto finish = [&cluster] {
     const std::string job = cluster.Submit();
@@ -226,7 +226,7 @@ TEST(Request, JobsAreForgottenInTheOrderInWhichTheyFinishedWhateverTheWallClockS
   EXPECT_EQ(cluster.state().index().finished().Last()->second, second);
 }
 
-// Jobs that begin with the weights of another job's checkpoint: init_from.
+// Jobs with init_from: they start with the weights of another job's checkpoint.
 
 class InitFromTest : public testing::Test {
  protected:
@@ -262,7 +262,7 @@ class InitFromTest : public testing::Test {
   std::string base_;
 };
 
-TEST_F(InitFromTest, AJobBeginsAtStepZeroWithTheWeightsOfTheNewestGoodCheckpoint) {
+TEST_F(InitFromTest, AJobStartsAtStepZeroWithTheWeightsOfTheNewestGoodCheckpoint) {
   const auto dry = Submit("job: base", true);
   ASSERT_EQ(dry.status(), absl::OkStatus());
   EXPECT_EQ(dry->origin().checkpoint().job(), base_);
@@ -291,14 +291,14 @@ TEST_F(InitFromTest, AJobBeginsAtStepZeroWithTheWeightsOfTheNewestGoodCheckpoint
   EXPECT_EQ(cluster_.Checkpoint(job->id(), 10), absl::OkStatus());
 }
 
-TEST_F(InitFromTest, ACheckpointOfItsOwnIsResumedFromAndNeverTheOthersAgain) {
+TEST_F(InitFromTest, AJobWithACheckpointOfItsOwnResumesFromThat) {
   const auto job = Submit(absl::StrCat("job: ", base_, ", step: 40"));
   ASSERT_EQ(job.status(), absl::OkStatus());
   const std::string& id = job->id();
   ASSERT_EQ(cluster_.Start(id), absl::OkStatus());
   EXPECT_EQ(cluster_.Job(id).attempt().resume().step(), 40);
   const std::string worker = cluster_.Job(id).attempt().placements(0).worker();
-  // Without a checkpoint of its own it begins again.
+  // Without a checkpoint of its own it starts over.
   ASSERT_EQ(cluster_.Report(id, worker, v1::RANK_PHASE_FAILED), absl::OkStatus());
   cluster_.now_ms += kMaxBackoffMs;
   ASSERT_EQ(cluster_.Start(id), absl::OkStatus());
@@ -320,7 +320,7 @@ TEST_F(InitFromTest, ACheckpointOfItsOwnIsResumedFromAndNeverTheOthersAgain) {
   }
 }
 
-TEST_F(InitFromTest, TheCheckpointIsKeptUntilTheJobHasEnded) {
+TEST_F(InitFromTest, TheOriginCheckpointIsKeptUntilTheJobHasEnded) {
   const auto job = Submit("job: base, step: 40");
   ASSERT_EQ(job.status(), absl::OkStatus());
   EXPECT_EQ(Delete(40).code(), Code::kFailedPrecondition);
@@ -331,21 +331,22 @@ TEST_F(InitFromTest, TheCheckpointIsKeptUntilTheJobHasEnded) {
   EXPECT_EQ(Delete(40), absl::OkStatus());
 }
 
-TEST_F(InitFromTest, WhatCannotBeBegunWithIsRefusedByItsField) {
+TEST_F(InitFromTest, AnOriginThatCannotBeUsedIsRefusedNamingTheField) {
   const auto refused = [this](const std::string& init, Code code, const std::string& text) {
     const absl::Status status = Submit(init).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
   };
-  refused("job: nobody", Code::kNotFound, "init_from.job: 'nobody' is no job");
+  refused("job: nobody", Code::kNotFound, "init_from.job: 'nobody' is not a job");
   refused("job: base, step: 77", Code::kNotFound,
           "init_from: base-1 has no committed checkpoint at step 77; run 'nibble checkpoint list");
-  refused("path: /runs/base", Code::kInvalidArgument, "init_from.path: '/runs/base' is for");
+  refused("path: /runs/base", Code::kInvalidArgument,
+          "init_from.path: '/runs/base' is only allowed");
   const std::string second = cluster_.Submit(1, "base");
   refused(absl::StrCat("job: ", second), Code::kNotFound, "has no good checkpoint");
   refused("job: base", Code::kInvalidArgument,
           absl::StrCat("init_from.job: 'base' is the name of ", base_, ", ", second,
-                       "; give the id of one"));
+                       "; use one of these ids"));
   std::string other = TestCluster::Spec("tuned", 1);
   other.replace(other.find("tiny-hybrid"), 11, "{preset: tiny-hybrid, d_ff: 1024}");
   const absl::Status wider =
@@ -355,7 +356,7 @@ TEST_F(InitFromTest, WhatCannotBeBegunWithIsRefusedByItsField) {
   EXPECT_TRUE(absl::StrContains(wider.message(), base_)) << wider;
 }
 
-TEST_F(InitFromTest, AForkOfSuchAJobBeginsWithThatJobsCheckpointAlone) {
+TEST_F(InitFromTest, AForkOfAJobWithInitFromStartsFromTheForkedCheckpoint) {
   const auto job = Submit("job: base");
   ASSERT_EQ(job.status(), absl::OkStatus());
   ASSERT_EQ(cluster_.Start(job->id()), absl::OkStatus());

@@ -34,7 +34,7 @@ MaybeUpdate Checked(const State& state, v1::Update update);
 struct Failure {
   v1::AttemptOutcome outcome = v1::ATTEMPT_OUTCOME_FAILED;
   v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;
-  std::string worker;  // whose ranks failed; may be empty
+  std::string worker;  // of the failed ranks; may be empty
   std::string reason;
 };
 // Adds the consequences of a failed attempt, by its cause: another attempt after a back-off, the

@@ -1,5 +1,5 @@
-// What can be said of an entity on its own: its key, the states that a job and its ranks may be in
-// and the transitions between them, and which events of a job are posted to which of its targets.
+// Properties of single entities: their keys, the states of jobs and ranks with the transitions
+// between them, and which events of a job are posted to which target.
 //
 // Keys sort in numeric order; their parts are separated by '/', which names never contain.
 //
@@ -45,7 +45,7 @@ std::string ShardPrefix(const v1::CheckpointRef& ref);
 absl::string_view CheckpointOfShard(absl::string_view shard_key);
 // Job and number, as in EventKey, with 20 digits.
 std::string RevisionKey(absl::string_view job, int64_t number);
-// Unambiguous although authors may contain '/': request ids do not.
+// Unambiguous although authors may contain '/', because request ids do not.
 std::string RequestKey(absl::string_view author, absl::string_view request_id);
 // "node-3/train-7": the order to a worker to delete an orphaned job.
 std::string RemovalPrefix(absl::string_view worker);

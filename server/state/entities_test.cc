@@ -36,7 +36,7 @@ constexpr const char* kMayMove[] = {
     "..........",  // CANCELLED
 };
 
-TEST(JobMachine, HasExactlyTheWaysOfTheTable) {
+TEST(JobMachine, HasExactlyTheTransitionsOfTheTable) {
   for (size_t from = 0; from < std::size(kStates); ++from) {
     for (size_t to = 0; to < std::size(kStates); ++to) {
       EXPECT_EQ(MayMove(kStates[from], kStates[to]), kMayMove[from][to] != '.')
@@ -46,14 +46,14 @@ TEST(JobMachine, HasExactlyTheWaysOfTheTable) {
   EXPECT_EQ(static_cast<int>(std::size(kStates)), v1::JobState_ARRAYSIZE);
 }
 
-TEST(JobMachine, NoWayLeadsOutOfAFinishedState) {
+TEST(JobMachine, NoTransitionLeavesAFinishedState) {
   for (const v1::JobState from : kStates) {
     if (!IsFinished(from)) continue;
     for (const v1::JobState to : kStates) EXPECT_FALSE(MayMove(from, to));
   }
 }
 
-TEST(JobMachine, RanksThatHaveEndedStayAsTheyEnded) {
+TEST(JobMachine, RanksThatHaveEndedNeverChangeTheirPhase) {
   for (const v1::RankPhase from :
        {v1::RANK_PHASE_STOPPED, v1::RANK_PHASE_SUCCEEDED, v1::RANK_PHASE_FAILED}) {
     for (int to = 0; to < v1::RankPhase_ARRAYSIZE; ++to) {
@@ -117,7 +117,7 @@ std::string BringTo(v1::JobState state, TestCluster& cluster) {
   return job;
 }
 
-TEST(JobMachine, TheStateRefusesEveryMoveThatIsNotInTheTable) {
+TEST(JobMachine, TheStateRefusesEveryTransitionThatIsNotInTheTable) {
   for (size_t from = 1; from < std::size(kStates); ++from) {
     TestCluster cluster;
     const std::string job = BringTo(kStates[from], cluster);
@@ -134,7 +134,8 @@ TEST(JobMachine, TheStateRefusesEveryMoveThatIsNotInTheTable) {
           EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition)
               << StateName(kStates[from]) << " → " << StateName(kStates[to]);
         } else {
-          // The move is legal, but alone it may leave an attempt in a state that must have none.
+          // The transition is legal, but alone it may leave an attempt in a state that must have
+          // none.
           EXPECT_TRUE(status.ok() || absl::StrContains(status.message(), "attempt")) << status;
         }
       }
@@ -142,7 +143,7 @@ TEST(JobMachine, TheStateRefusesEveryMoveThatIsNotInTheTable) {
   }
 }
 
-TEST(JobMachine, EveryMoveLeavesAReasonATimeAndAnAuthor) {
+TEST(JobMachine, EveryTransitionRecordsAReasonATimeAndAnAuthor) {
   TestCluster cluster;
   const std::string job = BringTo(v1::JOB_STATE_SUCCEEDED, cluster);
   std::vector<std::string> moves;
@@ -197,7 +198,7 @@ class NotifyStateTest : public testing::Test {
   TestCluster cluster_;
 };
 
-TEST_F(NotifyStateTest, AUrlThatMayNotBePostedToIsRefusedAlsoInADryRun) {
+TEST_F(NotifyStateTest, AUrlThatMayNotBePostedToIsRefusedEvenInADryRun) {
   for (const bool dry_run : {false, true}) {
     const auto refused = Decided("notify: [http://a.org, http://b.org]\n", dry_run);
     EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
@@ -223,7 +224,7 @@ TEST_F(NotifyStateTest, AJobRemembersWhichEventsAreStillToBePosted) {
   EXPECT_EQ(Target(job).settled_unix_ms(), cluster_.now_ms);
 }
 
-TEST_F(NotifyStateTest, WhatIsSettledStaysSoAfterAReplay) {
+TEST_F(NotifyStateTest, SettledEventsStaySettledAfterAReplay) {
   const std::string job = Submit("notify: [{url: \"http://a.org\", on: [submitted, started]}]\n");
   ASSERT_EQ(Settle(job, 1, "it answered 500"), absl::OkStatus());
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());
@@ -241,7 +242,7 @@ TEST_F(NotifyStateTest, WhatIsSettledStaysSoAfterAReplay) {
   }
 }
 
-TEST_F(NotifyStateTest, WhatIsSettledTwiceOrOfAJobThatIsGoneChangesNothing) {
+TEST_F(NotifyStateTest, SettlingAgainOrForAForgottenJobChangesNothing) {
   const std::string job = Submit("notify: [{url: \"http://a.org\", on: [submitted]}]\n");
   ASSERT_EQ(Settle(job, 1), absl::OkStatus());
   const int64_t sequence = cluster_.state().sequence();
@@ -255,7 +256,7 @@ TEST_F(NotifyStateTest, WhatIsSettledTwiceOrOfAJobThatIsGoneChangesNothing) {
   EXPECT_TRUE(absl::IsInvalidArgument(cluster_.state().Validate(beyond)));
 }
 
-TEST_F(NotifyStateTest, EventsHaveTheNamesOfSpecs) {
+TEST_F(NotifyStateTest, EventsHaveTheNamesThatSpecsUse) {
   v1::JobEvent event;
   event.set_kind(v1::JOB_EVENT_KIND_MOVED);
   event.set_to(v1::JOB_STATE_SUCCEEDED);

@@ -200,7 +200,7 @@ class Walk {
     }
     if (!reflection.GetUnknownFields(message).empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path_.empty() ? "message" : path_, ": has fields that are not known"));
+          absl::StrCat(path_.empty() ? "message" : path_, ": has unknown fields"));
     }
     return absl::OkStatus();
   }
@@ -215,7 +215,9 @@ class Walk {
                  : absl::OkStatus();
     }
     const std::optional<FieldLimit> limit = LimitOf(field);
-    if (!limit) return absl::InvalidArgumentError(absl::StrCat(path_, ": has no bound"));
+    if (!limit)
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": has no limit in server/state/limits.cc"));
     std::string scratch;
     if (!field.is_repeated()) {
       return CheckText(field, reflection.GetStringReference(message, &field, &scratch),

@@ -1,5 +1,5 @@
-// Recipes that change very often: old revisions move to the archive, and everything that ranks have
-// run stays known and can be run again.
+// Recipes that change very often: old revisions move to the archive, and every revision that ranks
+// have run stays known and can be run again.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -87,7 +87,7 @@ class RecipeArchiveTest : public testing::Test {
     next_step_ = step;
     cluster_.live = {.attempt = cluster_.Job(job_).last_attempt(), .next_step = step};
   }
-  // Ranks that begin again at `from` run the same revisions as before.
+  // Ranks that start again at `from` run the same revisions as before.
   void ExpectReplay(int64_t from, int64_t to) {
     const auto timeline = ToTimeline(ForRanks(Timeline()));
     ASSERT_EQ(timeline.status(), absl::OkStatus());
@@ -123,7 +123,7 @@ class RecipeArchiveTest : public testing::Test {
   std::map<int64_t, int64_t> first_step_;  // by revision, as reported
 };
 
-TEST_F(RecipeArchiveTest, AQueuedJobTakesAnyNumberOfChangesAndARollbackToTheFirst) {
+TEST_F(RecipeArchiveTest, AQueuedJobAcceptsAnyNumberOfChangesAndARollbackToTheFirst) {
   const std::string first = RecipeOf(1);
   for (int i = 0; i < kChanges; ++i) ASSERT_EQ(Change().status(), absl::OkStatus()) << i;
   EXPECT_LE(Timeline().revisions_size(), kManyRevisions + 1);
@@ -137,7 +137,7 @@ TEST_F(RecipeArchiveTest, AQueuedJobTakesAnyNumberOfChangesAndARollbackToTheFirs
   EXPECT_EQ(Change().status(), absl::OkStatus());
 }
 
-TEST_F(RecipeArchiveTest, ARunningJobTakesAnyNumberOfChangesThroughCheckpointsAndFailures) {
+TEST_F(RecipeArchiveTest, ARunningJobAcceptsAnyNumberOfChangesAcrossCheckpointsAndFailures) {
   StartAt(0);
   Run(1);
   int64_t checkpoint = 0;
@@ -172,7 +172,7 @@ TEST_F(RecipeArchiveTest, ARunningJobTakesAnyNumberOfChangesThroughCheckpointsAn
   EXPECT_EQ(RecipeOf(back->revision()), first);
 }
 
-TEST_F(RecipeArchiveTest, WithoutACheckpointWhatRanksRanStaysInTheTimelineAndOneIsAskedFor) {
+TEST_F(RecipeArchiveTest, WithoutACheckpointRevisionsThatRanStayInTheTimelineAndOneIsRequested) {
   StartAt(0);
   Run(1);
   for (int i = 1; i <= 300; ++i) {
@@ -189,7 +189,7 @@ TEST_F(RecipeArchiveTest, WithoutACheckpointWhatRanksRanStaysInTheTimelineAndOne
   ExpectWholeHistory();
 }
 
-TEST_F(RecipeArchiveTest, WhereTheNewestCheckpointIsLostTheTimelineReachesBackToTheOneBefore) {
+TEST_F(RecipeArchiveTest, IfTheNewestCheckpointIsLostTheTimelineReachesBackToTheOneBefore) {
   StartAt(0);
   Run(1);
   for (int i = 1; i <= 300; ++i) {
@@ -216,7 +216,7 @@ TEST_F(RecipeArchiveTest, WhereTheNewestCheckpointIsLostTheTimelineReachesBackTo
   ExpectReplay(0, 50);
 }
 
-TEST_F(RecipeArchiveTest, AForkFromAnOldCheckpointBeginsWithTheRecipeOfItsStep) {
+TEST_F(RecipeArchiveTest, AForkFromAnOldCheckpointStartsWithTheRecipeOfItsStep) {
   StartAt(0);
   Run(1);
   for (int i = 1; i <= 300; ++i) {
@@ -237,13 +237,13 @@ TEST_F(RecipeArchiveTest, AForkFromAnOldCheckpointBeginsWithTheRecipeOfItsStep) 
   EXPECT_EQ(timeline.revisions().rbegin()->recipe().SerializeAsString(), RecipeOf(ran_[101]));
 }
 
-TEST_F(RecipeArchiveTest, AFieldThatIsSetAgainAndAgainIsSetOnce) {
+TEST_F(RecipeArchiveTest, AFieldThatIsSetRepeatedlyIsStoredOnce) {
   for (int i = 0; i < 3; ++i) ASSERT_EQ(Change().status(), absl::OkStatus());
   ASSERT_EQ(Timeline().revisions().rbegin()->recipe().set_size(), 1);
   EXPECT_EQ(Timeline().revisions().rbegin()->recipe().set(0).value(), "seeded:3");
 }
 
-TEST_F(RecipeArchiveTest, WhatRanksMayYetNeedIsNotArchived) {
+TEST_F(RecipeArchiveTest, RevisionsThatRanksMayStillNeedAreNotArchived) {
   StartAt(0);
   Run(1);
   ASSERT_EQ(Change("step:50").status(), absl::OkStatus());

@@ -79,7 +79,7 @@ TEST_F(RecipeChangeTest, StaleExpectedRevisionIsRefused) {
   EXPECT_EQ(Steps(job_), "1@0 2@100 3@200");
 }
 
-TEST_F(RecipeChangeTest, AQueuedJobTakesAChangeFromItsFirstStep) {
+TEST_F(RecipeChangeTest, AChangeOfAQueuedJobTakesEffectAtItsFirstStep) {
   const auto response = Set("now");
   ASSERT_EQ(response.status(), absl::OkStatus());
   EXPECT_EQ(response->revision(), 2);
@@ -87,7 +87,7 @@ TEST_F(RecipeChangeTest, AQueuedJobTakesAChangeFromItsFirstStep) {
   EXPECT_EQ(Steps(job_), "1@0 2@0");
 }
 
-TEST_F(RecipeChangeTest, TimesBecomeSteps) {
+TEST_F(RecipeChangeTest, TimesAreConvertedToSteps) {
   EXPECT_EQ(Set("lr-decay")->first_step(), 800);
   EXPECT_EQ(Set("fraction:0.9")->first_step(), 900);
   EXPECT_EQ(Set("tokens:204800")->first_step(), 100);
@@ -95,7 +95,7 @@ TEST_F(RecipeChangeTest, TimesBecomeSteps) {
   EXPECT_EQ(Set("later").status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(RecipeChangeTest, ARunningJobTakesAChangeAtTheNextStepOfItsRanks) {
+TEST_F(RecipeChangeTest, AChangeOfARunningJobTakesEffectAtTheNextStepOfItsRanks) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 120};
   EXPECT_EQ(Set("now")->first_step(), 120);
@@ -103,13 +103,13 @@ TEST_F(RecipeChangeTest, ARunningJobTakesAChangeAtTheNextStepOfItsRanks) {
   EXPECT_EQ(Steps(job_), "1@0 2@120");
 }
 
-TEST_F(RecipeChangeTest, ProgressOfAnOldAttemptCountsForNothing) {
+TEST_F(RecipeChangeTest, ProgressOfAnOldAttemptIsIgnored) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   cluster_.live = {.attempt = 0, .next_step = 120};
   EXPECT_EQ(Set("now")->first_step(), 0);
 }
 
-TEST_F(RecipeChangeTest, ARecoveringJobTakesAChangeWhereItWillBeginAgain) {
+TEST_F(RecipeChangeTest, AChangeOfARecoveringJobTakesEffectWhereItWillResume) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 50), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 80};
@@ -119,7 +119,7 @@ TEST_F(RecipeChangeTest, ARecoveringJobTakesAChangeWhereItWillBeginAgain) {
   EXPECT_EQ(Set("step:49").status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(RecipeChangeTest, APausedJobTakesAChangeAtTheStepItStandsBefore) {
+TEST_F(RecipeChangeTest, AChangeOfAPausedJobTakesEffectAtItsNextStep) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   v1::PauseJobRequest pause;
   pause.set_request_id(cluster_.Id());
@@ -131,13 +131,13 @@ TEST_F(RecipeChangeTest, APausedJobTakesAChangeAtTheStepItStandsBefore) {
   EXPECT_EQ(Set("now")->first_step(), 77);
 }
 
-TEST_F(RecipeChangeTest, AFinishedJobTakesNone) {
+TEST_F(RecipeChangeTest, AFinishedJobAcceptsNoChange) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
   EXPECT_EQ(Set("now").status().code(), Code::kFailedPrecondition);
 }
 
-TEST_F(RecipeChangeTest, AChangeThatDoesNotFitTheModelLeavesNothing) {
+TEST_F(RecipeChangeTest, AChangeThatDoesNotFitTheModelHasNoEffect) {
   v1::SetRecipeRequest request = Request("now", -1);
   request.mutable_change()->mutable_set(0)->set_value("fp3");
   const absl::Status status = cluster_.Do<v1::SetRecipeResponse>(request).status();
@@ -154,7 +154,7 @@ TEST_F(RecipeChangeTest, AChangeThatDoesNotFitTheModelLeavesNothing) {
   EXPECT_EQ(Steps(job_), "1@0");
 }
 
-TEST_F(RecipeChangeTest, ADryRunSaysWhatWouldBeAndChangesNothing) {
+TEST_F(RecipeChangeTest, ADryRunReturnsTheResultAndChangesNothing) {
   v1::SetRecipeRequest request = Request("step:100", 1);
   request.set_dry_run(true);
   request.clear_request_id();
@@ -168,7 +168,7 @@ TEST_F(RecipeChangeTest, ADryRunSaysWhatWouldBeAndChangesNothing) {
   EXPECT_EQ(cluster_.state().sequence(), before);
 }
 
-TEST_F(RecipeChangeTest, PendingRevisionsAreMadeAnewOverAnEarlierChange) {
+TEST_F(RecipeChangeTest, PendingRevisionsAreRebuiltOnTopOfAnEarlierChange) {
   ASSERT_EQ(Set("step:500").status(), absl::OkStatus());
   const auto response = Set("step:100");
   ASSERT_EQ(response.status(), absl::OkStatus());
@@ -177,7 +177,7 @@ TEST_F(RecipeChangeTest, PendingRevisionsAreMadeAnewOverAnEarlierChange) {
   EXPECT_EQ(Steps(job_), "1@0 3@100 4@500");
 }
 
-TEST_F(RecipeChangeTest, ARollbackHoldsTheEarlierRecipeAgain) {
+TEST_F(RecipeChangeTest, ARollbackBringsTheEarlierRecipeBackIntoEffect) {
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   v1::RollbackRecipeRequest request;
   request.set_request_id(cluster_.Id());
@@ -196,7 +196,7 @@ TEST_F(RecipeChangeTest, ARollbackHoldsTheEarlierRecipeAgain) {
   EXPECT_EQ(cluster_.Do<v1::RollbackRecipeResponse>(request).status().code(), Code::kNotFound);
 }
 
-TEST_F(RecipeChangeTest, RanksSayTheExactStepOfASwitch) {
+TEST_F(RecipeChangeTest, RanksReportTheExactStepOfASwitch) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 120};
@@ -206,13 +206,13 @@ TEST_F(RecipeChangeTest, RanksSayTheExactStepOfASwitch) {
   EXPECT_EQ(Timeline().in_force(), 2);
   EXPECT_TRUE(Timeline().revisions(1).confirmed());
   const v1::JobEvent& event = *cluster_.state().EventsOf(job_).back();
-  EXPECT_EQ(event.text(), "revision 2 in force from step 122, asked for from step 120");
+  EXPECT_EQ(event.text(), "revision 2 in effect from step 122, requested for step 120");
   const int64_t before = cluster_.state().sequence();
   ASSERT_EQ(Say({{1, 0}, {2, 122}}), absl::OkStatus());
   EXPECT_EQ(cluster_.state().sequence(), before);
 }
 
-TEST_F(RecipeChangeTest, ARevisionThatNoRankRanNeverHeld) {
+TEST_F(RecipeChangeTest, ARevisionThatNoRankRanWasNeverInEffect) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
@@ -222,7 +222,7 @@ TEST_F(RecipeChangeTest, ARevisionThatNoRankRanNeverHeld) {
   EXPECT_EQ(Steps(job_), "1@0 2@105 3@105 4@105");
 }
 
-TEST_F(RecipeChangeTest, WhatMadeWayWhileRanksSwitchedToItHeldAllTheSame) {
+TEST_F(RecipeChangeTest, ARevisionSupersededWhileRanksSwitchedToItWasInEffect) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
@@ -240,7 +240,7 @@ TEST_F(RecipeChangeTest, WhatMadeWayWhileRanksSwitchedToItHeldAllTheSame) {
   EXPECT_EQ(cluster_.state().sequence(), before);
 }
 
-TEST_F(RecipeChangeTest, WhatARollbackTookBackWhileRanksSwitchedToItHeldAllTheSame) {
+TEST_F(RecipeChangeTest, ARevisionRolledBackWhileRanksSwitchedToItWasInEffect) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 95};
@@ -257,7 +257,7 @@ TEST_F(RecipeChangeTest, WhatARollbackTookBackWhileRanksSwitchedToItHeldAllTheSa
   EXPECT_EQ(Steps(job_), "1@0 2@100 3@103");
 }
 
-TEST_F(RecipeChangeTest, WhatMadeWayAndWasNotRunIsForgotten) {
+TEST_F(RecipeChangeTest, ASupersededRevisionThatWasNotRunIsDropped) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 95};
@@ -271,12 +271,12 @@ TEST_F(RecipeChangeTest, WhatMadeWayAndWasNotRunIsForgotten) {
   ASSERT_EQ(Timeline().retired_size(), 1);
   ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 98), absl::OkStatus());
   EXPECT_TRUE(Timeline().retired().empty());
-  // No rank lives that could have switched.
+  // No live rank could have switched.
   ASSERT_EQ(Set("step:90").status(), absl::OkStatus());
   EXPECT_TRUE(Timeline().retired().empty());
 }
 
-TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenTheyMadeTheLastStepNeverHeld) {
+TEST_F(RecipeChangeTest, ARevisionThatRanksReceivedAfterTheLastStepWasNeverInEffect) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   ASSERT_EQ(Set("step:980").status(), absl::OkStatus());
@@ -288,7 +288,7 @@ TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenTheyMadeTheLastStepNeverHeld) {
   EXPECT_EQ(Steps(job_), "1@0 2@980 3@1000 4@1000");
 }
 
-TEST_F(RecipeChangeTest, WhatMadeWayCountsAmongTheRevisionsOfATimeline) {
+TEST_F(RecipeChangeTest, SupersededRevisionsCountTowardsTheLimitOfATimeline) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:999").status(), absl::OkStatus());
   absl::Status status;
@@ -297,7 +297,7 @@ TEST_F(RecipeChangeTest, WhatMadeWayCountsAmongTheRevisionsOfATimeline) {
   EXPECT_LE(Timeline().revisions_size() + Timeline().retired_size(), kMaxRevisions);
 }
 
-TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
+TEST_F(RecipeChangeTest, AnAttemptThatStartsAfterASwitchDoesNotMoveIt) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 150), absl::OkStatus());
@@ -308,7 +308,7 @@ TEST_F(RecipeChangeTest, AnAttemptThatBeginsAfterASwitchDoesNotMoveIt) {
   EXPECT_EQ(Steps(job_), "1@0 2@100");
 }
 
-TEST_F(RecipeChangeTest, ASwitchThatAnAttemptMakesWithItsFirstStepIsOfThatStep) {
+TEST_F(RecipeChangeTest, ASwitchAtTheFirstStepOfAnAttemptIsRecordedAtThatStep) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:149").status(), absl::OkStatus());
   // Written before the ranks received the change.
@@ -320,7 +320,7 @@ TEST_F(RecipeChangeTest, ASwitchThatAnAttemptMakesWithItsFirstStepIsOfThatStep) 
   EXPECT_EQ(Steps(job_), "1@0 2@150");
 }
 
-TEST_F(RecipeChangeTest, AConfirmationBeforeTheStepThatWasAskedForIsRefused) {
+TEST_F(RecipeChangeTest, AConfirmationBeforeTheRequestedStepIsRefused) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   EXPECT_EQ(Say({{2, 99}}).code(), Code::kInvalidArgument);
@@ -361,7 +361,7 @@ TEST_F(ForkTest, AForkIsANewJobWithTheParentsTimelineUpToTheStep) {
   EXPECT_EQ(cluster_.Job(fork).last_attempt(), 0);
 }
 
-TEST_F(ForkTest, AForkCanTakeWhatIsPending) {
+TEST_F(ForkTest, AForkCanIncludePendingRevisions) {
   v1::ForkJobRequest request = Fork();
   request.set_with_pending(true);
   const auto response = cluster_.Do<v1::ForkJobResponse>(request);
@@ -369,7 +369,7 @@ TEST_F(ForkTest, AForkCanTakeWhatIsPending) {
   EXPECT_EQ(Steps(response->job().id()), "1@0 2@40 4@100 5@900");
 }
 
-TEST_F(ForkTest, AForkBeginsFromTheParentsCheckpointAndKeepsItFromBeingDeleted) {
+TEST_F(ForkTest, AForkStartsFromTheParentsCheckpointAndKeepsItFromBeingDeleted) {
   const auto response = cluster_.Do<v1::ForkJobResponse>(Fork());
   ASSERT_EQ(response.status(), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 200), absl::OkStatus());
@@ -399,7 +399,7 @@ TEST_F(ForkTest, AForkNeedsACommittedCheckpoint) {
   EXPECT_EQ(newest->job().origin().checkpoint().step(), 100);
 }
 
-TEST_F(ForkTest, AnAttemptThatThereIsNotIsNoneToForkFrom) {
+TEST_F(ForkTest, AForkFromAnUnknownAttemptIsRefused) {
   for (const int64_t step : {int64_t{100}, int64_t{-1}}) {
     v1::ForkJobRequest request = Fork();
     request.mutable_checkpoint()->set_step(step);
@@ -416,7 +416,7 @@ TEST_F(ForkTest, AnAttemptThatThereIsNotIsNoneToForkFrom) {
   }
 }
 
-TEST_F(ForkTest, AForkedSpecIsOneThatCanBeSubmitted) {
+TEST_F(ForkTest, AForkedSpecCanBeSubmitted) {
   v1::ForkJobRequest request = Fork();
   request.set_name("ablation");
   const auto response = cluster_.Do<v1::ForkJobResponse>(request);
@@ -429,7 +429,7 @@ TEST_F(ForkTest, AForkedSpecIsOneThatCanBeSubmitted) {
   EXPECT_EQ(submitted->job().name(), "ablation");
 }
 
-TEST_F(RecipeChangeTest, WhileNobodyKnowsHowFarRanksAreNothingIsChangedUnderThem) {
+TEST_F(RecipeChangeTest, WhileTheProgressOfRanksIsUnknownTheirRecipeIsNotChanged) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   cluster_.live = {.attempt = 1, .unheard = true};
   EXPECT_EQ(Set("now").status().code(), Code::kUnavailable);
@@ -442,7 +442,7 @@ TEST_F(RecipeChangeTest, WhileNobodyKnowsHowFarRanksAreNothingIsChangedUnderThem
   EXPECT_EQ(Set("now")->first_step(), 40);
 }
 
-TEST_F(RecipeChangeTest, WhatIsMadeLateMovesNothingThatRanksHaveRun) {
+TEST_F(RecipeChangeTest, ALateChangeDoesNotMoveRevisionsThatRanksHaveRun) {
   ASSERT_EQ(Set("now").status(), absl::OkStatus());
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{2, 0}}), absl::OkStatus());
@@ -452,7 +452,7 @@ TEST_F(RecipeChangeTest, WhatIsMadeLateMovesNothingThatRanksHaveRun) {
   EXPECT_EQ(Steps(job_), "1@0 2@0 3@247");
 }
 
-TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenAnotherTookItsPlaceNeverHeld) {
+TEST_F(RecipeChangeTest, ARevisionSupersededBeforeRanksReceivedItWasNeverInEffect) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 40};
@@ -468,7 +468,7 @@ TEST_F(RecipeChangeTest, WhatRanksHadNotHeardWhenAnotherTookItsPlaceNeverHeld) {
   EXPECT_EQ(Steps(job_), "1@0 2@50 3@50");
 }
 
-TEST_F(RecipeChangeTest, WhatRanksRefuseNeverHoldsAndTheHistoryKeepsTheReason) {
+TEST_F(RecipeChangeTest, ARefusedRevisionNeverTakesEffectAndTheHistoryKeepsTheReason) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 40};
@@ -508,7 +508,7 @@ TEST_F(RecipeChangeTest, ARefusedRevisionStaysWhenAnEarlierStepIsChanged) {
   EXPECT_EQ(Steps(job_), "1@0 3@600 4@101 5@500");
 }
 
-TEST_F(RecipeChangeTest, WhatAnEarlierAttemptRanUnderCanBeRefusedWhenItsStepsAreMadeAgain) {
+TEST_F(RecipeChangeTest, ARevisionThatAnEarlierAttemptRanCanBeRefusedWhenItsStepsAreRerun) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 30), absl::OkStatus());
   cluster_.live = {.attempt = 1, .next_step = 40};
@@ -522,7 +522,7 @@ TEST_F(RecipeChangeTest, WhatAnEarlierAttemptRanUnderCanBeRefusedWhenItsStepsAre
   EXPECT_EQ(Timeline().in_force(), 1);
 }
 
-TEST_F(RecipeChangeTest, WhatRanksRefuseAfterItWasSupersededIsForgotten) {
+TEST_F(RecipeChangeTest, ARefusalOfASupersededRevisionIsOnlyArchived) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Say({{1, 0}}), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
@@ -533,7 +533,7 @@ TEST_F(RecipeChangeTest, WhatRanksRefuseAfterItWasSupersededIsForgotten) {
   EXPECT_EQ(Steps(job_), "1@0 3@95 4@100");
 }
 
-TEST_F(RecipeChangeTest, ARefusedRevisionCannotBeHadBack) {
+TEST_F(RecipeChangeTest, ARollbackToARefusedRevisionIsRefused) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   ASSERT_EQ(Set("step:100").status(), absl::OkStatus());
   ASSERT_EQ(SayRefused(2, "rank 0: no memory"), absl::OkStatus());
@@ -547,7 +547,7 @@ TEST_F(RecipeChangeTest, ARefusedRevisionCannotBeHadBack) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 0: no memory"));
 }
 
-TEST(WorldSizes, AChangeHasToFitEveryOneOfThem) {
+TEST(WorldSizes, AChangeMustFitEveryWorldSize) {
   TestCluster cluster;
   v1::SubmitJobRequest submit;
   submit.set_request_id(cluster.Id());
@@ -567,7 +567,7 @@ TEST(WorldSizes, AChangeHasToFitEveryOneOfThem) {
   const absl::Status refused = cluster.Do<v1::SetRecipeResponse>(set).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("revision 2 with 16 ranks: "));
-  // The same holds for a recipe at submission.
+  // The same applies to a recipe at submission.
   submit.set_request_id(cluster.Id());
   submit.set_spec_yaml(
       "name: train\nmodel: tiny-hybrid\nrecipe: {preset: nvfp4, set: {all: mxfp8}}\n"

@@ -109,7 +109,7 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
     case F::FACT_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("facts: one says nothing, or something that is not known");
+  return absl::InvalidArgumentError("facts: one is empty or of an unknown kind");
 }
 
 std::vector<EntityChange> ChangesOf(const Draft& draft) {
@@ -134,13 +134,13 @@ absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
   NIBBLE_RETURN_IF_ERROR(CheckBounds(update));
   if (update.sequence() != sequence() + 1) {
     return absl::InternalError(absl::StrCat("sequence: ", update.sequence(),
-                                            " does not follow; the next is ", sequence() + 1));
+                                            " is out of order; the next is ", sequence() + 1));
   }
   // The wall clock may have been set back since the last update, so times need not grow.
   NIBBLE_RETURN_IF_ERROR(CheckRange("time_unix_ms", update.time_unix_ms(), 0, kMaxCount));
   if (update.author().empty()) return absl::InvalidArgumentError("author: is empty");
   if (sequence() == 0 && (update.facts().empty() || !update.facts(0).has_cluster_named())) {
-    return absl::FailedPreconditionError("facts: the first names the cluster, and this does not");
+    return absl::FailedPreconditionError("facts: the first fact of a store must name the cluster");
   }
   const Stamp stamp = {update.sequence(), update.time_unix_ms(), update.author()};
   for (const v1::Fact& fact : update.facts()) {
@@ -317,7 +317,7 @@ absl::Status Load(v1::EntityKind kind, absl::string_view key, absl::string_view 
   auto record = std::make_shared<Record>();
   if (!record->ParseFromArray(value.data(), static_cast<int>(value.size()))) {
     return absl::DataLossError(
-        absl::StrCat(Named(kind, key), ": ", value.size(), " bytes are not one"));
+        absl::StrCat(Named(kind, key), ": ", value.size(), " bytes cannot be parsed"));
   }
   const absl::Status bounds = CheckBounds(*record);
   if (!bounds.ok()) {
@@ -325,10 +325,10 @@ absl::Status Load(v1::EntityKind kind, absl::string_view key, absl::string_view 
   }
   const std::optional<std::string> own = KeyOf(*record);
   if (own && *own != key) {
-    return absl::DataLossError(absl::StrCat(Named(kind, key), ": says that it is '", *own, "'"));
+    return absl::DataLossError(absl::StrCat(Named(kind, key), ": contains the key '", *own, "'"));
   }
   if (table.contains(key)) {
-    return absl::DataLossError(absl::StrCat(Named(kind, key), ": is there twice"));
+    return absl::DataLossError(absl::StrCat(Named(kind, key), ": is a duplicate"));
   }
   table.Put(std::string(key), std::move(record));
   return absl::OkStatus();
@@ -338,7 +338,7 @@ absl::Status Missing(v1::EntityKind kind, absl::string_view key) {
   return absl::DataLossError(absl::StrCat(Named(kind, key), ": is missing"));
 }
 
-// Checks every reference that is followed without a check.
+// Checks the references that other code follows without a check.
 absl::Status CheckReferences(const Tables& tables) {
   bool any = false;
   VisitTables(tables, tables,

@@ -1,4 +1,4 @@
-// Everything that the coordinator knows, as entities that only updates change. It uses no clock,
+// The durable state of the coordinator, as entities that only updates change. It uses no clock,
 // disk, network or thread: the same updates make the same state, so replaying the journal
 // reproduces it, and every rule is tested in microseconds.
 //
@@ -6,10 +6,10 @@
 // entities are returned as pointers to const, and there is no assignment. Requests become updates
 // in server/state/decide.h.
 //
-// Durable, and therefore here, is what was promised to somebody or decides what may happen: specs,
-// timelines, states, attempts and their placements, phases that moved a job, shards and
-// checkpoints, which workers exist and whether they are present, cordoned or flagged. Not here, and
-// never journalled, is what workers report again by themselves: heartbeats and leases
+// Durable, and therefore here, is everything that was promised to a client or decides what may
+// happen: specs, timelines, states, attempts and their placements, phases that moved a job, shards
+// and checkpoints, which workers exist and whether they are present, cordoned or flagged. Not here,
+// and never journalled, is what workers report repeatedly: heartbeats and leases
 // (server/state/workers.h), steps, losses, rank health, and shards beyond the catalogue.
 //
 // Ownership: a State owns its entities and shares them with copies of itself; a pointer is valid
@@ -57,7 +57,7 @@ class State {
   //                       a pinned checkpoint
   //   Aborted             it reports on an attempt or an incarnation that is over; names both
   //   ResourceExhausted   a count is at its bound
-  //   Internal            its sequence does not follow: not the caller's fault
+  //   Internal            its sequence is out of order: not the caller's fault
   absl::Status Validate(const v1::Update& update) const;
 
   // Returns the entities that the update changes, by kind, then key: the store writes them together
@@ -100,7 +100,7 @@ class State {
   std::vector<const v1::Checkpoint*> CheckpointsOf(absl::string_view job) const;
   std::vector<const v1::CheckpointShard*> ShardsOf(const v1::CheckpointRef& ref) const;
 
-  // As in Draft, for the state as it is.
+  // As in Draft, for the committed state.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
   const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
   int64_t EarliestStep(const v1::JobRecord& job) const;
@@ -123,8 +123,8 @@ class StateLoader {
   // not such an entity or break a bound, and of an entity that was added before.
   absl::Status Add(v1::EntityKind kind, absl::string_view key, absl::string_view value);
 
-  // DataLoss names an entity that is missing although others refer to it. No entities at all make
-  // an empty state. The loader is empty afterwards.
+  // DataLoss names an entity that is missing although others refer to it. Without any entities the
+  // state is empty. The loader is empty afterwards.
   absl::StatusOr<State> Finish();
 
  private:

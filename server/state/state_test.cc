@@ -1,5 +1,5 @@
 // Random histories of requests, reports and failures: the journal always reproduces the state, and
-// so do the entities in the store, byte for byte. Also arbitrary updates, and the persistent maps.
+// so do the entities in the store, byte for byte. Also mutated updates, and the persistent maps.
 #include "server/state/state.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace nibble {
 namespace {
 
-// Makes random requests and reports; refused ones are steps, too.
+// Makes random requests and reports; refused ones count as steps, too.
 class Chaos {
  public:
   Chaos(TestCluster& cluster, uint64_t seed) : cluster_(cluster), random_(seed) {}
@@ -229,7 +229,7 @@ class Chaos {
   std::mt19937_64 random_;
 };
 
-// No slot is used twice, and no job waits for ever.
+// No slot is used twice, and no job waits forever.
 void CheckSound(const State& state) {
   std::set<std::pair<std::string, int32_t>> slots;
   for (const auto& [id, job] : state.tables().jobs) {
@@ -271,7 +271,7 @@ TEST(History, ReplayEqualsTheLiveStateAfterEveryPrefix) {
   EXPECT_EQ(seen.size(), 9u);
 }
 
-TEST(History, ASnapshotAndWhatFollowedEqualTheLiveState) {
+TEST(History, ASnapshotAndTheLaterUpdatesEqualTheLiveState) {
   for (uint64_t seed = 11; seed <= 13; ++seed) {
     TestCluster cluster;
     cluster.AddWorkers(4, 2);
@@ -293,7 +293,7 @@ TEST(History, ASnapshotAndWhatFollowedEqualTheLiveState) {
   }
 }
 
-TEST(History, AStoreThatMissesAnEntityIsRefusedNamingIt) {
+TEST(History, AStoreWithAMissingEntityIsRefusedNamingIt) {
   TestCluster cluster;
   cluster.AddWorkers(2, 2);
   const std::string job = cluster.Submit();
@@ -316,7 +316,7 @@ TEST(History, AStoreThatMissesAnEntityIsRefusedNamingIt) {
   EXPECT_GT(refused, 8);
 }
 
-// Arbitrary bytes: whatever a journal or the network contains, validation answers and changes
+// Whatever bytes a journal or the network contains, validation returns a status and changes
 // nothing.
 
 // A cluster with running jobs, and updates of every kind that made it or could follow.
@@ -408,7 +408,7 @@ std::string Mutate(const std::vector<std::string>& corpus, std::mt19937_64& rand
   return bytes;
 }
 
-TEST(UpdateFuzz, MutatedUpdatesAreAnsweredAndChangeNothing) {
+TEST(UpdateFuzz, ValidationOfMutatedUpdatesReturnsAndChangesNothing) {
   const google::protobuf::LogSilencer quiet;
   const Corpus corpus;
   const std::vector<EntityChange> before = Snapshot(corpus.state());
@@ -436,7 +436,7 @@ TEST(UpdateFuzz, MutatedUpdatesAreAnsweredAndChangeNothing) {
   }
 }
 
-TEST(UpdateFuzz, WhatIsAcceptedLeavesAStateThatLoads) {
+TEST(UpdateFuzz, AcceptedMutationsLeaveAStateThatLoads) {
   const google::protobuf::LogSilencer quiet;
   const Corpus corpus;
   std::mt19937_64 random(7);
@@ -467,7 +467,7 @@ Reference Contents(const Map& map) {
   return contents;
 }
 
-TEST(PersistentTest, AMapHoldsWhatAStdMapWouldAndItsCopiesWhatTheyHeldWhenTheyWereMade) {
+TEST(PersistentTest, AMapEqualsAStdMapAndItsCopiesAreSnapshots) {
   std::mt19937 random(7);
   Map map;
   Reference reference;
@@ -504,7 +504,7 @@ TEST(PersistentTest, AMapHoldsWhatAStdMapWouldAndItsCopiesWhatTheyHeldWhenTheyWe
   }
 }
 
-TEST(PersistentTest, ACopySharesEveryEntryThatWasNotChangedSince) {
+TEST(PersistentTest, ACopySharesEveryEntryThatHasNotChangedSince) {
   PersistentMap<int, std::unique_ptr<int>> map;
   for (int i = 0; i < 1000; ++i) map.Put(i, std::make_unique<int>(i));
   const auto copy = map;
@@ -544,7 +544,7 @@ TEST(PersistentTest, CopiesAreReadAndDestroyedInOtherThreadsWhileOneIsChanged) {
   for (std::thread& reader : readers) reader.join();
 }
 
-TEST(PersistentTest, EntriesThatComeInOrderMakeABalancedTree) {
+TEST(PersistentTest, InsertionInOrderMakesABalancedTree) {
   PersistentSet<int64_t, std::greater<>> set;
   constexpr int64_t kMany = 200'000;  // deeper than any path array if the tree were a list
   for (int64_t i = 0; i < kMany; ++i) set.Insert(i);

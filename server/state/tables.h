@@ -1,8 +1,9 @@
-// The entities in tables, the index over them, and a draft: what an update would make of both.
+// The entities in tables, the index over them, and a draft: the result that an update would have on
+// both.
 //
 // Entities are shared and never changed in place, so copying the tables takes constant time and a
-// draft costs what it touches. The index is derived from the tables and never stored. Only State
-// can commit a draft; discarding one has no effect.
+// draft costs only what it changes. The index is derived from the tables and never stored. Only
+// State can commit a draft; discarding one has no effect.
 //
 // Ownership: tables share their entities; a DraftTable borrows its table and a Draft its tables and
 // index, which must not change while the draft lives. Pointers that they return live until the same
@@ -74,7 +75,7 @@ const Record* FindIn(const Table<Record>& table, absl::string_view key) {
   return found == nullptr ? nullptr : found->second.get();
 }
 
-// One table under change, over the table as it is.
+// The pending changes of one table, on top of the committed table.
 template <class Record>
 class DraftTable {
  public:

@@ -21,7 +21,7 @@ absl::Status TestCluster::Run(MaybeUpdate update) {
 absl::Status TestCluster::Apply(const v1::Update& update) {
   const absl::Status valid = state_.Validate(update);
   const absl::StatusOr<std::vector<EntityChange>> applied = state_.Apply(update);
-  EXPECT_EQ(valid, applied.status());  // Validate changes nothing, and foretells Apply
+  EXPECT_EQ(valid, applied.status());  // Validate changes nothing and returns what Apply will
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<EntityChange> changes, applied);
   journal_.push_back(update.SerializeAsString());
   for (const EntityChange& change : changes) {

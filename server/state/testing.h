@@ -1,6 +1,6 @@
 // A cluster for tests: a state, its journal, a store of its entities and a clock that only the test
-// moves. Every update is applied and kept as bytes, and its entities are written to the store, as
-// in the coordinator.
+// moves. Every update is applied and its bytes are kept, and its entities are written to the store,
+// as in the coordinator.
 //
 // Ownership: owns all of these. Thread-safety: none.
 #ifndef NIBBLE_SERVER_STATE_TESTING_H_
@@ -99,7 +99,7 @@ class TestCluster {
   int requests_ = 0;
 };
 
-// The state that a journal makes, and the one that a store contains.
+// The state that replays a journal, and the one that a store contains.
 absl::StatusOr<State> Replay(const std::vector<std::string>& journal, size_t length);
 absl::StatusOr<State> Load(const std::map<std::pair<int, std::string>, std::string>& store);
 

@@ -115,7 +115,7 @@ namespace {
 
 // `reaches_back`: whether the first revision must begin at step 0.
 absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
-  if (revisions.empty()) return absl::InvalidArgumentError("revisions: there is none");
+  if (revisions.empty()) return absl::InvalidArgumentError("revisions: is empty");
   if (revisions.size() > kMaxRevisions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("revisions: ", revisions.size(), "; a job has at most ", kMaxRevisions));
@@ -131,7 +131,7 @@ absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
   }
   if (bytes > kMaxTimelineBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("revisions: ", bytes, " bytes; a job's have at most ", kMaxTimelineBytes));
+        absl::StrCat("revisions: ", bytes, " bytes; at most ", kMaxTimelineBytes));
   }
   if (!reaches_back) numbers[0].first_step = 0;
   return Timeline::FromRevisions(std::move(numbers)).status();
@@ -145,7 +145,7 @@ absl::Status CheckTimelineRecord(const v1::TimelineRecord& record) {
   return Check(record.revisions(), record.archived() == 0);
 }
 
-std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, bool ranks_live) {
+std::vector<int64_t> Archivable(const v1::TimelineRecord& record, int64_t needed, bool ranks_live) {
   const RevisionMessages& revisions = record.revisions();
   const auto known = [&](const v1::RecipeRevision& revision) {
     return revision.refused().empty() && (!ranks_live || revision.confirmed());
@@ -154,18 +154,19 @@ std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, 
   for (int i = 0; i < revisions.size(); ++i) {
     if (revisions[i].first_step() <= needed && known(revisions[i])) base = i;
   }
-  std::vector<int64_t> outlived;
-  int64_t next_step = kMaxSteps + 1;  // the first step of the next revision that is known to be run
+  std::vector<int64_t> archivable;
+  int64_t next_step =
+      kMaxSteps + 1;  // the first step of the next revision that ranks are known to run
   for (int i = revisions.size() - 1; i >= 0; --i) {
     const v1::RecipeRevision& revision = revisions[i];
     // Superseded at its own first step, so never run.
     const bool never = revision.first_step() == next_step &&
                        !(ranks_live && revision.confirmed()) && revision.refused().empty();
-    if (i < base || (i > base && never)) outlived.push_back(revision.number());
+    if (i < base || (i > base && never)) archivable.push_back(revision.number());
     if (known(revision)) next_step = revision.first_step();
   }
-  std::reverse(outlived.begin(), outlived.end());
-  return outlived;
+  std::reverse(archivable.begin(), archivable.end());
+  return archivable;
 }
 
 absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,

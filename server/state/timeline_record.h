@@ -1,5 +1,5 @@
-// Recipes and timelines in their two forms, the values of recipe/ and the messages that are stored
-// and sent, and the history of a job's recipe, archived revisions included.
+// Conversion of recipes and timelines between the values of recipe/ and the messages that are
+// stored and sent, and the history of a job's recipe, including archived revisions.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_TIMELINE_RECORD_H_
@@ -35,28 +35,28 @@ v1::RecipeRevision ToMessage(const Revision& revision);
 
 // Errors as Timeline::FromRevisions.
 absl::StatusOr<Timeline> ToTimeline(const RevisionMessages& revisions);
-// The timeline as ranks get it: it reaches back to where they may begin, so its first revision is
-// in effect from step 0.
+// The timeline that ranks receive: it reaches back to where they may begin, so its first revision
+// is in effect from step 0.
 RevisionMessages ForRanks(const v1::TimelineRecord& record);
 absl::StatusOr<Timeline> ToTimeline(const v1::TimelineRecord& record);
 RevisionMessages ToMessages(const Timeline& timeline);
 
-// InvalidArgument if the revisions make no timeline, ResourceExhausted if they make too large a
-// one.
+// InvalidArgument if the revisions make no valid timeline, ResourceExhausted if they exceed a
+// limit.
 absl::Status CheckRevisions(const RevisionMessages& revisions);
 absl::Status CheckTimelineRecord(const v1::TimelineRecord& record);
 
 // The numbers of the revisions that can be archived: those that no rank runs from the step `needed`
 // on. While ranks live, only revisions that they confirmed count as run.
-std::vector<int64_t> Outlived(const v1::TimelineRecord& record, int64_t needed, bool ranks_live);
+std::vector<int64_t> Archivable(const v1::TimelineRecord& record, int64_t needed, bool ranks_live);
 
 // The number of leading revisions that two timelines of one job share. Revision numbers are never
 // reused, so equal numbers are equal revisions.
 int CommonRevisions(const RevisionMessages& before, const Timeline& after);
 
 // Checks that the recipes of a timeline fit the model of their job in each of the world sizes;
-// revisions up to number `known` are taken for granted. InvalidArgument names the revision and the
-// world size, followed by the message of CheckRecipe (job/recipe_check.h).
+// skips revisions up to number `known`. InvalidArgument names the revision and the world size,
+// followed by the message of CheckRecipe (job/recipe_check.h).
 absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec,
                            absl::Span<const int32_t> worlds);
 
@@ -68,8 +68,8 @@ absl::StatusOr<const v1::RecipeRevision*> FindRevision(const State& state, absl:
 // Every revision that was ever accepted, by number, including those that were never run.
 std::vector<const v1::RecipeRevision*> AllRevisions(const State& state, absl::string_view job);
 
-// The recipe of the job from its first step on: what its ranks have run, as far as they reported
-// it, and what is scheduled.
+// The recipe of the job from its first step on: revisions that its ranks reported to have run, and
+// scheduled ones.
 RevisionMessages WholeTimeline(const State& state, absl::string_view job);
 
 }  // namespace nibble

@@ -130,7 +130,8 @@ absl::StatusOr<v1::CheckpointRef> FindCheckpoint(const State& state, const v1::C
   const int64_t attempts = job->last_attempt();
   if (ref.attempt() < 0 || ref.attempt() > attempts) {
     return absl::NotFoundError(absl::StrCat(field, ".attempt: there is no ", ref.attempt(), " of ",
-                                            ref.job(), ", which has had ", attempts, "; 0: any"));
+                                            ref.job(), ", which has had ", attempts,
+                                            "; 0 means any"));
   }
   const std::string which = ref.attempt() == 0 ? "" : absl::StrCat(" of attempt ", ref.attempt());
   if (ref.step() == -1) {

@@ -1,5 +1,5 @@
-// Reading a state for requests: entities in the form of the API's answers, and the checkpoint that
-// a request refers to.
+// Reading a state for requests: entities in the form of the API's responses, and the checkpoint
+// that a request refers to.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_VIEWS_H_
@@ -18,7 +18,7 @@
 namespace nibble {
 
 // `pending`: the scheduler's reason why an unfinished job without an attempt waits; if it is empty
-// the view gives the reason of the job's last move. `live` as for Decide.
+// the view has the reason of the job's last transition. `live` as for Decide.
 v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
                 absl::string_view pending);
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,11 +29,11 @@ CommitQueue::~CommitQueue() { Close(); }
 
 void CommitQueue::Close() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     closing_ = true;
   }
-  changed_.notify_all();
-  const std::lock_guard<std::mutex> lock(join_mutex_);
+  changed_.SignalAll();
+  MutexLock lock(&join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -43,7 +42,7 @@ absl::StatusOr<uint64_t> CommitQueue::Append(StoreBatch batch, Store::Done done)
   const size_t bytes = BatchBytes(batch);
   uint64_t sequence;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     absl::Status refused = health_;
     if (refused.ok()) refused = checked;
     if (refused.ok() && closing_) refused = absl::CancelledError("the store is being closed");
@@ -62,24 +61,24 @@ absl::StatusOr<uint64_t> CommitQueue::Append(StoreBatch batch, Store::Done done)
     ++metrics_.waiting;
     metrics_.waiting_bytes += bytes;
   }
-  changed_.notify_one();
+  changed_.Signal();
   return sequence;
 }
 
 void CommitQueue::Stop(const absl::Status& status) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (health_.ok()) health_ = status;
 }
 
-absl::Status CommitQueue::WriteGroup(std::vector<Entry>& group) {
+absl::Status CommitQueue::WriteGroup(const std::vector<Entry>& group) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!health_.ok()) return health_;
   }
   const absl::Duration start = clock_();
   const absl::Status status = write_(group);
   const absl::Duration took = clock_() - start;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   metrics_.batches_per_write.Observe(static_cast<double>(group.size()));
   metrics_.write_seconds.Observe(absl::ToDoubleSeconds(took));
   if (!status.ok()) {
@@ -90,21 +89,23 @@ absl::Status CommitQueue::WriteGroup(std::vector<Entry>& group) {
   return status;
 }
 
+std::vector<CommitQueue::Entry> CommitQueue::NextGroup() {
+  MutexLock lock(&mutex_);
+  while (waiting_.empty() && !closing_) changed_.Wait(&mutex_);
+  const size_t count = std::min(waiting_.size(), max_batches_);
+  const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<Entry> group(std::move_iterator(waiting_.begin()), std::move_iterator(end));
+  waiting_.erase(waiting_.begin(), end);
+  return group;
+}
+
 void CommitQueue::Run() {
-  std::vector<Entry> group;
   while (true) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return !waiting_.empty() || closing_; });
-      if (waiting_.empty()) return;
-      const size_t count = std::min(waiting_.size(), max_batches_);
-      const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
-      std::move(waiting_.begin(), end, std::back_inserter(group));
-      waiting_.erase(waiting_.begin(), end);
-    }
+    std::vector<Entry> group = NextGroup();
+    if (group.empty()) return;
     const absl::Status status = WriteGroup(group);
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       for (const Entry& entry : group) {
         --metrics_.waiting;
         metrics_.waiting_bytes -= entry.bytes;
@@ -113,22 +114,21 @@ void CommitQueue::Run() {
       (status.ok() ? metrics_.commits : metrics_.failed) += group.size();
     }
     for (Entry& entry : group) entry.done(status);
-    group.clear();
   }
 }
 
 uint64_t CommitQueue::last_sequence() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return durable_;
 }
 
 absl::Status CommitQueue::Health() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return health_;
 }
 
 StoreMetrics CommitQueue::Metrics() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return metrics_;
 }
 

@@ -10,11 +10,9 @@
 #ifndef NIBBLE_SERVER_STORE_COMMIT_QUEUE_H_
 #define NIBBLE_SERVER_STORE_COMMIT_QUEUE_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -22,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/mutex.h"
 #include "server/store/store.h"
 
 namespace nibble {
@@ -52,32 +51,34 @@ class CommitQueue {
   // Writes the waiting batches and ends the thread; later batches are refused (Cancelled).
   void Close();
 
-  // The last durable batch; updated before its callback is called.
+  // The sequence number of the last durable batch; updated before its callback is called.
   uint64_t last_sequence() const;
   absl::Status Health() const;
   StoreMetrics Metrics() const;
 
  private:
   void Run();
-  absl::Status WriteGroup(std::vector<Entry>& group);
+  // Waits for batches and moves a group of them out of the queue; empty once the queue is closed.
+  std::vector<Entry> NextGroup();
+  // Writes a group, and stops the queue on an error.
+  absl::Status WriteGroup(const std::vector<Entry>& group);
 
   const size_t max_batches_;
   const size_t max_waiting_bytes_;
   const std::function<absl::Duration()> clock_;
   const Write write_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // The members up to metrics_ are guarded by mutex_.
-  std::vector<Entry> waiting_;
-  uint64_t next_;
-  uint64_t durable_;
-  bool closing_ = false;
-  absl::Status health_;
-  StoreMetrics metrics_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_ ABSL_GUARDED_BY(mutex_);
+  uint64_t durable_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+  StoreMetrics metrics_ ABSL_GUARDED_BY(mutex_);
 
-  std::mutex join_mutex_;
-  std::thread thread_;  // guarded by join_mutex_ after construction
+  Mutex join_mutex_;
+  std::thread thread_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace nibble

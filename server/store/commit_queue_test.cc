@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/store.h"
@@ -34,7 +34,7 @@ class Writer {
     entered_ = entered_ + 1;
     entered_.notify_all();
     if (hold_) open_.wait(false);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     sizes_.push_back(group.size());
     if (!failure_.ok()) return failure_;
     return absl::OkStatus();
@@ -46,18 +46,18 @@ class Writer {
   }
   void WaitForGroup() { entered_.wait(0); }
   void Fail(absl::Status status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     failure_ = std::move(status);
   }
   std::vector<size_t> sizes() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return sizes_;
   }
 
  private:
   std::atomic<bool> hold_{false}, open_{false};
   std::atomic<int> entered_{0};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<size_t> sizes_;
   absl::Status failure_;
 };
@@ -71,18 +71,18 @@ class CommitQueueTest : public ::testing::Test {
   }
   absl::StatusOr<uint64_t> Append(CommitQueue& queue, size_t bytes = 1) {
     return queue.Append({.record = std::string(bytes, 'r')}, [this](absl::Status status) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       results_.push_back(std::move(status));
     });
   }
 
   StoreOptions options_;
   Writer writer_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<absl::Status> results_;  // guarded by mutex_
 };
 
-TEST_F(CommitQueueTest, WhatWaitsWhileAWriteRunsSharesTheNext) {
+TEST_F(CommitQueueTest, BatchesThatArriveDuringAWriteShareTheNextOne) {
   writer_.Hold();
   const auto queue = Make();
   ASSERT_TRUE(Append(*queue).ok());
@@ -98,7 +98,7 @@ TEST_F(CommitQueueTest, WhatWaitsWhileAWriteRunsSharesTheNext) {
   EXPECT_EQ(queue->Metrics().batches_per_write.count, 2u);
 }
 
-TEST_F(CommitQueueTest, AGroupHasNoMoreThanAllowed) {
+TEST_F(CommitQueueTest, AGroupHasAtMostTheAllowedNumberOfBatches) {
   options_.max_batches_per_write = 4;
   writer_.Hold();
   const auto queue = Make();
@@ -110,7 +110,7 @@ TEST_F(CommitQueueTest, AGroupHasNoMoreThanAllowed) {
   EXPECT_THAT(writer_.sizes(), ElementsAre(1u, 4u, 4u, 1u));
 }
 
-TEST_F(CommitQueueTest, MoreThanMayWaitIsRefusedNamingTheBoundAndTheQueueGoesOn) {
+TEST_F(CommitQueueTest, ABatchBeyondTheBoundOfWaitingBytesIsRefusedAndLaterOnesAreAccepted) {
   options_.max_waiting_bytes = 100;
   writer_.Hold();
   const auto queue = Make();
@@ -127,31 +127,31 @@ TEST_F(CommitQueueTest, MoreThanMayWaitIsRefusedNamingTheBoundAndTheQueueGoesOn)
   EXPECT_EQ(queue->Metrics().refused, 1u);
 }
 
-TEST_F(CommitQueueTest, AFailedWriteFailsItsGroupAndEverythingBehindWithoutWritingIt) {
+TEST_F(CommitQueueTest, AFailedWriteFailsItsGroupAndAllLaterBatchesWithoutWritingThem) {
   writer_.Hold();
   const auto queue = Make(41);
   ASSERT_EQ(Append(*queue).value(), 42u);
   writer_.WaitForGroup();
   ASSERT_EQ(Append(*queue).value(), 43u);
-  writer_.Fail(absl::UnavailableError("no disk"));
+  writer_.Fail(absl::InternalError("no disk"));
   writer_.Open();
   queue->Close();
   EXPECT_THAT(results_,
-              ElementsAre(absl::UnavailableError("no disk"), absl::UnavailableError("no disk")));
+              ElementsAre(absl::InternalError("no disk"), absl::InternalError("no disk")));
   EXPECT_EQ(writer_.sizes().size(), 1u);
-  EXPECT_EQ(queue->Health(), absl::UnavailableError("no disk"));
-  EXPECT_EQ(Append(*queue).status(), absl::UnavailableError("no disk"));
+  EXPECT_EQ(queue->Health(), absl::InternalError("no disk"));
+  EXPECT_EQ(Append(*queue).status(), absl::InternalError("no disk"));
   EXPECT_EQ(queue->last_sequence(), 41u);
   EXPECT_EQ(queue->Metrics().failed, 2u);
 }
 
-TEST_F(CommitQueueTest, AClosedQueueTakesNothing) {
+TEST_F(CommitQueueTest, AClosedQueueRefusesBatches) {
   const auto queue = Make();
   queue->Close();
   EXPECT_TRUE(absl::IsCancelled(Append(*queue).status()));
 }
 
-TEST_F(CommitQueueTest, TheTimeOfAWriteIsThatOfTheInjectedClock) {
+TEST_F(CommitQueueTest, TheDurationOfAWriteIsMeasuredByTheInjectedClock) {
   int64_t seconds = 0;
   options_.clock = [&seconds] { return absl::Seconds(seconds += 2); };
   const auto queue = Make();
@@ -175,13 +175,13 @@ class FaultyStoreTest : public ::testing::Test {
   const std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
 };
 
-TEST_F(FaultyStoreTest, ALostBatchIsNotThereAfterARestart) {
+TEST_F(FaultyStoreTest, ALostBatchIsAbsentAfterARestart) {
   auto store = Open();
   store->FailAppend(3, Fault::kLost);
   EXPECT_EQ(store->Commit({}).value(), 1u);
   EXPECT_EQ(store->Commit({}).value(), 2u);
   const absl::Status failed = store->Commit({}).status();
-  EXPECT_TRUE(absl::IsUnavailable(failed)) << failed;
+  EXPECT_TRUE(absl::IsInternal(failed)) << failed;
   EXPECT_EQ(store->Commit({}).status(), failed);
   EXPECT_EQ(store->TrimJournal(1), failed);
   EXPECT_EQ(store->Health(), failed);
@@ -189,11 +189,11 @@ TEST_F(FaultyStoreTest, ALostBatchIsNotThereAfterARestart) {
   EXPECT_EQ(Open()->Info().last_sequence, 2u);
 }
 
-TEST_F(FaultyStoreTest, AWrittenBatchIsReportedAsFailedAndThereAfterARestart) {
+TEST_F(FaultyStoreTest, AWrittenBatchIsReportedAsFailedAndPresentAfterARestart) {
   auto store = Open();
   store->FailAppend(1, Fault::kWritten);
-  EXPECT_TRUE(absl::IsUnavailable(store->Commit({.record = "r"}).status()));
-  EXPECT_TRUE(absl::IsUnavailable(store->Commit({}).status()));
+  EXPECT_TRUE(absl::IsInternal(store->Commit({.record = "r"}).status()));
+  EXPECT_TRUE(absl::IsInternal(store->Commit({}).status()));
   store.reset();
   store = Open();
   EXPECT_EQ(store->Info().last_sequence, 1u);
@@ -229,7 +229,7 @@ TEST_F(FaultyStoreTest, HeldBatchesWaitInOrderUntilTheyAreReleased) {
   EXPECT_THAT(called, ElementsAre(0, 1, 2));
 }
 
-TEST_F(FaultyStoreTest, HeldBatchesAreLetThroughWhenTheStoreIsDestroyed) {
+TEST_F(FaultyStoreTest, HeldBatchesAreWrittenWhenTheStoreIsDestroyed) {
   auto store = Open();
   store->Hold();
   bool called = false;

@@ -8,7 +8,6 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
@@ -194,51 +193,6 @@ class RecordingFileSystem : public rocksdb::FileSystemWrapper {
   const std::shared_ptr<Recording> recording_;
 };
 
-class UnsyncedFile : public rocksdb::FSWritableFileOwnerWrapper {
- public:
-  using FSWritableFileOwnerWrapper::FSWritableFileOwnerWrapper;
-  IOStatus Sync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-};
-
-class UnsyncedRandomFile : public rocksdb::FSRandomRWFileOwnerWrapper {
- public:
-  using FSRandomRWFileOwnerWrapper::FSRandomRWFileOwnerWrapper;
-  IOStatus Sync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-};
-
-class UnsyncedDirectory : public FSDirectory {
- public:
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-  IOStatus Close(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-};
-
-class Unsynced : public rocksdb::FileSystemWrapper {
- public:
-  Unsynced() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
-  const char* Name() const override { return "nibble.Unsynced"; }
-  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
-                           std::unique_ptr<FSWritableFile>* result,
-                           IODebugContext* debug) override {
-    const IOStatus status = FileSystemWrapper::NewWritableFile(path, options, result, debug);
-    if (status.ok()) *result = std::make_unique<UnsyncedFile>(std::move(*result));
-    return status;
-  }
-  IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
-                           std::unique_ptr<FSRandomRWFile>* result,
-                           IODebugContext* debug) override {
-    const IOStatus status = FileSystemWrapper::NewRandomRWFile(path, options, result, debug);
-    if (status.ok()) *result = std::make_unique<UnsyncedRandomFile>(std::move(*result));
-    return status;
-  }
-  IOStatus NewDirectory(const std::string&, const IOOptions&, std::unique_ptr<FSDirectory>* result,
-                        IODebugContext*) override {
-    *result = std::make_unique<UnsyncedDirectory>();
-    return IOStatus::OK();
-  }
-};
-
 void WriteInto(std::string& content, uint64_t offset, absl::string_view bytes) {
   content.resize(std::max<size_t>(content.size(), offset + bytes.size()));
   content.replace(offset, bytes.size(), bytes.data(), bytes.size());
@@ -263,6 +217,7 @@ std::string Recording::Relative(const std::string& path) const {
 }
 
 DiskImage Recording::Begin(const DiskImage::Files& files) {
+  MutexLock lock(&mutex_);
   DiskImage image;
   for (const auto& [path, content] : files) {
     if (absl::EndsWith(path, "/")) {
@@ -279,7 +234,7 @@ DiskImage Recording::Begin(const DiskImage::Files& files) {
 void Recording::Note(uint64_t number) { Add({.kind = Kind::kNote, .number = number}); }
 
 void Recording::Add(FileEvent event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (event.kind == Kind::kRename || event.kind == Kind::kLink) {
     names_[event.to] = names_[event.path];
   }
@@ -288,7 +243,7 @@ void Recording::Add(FileEvent event) {
 }
 
 int Recording::Create(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   const std::string name = Relative(path);
   names_[name] = ++files_;
   events_.push_back({.kind = Kind::kCreateFile, .path = name, .file = files_});
@@ -296,7 +251,7 @@ int Recording::Create(const std::string& path) {
 }
 
 int Recording::FileOf(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return names_.at(Relative(path));
 }
 
@@ -427,7 +382,5 @@ void MakeDisk(const std::string& root, const DiskImage::Files& files) {
     }
   }
 }
-
-std::shared_ptr<rocksdb::FileSystem> UnsyncedFileSystem() { return std::make_shared<Unsynced>(); }
 
 }  // namespace nibble::store_testing

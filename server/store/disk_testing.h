@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/mutex.h"
 
 namespace rocksdb {
 class FileSystem;
@@ -96,8 +96,8 @@ class Recording {
   // Records that these files existed durably at the start; called before anything else.
   DiskImage Begin(const DiskImage::Files& files);
   void Note(uint64_t number);
-  // Read when no more operations are recorded.
-  const std::vector<FileEvent>& events() const { return events_; }
+  // Call it when no more operations are recorded.
+  const std::vector<FileEvent>& events() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return events_; }
 
   // For the file system.
   void Add(FileEvent event);
@@ -107,18 +107,14 @@ class Recording {
 
  private:
   const std::string root_;
-  std::mutex mutex_;
-  // Guarded by mutex_ while operations are recorded.
-  std::vector<FileEvent> events_;
-  std::map<std::string, int> names_;
-  int files_ = 0;
+  Mutex mutex_;
+  std::vector<FileEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> names_ ABSL_GUARDED_BY(mutex_);
+  int files_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Replaces everything below `root` by these files.
 void MakeDisk(const std::string& root, const DiskImage::Files& files);
-
-// The default file system, except that syncs do nothing.
-std::shared_ptr<rocksdb::FileSystem> UnsyncedFileSystem();
 
 }  // namespace nibble::store_testing
 

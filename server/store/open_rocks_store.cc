@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/files/file_lock.h"
 #include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
@@ -39,11 +40,11 @@ absl::Status CheckUnused(const std::string& path, const Names& names, bool creat
     if (name != kStoreLockName && name != "lost+found" &&
         name != absl::StrCat(kStoreMarkerName, ".tmp")) {
       return absl::FailedPreconditionError(
-          absl::StrCat(path, " is no store and is not empty: it has \"", name, "\""));
+          absl::StrCat(path, " is not a store and is not empty: it has \"", name, "\""));
     }
   }
   if (create) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no store in ", path));
+  return absl::NotFoundError(absl::StrCat("there is no store in ", path));
 }
 
 absl::Status CheckMarker(rocksdb::FileSystem& fs, const std::string& path,
@@ -181,10 +182,16 @@ absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOpti
   if (parts.fs == nullptr) parts.fs = rocksdb::FileSystem::Default();
   rocksdb::FileSystem& fs = *parts.fs;
   if (!fs.FileExists(path, rocksdb::IOOptions(), nullptr).ok()) {
-    if (!options.create_if_missing) return absl::NotFoundError(absl::StrCat("no store ", path));
+    if (!options.create_if_missing)
+      return absl::NotFoundError(absl::StrCat("there is no store ", path));
     NIBBLE_RETURN_IF_ERROR(store_files::CreateDirectory(fs, path));
   }
-  NIBBLE_ASSIGN_OR_RETURN(parts.lock, StoreLock::Take(path));
+  absl::StatusOr<FileLock> lock = FileLock::TryAcquire(absl::StrCat(path, "/", kStoreLockName));
+  if (!lock.ok()) {
+    return absl::Status(lock.status().code(),
+                        absl::StrCat("the store ", path, ": ", lock.status().message()));
+  }
+  parts.lock = *std::move(lock);
   NIBBLE_RETURN_IF_ERROR(CheckMarker(fs, path, options));
 
   absl::StatusOr<uint64_t> acknowledged = AcknowledgedMark::Read(fs, path);

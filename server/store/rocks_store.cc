@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/files/files.h"
 #include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
@@ -45,7 +43,7 @@ absl::StatusOr<store_format::Record> RecordOf(const StoreDb& db, uint64_t sequen
   std::optional<store_format::Record> record = store_format::ParseRecord(payload);
   if (record.has_value()) return *std::move(record);
   return absl::DataLossError(
-      absl::StrCat(db.path(), ": record ", sequence, " does not say what it is of"));
+      absl::StrCat(db.path(), ": record ", sequence, " is not in the format of records"));
 }
 
 }  // namespace
@@ -95,10 +93,10 @@ absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) 
   // synced.
   const bool all = ++writes_since_all_ >= kMarksPerSync;
   if (all) writes_since_all_ = 0;
-  return LookAtFiles(all);
+  return CheckFiles(all);
 }
 
-absl::Status RocksStore::LookAtFiles(bool all) const {
+absl::Status RocksStore::CheckFiles(bool all) const {
   NIBBLE_RETURN_IF_ERROR(place_->Check());
   const std::string missing = db_->FindMissing(all);
   return missing.empty() ? absl::OkStatus() : StoreGone(path_, missing, "is missing");
@@ -106,7 +104,7 @@ absl::Status RocksStore::LookAtFiles(bool all) const {
 
 absl::Status RocksStore::CheckPlace() {
   NIBBLE_RETURN_IF_ERROR(Health());
-  absl::Status status = LookAtFiles(false);
+  absl::Status status = CheckFiles(false);
   if (!status.ok()) queue_.Stop(status);
   return status;
 }
@@ -124,7 +122,8 @@ absl::Status RocksStore::ReadEntities(absl::string_view kind, UseEntity use) con
       [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
         const auto names = store_format::ParseEntityKey(item.key);
         if (!names.has_value()) {
-          return absl::DataLossError(absl::StrCat(db_->path(), ": an entity's key has no kind"));
+          return absl::DataLossError(
+              absl::StrCat(db_->path(), ": the key of an entity has no kind"));
         }
         NIBBLE_RETURN_IF_ERROR(use({names->first, names->second, item.payload, item.sequence}));
         return true;
@@ -206,14 +205,14 @@ absl::StatusOr<uint64_t> RocksStore::TrimSome(uint64_t first, uint64_t through) 
 }
 
 absl::Status RocksStore::TrimJournal(uint64_t through) {
-  const std::lock_guard<std::mutex> trimming(trim_mutex_);
+  MutexLock trimming(&trim_mutex_);
   NIBBLE_RETURN_IF_ERROR(Health());
   const StoreInfo info = Info();
   NIBBLE_RETURN_IF_ERROR(CheckTrim(through, info));
   for (uint64_t first = info.first_sequence; first <= through;) {
     NIBBLE_ASSIGN_OR_RETURN(const uint64_t kept, TrimSome(first, through));
     first = kept;
-    const std::lock_guard<std::mutex> lock(first_mutex_);
+    MutexLock lock(&first_mutex_);
     first_sequence_ = first;
   }
   return absl::OkStatus();
@@ -223,7 +222,7 @@ StoreInfo RocksStore::Info() const {
   StoreInfo info;
   info.cluster = cluster_;
   // In this order: a record trimmed between the two reads was durable before.
-  const std::lock_guard<std::mutex> lock(first_mutex_);
+  MutexLock lock(&first_mutex_);
   info.first_sequence = first_sequence_;
   info.last_sequence = queue_.last_sequence();
   return info;
@@ -251,7 +250,8 @@ absl::Status CopyContent(const StoreDb& db, const std::shared_ptr<rocksdb::FileS
 
 absl::Status RocksStore::Backup(const std::string& directory) const {
   if (fs_->FileExists(directory, rocksdb::IOOptions(), nullptr).ok()) {
-    return absl::AlreadyExistsError(absl::StrCat("backup to ", directory, ": it is there"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("backup to ", directory, ": it exists already; name a new directory"));
   }
   absl::Status status = store_files::CreateDirectory(*fs_, directory);
   if (!status.ok()) return status;
@@ -259,10 +259,7 @@ absl::Status RocksStore::Backup(const std::string& directory) const {
   if (status.ok()) {
     status = store_files::Replace(*fs_, directory, kStoreMarkerName, EncodeStoreMarker(cluster_));
   }
-  if (!status.ok()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
-  }
+  if (!status.ok()) (void)RemoveTree(directory);
   return status;
 }
 

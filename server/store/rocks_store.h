@@ -11,13 +11,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/files/file_lock.h"
+#include "common/mutex.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 #include "server/store/store_directory.h"
@@ -44,9 +46,9 @@ class RocksStore : public Store {
   //
   // InvalidArgument: the cluster's name. NotFound: no store, and none is to be created.
   // FailedPrecondition: another cluster's store, or one of a newer version (naming both), or a
-  // directory with other files in it. Unavailable: open in another process (named), or an error of
-  // the disk. DataLoss: a file is missing or damaged, or acknowledged batches are lost; nothing is
-  // changed then. ResourceExhausted: the disk is full.
+  // directory with other files in it. Unavailable: open in another process (named). DataLoss: a
+  // file is missing or damaged, or acknowledged batches are lost; nothing is changed then.
+  // ResourceExhausted: the disk is full. Internal, PermissionDenied, ...: the disk's error.
   static absl::StatusOr<std::unique_ptr<RocksStore>> Open(const std::string& path,
                                                           const RocksStoreOptions& options);
   ~RocksStore() override;
@@ -72,7 +74,7 @@ class RocksStore : public Store {
 
  private:
   struct Parts {
-    std::unique_ptr<StoreLock> lock;
+    std::optional<FileLock> lock;
     std::shared_ptr<rocksdb::FileSystem> fs;
     std::unique_ptr<AcknowledgedMark> mark;
     std::unique_ptr<StoreDb> db;
@@ -85,23 +87,24 @@ class RocksStore : public Store {
                                 Parts& parts);
 
   absl::Status WriteGroup(absl::Span<const CommitQueue::Entry> group);
-  // NotFound where files of the store are gone: the files that it writes to or, if `all`, any.
-  absl::Status LookAtFiles(bool all) const;
+  // NotFound if files of the store are gone: the files that it writes to or, if `all`, any.
+  absl::Status CheckFiles(bool all) const;
   absl::StatusOr<uint64_t> TrimSome(uint64_t first, uint64_t through);
 
   const std::string path_;
   const std::string cluster_;
   const size_t write_buffer_bytes_;
-  const std::unique_ptr<StoreLock> lock_;
+  const std::optional<FileLock> lock_;
   const std::shared_ptr<rocksdb::FileSystem> fs_;
   const std::unique_ptr<AcknowledgedMark> mark_;  // used by the queue's thread only
   const std::unique_ptr<StoreDb> db_;
   const std::unique_ptr<StorePlace> place_;
   int writes_since_all_ = 0;  // since all files were checked; used by the queue's thread only
 
-  std::mutex trim_mutex_;  // held while trimming; taken before first_mutex_
-  mutable std::mutex first_mutex_;
-  uint64_t first_sequence_;  // guarded by first_mutex_
+  // Orders trims, each of which writes to the disk.
+  Mutex trim_mutex_ ABSL_ACQUIRED_BEFORE(first_mutex_);
+  mutable Mutex first_mutex_;
+  uint64_t first_sequence_ ABSL_GUARDED_BY(first_mutex_);
 
   CommitQueue queue_;  // last: its thread uses the members above
 };

@@ -1,11 +1,9 @@
 #include "server/store/store.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -27,8 +26,8 @@ absl::Status CheckName(absl::string_view field, absl::string_view name, size_t b
         absl::StrCat(field, " has ", name.size(), " bytes, allowed are 1 to ", bound));
   }
   if (!zero_allowed && name.find('\0') != absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " has a zero byte at ", name.find('\0'), ", which none may have"));
+    return absl::InvalidArgumentError(absl::StrCat(field, " has a zero byte at ", name.find('\0'),
+                                                   "; zero bytes are not allowed"));
   }
   return absl::OkStatus();
 }
@@ -36,20 +35,20 @@ absl::Status CheckName(absl::string_view field, absl::string_view name, size_t b
 }  // namespace
 
 absl::StatusOr<uint64_t> Store::Commit(StoreBatch batch) {
-  std::mutex mutex;
-  std::condition_variable changed;
+  Mutex mutex;
+  CondVar changed;
   bool finished = false;
   absl::Status result;
   const absl::StatusOr<uint64_t> sequence = Append(std::move(batch), [&](absl::Status status) {
-    // Notifies under the lock: Commit may return as soon as it can see `finished`.
-    const std::lock_guard<std::mutex> lock(mutex);
+    // Signals under the lock: Commit may return as soon as it can see `finished`.
+    MutexLock lock(&mutex);
     result = std::move(status);
     finished = true;
-    changed.notify_one();
+    changed.Signal();
   });
   if (!sequence.ok()) return sequence;
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return finished; });
+  MutexLock lock(&mutex);
+  while (!finished) changed.Wait(&mutex);
   if (!result.ok()) return result;
   return sequence;
 }

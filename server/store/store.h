@@ -10,16 +10,15 @@
 // Batches that wait at the same time share one synced write. Reads see a prefix of the batches that
 // contains every acknowledged one and only durable ones.
 //
-// Failure. A write that fails (ResourceExhausted: the disk is full; Unavailable: the disk reported
-// an error; NotFound: the store's directory or a file in it is gone; other codes as usual) fails
-// its batches and those that waited behind it, and stops the store: every later Append is refused
-// with the same error, which Health returns, too. The write is not retried, because after a failed
-// fsync the kernel may count the lost bytes as written, and the next fsync would succeed without
-// them. This process cannot know whether the batches of the failed write are on the disk; the next
-// opening decides it, and finally, because recovery writes whatever it accepts into new files. So a
-// coordinator whose store has stopped has applied nothing that is not durable, keeps answering
-// reads, refuses changes, and exits to be restarted; a client repeats its request under its request
-// id and learns the outcome.
+// Failure. A write that fails (ResourceExhausted: the disk is full; Internal: the disk reported an
+// error; NotFound: the store's directory or a file in it is gone) fails its batches and those that
+// waited behind it, and stops the store: every later Append is refused with the same error, which
+// Health returns, too. The write is not retried, because after a failed fsync the kernel may count
+// the lost bytes as written, and the next fsync would succeed without them. This process cannot
+// know whether the batches of the failed write are on the disk; the next opening decides it for
+// good, because recovery writes whatever it accepts into new files. So a coordinator whose store
+// has stopped has applied nothing that is not durable, keeps answering reads, refuses changes, and
+// exits to be restarted; a client repeats its request under its request id and learns the outcome.
 //
 // Damage. Bytes that differ from those written are DataLoss, naming the file or the value; they are
 // never returned.

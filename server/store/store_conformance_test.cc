@@ -5,7 +5,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -15,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,10 +26,10 @@
 namespace nibble {
 namespace {
 
+using file_testing::TempDirectory;
 using store_testing::Content;
 using store_testing::RandomBatch;
 using store_testing::ReadAll;
-using store_testing::TempDirectory;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -158,7 +159,7 @@ TEST_P(StoreTest, ANewStoreIsEmptyAndNamesItsCluster) {
   EXPECT_TRUE(store_->Verify().ok());
 }
 
-TEST_P(StoreTest, BatchesAreNumberedFromOneOnAlsoAcrossARestart) {
+TEST_P(StoreTest, BatchesAreNumberedFromOneAcrossRestarts) {
   EXPECT_EQ(Commit({}), 1u);
   EXPECT_EQ(Commit({}), 2u);
   Reopen();
@@ -166,7 +167,7 @@ TEST_P(StoreTest, BatchesAreNumberedFromOneOnAlsoAcrossARestart) {
   EXPECT_EQ(Commit({}), 3u);
 }
 
-TEST_P(StoreTest, WhatWasCommittedIsThereAfterARestart) {
+TEST_P(StoreTest, CommittedBatchesArePresentAfterARestart) {
   Content expected;
   for (uint64_t i = 1; i <= 100; ++i) {
     const StoreBatch batch = RandomBatch(i, 300);
@@ -189,7 +190,7 @@ TEST_P(StoreTest, ChangesOfABatchAreAppliedInOrder) {
   EXPECT_THAT(Entities(""), ElementsAre("job/b=3@1"));
 }
 
-TEST_P(StoreTest, EntitiesComeByKindAndKeyAndOneKindDoesNotShowAnother) {
+TEST_P(StoreTest, EntitiesAreSortedByKindAndKeyAndOneKindIsReadWithoutTheOthers) {
   Commit(Put("job", "b", "1"));
   Commit(Put("job", "a", "2"));
   Commit(Put("jobs", "c", "3"));
@@ -208,13 +209,13 @@ TEST_P(StoreTest, KeysAndValuesMayBeAnyBytes) {
   EXPECT_EQ(store_->ReadEntity("job", "empty").value(), "");
 }
 
-TEST_P(StoreTest, AnEntityThatIsNotThereIsNotFoundByName) {
+TEST_P(StoreTest, AMissingEntityIsNotFoundNamingIt) {
   const absl::Status status = store_->ReadEntity("job", "gone").status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("job \"gone\""));
 }
 
-TEST_P(StoreTest, AnErrorOfTheReaderEndsTheReading) {
+TEST_P(StoreTest, AnErrorOfTheCallerEndsTheRead) {
   for (int i = 0; i < 3; ++i) Commit({.record = "r", .topics = {"t"}, .changes = {}});
   int seen = 0;
   const auto refuse = [&](const StoredRecord&) {
@@ -226,7 +227,7 @@ TEST_P(StoreTest, AnErrorOfTheReaderEndsTheReading) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST_P(StoreTest, TheJournalIsReadFromAnySequenceNumberAndAsFarAsAsked) {
+TEST_P(StoreTest, TheJournalIsReadFromAnySequenceNumberUpToTheLimit) {
   for (int i = 1; i <= 5; ++i) Commit({.record = absl::StrCat("r", i)});
   EXPECT_THAT(*Journal(1, 2), ElementsAre("1:r1", "2:r2"));
   EXPECT_THAT(*Journal(4), ElementsAre("4:r4", "5:r5"));
@@ -234,7 +235,7 @@ TEST_P(StoreTest, TheJournalIsReadFromAnySequenceNumberAndAsFarAsAsked) {
   EXPECT_THAT(*Journal(2, 0), IsEmpty());
 }
 
-TEST_P(StoreTest, AReadingBeyondTheEndIsRefusedNamingTheEnd) {
+TEST_P(StoreTest, AReadBeyondTheEndIsRefusedNamingTheEnd) {
   Commit({});
   const absl::Status status = Journal(3).status();
   EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
@@ -274,7 +275,7 @@ TEST_P(StoreTest, TrimmingDropsOldRecordsFromJournalAndTopicsAndKeepsEntities) {
   }
 }
 
-TEST_P(StoreTest, AllOfTheJournalCanBeTrimmedAndTheNumbersGoOn) {
+TEST_P(StoreTest, TheWholeJournalCanBeTrimmedAndNumberingContinues) {
   for (int i = 0; i < 3; ++i) Commit({.topics = {"t"}});
   ASSERT_TRUE(store_->TrimJournal(3).ok());
   ASSERT_TRUE(store_->TrimJournal(2).ok());  // trimmed already
@@ -291,7 +292,7 @@ TEST_P(StoreTest, TrimmingBeyondTheLastRecordIsRefused) {
   EXPECT_EQ(store_->Info().first_sequence, 1u);
 }
 
-TEST_P(StoreTest, ABatchBeyondTheBoundsIsRefusedNamingTheFieldAndTheStoreGoesOn) {
+TEST_P(StoreTest, ABatchBeyondTheBoundsIsRefusedNamingTheFieldAndTheStoreContinues) {
   const std::pair<StoreBatch, const char*> cases[] = {
       {Put("", "k", "v"), "kind has 0 bytes, allowed are 1 to 64"},
       {Put(std::string("a\0b", 3), "k", "v"), "kind has a zero byte at 1"},
@@ -312,18 +313,18 @@ TEST_P(StoreTest, ABatchBeyondTheBoundsIsRefusedNamingTheFieldAndTheStoreGoesOn)
   EXPECT_EQ(store_->Metrics().refused, 8u);
 }
 
-TEST_P(StoreTest, CallbacksComeInTheOrderOfTheNumbersAndAfterTheBatchCanBeRead) {
+TEST_P(StoreTest, CallbacksRunInOrderAndAfterTheirBatchCanBeRead) {
   Store* const store = store_.get();
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<uint64_t> numbers, called;
   for (int i = 0; i < 200; ++i) {
     const std::string key = absl::StrCat(i);
-    const std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(&mutex);
     const auto sequence = store_->Append(Put("job", key, "v"), [&, key, i](absl::Status status) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_TRUE(store->ReadEntity("job", key).ok());
       EXPECT_GE(store->Info().last_sequence, static_cast<uint64_t>(i) + 1);
-      const std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(&mutex);
       called.push_back(static_cast<uint64_t>(i) + 1);
     });
     ASSERT_TRUE(sequence.ok()) << sequence.status();
@@ -337,7 +338,7 @@ TEST_P(StoreTest, CallbacksComeInTheOrderOfTheNumbersAndAfterTheBatchCanBeRead) 
 
 TEST_P(StoreTest, ManyThreadsCommitAndNothingIsLostOrMixed) {
   constexpr int kThreads = 8, kEach = 25;
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::pair<uint64_t, StoreBatch>> committed;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -346,7 +347,7 @@ TEST_P(StoreTest, ManyThreadsCommitAndNothingIsLostOrMixed) {
         const StoreBatch batch = RandomBatch(static_cast<uint64_t>(t * kEach + i), 100);
         const absl::StatusOr<uint64_t> sequence = store_->Commit(batch);
         EXPECT_TRUE(sequence.ok()) << sequence.status();
-        const std::lock_guard<std::mutex> lock(mutex);
+        MutexLock lock(&mutex);
         committed.emplace_back(sequence.value_or(0), batch);
       }
     });
@@ -363,7 +364,7 @@ TEST_P(StoreTest, ManyThreadsCommitAndNothingIsLostOrMixed) {
   EXPECT_EQ(*ReadAll(*store_), expected);
 }
 
-TEST_P(StoreTest, ReadingWhileOthersCommitAndTrimShowsWholeBatches) {
+TEST_P(StoreTest, ReadsDuringCommitsAndTrimsSeeWholeBatches) {
   // Each batch sets both entities to the same value: a reader never sees them apart.
   std::thread writer([&] {
     for (int i = 0; i < 200; ++i) {
@@ -399,7 +400,7 @@ TEST_P(StoreTest, AnotherClustersStoreIsRefusedNamingBoth) {
   Reopen();
 }
 
-TEST_P(StoreTest, AnImpossibleClusterNameIsRefused) {
+TEST_P(StoreTest, AnInvalidClusterNameIsRefused) {
   store_.reset();
   for (const std::string& name : {std::string(), std::string("a\nb"), std::string(129, 'a')}) {
     EXPECT_TRUE(absl::IsInvalidArgument(GetParam().make()->Open(Options(name)).status()));
@@ -412,7 +413,7 @@ TEST_P(StoreTest, AStoreIsOpenOnlyOnce) {
   Reopen();
 }
 
-TEST_P(StoreTest, NoStoreIsMadeWhereNoneIsWanted) {
+TEST_P(StoreTest, NoStoreIsCreatedUnlessAskedFor) {
   const std::unique_ptr<Place> place = GetParam().make();
   StoreOptions options = Options();
   options.create_if_missing = false;
@@ -423,7 +424,7 @@ TEST_P(StoreTest, NoStoreIsMadeWhereNoneIsWanted) {
   EXPECT_TRUE(place->Open(options).ok());
 }
 
-TEST_P(StoreTest, MetricsCountWhatWasDone) {
+TEST_P(StoreTest, MetricsCountCommitsFailuresAndRefusals) {
   for (int i = 0; i < 10; ++i) Commit({.record = "1234", .topics = {"56"}, .changes = {}});
   const StoreMetrics metrics = store_->Metrics();
   EXPECT_EQ(metrics.commits, 10u);

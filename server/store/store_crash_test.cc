@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,6 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
+#include "common/rocks/rocks.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
 #include "server/store/disk_testing.h"
@@ -27,6 +29,7 @@
 namespace nibble {
 namespace {
 
+using file_testing::TempDirectory;
 using store_testing::Content;
 using store_testing::DiskImage;
 using store_testing::FileEvent;
@@ -35,8 +38,6 @@ using store_testing::MakeDisk;
 using store_testing::RandomBatch;
 using store_testing::ReadAll;
 using store_testing::Recording;
-using store_testing::TempDirectory;
-using store_testing::UnsyncedFileSystem;
 
 constexpr int kThreads = 4;
 constexpr int kBatchesEach = 45;
@@ -92,11 +93,11 @@ class StoreCrashTest : public ::testing::Test {
       const StoreBatch batch =
           RandomBatch(static_cast<uint64_t>((round * kThreads + thread) * 1000 + i), 1500);
       if (i % 2 == 0) {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        MutexLock lock(&mutex_);
         const auto number = std::make_shared<uint64_t>(0);
         const auto sequence = store.Append(batch, [this, number](absl::Status status) {
           EXPECT_TRUE(status.ok()) << status;
-          const std::lock_guard<std::mutex> lock(mutex_);
+          MutexLock lock(&mutex_);
           recording_->Note(*number);
         });
         ASSERT_TRUE(sequence.ok()) << sequence.status();
@@ -107,7 +108,7 @@ class StoreCrashTest : public ::testing::Test {
       const absl::StatusOr<uint64_t> sequence = store.Commit(batch);
       ASSERT_TRUE(sequence.ok()) << sequence.status();
       recording_->Note(*sequence);
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       batches_[*sequence] = batch;
       if (*sequence >= kTrimAt && !trimmed_) {
         trimmed_ = true;
@@ -121,7 +122,7 @@ class StoreCrashTest : public ::testing::Test {
   void Recovers(const DiskImage::Files& files, uint64_t acknowledged) {
     MakeDisk(disk_.path(), files);
     const std::string path = disk_.path() + "/store";
-    auto store = RocksStore::Open(path, Options(UnsyncedFileSystem()));
+    auto store = RocksStore::Open(path, Options(rocks::UnsyncedFileSystem(nullptr)));
     ASSERT_TRUE(store.ok()) << store.status();
     const StoreInfo info = (*store)->Info();
     ASSERT_GE(info.last_sequence, acknowledged);
@@ -143,7 +144,7 @@ class StoreCrashTest : public ::testing::Test {
     const absl::Status verified = (*store)->Verify();
     ASSERT_TRUE(verified.ok()) << verified;
     store->reset();
-    store = RocksStore::Open(path, Options(UnsyncedFileSystem()));
+    store = RocksStore::Open(path, Options(rocks::UnsyncedFileSystem(nullptr)));
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_EQ(*ReadAll(**store), expected);
   }
@@ -211,7 +212,7 @@ class StoreCrashTest : public ::testing::Test {
   TempDirectory directory_;
   TempDirectory disk_;
   std::shared_ptr<Recording> recording_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<uint64_t, StoreBatch> batches_;  // by sequence number
   bool trimmed_ = false;
   std::vector<Content> after_;  // [batches]

@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
+#include "common/rocks/rocks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
@@ -29,6 +31,7 @@
 namespace nibble {
 namespace {
 
+using file_testing::TempDirectory;
 using store_testing::Content;
 using store_testing::DiskImage;
 using store_testing::FileEvent;
@@ -36,8 +39,6 @@ using store_testing::MakeDisk;
 using store_testing::RandomBatch;
 using store_testing::ReadAll;
 using store_testing::Recording;
-using store_testing::TempDirectory;
-using store_testing::UnsyncedFileSystem;
 using ::testing::AnyOf;
 using ::testing::Eq;
 using ::testing::HasSubstr;
@@ -47,7 +48,7 @@ RocksStoreOptions Options() {
   RocksStoreOptions options;
   options.cluster = "damage";
   options.write_buffer_bytes = size_t{96} << 10;
-  options.file_system = UnsyncedFileSystem();
+  options.file_system = rocks::UnsyncedFileSystem(nullptr);
   return options;
 }
 
@@ -77,7 +78,7 @@ std::vector<std::string> LogsOf(const DiskImage::Files& files) {
 // A file system on which, while it is held, no table can be created.
 class HeldTables : public rocksdb::FileSystemWrapper {
  public:
-  HeldTables() : FileSystemWrapper(UnsyncedFileSystem()) {}
+  HeldTables() : FileSystemWrapper(rocks::UnsyncedFileSystem(nullptr)) {}
   const char* Name() const override { return "nibble.HeldTables"; }
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* result,
@@ -214,21 +215,21 @@ class StoreDamageTest : public ::testing::Test {
   int found_ = 0;
 };
 
-TEST_F(StoreDamageTest, EveryDamageToAClosedStoreIsFoundAndNamedOrDoesNoHarm) {
+TEST_F(StoreDamageTest, EveryDamageToAClosedStoreIsDetectedAndNamedOrHarmless) {
   EXPECT_TRUE(FoundIn(closed_).ok());
   Check(closed_, 1, 500);
   EXPECT_GT(found_, 150);
   RecordProperty("harmless", harmless_);
 }
 
-TEST_F(StoreDamageTest, EveryDamageToAKilledStoreIsFoundAndNamedOrDoesNoHarm) {
+TEST_F(StoreDamageTest, EveryDamageToAKilledStoreIsDetectedAndNamedOrHarmless) {
   EXPECT_TRUE(FoundIn(killed_).ok());
   Check(killed_, 2, 500);
   EXPECT_GT(found_, 150);
   RecordProperty("harmless", harmless_);
 }
 
-TEST_F(StoreDamageTest, ALogThatIsCutOrGoneIsFoundAlsoWhereALaterOneIsWhole) {
+TEST_F(StoreDamageTest, ATruncatedOrMissingLogIsDetectedEvenBeforeAnIntactOne) {
   // While no table can be written, the unflushed batches stay in two logs.
   const auto fs = std::make_shared<HeldTables>();
   RocksStoreOptions options = Options();
@@ -265,7 +266,7 @@ TEST_F(StoreDamageTest, ALogThatIsCutOrGoneIsFoundAlsoWhereALaterOneIsWhole) {
   }
 }
 
-TEST_F(StoreDamageTest, ALogThatIsRefusedIsLeftAsItIs) {
+TEST_F(StoreDamageTest, ARefusedLogIsLeftUnchanged) {
   DiskImage::Files files = closed_;
   ASSERT_FALSE(LogsOf(files).empty());
   const std::string log = LogsOf(files).back();

@@ -14,9 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/rocks/rocks.h"
 #include "common/status_macros.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
+#include "rocksdb/file_checksum.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/metadata.h"
@@ -24,10 +26,10 @@
 #include "rocksdb/slice.h"
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/status.h"
+#include "rocksdb/table.h"
 #include "rocksdb/transaction_log.h"
 #include "rocksdb/utilities/checkpoint.h"
 #include "rocksdb/write_batch.h"
-#include "server/store/rocks_glue.h"
 #include "server/store/store_format.h"
 
 namespace nibble {
@@ -37,7 +39,38 @@ using store_format::Table;
 
 namespace {
 
-rocksdb::Slice Rocks(absl::string_view text) { return {text.data(), text.size()}; }
+using rocks::ToSlice;
+
+std::vector<rocksdb::ColumnFamilyDescriptor> Families(const rocksdb::Options& options) {
+  return {{rocksdb::kDefaultColumnFamilyName, options},
+          {"entities", options},
+          {"journal", options},
+          {"topics", options}};
+}
+
+rocksdb::Options StoreDbOptions(rocksdb::Env* env, size_t write_buffer_bytes) {
+  rocksdb::Options options = rocks::BaseOptions();
+  options.env = env;
+  options.max_background_jobs = 2;
+  options.write_buffer_size = write_buffer_bytes;
+  options.max_total_wal_size = 4 * uint64_t{write_buffer_bytes};
+  // Otherwise a column family that is rarely flushed would keep the logs of the others.
+  options.atomic_flush = true;
+  // A log that a power failure cut is read up to the cut. RocksDB cannot know whether acknowledged
+  // batches followed it; AcknowledgedMark does.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  // Whatever is recovered from a log is written to new, synced files at once: the log's own pages
+  // may never have reached the disk if its last sync failed.
+  options.avoid_flush_during_recovery = false;
+  // After a failed write the store is reopened; RocksDB must not retry by itself.
+  options.max_bgerror_resume_count = 0;
+  options.paranoid_checks = true;
+  options.file_checksum_gen_factory = rocksdb::GetFileChecksumGenCrc32cFactory();
+  rocksdb::BlockBasedTableOptions table;
+  table.block_size = size_t{16} << 10;
+  rocks::SetTableFormat(options, table);
+  return options;
+}
 
 // The damaged tables, for the message: RocksDB's error for a table that it cannot open names the
 // manifest, not the table.
@@ -60,7 +93,7 @@ std::string DamagedTables(const rocksdb::Options& options, const std::string& pa
 
 StoreDb::StoreDb(std::string path, std::shared_ptr<rocksdb::FileSystem> fs)
     : path_(std::move(path)),
-      env_(rocksdb::NewCompositeEnv(FooterCheckedFileSystem(std::move(fs)))) {}
+      env_(rocksdb::NewCompositeEnv(rocks::FooterCheckedFileSystem(std::move(fs)))) {}
 
 StoreDb::~StoreDb() { (void)Close(); }
 
@@ -68,19 +101,19 @@ absl::StatusOr<std::unique_ptr<StoreDb>> StoreDb::Open(std::shared_ptr<rocksdb::
                                                        const std::string& path,
                                                        size_t write_buffer_bytes, Mode mode) {
   std::unique_ptr<StoreDb> store(new StoreDb(path, std::move(fs)));
-  rocksdb::Options options = rocks::StoreOptions(store->env_.get(), write_buffer_bytes);
+  rocksdb::Options options = StoreDbOptions(store->env_.get(), write_buffer_bytes);
   options.create_if_missing = mode == Mode::kCreate;
   options.create_missing_column_families = mode == Mode::kCreate;
-  const std::vector<rocksdb::ColumnFamilyDescriptor> families = rocks::Families(options);
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families = Families(options);
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
       mode == Mode::kReadOnly
           ? rocksdb::DB::OpenForReadOnly(options, path, families, &store->families_, &db)
           : rocksdb::DB::Open(options, path, families, &store->families_, &db);
   if (!status.ok()) {
-    const absl::Status told = rocks::ToStatus(status, absl::StrCat("opening ", path));
-    if (!status.IsCorruption()) return told;
-    return absl::DataLossError(absl::StrCat(told.message(), DamagedTables(options, path)));
+    const absl::Status error = rocks::ToStatus(status, absl::StrCat("opening ", path));
+    if (!status.IsCorruption()) return error;
+    return absl::DataLossError(absl::StrCat(error.message(), DamagedTables(options, path)));
   }
   store->db_.reset(db);
   store->read_only_ = mode == Mode::kReadOnly;
@@ -99,15 +132,16 @@ absl::Status StoreDb::Close() {
 }
 
 rocksdb::ColumnFamilyHandle* StoreDb::Family(Table table) const {
+  // In the order of Families().
   switch (table) {
     case Table::kMeta:
-      return families_[rocks::kMeta];
+      return families_[0];
     case Table::kEntity:
-      return families_[rocks::kEntities];
+      return families_[1];
     case Table::kJournal:
-      return families_[rocks::kJournal];
+      return families_[2];
     case Table::kTopic:
-      return families_[rocks::kTopics];
+      return families_[3];
   }
   return nullptr;
 }
@@ -130,7 +164,7 @@ absl::StatusOr<std::string> StoreDb::View::Get(Table table, absl::string_view ke
   rocksdb::ReadOptions options;
   options.snapshot = snapshot_;
   rocksdb::PinnableSlice value;
-  const rocksdb::Status status = db_.db_->Get(options, db_.Family(table), Rocks(key), &value);
+  const rocksdb::Status status = db_.db_->Get(options, db_.Family(table), ToSlice(key), &value);
   if (status.IsNotFound()) {
     return absl::NotFoundError(absl::StrCat("no such key in ", store_format::TableName(table)));
   }
@@ -158,7 +192,7 @@ absl::Status StoreDb::View::Scan(Table table, const std::string& from, const std
   const rocksdb::Slice end(to);
   if (!to.empty()) options.iterate_upper_bound = &end;
   const std::unique_ptr<rocksdb::Iterator> at(db_.db_->NewIterator(options, db_.Family(table)));
-  for (at->Seek(Rocks(from)); at->Valid(); at->Next()) {
+  for (at->Seek(ToSlice(from)); at->Valid(); at->Next()) {
     const absl::string_view key(at->key().data(), at->key().size());
     NIBBLE_ASSIGN_OR_RETURN(const Sealed sealed,
                             Check(table, key, {at->value().data(), at->value().size()}));
@@ -173,17 +207,17 @@ void StoreDb::Put(rocksdb::WriteBatch& batch, Table table, absl::string_view key
                   absl::string_view payload) const {
   // Fails only beyond RocksDB's size limits, which are above those of CheckBatch.
   (void)batch
-      .Put(Family(table), Rocks(key), Rocks(store_format::Seal(table, key, sequence, payload)))
+      .Put(Family(table), ToSlice(key), ToSlice(store_format::Seal(table, key, sequence, payload)))
       .ok();
 }
 
 void StoreDb::Delete(rocksdb::WriteBatch& batch, Table table, absl::string_view key) const {
-  (void)batch.Delete(Family(table), Rocks(key)).ok();
+  (void)batch.Delete(Family(table), ToSlice(key)).ok();
 }
 
 void StoreDb::DeleteRange(rocksdb::WriteBatch& batch, Table table, absl::string_view from,
                           absl::string_view to) const {
-  (void)batch.DeleteRange(Family(table), Rocks(from), Rocks(to)).ok();
+  (void)batch.DeleteRange(Family(table), ToSlice(from), ToSlice(to)).ok();
 }
 
 absl::Status StoreDb::Write(rocksdb::WriteBatch& batch, bool sync) {

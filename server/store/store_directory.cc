@@ -1,7 +1,6 @@
 #include "server/store/store_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,20 +17,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/errno_error.h"
+#include "common/rocks/rocks.h"
 #include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
 #include "rocksdb/slice.h"
-#include "server/store/rocks_glue.h"
 #include "server/store/store.h"
 #include "server/store/store_format.h"
 
@@ -116,7 +114,7 @@ constexpr absl::string_view kCluster = "\ncluster ";
 
 std::string EncodeStoreMarker(absl::string_view cluster) {
   const std::string text = absl::StrCat(kHead, store_format::kVersion, kCluster, cluster, "\n");
-  const uint32_t crc = Crc32c({reinterpret_cast<const std::byte*>(text.data()), text.size()});
+  const uint32_t crc = Crc32c(text);
   return absl::StrFormat("%scrc32c %08x\n", text, crc);
 }
 
@@ -138,8 +136,7 @@ absl::StatusOr<std::string> ParseStoreMarker(absl::string_view content, absl::st
     const std::string cluster(rest.substr(0, rest.find('\n')));
     if (CheckClusterName(cluster).ok() && content == EncodeStoreMarker(cluster)) return cluster;
   }
-  return absl::DataLossError(
-      absl::StrCat(path, " is damaged: it is not what its checksum was made of"));
+  return absl::DataLossError(absl::StrCat(path, " is damaged: its checksum does not match"));
 }
 
 absl::Status CheckSameCluster(absl::string_view path, absl::string_view stored,
@@ -147,53 +144,6 @@ absl::Status CheckSameCluster(absl::string_view path, absl::string_view stored,
   if (stored == wanted) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the store ", path, " belongs to cluster \"",
                                                     stored, "\", not to \"", wanted, "\""));
-}
-
-namespace {
-
-absl::Status NotLocked(int fd, int error, const std::string& directory) {
-  if (error != EWOULDBLOCK) {
-    return absl::UnavailableError(
-        absl::ErrnoToStatus(error, absl::StrCat("locking ", directory, "/", kStoreLockName))
-            .message());
-  }
-  char text[32] = {};
-  const ssize_t got = pread(fd, text, sizeof(text) - 1, 0);
-  const absl::string_view holder = absl::StripAsciiWhitespace(got > 0 ? text : "");
-  return absl::UnavailableError(absl::StrCat("the store ", directory, " is open in process ",
-                                             holder.empty() ? "(not known)" : holder));
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<StoreLock>> StoreLock::Take(const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/", kStoreLockName);
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    return absl::UnavailableError(
-        absl::ErrnoToStatus(errno, absl::StrCat("opening ", path)).message());
-  }
-  int taken;
-  do {
-    taken = flock(fd, LOCK_EX | LOCK_NB);
-  } while (taken != 0 && errno == EINTR);
-  if (taken != 0) {
-    absl::Status status = NotLocked(fd, errno, directory);
-    (void)close(fd);
-    return status;
-  }
-  // For the message above only: a full disk must not prevent reading a store.
-  const std::string pid = absl::StrCat(getpid(), "\n");
-  if (ftruncate(fd, 0) == 0) {
-    [[maybe_unused]] const ssize_t written = pwrite(fd, pid.data(), pid.size(), 0);
-  }
-  return std::unique_ptr<StoreLock>(new StoreLock(fd));
-}
-
-StoreLock::~StoreLock() {
-  // A process forked from this one shares the descriptor and must not keep the lock.
-  (void)flock(fd_, LOCK_UN);
-  (void)close(fd_);
 }
 
 absl::Status StoreGone(const std::string& directory, const std::string& path,
@@ -212,10 +162,7 @@ absl::StatusOr<std::unique_ptr<StorePlace>> StorePlace::Watch(
   for (const std::string& name : names) paths.push_back(absl::StrCat(directory, "/", name));
   for (const std::string& path : paths) {
     const int fd = open(path.c_str(), O_PATH | O_CLOEXEC);
-    if (fd < 0) {
-      return absl::UnavailableError(
-          absl::ErrnoToStatus(errno, absl::StrCat("opening ", path)).message());
-    }
+    if (fd < 0) return ErrnoError(errno, "opening", path);
     place->watched_.emplace_back(path, fd);
   }
   return place;
@@ -237,7 +184,7 @@ absl::Status StorePlace::Check() const {
       continue;
     }
     if (named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) {
-      return StoreGone(directory_, path, "is another file now");
+      return StoreGone(directory_, path, "is now another file");
     }
   }
   return absl::OkStatus();
@@ -278,7 +225,8 @@ absl::StatusOr<Slots> ReadSlots(rocksdb::FileSystem& fs, const std::string& dire
   }
   if (slots.sequence[1] > slots.sequence[0]) slots.newest = 1;  // nullopt is less than any number
   if (!slots.sequence[slots.newest].has_value()) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged: neither of its slots is whole"));
+    return absl::DataLossError(
+        absl::StrCat(path, " is damaged: neither of its two slots passes its checksum"));
   }
   return slots;
 }

@@ -1,14 +1,13 @@
 // The directory of a store and its small files, apart from RocksDB's own: STORE (cluster and format
-// version), LOCK (one process at a time), ACKNOWLEDGED (the last durable batch), and a watch that
-// notices when the directory is removed or replaced. docs/formats/coordinator-store.md has the
-// bytes.
+// version), ACKNOWLEDGED (the last durable batch), and a watch that notices when the directory is
+// removed or replaced. docs/formats/coordinator-store.md specifies the bytes.
 //
-// Files are read and written through the file system that the database uses, except LOCK and the
-// watch, which use system calls.
+// Files are read and written through the file system that the database uses, so that tests can
+// record, lose and fail every write; the watch uses system calls.
 //
 // Ownership: file systems are borrowed; each class owns the descriptors or files that it opened.
-// Thread-safety: free functions are independent for different paths; StoreLock and StorePlace are
-// immutable; AcknowledgedMark is used by one thread at a time.
+// Thread-safety: free functions are independent for different paths; StorePlace is immutable;
+// AcknowledgedMark is used by one thread at a time.
 #ifndef NIBBLE_SERVER_STORE_STORE_DIRECTORY_H_
 #define NIBBLE_SERVER_STORE_STORE_DIRECTORY_H_
 
@@ -33,7 +32,7 @@ namespace nibble {
 // Names in the directory.
 inline constexpr char kStoreDbName[] = "db";  // RocksDB's directory
 inline constexpr char kStoreMarkerName[] = "STORE";
-inline constexpr char kStoreLockName[] = "LOCK";
+inline constexpr char kStoreLockName[] = "LOCK";  // FileLock: one process at a time
 inline constexpr char kMarkName[] = "ACKNOWLEDGED";
 
 namespace store_files {
@@ -70,21 +69,6 @@ absl::StatusOr<std::string> ParseStoreMarker(absl::string_view content, absl::st
 // FailedPrecondition, naming both clusters, unless `stored` is `wanted`.
 absl::Status CheckSameCluster(absl::string_view path, absl::string_view stored,
                               absl::string_view wanted);
-
-// Lets one process at a time open a store, by a lock on its file LOCK that ends with the process.
-class StoreLock {
- public:
-  // Unavailable, naming the process, where another process, or this one, already has the lock.
-  static absl::StatusOr<std::unique_ptr<StoreLock>> Take(const std::string& directory);
-  ~StoreLock();
-  StoreLock(const StoreLock&) = delete;
-  StoreLock& operator=(const StoreLock&) = delete;
-
- private:
-  explicit StoreLock(int fd) : fd_(fd) {}
-
-  const int fd_;
-};
 
 // Notices when the directory of an open store is removed or replaced. The process's open files do
 // not notice: its writes and syncs keep succeeding, into files that no later process finds.

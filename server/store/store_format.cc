@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/crc32c.h"
 
 namespace nibble::store_format {
@@ -21,16 +21,11 @@ namespace {
 
 constexpr size_t kSealBytes = 4 + 8;
 
-absl::Span<const std::byte> Bytes(absl::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 uint32_t SealCrc(Table table, absl::string_view key, absl::string_view sequence_and_payload) {
   // The key's size keeps bytes from moving between the key and the value.
   std::string head(1, static_cast<char>(table));
   AppendLittle(head, static_cast<uint32_t>(key.size()));
-  const uint32_t crc = ExtendCrc32c(Crc32c(Bytes(head)), Bytes(key));
-  return ExtendCrc32c(crc, Bytes(sequence_and_payload));
+  return ExtendCrc32c(ExtendCrc32c(Crc32c(head), key), sequence_and_payload);
 }
 
 std::string Joined(absl::string_view name, char separator, absl::string_view rest) {
@@ -126,10 +121,10 @@ std::optional<Record> ParseRecord(absl::string_view payload) {
   const auto count = take(4);
   if (!count.has_value()) return std::nullopt;
   Record record;
-  for (uint32_t i = LoadLittle<uint32_t>(*count); i > 0; --i) {
+  for (uint32_t i = LoadLittle<uint32_t>(count->data()); i > 0; --i) {
     const auto size = take(4);
     if (!size.has_value()) return std::nullopt;
-    const auto topic = take(LoadLittle<uint32_t>(*size));
+    const auto topic = take(LoadLittle<uint32_t>(size->data()));
     if (!topic.has_value()) return std::nullopt;
     record.topics.emplace_back(*topic);
   }
@@ -145,7 +140,7 @@ std::string EncodeNumber(uint64_t number) {
 
 std::optional<uint64_t> ParseNumber(absl::string_view payload) {
   if (payload.size() != sizeof(uint64_t)) return std::nullopt;
-  return LoadLittle<uint64_t>(payload);
+  return LoadLittle<uint64_t>(payload.data());
 }
 
 std::string Seal(Table table, absl::string_view key, uint64_t sequence, absl::string_view payload) {
@@ -154,8 +149,7 @@ std::string Seal(Table table, absl::string_view key, uint64_t sequence, absl::st
   AppendLittle(value, uint32_t{0});
   AppendLittle(value, sequence);
   value.append(payload.data(), payload.size());
-  const uint32_t crc = SealCrc(table, key, absl::string_view(value).substr(4));
-  for (size_t i = 0; i < 4; ++i) value[i] = static_cast<char>(crc >> (8 * i));
+  StoreLittle(value.data(), SealCrc(table, key, absl::string_view(value).substr(4)));
   return value;
 }
 
@@ -163,16 +157,16 @@ absl::StatusOr<Sealed> Unseal(Table table, absl::string_view key, absl::string_v
   if (value.size() < kSealBytes) {
     return absl::DataLossError(absl::StrCat(TableName(table), " key \"", absl::CHexEscape(key),
                                             "\": the value has ", value.size(),
-                                            " bytes, none has less than ", kSealBytes));
+                                            " bytes; every value has at least ", kSealBytes));
   }
-  const uint32_t stored = LoadLittle<uint32_t>(value);
+  const uint32_t stored = LoadLittle<uint32_t>(value.data());
   const uint32_t computed = SealCrc(table, key, value.substr(4));
   if (stored != computed) {
     return absl::DataLossError(absl::StrFormat("%s key \"%s\": stored CRC-32C %08x, computed %08x",
                                                TableName(table), absl::CHexEscape(key), stored,
                                                computed));
   }
-  return Sealed{LoadLittle<uint64_t>(value.substr(4)), value.substr(kSealBytes)};
+  return Sealed{LoadLittle<uint64_t>(value.data() + 4), value.substr(kSealBytes)};
 }
 
 }  // namespace nibble::store_format

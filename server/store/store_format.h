@@ -18,25 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace nibble {
-
-// Numbers as little-endian bytes.
-template <class Number>
-void AppendLittle(std::string& to, Number number) {
-  for (size_t i = 0; i < sizeof(Number); ++i) to.push_back(static_cast<char>(number >> (8 * i)));
-}
-
-// `from` has at least as many bytes as the number.
-template <class Number>
-Number LoadLittle(absl::string_view from) {
-  Number number = 0;
-  for (size_t i = 0; i < sizeof(Number); ++i) {
-    number |= static_cast<Number>(static_cast<unsigned char>(from[i])) << (8 * i);
-  }
-  return number;
-}
-
-namespace store_format {
+namespace nibble::store_format {
 
 inline constexpr int kVersion = 1;
 
@@ -81,7 +63,6 @@ std::string Seal(Table table, absl::string_view key, uint64_t sequence, absl::st
 // DataLoss, naming table and key.
 absl::StatusOr<Sealed> Unseal(Table table, absl::string_view key, absl::string_view value);
 
-}  // namespace store_format
-}  // namespace nibble
+}  // namespace nibble::store_format
 
 #endif  // NIBBLE_SERVER_STORE_STORE_FORMAT_H_

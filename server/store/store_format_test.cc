@@ -1,14 +1,12 @@
-// The bytes on disk: keys and values, the files STORE and ACKNOWLEDGED, and the footers of tables.
-// Damage to any of them is detected.
+// The bytes on disk: keys and values, and the files STORE and ACKNOWLEDGED. Damage to any of them
+// is detected.
 #include "server/store/store_format.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,15 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rocksdb/db.h"
-#include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
-#include "rocksdb/options.h"
-#include "server/store/rocks_glue.h"
 #include "server/store/store_directory.h"
-#include "server/store/store_testing.h"
 
 namespace nibble::store_format {
 namespace {
@@ -34,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::string_view kHighest("\xff\xff\xff", 3);
 
-TEST(StoreFormatTest, ASealedValueIsTheseBytes) {
+TEST(StoreFormatTest, ASealedValueHasTheDocumentedBytes) {
   const std::string sealed = Seal(Table::kEntity, std::string("job\0a", 5), 0x0102, "v");
   EXPECT_EQ(sealed.size(), 13u);
   EXPECT_EQ(sealed.substr(4), std::string("\x02\x01\0\0\0\0\0\0v", 9));
@@ -44,7 +38,7 @@ TEST(StoreFormatTest, ASealedValueIsTheseBytes) {
   EXPECT_EQ(opened->payload, "v");
 }
 
-TEST(StoreFormatTest, EveryChangedBitOfASealedValueIsFound) {
+TEST(StoreFormatTest, EveryChangedBitOfASealedValueIsDetected) {
   const std::string sealed = Seal(Table::kJournal, "key", 7, "a payload");
   for (size_t bit = 0; bit < sealed.size() * 8; ++bit) {
     std::string damaged = sealed;
@@ -56,7 +50,7 @@ TEST(StoreFormatTest, EveryChangedBitOfASealedValueIsFound) {
   }
 }
 
-TEST(StoreFormatTest, AGoodValueInAWrongPlaceIsRefusedNamingThePlace) {
+TEST(StoreFormatTest, AValueUnderAnotherKeyIsRefusedNamingTheKey) {
   const std::string sealed = Seal(Table::kEntity, "job", 7, "payload");
   const absl::Status status = Unseal(Table::kEntity, "jobs", sealed).status();
   EXPECT_TRUE(absl::IsDataLoss(status));
@@ -91,7 +85,7 @@ TEST(StoreFormatTest, TheRangeOfATopicHasItsKeysAndNoOthers) {
             std::make_pair(absl::string_view("job/1"), uint64_t{9}));
 }
 
-TEST(StoreFormatTest, ARecordHasItsTopicsAndItsBytes) {
+TEST(StoreFormatTest, ARecordIsParsedIntoItsTopicsAndBytes) {
   for (const std::string& bytes : {std::string(), std::string("\0\xff", 2)}) {
     const std::string payload = EncodeRecord({"a", "", "bc"}, bytes);
     const auto record = ParseRecord(payload);
@@ -153,14 +147,14 @@ class AcknowledgedMarkTest : public ::testing::Test {
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << content;
   }
 
-  store_testing::TempDirectory directory_;
+  file_testing::TempDirectory directory_;
 };
 
-TEST_F(AcknowledgedMarkTest, AMarkThatIsNotThereIsNotFound) {
+TEST_F(AcknowledgedMarkTest, AMissingMarkIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(Read().status()));
 }
 
-TEST_F(AcknowledgedMarkTest, ItSaysWhatItWasAdvancedToAlsoWithoutASync) {
+TEST_F(AcknowledgedMarkTest, AnAdvancedMarkIsReadBackEvenBeforeASync) {
   ASSERT_TRUE(AcknowledgedMark::Create(fs(), directory_.path(), 5).ok());
   EXPECT_EQ(Read().value(), 5u);
   auto mark = AcknowledgedMark::Open(fs(), directory_.path(), 7);
@@ -171,7 +165,7 @@ TEST_F(AcknowledgedMarkTest, ItSaysWhatItWasAdvancedToAlsoWithoutASync) {
   }
 }
 
-TEST_F(AcknowledgedMarkTest, DamageOfOneSlotLeavesTheOther) {
+TEST_F(AcknowledgedMarkTest, DamageToOneSlotLeavesTheOther) {
   ASSERT_TRUE(AcknowledgedMark::Create(fs(), directory_.path(), 1).ok());
   auto mark = AcknowledgedMark::Open(fs(), directory_.path(), 1);
   ASSERT_TRUE(mark.ok()) << mark.status();
@@ -188,7 +182,7 @@ TEST_F(AcknowledgedMarkTest, DamageOfOneSlotLeavesTheOther) {
   }
 }
 
-TEST_F(AcknowledgedMarkTest, AfterItIsFinishedOneDamageCostsNothing) {
+TEST_F(AcknowledgedMarkTest, AfterFinishDamageToOneSlotLosesNothing) {
   ASSERT_TRUE(AcknowledgedMark::Create(fs(), directory_.path(), 1).ok());
   auto mark = AcknowledgedMark::Open(fs(), directory_.path(), 1);
   ASSERT_TRUE((*mark)->Finish(99).ok());
@@ -201,62 +195,12 @@ TEST_F(AcknowledgedMarkTest, AfterItIsFinishedOneDamageCostsNothing) {
   }
 }
 
-TEST_F(AcknowledgedMarkTest, DamageOfBothSlotsIsRefusedNamingTheFile) {
+TEST_F(AcknowledgedMarkTest, DamageToBothSlotsIsRefusedNamingTheFile) {
   Overwrite(std::string(8192, '\0'));
   EXPECT_TRUE(absl::IsDataLoss(Read().status()));
   EXPECT_THAT(std::string(Read().status().message()), HasSubstr(path()));
   Overwrite("");
   EXPECT_TRUE(absl::IsDataLoss(Read().status()));
-}
-
-// A table that RocksDB wrote with the store's options.
-std::string Table() {
-  const store_testing::TempDirectory directory;
-  rocksdb::Options options = rocks::StoreOptions(rocksdb::Env::Default(), size_t{1} << 20);
-  options.create_if_missing = true;
-  rocksdb::DB* db = nullptr;
-  EXPECT_TRUE(rocksdb::DB::Open(options, directory.path(), &db).ok());
-  const std::unique_ptr<rocksdb::DB> owned(db);
-  EXPECT_TRUE(db->Put(rocksdb::WriteOptions(), "key", "value").ok());
-  EXPECT_TRUE(db->Flush(rocksdb::FlushOptions()).ok());
-  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-    if (entry.path().extension() != ".sst") continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-  ADD_FAILURE() << "no table";
-  return std::string(kTableFooterBytes, '\0');
-}
-
-TEST(TableFooterTest, TheFooterOfAnIntactTableIsAccepted) {
-  const std::string table = Table();
-  const absl::Status status = CheckTableFooter(
-      absl::string_view(table).substr(table.size() - kTableFooterBytes), table.size(), "t.sst");
-  EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST(TableFooterTest, NoDamagedFooterMakesRocksDbAllocateMoreThanTheFile) {
-  const std::string table = Table();
-  const std::string good = table.substr(table.size() - kTableFooterBytes);
-  int refused = 0;
-  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
-    std::string footer = good;
-    footer[bit / 8] = static_cast<char>(footer[bit / 8] ^ (1 << bit % 8));
-    const absl::Status status = CheckTableFooter(footer, table.size(), "t.sst");
-    if (status.ok()) continue;  // a handle within the file: the block there has a checksum
-    ++refused;
-    EXPECT_TRUE(absl::IsDataLoss(status));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("t.sst is damaged"));
-  }
-  EXPECT_GT(refused, 350);
-}
-
-TEST(TableFooterTest, AFileThatIsTooShortIsRefused) {
-  const std::string table = Table();
-  const std::string footer = table.substr(table.size() - kTableFooterBytes);
-  EXPECT_FALSE(CheckTableFooter("", 0, "t.sst").ok());
-  EXPECT_FALSE(CheckTableFooter(footer.substr(1), kTableFooterBytes - 1, "t.sst").ok());
-  EXPECT_FALSE(CheckTableFooter(footer, kTableFooterBytes, "t.sst").ok());
 }
 
 }  // namespace

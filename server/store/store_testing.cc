@@ -2,17 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
-#include "gtest/gtest.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 
@@ -33,10 +29,11 @@ absl::StatusOr<std::unique_ptr<MemoryStore>> MemoryStore::Open(std::shared_ptr<M
   NIBBLE_RETURN_IF_ERROR(CheckClusterName(options.cluster));
   uint64_t last_sequence;
   {
-    const std::lock_guard<std::mutex> lock(disk->mutex_);
+    MutexLock lock(&disk->mutex_);
     if (disk->open_) return absl::UnavailableError("the store in memory is open already");
     if (!disk->created_) {
-      if (!options.create_if_missing) return absl::NotFoundError("no store in this memory");
+      if (!options.create_if_missing)
+        return absl::NotFoundError("there is no store in this memory");
       disk->created_ = true;
       disk->info_.cluster = options.cluster;
     }
@@ -61,12 +58,12 @@ MemoryStore::MemoryStore(std::shared_ptr<MemoryDisk> disk, const StoreOptions& o
 
 MemoryStore::~MemoryStore() {
   queue_.Close();
-  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  MutexLock lock(&disk_->mutex_);
   disk_->open_ = false;
 }
 
 void MemoryStore::Apply(absl::Span<const CommitQueue::Entry> group) {
-  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  MutexLock lock(&disk_->mutex_);
   for (const CommitQueue::Entry& entry : group) {
     for (const StoreChange& change : entry.batch.changes) {
       const std::pair<std::string, std::string> key(change.kind, change.key);
@@ -88,13 +85,13 @@ absl::StatusOr<uint64_t> MemoryStore::Append(StoreBatch batch, Done done) {
   return queue_.Append(std::move(batch), std::move(done));
 }
 
-// What is read is copied first, as `use` may call the store.
+// Copies the result before it calls `use`, which may call the store.
 absl::Status MemoryStore::ReadEntities(absl::string_view kind, UseEntity use) const {
   std::vector<std::pair<std::pair<std::string, std::string>, MemoryDisk::Value>> found;
   {
-    const std::lock_guard<std::mutex> lock(disk_->mutex_);
-    const auto& entities = disk_->entities_;
-    for (auto at = entities.lower_bound({std::string(kind), ""}); at != entities.end(); ++at) {
+    MutexLock lock(&disk_->mutex_);
+    for (auto at = disk_->entities_.lower_bound({std::string(kind), ""});
+         at != disk_->entities_.end(); ++at) {
       if (!kind.empty() && at->first.first != kind) break;
       found.emplace_back(*at);
     }
@@ -107,7 +104,7 @@ absl::Status MemoryStore::ReadEntities(absl::string_view kind, UseEntity use) co
 
 absl::StatusOr<std::string> MemoryStore::ReadEntity(absl::string_view kind,
                                                     absl::string_view key) const {
-  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  MutexLock lock(&disk_->mutex_);
   const auto found = disk_->entities_.find({std::string(kind), std::string(key)});
   if (found == disk_->entities_.end()) {
     return absl::NotFoundError(absl::StrCat("no ", kind, " \"", key, "\""));
@@ -118,7 +115,7 @@ absl::StatusOr<std::string> MemoryStore::ReadEntity(absl::string_view kind,
 absl::Status MemoryStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
   std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
   {
-    const std::lock_guard<std::mutex> lock(disk_->mutex_);
+    MutexLock lock(&disk_->mutex_);
     NIBBLE_RETURN_IF_ERROR(CheckJournalStart(from, disk_->info_));
     for (auto at = disk_->journal_.lower_bound(from);
          at != disk_->journal_.end() && found.size() < limit; ++at) {
@@ -135,7 +132,7 @@ absl::Status MemoryStore::ReadTopic(absl::string_view topic, uint64_t from, size
                                     UseRecord use) const {
   std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
   {
-    const std::lock_guard<std::mutex> lock(disk_->mutex_);
+    MutexLock lock(&disk_->mutex_);
     const auto sequences = disk_->topics_.find(std::string(topic));
     if (sequences == disk_->topics_.end()) return absl::OkStatus();
     for (auto at = sequences->second.lower_bound(from);
@@ -151,7 +148,7 @@ absl::Status MemoryStore::ReadTopic(absl::string_view topic, uint64_t from, size
 
 absl::Status MemoryStore::TrimJournal(uint64_t through) {
   NIBBLE_RETURN_IF_ERROR(Health());
-  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  MutexLock lock(&disk_->mutex_);
   NIBBLE_RETURN_IF_ERROR(CheckTrim(through, disk_->info_));
   for (; disk_->info_.first_sequence <= through; ++disk_->info_.first_sequence) {
     const uint64_t sequence = disk_->info_.first_sequence;
@@ -172,7 +169,7 @@ absl::Status MemoryStore::Backup(const std::string& directory) const {
 absl::Status MemoryStore::Verify() const { return absl::OkStatus(); }
 
 StoreInfo MemoryStore::Info() const {
-  const std::lock_guard<std::mutex> lock(disk_->mutex_);
+  MutexLock lock(&disk_->mutex_);
   return disk_->info_;
 }
 
@@ -182,7 +179,7 @@ StoreMetrics MemoryStore::Metrics() const { return queue_.Metrics(); }
 
 namespace {
 
-// One batch a write: a fault is of one batch, and those before it have succeeded.
+// One batch per write, so that a fault fails one batch and the batches before it succeed.
 StoreOptions QueueOptions() {
   StoreOptions options;
   options.max_batches_per_write = 1;
@@ -203,32 +200,32 @@ FaultyStore::~FaultyStore() {
 }
 
 void FaultyStore::FailAppend(int64_t count, Fault fault) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   faults_[count] = fault;
 }
 
 void FaultyStore::Hold() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   allowed_ = 0;
 }
 
 void FaultyStore::Release(int64_t count) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (count < 0) {
       allowed_ = -1;
     } else if (allowed_ >= 0) {
       allowed_ += count;
     }
   }
-  released_.notify_all();
+  released_.SignalAll();
 }
 
 absl::Status FaultyStore::PassOn(const CommitQueue::Entry& entry) {
   std::optional<Fault> fault;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    released_.wait(lock, [this] { return allowed_ != 0; });
+    MutexLock lock(&mutex_);
+    while (allowed_ == 0) released_.Wait(&mutex_);
     if (allowed_ > 0) --allowed_;
     const auto found = faults_.find(++passed_);
     if (found != faults_.end()) fault = found->second;
@@ -236,7 +233,7 @@ absl::Status FaultyStore::PassOn(const CommitQueue::Entry& entry) {
   if (fault == Fault::kLost || fault == Fault::kDiskFull) {
     const std::string message = absl::StrCat("writing batch ", entry.sequence, ": ");
     return fault == Fault::kLost
-               ? absl::UnavailableError(absl::StrCat(message, "Input/output error"))
+               ? absl::InternalError(absl::StrCat(message, "Input/output error"))
                : absl::ResourceExhaustedError(absl::StrCat(message, "No space left on device"));
   }
   NIBBLE_ASSIGN_OR_RETURN(const uint64_t sequence, behind_->Commit(entry.batch));
@@ -245,7 +242,7 @@ absl::Status FaultyStore::PassOn(const CommitQueue::Entry& entry) {
                                             " behind: something else writes there"));
   }
   if (fault == Fault::kWritten) {
-    return absl::UnavailableError(
+    return absl::InternalError(
         absl::StrCat("syncing batch ", entry.sequence, ": Input/output error"));
   }
   return absl::OkStatus();
@@ -308,16 +305,6 @@ std::string RandomBytes(std::mt19937_64& random, size_t bytes) {
 
 }  // namespace
 
-TempDirectory::TempDirectory() {
-  path_ = absl::StrCat(::testing::TempDir(), "/nibble_store_XXXXXX");
-  if (mkdtemp(path_.data()) == nullptr) ADD_FAILURE() << "cannot make " << path_;
-}
-
-TempDirectory::~TempDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 StoreBatch RandomBatch(uint64_t seed, size_t value_bytes) {
   std::mt19937_64 random(seed);
   StoreBatch batch;
@@ -363,12 +350,14 @@ absl::StatusOr<Content> ReadAll(const Store& store) {
     return absl::OkStatus();
   });
   if (!s.ok()) return s;
-  for (const auto& [topic, sequences] : topics) {
+  for (const auto& entry : topics) {
+    const auto& topic = entry.first;  // clang 14 captures no structured bindings
+    const auto& sequences = entry.second;
     auto next = sequences.begin();
     s = store.ReadTopic(topic, 0, kAll, [&](const StoredRecord& record) {
       if (next == sequences.end() || record.sequence != *next++ ||
           content.journal[record.sequence].first != record.record) {
-        return absl::InternalError(absl::StrCat("topic ", topic, " is not what the journal says"));
+        return absl::InternalError(absl::StrCat("topic ", topic, " differs from the journal"));
       }
       return absl::OkStatus();
     });

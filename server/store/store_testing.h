@@ -6,12 +6,10 @@
 #ifndef NIBBLE_SERVER_STORE_STORE_TESTING_H_
 #define NIBBLE_SERVER_STORE_STORE_TESTING_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/mutex.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 
@@ -45,14 +44,14 @@ class MemoryDisk {
     std::vector<std::string> topics;
   };
 
-  std::mutex mutex_;
-  // The rest is guarded by mutex_.
-  bool open_ = false;
-  bool created_ = false;
-  StoreInfo info_;
-  std::map<std::pair<std::string, std::string>, Value> entities_;  // (kind, key) →
-  std::map<uint64_t, Record> journal_;
-  std::map<std::string, std::set<uint64_t>> topics_;
+  Mutex mutex_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  bool created_ ABSL_GUARDED_BY(mutex_) = false;
+  StoreInfo info_ ABSL_GUARDED_BY(mutex_);
+  // By kind and key.
+  std::map<std::pair<std::string, std::string>, Value> entities_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Record> journal_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<uint64_t>> topics_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A store in memory that keeps the rules of store.h. Shares its disk.
@@ -99,8 +98,8 @@ class MemoryStore : public Store {
 class FaultyStore : public Store {
  public:
   enum class Fault {
-    kLost,      // reported Unavailable and never written
-    kWritten,   // reported Unavailable, but on the disk after a restart
+    kLost,      // reported Internal and never written
+    kWritten,   // reported Internal, but on the disk after a restart
     kDiskFull,  // reported ResourceExhausted and never written
   };
 
@@ -134,12 +133,12 @@ class FaultyStore : public Store {
 
   const std::unique_ptr<Store> behind_;
 
-  std::mutex mutex_;
-  std::condition_variable released_;
-  // Guarded by mutex_.
-  std::map<int64_t, Fault> faults_;
-  int64_t passed_ = 0;    // batches forwarded or failed so far
-  int64_t allowed_ = -1;  // batches that may be forwarded now; negative: all
+  Mutex mutex_;
+  CondVar released_;
+  std::map<int64_t, Fault> faults_ ABSL_GUARDED_BY(mutex_);
+  int64_t passed_ ABSL_GUARDED_BY(mutex_) = 0;  // batches forwarded or failed so far
+  // Batches that may be forwarded now; negative: all.
+  int64_t allowed_ ABSL_GUARDED_BY(mutex_) = -1;
 
   CommitQueue queue_;  // last: its thread uses the members above
 };
@@ -147,19 +146,6 @@ class FaultyStore : public Store {
 }  // namespace nibble
 
 namespace nibble::store_testing {
-
-// A new temporary directory, removed with its content by the destructor.
-class TempDirectory {
- public:
-  TempDirectory();
-  ~TempDirectory();
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Changes to a few entities of three kinds, a record and some topics; the same for the same
 // arguments.

@@ -34,7 +34,7 @@ std::string ReadAll(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// Visible to this process and its children only.
+// The mount is visible to this process and its children only.
 bool MountDisk(const std::string& path, int64_t bytes) {
   const std::string size = "size=" + std::to_string(bytes);
   return unshare(CLONE_NEWNS) == 0 &&
@@ -76,7 +76,7 @@ pid_t TestClusterProcesses::Spawn(const std::string& name, const std::vector<std
   argv.push_back(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    // Nothing outlives the test, however it ends.
+    // No process outlives the test, however it ends.
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (std::freopen(log.c_str(), "a", stderr) == nullptr) _exit(120);
     if (disk_bytes > 0 && !MountDisk((root_ / name).string(), disk_bytes)) _exit(122);
@@ -102,12 +102,12 @@ void TestClusterProcesses::StartCoordinator(const std::vector<std::string>& flag
   processes_["coordinator"] = Spawn("coordinator", words);
   // It prints the port at which it listens.
   const std::string mark = "on port ";
-  std::string said;
+  std::string output;
   ASSERT_TRUE(Eventually([&] {
-    said = ReadAll(root_ / "coordinator.err");
-    return said.find(mark) != std::string::npos;
-  })) << said;
-  const int port = std::atoi(said.c_str() + said.find(mark) + mark.size());
+    output = ReadAll(root_ / "coordinator.err");
+    return output.find(mark) != std::string::npos;
+  })) << output;
+  const int port = std::atoi(output.c_str() + output.find(mark) + mark.size());
   address_ = "127.0.0.1:" + std::to_string(port);
   stub_ =
       v1::Coordinator::NewStub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
@@ -253,7 +253,7 @@ bool TestClusterProcesses::Eventually(const std::function<bool()>& so) {
 }
 
 std::map<int64_t, double> TestClusterProcesses::Losses(const std::string& job) const {
-  // By attempt, not by worker: the later attempt counts if two have made the same step.
+  // In the order of attempts: the later attempt counts if two made the same step.
   std::map<fs::file_time_type, fs::path> logs;
   for (const auto& entry : fs::directory_iterator(root_)) {
     if (!entry.is_directory()) continue;

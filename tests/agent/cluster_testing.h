@@ -43,14 +43,14 @@ class TestClusterProcesses : public testing::Test {
   v1::Job Describe(const std::string& job);
   // Waits until it is in one of the states and returns it.
   v1::Job Await(const std::string& job, const std::vector<v1::JobState>& states);
-  // Shards of the newest checkpoint of the job; none where there is no checkpoint.
+  // Shards of the newest checkpoint of the job; none if there is no checkpoint.
   v1::DescribeCheckpointResponse Newest(const std::string& job);
   // Polls `so`; false if it does not become true in time.
   static bool Eventually(const std::function<bool()>& so);
 
-  // Exact loss by step, as last logged by the worker of rank 0.
+  // The exact loss of each step, as last logged by the worker of rank 0.
   std::map<int64_t, double> Losses(const std::string& job) const;
-  // The same from a trainer without a cluster, with all ranks on this machine.
+  // The losses of a trainer without a cluster, with all ranks on this machine.
   std::map<int64_t, double> LossesWithoutCluster(const std::string& spec) const;
   // The output of the processes, for failure messages.
   std::string Chatter() const;

@@ -1,5 +1,5 @@
-// The number of replicas of each shard when workers are lost and return: by the coordinator's
-// catalogue, and on the workers' disks.
+// The number of replicas of each shard when workers are lost and return, in the coordinator's
+// catalogue and on the workers' disks.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ constexpr int kCopies = 2;
 
 class Copies : public TestClusterProcesses {
  protected:
-  // Workers that have it, by step, attempt and rank.
+  // The workers that have each shard, by step, attempt and rank.
   using Holders = std::map<std::tuple<int64_t, int64_t, int32_t>, std::set<std::string>>;
 
   Holders InCatalogue(const std::string& job) {
@@ -47,7 +47,7 @@ class Copies : public TestClusterProcesses {
     }
     return holders;
   }
-  // Shards that are sealed, committed there or not.
+  // Sealed shards, whether or not their checkpoint is committed.
   Holders OnDisks(const std::string& job) const {
     Holders holders;
     for (const auto& [worker, pid] : processes_) {
@@ -66,8 +66,8 @@ class Copies : public TestClusterProcesses {
     }
     return holders;
   }
-  // The job is over: of its newest checkpoint each shard is with as many as are wanted, of others
-  // with no more, and the disks have what the catalogue says and nothing else.
+  // After the job has ended: every shard of its newest checkpoint has the wanted number of
+  // replicas, those of other checkpoints have at most that, and disks and catalogue agree.
   bool IsInOrder(const std::string& job) {
     const Holders holders = InCatalogue(job);
     if (holders.empty() || holders != OnDisks(job)) return false;
@@ -104,7 +104,7 @@ class Copies : public TestClusterProcesses {
   }
 };
 
-TEST_F(Copies, TheResultOfAFinishedJobIsCopiedAgainWhereAHolderIsLostAndThinnedWhereItComesBack) {
+TEST_F(Copies, AFinishedJobsCheckpointIsReplicatedAgainWhenAWorkerIsLostAndTrimmedWhenItReturns) {
   StartCoordinator({"--lease-ms", "1000", "--copies", "2"});
   for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(1, 4, "checkpoints: {at_end: true}\n"));
@@ -112,14 +112,14 @@ TEST_F(Copies, TheResultOfAFinishedJobIsCopiedAgainWhereAHolderIsLostAndThinnedW
   ASSERT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
   const std::string lost = Newest(job).shards(0).holders(0);
   KillWorker(lost);
-  // The remaining one replicates it to the third.
+  // The remaining worker replicates it to the third.
   ASSERT_TRUE(Eventually([&] { return PresentCopies(job) == kCopies; })) << Text(job);
   StartWorker(lost, 1);
-  // One of the three replicas is removed, whichever it is.
+  // Any one of the three replicas is removed.
   EXPECT_TRUE(Eventually([&] { return IsInOrder(job); })) << Text(job);
 }
 
-TEST_F(Copies, AWorkerThatDrainsGivesUpWhatItHoldsOnceOthersHaveIt) {
+TEST_F(Copies, ADrainingWorkerRemovesItsShardsOnceOthersHaveThem) {
   StartCoordinator({"--lease-ms", "1000", "--copies", "2"});
   for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(1, 4, "checkpoints: {at_end: true}\n"));
@@ -140,7 +140,7 @@ TEST_F(Copies, AWorkerThatDrainsGivesUpWhatItHoldsOnceOthersHaveIt) {
   })) << Text(job);
 }
 
-TEST_F(Copies, AfterAThirdWorkerTookOverAndTheFirstCameBackEachShardHasAsManyAsAreWanted) {
+TEST_F(Copies, EachShardHasTheWantedReplicasAfterAWorkerWasReplacedAndReturned) {
   StartCoordinator({"--lease-ms", "1000", "--copies", "2"});
   for (const char* name : {"w1", "w2", "w3"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(2, 60, "checkpoints: {every: 5, keep_last: 2}\n"));

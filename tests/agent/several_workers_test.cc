@@ -94,7 +94,7 @@ class SeveralWorkers : public TestClusterProcesses {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.task();
   }
-  // Some bytes of every file that holds chunks, here and below.
+  // Overwrites some bytes of every file with chunks in the tree.
   static void Damage(const fs::path& directory) {
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
       if (entry.path().extension() != ".sst") continue;
@@ -124,7 +124,7 @@ class SeveralWorkers : public TestClusterProcesses {
   int asked_ = 0;
 };
 
-TEST_F(SeveralWorkers, AGangThatLosesAWorkerGoesOnFromReplicasBitwiseAsIfNothingHadHappened) {
+TEST_F(SeveralWorkers, AGangThatLosesAWorkerResumesFromReplicasWithBitwiseEqualLosses) {
   const std::string spec = Spec(2, 120, "checkpoints: {every: 5, keep_last: 2}\n");
   const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
   ASSERT_EQ(alone.size(), 120u);
@@ -145,7 +145,7 @@ TEST_F(SeveralWorkers, AGangThatLosesAWorkerGoesOnFromReplicasBitwiseAsIfNothing
   EXPECT_EQ(Losses(job), alone);
 }
 
-TEST_F(SeveralWorkers, TheRanksThatAreLeftGoOnFromTheShardsOfThoseThatAreLost) {
+TEST_F(SeveralWorkers, TheRemainingRanksResumeFromTheShardsOfLostOnes) {
   StartCoordinator({"--lease-ms", "2000", "--copies", "2"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(2, 120, "checkpoints: {every: 5, keep_last: 2}\n"), {1, 2});
@@ -160,7 +160,7 @@ TEST_F(SeveralWorkers, TheRanksThatAreLeftGoOnFromTheShardsOfThoseThatAreLost) {
   EXPECT_GE(last.resume().step(), 5) << after.DebugString();
 }
 
-TEST_F(SeveralWorkers, AForkBeginsWithItsParentsShardsWhereverTheyAre) {
+TEST_F(SeveralWorkers, AForkBeginsWithItsParentsShardsOnAnyWorker) {
   StartCoordinator({"--copies", "1"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string parent =
@@ -185,7 +185,7 @@ TEST_F(SeveralWorkers, AForkBeginsWithItsParentsShardsWhereverTheyAre) {
   EXPECT_EQ(Losses(fork).size(), 8u);
 }
 
-TEST_F(SeveralWorkers, ACheckpointInPartsIsVerifiedAndExportedWhole) {
+TEST_F(SeveralWorkers, ACheckpointAcrossWorkersIsVerifiedAndExported) {
   StartCoordinator({"--copies", "1"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(2, 6, "checkpoints: {at_end: true}\n"));
@@ -200,7 +200,7 @@ TEST_F(SeveralWorkers, ACheckpointInPartsIsVerifiedAndExportedWhole) {
   const v1::CheckpointRef ref = newest.checkpoint().ref();
   const v1::CheckpointTask verified = AwaitTask(ref, Verify(ref));
   EXPECT_EQ(verified.state(), v1::CHECKPOINT_TASK_STATE_DONE) << verified.detail();
-  EXPECT_THAT(verified.detail(), HasSubstr("every byte of 2 shards is right"));
+  EXPECT_THAT(verified.detail(), HasSubstr("all 2 shards pass their checksums"));
 
   const v1::CheckpointTask done = AwaitTask(ref, Export(ref, root_ / "model"));
   EXPECT_EQ(done.state(), v1::CHECKPOINT_TASK_STATE_DONE) << done.detail();
@@ -208,7 +208,7 @@ TEST_F(SeveralWorkers, ACheckpointInPartsIsVerifiedAndExportedWhole) {
   EXPECT_TRUE(fs::exists(root_ / "model" / "model.safetensors"));
 }
 
-TEST_F(SeveralWorkers, DamageThatNoCopyHealsIsNamedAndTheCheckpointNotLoadedAgain) {
+TEST_F(SeveralWorkers, DamageWithoutAnIntactReplicaIsNamedAndTheCheckpointIsNotLoadedAgain) {
   StartCoordinator({"--copies", "1"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string job = Submit(Spec(2, 6, "checkpoints: {at_end: true}\n"));
@@ -231,7 +231,7 @@ TEST_F(SeveralWorkers, DamageThatNoCopyHealsIsNamedAndTheCheckpointNotLoadedAgai
   EXPECT_EQ(response.checkpoint().state(), v1::CHECKPOINT_STATE_DAMAGED);
 }
 
-TEST_F(SeveralWorkers, WhereTheNewestCheckpointIsDamagedTheOneBeforeIsGoneOnFrom) {
+TEST_F(SeveralWorkers, IfTheNewestCheckpointIsDamagedTheJobResumesFromThePreviousOne) {
   const std::string spec = Spec(1, 120, "checkpoints: {every: 5, keep_last: 2}\n");
   const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
   StartCoordinator();
@@ -240,7 +240,7 @@ TEST_F(SeveralWorkers, WhereTheNewestCheckpointIsDamagedTheOneBeforeIsGoneOnFrom
   ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
   KillWorker("w1");
   ASSERT_EQ(Describe(job).state(), v1::JOB_STATE_RUNNING);
-  // All but the oldest, also what was on its way to become one: step-000000000010-attempt-…
+  // All checkpoints but the oldest, including incomplete ones: step-000000000010-attempt-…
   std::map<std::string, fs::path> stored;
   for (const auto& entry : fs::directory_iterator(root_ / "w1" / "jobs" / job / "checkpoints")) {
     if (entry.is_directory()) stored[entry.path().filename().string()] = entry.path();
@@ -262,24 +262,24 @@ TEST_F(SeveralWorkers, WhereTheNewestCheckpointIsDamagedTheOneBeforeIsGoneOnFrom
   EXPECT_EQ(attempts.rbegin()->resume().step(), std::stoll(oldest->first.substr(5)));
 }
 
-TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTheOneBeforeIsUsed) {
+TEST_F(SeveralWorkers, DamageFoundByAnotherWorkerIsReportedAndThePreviousCheckpointIsUsed) {
   const std::string spec = Spec(1, 60, "checkpoints: {every: 5, keep_last: 3}\n");
   const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
   StartCoordinator({"--copies", "1"});
   for (const char* name : {"w1", "w2"}) StartWorker(name, 1);
   const std::string job = Submit(spec);
-  // Two at least: where one takes long to write, the next waits for a later step.
+  // At least two: while one is being written, the next waits for a later step.
   ASSERT_TRUE(Eventually([&] { return Checkpoints(job) >= 2; }));
   Ask<v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, OfJob<v1::PauseJobRequest>(job));
   const v1::Job paused = Await(job, {v1::JOB_STATE_PAUSED});
-  // One that is on its way is committed, too: ranks that stand begin no other.
+  // One being written is also committed; paused ranks begin no other.
   ASSERT_TRUE(Eventually([&] {
     return paused.next_step() - Newest(job).checkpoint().ref().step() < 5;
   })) << Describe(job).DebugString();
   const int64_t newest_step = Newest(job).checkpoint().ref().step();
   const std::string holder = WorkerOf(paused, 0);
   ASSERT_EQ(Newest(job).shards(0).holders(0), holder);
-  // Its slots are unavailable, its checkpoints are not.
+  // Only its slots are unavailable, not its checkpoints.
   v1::DrainWorkerRequest cordon;
   cordon.set_worker(holder);
   cordon.set_cordon_only(true);
@@ -319,17 +319,17 @@ TEST_F(SeveralWorkers, DamageThatTheStarterMeetsWithAnotherHolderIsReportedAndTh
   for (const v1::WorkerBlame& blame : after.blames()) EXPECT_NE(blame.worker(), starter);
 }
 
-TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed) {
+TEST_F(SeveralWorkers, AJobWaitsForAFullDiskAndItsLossesAreUnchanged) {
   const std::string spec = Spec(1, 100, "checkpoints: {every: 10, keep_last: 1, at_end: true}\n");
   const std::map<int64_t, double> alone = LossesWithoutCluster(spec);
   StartCoordinator();
   if (!StartWorkerOnDisk("w1", 1, 128 << 20)) {
-    GTEST_SKIP() << "this machine lets nobody mount a small disk";
+    GTEST_SKIP() << "this machine does not permit mounting a small disk";
   }
   const std::string job = Submit(spec);
   ASSERT_TRUE(Eventually([&] { return Newest(job).checkpoint().ref().step() >= 10; }));
-  // All steps are still made; then the job waits for room to store its state, and reports that. The
-  // space that a failed checkpoint frees is filled, too.
+  // All steps are still made; then the job waits for space to store its state, and reports that.
+  // Space that a failed checkpoint frees is also filled.
   ASSERT_TRUE(Eventually([&] {
     FillDisk("w1");
     const v1::Job now = Describe(job);
@@ -347,7 +347,7 @@ TEST_F(SeveralWorkers, AFullDiskIsWaitedForAndTheRunIsTheOneThatNobodyDisturbed)
   EXPECT_EQ(after.checkpoint_step(), 100);
   EXPECT_EQ(after.trouble(), "");
   EXPECT_EQ(after.blames_size(), 0);
-  // The event log is complete, too.
+  // The event log is also complete.
   EXPECT_EQ(Losses(job), alone);
   v1::ListJobEventsRequest request;
   request.set_job(job);

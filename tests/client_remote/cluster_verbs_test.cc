@@ -26,7 +26,7 @@ using ::testing::UnorderedElementsAre;
 
 class ClusterVerbsTest : public RemoteClusterTest {};
 
-// The program itself, whose verbs are also those of directories.
+// The program itself, whose noun checkpoint has both sources.
 class CheckpointVerbsTest : public RemoteClusterTest {
  protected:
   static Outcome Nibble(const std::vector<std::string>& arguments) {
@@ -44,7 +44,7 @@ class CheckpointVerbsTest : public RemoteClusterTest {
     }
   }
 
-  // The worker carries out what is asked of it, which has come to the coordinator.
+  // The worker reports the result of the tasks that the coordinator requests.
   void EndTasks(v1::CheckpointTaskState state, const std::string& detail) {
     cluster_.coordinator().Tick();
     ASSERT_EQ(worker_.Report(), absl::OkStatus());
@@ -95,10 +95,11 @@ TEST_F(CheckpointVerbsTest, PinsKeepACheckpointFromBeingDeleted) {
   EXPECT_EQ(Nibble({"checkpoint", "delete", "train-1@100", "--reason", "old"}).out,
             "train-1@100 is deleted\n");
   EXPECT_EQ(Json({"checkpoint", "list", job_})["checkpoints"].size(), 1u);
-  EXPECT_THAT(Nibble({"checkpoint", "delete", job_}).err, HasSubstr("say which: train-1@STEP"));
+  EXPECT_THAT(Nibble({"checkpoint", "delete", job_}).err,
+              HasSubstr("'train-1' has no step; name it train-1@STEP"));
 }
 
-TEST_F(CheckpointVerbsTest, AVerificationIsWaitedForAndItsEndIsTheExitCode) {
+TEST_F(CheckpointVerbsTest, VerifyWaitsForTheResult) {
   const Outcome asked = Nibble({"checkpoint", "verify", "train-1@200", "--no-wait"});
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_THAT(asked.out, HasSubstr("verification 1 of train-1@200 is requested"));
@@ -107,11 +108,11 @@ TEST_F(CheckpointVerbsTest, AVerificationIsWaitedForAndItsEndIsTheExitCode) {
               HasSubstr("is done on w1: 24 chunks are right"));
   const Outcome late = Nibble({"checkpoint", "verify", "train-1@200", "--timeout", "50ms"});
   EXPECT_EQ(late.exit_code, 101);
-  EXPECT_THAT(late.err, HasSubstr("tells its end"));
+  EXPECT_THAT(late.err, HasSubstr("to see its result"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_FAILED, "cannot read");
 }
 
-TEST_F(CheckpointVerbsTest, AnExportNamesItsDestinationAndFailsAsTheWorkerDoes) {
+TEST_F(CheckpointVerbsTest, AnExportFailsIfTheWorkerFails) {
   const Outcome asked = Nibble({"checkpoint", "export", job_, "/srv/out", "--no-wait"});
   EXPECT_THAT(asked.out, HasSubstr("export 1 of train-1@200 is requested"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_DONE, "");
@@ -123,27 +124,28 @@ TEST_F(CheckpointVerbsTest, AnExportNamesItsDestinationAndFailsAsTheWorkerDoes) 
   EXPECT_EQ(exporting.Wait(), 1);
 }
 
-TEST_F(CheckpointVerbsTest, ARelativeDestinationIsTakenFromHereAndToldInWhole) {
+TEST_F(CheckpointVerbsTest, ARelativeDestinationIsMadeAbsolute) {
   const std::string whole = (std::filesystem::current_path() / "kept/out").string();
   const Outcome asked = Nibble({"checkpoint", "export", job_, "./kept/out", "--no-wait"});
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_THAT(asked.out, HasSubstr("export 1 of train-1@200 is requested to " + whole + "\n"));
-  EXPECT_THAT(asked.err, HasSubstr("'./kept/out' is " + whole + ", on the worker"));
+  EXPECT_THAT(asked.err, HasSubstr("'./kept/out' is " + whole + " on the machine of the worker"));
   EXPECT_EQ(Json({"checkpoint", "describe", job_})["checkpoint"]["tasks"][0]["destination"], whole);
   EXPECT_THAT(Nibble({"checkpoint", "export", "--help"}).out,
-              HasSubstr("on that worker's machine"));
+              HasSubstr("on the machine of the worker"));
 }
 
-TEST_F(CheckpointVerbsTest, WhatMeansNothingForAJobOrADirectoryIsRefused) {
+TEST_F(CheckpointVerbsTest, OptionsOfTheOtherSourceAreRefused) {
   const Outcome job = Nibble({"checkpoint", "export", job_, "/srv/out", "--dtype", "fp32"});
   EXPECT_EQ(job.exit_code, 2);
-  EXPECT_THAT(job.err, HasSubstr("--dtype goes with a run's directory; 'train-1' is none"));
+  EXPECT_THAT(job.err, HasSubstr("--dtype applies to run directories only; 'train-1' is a job"));
   const Outcome directory = Nibble({"checkpoint", "verify", "./runs", "--no-wait"});
   EXPECT_EQ(directory.exit_code, 2);
-  EXPECT_THAT(directory.err, HasSubstr("--no-wait goes with a job of the cluster; './runs'"));
+  EXPECT_THAT(directory.err,
+              HasSubstr("--no-wait applies to jobs of a cluster only; './runs' is a directory"));
 }
 
-TEST_F(CheckpointVerbsTest, ADirectoryHereIsADirectoryUnlessAServerIsNamed) {
+TEST_F(CheckpointVerbsTest, AnExistingDirectoryIsMeantUnlessAServerIsGiven) {
   const std::string directory = testing::TempDir() + "train-1";
   std::filesystem::create_directory(directory);
   const Outcome here = Nibble({"checkpoint", "list", directory});
@@ -155,7 +157,7 @@ TEST_F(CheckpointVerbsTest, ADirectoryHereIsADirectoryUnlessAServerIsNamed) {
   EXPECT_EQ(Nibble({"checkpoint", "list", "train-1", "--server", cluster_.address()}).exit_code, 0);
 }
 
-TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndTakenBack) {
+TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndUncordoned) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
@@ -168,7 +170,7 @@ TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndTakenBack) {
   EXPECT_THAT(described.out, AllOf(HasSubstr("worker        w1 at w1:7000"),
                                    HasSubstr("slots         2 of 2 used")));
   const Outcome cordoned = Nibble({"worker", "drain", "w1", "--cordon", "--reason", "new fan"});
-  EXPECT_EQ(cordoned.out, "w1 is cordoned; on it still: train-1\n");
+  EXPECT_EQ(cordoned.out, "w1 is cordoned; it still runs train-1\n");
   EXPECT_THAT(Nibble({"worker", "describe", "w1"}).out, HasSubstr("cordoned: new fan"));
   EXPECT_EQ(Json({"worker", "drain", "w1"})["mode"], "WORKER_MODE_DRAINING");
   EXPECT_EQ(Nibble({"worker", "uncordon", "w1", "--clear-flags"}).out, "w1 is open\n");
@@ -178,7 +180,7 @@ TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndTakenBack) {
   EXPECT_EQ(Nibble({"worker", "drain", "w9"}).exit_code, 102);
 }
 
-TEST_F(ClusterVerbsTest, QueuesAreMadeChangedListedAndDeleted) {
+TEST_F(ClusterVerbsTest, QueuesAreCreatedChangedListedAndDeleted) {
   const Outcome made = Nibble(
       {"queue", "set", "nights", "--quota", "8", "--borrow", "unbounded", "--cohort", "lab"});
   EXPECT_EQ(made.exit_code, 0) << made.err;
@@ -202,31 +204,31 @@ TEST_F(ClusterVerbsTest, QueuesAreMadeChangedListedAndDeleted) {
 
 constexpr char kProgram[] = "client/nibble";
 
-// What a shell says; fails the test where its exit code is another.
+// The output of a shell; a test failure if its exit code is another.
 std::string Bash(const std::string& script, int exit_code = 0) {
   const std::string path = testing::TempDir() + "script.sh";
   std::ofstream(path) << script;
   std::FILE* const shell = popen(absl::StrCat("bash ", path, " 2>&1").c_str(), "r");
-  std::string said;
-  for (int c = std::fgetc(shell); c != EOF; c = std::fgetc(shell)) said += static_cast<char>(c);
+  std::string output;
+  for (int c = std::fgetc(shell); c != EOF; c = std::fgetc(shell)) output += static_cast<char>(c);
   const int status = pclose(shell);
-  EXPECT_EQ(WEXITSTATUS(status), exit_code) << said;
-  return said;
+  EXPECT_EQ(WEXITSTATUS(status), exit_code) << output;
+  return output;
 }
 
-// What bash offers for the last of the words.
-std::vector<std::string> Offers(const std::vector<std::string>& words) {
+// The completions that bash offers for the last word.
+std::vector<std::string> Completions(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) absl::StrAppend(&line, " '", word, "'");
-  // The program stands where the words say it does.
-  const std::string said = Bash(absl::StrCat(
+  // The script calls the program by its name.
+  const std::string output = Bash(absl::StrCat(
       "nibble() { ", std::filesystem::absolute(kProgram).string(), " \"$@\"; }\n",
       "source <(nibble completion bash) || exit 9\nCOMP_WORDS=(nibble", line,
       ")\nCOMP_CWORD=", words.size(), "\n_nibble\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"));
-  return absl::StrSplit(said, '\n', absl::SkipEmpty());
+  return absl::StrSplit(output, '\n', absl::SkipEmpty());
 }
 
-TEST(ProgramTest, NothingOfProtocolBuffersIsSharedWithOtherLibraries) {
+TEST(ProgramTest, TheProgramSharesNoProtocolBuffersWithLibraries) {
   const std::string program = std::filesystem::absolute(kProgram).string();
   EXPECT_THAT(Bash(absl::StrCat("readelf -d ", program, " | grep NEEDED")),
               Not(HasSubstr("libprotobuf")));
@@ -234,7 +236,7 @@ TEST(ProgramTest, NothingOfProtocolBuffersIsSharedWithOtherLibraries) {
   Bash(absl::StrCat("readelf --wide --dyn-syms ", program, " | grep google8protobuf"), 1);
 }
 
-TEST(ProgramTest, OneProgramTrainsATokenizerAndSpeaksToACoordinator) {
+TEST(ProgramTest, OneProgramTrainsATokenizerAndCallsACoordinator) {
   RemoteCluster cluster;
   const std::string directory = testing::TempDir() + "tokens";
   std::filesystem::remove_all(directory);
@@ -249,14 +251,14 @@ TEST(ProgramTest, OneProgramTrainsATokenizerAndSpeaksToACoordinator) {
               HasSubstr("state: JOB_STATE_QUEUED"));
 }
 
-TEST(CompletionTest, NounsVerbsAndOptionsAreOffered) {
-  EXPECT_THAT(Offers({"qu"}), ElementsAre("quantize", "queue"));
-  EXPECT_THAT(Offers({"job", "c"}), UnorderedElementsAre("checkpoint", "cancel", "compare"));
-  EXPECT_THAT(Offers({"job", "submit", "--max-"}),
+TEST(CompletionTest, NounsVerbsAndOptionsAreCompleted) {
+  EXPECT_THAT(Completions({"qu"}), ElementsAre("quantize", "queue"));
+  EXPECT_THAT(Completions({"job", "c"}), UnorderedElementsAre("checkpoint", "cancel", "compare"));
+  EXPECT_THAT(Completions({"job", "submit", "--max-"}),
               ElementsAre("--max-slots", "--max-restarts", "--max-backoff"));
-  EXPECT_THAT(Offers({"worker", "list", "-o", ""}), ElementsAre("table", "json", "yaml"));
-  EXPECT_THAT(Offers({"quantize", "--form"}), ElementsAre("--format", "--formula"));
-  EXPECT_THAT(Offers({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
+  EXPECT_THAT(Completions({"worker", "list", "-o", ""}), ElementsAre("table", "json", "yaml"));
+  EXPECT_THAT(Completions({"quantize", "--form"}), ElementsAre("--format", "--formula"));
+  EXPECT_THAT(Completions({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
 }
 
 TEST(CompletionTest, NamesComeFromTheCluster) {
@@ -265,26 +267,26 @@ TEST(CompletionTest, NamesComeFromTheCluster) {
   cluster.Submit("tiny");
   RunningWorker worker(cluster);
   worker.Run();
-  EXPECT_THAT(Offers({"job", "describe", ""}), ElementsAre("tiny-2", "train-1"));
-  EXPECT_THAT(Offers({"recipe", "set", "tr"}), ElementsAre("train-1"));
-  EXPECT_THAT(Offers({"checkpoint", "list", "tin"}), Contains("tiny-2"));
-  EXPECT_THAT(Offers({"worker", "drain", ""}), ElementsAre("w1"));
-  EXPECT_THAT(Offers({"queue", "set", "d"}), ElementsAre("default"));
-  // As bash divides an address.
+  EXPECT_THAT(Completions({"job", "describe", ""}), ElementsAre("tiny-2", "train-1"));
+  EXPECT_THAT(Completions({"recipe", "set", "tr"}), ElementsAre("train-1"));
+  EXPECT_THAT(Completions({"checkpoint", "list", "tin"}), Contains("tiny-2"));
+  EXPECT_THAT(Completions({"worker", "drain", ""}), ElementsAre("w1"));
+  EXPECT_THAT(Completions({"queue", "set", "d"}), ElementsAre("default"));
+  // Bash splits an address at its colon.
   const std::string port = cluster.address().substr(cluster.address().rfind(':') + 1);
   unsetenv("NIBBLE_SERVER");
-  EXPECT_THAT(Offers({"job", "kill", "--server", "127.0.0.1", ":", port, "ti"}),
+  EXPECT_THAT(Completions({"job", "kill", "--server", "127.0.0.1", ":", port, "ti"}),
               ElementsAre("tiny-2"));
 }
 
-TEST(CompletionTest, WhereNobodyAnswersThereAreNoNames) {
+TEST(CompletionTest, WithoutACoordinatorThereAreNoNames) {
   RemoteCluster cluster;
   cluster.Stop();
-  EXPECT_THAT(Offers({"job", "describe", ""}), IsEmpty());
+  EXPECT_THAT(Completions({"job", "describe", ""}), IsEmpty());
   cluster.Start();
 }
 
-TEST(CompletionTest, OtherShellsHaveScriptsToo) {
+TEST(CompletionTest, OtherShellsHaveScripts) {
   const std::string fish = RemoteCluster::Nibble({"completion", "fish"}).out;
   EXPECT_THAT(fish, HasSubstr("complete -c nibble -n __fish_use_subcommand -f -a job "));
   EXPECT_THAT(fish, HasSubstr("__fish_seen_subcommand_from submit' -l dry-run"));

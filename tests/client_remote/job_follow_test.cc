@@ -43,29 +43,29 @@ class JobFollowTest : public testing::Test {
     ASSERT_EQ(cluster_.coordinator().Do<v1::KillJobResponse>(request).status(), absl::OkStatus());
   }
 
-  // Reads what a watch with -o json says until it has this key.
+  // Reads the output of a watch with -o json until an element has this key.
   static nlohmann::json Await(NibbleProcess& watch, const std::string& key) {
     while (true) {
       const std::string line = watch.OutLine();
-      const nlohmann::json told = nlohmann::json::parse(line, nullptr, false);
-      if (told.is_discarded()) {
-        ADD_FAILURE() << "the watch ended before it said " << key << ": " << line;
+      const nlohmann::json element = nlohmann::json::parse(line, nullptr, false);
+      if (element.is_discarded()) {
+        ADD_FAILURE() << "the watch ended before " << key << ": " << line;
         return {};
       }
-      if (told.contains(key)) return told;
+      if (element.contains(key)) return element;
     }
   }
 
   RemoteCluster cluster_;
 };
 
-TEST_F(JobFollowTest, OnAPipeAWatchTellsPlainLinesAndEndsAsTheJobDoes) {
+TEST_F(JobFollowTest, OnAPipeAWatchPrintsPlainLinesAndExitsAsTheJobEnds) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
-  worker.Tell(0, {5.0, 4.5});
+  worker.ReportSteps(0, {5.0, 4.5});
   auto watching = RemoteCluster::Later({"job", "watch", job});
-  worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
+  worker.ReportPhase(v1::RANK_PHASE_SUCCEEDED, 1000);
   const Outcome watched = watching.get();
   EXPECT_EQ(watched.exit_code, 0) << watched.err;
   EXPECT_THAT(watched.out, StartsWith("train-1 "));
@@ -74,7 +74,7 @@ TEST_F(JobFollowTest, OnAPipeAWatchTellsPlainLinesAndEndsAsTheJobDoes) {
   EXPECT_THAT(watched.out, Not(HasSubstr("\x1b")));
 }
 
-TEST_F(JobFollowTest, AJobThatIsOverIsShownAndEndsTheWatchAtOnce) {
+TEST_F(JobFollowTest, AWatchOfAFinishedJobEndsAtOnce) {
   const std::string job = cluster_.Submit();
   Kill(job);
   const Outcome watched = RemoteCluster::Nibble({"job", "watch", job});
@@ -86,7 +86,7 @@ TEST_F(JobFollowTest, AJobThatIsOverIsShownAndEndsTheWatchAtOnce) {
   EXPECT_EQ(RemoteCluster::Nibble({"job", "watch", "none"}).exit_code, 102);
 }
 
-TEST_F(JobFollowTest, EventsAreToldAsTheyCome) {
+TEST_F(JobFollowTest, EventsArePrintedAsTheyHappen) {
   const std::string job = cluster_.Submit();
   NibbleProcess watch({"job", "watch", job, "-o", "json"});
   Await(watch, "caught_up");
@@ -105,7 +105,7 @@ TEST_F(JobFollowTest, AWatchOutlivesTheCoordinatorAndMissesNothing) {
   Await(watch, "caught_up");
   cluster_.Stop();
   SetPriority(job, 3);  // while nobody can watch
-  EXPECT_THAT(watch.ErrLine(), HasSubstr("does not answer; the watch goes on when it is back"));
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("does not answer; the watch continues when it does"));
   cluster_.Start();
   EXPECT_THAT(watch.ErrLine(), HasSubstr("is back"));
   EXPECT_EQ(Await(watch, "event")["event"]["kind"], "JOB_EVENT_KIND_SETTING");
@@ -115,29 +115,29 @@ TEST_F(JobFollowTest, AWatchOutlivesTheCoordinatorAndMissesNothing) {
   EXPECT_EQ(watch.ErrLine(), "");
 }
 
-TEST_F(JobFollowTest, CtrlCLetsGoOfTheJobAndSaysHowToComeBack) {
+TEST_F(JobFollowTest, CtrlCDetachesAndTheJobKeepsRunning) {
   const std::string job = cluster_.Submit();
   NibbleProcess watch({"job", "watch", job, "-o", "json"});
   Await(watch, "caught_up");
   watch.Signal(SIGINT);
-  EXPECT_THAT(watch.ErrLine(), HasSubstr("`nibble job watch train-1` comes back"));
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("Run 'nibble job watch train-1' to follow it again"));
   EXPECT_EQ(watch.Wait(), 101);
   EXPECT_EQ(cluster_.coordinator().Job(job).state(), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(JobFollowTest, CtrlCInAnOutageLetsGoToo) {
+TEST_F(JobFollowTest, CtrlCDetachesWhileTheCoordinatorIsDown) {
   const std::string job = cluster_.Submit();
   NibbleProcess watch({"job", "watch", job, "-o", "json"});
   Await(watch, "caught_up");
   cluster_.Stop();
   EXPECT_THAT(watch.ErrLine(), HasSubstr("does not answer"));
   watch.Signal(SIGINT);
-  EXPECT_THAT(watch.ErrLine(), HasSubstr("comes back"));
+  EXPECT_THAT(watch.ErrLine(), HasSubstr("to follow it again"));
   EXPECT_EQ(watch.Wait(), 101);
   cluster_.Start();
 }
 
-TEST_F(JobFollowTest, OnATerminalItIsDrawnInPlaceInWhateverSizeThatHas) {
+TEST_F(JobFollowTest, OnATerminalAWatchIsRedrawnInPlaceAtAnySize) {
   setenv("TERM", "xterm", 1);
   const std::string job = cluster_.Submit();
   cluster_.coordinator().Tick();
@@ -171,7 +171,7 @@ TEST_F(JobFollowTest, SubmitAndWatchEndsWithTheJobsExitCode) {
   EXPECT_EQ(submit.Wait(), 103);
 }
 
-TEST_F(JobFollowTest, AWaitIsLetGoOfAndOutlivesTheCoordinatorToo) {
+TEST_F(JobFollowTest, AWaitOutlivesTheCoordinatorAndCanBeDetached) {
   const std::string job = cluster_.Submit();
   NibbleProcess wait({"job", "wait", job});
   EXPECT_THAT(wait.ErrLine(), HasSubstr("waiting for train-1"));
@@ -179,16 +179,16 @@ TEST_F(JobFollowTest, AWaitIsLetGoOfAndOutlivesTheCoordinatorToo) {
   EXPECT_THAT(wait.ErrLine(), HasSubstr("does not answer"));
   cluster_.Start();
   wait.Signal(SIGINT);
-  EXPECT_THAT(wait.ErrLine(), HasSubstr("`nibble job wait train-1` waits again"));
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("Run 'nibble job wait train-1' to wait again"));
   EXPECT_EQ(wait.Wait(), 101);
 }
 
-TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheRanksHaveMadeIt) {
+TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheStepIsComplete) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
   auto waiting = RemoteCluster::Later({"job", "wait", job, "--step", "3", "--timeout", "60s"});
-  worker.Tell(0, {5.0, 4.5, 4.0});
+  worker.ReportSteps(0, {5.0, 4.5, 4.0});
   const Outcome waited = waiting.get();
   EXPECT_EQ(waited.exit_code, 0) << waited.err;
   EXPECT_THAT(waited.out, HasSubstr("train-1 is running"));
@@ -196,7 +196,7 @@ TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheRanksHaveMadeIt) {
   EXPECT_EQ(RemoteCluster::Nibble({"job", "wait", job, "--step", "900"}).exit_code, 103);
 }
 
-// A daemon's logs, which never change.
+// A daemon with fixed logs.
 class Daemon : public v1::RankLogs::Service {
  public:
   Daemon() {
@@ -225,7 +225,7 @@ class Daemon : public v1::RankLogs::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(JobFollowTest, LogsAreOfTheRanksThatAreAskedFor) {
+TEST_F(JobFollowTest, LogsAreThoseOfTheRequestedRanks) {
   Daemon daemon;
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
@@ -246,19 +246,19 @@ TEST_F(JobFollowTest, LogsAreOfTheRanksThatAreAskedFor) {
   EXPECT_EQ(RemoteCluster::Nibble({"job", "logs", job, "--rank", "-1"}).exit_code, 2);
 }
 
-TEST(RetryTest, ACommandGoesThroughWhenTheCoordinatorComesBack) {
+TEST(RetryTest, ACommandSucceedsWhenTheCoordinatorReturns) {
   RemoteCluster cluster;
   const std::string spec = RemoteCluster::SpecFile();
   cluster.Stop();
   NibbleProcess submit({"job", "submit", spec, "--timeout", "60s"});
-  EXPECT_THAT(submit.ErrLine(), HasSubstr("does not answer yet; trying for 1m"));
+  EXPECT_THAT(submit.ErrLine(), HasSubstr("does not answer; retrying for 1m"));
   cluster.Start();
   EXPECT_EQ(submit.OutLine(), "train-1");
   EXPECT_EQ(submit.Wait(), 0);
   EXPECT_EQ(RemoteCluster::Json({"job", "list"})["jobs"].size(), 1u);
 }
 
-TEST(RetryTest, WithoutAnAnswerItSaysWhomItAskedAndFails) {
+TEST(RetryTest, AnUnreachableCoordinatorIsNamedInTheError) {
   RemoteCluster cluster;
   cluster.Stop();
   const Outcome listed = RemoteCluster::Nibble({"job", "list", "--timeout", "200ms"});
@@ -271,20 +271,20 @@ TEST(RetryTest, WithoutAnAnswerItSaysWhomItAskedAndFails) {
   EXPECT_THAT(RemoteCluster::Nibble({"job", "list"}).err, HasSubstr("NIBBLE_SERVER: 'nonsense'"));
 }
 
-TEST(RetryTest, WithoutAClusterItSaysAtOnceInOneLineWhatToDo) {
+TEST(RetryTest, WithoutAClusterTheErrorIsImmediateAndNamesTheRemedy) {
   RemoteCluster cluster;
   cluster.Stop();
   const Outcome listed = RemoteCluster::Nibble({"job", "list"});
   EXPECT_EQ(listed.exit_code, 1);
   EXPECT_THAT(listed.out, IsEmpty());
   EXPECT_EQ(listed.err, "nibble job list: nothing listens at " + cluster.address() +
-                            ": 'nibble cluster up' starts a cluster here, --server or "
-                            "NIBBLE_SERVER names another, and --timeout waits for one that is "
-                            "starting\n");
+                            ": run 'nibble cluster up' to start a cluster here, name another with "
+                            "--server or NIBBLE_SERVER, or wait for one that is starting with "
+                            "--timeout\n");
   cluster.Start();
 }
 
-TEST(RetryTest, TheServerMayBeNamedBeforeTheVerb) {
+TEST(RetryTest, TheServerOptionMayStandBeforeTheVerb) {
   RemoteCluster cluster;
   setenv("NIBBLE_SERVER", "127.0.0.1:1", 1);
   for (const std::vector<std::string>& words :
@@ -296,7 +296,7 @@ TEST(RetryTest, TheServerMayBeNamedBeforeTheVerb) {
   }
 }
 
-// Loses the first answers to a pause: it was carried out, and the caller does not know.
+// Applies every pause, but loses its first responses.
 class ForgetfulCoordinator : public v1::Coordinator::Service {
  public:
   static constexpr int kLost = 2;
@@ -328,7 +328,7 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  // Read when no call is under way.
+  // To be read while no call is running.
   std::vector<std::string> ids;
   bool has_author = false;
 
@@ -337,7 +337,7 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST(RetryTest, AChangeIsRepeatedUnderOneRequestIdAndEachCommandHasItsOwn) {
+TEST(RetryTest, RetriesOfAChangeShareARequestIdAndCommandsDoNot) {
   ForgetfulCoordinator coordinator;
   EXPECT_EQ(RemoteCluster::Nibble({"job", "pause", "train-1"}).exit_code, 0);
   ASSERT_EQ(coordinator.ids.size(), 3u);

@@ -19,7 +19,7 @@ using ::testing::Not;
 
 class JobVerbsTest : public RemoteClusterTest {};
 
-TEST_F(JobVerbsTest, ASubmittedJobIsPrintedByItsIdListedAndDescribed) {
+TEST_F(JobVerbsTest, ASubmittedJobIsListedAndDescribed) {
   const Outcome submitted = Nibble({"job", "submit", RemoteCluster::SpecFile()});
   EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
   EXPECT_EQ(submitted.out, "train-1\n");
@@ -32,19 +32,19 @@ TEST_F(JobVerbsTest, ASubmittedJobIsPrintedByItsIdListedAndDescribed) {
   EXPECT_EQ(described.exit_code, 0);
   EXPECT_THAT(described.out, AllOf(HasSubstr("state         queued since "),
                                    HasSubstr("why           needs 2 slots"),
-                                   HasSubstr("2048 tokens a step on 2 ranks of cpu"),
+                                   HasSubstr("2048 tokens per step on 2 ranks of cpu"),
                                    HasSubstr("queue default, priority 0, ranks 2")));
   const nlohmann::json json = Json({"job", "describe", "train-1", "--spec"});
   EXPECT_EQ(json["job"]["id"], "train-1");
   EXPECT_EQ(json["job"]["state"], "JOB_STATE_QUEUED");
   EXPECT_EQ(json["job"]["shape"]["steps"], 1000);
-  // Relative paths are those of who submits, wherever ranks will run.
+  // Relative paths are relative to the directory of the command, not of the ranks.
   EXPECT_THAT(json["spec_yaml"].get<std::string>(),
               HasSubstr("- path: " + std::filesystem::current_path().string() + "/corpus.txt\n"));
   EXPECT_THAT(Nibble({"job", "list", "-o", "yaml"}).out, HasSubstr("jobs:\n  - id: train-1\n"));
 }
 
-TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedToTheLetter) {
+TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedUnchanged) {
   std::string text = TestCoordinator::Spec("train", 2);
   text.replace(text.find("corpus.txt"), 10, "/corpus.txt");
   text += "# as it was written\n";
@@ -54,7 +54,7 @@ TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedToTheLetter) {
   EXPECT_EQ(Json({"job", "describe", "train-1", "--spec"})["spec_yaml"], text);
 }
 
-TEST_F(JobVerbsTest, WhereAndWhenAJobMayRunIsSaidByOptions) {
+TEST_F(JobVerbsTest, OptionsSetTheScheduling) {
   ASSERT_EQ(Nibble({"queue", "set", "nights"}).exit_code, 0);
   const nlohmann::json json = Json({"job",
                                     "submit",
@@ -93,7 +93,7 @@ TEST_F(JobVerbsTest, WhereAndWhenAJobMayRunIsSaidByOptions) {
   EXPECT_EQ(json["restart_policy"]["max_backoff_ms"], 60'000);
 }
 
-TEST_F(JobVerbsTest, OfRestartLimitsOnlyWhatIsGivenIsNotTheCoordinators) {
+TEST_F(JobVerbsTest, UnsetRestartOptionsKeepTheCoordinatorsValues) {
   nlohmann::json policy = Json({"job", "submit", RemoteCluster::SpecFile()})["restart_policy"];
   policy["max_without_progress"] = 9;
   EXPECT_EQ(
@@ -101,7 +101,7 @@ TEST_F(JobVerbsTest, OfRestartLimitsOnlyWhatIsGivenIsNotTheCoordinators) {
       policy);
 }
 
-TEST_F(JobVerbsTest, FieldsAreSetOverTheSpecAndConflictsAreSaid) {
+TEST_F(JobVerbsTest, SettingsOverrideTheSpecAndConflictsAreErrors) {
   const std::string spec = RemoteCluster::SpecFile();
   const nlohmann::json job =
       Json({"job", "submit", spec, "--set", "training.steps=77", "--set", "scheduling.priority=4",
@@ -125,11 +125,11 @@ TEST_F(JobVerbsTest, ADryRunStoresNothing) {
   EXPECT_EQ(dry.exit_code, 0);
   EXPECT_THAT(dry.out,
               AllOf(HasSubstr("job           train-1 of "), HasSubstr("\nstate         queued\n")));
-  EXPECT_THAT(dry.err, HasSubstr("nothing is stored"));
+  EXPECT_THAT(dry.err, HasSubstr("nothing was stored"));
   EXPECT_EQ(Json({"job", "list"})["jobs"].size(), 0u);
 }
 
-TEST_F(JobVerbsTest, WhatIsWrongNamesItsField) {
+TEST_F(JobVerbsTest, ErrorsNameTheirField) {
   const std::string spec = RemoteCluster::SpecFile();
   const Outcome fields =
       Nibble({"job", "submit", RemoteCluster::SpecFile("bad", 2, "trainng: {}\n")});
@@ -138,7 +138,7 @@ TEST_F(JobVerbsTest, WhatIsWrongNamesItsField) {
   EXPECT_THAT(fields.err, AllOf(HasSubstr("nibble job submit: "), HasSubstr("bad_spec.yaml"),
                                 HasSubstr("trainng")));
   EXPECT_THAT(Nibble({"job", "submit", spec, "--ranks", "3"}).err,
-              HasSubstr("resources.allowed_ranks[0]: 3 does not share"));
+              HasSubstr("resources.allowed_ranks[0]: 3 does not divide"));
   EXPECT_THAT(Nibble({"job", "submit", spec, "--priority", "5000"}).err, HasSubstr("priority"));
   const Outcome queue = Nibble({"job", "submit", spec, "--queue", "none"});
   EXPECT_EQ(queue.exit_code, 102);
@@ -157,7 +157,7 @@ TEST_F(JobVerbsTest, MisuseIsAUsageError) {
   EXPECT_EQ(Nibble({"job", "submit", "--help"}).exit_code, 0);
 }
 
-TEST_F(JobVerbsTest, AJobIsNamedByWhatOnlyItBeginsWith) {
+TEST_F(JobVerbsTest, AUniquePrefixNamesAJob) {
   cluster_.Submit("train");
   cluster_.Submit("other");
   const Outcome described = Nibble({"job", "describe", "oth"});
@@ -167,13 +167,13 @@ TEST_F(JobVerbsTest, AJobIsNamedByWhatOnlyItBeginsWith) {
   cluster_.Submit("train");
   const Outcome two = Nibble({"job", "kill", "train"});
   EXPECT_EQ(two.exit_code, 1);
-  EXPECT_THAT(two.err, HasSubstr("job: 'train' may be train-3 (queued), train-1 (queued)"));
+  EXPECT_THAT(two.err, HasSubstr("job: 'train' matches train-3 (queued), train-1 (queued)"));
   const Outcome none = Nibble({"job", "describe", "trian-3"});
   EXPECT_EQ(none.exit_code, 102);
   EXPECT_THAT(none.err, HasSubstr("did you mean 'train-"));
 }
 
-TEST_F(JobVerbsTest, ListsAreOfWhatIsAskedFor) {
+TEST_F(JobVerbsTest, ListsAreFiltered) {
   const std::string first = cluster_.Submit("train");
   const std::string second = cluster_.Submit("train");
   ASSERT_EQ(Nibble({"job", "kill", first}).exit_code, 0);
@@ -191,19 +191,19 @@ TEST_F(JobVerbsTest, ListsAreOfWhatIsAskedFor) {
 
 TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   const std::string job = cluster_.Submit();
-  EXPECT_EQ(Nibble({"job", "checkpoint", job}).exit_code, 1);  // no attempt lives
+  EXPECT_EQ(Nibble({"job", "checkpoint", job}).exit_code, 1);  // there is no attempt
   RunningWorker worker(cluster_);
   worker.Run();
   const Outcome asked = Nibble({"job", "checkpoint", job, "--reason", "before lunch"});
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_THAT(asked.out, AllOf(HasSubstr("train-1 is running at 0/1000 (0%)"),
-                               HasSubstr("\na checkpoint is asked for at the next step boundary")));
+                               HasSubstr("\na checkpoint is requested at the next step boundary")));
   const Outcome paused = Nibble({"job", "pause", job, "--reason", "lunch"});
   EXPECT_EQ(paused.exit_code, 0) << paused.err;
   EXPECT_THAT(paused.out, HasSubstr("to be paused at a step boundary"));
-  worker.Move(v1::RANK_PHASE_PAUSED, 7);
+  worker.ReportPhase(v1::RANK_PHASE_PAUSED, 7);
   EXPECT_THAT(Nibble({"job", "resume", job}).out,
-              HasSubstr("train-1 is paused at 7/1000 (0%), to go on: "));
+              HasSubstr("train-1 is paused at 7/1000 , to be resumed: "));
   EXPECT_EQ(Json({"job", "describe", job})["job"]["goal"], "JOB_GOAL_RUN");
   const Outcome again = Nibble({"job", "resume", job});
   EXPECT_EQ(again.exit_code, 1);
@@ -217,7 +217,7 @@ TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   EXPECT_EQ(later["events"][0], all["events"][2]);
 }
 
-TEST_F(JobVerbsTest, PriorityAndRestartLimitsChangeAndWhatIsNotGivenStays) {
+TEST_F(JobVerbsTest, PriorityAndRestartPolicyChangeAndUnsetOptionsKeepTheirValues) {
   const std::string job = cluster_.Submit();
   EXPECT_EQ(Json({"job", "priority", job, "9"})["scheduling"]["priority"], 9);
   EXPECT_EQ(Json({"job", "priority", job, "-9"})["scheduling"]["priority"], -9);
@@ -235,7 +235,7 @@ TEST_F(JobVerbsTest, PriorityAndRestartLimitsChangeAndWhatIsNotGivenStays) {
   EXPECT_THAT(soon.err, HasSubstr("--backoff: 'soon'"));
 }
 
-TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
+TEST_F(JobVerbsTest, TheExitCodeOfAWaitTellsHowTheJobEnded) {
   EXPECT_EQ(Nibble({"job", "wait", "train-1"}).exit_code, 102);
   const std::string killed = cluster_.Submit("killed");
   const Outcome early = Nibble({"job", "wait", killed, "--timeout", "10ms"});
@@ -251,7 +251,7 @@ TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
   RunningWorker worker(cluster_);
   worker.Run();
   EXPECT_EQ(Nibble({"job", "wait", done, "--for", "running"}).exit_code, 0);
-  worker.Move(v1::RANK_PHASE_SUCCEEDED, 1000);
+  worker.ReportPhase(v1::RANK_PHASE_SUCCEEDED, 1000);
   const Outcome succeeded = Nibble({"job", "wait", done});
   EXPECT_EQ(succeeded.exit_code, 0) << succeeded.out;
   EXPECT_THAT(succeeded.out, HasSubstr("done-2 has succeeded at "));
@@ -260,12 +260,12 @@ TEST_F(JobVerbsTest, ExitCodesOfAWaitAreHowTheJobEnded) {
   EXPECT_THAT(over.err, HasSubstr("nibble job wait: "));
 }
 
-TEST_F(JobVerbsTest, AJobThatFailsIsTheExitCodeOfWhoWaits) {
+TEST_F(JobVerbsTest, AFailedJobGivesTheWaitItsExitCode) {
   const Outcome submitted =
       Nibble({"job", "submit", RemoteCluster::SpecFile("bad"), "--max-restarts", "0"});
   RunningWorker worker(cluster_);
   worker.Run();
-  worker.Move(v1::RANK_PHASE_FAILED, 3, "rank 1: out of memory");
+  worker.ReportPhase(v1::RANK_PHASE_FAILED, 3, "rank 1: out of memory");
   cluster_.coordinator().Tick();
   const Outcome failed = Nibble({"job", "wait", "bad-1", "--timeout", "30s"});
   EXPECT_EQ(failed.exit_code, 100) << failed.out;
@@ -273,7 +273,7 @@ TEST_F(JobVerbsTest, AJobThatFailsIsTheExitCodeOfWhoWaits) {
   EXPECT_THAT(Nibble({"job", "describe", "bad-1"}).out, HasSubstr("out of memory"));
 }
 
-TEST_F(JobVerbsTest, CancelAsksAndKillEnds) {
+TEST_F(JobVerbsTest, CancelStopsAfterACheckpointAndKillAtOnce) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
@@ -289,9 +289,9 @@ TEST_F(JobVerbsTest, CancelAsksAndKillEnds) {
   EXPECT_EQ(Nibble({"job", "cancel", queued, "--wait"}).exit_code, 0);
 }
 
-TEST_F(JobVerbsTest, AForkGoesOnFromACheckpointUnderAChangedRecipe) {
+TEST_F(JobVerbsTest, AForkStartsFromACheckpointUnderAChangedRecipe) {
   const std::string job = cluster_.Submit();
-  EXPECT_EQ(Nibble({"job", "fork", job}).exit_code, 102);  // no checkpoint
+  EXPECT_EQ(Nibble({"job", "fork", job}).exit_code, 102);  // there is no checkpoint
   RunningWorker worker(cluster_);
   worker.Run();
   worker.Obey(100);
@@ -312,7 +312,7 @@ TEST_F(JobVerbsTest, AForkGoesOnFromACheckpointUnderAChangedRecipe) {
   EXPECT_EQ(Nibble({"job", "fork", job, "--at-step", "77"}).exit_code, 102);
 }
 
-TEST_F(JobVerbsTest, AJobThatBeginsWithAnothersWeightsSaysWhose) {
+TEST_F(JobVerbsTest, AJobWithInitialWeightsNamesTheirOrigin) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
@@ -332,7 +332,7 @@ TEST_F(JobVerbsTest, AJobThatBeginsWithAnothersWeightsSaysWhose) {
   EXPECT_EQ(json["job"]["origin"]["weights_only"], true);
   const Outcome nobody = Nibble({"job", "submit", path, "--set", "init_from.job=nobody"});
   EXPECT_EQ(nobody.exit_code, 102);
-  EXPECT_THAT(nobody.err, HasSubstr("init_from.job: 'nobody' is no job"));
+  EXPECT_THAT(nobody.err, HasSubstr("init_from.job: 'nobody' is not a job"));
 }
 
 TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
@@ -342,7 +342,7 @@ TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
   RunningWorker worker(cluster_);
   worker.Run();
   ASSERT_EQ(worker.report.gangs_size(), 2);
-  worker.Tell(0, {5.0, 4.5, 4.0});
+  worker.ReportSteps(0, {5.0, 4.5, 4.0});
   const Outcome compared = Nibble({"job", "compare", a, b});
   EXPECT_EQ(compared.exit_code, 0) << compared.err;
   EXPECT_THAT(compared.out, AllOf(HasSubstr("Δ b-2"), HasSubstr("4.0000  4.0000  +0.0000")));
@@ -355,7 +355,7 @@ class RecipeVerbsTest : public RemoteClusterTest {
   const std::string job_ = cluster_.Submit();
 };
 
-TEST_F(RecipeVerbsTest, ARecipeIsSetReadAndItsHistoryListed) {
+TEST_F(RecipeVerbsTest, ARecipeIsSetReadAndListedInTheHistory) {
   const Outcome set =
       Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "lr-decay", "--reason", "to recover"});
   EXPECT_EQ(set.exit_code, 0) << set.err;
@@ -376,7 +376,7 @@ TEST_F(RecipeVerbsTest, ARecipeIsSetReadAndItsHistoryListed) {
   EXPECT_EQ(all["revisions"][1]["first_step"], 800);
 }
 
-TEST_F(RecipeVerbsTest, LayersAreSetBesideFields) {
+TEST_F(RecipeVerbsTest, LayersAndFieldsAreSetTogether) {
   const nlohmann::json set = Json({"recipe", "set", job_, "wgrad=bf16", "--layer",
                                    "last 2 blocks:fprop=bf16,dgrad=bf16", "--at", "step:100"});
   EXPECT_EQ(set["revision"], 2);
@@ -389,11 +389,11 @@ TEST_F(RecipeVerbsTest, ADryRunChangesNothing) {
   const Outcome dry = Nibble({"recipe", "set", job_, "fprop=bf16", "--dry-run"});
   EXPECT_EQ(dry.exit_code, 0);
   EXPECT_THAT(dry.out, HasSubstr("revision 2 of train-1"));
-  EXPECT_THAT(dry.err, HasSubstr("nothing is changed"));
+  EXPECT_THAT(dry.err, HasSubstr("nothing was changed"));
   EXPECT_EQ(Json({"recipe", "get", job_})["latest_revision"], 1);
 }
 
-TEST_F(RecipeVerbsTest, WhatIsWrongNamesItsField) {
+TEST_F(RecipeVerbsTest, ErrorsNameTheirField) {
   const auto err = [this](std::vector<std::string> more) {
     more.insert(more.begin(), {"recipe", "set", job_});
     const Outcome outcome = Nibble(more);
@@ -410,7 +410,7 @@ TEST_F(RecipeVerbsTest, WhatIsWrongNamesItsField) {
   EXPECT_EQ(Nibble({"recipe", "get", job_, "--revision", "9"}).exit_code, 102);
 }
 
-TEST_F(RecipeVerbsTest, RollbackTakesAnEarlierRecipeAgain) {
+TEST_F(RecipeVerbsTest, RollbackReturnsToAnEarlierRecipe) {
   ASSERT_EQ(Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "step:10"}).exit_code, 0);
   const Outcome back =
       Nibble({"recipe", "rollback", job_, "1", "--at", "step:20", "--reason", "it was better"});
@@ -422,7 +422,7 @@ TEST_F(RecipeVerbsTest, RollbackTakesAnEarlierRecipeAgain) {
   EXPECT_EQ(Json({"recipe", "rollback", job_, "2", "--dry-run"})["revision"], 4);
 }
 
-TEST_F(RecipeVerbsTest, DiffIsOfAJobsRevisionsOrOfPresetsForAModel) {
+TEST_F(RecipeVerbsTest, DiffComparesRevisionsOfAJobOrPresetsForAModel) {
   ASSERT_EQ(Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "step:10"}).exit_code, 0);
   ASSERT_EQ(Nibble({"recipe", "set", job_, "wgrad=bf16", "--at", "step:20"}).exit_code, 0);
   const Outcome all = Nibble({"recipe", "diff", job_});
@@ -441,7 +441,7 @@ TEST_F(RecipeVerbsTest, DiffIsOfAJobsRevisionsOrOfPresetsForAModel) {
   EXPECT_EQ(Nibble({"recipe", "diff", job_, "--set", "fprop=bf16"}).exit_code, 2);
 }
 
-TEST_F(RecipeVerbsTest, CostIsOfAJobOrOfAPresetForAModel) {
+TEST_F(RecipeVerbsTest, CostIsThatOfAJobOrOfAPresetForAModel) {
   const Outcome cost = Nibble({"recipe", "cost", job_});
   EXPECT_EQ(cost.exit_code, 0) << cost.err;
   EXPECT_THAT(cost.out, AllOf(HasSubstr("IN 16 BIT"), HasSubstr("total")));
@@ -455,7 +455,7 @@ TEST_F(RecipeVerbsTest, CostIsOfAJobOrOfAPresetForAModel) {
   EXPECT_EQ(Nibble({"recipe", "cost", job_, "--sequence", "128"}).exit_code, 2);
 }
 
-TEST_F(RecipeVerbsTest, PresetsAreTheCoordinatorsWhereItIsNamed) {
+TEST_F(RecipeVerbsTest, WithAServerPresetsAreTheCoordinators) {
   const nlohmann::json here = Json({"recipe", "presets"});
   const nlohmann::json there = Json({"recipe", "presets", "--server", cluster_.address()});
   EXPECT_EQ(here, there["presets"]);

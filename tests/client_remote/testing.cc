@@ -15,15 +15,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/shell/spec_commands.h"
 #include "client/remote/remote_commands.h"
+#include "client/shell/nouns.h"
 #include "common/command_line/command_line.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
 namespace {
 
-// As client/main.cc does, for nouns that speak to a cluster; not that of checkpoints.
+// As client/main.cc does, but only nouns that call a coordinator, without checkpoint.
 void AddCommands(Command app, int& exit_code) {
   AddJobCommand(app, exit_code);
   AddRemoteCommands(app, exit_code);
@@ -92,7 +92,7 @@ void RunningWorker::Run(int64_t step) {
   Obey(step);
 }
 
-void RunningWorker::Tell(int64_t first, const std::vector<double>& losses) {
+void RunningWorker::ReportSteps(int64_t first, const std::vector<double>& losses) {
   for (v1::GangReport& gang : *report.mutable_gangs()) {
     gang.set_next_step(first + static_cast<int64_t>(losses.size()));
     for (size_t i = 0; i < losses.size(); ++i) {
@@ -109,7 +109,7 @@ void RunningWorker::Tell(int64_t first, const std::vector<double>& losses) {
   for (v1::GangReport& gang : *report.mutable_gangs()) gang.clear_samples();
 }
 
-void RunningWorker::Move(v1::RankPhase phase, int64_t step, const std::string& detail) {
+void RunningWorker::ReportPhase(v1::RankPhase phase, int64_t step, const std::string& detail) {
   for (v1::GangReport& gang : *report.mutable_gangs()) {
     gang.set_phase(phase);
     gang.set_next_step(step);
@@ -123,7 +123,7 @@ namespace {
 constexpr char kProgram[] = "client/nibble";
 constexpr int kSilenceMs = 60'000;
 
-// The end to read, and the end that a process writes to.
+// The end to read from, and the end that a process writes to.
 std::array<int, 2> MakeTerminal() {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   EXPECT_GE(terminal, 0);
@@ -143,7 +143,7 @@ std::array<int, 2> MakePipe() {
 Outcome NibbleProcess::Run(const std::vector<std::string>& arguments) {
   NibbleProcess process(arguments);
   Outcome outcome;
-  // Neither says more than a pipe holds while the other is read.
+  // Neither stream fills its pipe while the other is read.
   while (process.More(0)) {
   }
   while (process.More(1)) {
@@ -195,7 +195,7 @@ NibbleProcess::~NibbleProcess() {
 bool NibbleProcess::More(size_t stream) {
   pollfd ready = {.fd = pipes_[stream], .events = POLLIN, .revents = 0};
   if (poll(&ready, 1, kSilenceMs) == 0) {
-    ADD_FAILURE() << "nothing was said for " << kSilenceMs << " ms";
+    ADD_FAILURE() << "no output for " << kSilenceMs << " ms";
     return false;
   }
   std::array<char, 4096> bytes;
@@ -225,8 +225,8 @@ void NibbleProcess::Resize(int columns, int rows) {
 }
 
 void NibbleProcess::Signal(int signal) {
-  // A signal to -1 would be one to everybody.
-  ASSERT_GT(child_, 0) << "it never began, or has ended";
+  // kill(-1) would signal every process.
+  ASSERT_GT(child_, 0) << "the process was not started, or has ended";
   kill(child_, signal);
 }
 

@@ -1,10 +1,10 @@
 // For tests: a coordinator on its own port with its store in memory, and the command line that
-// talks to it: the real parser, client, wire and service, in this process (RemoteCluster) or as the
+// calls it with the real parser, client, wire and service, in this process (RemoteCluster) or as a
 // program (NibbleProcess).
 //
-// Ownership: a RemoteCluster owns all of it, and the environment variables NIBBLE_SERVER and
-// NIBBLE_HOME; a NibbleProcess owns its process. Thread-safety: Nibble from one thread at a time
-// (stdout is the process's); Later runs one beside the test, which meanwhile changes the cluster.
+// Ownership: a RemoteCluster owns its coordinator and the environment variables NIBBLE_SERVER and
+// NIBBLE_HOME; a NibbleProcess owns its process. Thread-safety: Nibble from one thread at a time,
+// since stdout belongs to the process; Later runs a command while the test changes the cluster.
 #ifndef NIBBLE_TESTS_CLIENT_REMOTE_TESTING_H_
 #define NIBBLE_TESTS_CLIENT_REMOTE_TESTING_H_
 
@@ -32,8 +32,9 @@ class RemoteCluster {
   TestCoordinator& coordinator() { return *coordinator_; }
   std::string address() const;
 
-  // `nibble ARGUMENTS`, in this process. Without the noun checkpoint: its local verbs need
-  // SentencePiece, which conflicts with the libprotobuf.so of this program; use NibbleProcess.
+  // Runs `nibble ARGUMENTS` in this process, without the noun checkpoint: its local source needs
+  // SentencePiece, which conflicts with the libprotobuf.so of this program. For checkpoints, use
+  // NibbleProcess.
   static Outcome Nibble(const std::vector<std::string>& arguments);
   static std::future<Outcome> Later(std::vector<std::string> arguments);
   // Runs `nibble` with -o json and parses the output; a test failure if it is not JSON or the exit
@@ -44,10 +45,10 @@ class RemoteCluster {
   // Writes a spec of TestCoordinator::Spec; returns its path.
   static std::string SpecFile(const std::string& name = "train", int ranks = 2,
                               const std::string& more = "");
-  // Submits by the command line; returns the id.
+  // Submits a job with the command line; returns its id.
   std::string Submit(const std::string& name = "train", int ranks = 2);
 
-  // Ends the coordinator; Start begins another one with the durable state, on the same port.
+  // Stop ends the coordinator; Start starts another one with its durable state, on the same port.
   void Stop();
   void Start();
 
@@ -63,12 +64,12 @@ class RunningWorker : public TestWorker {
   explicit RunningWorker(RemoteCluster& cluster, const std::string& name = "w1", int slots = 2)
       : TestWorker(cluster.coordinator(), name, slots), cluster_(cluster) {}
 
-  // Lets the scheduler place the pending jobs, and runs their ranks from `step` on.
+  // Lets the scheduler place the pending jobs, and runs their ranks from `step`.
   void Run(int64_t step = 0);
-  // Reports steps with these losses, beginning with step `first`.
-  void Tell(int64_t first, const std::vector<double>& losses);
-  // Moves every gang to this phase.
-  void Move(v1::RankPhase phase, int64_t step, const std::string& detail = "");
+  // Reports steps with these losses, from step `first`.
+  void ReportSteps(int64_t first, const std::vector<double>& losses);
+  // Reports that every gang is in this phase.
+  void ReportPhase(v1::RankPhase phase, int64_t step, const std::string& detail = "");
 
  private:
   RemoteCluster& cluster_;
@@ -87,8 +88,8 @@ class RemoteClusterTest : public testing::Test {
   RemoteCluster cluster_;
 };
 
-// The nibble program as people run it: its lines as they come, and signals to it. Killed if it
-// still runs when this is destroyed.
+// The nibble program as users run it: its output line by line, and signals to it. The destructor
+// kills it if it still runs.
 class NibbleProcess {
  public:
   // Runs the program to its end.
@@ -101,8 +102,8 @@ class NibbleProcess {
   NibbleProcess(const NibbleProcess&) = delete;
   NibbleProcess& operator=(const NibbleProcess&) = delete;
 
-  // The next line of stdout or stderr without its newline; "" at the end. A minute of silence is a
-  // test failure.
+  // The next line of stdout or stderr without its newline; "" at the end. A minute without output
+  // is a test failure.
   std::string OutLine() { return Line(0); }
   std::string ErrLine() { return Line(1); }
   void Signal(int signal);

@@ -1,5 +1,5 @@
-// Whose fault the end of an attempt is, with real processes: a spec's mistake ends the job once and
-// blames no worker, a rank that dies is held against its own worker and no other.
+// What the end of an attempt is attributed to, with real processes: an error in the spec fails the
+// job at once and flags no worker; the death of a rank counts against its worker only.
 #include <signal.h>
 
 #include <fstream>
@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
@@ -24,9 +24,9 @@ v1::Worker DescribeWorker(ClusterBed& bed, const std::string& name) {
   return response.worker();
 }
 
-// Once, at once, with the field and the path, and nobody else's fault.
-void ExpectTheSpecsFault(ClusterBed& bed, const std::string& job, const std::string& field,
-                         const std::string& path) {
+// The job fails in its first attempt, with the field and the path, and no worker is flagged.
+void ExpectSpecError(ClusterBed& bed, const std::string& job, const std::string& field,
+                     const std::string& path) {
   bed.ExpectState(job, v1::JOB_STATE_FAILED);
   const v1::Job ended = bed.Describe(job);
   EXPECT_EQ(ended.attempts(), 1) << bed.Story(job);
@@ -40,34 +40,34 @@ void ExpectTheSpecsFault(ClusterBed& bed, const std::string& job, const std::str
   }
 }
 
-TEST(TheSpecsFault, AWrongPathOfDataATooSmallCorpusAndAnUnreadableTokenizerEndTheJobOnce) {
+TEST(SpecError, AWrongDataPathATooSmallCorpusAndAnInvalidTokenizerFailTheJobAtOnce) {
   ClusterBed bed({.workers = 2, .slots = 1});
   const std::string nowhere = absl::StrCat(bed.root(), "/nowhere.txt");
-  ExpectTheSpecsFault(bed, bed.SubmitSpec(TinyJob{.name = "path", .ranks = 2}.Yaml(nowhere)),
-                      "data.train[0]", nowhere);
+  ExpectSpecError(bed, bed.SubmitSpec(TinyJob{.name = "path", .ranks = 2}.Yaml(nowhere)),
+                  "data.train[0]", nowhere);
 
   const std::string small = absl::StrCat(bed.root(), "/small.txt");
   std::ofstream(small) << "ten bytes.";
   const std::string all_of_it =
       absl::StrReplaceAll(TinyJob{.name = "small", .ranks = 2}.Yaml(small),
                           {{"validation_fraction: 0.1", "validation_fraction: 0"}});
-  ExpectTheSpecsFault(bed, bed.SubmitSpec(all_of_it), "data.train[0]", small);
+  ExpectSpecError(bed, bed.SubmitSpec(all_of_it), "data.train[0]", small);
 
   const std::string model = absl::StrCat(bed.root(), "/broken.model");
-  std::ofstream(model) << "this is no SentencePiece model";
+  std::ofstream(model) << "this is not a SentencePiece model";
   const std::string tokenizer = absl::StrReplaceAll(
       TinyJob{.name = "tokenizer", .ranks = 2}.Yaml(bed.corpus()),
       {{"validation_fraction: 0.1",
         absl::StrCat("validation_fraction: 0.1, tokenizer: sentencepiece, tokenizer_model: ",
                      model)}});
-  ExpectTheSpecsFault(bed, bed.SubmitSpec(tokenizer), "data.tokenizer_model", model);
+  ExpectSpecError(bed, bed.SubmitSpec(tokenizer), "data.tokenizer_model", model);
 
-  // The workers are as good as before.
+  // The workers are still used.
   const std::string job = bed.Submit({.name = "after", .ranks = 2, .steps = 20});
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST(AMachinesFault, ARankThatIsKilledIsHeldAgainstItsWorkerAndNotAgainstTheOneThatLostIt) {
+TEST(RankDeath, AKilledRankCountsAgainstItsWorkerAndNotAgainstThatOfItsPeer) {
   ClusterBed bed({.workers = 2, .slots = 1});
   const TinyJob spec = {.ranks = 2, .steps = 100'000, .every = 100'000};
   const std::string job = bed.Submit(spec);
@@ -88,14 +88,14 @@ TEST(AMachinesFault, ARankThatIsKilledIsHeldAgainstItsWorkerAndNotAgainstTheOneT
   EXPECT_EQ(again.blames(0).worker(), victim.worker) << bed.Story(job);
 }
 
-// Every update makes the weights a hundred times as large, until they are infinite.
+// Every update multiplies the weights by about a hundred, until they are infinite.
 std::string WithBrokenUpdates(const ClusterBed& bed, const std::string& guards) {
   return absl::StrReplaceAll(
       TinyJob{.steps = 200, .more = absl::StrCat("guards: {", guards, "}\n")}.Yaml(bed.corpus()),
       {{"lr: 0.002", "lr: 10, weight_decay: 10"}});
 }
 
-TEST(AGuard, PausesAJobThatSkipsEveryStepInItsOwnNameAndBlamesNobody) {
+TEST(Guard, PausesAJobThatSkipsEveryStepAsAuthorGuardAndFlagsNoWorker) {
   ClusterBed bed({.workers = 1, .slots = 1});
   const std::string job = bed.SubmitSpec(WithBrokenUpdates(bed, "max_skips: 5"));
   bed.ExpectState(job, v1::JOB_STATE_PAUSED);
@@ -107,7 +107,7 @@ TEST(AGuard, PausesAJobThatSkipsEveryStepInItsOwnNameAndBlamesNobody) {
   EXPECT_EQ(paused.blames_size(), 0) << bed.Story(job);
 }
 
-TEST(AGuard, RollsBackAndPausesWhereThatDoesNotHelpOrEndsTheJob) {
+TEST(Guard, RollsBackThenPausesIfThatDoesNotHelpOrFailsTheJob) {
   ClusterBed bed({.workers = 1, .slots = 1});
   const std::string back =
       bed.SubmitSpec(WithBrokenUpdates(bed, "max_skips: 5, after_skips: roll_back"));

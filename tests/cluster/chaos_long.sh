@@ -1,5 +1,5 @@
 #!/bin/bash
-# Chaos for as long as it takes: a hundred faults of each of three seeds, or what is said:
+# The long chaos test: a hundred faults for each of three seeds, or as given:
 #   tests/cluster/chaos_long.sh [FAULTS [SEED…]]
 # The same seed gives the same faults in the same order.
 set -euo pipefail

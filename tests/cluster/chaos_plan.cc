@@ -24,9 +24,9 @@ const char* NameOf(Fault fault) {
     case Fault::kStopRank:
       return "stop a rank for a while";
     case Fault::kCutWire:
-      return "cut a worker's wire past its lease";
+      return "cut a worker's connection past its lease";
     case Fault::kStallWire:
-      return "stall a worker's wire past its lease";
+      return "stall a worker's connection past its lease";
     case Fault::kJumpCoordinatorClock:
       return "set the coordinator's wall clock";
     case Fault::kJumpWorkerClock:
@@ -36,7 +36,7 @@ const char* NameOf(Fault fault) {
     case Fault::kRemoveCheckpoints:
       return "remove a job's checkpoints from a worker";
     case Fault::kWatchStorm:
-      return "open watches that nobody reads";
+      return "open watches without reading them";
     case Fault::kRestoreBackup:
       return "restore an older copy of the coordinator's store";
   }
@@ -46,7 +46,7 @@ const char* NameOf(Fault fault) {
 }  // namespace
 
 std::vector<PlannedFault> PlanFaults(uint64_t seed, int count) {
-  // Of the generator alone, whose numbers are the same everywhere.
+  // Uses only the generator, whose numbers are the same with every standard library.
   std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
   const auto draw = [&random](uint32_t below) { return static_cast<uint32_t>(random() % below); };
   std::vector<PlannedFault> plan;
@@ -66,7 +66,7 @@ std::chrono::milliseconds WallClockAfter(const PlannedFault& planned) {
   using std::chrono::hours;
   static constexpr std::chrono::milliseconds kAhead[] = {
       std::chrono::seconds(10), hours(-2), hours(30 * 24), hours(1), std::chrono::seconds(-10)};
-  // Another part of the number than chooses among the workers.
+  // Not the part of the number that selects the worker.
   return kAhead[planned.victim / 1000 % std::size(kAhead)];
 }
 

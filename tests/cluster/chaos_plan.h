@@ -1,5 +1,5 @@
-// For tests: which faults come, in which order and after which pauses: drawn from a seed before
-// anything runs, so that the seed gives them again.
+// For tests: a sequence of faults and pauses, drawn from a seed before anything runs, so that the
+// seed reproduces it.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_TESTS_CLUSTER_CHAOS_PLAN_H_
@@ -14,15 +14,15 @@ namespace nibble {
 
 enum class Fault : uint8_t {
   kKillRank,              // SIGKILL of a trainer
-  kKillWorker,            // SIGKILL of a daemon, which is started again
-  kKillCoordinator,       // SIGKILL, and started again
+  kKillWorker,            // SIGKILL of a daemon, then restart
+  kKillCoordinator,       // SIGKILL, then restart
   kStopWorker,            // SIGSTOP of a daemon past its lease, then SIGCONT
   kStopRank,              // SIGSTOP of a trainer for a while, then SIGCONT
-  kCutWire,               // a daemon's connection breaks, and none is made past its lease
-  kStallWire,             // nothing passes on a daemon's connection past its lease
-  kJumpCoordinatorClock,  // its wall clock is set, by seconds or by a month, and stays so
-  kJumpWorkerClock,       // a daemon's and its ranks', likewise
-  kFullDisk,              // a worker's disk has no room for a while
+  kCutWire,               // a daemon's connection breaks; new ones fail past its lease
+  kStallWire,             // a daemon's connection transfers nothing past its lease
+  kJumpCoordinatorClock,  // its wall clock is changed by seconds or by a month, for good
+  kJumpWorkerClock,       // the same for a daemon and its ranks
+  kFullDisk,              // a worker's disk is full for a while
   kRemoveCheckpoints,     // a worker's directory of a job's checkpoints is removed
   kWatchStorm,            // many watches of all jobs are opened and not read
   kRestoreBackup,         // the coordinator's store is replaced by an older copy of it
@@ -31,14 +31,14 @@ inline constexpr int kFaults = 13;
 
 struct PlannedFault {
   Fault fault = Fault::kKillRank;
-  std::chrono::milliseconds pause{0};  // before it
-  uint32_t victim = 0;                 // among those there are
-  uint32_t job = 0;                    // whose checkpoint is asked for before it, likewise
+  std::chrono::milliseconds pause{0};  // before the fault
+  uint32_t victim = 0;                 // modulo the number of candidates
+  uint32_t job = 0;                    // whose checkpoint is requested before the fault; modulo
 };
 
-// Each kind as often as the others, or once more, in random order.
+// In random order; the numbers of any two kinds differ by at most one.
 std::vector<PlannedFault> PlanFaults(uint64_t seed, int count);
-// How far a wall clock is ahead of the others after a jump; below 0: behind.
+// The offset of a wall clock from the others after a jump; below 0: behind.
 std::chrono::milliseconds WallClockAfter(const PlannedFault& planned);
 std::string Describe(const PlannedFault& planned);
 

@@ -1,5 +1,5 @@
-// Wall clocks of single machines jump while a cluster of real processes trains: nothing ends,
-// nothing waits, and what is asked for happens in its time.
+// Wall clocks of single machines jump while a cluster of real processes trains: no attempt ends,
+// nothing is delayed, and requests are carried out in time.
 #include <signal.h>
 
 #include <chrono>
@@ -28,7 +28,7 @@ class WallClock : public testing::Test {
   ClusterBed bed_{{.workers = 2, .wall_clocks = true}};
 };
 
-TEST_F(WallClock, JumpsOfTheCoordinatorsEndNoLeaseAndNoAttempt) {
+TEST_F(WallClock, JumpsOfTheCoordinatorsClockEndNoLeaseAndNoAttempt) {
   const TinyJob spec{.ranks = 2, .steps = 500, .every = 50};
   const std::string job = bed_.Submit(spec);
   int64_t step = 0;
@@ -43,11 +43,11 @@ TEST_F(WallClock, JumpsOfTheCoordinatorsEndNoLeaseAndNoAttempt) {
   ExpectUndisturbedLosses(job, spec);
 }
 
-TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
-  const TinyJob spec{.steps = 1000};  // still under way when its copies are there
+TEST_F(WallClock, ADeadWorkerIsReplacedAlthoughTheCoordinatorsClockWasSetBackByHours) {
+  const TinyJob spec{.steps = 1000};  // long enough to be running when its checkpoint is replicated
   const std::string job = bed_.Submit(spec);
   bed_.ExpectStep(job, 50);
-  bed_.ExpectCopied(job);  // a checkpoint that is nowhere else is waited for
+  bed_.ExpectCopied(job);  // recovery would wait for a checkpoint without replicas
   bed_.SetWallClock(kCoordinatorRole, hours(-2));
   const std::string worker = bed_.Describe(job).attempt().placements(0).worker();
   bed_.Kill(worker);
@@ -56,7 +56,7 @@ TEST_F(WallClock, ADeadWorkerIsReplacedThoughTheCoordinatorsWasSetBackByHours) {
   ExpectUndisturbedLosses(job, spec);
 }
 
-TEST_F(WallClock, ABackOffThatBeganInAWrongMonthEndsAlsoThroughARestart) {
+TEST_F(WallClock, ABackOffThatBeganUnderAWrongClockEndsAlsoAcrossARestart) {
   const TinyJob spec{.steps = 300};
   const std::string job = bed_.Submit(spec);
   v1::SetJobRestartPolicyRequest policy;
@@ -80,7 +80,7 @@ TEST_F(WallClock, ABackOffThatBeganInAWrongMonthEndsAlsoThroughARestart) {
 }
 
 TEST_F(WallClock, AWorkerWhoseClockIsAheadStopsThroughACheckpoint) {
-  // No checkpoint but that of the stop and the last.
+  // No checkpoints except those of the stop and of the end.
   const TinyJob spec{.steps = 400, .every = 400};
   const std::string job = bed_.Submit(spec);
   bed_.ExpectStep(job, 50);

@@ -35,7 +35,7 @@ std::string ProgramAt(const std::string& path) {
                       path);
 }
 
-// Short, since sockets are made below it.
+// Short, because the length of socket paths is bounded.
 std::string MakeRoot() {
   std::string root = "/tmp/nibble-bed-XXXXXX";
   EXPECT_NE(mkdtemp(root.data()), nullptr);
@@ -76,7 +76,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
              .programs = TestPrograms(),
              .coordinator_flags = options.coordinator_flags,
              .worker_flags = options.worker_flags,
-             // Of a daemon that is killed nothing is left outside.
+             // A killed daemon leaves temporary files only here.
              .environment = {{"TMPDIR", root_ + "/tmp"}},
              .patience = kPatience};
   if (options.wall_clocks) {
@@ -107,7 +107,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
   const auto up = cluster_->Up({.workers = options.workers, .slots = options.slots, .port = port});
   if (!up.ok()) {
     TakeDown();
-    // GoogleTest tells it as the failure of the test, which then does not begin.
+    // GoogleTest reports it as a failure of the test, which then does not run.
     throw std::runtime_error(absl::StrCat("the cluster is not up: ", up.status().ToString()));
   }
   address_ = absl::StrCat("127.0.0.1:", port);
@@ -142,7 +142,7 @@ void ClusterBed::MountDisk(const std::string& path) {
 void ClusterBed::SetFull(const std::string& role, bool full) {
   const std::string path = cluster_->paths().Data(role);
   std::string size = kDiskSize;
-  // What is in use may have grown since it was read.
+  // Usage may have grown since it was read.
   for (int tries = 0; tries < 1000; ++tries) {
     if (full) {
       struct statfs used;
@@ -224,12 +224,12 @@ std::vector<v1::Checkpoint> ClusterBed::Checkpoints(const std::string& job) {
 
 void ClusterBed::ExpectState(const std::string& job, v1::JobState state) {
   EXPECT_TRUE(watch_->AwaitState(job, state, kPatience))
-      << "waits for " << v1::JobState_Name(state) << "\n"
+      << "waiting for " << v1::JobState_Name(state) << "\n"
       << Story(job);
 }
 
 void ClusterBed::ExpectStep(const std::string& job, int64_t step) {
-  EXPECT_TRUE(watch_->AwaitStep(job, step, kPatience)) << "waits for step " << step << "\n"
+  EXPECT_TRUE(watch_->AwaitStep(job, step, kPatience)) << "waiting for step " << step << "\n"
                                                        << Story(job);
 }
 
@@ -241,7 +241,7 @@ void ClusterBed::ExpectCopied(const std::string& job) {
       *request.mutable_ref() = one.ref();
       v1::DescribeCheckpointResponse described;
       const absl::Status status = Call(kDescribeCheckpoint, request, &described);
-      if (!status.ok()) return false;  // deleted since
+      if (!status.ok()) return false;  // deleted meanwhile
       const auto& shards = described.shards();
       return std::all_of(shards.begin(), shards.end(), [](const v1::CheckpointShard& shard) {
         return shard.holders_size() >= 2;
@@ -250,7 +250,8 @@ void ClusterBed::ExpectCopied(const std::string& job) {
   };
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!copied()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no copy yet\n" << Story(job);
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "not replicated in time\n"
+                                                          << Story(job);
     (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
   }
 }
@@ -268,8 +269,8 @@ std::string ClusterBed::Story(const std::string& job) {
 }
 
 std::vector<json> ClusterBed::EventLog(const std::string& job) const {
-  // By when it began. Ranks of an attempt that is over, and have not heard of it, may still write
-  // while those of the next one do, in another worker's log.
+  // By start time. Ranks of an ended attempt that have not been told may still write to one
+  // worker's log while the next attempt writes to another's.
   std::multimap<std::string, std::vector<json>> attempts;
   for (const auto& entry : fs::directory_iterator(cluster_->paths().directory)) {
     auto attempt = attempts.end();
@@ -313,7 +314,7 @@ std::vector<ClusterBed::Rank> ClusterBed::LiveRanks() const {
           std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()},
           nullptr, false);
       Rank rank = {.worker = worker.path().filename(), .job = name.substr(0, first)};
-      // One that ends at this moment has taken its record with it.
+      // A rank that has just ended has removed its record.
       if (first == std::string::npos || !record.is_object() ||
           !absl::SimpleAtoi(name.substr(first + 1, second - first - 1), &rank.attempt) ||
           !absl::SimpleAtoi(name.substr(second + 1), &rank.rank)) {

@@ -1,7 +1,7 @@
-// For tests: a whole cluster of real processes in its own directory, with short leases; calls to
-// it; control of its processes and connections.
+// For tests: a cluster of real processes in its own directory, with short leases; calls to it;
+// control of its processes and connections.
 //
-// Ownership: owns the directory and ends every process. Thread-safety: none but for the watch.
+// Ownership: owns the directory and ends every process. Thread-safety: none, except for the watch.
 #ifndef NIBBLE_TESTS_CLUSTER_CLUSTER_BED_H_
 #define NIBBLE_TESTS_CLUSTER_CLUSTER_BED_H_
 
@@ -14,23 +14,34 @@
 
 #include "absl/status/status.h"
 #include "client/cluster/local_cluster.h"
-#include "client/cluster/local_processes.h"
 #include "client/remote/rpcs.h"
+#include "common/process/process.h"
 #include "tests/cluster/job_watch.h"
 #include "tests/cluster/tcp_proxy.h"
 #include "tests/cluster/tiny_job.h"
 
 namespace nibble {
 
-// The deadline of everything that must happen; far more than it takes.
+// The deadline of everything that must happen; far longer than needed.
 inline constexpr std::chrono::seconds kPatience(120);
+
+// Polls `condition`; false if it does not become true in kPatience.
+template <class Condition>
+bool Eventually(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
+  }
+  return true;
+}
 
 // The programs that the tests depend on.
 ClusterPrograms TestPrograms();
 std::string NibbleProgram();
 
-// Enters a private mount namespace: mounts are visible to this process and its children only, and
-// end with them. Call it before there is a second thread. False if it is not permitted.
+// Enters a private mount namespace: mounts are visible only to this process and its children, and
+// end with them. Call it before starting threads. False if it is not permitted.
 bool EnterOwnMounts();
 
 class ClusterBed {
@@ -48,7 +59,7 @@ class ClusterBed {
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 
-  // Up and ready, or a test failure.
+  // Starts the cluster and waits until it is ready; a test failure otherwise.
   explicit ClusterBed(const Options& options);
   ~ClusterBed();
   ClusterBed(const ClusterBed&) = delete;
@@ -86,12 +97,12 @@ class ClusterBed {
   std::vector<v1::JobEvent> Events(const std::string& job);
   std::vector<v1::RecipeRevision> Revisions(const std::string& job);
   std::vector<v1::Checkpoint> Checkpoints(const std::string& job);
-  // Waits; a test failure with Story() if the job does not get there.
+  // Waits; a test failure with Story() on a timeout.
   void ExpectState(const std::string& job, v1::JobState state);
   void ExpectStep(const std::string& job, int64_t step);
   // Waits until every shard of some checkpoint of the job is on two workers.
   void ExpectCopied(const std::string& job);
-  // Why a job is not where it should be: state, events, and the ends of logs.
+  // For failure messages: the job's state, its events, and the ends of logs.
   std::string Story(const std::string& job);
 
   // The event logs of rank 0, from all workers, attempt by attempt.
@@ -113,9 +124,9 @@ class ClusterBed {
   // Fills the worker's disk, or frees it.
   void SetFull(const std::string& role, bool full);
 
-  // SIGKILL; returns when it has ended.
+  // SIGKILL; returns when the process has ended.
   void Kill(const std::string& role);
-  // Starts it; returns when it is ready.
+  // Starts the process; returns when it is ready.
   void Restart(const std::string& role);
   // For the next start of the coordinator, in addition to the flags that every test sets.
   void SetCoordinatorFlags(std::vector<std::string> flags);

@@ -1,4 +1,4 @@
-// nibble cluster up, down, status, as they are typed.
+// `nibble cluster up`, `down` and `status` as a user runs them.
 #include <signal.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -35,8 +35,8 @@ class ClusterCommand : public testing::Test {
     EXPECT_EQ(Cluster("down --grace 1").code, 0);
     fs::remove_all(root_);
   }
-  // Standard error goes along.
-  Said Cluster(const std::string& arguments) const {
+  // The output includes standard error.
+  ShellResult Cluster(const std::string& arguments) const {
     const ClusterPrograms programs = TestPrograms();
     const std::string flags =
         !arguments.starts_with("up")
@@ -60,15 +60,15 @@ class ClusterCommand : public testing::Test {
   std::string root_ = "/tmp/nibble-up-XXXXXX";
 };
 
-TEST_F(ClusterCommand, UpTellsWhereItIsAndASecondTimeThatItWasUpAlready) {
-  const Said up = Cluster("up --workers 2 --slots 2");
+TEST_F(ClusterCommand, UpPrintsTheAddressAndASecondUpThatItWasAlreadyUp) {
+  const ShellResult up = Cluster("up --workers 2 --slots 2");
   ASSERT_EQ(up.code, 0) << up.text;
   EXPECT_THAT(up.text, HasSubstr(Address()));
   EXPECT_THAT(up.text, HasSubstr("nibble cluster down"));
   const ClusterRecord before = Record();
-  const Said again = Cluster("up");
+  const ShellResult again = Cluster("up");
   EXPECT_EQ(again.code, 0);
-  EXPECT_THAT(again.text, HasSubstr("was up already"));
+  EXPECT_THAT(again.text, HasSubstr("was already up"));
   for (const auto& [role, process] : before.processes) {
     EXPECT_EQ(Record().processes.at(role).identity, process.identity) << role;
   }
@@ -79,15 +79,15 @@ TEST_F(ClusterCommand, UpTellsWhereItIsAndASecondTimeThatItWasUpAlready) {
   EXPECT_EQ(status["processes"][2].at("present"), true);
   EXPECT_EQ(status["processes"][2].at("slots"), 2);
   EXPECT_THAT(Cluster("status").text, HasSubstr("jobs         none"));
-  // More workers join; what runs stays as it is.
+  // Workers are added; running ones stay unchanged.
   EXPECT_EQ(Cluster("up --workers 3").code, 0);
   EXPECT_EQ(Record().processes.size(), 4u);
-  const Said other = Cluster("up --slots 1");
+  const ShellResult other = Cluster("up --slots 1");
   EXPECT_EQ(other.code, 1);
-  EXPECT_THAT(other.text, HasSubstr("bring it down first"));
+  EXPECT_THAT(other.text, HasSubstr("run 'nibble cluster down' first"));
 }
 
-TEST_F(ClusterCommand, WhatIsMissingIsStartedAndTheRestIsLeft) {
+TEST_F(ClusterCommand, UpStartsOnlyTheMissingProcesses) {
   ASSERT_EQ(Cluster("up").code, 0);
   const ClusterRecord before = Record();
   for (const char* const role : {"worker-2", "coordinator"}) {
@@ -95,16 +95,16 @@ TEST_F(ClusterCommand, WhatIsMissingIsStartedAndTheRestIsLeft) {
     ASSERT_TRUE(AwaitAnyEnd({before.processes.at(role).identity}, kPatience));
   }
   EXPECT_THAT(Cluster("status").text, HasSubstr("does not run"));
-  const Said up = Cluster("up");
+  const ShellResult up = Cluster("up");
   ASSERT_EQ(up.code, 0) << up.text;
-  EXPECT_THAT(up.text, HasSubstr("starts coordinator"));
-  EXPECT_THAT(up.text, HasSubstr("starts worker-2"));
-  EXPECT_THAT(up.text, Not(HasSubstr("starts worker-1")));
+  EXPECT_THAT(up.text, HasSubstr("starting coordinator"));
+  EXPECT_THAT(up.text, HasSubstr("starting worker-2"));
+  EXPECT_THAT(up.text, Not(HasSubstr("starting worker-1")));
   EXPECT_EQ(Record().processes.at("worker-1").identity, before.processes.at("worker-1").identity);
   EXPECT_EQ(Cluster("status -o json").json()["processes"][1].at("present"), true);
 }
 
-TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
+TEST_F(ClusterCommand, DownEndsAllRanksAndTheNextUpResumesTheJobs) {
   ASSERT_EQ(Cluster("up --workers 1").code, 0);
   v1::SubmitJobRequest request;
   request.set_request_id("request-1");
@@ -123,7 +123,7 @@ TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
   }
   const auto process = IdentifyProcess(static_cast<pid_t>(rank));
   ASSERT_TRUE(process.ok()) << process.status();
-  const Said down = Cluster("down");
+  const ShellResult down = Cluster("down");
   ASSERT_EQ(down.code, 0) << down.text;
   EXPECT_FALSE(IsAlive(*process));
   EXPECT_FALSE(Record().AnyAlive());
@@ -134,7 +134,7 @@ TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
   ASSERT_EQ(Cluster("up").code, 0);
   JobWatch watch(Address());
   EXPECT_TRUE(watch.AwaitState(job, v1::JOB_STATE_SUCCEEDED, kPatience));
-  // It went through a checkpoint: no failure, and no step was made twice.
+  // It resumed from a checkpoint: no failure, and no step was made twice.
   const v1::Job finished = watch.Of(job).job;
   EXPECT_EQ(finished.attempts(), 2) << finished.DebugString();
   EXPECT_EQ(finished.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
@@ -144,15 +144,15 @@ TEST_F(ClusterCommand, DownLeavesNoRankAndTheNextUpGoesOnWhereJobsWere) {
   EXPECT_FALSE(fs::exists(root_ + "/cluster"));
 }
 
-TEST_F(ClusterCommand, AProcessThatDiesIsNamedWithItsLastWords) {
-  const Said up = Cluster("up --coordinator-flag=--no-such-flag");
+TEST_F(ClusterCommand, AProcessThatDiesIsNamedWithTheEndOfItsLog) {
+  const ShellResult up = Cluster("up --coordinator-flag=--no-such-flag");
   EXPECT_EQ(up.code, 1);
   EXPECT_THAT(up.text, HasSubstr("coordinator has ended"));
   EXPECT_THAT(up.text, HasSubstr("--no-such-flag"));
   EXPECT_EQ(Cluster("up --device cuda --workers 2").code, 2);
 }
 
-TEST_F(ClusterCommand, WhatIsNotThereIsSaidSo) {
+TEST_F(ClusterCommand, WithoutAClusterStatusFailsAndDownSucceeds) {
   EXPECT_EQ(Cluster("status").code, kNotFound);
   EXPECT_EQ(Cluster("down").code, 0);
   EXPECT_FALSE(fs::exists(root_ + "/cluster"));

@@ -1,12 +1,12 @@
-// A job that begins with the weights of another job's checkpoint, on other ranks, killed on the
-// way.
+// A job that begins with the weights of another job's checkpoint, on a different number of ranks,
+// and is killed while it runs.
 #include <chrono>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
@@ -40,11 +40,10 @@ std::string TrainBase(ClusterBed& bed) {
   return job;
 }
 
-TEST(InitFrom, TheFirstValidationIsTheOneThatTheOtherJobEndedWith) {
+TEST(InitFrom, TheFirstValidationLossIsTheLastOneOfTheOtherJob) {
   ClusterBed bed({.workers = 2});
   const std::string base = TrainBase(bed);
-  // A learning rate below the weights' precision: every step computes with the weights that the job
-  // began with.
+  // A learning rate below the weights' precision: every step uses the initial weights.
   TinyJob probe = {.name = "probe", .ranks = 2, .steps = 10, .recipe = "bf16"};
   probe.more = "init_from: {job: base}\n";
   std::string yaml =
@@ -58,12 +57,12 @@ TEST(InitFrom, TheFirstValidationIsTheOneThatTheOtherJobEndedWith) {
   EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), 10u);
 }
 
-TEST(InitFrom, KilledTheJobResumesFromItsOwnCheckpointAndItsLossesAreTheSame) {
+TEST(InitFrom, AKilledJobResumesFromItsOwnCheckpointWithTheSameLosses) {
   ClusterBed bed({.workers = 2});
   const std::string base = TrainBase(bed);
   const std::string holder = bed.Describe(base).recent_attempts(0).placements(0).worker();
   TinyJob tuned = {.name = "tuned", .ranks = 2, .steps = 300, .seed = 9};
-  // What nobody disturbs: without a cluster, from the same checkpoint.
+  // The undisturbed run: without a cluster, from the same checkpoint.
   tuned.more = absl::StrCat("init_from: {path: ", bed.cluster().paths().Data(holder), "/jobs/",
                             base, ", step: 40}\n");
   const auto& undisturbed = bed.UndisturbedLosses(tuned);
@@ -93,11 +92,11 @@ TEST(InitFrom, KilledTheJobResumesFromItsOwnCheckpointAndItsLossesAreTheSame) {
   EXPECT_EQ(last.resume().job(), job);
   EXPECT_GE(last.resume().step(), 10);
   EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), undisturbed), "") << bed.Story(job);
-  // The job has ended: nothing keeps the other's checkpoint.
+  // The job has ended: nothing retains the other job's checkpoint any more.
   EXPECT_TRUE(bed.Call(kDeleteCheckpoint, remove, &removed).ok());
 }
 
-TEST(InitFrom, AModelOfOtherShapesIsRefusedWhenItIsSubmitted) {
+TEST(InitFrom, AModelOfOtherShapesIsRefusedAtSubmission) {
   ClusterBed bed({.workers = 1});
   const std::string base = TrainBase(bed);
   const TinyJob wider = {.name = "wider", .more = absl::StrCat("init_from: {job: ", base, "}\n")};

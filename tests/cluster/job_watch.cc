@@ -91,7 +91,7 @@ void JobWatch::Follow() {
       changed_.notify_all();
     }
     const grpc::Status status = stream->Finish();
-    // The history since the token is gone: start from the current state.
+    // The history since the token no longer exists: start from the current state.
     if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) request.clear_resume_token();
     const std::lock_guard<std::mutex> lock(mutex_);
     call_ = nullptr;
@@ -110,7 +110,7 @@ bool JobWatch::Await(const std::string& job, const std::function<bool(const Seen
 bool JobWatch::AwaitState(const std::string& job, v1::JobState state,
                           std::chrono::milliseconds patience) {
   bool there = false;
-  // What is finished goes nowhere any more.
+  // A finished job changes no more.
   (void)Await(
       job,
       [&](const Seen& seen) {

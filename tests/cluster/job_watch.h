@@ -1,5 +1,5 @@
-// For tests: single calls to a coordinator (CoordinatorStub), and a stream of the changes of all
-// its jobs, across its restarts, on which a test can wait (JobWatch). Without gRPC in this header.
+// For tests: single calls to a coordinator (CoordinatorStub), and a stream of changes of all its
+// jobs, across its restarts, that tests can wait on (JobWatch). This header does not include gRPC.
 //
 // Ownership: each owns its channel, a JobWatch also one thread. Thread-safety: all methods.
 #ifndef NIBBLE_TESTS_CLUSTER_JOB_WATCH_H_
@@ -33,13 +33,13 @@ std::shared_ptr<grpc::Channel> QuickChannel(const std::string& address);
 class CoordinatorStub {
  public:
   struct CallOptions {
-    bool waits_for_ready = false;  // else UNAVAILABLE at once while nobody listens
+    bool waits_for_ready = false;  // otherwise Unavailable at once if nothing listens
     std::chrono::system_clock::time_point deadline = std::chrono::system_clock::time_point::max();
   };
 
   explicit CoordinatorStub(const std::string& address) : channel_(QuickChannel(address)) {}
 
-  // One attempt.
+  // Makes one attempt.
   template <class Request, class Response>
   absl::Status Call(const Rpc<Request, Response>& rpc, const Request& request, Response* response,
                     const CallOptions& options = {}) const {
@@ -69,11 +69,11 @@ class JobWatch {
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
 
-  // Waits until `holds` is true of the job; false if it is not in time. `holds` must not block.
+  // Waits until `holds` is true for the job; false on a timeout. `holds` must not block.
   bool Await(const std::string& job, const std::function<bool(const Seen&)>& holds,
              std::chrono::milliseconds patience);
   bool AwaitState(const std::string& job, v1::JobState state, std::chrono::milliseconds patience);
-  // A rank has made this step, or a later one.
+  // Waits until a rank has made this step or a later one.
   bool AwaitStep(const std::string& job, int64_t step, std::chrono::milliseconds patience);
   Seen Of(const std::string& job) const;
 

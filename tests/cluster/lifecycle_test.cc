@@ -1,9 +1,9 @@
-// Jobs that are paused, ended, and moved away by others go on, or end, as was asked, and lose
-// nothing on the way.
+// Jobs that are paused, cancelled, killed, preempted, resized or drained continue or end as
+// requested, without losing steps.
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
 
@@ -20,14 +20,14 @@ Request Of(const std::string& job) {
   return request;
 }
 
-// The job has made every step once, with the losses of one that nobody has touched.
+// The job has made every step once, with the losses of an undisturbed run.
 void ExpectUndisturbed(ClusterBed& bed, const std::string& job, const TinyJob& spec) {
   const std::vector<json> log = bed.EventLog(job);
   EXPECT_EQ(EventsOf(log, "step").size(), static_cast<size_t>(spec.steps));
   EXPECT_EQ(FirstDifference(LossBits(log), bed.UndisturbedLosses(spec)), "") << bed.Story(job);
 }
 
-TEST(PausedJob, GoesOnUnderTheSameAttemptAndItsLossesAreTheSame) {
+TEST(PausedJob, ResumesInTheSameAttemptWithTheSameLosses) {
   ClusterBed bed({.workers = 1, .slots = 2});
   const TinyJob spec = {.ranks = 2, .steps = 300};
   const std::string job = bed.Submit(spec);
@@ -37,13 +37,13 @@ TEST(PausedJob, GoesOnUnderTheSameAttemptAndItsLossesAreTheSame) {
   bed.ExpectState(job, v1::JOB_STATE_PAUSED);
   const auto ranks = bed.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u) << bed.Story(job);
-  const int64_t stands_at = EventsOf(bed.EventLog(job), "step").back().at("step");
-  EXPECT_LT(stands_at + 1, spec.steps);
-  EXPECT_EQ(bed.Describe(job).next_step(), stands_at + 1);
+  const int64_t paused_at = EventsOf(bed.EventLog(job), "step").back().at("step");
+  EXPECT_LT(paused_at + 1, spec.steps);
+  EXPECT_EQ(bed.Describe(job).next_step(), paused_at + 1);
 
   v1::ResumeJobResponse resumed;
   ASSERT_TRUE(bed.Call(kResumeJob, Of<v1::ResumeJobRequest>(job), &resumed).ok());
-  bed.ExpectStep(job, stands_at + 1);
+  bed.ExpectStep(job, paused_at + 1);
   const auto again = bed.LiveRanks();
   ASSERT_EQ(again.size(), 2u);
   EXPECT_EQ(again[0].process, ranks[0].process);
@@ -53,7 +53,7 @@ TEST(PausedJob, GoesOnUnderTheSameAttemptAndItsLossesAreTheSame) {
   ExpectUndisturbed(bed, job, spec);
 }
 
-TEST(PausedJob, OneThatIsQueuedWaitsWithoutRanksAndRunsWhenItIsResumed) {
+TEST(PausedJob, APausedPendingJobHasNoRanksAndRunsWhenResumed) {
   ClusterBed bed({.workers = 1});
   const std::string first = bed.Submit({.steps = 100'000});
   bed.ExpectStep(first, 1);
@@ -70,7 +70,7 @@ TEST(PausedJob, OneThatIsQueuedWaitsWithoutRanksAndRunsWhenItIsResumed) {
   ExpectUndisturbed(bed, second, spec);
 }
 
-TEST(CancelledJob, TakesALastCheckpointOfTheStepItHasComeTo) {
+TEST(CancelledJob, TakesALastCheckpointAtItsCurrentStep) {
   ClusterBed bed({.workers = 1, .slots = 2});
   const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 100'000});
   bed.ExpectStep(job, 30);
@@ -84,7 +84,7 @@ TEST(CancelledJob, TakesALastCheckpointOfTheStepItHasComeTo) {
   EXPECT_EQ(checkpoints[0].state(), v1::CHECKPOINT_STATE_COMMITTED);
 }
 
-TEST(KilledJob, EndsNowAndLeavesNoRank) {
+TEST(KilledJob, EndsAtOnceAndLeavesNoRank) {
   ClusterBed bed({.workers = 1, .slots = 2});
   const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 100'000});
   bed.ExpectStep(job, 5);
@@ -100,7 +100,7 @@ TEST(KilledJob, EndsNowAndLeavesNoRank) {
   bed.ExpectState(bed.Submit(next), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST(PreemptedJob, LeavesItsSlotsThroughACheckpointAndFinishesLater) {
+TEST(PreemptedJob, ReleasesItsSlotsThroughACheckpointAndFinishesLater) {
   ClusterBed bed({.workers = 1});
   const TinyJob spec = {.name = "low", .steps = 900, .every = 100'000};
   const std::string low = bed.Submit(spec);
@@ -115,12 +115,12 @@ TEST(PreemptedJob, LeavesItsSlotsThroughACheckpointAndFinishesLater) {
   ASSERT_EQ(job.recent_attempts_size(), 2) << bed.Story(low);
   EXPECT_EQ(job.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
   EXPECT_EQ(job.blames_size(), 0);
-  // It stood still while the other ran, and no step was made twice.
+  // It was stopped while the other job ran, and no step was made twice.
   EXPECT_GE(job.recent_attempts(1).launched_unix_ms(), bed.Describe(high).finished_unix_ms());
   ExpectUndisturbed(bed, low, spec);
 }
 
-TEST(ElasticJob, ShrinksForAMoreUrgentOneAndGoesOn) {
+TEST(ElasticJob, ShrinksForAMoreUrgentJobAndContinues) {
   ClusterBed bed({.workers = 1, .slots = 2});
   v1::JobScheduling elastic;
   elastic.add_allowed_ranks(1);
@@ -138,13 +138,13 @@ TEST(ElasticJob, ShrinksForAMoreUrgentOneAndGoesOn) {
   EXPECT_EQ(described.recent_attempts(0).world(), 2);
   EXPECT_EQ(described.recent_attempts(1).world(), 1);
   EXPECT_EQ(described.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
-  // Beside the urgent one, not after it.
+  // Beside the urgent job, not after it.
   EXPECT_LT(described.recent_attempts(1).launched_unix_ms(),
             bed.Describe(other).finished_unix_ms());
   EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(spec.steps));
 }
 
-TEST(ElasticJob, GrowsThroughACheckpointOnceThereIsRoomAndGoesOn) {
+TEST(ElasticJob, GrowsThroughACheckpointOnceSlotsAreFree) {
   ClusterBed bed({.workers = 1, .slots = 2, .coordinator_flags = {"--grow-interval-ms", "200"}});
   const std::string first = bed.Submit({.name = "first", .steps = 300});
   bed.ExpectStep(first, 5);
@@ -164,7 +164,7 @@ TEST(ElasticJob, GrowsThroughACheckpointOnceThereIsRoomAndGoesOn) {
   EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(spec.steps));
 }
 
-TEST(DrainedWorker, LosesItsJobToAnotherThroughACheckpoint) {
+TEST(DrainedWorker, ItsJobMovesToAnotherThroughACheckpoint) {
   ClusterBed bed({.workers = 2});
   const TinyJob spec = {.steps = 900, .every = 100'000};
   const std::string job = bed.Submit(spec);

@@ -1,4 +1,4 @@
-// Precision that changes while a gang runs: everybody agrees on the step, and keeps to it.
+// The recipe changes while a gang runs: all ranks switch at the same step and stay switched.
 #include <signal.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -25,7 +25,7 @@ using absl::StatusCode;
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Workers and slots of each.
+// The number of workers, and of slots of each.
 class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
  protected:
   LiveSwitch() : bed_({.workers = std::get<0>(GetParam()), .slots = std::get<1>(GetParam())}) {}
@@ -42,7 +42,7 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
     request.set_reason("test");
     return bed_.Call(kSetRecipe, request, response);
   }
-  // The step since which ranks have run under the revision, as the job's event tells.
+  // The step from which the revision is in effect, by the job's event.
   int64_t InForceFrom(const std::string& job, int64_t revision) {
     int64_t from = -1;
     EXPECT_TRUE(bed_.watch().Await(
@@ -50,7 +50,7 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
         [&](const JobWatch::Seen& seen) {
           for (const auto& [number, event] : seen.events) {
             if (event.kind() == v1::JOB_EVENT_KIND_RECIPE && event.revision() == revision &&
-                absl::StrContains(event.text(), "in force")) {
+                absl::StrContains(event.text(), "in effect")) {
               from = event.step();
             }
           }
@@ -60,7 +60,7 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
         << bed_.Story(job);
     return from;
   }
-  // Under which revision each step ran, whoever ran it; a test failure where two say otherwise.
+  // The revision of each step; a test failure if two ranks or attempts disagree.
   std::map<int64_t, int64_t> RevisionOfSteps(const std::string& job) {
     std::map<int64_t, int64_t> revisions;
     for (const json& step : EventsOf(bed_.EventLog(job), "step")) {
@@ -70,14 +70,14 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
     return revisions;
   }
 
-  // What the newest checkpoint has stored of the switch.
+  // Checks the switch in the newest checkpoint's recipe timeline.
   void ExpectTimelineOfCheckpoint(const std::string& job, int64_t from) {
     const auto checkpoints = bed_.Checkpoints(job);
     ASSERT_FALSE(checkpoints.empty()) << bed_.Story(job);
     ASSERT_GT(checkpoints[0].ref().step(), from);
-    const Said said = Shell(absl::StrCat(NibbleProgram(), " checkpoint describe ", bed_.root(),
-                                         "/cluster/worker-1/jobs/", job, "/checkpoints@",
-                                         checkpoints[0].ref().step(), " -o json"));
+    const ShellResult said = Shell(absl::StrCat(
+        NibbleProgram(), " checkpoint describe ", bed_.root(), "/cluster/worker-1/jobs/", job,
+        "/checkpoints@", checkpoints[0].ref().step(), " -o json"));
     ASSERT_EQ(said.code, 0) << said.text;
     const json checkpoint = said.json();
     const json& timeline = checkpoint.at("recipe_timeline");
@@ -90,14 +90,14 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
   ClusterBed bed_;
 };
 
-TEST_P(LiveSwitch, ItIsInForceWithinTwoStepsAndStaysAtItsStepThroughAKill) {
+TEST_P(LiveSwitch, TakesEffectWithinTwoStepsAndStaysAtItsStepAcrossAKill) {
   const std::string job =
       bed_.Submit({.ranks = 4, .steps = 100'000, .every = 25, .sequence = 64, .batch = 16});
   bed_.ExpectStep(job, 30);
   v1::SetRecipeResponse set;
   const absl::Status changed = Set(job, 1, "fprop", "bf16", &set);
   ASSERT_TRUE(changed.ok()) << changed.message();
-  // The step that is being made when the answer is here.
+  // The current step when the reply arrives.
   const auto made = EventsOf(bed_.EventLog(job), "step");
   const int64_t at_answer = static_cast<int64_t>(made.back().at("step")) + 1;
   EXPECT_EQ(set.revision(), 2);
@@ -105,7 +105,7 @@ TEST_P(LiveSwitch, ItIsInForceWithinTwoStepsAndStaysAtItsStepThroughAKill) {
   EXPECT_LE(from, at_answer + 2);
   EXPECT_GE(from, set.first_step());
 
-  // A kill right behind the switch throws ranks back before it, in most cases.
+  // A kill right after the switch usually sets ranks back to before it.
   const auto ranks = bed_.LiveRanks();
   ASSERT_EQ(ranks.size(), 4u) << bed_.Story(job);
   SignalProcess(ranks[3].process, SIGKILL);
@@ -115,7 +115,7 @@ TEST_P(LiveSwitch, ItIsInForceWithinTwoStepsAndStaysAtItsStepThroughAKill) {
       << bed_.Story(job);
   bed_.ExpectStep(job, from + 100);
 
-  // Whoever says it says the same step: the event, the samples, the log of rank 0.
+  // The event, the samples and the log of rank 0 agree on the step.
   for (const auto& [step, sample] : bed_.watch().Of(job).samples) {
     EXPECT_EQ(sample.revision(), step < from ? 1 : 2) << "step " << step << " of " << from;
   }
@@ -129,7 +129,7 @@ TEST_P(LiveSwitch, ItIsInForceWithinTwoStepsAndStaysAtItsStepThroughAKill) {
   ExpectTimelineOfCheckpoint(job, from);
 }
 
-TEST_P(LiveSwitch, WhatIsStaleOrWrongChangesNothing) {
+TEST_P(LiveSwitch, StaleAndInvalidChangesHaveNoEffect) {
   const std::string job = bed_.Submit({.ranks = 4, .steps = 100'000});
   bed_.ExpectStep(job, 5);
   v1::SetRecipeResponse set;
@@ -154,7 +154,7 @@ TEST_P(LiveSwitch, WhatIsStaleOrWrongChangesNothing) {
   }
 }
 
-// Reports of daemons come so rarely here that what is told in time was not told by them.
+// The heartbeat interval is so long that a timely event cannot have waited for a heartbeat.
 class SwitchTimes : public testing::TestWithParam<int> {
  protected:
   static constexpr int kSwitches = 50;
@@ -172,7 +172,7 @@ class SwitchTimes : public testing::TestWithParam<int> {
         job,
         [&](const JobWatch::Seen& seen) {
           for (const auto& [number, event] : seen.events) {
-            if (event.revision() == revision && absl::StrContains(event.text(), "in force")) {
+            if (event.revision() == revision && absl::StrContains(event.text(), "in effect")) {
               found = event;
             }
           }
@@ -182,7 +182,7 @@ class SwitchTimes : public testing::TestWithParam<int> {
         << bed_.Story(job);
     return found;
   }
-  // When each step was made, milliseconds since 1970.
+  // When each step was made, in milliseconds since 1970.
   std::map<int64_t, int64_t> StepTimes(const std::string& job) {
     std::map<int64_t, int64_t> times;
     for (const json& step : EventsOf(bed_.EventLog(job), "step")) {
@@ -203,7 +203,7 @@ class SwitchTimes : public testing::TestWithParam<int> {
   ClusterBed bed_;
 };
 
-TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
+TEST_P(SwitchTimes, TheReplyNamesTheStepAndTheEventDoesNotWaitForAHeartbeat) {
   const std::string job = bed_.Submit({.ranks = GetParam(), .steps = 1'000'000, .every = 0});
   ASSERT_TRUE(InEffect(job, 1).has_value());
   std::vector<int64_t> off_by;
@@ -226,7 +226,7 @@ TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
   const std::map<int64_t, int64_t> made = StepTimes(job);
   std::vector<int64_t> late_ms;
   for (const v1::JobEvent& event : events) {
-    // A step begins when the one before it is made.
+    // A step begins when the previous one has been made.
     const auto before = made.find(event.step() - 1);
     ASSERT_TRUE(before != made.end()) << event.step();
     late_ms.push_back(event.time_unix_ms() - before->second);
@@ -235,8 +235,8 @@ TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
   EXPECT_LT(Percentile(late_ms, 100), kBeatMs / 2);
   std::printf(
       "%d worker(s), %d switches, a step every %.1f ms:\n"
-      "  event after the step began   p50 %ld ms  p99 %ld ms  most %ld ms\n"
-      "  answered step against real   p50 %ld     p99 %ld     most %ld\n",
+      "  event after the step began   p50 %ld ms  p99 %ld ms  max %ld ms\n"
+      "  replied minus actual step    p50 %ld     p99 %ld     max %ld\n",
       GetParam(), kSwitches,
       static_cast<double>(made.rbegin()->second - made.begin()->second) /
           static_cast<double>(made.size() - 1),
@@ -247,7 +247,8 @@ TEST_P(SwitchTimes, TheAnswerNamesTheStepAndTheEventWaitsForNoBeat) {
 INSTANTIATE_TEST_SUITE_P(Workers, SwitchTimes, testing::Values(1, 2),
                          testing::PrintToStringParamName());
 
-TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLossesOfTheSamePlan) {
+TEST(ManyChanges,
+     HundredsOfChangesRunAsTheHistoryRecordsAcrossKillsWithTheLossesOfThePlannedChanges) {
   ClusterBed bed({.workers = 1, .slots = 1});
   const TinyJob spec = {.steps = 100'000, .every = 25};
   constexpr int kChanges = 300;
@@ -286,10 +287,10 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
       bed.Restart("coordinator");
     }
   }
-  // The last of them is in effect by the time that the ranks are well behind it.
+  // The last change is in effect once the ranks are well past it.
   bed.ExpectStep(changed, bed.Describe(changed).next_step() + 60);
 
-  // Everything that there ever was is in the history, in pages.
+  // The whole history, page by page.
   std::vector<v1::RecipeRevision> history;
   v1::ListRecipeRevisionsRequest request;
   request.set_job(changed);
@@ -300,15 +301,15 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
     history.insert(history.end(), page.revisions().begin(), page.revisions().end());
     request.set_after_number(history.back().number());
   } while (page.more());
-  // A change while there are no ranks holds from the checkpoint on: what held behind it is built
-  // anew on it, under numbers of its own.
+  // A change made without ranks takes effect at the checkpoint: later changes are rebased on it,
+  // under new numbers.
   ASSERT_GE(history.size(), kChanges + 1u);
   for (size_t i = 0; i < history.size(); ++i) {
     ASSERT_EQ(history[i].number(), static_cast<int64_t>(i) + 1);
   }
   EXPECT_GT(page.archived(), 0);
   const int64_t last = history.back().first_step() + 20;
-  // Whichever revision each step was run under, it held by the history.
+  // Each step ran under a revision that was in effect by the history.
   std::vector<v1::RecipeRevision> held;
   for (const v1::RecipeRevision& revision : history) {
     if (revision.confirmed()) held.push_back(revision);
@@ -325,7 +326,7 @@ TEST(ManyChanges, HundredsOfThemAreRunAsTheHistorySaysThroughKillsAndGiveTheLoss
     EXPECT_EQ(revision, by_history) << "step " << step;
   }
 
-  // The same plan, made before the first step of another job, while a third one has the slot.
+  // The same changes, planned before the first step of another job, while a third job has the slot.
   const std::string blocker = bed.Submit({.name = "blocker", .steps = 100'000});
   kill(changed);
   bed.ExpectStep(blocker, 1);

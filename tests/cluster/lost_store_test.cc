@@ -1,5 +1,5 @@
-// The coordinator's store is lost, or an older backup is put in its place: workers delete nothing
-// and kill nobody, and what they have becomes known again.
+// The coordinator's store is lost, or replaced by an older backup: workers delete nothing and kill
+// no rank, and the coordinator learns their jobs and checkpoints again.
 #include <signal.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -20,17 +20,6 @@ namespace nibble {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Looks again and again; false where it is not so in time.
-template <class So>
-bool Eventually(So so) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!so()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
-  }
-  return true;
-}
 
 v1::ListOrphansResponse Orphans(ClusterBed& bed) {
   v1::ListOrphansResponse response;
@@ -44,7 +33,7 @@ int64_t StepsMade(ClusterBed& bed, const std::string& job) {
   return steps.empty() ? 0 : steps.back().at("step").get<int64_t>();
 }
 
-// Steps of which there is a committed checkpoint in the directories of workers.
+// Steps with a committed checkpoint in the directories of workers.
 std::set<std::string> OnDisk(ClusterBed& bed, const std::string& job, int workers) {
   std::set<std::string> found;
   for (int worker = 1; worker <= workers; ++worker) {
@@ -81,7 +70,7 @@ TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   const auto before = OnDisk(bed, job, 2);
   bed.Restart(kCoordinatorRole);
 
-  // Both workers have spoken to the new store, and it lists what they have.
+  // Both workers have reported to the new store, which lists their orphans.
   v1::ListOrphansResponse listed;
   ASSERT_TRUE(Eventually([&] {
     listed = Orphans(bed);
@@ -97,20 +86,20 @@ TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   ASSERT_TRUE(Eventually([&] { return StepsMade(bed, job) > made + 20; })) << bed.Story(job);
   for (const auto& rank : ranks) EXPECT_TRUE(IsAlive(rank.process));
   for (const std::string& name : before) {
-    EXPECT_TRUE(OnDisk(bed, job, 2).contains(name)) << name << " is gone";
+    EXPECT_TRUE(OnDisk(bed, job, 2).contains(name)) << name << " is missing";
   }
-  // Nobody gets its id.
+  // No new job gets its id.
   EXPECT_NE(bed.Submit({.steps = 10}), job);
 
-  const Said dry = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job,
-                                      " --dry-run --server ", bed.address(), " 2>&1"));
+  const ShellResult dry = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job,
+                                             " --dry-run --server ", bed.address(), " 2>&1"));
   EXPECT_EQ(dry.code, 0) << dry.text;
-  EXPECT_THAT(dry.text, HasSubstr("would be known again"));
-  const Said adopted = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job, " --server ",
-                                          bed.address(), " 2>&1"));
+  EXPECT_THAT(dry.text, HasSubstr("would be adopted"));
+  const ShellResult adopted = Shell(absl::StrCat(NibbleProgram(), " checkpoint adopt ", job,
+                                                 " --server ", bed.address(), " 2>&1"));
   EXPECT_EQ(adopted.code, 0) << adopted.text;
   EXPECT_EQ(bed.Describe(job).state(), v1::JOB_STATE_PAUSED);
-  // Its ranks end with a checkpoint; nothing of what they made is lost.
+  // Its ranks end with a checkpoint; no step is lost.
   ASSERT_TRUE(Eventually([&] { return !IsAlive(ranks[0].process) && !IsAlive(ranks[1].process); }))
       << bed.Story(job);
   const int64_t stopped = StepsMade(bed, job);
@@ -123,8 +112,8 @@ TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   EXPECT_EQ(Orphans(bed).orphans_size(), 0);
 }
 
-// The documented restore: end the coordinator, put the copy in the store's place, start it. Also
-// without the flag, which a person may forget.
+// The documented restore: stop the coordinator, replace the store by the copy, start it. Also
+// without the flag, which an operator may forget.
 class RestoredBackup : public testing::TestWithParam<bool> {};
 
 TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
@@ -134,7 +123,7 @@ TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
 
-  // A cold copy; then a second attempt, and checkpoints that the copy does not know.
+  // A cold copy; then a second attempt and checkpoints that are not in the copy.
   bed.Kill(kCoordinatorRole);
   std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
   bed.Restart(kCoordinatorRole);
@@ -167,9 +156,9 @@ TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
 INSTANTIATE_TEST_SUITE_P(Flag, RestoredBackup, testing::Bool(),
                          [](const auto& info) { return info.param ? "Given" : "Forgotten"; });
 
-// The step comes to pass after the copy was made, under an attempt that the copy does not know, and
-// while nobody could be told: the checkpoint alone has it.
-TEST(LostStore, ARestoredStoreLearnsSinceWhenARevisionHolds) {
+// The revision takes effect after the copy was made, in an attempt that is not in the copy, and
+// while the coordinator is unreachable: only the checkpoint records it.
+TEST(LostStore, ARestoredStoreLearnsTheFirstStepOfARevisionFromACheckpoint) {
   ClusterBed bed({.workers = 1});
   TinyJob tiny = {.steps = 3000, .every = 500};
   const std::string job = bed.Submit(tiny);
@@ -209,7 +198,7 @@ TEST(LostStore, ARestoredStoreLearnsSinceWhenARevisionHolds) {
   EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
 }
 
-TEST(LostStore, AnOrphanIsRemovedOnlyByNameAndAfterTheGracePeriod) {
+TEST(LostStore, AnOrphanIsRemovedOnlyOnRequestAndAfterTheGracePeriod) {
   ClusterBed bed({.workers = 1, .coordinator_flags = {"--orphan-grace", "1"}});
   const std::string job = bed.Submit({.steps = 100'000, .every = 100});
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);

@@ -1,4 +1,4 @@
-// A change of a recipe that ranks cannot take: they say so, and train on as if nobody had asked.
+// A recipe change that ranks cannot make: they refuse it and train on unchanged.
 #include <signal.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -48,7 +48,7 @@ class RefusedSwitch : public testing::Test {
                               "/spec.yaml 2>", directory, "/log"))
                .code == 0;
   }
-  // MiB that a rank needs.
+  // The MiB that a rank needs.
   int64_t Need(const TinyJob& job) {
     int64_t too_few = 0, enough = 512;
     EXPECT_TRUE(Fits(job, enough));
@@ -85,7 +85,7 @@ class RefusedSwitch : public testing::Test {
   ClusterBed bed_;
 };
 
-TEST_F(RefusedSwitch, AChangeThatMemoryCannotHoldLeavesTheRunAsItIsAlsoThroughAKill) {
+TEST_F(RefusedSwitch, AChangeThatExceedsMemoryLeavesTheRunUnchangedAlsoAcrossAKill) {
   const int64_t plain = Need(Job("bf16")), quantised = Need(Job("nvfp4"));
   ASSERT_NE(plain, quantised) << "the test needs recipes that differ in memory";
   const bool grows = quantised > plain;
@@ -101,11 +101,11 @@ TEST_F(RefusedSwitch, AChangeThatMemoryCannotHoldLeavesTheRunAsItIsAlsoThroughAK
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("revision: 2 was refused"), HasSubstr("resources.memory_mib")));
   ExpectEvent(job, "revision 2 refused, revision 1 stays in effect: rank ");
-  const Said history =
+  const ShellResult history =
       Shell(absl::StrCat(NibbleProgram(), " recipe history ", job, " --server ", bed_.address()));
   EXPECT_THAT(history.text, HasSubstr("refused: rank "));
 
-  // Behind a checkpoint that was taken after the refusal, and before the next one.
+  // After a checkpoint that was taken after the refusal, and before the next one.
   const int64_t made = EventsOf(bed_.EventLog(job), "step").back().at("step");
   bed_.ExpectStep(job, made / 20 * 20 + 45);
   const auto ranks = bed_.LiveRanks();
@@ -122,7 +122,7 @@ TEST_F(RefusedSwitch, AChangeThatMemoryCannotHoldLeavesTheRunAsItIsAlsoThroughAK
   // A change that needs no more memory is made.
   ASSERT_TRUE(Set(job, "all", grows ? "bf16" : "nvfp4", &set).ok());
   EXPECT_EQ(set.revision(), 3);
-  ExpectEvent(job, "revision 3 in force from step ");
+  ExpectEvent(job, "revision 3 in effect from step ");
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed_.Describe(job).attempts(), 2) << bed_.Story(job);
 
@@ -136,9 +136,9 @@ TEST_F(RefusedSwitch, AChangeThatMemoryCannotHoldLeavesTheRunAsItIsAlsoThroughAK
   EXPECT_FALSE(revisions[1].confirmed());
   const auto checkpoints = bed_.Checkpoints(job);
   ASSERT_FALSE(checkpoints.empty());
-  const Said said = Shell(absl::StrCat(NibbleProgram(), " checkpoint describe ", bed_.root(),
-                                       "/cluster/worker-1/jobs/", job, "/checkpoints@",
-                                       checkpoints[0].ref().step(), " -o json"));
+  const ShellResult said = Shell(absl::StrCat(NibbleProgram(), " checkpoint describe ", bed_.root(),
+                                              "/cluster/worker-1/jobs/", job, "/checkpoints@",
+                                              checkpoints[0].ref().step(), " -o json"));
   const json stored = said.json().at("recipe_timeline").at("revisions");
   ASSERT_EQ(stored.size(), 3u) << stored;
   EXPECT_EQ(stored[1].at("refused"), revisions[1].refused());

@@ -1,4 +1,4 @@
-// Directories that are removed underneath the processes that use them.
+// Directories that are removed while processes use them.
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster_bed.h"
@@ -17,19 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Looks again and again; false where it is not so in time.
-template <class So>
-bool Eventually(So so) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!so()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
-  }
-  return true;
-}
-
-// Retries where the process writes a file while its directory is being emptied.
-bool RemoveTree(const std::string& path) {
+// Retries if the process writes a file while its directory is being emptied.
+bool RemoveInUse(const std::string& path) {
   return Eventually([&path] {
     std::error_code error;
     std::filesystem::remove_all(path, error);
@@ -37,7 +26,7 @@ bool RemoveTree(const std::string& path) {
   });
 }
 
-// A change that has no deadline to be repeated until: one answer.
+// A change that is not retried.
 absl::Status SetQueueOnce(ClusterBed& bed, const std::string& name) {
   v1::SetQueueRequest request;
   request.set_request_id(bed.NewId());
@@ -47,7 +36,7 @@ absl::Status SetQueueOnce(ClusterBed& bed, const std::string& name) {
                          {.deadline = std::chrono::system_clock::now() + kPatience});
 }
 
-TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
+TEST(RemovedDirectories, WithoutItsStoresDirectoryTheCoordinatorAcknowledgesNoChange) {
   ClusterBed bed({.workers = 1, .coordinator_flags = {"--http", "127.0.0.1:0"}});
   const std::string job = bed.Submit({.steps = 100'000, .every = 500});
   bed.ExpectStep(job, 20);
@@ -62,7 +51,7 @@ TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
   ASSERT_EQ(Shell(readyz).text, "200") << readyz;
 
   const std::string store = paths.Data(kCoordinatorRole);
-  ASSERT_TRUE(RemoveTree(store));
+  ASSERT_TRUE(RemoveInUse(store));
   for (int i = 0; i < 10; ++i) {
     const absl::Status refused = SetQueueOnce(bed, absl::StrCat("after-", i));
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
@@ -70,7 +59,7 @@ TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
   }
   EXPECT_EQ(Shell(readyz).text, "503");
   EXPECT_THAT(Shell("cat " + log).text, HasSubstr("the store has stopped"));
-  // What it knows it still shows, and training does not notice.
+  // It still answers reads, and training continues.
   EXPECT_EQ(bed.Describe(job).id(), job);
   const int64_t made = EventsOf(bed.EventLog(job), "step").back().at("step");
   EXPECT_TRUE(Eventually(
@@ -78,18 +67,18 @@ TEST(RemovedDirectories, OfTheCoordinatorsStoreNoChangeIsAcknowledgedAnyMore) {
   EXPECT_TRUE(IsAlive(ranks[0].process));
 }
 
-TEST(RemovedDirectories, OfAJobsCheckpointsOnAWorkerIsMadeAgainAndItsShardsAreLost) {
+TEST(RemovedDirectories, AWorkersCheckpointDirectoryIsMadeAgainAndItsShardsAreLost) {
   ClusterBed bed({.workers = 1, .coordinator_flags = {"--copies", "1"}});
   const TinyJob tiny = {.steps = 1500, .every = 50, .keep_last = 2};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
   const std::string checkpoints =
       bed.cluster().paths().Data(WorkerRole(1)) + "/jobs/" + job + "/checkpoints";
-  ASSERT_TRUE(RemoveTree(checkpoints));
-  // The attempt continues, and what is stored later is found by the next one.
+  ASSERT_TRUE(RemoveInUse(checkpoints));
+  // The attempt continues, and the next attempt finds the checkpoints stored afterwards.
   ASSERT_TRUE(Eventually([&] {
     for (const v1::JobEvent& event : bed.Events(job)) {
-      if (absl::StrContains(event.text(), "is gone: worker-1 alone had it")) return true;
+      if (absl::StrContains(event.text(), "is lost: worker-1, its only holder")) return true;
     }
     return false;
   })) << bed.Story(job);

@@ -1,4 +1,4 @@
-// A change whose answer was lost is made again under its id: it is as if it was made once.
+// A change whose reply was lost is retried with its request id: it is applied once.
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,13 +22,13 @@ class Retry : public testing::TestWithParam<Loss> {
     return std::stoi(address.substr(address.rfind(':') + 1));
   }
 
-  // All that a change may touch, as text; what moves by itself is left out.
+  // Everything that a change may affect, as text, without what changes by itself.
   std::string World() {
     std::string world;
     v1::ListJobsResponse jobs;
     EXPECT_TRUE(bed_.Call(kListJobs, v1::ListJobsRequest(), &jobs).ok());
     for (v1::Job job : jobs.jobs()) {
-      job.clear_state_reason();  // of a waiting job the scheduler's, who finds others by himself
+      job.clear_state_reason();  // for a pending job the scheduler's, which changes by itself
       absl::StrAppend(&world, job.ShortDebugString(), "\n");
       for (const auto& event : bed_.Events(job.id())) {
         absl::StrAppend(&world, event.ShortDebugString(), "\n");
@@ -54,12 +54,12 @@ class Retry : public testing::TestWithParam<Loss> {
     return world;
   }
 
-  // Sends it, loses the answer when it is on the wire, and sends it again, twice.
+  // Sends the change, loses its reply on the wire, and sends it again, twice.
   template <class Request, class Response>
   Response LoseAndRetry(const Rpc<Request, Response>& rpc, Request request) {
     SCOPED_TRACE(request.GetDescriptor()->name());
     request.set_request_id(bed_.NewId());
-    // A connection is made, so that nothing but the answer is lost.
+    // Connects first, so that only the reply is lost.
     v1::ListQueuesResponse queues;
     EXPECT_TRUE(
         far_->Call(kListQueues, v1::ListQueuesRequest(), &queues, {.waits_for_ready = true}).ok());
@@ -83,7 +83,7 @@ class Retry : public testing::TestWithParam<Loss> {
     EXPECT_TRUE(retried.ok()) << retried.message();
     EXPECT_TRUE(bed_.Call(rpc, request, &and_again).ok());
     google::protobuf::util::MessageDifferencer differencer;
-    // What moves by itself.
+    // Fields that change by themselves.
     differencer.IgnoreField(v1::Worker::descriptor()->FindFieldByName("last_heard_ms"));
     differencer.IgnoreField(v1::Job::descriptor()->FindFieldByName("state_reason"));
     EXPECT_TRUE(differencer.Compare(again, and_again))
@@ -112,7 +112,7 @@ Request OfJob(const std::string& job) {
 }
 
 TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
-  // Nobody runs anything: what changes, changes for the requests alone.
+  // No job runs: changes come from the requests only.
   v1::DrainWorkerRequest drain;
   drain.set_worker("worker-1");
   drain.set_reason("test");
@@ -169,7 +169,7 @@ TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
 TEST_P(Retry, EveryChangeOfACheckpointIsMadeOnce) {
   const std::string job = bed_.Submit({.steps = 30, .every = 10});
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
-  // What is asked of workers is only noted down, and nothing is given to them.
+  // Tasks for workers are recorded but not sent: no worker is available.
   v1::DrainWorkerRequest drain;
   drain.set_worker("worker-1");
   drain.set_reason("test");
@@ -222,13 +222,13 @@ TEST_P(Retry, EveryChangeOfTheClusterIsMadeOnce) {
   (void)LoseAndRetry(kDeleteQueue, erase);
 }
 
-TEST_P(Retry, ACheckpointOfARunningJobIsAskedForOnce) {
+TEST_P(Retry, ACheckpointOfARunningJobIsRequestedOnce) {
   const std::string job = bed_.Submit({.steps = 100'000, .every = 100'000});
   bed_.ExpectStep(job, 5);
   v1::PauseJobResponse paused;
   ASSERT_TRUE(bed_.Call(kPauseJob, OfJob<v1::PauseJobRequest>(job), &paused).ok());
   bed_.ExpectState(job, v1::JOB_STATE_PAUSED);
-  // A job that stands takes it when it goes on: until then nothing moves by itself.
+  // A paused job takes the checkpoint when it resumes: until then nothing changes by itself.
   v1::CheckpointJobRequest request = OfJob<v1::CheckpointJobRequest>(job);
   request.set_request_id(bed_.NewId());
   v1::CheckpointJobResponse first, again;
@@ -243,11 +243,11 @@ TEST_P(Retry, ACheckpointOfARunningJobIsAskedForOnce) {
   EXPECT_TRUE(bed_.watch().Await(
       job, [](const JobWatch::Seen& seen) { return seen.job.checkpoint_step() > 0; }, kPatience))
       << bed_.Story(job);
-  int64_t asked = 0;
+  int64_t requested = 0;
   for (const v1::JobEvent& event : bed_.Events(job)) {
-    asked += event.kind() == v1::JOB_EVENT_KIND_CHECKPOINT && event.text() == "asked for: test";
+    requested += event.kind() == v1::JOB_EVENT_KIND_CHECKPOINT && event.text() == "requested: test";
   }
-  EXPECT_EQ(asked, 1) << bed_.Story(job);
+  EXPECT_EQ(requested, 1) << bed_.Story(job);
   EXPECT_EQ(bed_.Checkpoints(job).size(), 1u);
 }
 

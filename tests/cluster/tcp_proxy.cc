@@ -38,7 +38,7 @@ void MakeQuick(int file) {
   (void)fcntl(file, F_SETFL, O_NONBLOCK);
 }
 
-// Counts the streams that end in what a server sends.
+// Counts the streams that end in the data that a server sends.
 class FrameCounter {
  public:
   int Count(std::string_view bytes) {
@@ -61,31 +61,31 @@ class FrameCounter {
   }
 
  private:
-  size_t skip_ = 0;  // bytes of the frame that is passing
+  size_t skip_ = 0;  // remaining bytes of the current frame
   std::string header_;
 };
 
 // One direction of a connection.
 struct Flow {
-  std::string held;  // read and not written yet
+  std::string pending;  // read but not yet written
   bool ended = false;
 
-  // False where the connection is to break.
+  // False if the connection must be closed.
   bool Read(int from) {
     char bytes[65536];
-    while (held.size() < kBuffered) {
+    while (pending.size() < kBuffered) {
       const ssize_t got = recv(from, bytes, sizeof bytes, 0);
-      if (got > 0) held.append(bytes, static_cast<size_t>(got));
+      if (got > 0) pending.append(bytes, static_cast<size_t>(got));
       if (got == 0) ended = true;
       if (got <= 0) return got == 0 || errno == EAGAIN || errno == EINTR;
     }
     return true;
   }
   bool Write(int to) {
-    while (!held.empty()) {
-      const ssize_t sent = send(to, held.data(), held.size(), MSG_NOSIGNAL);
+    while (!pending.empty()) {
+      const ssize_t sent = send(to, pending.data(), pending.size(), MSG_NOSIGNAL);
       if (sent < 0) return errno == EAGAIN || errno == EINTR;
-      held.erase(0, static_cast<size_t>(sent));
+      pending.erase(0, static_cast<size_t>(sent));
     }
     return true;
   }
@@ -143,7 +143,7 @@ void TcpProxy::Set(Mode mode) {
   lost_ = 0;
   const int64_t change = ++changes_;
   Wake();
-  changed_.wait(lock, [&] { return in_force_ >= change; });
+  changed_.wait(lock, [&] { return in_effect_ >= change; });
 }
 
 bool TcpProxy::AwaitLost(int answers, std::chrono::milliseconds patience) {
@@ -159,7 +159,7 @@ void TcpProxy::Accept(std::vector<std::unique_ptr<Pair>>& pairs) {
   if (mode_ == Mode::kCut) return;
   pair->far = NewSocket();
   const sockaddr_in address = Loopback(target_);
-  // On loopback a connection is made or refused at once.
+  // On loopback a connection succeeds or fails at once.
   if (connect(pair->far, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
   MakeQuick(pair->near);
   MakeQuick(pair->far);
@@ -169,11 +169,11 @@ void TcpProxy::Accept(std::vector<std::unique_ptr<Pair>>& pairs) {
 void TcpProxy::Move(Pair& pair) {
   if (mode_ == Mode::kStall) return;
   bool whole = pair.there.Read(pair.near) && pair.there.Write(pair.far);
-  const size_t before = pair.back.held.size();
+  const size_t before = pair.back.pending.size();
   whole = whole && pair.back.Read(pair.far);
-  const int ends = pair.answers.Count(std::string_view(pair.back.held).substr(before));
+  const int ends = pair.answers.Count(std::string_view(pair.back.pending).substr(before));
   if (mode_ == Mode::kMute) {
-    pair.back.held.clear();
+    pair.back.pending.clear();
     if (ends > 0) {
       const std::lock_guard<std::mutex> lock(mutex_);
       lost_ += ends;
@@ -181,8 +181,8 @@ void TcpProxy::Move(Pair& pair) {
     }
   }
   whole = whole && pair.back.Write(pair.near);
-  pair.broken = !whole || (pair.there.ended && pair.there.held.empty()) ||
-                (pair.back.ended && pair.back.held.empty());
+  pair.broken = !whole || (pair.there.ended && pair.there.pending.empty()) ||
+                (pair.back.ended && pair.back.pending.empty());
 }
 
 void TcpProxy::Serve() {
@@ -191,11 +191,11 @@ void TcpProxy::Serve() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (end_) return;
-      if (in_force_ != changes_) {
-        // What passed before the change has passed.
+      if (in_effect_ != changes_) {
+        // Data passed before the change cannot be recalled.
         mode_ = wanted_;
         if (mode_ == Mode::kCut) pairs.clear();
-        in_force_ = changes_;
+        in_effect_ = changes_;
         changed_.notify_all();
       }
     }
@@ -206,7 +206,7 @@ void TcpProxy::Serve() {
       for (const auto& [file, in, out] : {std::tuple(pair->near, &pair->there, &pair->back),
                                           std::tuple(pair->far, &pair->back, &pair->there)}) {
         const int events =
-            (in->held.size() < kBuffered ? POLLIN : 0) | (out->held.empty() ? 0 : POLLOUT);
+            (in->pending.size() < kBuffered ? POLLIN : 0) | (out->pending.empty() ? 0 : POLLOUT);
         waits.push_back({.fd = file, .events = static_cast<short>(events)});
       }
     }

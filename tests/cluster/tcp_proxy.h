@@ -1,8 +1,6 @@
-// For tests: a wire that can be cut. Connections to its port go on to another; on demand nothing
-// passes, or nothing passes back, or every connection is broken and none is made.
+// For tests: a TCP proxy whose connections can be stalled, muted (replies are dropped) or cut.
 //
-// It follows the frames of HTTP/2 that come back, so that a test knows when a whole answer was on
-// the wire and was lost there.
+// It parses the HTTP/2 frames of replies, so that a test knows when a complete reply was dropped.
 //
 // Ownership: owns its sockets and one thread. Thread-safety: all methods.
 #ifndef NIBBLE_TESTS_CLUSTER_TCP_PROXY_H_
@@ -23,12 +21,12 @@ class TcpProxy {
  public:
   enum class Mode : uint8_t {
     kPass,
-    kStall,  // connections are taken and kept, and nothing passes
-    kMute,   // what comes back is lost
-    kCut,    // connections are broken, and new ones at once
+    kStall,  // connections are accepted and kept, but transfer nothing
+    kMute,   // data from the target is dropped
+    kCut,    // connections are closed, new ones at once
   };
 
-  // To 127.0.0.1:`target`; port 0 takes a free one.
+  // Connects to 127.0.0.1:`target`; listens on `port`, 0 for any free one.
   explicit TcpProxy(int target, int port = 0);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
@@ -36,10 +34,10 @@ class TcpProxy {
 
   int port() const { return port_; }
   std::string address() const;
-  // In force when it returns. What was lost stays lost.
+  // In effect on return. Dropped data stays dropped.
   void Set(Mode mode);
-  // Until so many answers (ends of HTTP/2 streams) were lost since the last Set; false where they
-  // are not in time.
+  // Waits until this number of replies (ends of HTTP/2 streams) was dropped since the last Set();
+  // false on a timeout.
   bool AwaitLost(int answers, std::chrono::milliseconds patience);
 
  private:
@@ -61,11 +59,11 @@ class TcpProxy {
   // Guarded by mutex_.
   bool end_ = false;
   Mode wanted_ = Mode::kPass;
-  int64_t changes_ = 0;   // of `wanted_`
-  int64_t in_force_ = 0;  // the change that Serve has seen
+  int64_t changes_ = 0;    // of `wanted_`
+  int64_t in_effect_ = 0;  // the change that Serve has seen
   int lost_ = 0;
 
-  Mode mode_ = Mode::kPass;  // of the thread alone
+  Mode mode_ = Mode::kPass;  // used by the thread only
 };
 
 }  // namespace nibble

@@ -31,7 +31,7 @@ bool Readable(int file, int patience_ms) {
 
 std::string Receive(int file) {
   char bytes[256];
-  if (!Readable(file, kPatienceMs)) return "nothing came";
+  if (!Readable(file, kPatienceMs)) return "nothing received";
   const ssize_t got = recv(file, bytes, sizeof bytes, 0);
   return got <= 0 ? "broken" : std::string(bytes, static_cast<size_t>(got));
 }
@@ -74,7 +74,7 @@ class TcpProxyTest : public testing::Test {
   std::unique_ptr<TcpProxy> proxy_;
 };
 
-TEST_F(TcpProxyTest, BytesPassBothWays) {
+TEST_F(TcpProxyTest, BytesPassInBothDirections) {
   Connect();
   Send(client_, "there");
   EXPECT_EQ(Receive(taken_), "there");
@@ -82,7 +82,7 @@ TEST_F(TcpProxyTest, BytesPassBothWays) {
   EXPECT_EQ(Receive(client_), "back");
 }
 
-TEST_F(TcpProxyTest, WhatIsStalledPassesOnceItIsNot) {
+TEST_F(TcpProxyTest, StalledBytesPassAfterwards) {
   Connect();
   proxy_->Set(TcpProxy::Mode::kStall);
   Send(client_, "there");
@@ -91,9 +91,9 @@ TEST_F(TcpProxyTest, WhatIsStalledPassesOnceItIsNot) {
   EXPECT_EQ(Receive(taken_), "there");
 }
 
-TEST_F(TcpProxyTest, AnAnswerThatIsLostIsCountedAndNeverComes) {
+TEST_F(TcpProxyTest, ADroppedReplyIsCountedAndNeverArrives) {
   Connect();
-  // A whole frame before, and half of one.
+  // One complete frame before, and half of another.
   const std::string data = Frame(0, 0, "12345");
   Send(taken_, data + Frame(1, 1, "end").substr(0, 4));
   EXPECT_EQ(Receive(client_).substr(0, data.size()), data);
@@ -106,7 +106,7 @@ TEST_F(TcpProxyTest, AnAnswerThatIsLostIsCountedAndNeverComes) {
   EXPECT_FALSE(Readable(client_, 50));
 }
 
-TEST_F(TcpProxyTest, ACutBreaksConnectionsAndRefusesNewOnes) {
+TEST_F(TcpProxyTest, ACutClosesConnectionsAndRefusesNewOnes) {
   Connect();
   proxy_->Set(TcpProxy::Mode::kCut);
   EXPECT_EQ(Receive(client_), "broken");

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/cluster/local_processes.h"
+#include "common/process/spawn.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -48,10 +48,10 @@ void WriteCorpus(const fs::path& path) {
 std::vector<json> ReadEvents(const fs::path& path) {
   std::ifstream in(path);
   std::vector<json> events;
-  // The last line may be on its way.
+  // The last line may be incomplete.
   for (std::string line; std::getline(in, line) && !in.eof();) {
     json event = json::parse(line, nullptr, false);
-    // Where a writer was killed in a line, the next one cuts it off.
+    // If a writer was killed within a line, the next writer cuts that off.
     if (!event.is_discarded()) events.push_back(std::move(event));
   }
   return events;
@@ -77,7 +77,7 @@ std::string FirstDifference(const std::map<int64_t, uint64_t>& a,
                             const std::map<int64_t, uint64_t>& b) {
   for (auto at = a.begin(), other = b.begin(); at != a.end() || other != b.end(); ++at, ++other) {
     if (at == a.end() || other == b.end() || at->first != other->first) {
-      return absl::StrCat(a.size(), " steps and ", b.size(), " steps, not the same ones");
+      return absl::StrCat(a.size(), " steps and ", b.size(), " steps, which differ");
     }
     if (at->second == other->second) continue;
     return absl::StrCat("step ", at->first, ": ", std::bit_cast<double>(at->second), " and ",
@@ -106,10 +106,10 @@ std::vector<json> RunUndisturbed(const std::string& trainer, const std::string& 
   return events;
 }
 
-json Said::json() const { return nlohmann::json::parse(text, nullptr, false); }
+json ShellResult::json() const { return nlohmann::json::parse(text, nullptr, false); }
 
-Said Shell(const std::string& command) {
-  Said said;
+ShellResult Shell(const std::string& command) {
+  ShellResult said;
   std::FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return said;
   char buffer[4096];

@@ -1,6 +1,6 @@
 // For tests: jobs with steps of milliseconds, and their undisturbed runs for comparison.
 //
-// Ownership: values. Thread-safety: functions of the disk; one run per directory.
+// Ownership: values. Thread-safety: the functions depend only on the disk; one run per directory.
 #ifndef NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
 #define NIBBLE_TESTS_CLUSTER_TINY_JOB_H_
 
@@ -18,26 +18,26 @@ struct TinyJob {
   int ranks = 1;
   int64_t steps = 200;
   int64_t every = 10;     // steps between checkpoints
-  int64_t keep_last = 3;  // of them
+  int64_t keep_last = 3;  // checkpoints
   int sequence = 16;
   int batch = 4;
   int seed = 3;
   std::string recipe = "nvfp4";
-  int64_t memory_mib = 0;  // of a rank; 0: no bound
+  int64_t memory_mib = 0;  // per rank; 0: no bound
   std::string more;        // further lines of YAML
 
   // `corpus` is the path of a text.
   std::string Yaml(const std::string& corpus) const;
 };
 
-// A text with something to learn.
+// Writes a text with learnable structure.
 void WriteCorpus(const std::filesystem::path& path);
 
 // The complete lines of an event log so far; empty if there is no file.
 std::vector<nlohmann::json> ReadEvents(const std::filesystem::path& path);
 std::vector<nlohmann::json> EventsOf(const std::vector<nlohmann::json>& events,
                                      const std::string& kind);
-// Each step's loss as it was logged last, as bits, for exact comparison.
+// The last logged loss of each step, as bits, for exact comparison.
 std::map<int64_t, uint64_t> LossBits(const std::vector<nlohmann::json>& events);
 
 // Describes the first step at which they differ; empty if they are equal.
@@ -50,13 +50,13 @@ std::vector<nlohmann::json> RunUndisturbed(const std::string& trainer, const std
                                            const std::filesystem::path& directory);
 
 // The standard output of a shell command, and its exit code.
-struct Said {
+struct ShellResult {
   int code = -1;
   std::string text;
 
   nlohmann::json json() const;  // discarded if it is not JSON
 };
-Said Shell(const std::string& command);
+ShellResult Shell(const std::string& command);
 
 }  // namespace nibble
 

@@ -1,13 +1,12 @@
-// For tests: a library that is loaded before all others (LD_PRELOAD) and gives a process a wall
-// clock of its own, which may be set while it runs. The monotonic clock stays the machine's.
+// For tests: an LD_PRELOAD library that gives a process a wall clock of its own, which can be set
+// while it runs. The monotonic clock stays the machine's.
 //
-// NIBBLE_TEST_WALL_CLOCKS names a directory with a file per machine that is played: how far its
-// wall clock is ahead, nanoseconds, 8 bytes as they are in memory (cluster_bed.h writes them). A
-// daemon is the machine that its --name says, its ranks inherit that; anything else is
-// "coordinator".
+// NIBBLE_TEST_WALL_CLOCKS names a directory with a file per simulated machine: the offset of its
+// wall clock in nanoseconds, an int64 in native byte order (cluster_bed.h writes it). The machine
+// of a daemon is its --name, which its ranks inherit; every other process is "coordinator".
 //
-// What the kernel waits for until a time of the wall clock is converted, so that waits last as long
-// as on a machine with that clock.
+// Waits of system calls until a wall-clock time are converted, so that they last as long as on a
+// machine with that clock.
 //
 // Ownership: the mapping stays until the process ends. Thread-safety: all functions.
 #include <dlfcn.h>
@@ -116,7 +115,7 @@ int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
   return real(condition, mutex, &kernels);
 }
 
-long syscall(long number, ...) {  // NOLINT: as unistd.h has it
+long syscall(long number, ...) {  // NOLINT: the signature of unistd.h
   static auto* const real = Real<long(long, ...)>("syscall");
   va_list list;
   va_start(list, number);

@@ -1,5 +1,5 @@
-// What the fuzz targets of token files check of every source that opens, and how they say what is
-// broken.
+// The checks of the fuzz targets of token files for every source that opens, and how they report a
+// failure.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_TESTS_FUZZ_FUZZ_CHECKS_H_
@@ -16,33 +16,33 @@
 
 namespace nibble {
 
-// Not assert(): that one vanishes in optimised builds.
-inline void Check(bool holds, const char* claim) {
-  if (holds) return;
+// Not assert(): that one is absent from optimised builds.
+inline void Check(bool ok, const char* claim) {
+  if (ok) return;
   std::fprintf(stderr, "broken: %s\n", claim);
   std::abort();
 }
 
 inline void CheckRefusal(const absl::Status& status) {
-  Check(!status.message().empty(), "a refusal says why");
-  Check(status.message().size() < 2000, "a refusal is short, whatever the input");
+  Check(!status.message().empty(), "a refusal has a reason");
+  Check(status.message().size() < 2000, "a refusal is short for any input");
 }
 
-// Of a source whose file has `file_bytes` bytes. Reads lie in allocations of exactly their size, so
-// that the address sanitizer sees a token too many.
+// `file_bytes`: the size of the source's file. Reads use allocations of exactly their size, so that
+// the address sanitizer detects a token too many.
 inline void CheckSource(const TokenSource& source, uint64_t file_bytes) {
   const int64_t tokens = source.tokens(), documents = source.documents();
-  Check(tokens >= 0 && static_cast<uint64_t>(tokens) <= file_bytes, "a token has a byte at least");
-  Check(documents >= 0 && documents <= tokens, "a document has a token at least");
+  Check(tokens >= 0 && static_cast<uint64_t>(tokens) <= file_bytes, "a token has at least a byte");
+  Check(documents >= 0 && documents <= tokens, "a document has at least a token");
   Check((documents == 0) == (tokens == 0), "every token has a document");
   Check(source.vocabulary() >= 1 && source.vocabulary() <= int64_t{1} << 31,
-        "a vocabulary is of int32 tokens");
+        "the tokens of a vocabulary fit int32");
   Check(source.DocumentBegin(0) == 0, "the first document begins at 0");
   for (int64_t d = 0; d < documents; ++d) {
     const int64_t begin = source.DocumentBegin(d), end = source.DocumentBegin(d + 1);
     Check(begin < end && end <= tokens, "documents follow each other inside the tokens");
     Check(source.DocumentOf(begin) == d && source.DocumentOf(end - 1) == d,
-          "a document holds its tokens");
+          "a token is in its document");
   }
   Check(source.DocumentBegin(documents) == tokens, "the last document ends with the tokens");
 
@@ -61,10 +61,10 @@ inline void CheckSource(const TokenSource& source, uint64_t file_bytes) {
     }
     first += count;
   }
-  Check(verified.ok() == all_read, "what is verified can be read, and nothing else");
+  Check(verified.ok() == all_read, "Verify() succeeds exactly if every token can be read");
   int32_t none = 0;
-  Check(source.Read(tokens, 0, &none).ok(), "no token can be read from the end");
-  Check(absl::IsOutOfRange(source.Read(tokens, 1, &none)), "no token lies behind the last");
+  Check(source.Read(tokens, 0, &none).ok(), "zero tokens can be read at the end");
+  Check(absl::IsOutOfRange(source.Read(tokens, 1, &none)), "no token can be read after the last");
 }
 
 }  // namespace nibble

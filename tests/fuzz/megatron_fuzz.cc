@@ -1,9 +1,9 @@
-// Feeds arbitrary bytes as an index and its tokens to MegatronTokens::Open and checks what a
-// TokenSource promises of every pair that opens, and its documents against sums of lengths.
+// Feeds arbitrary bytes as an index and its tokens to MegatronTokens::Open, and checks the
+// guarantees of a TokenSource for every pair that opens, and its documents against sums of lengths.
 //
 // The first two bytes of an input are the index's size, little-endian; the index and the tokens
-// follow. An input is tried twice: so, and with the size and the sequence pointers made right where
-// the index's counts tell them, since few mutations keep them so and reach the checks behind.
+// follow. An input is tried twice: unchanged, and with the size and the sequence pointers corrected
+// from the index's counts, since few mutations keep them correct and reach the later checks.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 #include "absl/types/span.h"
 #include "tests/fuzz/fuzz_checks.h"
-#include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/foreign_tokens.h"
+#include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/token_source.h"
 
 namespace {
 
-// As docs/formats/token-files.md says; not taken from the code under test.
+// From docs/formats/token-files.md, not from the code under test.
 constexpr size_t kType = 17, kSequences = 18, kDocuments = 26, kHeaderBytes = 34;
 
 template <class T>
@@ -49,12 +49,12 @@ void CheckPair(absl::Span<const std::byte> index, absl::Span<const std::byte> to
       sum += Get<int32_t>(index, kHeaderBytes + 4 * static_cast<size_t>(sequence));
     }
     nibble::Check((*source)->DocumentBegin(d) == sum,
-                  "a document begins where the lengths of the sequences before it add up to");
+                  "a document begins at the sum of the lengths of the sequences before it");
   }
 }
 
-// The rest of an input as a pair whose pointers follow from its lengths.
-void CheckMended(absl::Span<const std::byte> rest) {
+// Checks a pair after correcting its pointers from its lengths.
+void CheckCorrected(absl::Span<const std::byte> rest) {
   if (rest.size() < kHeaderBytes) return;
   const unsigned __int128 sequences = Get<uint64_t>(rest, kSequences);
   const unsigned __int128 documents = Get<uint64_t>(rest, kDocuments);
@@ -80,6 +80,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Span<const std::byte> rest(reinterpret_cast<const std::byte*>(data) + 2, size - 2);
   const size_t index = std::min<size_t>(rest.size(), data[0] | data[1] << 8);
   CheckPair(rest.subspan(0, index), rest.subspan(index));
-  CheckMended(rest);
+  CheckCorrected(rest);
   return 0;
 }

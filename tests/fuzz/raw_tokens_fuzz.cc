@@ -1,5 +1,5 @@
-// Feeds arbitrary bytes to RawTokens::Open and checks what a TokenSource promises of every file
-// that opens, and the documents against a plain search for the mark.
+// Feeds arbitrary bytes to RawTokens::Open, and checks the guarantees of a TokenSource for every
+// file that opens, and the documents against a plain search for the document mark.
 //
 // The first four bytes of an input are the hints: flags (1: tokens of 2 bytes, 2: of 4, 4: there is
 // a document mark, 8: it begins documents), the mark, and the vocabulary, little-endian. The rest
@@ -11,8 +11,8 @@
 
 #include "absl/types/span.h"
 #include "tests/fuzz/fuzz_checks.h"
-#include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/foreign_tokens.h"
+#include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/token_source.h"
 
 namespace {
@@ -31,7 +31,7 @@ nibble::TokenHints HintsOf(const uint8_t* data) {
   return hints;
 }
 
-// Documents begin where the mark says, and nowhere else.
+// Documents begin at the marks, and nowhere else.
 void CheckDocuments(const nibble::RawTokens& source, const nibble::TokenHints& hints) {
   if (!hints.document_mark.has_value()) {
     nibble::Check(source.documents() <= 1, "without a mark there is one document");
@@ -39,7 +39,7 @@ void CheckDocuments(const nibble::RawTokens& source, const nibble::TokenHints& h
   }
   std::vector<int32_t> tokens(static_cast<size_t>(source.tokens()));
   if (!source.Read(0, source.tokens(), tokens.data()).ok()) {
-    nibble::Check(false, "with a mark every token was seen at Open()");
+    nibble::Check(false, "with a mark Open() checks every token");
   }
   const bool begins = hints.document_mark->place == nibble::DocumentMark::Place::kBegins;
   int64_t document = 0;

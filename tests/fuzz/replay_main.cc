@@ -2,8 +2,8 @@
 //
 //   NAME_corpus_test DIRECTORY|FILE...
 //
-// A broken claim aborts inside the target, after the input's name was printed. Fails when there
-// was nothing to replay, since a corpus that is not found must not pass for a corpus that is fine.
+// A failed check aborts inside the target, after the input's name was printed. Fails if there was
+// nothing to replay, so that a missing corpus does not pass.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,19 +23,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// False when the file cannot be read.
+// False if the file cannot be read.
 bool Replay(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in.is_open() || in.bad()) return false;
-  // Exactly the input's size, so that a sanitizer notices a read past its end.
+  // Exactly the input's size, so that a sanitizer detects a read past its end.
   const std::unique_ptr<uint8_t[]> data(new uint8_t[text.size()]);
   std::copy(text.begin(), text.end(), data.get());
   LLVMFuzzerTestOneInput(data.get(), text.size());
   return true;
 }
 
-// False, with a line on stderr, when `root` is not there or cannot be walked.
+// False, with a line on stderr, if `root` does not exist or cannot be walked.
 bool Collect(const fs::path& root, std::vector<fs::path>& inputs) {
   std::error_code error;
   if (fs::is_regular_file(root, error)) {

@@ -5,8 +5,8 @@
 #
 # A target is TARGET_fuzz.cc, its library sources in the table below, optionally TARGET.dict, and
 # corpus/TARGET/ with the seeds. There, files called rule-* are written by hand and always kept:
-# each would break a claim if one check went missing. The others are found and named by libFuzzer
-# and are replaced by each run. Inputs that break something stay in the build folder and are
+# each fails if one check is missing. The others are found and named by libFuzzer
+# and are replaced by each run. Inputs that fail stay in the build folder and are
 # named in the output; the script then fails and leaves the corpus alone. The bounds are chosen
 # so that an allocation which follows a number in the input instead of its size is a finding.
 #
@@ -17,25 +17,25 @@ target=${1:?usage: tests/fuzz/run.sh TARGET [RUNS=1000000]}
 runs=${2:-1000000}
 cd "$(dirname "$0")/../.."
 
-# What reads a job's spec.
-spec_sources="$(ls job/*.cc model/*.cc recipe/*.cc common/near_name.cc |
+# Sources of the spec parser.
+spec_sources="$(ls job/*.cc model/*.cc recipe/*.cc common/near_name.cc common/yaml_scalar.cc |
   grep -v -e '_test\.cc$' -e '_main\.cc$' -e '/write_reference')"
-# Messages of nibble.v1 that are compiled in, by file.
+# Files of nibble.v1 that are compiled in.
 protos=
 
 case $target in
   safetensors)
     sources="common/safetensors/dtype.cc common/safetensors/header.cc
-             common/safetensors/limits.cc common/safetensors/reader.cc"
+             common/safetensors/limits.cc common/safetensors/reader.cc
+             common/errno_error.cc"
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
     max_len=4096
     ;;
   shard | raw_tokens | megatron)
     sources="worker/trainer/data/mapped_file.cc worker/trainer/data/token_source.cc
              worker/trainer/data/foreign_tokens.cc worker/trainer/data/shard.cc
-             common/crc32c.cc"
-    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup
-              zlib libzstd"
+             common/crc32c.cc common/errno_error.cc"
+    packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_cleanup"
     max_len=2048
     ;;
   spec)
@@ -49,7 +49,7 @@ case $target in
              $(ls server/state/*.cc | grep -v -e '_test\.cc$' -e 'testing\.cc$')"
     packages="absl_status absl_statusor absl_strings absl_str_format absl_span absl_time
               absl_flat_hash_map yaml-cpp protobuf"
-    protos="checkpoint common entities job job_requests metrics queue recipe update worker
+    protos="checkpoint common entities figure job job_requests metrics queue recipe update worker
             worker_link"
     max_len=4096
     ;;
@@ -92,7 +92,7 @@ dict=
 "$build/${target}_fuzz" $bounds $dict -runs="$runs" -print_final_stats=1 -use_value_profile=1 \
   -artifact_prefix="$build/findings/" "$build/new" "$corpus"
 
-# Into an empty folder, so that stored inputs which add nothing any more are dropped too; the
+# Merges into an empty folder, so that stored inputs that add no coverage are dropped; the
 # smallest inputs that reach every branch are kept. How often a loop runs (use_counters) tells
 # fuzzing sessions apart, but would store several times as many files.
 # shellcheck disable=SC2086

@@ -1,10 +1,10 @@
-// Feeds arbitrary bytes to SafetensorsFile::Parse and checks what its header promises of every
-// accepted file. The address sanitizer sees a view that leaves the input, since each input lies in
+// Feeds arbitrary bytes to SafetensorsFile::Parse and checks the guarantees of its header for every
+// accepted file. The address sanitizer detects a view that leaves the input, since each input is in
 // an allocation of exactly its size.
 //
-// An input is tried twice: as a whole file, and, when it begins with '{', as "header NUL payload"
+// An input is tried twice: as a whole file, and, if it begins with '{', as "header NUL payload"
 // with the length prefix computed here. In the second form a mutation can change the header's
-// length and still reach the checks behind the prefix.
+// length and still reach the checks after the prefix.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +20,9 @@
 
 namespace {
 
-// Not assert(): that one vanishes in optimised builds.
-void Check(bool holds, const char* claim) {
-  if (holds) return;
+// Not assert(): that one is absent from optimised builds.
+void Check(bool ok, const char* claim) {
+  if (ok) return;
   std::fprintf(stderr, "broken: %s\n", claim);
   std::abort();
 }
@@ -49,17 +49,17 @@ void CheckTensor(const nibble::SafetensorsFile& file, const nibble::TensorInfo& 
 void CheckBytes(std::string_view bytes) {
   const auto file = nibble::SafetensorsFile::Parse(bytes);
   if (!file.ok()) {
-    Check(!file.status().message().empty(), "a refusal says why");
-    Check(file.status().message().size() < 2000, "a refusal is short, whatever the input");
+    Check(!file.status().message().empty(), "a refusal has a reason");
+    Check(file.status().message().size() < 2000, "a refusal is short for any input");
     return;
   }
-  // In the order of their data the tensors must lie end to end up to the end of the input, from
-  // the byte that the prefix names: then none overlap and nothing is left over.
+  // In the order of their data the tensors must be contiguous up to the end of the input, from the
+  // byte given by the prefix: then none overlap and no bytes remain.
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(bytes[i]);
   const auto* next = reinterpret_cast<const std::byte*>(bytes.data()) + 8 + length;
   for (const nibble::TensorInfo& tensor : file->tensors()) {
-    Check(tensor.data.data() == next, "a tensor begins where the one before ends");
+    Check(tensor.data.data() == next, "a tensor begins where the previous one ends");
     next += tensor.data.size();
     CheckTensor(*file, tensor);
   }

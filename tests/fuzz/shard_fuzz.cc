@@ -1,8 +1,8 @@
-// Feeds arbitrary bytes to TokenShard::Open and checks what a TokenSource promises of every shard
-// that opens.
+// Feeds arbitrary bytes to TokenShard::Open and checks the guarantees of a TokenSource for every
+// shard that opens.
 //
-// An input is tried twice: as it is, and with its checksums made right where its header lets one
-// tell where they lie, since no mutation would ever hit them and reach the checks behind.
+// An input is tried twice: unchanged, and with corrected checksums if its header determines their
+// positions, since no mutation would ever hit them and reach the later checks.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// As docs/formats/token-shards.md says; not taken from the code under test.
+// From docs/formats/token-shards.md, not from the code under test.
 constexpr size_t kHeaderBytes = 128, kTokenWidth = 12, kTokenCount = 16, kDocumentCount = 24;
 constexpr size_t kChunkBytes = 40, kIndexCrc = 44, kChunkTableCrc = 48, kHeaderCrc = 124;
 
@@ -36,7 +36,8 @@ void PutCrc(Bytes& file, size_t at, size_t begin, size_t size) {
   std::memcpy(file.data() + at, &crc, sizeof(crc));
 }
 
-// Of data, index and table, where the counts of the header fill the file exactly; of the header.
+// Corrects the checksums of data, index and table, if the counts of the header fill the file
+// exactly, and that of the header.
 void Seal(Bytes& file) {
   const unsigned __int128 count = Get<uint64_t>(file, kTokenCount);
   const unsigned __int128 documents = Get<uint64_t>(file, kDocumentCount);

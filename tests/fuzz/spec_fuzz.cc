@@ -1,6 +1,6 @@
-// Feeds arbitrary text to ParseJobSpec, which reads what people submit to a coordinator, and checks
-// what it promises: a refusal that says why and where, or a spec that can be written, read again
-// and turned into a timeline.
+// Feeds arbitrary text to ParseJobSpec, which parses untrusted specs in the coordinator, and checks
+// its guarantees: either a refusal with the reason and the place, or a spec that can be written,
+// read again and turned into a timeline.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace {
 
-void Check(bool holds, const char* claim, const std::string& what) {
-  if (holds) return;
+void Check(bool ok, const char* claim, const std::string& what) {
+  if (ok) return;
   std::fprintf(stderr, "broken: %s\n%s\n", claim, what.c_str());
   std::abort();
 }
@@ -29,14 +29,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string words = spec.status().ToString();
     Check(absl::IsInvalidArgument(spec.status()) || absl::IsOutOfRange(spec.status()),
           "a refusal is InvalidArgument or OutOfRange", words);
-    Check(!spec.status().message().empty(), "a refusal says why", words);
+    Check(!spec.status().message().empty(), "a refusal has a reason", words);
     return 0;
   }
-  Check(nibble::Validate(*spec).ok(), "what is read is valid", std::string(text));
+  Check(nibble::Validate(*spec).ok(), "a parsed spec is valid", std::string(text));
   const std::string written = nibble::ToYaml(*spec);
   const absl::StatusOr<nibble::JobSpec> again = nibble::ParseJobSpec(written);
-  Check(again.ok(), "what is written can be read", written + again.status().ToString());
-  Check(*again == *spec, "what is read again is the same", written);
+  Check(again.ok(), "a written spec can be read", written + again.status().ToString());
+  Check(*again == *spec, "a spec is equal after it is written and read", written);
   Check(!nibble::MakeTimeline(*spec).revisions().empty(), "a valid spec has a timeline", written);
   return 0;
 }

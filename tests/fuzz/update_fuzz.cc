@@ -1,9 +1,9 @@
-// Feeds arbitrary bytes to the coordinator's state, in the middle of a cluster's life: as an entry
-// of the journal, and as a change of a recipe. Whatever they are, they are refused with words and
-// change nothing, or the state after them is one that a store can hold and a restart can load.
+// Feeds arbitrary bytes to the coordinator's state of a running cluster: as an entry of the
+// journal, and as a change of a recipe. Either they are refused with a message and change nothing,
+// or a store can contain the resulting state and a restart can load it.
 //
-// The first byte says which: even, an Update, whose sequence and time are made right, since no
-// mutation would hit them; odd, a SetRecipeRequest of the job that there is.
+// The first byte selects: even, an Update, whose sequence and time are corrected, since no mutation
+// would hit them; odd, a SetRecipeRequest for the existing job.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,8 @@ namespace v1 = nibble::v1;
 constexpr int64_t kNow = 1'000'000'000;
 constexpr char kJob[] = "train-1";
 
-void Check(bool holds, const char* claim, const absl::Status& status = absl::OkStatus()) {
-  if (holds) return;
+void Check(bool ok, const char* claim, const absl::Status& status = absl::OkStatus()) {
+  if (ok) return;
   std::fprintf(stderr, "broken: %s: %s\n", claim, status.ToString().c_str());
   std::abort();
 }
@@ -35,12 +35,12 @@ void Check(bool holds, const char* claim, const absl::Status& status = absl::OkS
 nibble::Caller At(int64_t ms) { return {"ann", kNow + ms}; }
 
 void Take(State& state, const absl::StatusOr<std::optional<v1::Update>>& update) {
-  Check(update.ok() && update->has_value(), "the cluster can be made", update.status());
+  Check(update.ok() && update->has_value(), "the initial cluster is valid", update.status());
   const auto applied = state.Apply(**update);
-  Check(applied.ok(), "the cluster can be made", applied.status());
+  Check(applied.ok(), "the initial cluster is valid", applied.status());
 }
 
-// A cluster with a worker, a job whose attempt runs, and a checkpoint of it.
+// A cluster with a worker, a job with a running attempt, and a checkpoint of it.
 State MakeCluster() {
   State state;
   Take(state, nibble::DecideStart(state, "test", "", false, At(0)));
@@ -81,14 +81,14 @@ void ApplyOrRefuse(const State& before, const v1::Update& update) {
   const auto applied = state.Apply(update);
   Check(valid.code() == applied.status().code(), "Validate and Apply agree", valid);
   if (!valid.ok()) {
-    Check(!valid.message().empty(), "a refusal says why", valid);
-    Check(state.sequence() == before.sequence(), "what is refused changes nothing", valid);
+    Check(!valid.message().empty(), "a refusal has a reason", valid);
+    Check(state.sequence() == before.sequence(), "a refused update changes nothing", valid);
     return;
   }
   nibble::StateLoader loader;
   for (const nibble::EntityChange& entity : nibble::Snapshot(state)) {
     const absl::Status added = loader.Add(entity.kind, entity.key, *entity.value);
-    Check(added.ok(), "what is stored can be loaded", added);
+    Check(added.ok(), "the stored state can be loaded", added);
   }
   const auto loaded = loader.Finish();
   Check(loaded.ok(), "the state after an update can be loaded", loaded.status());
@@ -118,12 +118,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   request.set_expected_revision(-1);
   const auto decided = nibble::Decide(*kCluster, request, At(100), nibble::LiveProgress{});
   if (!decided.ok()) {
-    Check(!decided.status().message().empty(), "a refusal says why", decided.status());
+    Check(!decided.status().message().empty(), "a refusal has a reason", decided.status());
     return 0;
   }
   if (decided->update.has_value()) {
     const absl::Status valid = kCluster->Validate(*decided->update);
-    Check(valid.ok(), "what is decided is valid", valid);
+    Check(valid.ok(), "a decided update is valid", valid);
     ApplyOrRefuse(*kCluster, *decided->update);
   }
   return 0;

@@ -2,8 +2,8 @@
 //
 //   encode-texts TOKENIZER TEXTS
 //
-// TEXTS holds texts with a zero byte after each; a line of tokens is printed for each, and then
-// one of the same text's tokens when it is cut wherever it may be.
+// TEXTS has texts, each followed by a zero byte. For each, prints a line with its tokens and a line
+// with its tokens when it is cut at every permitted position.
 #include <cstdint>
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Writes a small random model of one of the classes as a Hugging Face directory, with the byte
+// Writes a small random model of a Hugging Face class as a Hugging Face directory, with the byte
 // tokenizer:
 //
 //   export-random MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4|nvfp4-base
@@ -24,10 +24,10 @@ absl::Status Run(const std::string& model_type, const std::string& seed_text,
                  const std::string& directory, const std::string& type) {
   uint64_t seed = 0;
   if (!absl::SimpleAtoi(seed_text, &seed)) {
-    return absl::InvalidArgumentError(absl::StrCat("seed: '", seed_text, "' is no number"));
+    return absl::InvalidArgumentError(absl::StrCat("seed: '", seed_text, "' is not a number"));
   }
   if (FindHfClass(model_type) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("'", model_type, "' is no class"));
+    return absl::InvalidArgumentError(absl::StrCat("'", model_type, "' is not a known model type"));
   }
   const bool quantised = type == "nvfp4" || type == "nvfp4-base";
   if (type != "f32" && type != "bf16" && !quantised) {
@@ -55,7 +55,8 @@ absl::Status Run(const std::string& model_type, const std::string& seed_text,
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: %s MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4|nvfp4-base\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL_TYPE SEED DIRECTORY f32|bf16|nvfp4|nvfp4-base\n",
+                 argv[0]);
     return 2;
   }
   const absl::Status status = nibble::Run(argv[1], argv[2], argv[3], argv[4]);

@@ -1,5 +1,5 @@
-// Writes a tokenizer as files of a Hugging Face directory: a SentencePiece model that is trained on
-// a text, or one that a file has.
+// Writes a tokenizer as files of a Hugging Face directory: a SentencePiece model trained on a text,
+// or the tokenizer of a file.
 //
 //   export-tokenizer bpe|unigram TEXT DIRECTORY
 //   export-tokenizer file TOKENIZER DIRECTORY

@@ -1,9 +1,9 @@
-"""The coordinator's program before gRPC's own Python: no stub, no .proto file, only what server
-reflection tells. What grpcurl does: list, describe, call; error details, health, and the metrics.
+"""Calls the coordinator from gRPC's Python with server reflection alone, without stubs or .proto
+files, as grpcurl does: list, describe, call; error details, health, and the metrics.
 
     python foreign_client.py NIBBLE_COORDINATOR WORK_DIRECTORY
 
-Prints a line per check; exits with 1 where one fails.
+Prints a line per check; exits with 1 if one fails.
 """
 
 import os
@@ -47,15 +47,15 @@ class Coordinator:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.words, ports = "", None
+        self.output, ports = "", None
         while ports is None:
             line = self.process.stderr.readline()
             if not line:
-                raise RuntimeError(f"{program} has ended: {self.words}")
-            self.words += line
-            ports = re.search(r"metrics at http://\S+:(\d+)[\s\S]* on port (\d+),", self.words)
+                raise RuntimeError(f"{program} has ended: {self.output}")
+            self.output += line
+            ports = re.search(r"metrics at http://\S+:(\d+)[\s\S]* on port (\d+),", self.output)
         self.http_port, self.port = ports.groups()
-        # Read on, so that it is never kept from writing.
+        # Keeps reading, so that the program never blocks on a full pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def __exit__(self, *_):
@@ -67,7 +67,7 @@ class Coordinator:
 
 
 class Client:
-    """Calls by name, with dictionaries."""
+    """Calls methods by name, with dictionaries as messages."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -92,7 +92,7 @@ class Client:
         return json_format.MessageToDict(response, preserving_proto_field_name=True)
 
     def refusal(self, name, fields=None, raw=None):
-        """The code, the message and the details by their types."""
+        """Returns the code, the message and the details by type."""
         try:
             answer = self.call(name, fields, raw)
         except grpc.RpcError as error:
@@ -108,7 +108,7 @@ class Client:
 
 
 def services(channel, version):
-    """Both versions are the same on the wire, so that the messages of one serve for the other."""
+    """Both versions are equal on the wire, so the messages of one work for the other."""
     call = channel.stream_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

@@ -1,4 +1,4 @@
-// Prints nothing and writes the logits of a Hugging Face model, computed here:
+// Computes the logits of a Hugging Face model and writes them to a file:
 //
 //   hf-logits DIRECTORY TOKEN,TOKEN,... OUT
 //
@@ -25,7 +25,7 @@ absl::Status Run(const std::string& directory, const std::string& list, const st
   for (const std::string& text : std::vector<std::string>(absl::StrSplit(list, ','))) {
     int32_t token = 0;
     if (!absl::SimpleAtoi(text, &token)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no token"));
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a token"));
     }
     tokens.push_back(token);
   }

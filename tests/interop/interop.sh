@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Compares Nibble with the transformers of PyPI, live and in both directions (live_check.py), its
-# YAML with what PyYAML reads (yaml_check.py), its coordinator's API with what gRPC's Python makes
-# of it (foreign_client.py), and its weights, figures and data with llm-compressor,
-# compressed-tensors, lm-eval and megatron-core (parity_check.py), in environments of its own:
+# Compares Nibble with packages of PyPI, in Python environments of its own: transformers in both
+# directions (live_check.py), PyYAML on its YAML (yaml_check.py), gRPC's Python client on its
+# coordinator's API (foreign_client.py), and llm-compressor, compressed-tensors, lm-eval and
+# megatron-core on its weights, figures and data (parity_check.py):
 #   tests/interop/interop.sh
-# An environment is made once for each file of requirements, in ${XDG_CACHE_HOME:-~/.cache}/nibble,
-# and again when that file changes. PyPI's torch brings CUDA along (some 5 GB, twice: the packages
-# of requirements-parity.txt ask for an older one); pip's own settings (PIP_INDEX_URL,
-# PIP_EXTRA_INDEX_URL) choose an index whose torch does not.
+# There is an environment for each requirements file, in ${XDG_CACHE_HOME:-~/.cache}/nibble; it is
+# made again when the file changes. PyPI's torch includes CUDA (some 5 GB, twice: the packages of
+# requirements-parity.txt need an older one); to use an index with a smaller torch, set pip's
+# PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=tests/interop
 source third_party/debian/install.sh
 
-# Sets `python` to that of an environment with the packages of $1.
+# Sets `python` to the interpreter of an environment with the packages of $1.
 choose_environment() {
   local made_of environment
   made_of="$(sha256sum "$1" | cut -c1-12)"

@@ -1,4 +1,4 @@
-// Models that transformers saved (make_fixtures.py), read, computed, and written again.
+// Models saved by transformers (make_fixtures.py): import, logits, and export.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@
 #include "worker/interop/hf_export.h"
 #include "worker/interop/hf_import.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 
 namespace nibble {
 namespace {
@@ -67,7 +67,7 @@ class EveryClass : public testing::TestWithParam<const char*> {
   const ScratchDirectory scratch_;
 };
 
-TEST_P(EveryClass, LogitsOfAnImportedModelAreThoseOfTransformers) {
+TEST_P(EveryClass, LogitsOfAnImportedModelMatchTransformers) {
   const std::unique_ptr<HfWeights> source = Open(fixture_);
   ASSERT_NE(source, nullptr);
   EXPECT_EQ(Info(source->model_class()).model_type, GetParam());
@@ -118,8 +118,8 @@ TEST_P(EveryClass, ExportOfAnImportedModelGivesItsTensorsBack) {
   }
 }
 
-// Equal where both have a field, and the model they describe is the same. What transformers writes
-// beyond that are defaults, of which config.json's reader has checked those that matter.
+// Fields in both are equal, and the described model is the same. The other fields that transformers
+// writes are defaults; config.json's reader has checked those that matter.
 TEST_P(EveryClass, ExportOfAnImportedModelGivesItsConfigBack) {
   const std::unique_ptr<HfWeights> source = Open(fixture_);
   ASSERT_NE(source, nullptr);
@@ -145,7 +145,7 @@ TEST_P(EveryClass, ExportOfAnImportedModelGivesItsConfigBack) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, EveryClass,
                          testing::Values("nemotron_h", "llama", "arcee", "gpt2"));
 
-// A random model of the same family as a preset: its kinds, other sizes.
+// A random model of a preset's family: the same kinds of layers, other sizes.
 ModelSpec RandomRelative(const ModelSpec& preset, std::mt19937_64& random) {
   const auto pick = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
@@ -178,7 +178,7 @@ ModelSpec RandomRelative(const ModelSpec& preset, std::mt19937_64& random) {
   }
   if (!hybrid) {
     spec.tied_head = random() % 2 == 0;
-    spec.scale_output_init = false;  // of initialisation; these classes' files do not say it
+    spec.scale_output_init = false;  // initialisation only; not recorded in these classes' files
   }
   // Sizes that the pattern does not use are not written.
   if (spec.pattern.find('*') == std::string::npos) spec.heads = spec.kv_heads = spec.head_dim = 0;
@@ -192,7 +192,7 @@ ModelSpec RandomRelative(const ModelSpec& preset, std::mt19937_64& random) {
   return spec;
 }
 
-TEST(Interop, RandomModelsOfEveryPresetsFamilyComeBackTheSame) {
+TEST(Interop, RandomModelsOfEveryPresetsFamilySurviveExportAndImport) {
   std::mt19937_64 random(20);
   const ScratchDirectory scratch;
   for (const std::string& name : ModelPresetNames()) {

@@ -1,17 +1,17 @@
-"""Both directions between Nibble and the installed transformers, for every class of models:
+"""Compares Nibble with the installed transformers in both directions, for every model class:
 
-  in         a random model that transformers saves, computed here: the logits of transformers
-  out        a random model exported here, loaded by transformers: the logits computed here
+  in         a random model saved by transformers: Nibble's logits against transformers'
+  out        a random model exported by Nibble: transformers' logits against Nibble's
   quantised  an NVFP4 export, read by compressed-tensors and by transformers through it
-  exported   byte, SentencePiece and tokenizer.json tokenizers as AutoTokenizer loads them, without
-             the package sentencepiece: the tokens given here
-  read       tokenizer.json of every kind that is read, trained here by Hugging Face's tokenizers:
-             its tokens, over the texts of this repository and random Unicode
+  exported   exported byte, SentencePiece and tokenizer.json tokenizers, loaded by AutoTokenizer
+             without the package sentencepiece: its tokens against Nibble's
+  read       tokenizer.json of every supported kind, trained by Hugging Face's tokenizers: Nibble's
+             tokens against theirs, on the texts of this repository and random Unicode
 
     python live_check.py HF_LOGITS EXPORT_RANDOM EXPORT_TOKENIZER ENCODE_TEXTS WORK_DIRECTORY
 
 The first four arguments are the programs of the *_main.cc files. Prints a line per check; exits
-with 1 where one fails.
+with 1 if one fails.
 """
 
 import glob
@@ -108,7 +108,7 @@ def check_byte_tokenizer(name, directory):
 
 
 def random_texts(count):
-    """Of characters that tokenizers treat apart, and of all others."""
+    """Texts mainly of characters with special treatment in tokenizers, and of all others."""
     draw = random.Random(1)
     often = [chr(c) for c in range(1, 128)] * 3 + [" "] * 60 + ["\n"] * 20 + ["'"] * 10
     often += list("sStTrReEvVmMlLdD") * 4 + ["<|end|>", "nibble", "\u2581", "\u00a0"]
@@ -128,7 +128,7 @@ def random_texts(count):
 
 
 def every_character():
-    """One text for every 64 characters that there are, each between letters."""
+    """Texts of 64 characters each, between letters, that together contain all of Unicode."""
     points = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
     return ["x".join(chr(c) for c in points[i : i + 64]) for i in range(0, len(points), 64)]
 
@@ -144,7 +144,7 @@ def repository_texts():
 
 
 def wrong_tokens(program, tokenizer, texts, theirs, work):
-    """The texts of which a token differs, whole or cut, and the tokens that were compared."""
+    """The texts with a differing token, whole or cut, and the number of tokens compared."""
     path = os.path.join(work, "texts")
     with open(path, "wb") as f:
         f.write(b"".join(text.encode() + b"\0" for text in texts))
@@ -188,7 +188,7 @@ def check_sentencepiece(kind, programs, corpus, texts, work):
         f.write("".join(corpus))
     subprocess.run([programs[2], kind, path, directory], check=True)
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    # Special tokens' texts are characters to SentencePiece.
+    # SentencePiece encodes the texts of special tokens as characters.
     plain = [t for t in texts if not any(s in t for s in tokenizer.all_special_tokens)]
     model = os.path.join(directory, "tokenizer.model")
     wrong, tokens = wrong_tokens(
@@ -199,7 +199,7 @@ def check_sentencepiece(kind, programs, corpus, texts, work):
 
 
 def dequantised(tensors, module):
-    """The file's own numbers: code · scale / global scale, in FP32."""
+    """The dequantised weights, by their definition: code · scale / global scale, in FP32."""
     packed = tensors[module + ".weight_packed"].numpy()
     codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(packed.shape[0], -1)
     values = E2M1[codes & 7] * np.where(codes & 8, np.float32(-1), np.float32(1))
@@ -229,7 +229,7 @@ def check_quantised(name, programs, work):
         theirs = NVFP4PackedCompressor.decompress(state, scheme)["weight"].float().numpy()
         ours = dequantised(tensors, module)
         worst = max(worst, distance(theirs, ours))
-    # compressed-tensors gives BF16.
+    # compressed-tensors returns BF16.
     report(f"{name} quantised, {len(modules)} modules", worst, 2**-8)
 
     tokens = [(7 * i * i + 3) % 257 for i in range(23)]
@@ -243,7 +243,7 @@ def check_quantised(name, programs, work):
             own_weight = torch.from_numpy(dequantised(tensors, module)).bfloat16()
             weights[own + ".weight"].copy_(own_weight)
     theirs = their_logits(model, tokens)
-    assert distance(theirs, unquantised) > 1e-2, "quantisation does not show"
+    assert distance(theirs, unquantised) > 1e-2, "quantisation does not change the logits"
     report(f"{name} quantised, logits", distance(theirs, their_logits(plain, tokens)), 1e-3)
 
 
@@ -254,7 +254,7 @@ def check_tokenizers(programs, work):
     for kind in make_tokenizers.KINDS:
         check_read(kind, programs, corpus, texts, work)
     check_sentencepiece("bpe", programs, corpus, texts, work)
-    # Of pieces with equal scores in all, unigram's sums decide by how they round.
+    # If segmentations have equal scores, the rounding of unigram's sums decides between them.
     check_sentencepiece("unigram", programs, corpus, make_tokenizers.TEXTS, work)
 
 

@@ -4,12 +4,12 @@ and the logits that transformers computes from the saved files.
     python make_fixtures.py OUT_DIRECTORY
 
 Each model gets a directory with config.json, its weights, and expected.safetensors: tokens
-[length] I64 and logits [length, vocab] F32. versions.json says what made them. Same versions,
-same bytes.
+[length] I64 and logits [length, vocab] F32. versions.json records the versions of the packages.
+Equal versions give equal bytes.
 
-Mamba's steps: transformers raises those below config.time_step_min to it; models here have no such
-bound. The fixture's time_step_min is 0, so that both compute the same function, and its dt_bias are
-such that a bound of 0.001, the default, would show: that is checked below.
+transformers clamps Mamba's time steps to at least config.time_step_min; Nibble's models have no such
+bound. The fixture's time_step_min is 0, so that both compute the same function. Its dt_bias are
+chosen so that the default bound of 0.001 would change the logits, which is checked below.
 """
 
 import json
@@ -79,7 +79,7 @@ CONFIGS = {
         vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=32, n_inner=80, **NO_TOKENS
     ),
 }
-# How the weights are saved: the types and the kinds of files that are read.
+# How the weights are saved: every supported type and kind of file occurs.
 SAVED = {
     "nemotron_h": {"dtype": torch.float32},
     "llama": {"dtype": torch.bfloat16, "max_shard_size": "20KB"},
@@ -89,7 +89,7 @@ SAVED = {
 
 
 def randomise(model, generator):
-    """Values that leave nothing at one or zero, where a mistake would not show."""
+    """Random values for all parameters: zeros and ones would hide mistakes."""
 
     def normal(shape, scale):
         return scale * torch.randn(shape, generator=generator)
@@ -145,7 +145,7 @@ def make(name, out):
         config["time_step_min"] = 0.0
         with open(path, "w") as f:
             f.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
-        assert distance(bounded, logits_of(directory, tokens)) > 1e-3, "the bound does not show"
+        assert distance(bounded, logits_of(directory, tokens)) > 1e-3, "the bound has no effect"
     safetensors.torch.save_file(
         {"tokens": tokens, "logits": logits_of(directory, tokens).contiguous()},
         os.path.join(directory, "expected.safetensors"),

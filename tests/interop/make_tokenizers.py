@@ -1,10 +1,11 @@
-"""Tokenizers of the kinds that are read here, trained and saved by Hugging Face's tokenizers, and
-the tokens that it gives for texts on which such tokenizers are known to differ.
+"""Tokenizers of the supported kinds, trained and saved by Hugging Face's tokenizers, and its tokens
+for texts on which such tokenizers are known to differ.
 
     python make_tokenizers.py OUT_DIRECTORY
 
 Makes the fixtures of bpe_tokenizer_test: a directory of each kind, and cases.json: each case a text
-and its tokens by kind. live_check.py trains the same kinds on more text. Same versions, same bytes.
+and its tokens by kind. live_check.py trains the same kinds on more text. Equal versions give equal
+bytes.
 """
 
 import json
@@ -33,7 +34,7 @@ TEXTS = [
 
 
 def syllables(words):
-    """A text of words of up to three syllables, and what real texts have besides."""
+    """Words of up to three syllables, mixed with digits, emoji, other scripts and spaces."""
     parts = ["ta", "ren", "mo", "li", "sku", "ing", "the", "or", "vel", "ch", "ai", "um"]
     others = ["Stra\u00dfe", "\u6f22\u5b57", "1729", "  gap", "a\tb", "\U0001f600", "it's", "..."]
     state, out = 1, []
@@ -64,7 +65,7 @@ def of_bytes(texts, vocabulary, split, ignore_merges):
 
 
 def of_pieces(texts, vocabulary, scheme):
-    """Pieces as SentencePiece has them. scheme: legacy is Llama 2's normalizer, others Metaspace's."""
+    """SentencePiece-like pieces. scheme: "legacy" for Llama 2's normalizer, others for Metaspace."""
     words = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     words.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     special = ["<unk>", "<s>", "</s>"]

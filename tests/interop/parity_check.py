@@ -1,17 +1,17 @@
-"""Nibble compared with four packages that others use, each running its own code:
+"""Compares Nibble with four other packages, each running its own code:
 
   llm-compressor      the codes and block scales of a model's weights in NVFP4   (parity_weights.py)
   compressed-tensors  the logits of a packed export                              (parity_weights.py)
-  lm-eval             the figures of `nibble eval`, on text and on multiple-choice questions
-  megatron-core       files of its IndexedDatasetBuilder: the tokens that `nibble data` reads;
-                      damaged ones are refused
+  lm-eval             the figures of `nibble eval`, for text and for multiple-choice questions
+  megatron-core       files of its IndexedDatasetBuilder: `nibble data` reads the same tokens and
+                      refuses damaged files
 
     python parity_check.py NIBBLE HF_LOGITS EXPORT_RANDOM WORK_DIRECTORY
 
 The second and third argument are the programs of the *_main.cc files. Run it from the repository's
-root: its licence is the text that is evaluated. Each comparison is repeated on a damaged copy,
-which has to differ. Prints a line per check and, at the end, the table that README.md shows; exits
-with 1 where a check fails.
+root: the licence there is the evaluated text. Each comparison is repeated on a damaged copy, which
+must differ. Prints a line per check and, at the end, the table of README.md; exits with 1 if a check
+fails.
 """
 
 import json
@@ -38,10 +38,10 @@ from lm_eval.models.huggingface import HFLM  # noqa: E402
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: E402
 from parity_table import Row, check, nibble  # noqa: E402
 
-# Of log-likelihoods, in nats per token: log-sum-exp of logits that live_check.py compares.
+# Of log-likelihoods, in nats per token: the log-sum-exp of the logits of live_check.py.
 LOSS_TOLERANCE = 1e-5
 DOCUMENT_END = 256  # of the byte tokenizer
-# The tokens of a window of text, and those that context and choice may have: gpt2 has 40 positions.
+# The tokens of a window, and the most tokens of context and choice: gpt2 has 40 positions.
 MODELS = {"nemotron_h": (128, 512), "llama": (128, 512), "arcee": (128, 512), "gpt2": (32, 40)}
 WINDOWS = 8  # of each text
 
@@ -50,8 +50,8 @@ WINDOWS = 8  # of each text
 
 
 def texts_of(sequence):
-    """Whole windows: Nibble leaves out a last one that is shorter, which lm-eval gives more context
-    than the others. Bytes are tokens, and the licence is ASCII."""
+    """Texts of complete windows: Nibble omits a shorter last window, and lm-eval gives it more
+    context than others. Bytes are tokens, and the licence is ASCII."""
     with open("LICENSE", encoding="ascii") as f:
         text = f.read()
     size = WINDOWS * sequence
@@ -59,8 +59,8 @@ def texts_of(sequence):
 
 
 def questions_of(count, longest):
-    """The words that follow in the licence, among others; also with spaces at the context's end,
-    choices of other lengths and of more bytes than characters, and no context at all."""
+    """The words that follow a context in the licence, among others; some contexts end with spaces or
+    are empty, and choices differ in length and have multi-byte characters."""
     draw = random.Random(5)
     with open("LICENSE", encoding="ascii") as f:
         words = f.read().split()
@@ -74,7 +74,7 @@ def questions_of(count, longest):
         choices[0], choices[gold] = choices[gold], choices[0]
         i = len(questions)
         context = "" if i == 0 else " ".join(words[at - draw.randint(1, 10) : at]) + " " * (i % 3)
-        # A choice follows after one more space.
+        # One more space separates the choice.
         if max(len(f"{context} {choice}".encode()) for choice in choices) < longest:
             questions.append({"context": context, "choices": choices, "gold": gold})
     return questions
@@ -87,7 +87,7 @@ def write_lines(path, objects):
 
 
 def their_evaluation(directory, longest, task, lines, path):
-    """What the model scored for each line, and the figures."""
+    """The model's scores of each line, and the figures."""
     with open(path, "w", encoding="utf-8") as f:
         f.writelines(json.dumps(line) + "\n" for line in lines)
     task |= {"task": "parity", "test_split": "test", "dataset_path": "json"}
@@ -114,7 +114,7 @@ def our_evaluation(program, directory, *arguments):
 
 
 def our_losses(program, directory, sequence, texts, work):
-    """Nats per token of each text, behind the end of a document as lm-eval has it."""
+    """Nats per token of each text, after an end of document as in lm-eval."""
     paths = []
     for i, text in enumerate(texts):
         paths.append(os.path.join(work, f"text-{i}.bin"))
@@ -146,7 +146,7 @@ def check_texts(name, program, directory, sequence, work):
     )
     other = our_losses(program, directory, sequence, [texts[0][:-1] + "\x7f"], work)
     damage = abs(theirs[0] - other[0])
-    check(f"{name}, one other byte shows", damage > LOSS_TOLERANCE, f"{damage:.1e}")
+    check(f"{name}, one changed byte is detected", damage > LOSS_TOLERANCE, f"{damage:.1e}")
     return apart, sum(map(len, texts))
 
 
@@ -154,7 +154,7 @@ def check_questions(name, program, directory, longest, work):
     questions = questions_of(24, longest)
     task = {"output_type": "multiple_choice", "doc_to_text": "{{context}}"}
     task |= {"doc_to_choice": "choices", "doc_to_target": "gold"}
-    # acc_norm of lm-eval is per character, Nibble's per byte.
+    # acc_norm is per character in lm-eval and per byte in Nibble.
     task |= {"metric_list": [{"metric": metric} for metric in ("acc", "acc_bytes")]}
     path = os.path.join(work, "questions.jsonl")
     scores, figures = their_evaluation(directory, longest, task, questions, path)
@@ -224,7 +224,7 @@ def check_refused(what, program, verb, index, vocabulary):
 
 
 def check_damaged(kind, program, prefix, dtype, vocabulary):
-    """Every kind of damage that index and tokens can show: they have no checksums."""
+    """Every kind of detectable damage; index and tokens have no checksums."""
     parts = {}
     for ending in (".idx", ".bin"):
         with open(prefix + ending, "rb") as f:
@@ -279,7 +279,7 @@ def check_megatron(program, work):
             f.seek(-1, os.SEEK_CUR)
             f.write(bytes([byte ^ 1]))
         same = read_documents(program, prefix + ".idx", vocabulary) == expected
-        check(f"{kind}, a flipped bit of a token shows", not same)
+        check(f"{kind}, a flipped bit of a token is detected", not same)
         documents, tokens = documents + len(expected), tokens + size
     amount = f"{documents} documents, {tokens} tokens, uint16 and int32; {damages} damaged copies"
     row.end("Megatron .bin/.idx", ("megatron-core",), amount, "same tokens; damage refused")

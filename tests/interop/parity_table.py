@@ -1,4 +1,4 @@
-"""What the parts of parity_check.py report: a line per check, and a table of all comparisons."""
+"""The report of parity_check.py and its parts: a line per check, and a table of comparisons."""
 
 import subprocess
 from importlib.metadata import version
@@ -14,7 +14,7 @@ def check(what, ok, seen=""):
 
 
 class Row:
-    """One comparison, of several checks: made before the first, ended after the last."""
+    """One comparison of several checks. Construct it before the first, call end() after the last."""
 
     def __init__(self):
         self.failed_before = failed
@@ -30,7 +30,7 @@ def print_table():
 
 
 def nibble(program, *arguments):
-    """What it prints; RuntimeError with its own message where it refuses."""
+    """The program's stdout; RuntimeError with its error message if it fails."""
     run = subprocess.run([program, *arguments], capture_output=True, text=True)
     if run.returncode != 0:
         raise RuntimeError(run.stderr.strip() or f"{program} ends with {run.returncode}")

@@ -1,11 +1,11 @@
-"""Weights in NVFP4, made here and by the packages around compressed-tensors; for parity_check.py.
+"""NVFP4 weights of Nibble and of the packages around compressed-tensors; for parity_check.py.
 
   llm-compressor      the same model quantised by its NVFP4A16 scheme, by `nibble quantize` and by
                       `nibble checkpoint export`: codes and block scales, byte by byte
-  compressed-tensors  a packed export that transformers loads through it: the logits that Nibble
-                      computes with what `nibble quantize` says the weights are
+  compressed-tensors  the logits of a packed export that transformers loads through it, against
+                      Nibble's logits with the dequantised weights of `nibble quantize`
 
-Each comparison is repeated on a damaged copy, which has to differ.
+Each comparison is repeated on a damaged copy, which must differ.
 """
 
 import json
@@ -28,10 +28,10 @@ from transformers import (
     NemotronHConfig,
 )
 
-# Of logits, over the largest: rounding of FP32 sums, as in live_check.py.
+# Of logits, relative to the largest: the rounding of FP32 sums, as in live_check.py.
 LOGITS_TOLERANCE = 1e-4
-# FP32 operations between a weight and what is rounded to a code or a block scale, at most: two of
-# Nibble's and llm-compressor's global scales and one between them, two more.
+# The most FP32 operations between a weight and the quotient that is rounded to a code or a block
+# scale: two for the global scales of Nibble and llm-compressor and one between them, two more.
 ROUNDINGS = 5
 E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 E4M3 = torch.arange(0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn).double().numpy()
@@ -41,7 +41,7 @@ SHARED |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 MAMBA = {"mamba_num_heads": 16, "mamba_head_dim": 32, "n_groups": 2, "ssm_state_size": 32}
 SPEC = {"vocab": 272, "d_model": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "norm_eps": 1e-5}
 ROPE = {"pattern": "*-*-", "positions": "rope", "rope_theta": 10000}
-# What is quantised: the model to transformers, and the same model in a job's spec.
+# The quantised model, for transformers and in a job's spec.
 MODELS = {
     "llama": (
         LlamaConfig(**SHARED, intermediate_size=448, num_hidden_layers=2, rms_norm_eps=1e-5),
@@ -72,7 +72,7 @@ def raw(tensor):
 
 
 def flipped(tensor, bit=1):
-    """A copy in which one bit in the middle differs."""
+    """A copy with one bit flipped in the middle."""
     copy = tensor.clone()
     copy.view(torch.uint8).view(-1)[copy.nbytes // 2] ^= bit
     return copy
@@ -88,8 +88,8 @@ def packed_modules(tensors):
 
 
 def quantised_by_verb(program, weights, work):
-    """The same of `nibble quantize`, and {module: dequantised F32}. Linears that engines join
-    share one scale, so that they are given as one matrix."""
+    """The same by `nibble quantize`, and {module: dequantised F32}. Linears that engines fuse share
+    one scale, so they are quantised as one matrix."""
     groups = {}
     for module in weights:
         joined = re.sub(r"\.[qkv]_proj$", ".qkv", module)
@@ -112,7 +112,7 @@ def quantised_by_verb(program, weights, work):
 
 
 def exported_packed(program, source, model, work):
-    """The directory that a job, begun from `source`, exports in NVFP4."""
+    """The directory of the NVFP4 export of a job initialised from `source`."""
     run, target = os.path.join(work, "run"), os.path.join(work, "packed")
     spec = {"name": "parity", "model": model, "recipe": "nvfp4-base", "output": {"directory": run}}
     spec |= {"data": {"train": ["README.md"], "sequence": 64}}
@@ -126,7 +126,7 @@ def exported_packed(program, source, model, work):
 
 
 def first_difference(theirs, ours):
-    """Of codes and block scales, by name; None where every byte is the same."""
+    """The first differing code or block scale, by name; None if all bytes are equal."""
     if theirs.keys() != ours.keys():
         return f"other linears: {sorted(theirs.keys() ^ ours.keys())[:4]}"
     for module in theirs:
@@ -141,20 +141,20 @@ def first_difference(theirs, ours):
 
 
 def beyond_nearest(exact, chosen, grid):
-    """By how much another value of the grid is nearer to `exact`, over it, at most; [n] each."""
+    """The most by which another value of the grid is nearer to `exact`, relative to it; [n] each."""
     nearest = np.abs(exact[:, None] - grid).min(1)
     return float(((np.abs(exact - chosen) - nearest) / np.maximum(np.abs(exact), 1e-30)).max())
 
 
 def worst_rounding(weight, tensors, scale_of):
-    """Of one linear's codes and block scales: how far any is from the nearest to its
-    quotient, in FP32 roundings (2^-24). `scale_of`: the global scale that the quotients are of."""
+    """The largest distance of a linear's codes and block scales from the nearest to their quotients,
+    in FP32 roundings (2^-24). `scale_of`: the global scale of the quotients."""
     blocks = weight.double().numpy().reshape(-1, 16)
     scale = tensors[PARTS[1]].double().numpy().reshape(-1)
     packed = tensors[PARTS[0]].numpy().reshape(-1, 8)
     codes = np.stack([packed & 15, packed >> 4], -1).reshape(-1, 16)
     g = float(scale_of)
-    # Of a code of the other sign it is negative.
+    # Negative for a code of the other sign.
     exact = blocks * np.where(codes & 8, -1, 1) * g / scale[:, None]
     worst = beyond_nearest(exact.ravel(), E2M1[codes & 7].ravel(), E2M1)
     worst = max(worst, beyond_nearest(np.abs(blocks).max(1) / 6 * g, scale, E4M3))
@@ -163,7 +163,7 @@ def worst_rounding(weight, tensors, scale_of):
 
 
 def check_global_scales(theirs, ours):
-    """The number that are equal. PyTorch divides a number by a tensor as number · (1 / tensor) and
+    """The number of equal ones. PyTorch divides a number by a tensor as number · (1 / tensor) and
     so rounds twice, Nibble rounds 2688 / amax once: between them a last place or two. Both follow
     from one amax."""
     equal = 0
@@ -203,8 +203,8 @@ def check_damage(name, theirs, ours, weights):
 
 
 def check_llm_compressor(program, work, dtype):
-    """Weights drawn in FP32 are hardly ever at a tie between two codes, where FP32's own rounding
-    decides: not a byte may differ. Those of BF16 often are: each difference has to be one."""
+    """Weights drawn in FP32 are hardly ever at a tie between two codes, which FP32's own rounding
+    decides: every byte must be equal. BF16 weights often are: each difference must be such a tie."""
     row, linears, size, equal, different = Row(), 0, 0, 0, 0
     strict = dtype == torch.float32
     kind = "FP32" if strict else "BF16"
@@ -214,7 +214,7 @@ def check_llm_compressor(program, work, dtype):
         model = AutoModelForCausalLM.from_config(config)
         randomise(model, torch.Generator().manual_seed(sum(name.encode())))
         model.to(dtype).save_pretrained(source)
-        # In FP32: llm-compressor computes scales in the type that it loads weights in.
+        # In FP32: llm-compressor computes scales in the type of the loaded weights.
         theirs = llm_compressor(source, os.path.join(here, "theirs"), torch.float32)
         tensors = tensors_of(source)
         weights = {module: tensors[module + ".weight"] for module in theirs}
@@ -260,8 +260,8 @@ def distance(a, b):
 
 
 def their_logits(directory, tokens):
-    """In FP32, with the weights that compressed-tensors makes of the file, which are BF16 as all
-    else in it."""
+    """Logits in FP32 with the weights that compressed-tensors dequantises to BF16; the file's other
+    tensors are BF16 too."""
     model = AutoModelForCausalLM.from_pretrained(
         directory,
         dtype=torch.float32,
@@ -270,7 +270,7 @@ def their_logits(directory, tokens):
     ).eval()
     for module in model.modules():
         if hasattr(module, "quantization_scheme"):
-            module.quantization_enabled = False  # or its forward would quantise once more
+            module.quantization_enabled = False  # otherwise its forward would quantise again
     for parameter in model.parameters():
         parameter.data = parameter.data.float()
     with torch.no_grad():
@@ -284,8 +284,8 @@ def our_logits(program, directory, tokens, work):
 
 
 def unpacked(packed, dequantised, target):
-    """The packed model as one that Nibble reads: its linears the BF16 of what `nibble quantize`
-    says they are, all else as it is."""
+    """The packed model in a form that Nibble reads: the linears in BF16, dequantised by `nibble
+    quantize`, all other tensors unchanged."""
     shutil.copytree(packed, target, ignore=lambda _, names: [n for n in names if "model" in n])
     path = os.path.join(target, "config.json")
     with open(path) as f:

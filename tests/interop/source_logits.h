@@ -1,7 +1,7 @@
-// The logits of a model from wherever its weights come: the trainer's model in FP32, nothing
-// quantised.
+// The logits of a model, from any source of weights, by the trainer's model in FP32 without
+// quantisation.
 //
-// Ownership: borrows the source for the length of the call. Thread-safety: as the source's.
+// Ownership: borrows the source during the call. Thread-safety: as the source's.
 #ifndef NIBBLE_TESTS_INTEROP_SOURCE_LOGITS_H_
 #define NIBBLE_TESTS_INTEROP_SOURCE_LOGITS_H_
 
@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-// [tokens, vocab] FP32, of one sequence. InvalidArgument for a token outside the vocabulary.
+// [tokens, vocab] FP32 of one sequence. InvalidArgument for a token outside the vocabulary.
 absl::StatusOr<std::vector<float>> SourceLogits(WeightSource& source,
                                                 absl::Span<const int32_t> tokens);
 

@@ -1,9 +1,9 @@
-"""What `-o yaml` prints reads back alike with PyYAML, a reader of YAML 1.1.
+"""Checks that PyYAML, a YAML 1.1 parser, reads the output of `-o yaml` back unchanged.
 
     python yaml_check.py YAML_OF_JSON NIBBLE
 
 The first argument is the program of yaml_of_json_main.cc. Prints a line per check; exits with 1
-where one fails.
+if one fails.
 """
 
 import json

@@ -202,7 +202,7 @@ const ServiceDescriptor& Coordinator() {
       "nibble.v1.Coordinator");
 }
 
-TEST_F(BadInputTest, TheContractNamesTheCodesOfEveryCall) {
+TEST_F(BadInputTest, TheContractNamesTheCodesOfEveryRpc) {
   for (int m = 0; m < Coordinator().method_count(); ++m) {
     const std::string& name = Coordinator().method(m)->name();
     ASSERT_TRUE(promised_.contains(name)) << name;
@@ -210,7 +210,7 @@ TEST_F(BadInputTest, TheContractNamesTheCodesOfEveryCall) {
   }
 }
 
-TEST_F(BadInputTest, EveryFieldWithEveryWrongValueIsAnsweredAsPromised) {
+TEST_F(BadInputTest, EveryInvalidFieldIsAnsweredWithAPromisedCode) {
   for (int m = 0; m < Coordinator().method_count(); ++m) {
     const MethodDescriptor& method = *Coordinator().method(m);
     const std::unique_ptr<Message> request(google::protobuf::MessageFactory::generated_factory()
@@ -235,7 +235,7 @@ TEST_F(BadInputTest, EveryFieldWithEveryWrongValueIsAnsweredAsPromised) {
 }
 
 // Strings that are not UTF-8, and bytes that are no message.
-TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
+TEST_F(BadInputTest, InvalidMessagesAreRefusedAndChangeNothing) {
   std::mt19937_64 random(7);
   const uint64_t before = Sequence();
   for (int m = 0; m < Coordinator().method_count(); ++m) {
@@ -263,7 +263,7 @@ TEST_F(BadInputTest, BytesThatAreNoMessageAreRefusedAndChangeNothing) {
 }
 
 // An unknown field is ignored in a request, but refused inside the message of a change.
-TEST_F(BadInputTest, FieldsThatAreNotKnownAreIgnoredUnlessAChangeWouldLoseWhatTheyAsk) {
+TEST_F(BadInputTest, UnknownFieldsAreIgnoredExceptInsideChanges) {
   const std::string unknown("\xf8\x3e\x01", 3);  // field 1007: 1
   const MethodDescriptor& list = *Coordinator().FindMethodByName("ListJobs");
   v1::ListJobsRequest jobs;
@@ -292,7 +292,7 @@ TEST_F(BadInputTest, FieldsThatAreNotKnownAreIgnoredUnlessAChangeWouldLoseWhatTh
   EXPECT_EQ(Sequence(), before);
 }
 
-TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedWithoutBeingRead) {
+TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedUnread) {
   const MethodDescriptor& submit = *Coordinator().FindMethodByName("SubmitJob");
   v1::SubmitJobRequest request;
   request.set_spec_yaml(std::string(32 << 20, 'x'));
@@ -303,7 +303,7 @@ TEST_F(BadInputTest, AMessageAboveTheBoundIsRefusedWithoutBeingRead) {
 }
 
 // A report with a bad field ends its stream with a status, or has no effect.
-TEST_F(BadInputTest, EveryFieldOfAReportWithEveryWrongValueIsAnswered) {
+TEST_F(BadInputTest, EveryInvalidFieldOfAReportIsAnswered) {
   v1::ConnectRequest report = worker_.report;
   report.mutable_identity()->set_name("w9");
   v1::GangReport& gang = report.gangs_size() > 0 ? *report.mutable_gangs(0) : *report.add_gangs();

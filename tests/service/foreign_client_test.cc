@@ -19,7 +19,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "proto/grpc/reflection/v1/reflection.pb.h"
-#include "server/service/testing/coordinator_process.h"
+#include "tests/service/coordinator_process.h"
 #include "tests/service/testing.h"
 
 namespace nibble {
@@ -45,7 +45,7 @@ class ForeignClient {
         call_(
             absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo")) {}
 
-  ServerReflectionResponse Ask(const ServerReflectionRequest& request) {
+  ServerReflectionResponse Call(const ServerReflectionRequest& request) {
     const GenericAnswer answer =
         CallWithBytes(channel_, call_, {request.SerializeAsString()}, kDeadline);
     EXPECT_TRUE(answer.status.ok()) << call_ << ": " << answer.status.error_message();
@@ -58,7 +58,7 @@ class ForeignClient {
   std::vector<std::string> Services() {
     ServerReflectionRequest request;
     request.set_list_services("*");
-    const ServerReflectionResponse response = Ask(request);
+    const ServerReflectionResponse response = Call(request);
     std::vector<std::string> names;
     for (const auto& service : response.list_services_response().service()) {
       names.push_back(service.name());
@@ -70,7 +70,7 @@ class ForeignClient {
   const ServiceDescriptor* Describe(const std::string& service) {
     ServerReflectionRequest request;
     request.set_file_containing_symbol(service);
-    const ServerReflectionResponse response = Ask(request);
+    const ServerReflectionResponse response = Call(request);
     EXPECT_EQ(response.error_response().error_message(), "") << service;
     for (const std::string& bytes : response.file_descriptor_response().file_descriptor_proto()) {
       google::protobuf::FileDescriptorProto file;
@@ -151,19 +151,19 @@ TEST_P(ForeignClientTest, EveryServiceIsListedAndDescribed) {
   }
 }
 
-TEST_P(ForeignClientTest, WhatThereIsNotIsSaid) {
+TEST_P(ForeignClientTest, UnknownSymbolsAndFilesAreReported) {
   ServerReflectionRequest request;
   request.set_file_containing_symbol("nibble.v1.NoSuchThing");
-  ServerReflectionResponse response = client_->Ask(request);
+  ServerReflectionResponse response = client_->Call(request);
   EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(response.error_response().error_message(), HasSubstr("nibble.v1.NoSuchThing"));
   EXPECT_EQ(response.original_request().file_containing_symbol(), "nibble.v1.NoSuchThing");
   request.set_file_by_filename("../../etc/passwd");
-  EXPECT_EQ(client_->Ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(client_->Call(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
   request.set_all_extension_numbers_of_type("nibble.v1.Job");
-  EXPECT_EQ(client_->Ask(request).all_extension_numbers_response().base_type_name(),
+  EXPECT_EQ(client_->Call(request).all_extension_numbers_response().base_type_name(),
             "nibble.v1.Job");
-  EXPECT_EQ(client_->Ask({}).error_response().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(client_->Call({}).error_response().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_P(ForeignClientTest, AJobIsSubmittedAndDescribedThroughReflectionAlone) {
@@ -181,7 +181,7 @@ TEST_P(ForeignClientTest, AJobIsSubmittedAndDescribedThroughReflectionAlone) {
   EXPECT_THAT(response, HasSubstr("\"job\":{\"id\":\"train-1\""));
 }
 
-TEST_P(ForeignClientTest, EveryMethodHasItsNameAndItsTimesInTheMetrics) {
+TEST_P(ForeignClientTest, EveryMethodIsCountedAndTimedByName) {
   std::vector<std::string> unary;
   for (const std::string& name : client_->Services()) {
     const ServiceDescriptor* const service = client_->Describe(name);

@@ -24,7 +24,7 @@
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
-#include "server/service/testing/coordinator_process.h"
+#include "tests/service/coordinator_process.h"
 
 namespace nibble {
 namespace {
@@ -64,7 +64,7 @@ class HostilePeerTest : public testing::Test {
   }
 
   void CheckThatItServes() {
-    ASSERT_TRUE(coordinator_->Lives()) << coordinator_->Words();
+    ASSERT_TRUE(coordinator_->Lives()) << coordinator_->OutputText();
     v1::ListJobsResponse listed;
     const grpc::Status status =
         v1::Coordinator::NewStub(coordinator_->Connect())->ListJobs(Context().get(), {}, &listed);
@@ -131,7 +131,7 @@ class HostilePeerTest : public testing::Test {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-TEST_F(HostilePeerTest, BytesThatAreNoCallsAreHungUpOn) {
+TEST_F(HostilePeerTest, ConnectionsThatSendNoHttp2AreClosed) {
   Serve();
   std::mt19937_64 random(11);
   std::string noise(64 << 10, '\0');
@@ -153,7 +153,7 @@ TEST_F(HostilePeerTest, BytesThatAreNoCallsAreHungUpOn) {
   });
 }
 
-TEST_F(HostilePeerTest, ConnectionsOnWhichNothingIsSaidKeepNobodyOut) {
+TEST_F(HostilePeerTest, SilentConnectionsKeepNobodyOut) {
   Serve();
   std::vector<int> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(Dial());
@@ -181,7 +181,7 @@ TEST_F(HostilePeerTest, HalfRequestsDoNotDelayProbes) {
   for (const int fd : half) (void)close(fd);
 }
 
-TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
+TEST_F(HostilePeerTest, SilentWorkerStreamsEndAndAreBounded) {
   Serve({"--lease-ms", "3000", "--max-workers", "50", "--tick-ms", "20"});
   const auto link = v1::WorkerLink::NewStub(coordinator_->Connect());
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
@@ -227,7 +227,7 @@ TEST_F(HostilePeerTest, WorkersThatSayNothingAreEndedAndAreNoMoreThanAllowed) {
   EXPECT_TRUE(taken);
 }
 
-TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
+TEST_F(HostilePeerTest, ThousandsOfCancelledCallsLeaveNothingBehind) {
   Serve({"--max-watches", "20", "--max-waits", "20", "--max-log-streams", "20"});
   const std::string job = Submit("request-1");
   v1::WaitJobRequest wait;
@@ -239,8 +239,8 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
     for (int i = 0; i < 1000; ++i) {
       auto context = Context();
       const auto watch = stub_->WatchJobs(context.get(), {});
-      v1::WatchJobsResponse told;
-      if (i % 2 == 0) watch->Read(&told);
+      v1::WatchJobsResponse message;
+      if (i % 2 == 0) watch->Read(&message);
       context->TryCancel();
       watch->Finish();
       context = Context();
@@ -260,8 +260,8 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
   while (watches.size() < 20 && std::chrono::steady_clock::now() < end) {
     auto context = Context();
     auto watch = stub_->WatchJobs(context.get(), {});
-    v1::WatchJobsResponse told;
-    if (!watch->Read(&told)) {  // the last of the cancelled ones are still ending
+    v1::WatchJobsResponse message;
+    if (!watch->Read(&message)) {  // the last of the cancelled ones are still ending
       EXPECT_EQ(watch->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
       continue;
     }
@@ -272,7 +272,7 @@ TEST_F(HostilePeerTest, ThousandsOfCallsThatAreBrokenOffLeaveNothingBehind) {
   for (const auto& context : contexts) context->TryCancel();
 }
 
-TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
+TEST_F(HostilePeerTest, UnreadWatchesAreCutAndCostBoundedMemory) {
   Serve({"--max-watch-buffer-bytes", "1000000", "--watch-stall-ms", "60000"});
   const std::string job = Submit("request-1", 50);
   // The client's buffers are small, so that unread data stays in the server.
@@ -286,8 +286,8 @@ TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
   for (int i = 0; i < 20; ++i) {
     contexts.push_back(Context());
     watches.push_back(slow->WatchJobs(contexts.back().get(), {}));
-    v1::WatchJobsResponse told;
-    while (!told.caught_up()) ASSERT_TRUE(watches.back()->Read(&told));
+    v1::WatchJobsResponse message;
+    while (!message.caught_up()) ASSERT_TRUE(watches.back()->Read(&message));
   }
   const int64_t before = coordinator_->RssBytes();
   v1::SetJobPriorityRequest change;
@@ -303,9 +303,9 @@ TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
   EXPECT_LT(coordinator_->RssBytes() - before, kMostGrowth);
   int cut = 0;
   for (size_t i = 0; i < watches.size(); ++i) {
-    v1::WatchJobsResponse told;
+    v1::WatchJobsResponse message;
     int64_t read = 0;
-    while (read < 2 * kChanges && watches[i]->Read(&told)) ++read;
+    while (read < 2 * kChanges && watches[i]->Read(&message)) ++read;
     if (read == 2 * kChanges) contexts[i]->TryCancel();  // it has received everything
     cut += watches[i]->Finish().error_code() == StatusCode::RESOURCE_EXHAUSTED;
   }
@@ -313,7 +313,7 @@ TEST_F(HostilePeerTest, WatchesThatNobodyReadsAreCutAndCostABoundedRoom) {
   CheckThatItServes();
 }
 
-TEST_F(HostilePeerTest, OneWhoAsksTooOftenIsHeldBackAndTheProgramSaysSo) {
+TEST_F(HostilePeerTest, AClientAboveTheRateIsRefusedAndToldWhenToRetry) {
   Serve({"--requests-per-second", "50", "--request-burst", "100"});
   int refused = 0;
   for (int i = 0; i < 300; ++i) {
@@ -322,7 +322,7 @@ TEST_F(HostilePeerTest, OneWhoAsksTooOftenIsHeldBackAndTheProgramSaysSo) {
     if (status.ok()) continue;
     ++refused;
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_THAT(status.error_message(), HasSubstr("come again in"));
+    EXPECT_THAT(status.error_message(), HasSubstr("retry in"));
   }
   EXPECT_GT(refused, 0);
   EXPECT_TRUE(coordinator_->Lives());

@@ -1,4 +1,4 @@
-// nibble checkpoint …, on the checkpoints of a real run.
+// `nibble checkpoint …` on the checkpoints of a real run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-struct Said {
+struct Output {
   int code = -1;
   std::string text;  // stdout and stderr
 };
@@ -30,7 +30,7 @@ class CheckpointCli : public TrainerProcess {
  protected:
   void SetUp() override {
     TrainerProcess::SetUp();
-    // Of a run's end there is a checkpoint; of a step in between it is later where the disk is
+    // There is a checkpoint of the run's end; that of a step in between comes later if the disk is
     // slow.
     for (const int steps : {3, 6, 9}) {
       spec_ = WriteSpec("run", {.ranks = 2, .steps = steps, .more = kSpec});
@@ -40,10 +40,10 @@ class CheckpointCli : public TrainerProcess {
   }
   static constexpr char kSpec[] = "checkpoints: {every: 3, keep_last: 3}\n";
 
-  static Said Nibble(const std::string& arguments) {
+  static Output Nibble(const std::string& arguments) {
     const std::string program = std::string(std::getenv("TEST_SRCDIR")) + "/" +
                                 std::getenv("TEST_WORKSPACE") + "/client/nibble";
-    Said said;
+    Output said;
     std::FILE* const pipe = popen((program + " " + arguments + " 2>&1").c_str(), "r");
     if (pipe == nullptr) return said;
     char buffer[4096];
@@ -56,7 +56,7 @@ class CheckpointCli : public TrainerProcess {
   }
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
-    const Said said = Nibble("checkpoint list " + run_ + " -o json");
+    const Output said = Nibble("checkpoint list " + run_ + " -o json");
     EXPECT_EQ(said.code, 0) << said.text;
     const json listed = json::parse(said.text);
     for (const json& entry : listed.at("checkpoints")) {
@@ -69,12 +69,12 @@ class CheckpointCli : public TrainerProcess {
   std::string run_;
 };
 
-TEST_F(CheckpointCli, ListAndDescribeSayWhatIsThere) {
+TEST_F(CheckpointCli, ListAndDescribeShowTheStoredCheckpoints) {
   EXPECT_THAT(Steps(), ElementsAre(3, 6, 9));
-  const Said table = Nibble("checkpoint list " + run_ + "/checkpoints");
+  const Output table = Nibble("checkpoint list " + run_ + "/checkpoints");
   EXPECT_EQ(table.code, 0);
   EXPECT_THAT(table.text, HasSubstr("REVISION"));
-  const Said described = Nibble("checkpoint describe " + run_ + "@6 -o json");
+  const Output described = Nibble("checkpoint describe " + run_ + "@6 -o json");
   ASSERT_EQ(described.code, 0) << described.text;
   const json checkpoint = json::parse(described.text);
   EXPECT_EQ(checkpoint.at("step"), 6);
@@ -87,7 +87,7 @@ TEST_F(CheckpointCli, ListAndDescribeSayWhatIsThere) {
   EXPECT_EQ(Nibble("checkpoint list " + run_ + "/nothing").code, 102);
 }
 
-TEST_F(CheckpointCli, VerifyNamesTheDamageAndExitsWithAnError) {
+TEST_F(CheckpointCli, VerifyNamesTheDamagedCheckpointAndFails) {
   EXPECT_EQ(Nibble("checkpoint verify " + run_).code, 0);
   fs::path damaged;
   for (const auto& entry : fs::recursive_directory_iterator(run_ + "/checkpoints")) {
@@ -102,7 +102,7 @@ TEST_F(CheckpointCli, VerifyNamesTheDamageAndExitsWithAnError) {
   file.put('\x55');
   file.put('\xaa');
   file.close();
-  const Said said = Nibble("checkpoint verify " + run_);
+  const Output said = Nibble("checkpoint verify " + run_);
   EXPECT_EQ(said.code, 1);
   EXPECT_THAT(said.text, HasSubstr("step 3: good"));
   EXPECT_THAT(said.text, HasSubstr("step 6: damaged"));
@@ -110,12 +110,12 @@ TEST_F(CheckpointCli, VerifyNamesTheDamageAndExitsWithAnError) {
   EXPECT_EQ(Nibble("checkpoint verify " + run_ + "@9").code, 0);
 }
 
-TEST_F(CheckpointCli, PinnedOnesStayAndDeletedOnesGo) {
+TEST_F(CheckpointCli, PinnedCheckpointsAreKeptAndDeletedOnesRemoved) {
   EXPECT_EQ(Nibble("checkpoint pin " + run_ + "@3").code, 0);
   EXPECT_EQ(Nibble("checkpoint delete " + run_ + "@3").code, 1);
   EXPECT_EQ(Nibble("checkpoint delete " + run_ + "@6").code, 0);
   EXPECT_THAT(Steps(), ElementsAre(3, 9));
-  // The run goes on with room for two: the pinned one is not among those that go.
+  // The run continues with keep_last: 2, which does not remove the pinned one.
   Settings longer = {.ranks = 2, .steps = 18, .more = "checkpoints: {every: 3, keep_last: 2}\n"};
   ASSERT_EQ(Wait(Start("run", WriteSpec("run", longer))), 0) << Chatter("run");
   EXPECT_THAT(Steps(), ElementsAre(3, testing::AllOf(testing::Gt(9), testing::Lt(18)), 18));
@@ -125,26 +125,26 @@ TEST_F(CheckpointCli, PinnedOnesStayAndDeletedOnesGo) {
   EXPECT_EQ(Nibble("checkpoint delete " + run_).code, 1);
 }
 
-TEST_F(CheckpointCli, WhatIsExportedBeginsAnotherRun) {
+TEST_F(CheckpointCli, AnExportInitialisesAnotherRun) {
   const std::string out = (root_ / "exported").string();
-  const Said exported = Nibble("checkpoint export " + run_ + "@6 " + out + " --dtype fp32");
+  const Output exported = Nibble("checkpoint export " + run_ + "@6 " + out + " --dtype fp32");
   ASSERT_EQ(exported.code, 0) << exported.text;
   EXPECT_TRUE(fs::exists(out + "/config.json"));
   EXPECT_TRUE(fs::exists(out + "/model.safetensors"));
   EXPECT_EQ(Nibble("checkpoint export " + run_ + "@6 " + out).code, 1);
 
   const fs::path spec = WriteSpec("next", {.steps = 3, .more = kSpec});
-  const Said imported = Nibble("checkpoint import " + out + " --spec " + spec.string());
+  const Output imported = Nibble("checkpoint import " + out + " --spec " + spec.string());
   ASSERT_EQ(imported.code, 0) << imported.text;
   EXPECT_EQ(Nibble("checkpoint import " + out + " --spec " + spec.string()).code, 1);
   ASSERT_EQ(Wait(Start("next", spec)), 0) << Chatter("next");
   const std::vector<json> events = Events("next");
   EXPECT_EQ(Of(events, "resume").at(0).at("step"), 0);
-  // It begins where training had come to, not at the loss of random weights.
+  // It begins at the loss of the trained weights, not of random ones.
   EXPECT_LT(LossByStep(events).at(0), LossByStep(Events("run")).at(2));
 }
 
-TEST_F(CheckpointCli, WeightsOfAnotherModelAreRefusedByTheFieldThatDiffers) {
+TEST_F(CheckpointCli, WeightsOfAnotherModelAreRefusedByTheDifferingField) {
   const std::string out = (root_ / "exported").string();
   ASSERT_EQ(Nibble("checkpoint export " + run_ + " " + out).code, 0);
   std::string text;
@@ -156,7 +156,7 @@ TEST_F(CheckpointCli, WeightsOfAnotherModelAreRefusedByTheFieldThatDiffers) {
   text.replace(text.find("/run}"), 4, "/other");
   const fs::path other = root_ / "other.yaml";
   std::ofstream(other) << text;
-  const Said refused = Nibble("checkpoint import " + out + " --spec " + other.string());
+  const Output refused = Nibble("checkpoint import " + out + " --spec " + other.string());
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.text, HasSubstr("model.pattern"));
 }

@@ -1,5 +1,6 @@
-// What a job's data section can name, trained on: the same tokens give the same run in whatever
-// file they are, phases change the blend where they say, and tokens need not be bytes.
+// Training on every kind of source that a job's data section can name: the same tokens give the
+// same run from any kind of file, phases change the blend at their steps, and tokens need not be
+// bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 
 class DataSources : public TrainerProcess {
  protected:
-  // A spec of its own data section.
+  // A spec with the given data section.
   fs::path SpecOf(const std::string& name, const std::string& data, int64_t vocab = 272) const {
     const fs::path path = root_ / (name + ".yaml");
     std::ofstream(path) << "name: run\nmodel: {preset: tiny-hybrid, vocab: " << vocab
@@ -55,7 +56,7 @@ class DataSources : public TrainerProcess {
     const int status = std::system((program + " " + arguments + " > /dev/null").c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  // The corpus as byte tokens; gives the shard's path.
+  // Tokenizes the corpus as bytes; returns the shard's path.
   std::string Shard() const {
     const std::string directory = (root_ / "shards").string();
     EXPECT_EQ(Nibble("data tokenize " + (root_ / "corpus.txt").string() + " --output-dir " +
@@ -65,7 +66,7 @@ class DataSources : public TrainerProcess {
   }
 };
 
-TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
+TEST_F(DataSources, TheSameTokensGiveTheSameRunFromAnyKindOfFile) {
   const std::string shard = Shard();
   const auto of_shard = Train("shard", "  train: [" + shard + "]\n");
   ASSERT_EQ(of_shard.size(), 8u);
@@ -73,7 +74,7 @@ TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
       "text", "  train: [" + (root_ / "corpus.txt").string() + "]\n  validation_fraction: 0\n");
   EXPECT_EQ(of_text, of_shard);
 
-  // Nothing but the tokens: two bytes each, 256 ends a document.
+  // Tokens without a header: two bytes each, 256 ends a document.
   std::ifstream in(shard, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), {});
   uint64_t count = 0;
@@ -82,19 +83,19 @@ TEST_F(DataSources, TheSameTokensAreTheSameRunInWhateverFileTheyAre) {
   std::ofstream(raw, std::ios::binary) << bytes.substr(128, 2 * count);
   const std::string of_raw = "  train: [{path: " + raw + ", token_width: 2, document_end: 256}]\n";
   EXPECT_EQ(Train("raw", of_raw + "  tokenizer: bytes\n"), of_shard);
-  // The file does not say what its tokens are, and nobody guesses it.
+  // The file does not record its tokenizer, which must be given.
   EXPECT_NE(Wait(Start("unnamed", SpecOf("unnamed", of_raw))), 0);
   EXPECT_THAT(Chatter("unnamed"), AllOf(HasSubstr("data.tokenizer: " + raw),
                                         HasSubstr("does not say which tokenizer made it")));
   EXPECT_EQ(Train("named", of_raw + "  tokenizer_label: gpt2\n"), of_shard);
   EXPECT_THAT(Chatter("named"), HasSubstr("gpt2, is not beside the data"));
   const std::string larger = (root_ / "larger.bin").string();
-  std::ofstream(larger, std::ios::binary) << std::string(2000, '\x01');  // token 257 over and over
+  std::ofstream(larger, std::ios::binary) << std::string(2000, '\x01');  // repeats token 257
   EXPECT_NE(Wait(Start("larger", SpecOf("larger", "  train: [{path: " + larger +
                                                       ", token_width: 2}]\n  tokenizer: bytes\n"))),
             0);
   EXPECT_THAT(Chatter("larger"), HasSubstr("data.tokenizer: bytes did not make these tokens"));
-  // Without its width a file of nothing but tokens is text, which it is not.
+  // Without a token width such a file is read as text and refused.
   EXPECT_EQ(Wait(Start("blind", SpecOf("blind", "  train: [" + raw + "]\n"))),
             static_cast<int>(TrainerExit::kSpec));
 }
@@ -116,7 +117,7 @@ TEST_F(DataSources, JsonLinesAndCompressedFilesAreTrainedOnAndOtherDataIsRefused
   EXPECT_THAT(Chatter("field"), HasSubstr("corpus.jsonl, line 1: it has no field 'text'"));
   fs::copy_file(lines, root_ / "corpus.parquet");
   EXPECT_NE(Wait(Start("other", SpecOf("other", of(root_ / "corpus.parquet")))), 0);
-  EXPECT_THAT(Chatter("other"), HasSubstr("its extension is of other data than text"));
+  EXPECT_THAT(Chatter("other"), HasSubstr("its extension is not that of a text file"));
 }
 
 TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {
@@ -145,7 +146,7 @@ TEST_F(DataSources, TheTokenizerFollowsItsTokenShards) {
                    directory + " --train-tokenizer 300"),
             0);
   const std::string shard = directory + "/train.tokens";
-  // No tokenizer is named: everything that reads the run as text takes that of its data.
+  // No tokenizer is named: commands that decode the run's tokens use that of its data.
   ASSERT_EQ(Train("run", "  train: [" + shard + "]\n", 304).size(), 8u);
   const std::string run = (root_ / "run").string();
   EXPECT_EQ(Nibble("eval --from " + run + " --data " + shard + " 2> /dev/null"), 0);
@@ -167,7 +168,7 @@ TEST_F(DataSources, TheTokenizerFollowsItsTokenShards) {
   EXPECT_THAT(Chatter("small"), HasSubstr("model.vocab: 272 is under 300"));
 }
 
-TEST_F(DataSources, TokensOfATrainedSentencePieceModelAreTrainedOnAndReadBack) {
+TEST_F(DataSources, ARunOnSentencePieceTokensGeneratesText) {
   const std::string directory = (root_ / "pieces").string();
   ASSERT_EQ(Nibble("data tokenize " + (root_ / "corpus.txt").string() + " --output-dir " +
                    directory + " --train-tokenizer 300"),
@@ -183,16 +184,16 @@ TEST_F(DataSources, TokensOfATrainedSentencePieceModelAreTrainedOnAndReadBack) {
       Train("text", "  train: [" + (root_ / "corpus.txt").string() + "]\n" + tokenizer, 304);
   ASSERT_EQ(of_text.size(), 8u);
   EXPECT_LT(of_text.at(7), of_text.at(0));
-  // The run carries its tokenizer: what it generates is text.
+  // The run stores its tokenizer, so that generation gives text.
   EXPECT_EQ(Nibble("generate --from " + (root_ / "text").string() +
                    " --prompt 'the cat' --max-tokens 8 2> /dev/null"),
             0);
-  // Shards of one tokenizer are no data for another.
+  // Shards of different tokenizers cannot be mixed.
   EXPECT_EQ(Wait(Start("mixed", SpecOf("mixed",
                                        "  train: [" + directory + "/train.tokens, " + Shard() +
                                            "]\n" + tokenizer,
                                        304))),
-            3);  // the spec's fault
+            3);  // an error of the spec
   EXPECT_THAT(Chatter("mixed"), HasSubstr("was made with bytes"));
 }
 

@@ -1,4 +1,5 @@
-// Runs that are killed, stopped, damaged and continued end as the run that nobody touched.
+// Runs that are killed or stopped, lose checkpoints to damage and resume: they end exactly as an
+// undisturbed run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -79,7 +80,7 @@ class Resume : public TrainerProcess {
     }
     return true;
   }
-  // Whether a checkpoint is being written right now.
+  // Whether a checkpoint is being written.
   bool Writing(const std::string& name) const {
     std::error_code error;
     for (fs::directory_iterator at(root_ / name / "checkpoints", error), end; !error && at != end;
@@ -115,13 +116,12 @@ class Resume : public TrainerProcess {
   }
 };
 
-// A kill comes during the start, after a few more steps, while a checkpoint is being written, or
-// when a change of recipe has just taken force; then a random while later, so that it falls
-// anywhere in between.
-TEST_F(Resume, KilledTwentyTimesTheRunEndsAsTheOneThatWasNot) {
+// A kill is triggered by the start, by a few more steps, by the writing of a checkpoint, or by a
+// recipe change that has taken effect, and follows after a random time.
+TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   constexpr int kKills = 20;
   constexpr int kRunSteps = 140;
-  // A change every kChange steps, so that many kills fall close behind one.
+  // A change every kChange steps, so that many kills come shortly after one.
   constexpr int kChange = 7;
   const char* const changes[] = {"{fprop: bf16}", "{fprop: nvfp4}", "{wgrad: bf16}",
                                  "{wgrad: nvfp4, dgrad: mxfp8}"};
@@ -148,7 +148,7 @@ TEST_F(Resume, KilledTwentyTimesTheRunEndsAsTheOneThatWasNot) {
     const pid_t child = Start("killed", spec);
     const auto reached = [&] {
       if (kind == 0) return true;
-      // The first tells what is in force from the beginning.
+      // The first event has the initial recipe.
       if (kind == 3) return Of(Events("killed"), "revision").size() >= switches + 2;
       if (Of(Events("killed"), "step").size() >= steps) return kind == 1 || Writing("killed");
       return false;
@@ -160,8 +160,7 @@ TEST_F(Resume, KilledTwentyTimesTheRunEndsAsTheOneThatWasNot) {
       if (ended) break;
       std::this_thread::yield();
     }
-    ASSERT_FALSE(ended) << "the run was over before kill " << kill_number << "\n"
-                        << Chatter("killed");
+    ASSERT_FALSE(ended) << "the run ended before kill " << kill_number << "\n" << Chatter("killed");
     const auto until = std::chrono::steady_clock::now() +
                        std::chrono::microseconds(kind == 0 ? draw(300'000) : draw(20'000));
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
@@ -173,14 +172,14 @@ TEST_F(Resume, KilledTwentyTimesTheRunEndsAsTheOneThatWasNot) {
   EXPECT_EQ(LossByStep(Events("killed")), losses);
   EXPECT_TRUE(SameTensors(Tensors("whole", kRunSteps), Tensors("killed", kRunSteps)));
   RecordProperty("killed_while_writing", while_writing);
-  // The last change is in force from its step, whatever was replayed.
+  // The last change is in effect from its step, also after replays.
   const std::vector<json> revisions = Of(Events("killed"), "revision");
   ASSERT_FALSE(revisions.empty());
   EXPECT_EQ(revisions.back().at("revision"), 1 + last_change / kChange);
   EXPECT_EQ(revisions.back().at("step"), last_change);
 }
 
-TEST_F(Resume, StoppedAndContinuedTheRunIsTheSame) {
+TEST_F(Resume, AStoppedAndResumedRunIsTheSame) {
   const Settings settings = {.ranks = 2, .steps = 30, .more = kCheckpoints};
   const std::vector<json> whole = Run("whole", settings);
   const fs::path spec = WriteSpec("stopped", settings);
@@ -189,22 +188,22 @@ TEST_F(Resume, StoppedAndContinuedTheRunIsTheSame) {
     while (LossByStep(Events("stopped")).size() < steps) std::this_thread::yield();
     ASSERT_EQ(kill(child, SIGTERM), 0);
     ASSERT_EQ(Wait(child), 101) << Chatter("stopped");
-    // The state at the stop is stored, whatever the distance of checkpoints.
+    // The stop takes a checkpoint, regardless of checkpoints.every.
     const json finish = Of(Events("stopped"), "finish").back();
     EXPECT_EQ(finish.at("last_checkpoint"), finish.at("steps"));
     EXPECT_EQ(Stored("stopped").back(), finish.at("steps"));
   }
   ASSERT_EQ(Wait(Start("stopped", spec)), 0) << Chatter("stopped");
   const std::vector<json> events = Events("stopped");
-  // Nothing was trained twice.
+  // No step was made twice.
   EXPECT_EQ(Of(events, "step").size(), 30u);
   EXPECT_EQ(Losses(events), Losses(whole));
   EXPECT_TRUE(SameTensors(Tensors("whole", 30), Tensors("stopped", 30)));
 }
 
-TEST_F(Resume, ARunWhoseValidationNoLongerImprovesEndsAtTheSameStepHoweverItIsContinued) {
-  // No improvement is large enough: of the validations after 6, 12 and 18 steps the first is the
-  // best, and two more are waited for.
+TEST_F(Resume, EarlyStoppingEndsAtTheSameStepAfterAnyResume) {
+  // No improvement is large enough: the first of the validations after 6, 12 and 18 steps stays the
+  // best, and the patience is two more.
   const Settings settings = {.steps = 60,
                              .more =
                                  "early_stop: {patience: 2, min_delta: 1000}\n"
@@ -216,7 +215,7 @@ TEST_F(Resume, ARunWhoseValidationNoLongerImprovesEndsAtTheSameStepHoweverItIsCo
   EXPECT_EQ(Of(events, "finish")[0].at("steps"), 18);
   EXPECT_EQ(Stored("early").back(), 18);
 
-  // From between the validations, and from the end.
+  // Resumed between validations, and at the end.
   const fs::path spec = WriteSpec("early", settings);
   ASSERT_EQ(Wait(Start("early", spec, {"--from-step", "9"})), 0) << Chatter("early");
   EXPECT_EQ(LossByStep(Events("early")), LossByStep(events));
@@ -229,7 +228,7 @@ TEST_F(Resume, ARunWhoseValidationNoLongerImprovesEndsAtTheSameStepHoweverItIsCo
   }
 }
 
-TEST_F(Resume, AnyNumberOfRanksGoesOnFromTheSameState) {
+TEST_F(Resume, AnyNumberOfRanksResumesFromTheSameState) {
   const Settings half = {.ranks = 2, .steps = 12, .more = kCheckpoints};
   (void)Run("two", half);
   const std::map<std::string, std::string> tensors = Tensors("two", 12);
@@ -252,7 +251,7 @@ TEST_F(Resume, AnyNumberOfRanksGoesOnFromTheSameState) {
   // The same weights and the same batch; the sum over ranks is taken in FP64.
   EXPECT_NEAR(first[1] / first[0], 1.0, 1e-12);
   EXPECT_NEAR(first[2] / first[0], 1.0, 1e-12);
-  // What was stored by two ranks and by four is whole alike.
+  // Checkpoints of two and of four ranks are equally complete.
   EXPECT_EQ(Tensors("on4", 12).size(), tensors.size());
   EXPECT_TRUE(SameTensors(Tensors("on4", 12), tensors));
 }
@@ -291,13 +290,13 @@ TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {
   std::string notices;
   for (const json& notice : Of(Events("tuned"), "notice")) notices += notice.at("text");
   EXPECT_THAT(notices, HasSubstr("begins with the weights of run, checkpoint of step 9"));
-  // It goes on without the other's store.
+  // It resumes without the other run's store.
   fs::rename(root_ / "base", root_ / "away");
   ASSERT_EQ(Wait(Start("tuned", spec)), 0) << Chatter("tuned");
   EXPECT_EQ(Of(Events("tuned"), "resume").size(), 1u);
   EXPECT_EQ(LossByStep(Events("tuned")), losses);
   EXPECT_TRUE(SameTensors(Tensors("reference", 30), Tensors("tuned", 30)));
-  // And cannot begin anew without it.
+  // Starting afresh is impossible without it.
   EXPECT_EQ(Wait(Start("tuned", spec, {"--fresh"})), static_cast<int>(TrainerExit::kSpec));
   EXPECT_THAT(Chatter("tuned"), HasSubstr("init_from.path: there is no checkpoint store in " +
                                           (root_ / "base").string()));
@@ -321,7 +320,7 @@ TEST_F(Resume, WeightsOfOtherShapesAreRefusedByTheFieldAndThoseOfAClustersJobByN
   EXPECT_THAT(Chatter("job"), HasSubstr("init_from.job: 'base-1': "));
 }
 
-TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItUsed) {
+TEST_F(Resume, ADamagedCheckpointIsNamedAndThePreviousOneIsUsed) {
   const Settings settings = {.steps = 12, .more = kCheckpoints};
   const std::vector<json> whole = Run("whole", settings);
   fs::copy(root_ / "whole", root_ / "damaged", fs::copy_options::recursive);
@@ -338,7 +337,7 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItUsed) {
   EXPECT_TRUE(SameTensors(Tensors("whole", 12), Tensors("damaged", 12)));
 }
 
-TEST_F(Resume, WhereAllAreDamagedTheRunIsRefusedUnlessItBeginsAnew) {
+TEST_F(Resume, IfAllCheckpointsAreDamagedTheRunIsRefusedExceptWithFresh) {
   const Settings settings = {.steps = 6, .more = kCheckpoints};
   (void)Run("damaged", settings);
   for (const auto& entry : fs::directory_iterator(root_ / "damaged" / "checkpoints")) {
@@ -352,7 +351,7 @@ TEST_F(Resume, WhereAllAreDamagedTheRunIsRefusedUnlessItBeginsAnew) {
   EXPECT_EQ(Of(Events("damaged"), "step").size(), 12u);
 }
 
-TEST_F(Resume, AChosenCheckpointIsGoneOnFrom) {
+TEST_F(Resume, ARunResumesFromTheChosenCheckpoint) {
   const Settings settings = {.steps = 9, .more = kCheckpoints};
   const std::vector<json> whole = Run("run", settings);
   const fs::path spec = WriteSpec("run", settings);
@@ -367,7 +366,7 @@ TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
   (void)Run("run", {.steps = 6, .more = kCheckpoints});
   const auto good = Tensors("run", 6);
   const fs::path spec = WriteSpec("run", {.steps = 100, .more = kCheckpoints});
-  // From here on an update makes the weights a hundred times as large.
+  // From here on every update multiplies the weights by about a hundred.
   std::stringstream text;
   text << std::ifstream(spec).rdbuf();
   std::string broken = text.str();
@@ -381,12 +380,12 @@ TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
   }
   ASSERT_GE(first_skip, 6) << Chatter("run");
   EXPECT_EQ(Of(Events("run"), "guard").back().at("action"), "pause");
-  // The newest is of before it, not of a step without an update.
+  // The newest checkpoint is from before it, not from a skipped step.
   EXPECT_LE(Stored("run").back(), first_skip);
   EXPECT_TRUE(SameTensors(Tensors("run", 6), good));
 }
 
-TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheFieldThatDiffers) {
+TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheDifferingField) {
   (void)Run("run", {.steps = 3, .more = kCheckpoints});
   const fs::path spec =
       WriteSpec("run", {.steps = 6, .recipe = "bf16", .precision = "fp32", .more = kCheckpoints});
@@ -394,13 +393,13 @@ TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheFieldThatDiffers) {
   EXPECT_THAT(Chatter("run"), HasSubstr("training.precision"));
 }
 
-TEST_F(Resume, AFullDiskIsSaidTrainingGoesOnAndTheCheckpointIsWrittenWhereThereIsRoom) {
+TEST_F(Resume, OnAFullDiskTrainingContinuesAndTheCheckpointIsWrittenOnceThereIsSpace) {
   const Settings settings = {.steps = 6, .more = kCheckpoints};
   const std::vector<json> whole = Run("whole", settings);
   const fs::path spec = WriteSpec("full", settings);
   const pid_t child = Start("full", spec, {}, 128 << 20);
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  // Every step is made, and the run waits with what it has come to.
+  // Every step is made, and the run waits to store its state.
   const auto waits = [&] {
     return Of(Events("full"), "step").size() == 6u &&
            Chatter("full").find("the disk is full") != std::string::npos;
@@ -409,7 +408,7 @@ TEST_F(Resume, AFullDiskIsSaidTrainingGoesOnAndTheCheckpointIsWrittenWhereThereI
   while (!waits() && std::chrono::steady_clock::now() < until) {
     if (waitpid(child, &status, WNOHANG) == child) {
       if (WIFEXITED(status) && WEXITSTATUS(status) == kNoSuchDisk) {
-        GTEST_SKIP() << "this machine lets nobody mount a small disk";
+        GTEST_SKIP() << "this machine does not permit mounting a small disk";
       }
       FAIL() << "ended with " << status << "\n" << Chatter("full");
     }

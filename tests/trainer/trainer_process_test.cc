@@ -1,4 +1,4 @@
-// nibble-trainer as people run it: a spec in, an event log out.
+// nibble-trainer as users run it: reads a spec, writes an event log.
 #include "tests/trainer/trainer_process_testing.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int kDecayFirst = 8;  // of 12 steps, the last third decays
 
-TEST_F(TrainerProcess, TheSameSpecGivesTheSameLossesTwiceWhateverTheThreads) {
+TEST_F(TrainerProcess, TheSameSpecGivesTheSameLossesForAnyNumberOfThreads) {
   const std::vector<double> first = Losses(Run("first", {.threads = 1}));
   ASSERT_EQ(first.size(), kSteps + 2u);
   EXPECT_LT(first[kSteps - 1], first[0]);
@@ -27,15 +27,15 @@ TEST_F(TrainerProcess, TheSameSpecGivesTheSameLossesTwiceWhateverTheThreads) {
   EXPECT_EQ(first, Losses(Run("third", {.threads = 3})));
 }
 
-TEST_F(TrainerProcess, TheSameRanksGiveTheSameLossesTwice) {
+TEST_F(TrainerProcess, ASecondRunWithTheSameRanksGivesTheSameLosses) {
   EXPECT_EQ(Losses(Run("first", {.ranks = 2})), Losses(Run("second", {.ranks = 2})));
 }
 
 // The ranks see the same sequences in the same micro-batches, draw the same random bits and find
-// the same tensor scales; what differs is the order in which FP32 gradients are added. A sum of n
-// terms moves by about sqrt(n) · 2^-24 of its terms, which AdamW's division by sqrt(v) takes to a
-// like share of the learning rate per weight and step: around 1e-6 of the loss over these few steps
-// in FP32. In NVFP4 a weight near a rounding boundary may fall to the other side, which shows as
+// the same tensor scales; only the order of adding FP32 gradients differs. The rounding error of a
+// sum of n terms is about sqrt(n) · 2^-24 of its terms. AdamW's division by sqrt(v) turns it into a
+// similar fraction of the learning rate per weight and step: around 1e-6 of the loss over these few
+// steps in FP32. In NVFP4 a weight near a rounding boundary may round to the other side, which adds
 // quantisation noise of single weights.
 TEST_F(TrainerProcess, OneTwoAndFourRanksAgreeWithinTheNoiseOfFp32Sums) {
   for (const auto& [recipe, precision, bound] :
@@ -47,7 +47,7 @@ TEST_F(TrainerProcess, OneTwoAndFourRanksAgreeWithinTheNoiseOfFp32Sums) {
       const std::vector<double> more = Losses(Run(
           tag + std::to_string(ranks), {.ranks = ranks, .recipe = recipe, .precision = precision}));
       ASSERT_EQ(more.size(), one.size());
-      // Before any update nothing has been summed over ranks but the loss itself, in FP64.
+      // Before any update only the loss itself was summed over ranks, in FP64.
       EXPECT_NEAR(more[0] / one[0], 1.0, 1e-12) << tag << ranks;
       for (size_t i = 0; i < one.size(); ++i) {
         EXPECT_NEAR(more[i] / one[i], 1.0, bound) << tag << ranks << " at " << i;
@@ -56,7 +56,7 @@ TEST_F(TrainerProcess, OneTwoAndFourRanksAgreeWithinTheNoiseOfFp32Sums) {
   }
 }
 
-TEST_F(TrainerProcess, APlannedChangeIsInForceFromTheDecayOnAllRanks) {
+TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
   const std::string change = "changes: [{at: lr-decay, set: {fprop: bf16}, reason: test}]\n";
   for (const int ranks : {1, 2}) {
     const std::string name = "ranks" + std::to_string(ranks);
@@ -70,7 +70,7 @@ TEST_F(TrainerProcess, APlannedChangeIsInForceFromTheDecayOnAllRanks) {
     for (const json& step : Of(events, "step")) {
       EXPECT_EQ(step.at("revision"), step.at("step") < kDecayFirst ? 1 : 2);
     }
-    // No quantised operand of Fprop is left to report on; those of Wgrad are.
+    // Fprop has no quantised operand to report on any more; Wgrad has.
     bool fprop = false;
     bool wgrad = false;
     for (const json& event : Of(events, "precision")) {
@@ -84,9 +84,9 @@ TEST_F(TrainerProcess, APlannedChangeIsInForceFromTheDecayOnAllRanks) {
   }
 }
 
-TEST_F(TrainerProcess, ATermSignalStopsAllRanksAtOneStepAndSaysSo) {
+TEST_F(TrainerProcess, SigtermStopsAllRanksAtTheSameStepAndIsReported) {
   const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
-  // Until a few steps are in the log; the test's own timeout bounds the wait.
+  // Waits for a few steps in the log; the timeout of the test bounds the wait.
   while (Of(Events("stopped"), "step").size() < 3) std::this_thread::yield();
   ASSERT_EQ(kill(child, SIGTERM), 0);
   EXPECT_EQ(Wait(child), 101) << Chatter("stopped");
@@ -104,7 +104,7 @@ TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(fs::exists(root_ / "bad"));
 }
 
-TEST_F(TrainerProcess, DataThatIsNotThereIsNamed) {
+TEST_F(TrainerProcess, MissingDataIsNamed) {
   fs::remove(root_ / "corpus.txt");
   const pid_t child = Start("missing", WriteSpec("missing", {}));
   EXPECT_EQ(Wait(child), static_cast<int>(TrainerExit::kSpec));

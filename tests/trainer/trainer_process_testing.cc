@@ -24,7 +24,7 @@ std::string Trainer() {
          "/worker/trainer/loop/nibble-trainer";
 }
 
-// A text with something to learn: sentences of few words.
+// A text with learnable structure: sentences of few words.
 void WriteCorpus(const fs::path& path) {
   std::ofstream out(path);
   const char* words[] = {"the ", "cat ", "saw ", "a ", "dog ", "and ", "ran ", "home "};
@@ -41,7 +41,7 @@ void WriteCorpus(const fs::path& path) {
 
 constexpr char kBallast[] = "/ballast";
 
-// Seen by this process and its children only.
+// The mount is visible to this process and its children only.
 bool MountDisk(const std::string& path, int64_t bytes, int64_t left) {
   const int spaces = CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER);
   const std::string size = "size=" + std::to_string(bytes);
@@ -105,7 +105,7 @@ pid_t TrainerProcess::Start(const std::string& name, const fs::path& spec,
 }
 
 void TrainerProcess::FreeDisk(const std::string& name, pid_t child) const {
-  // As the trainer sees it.
+  // The path inside the trainer's mount namespace.
   const std::string path = "/proc/" + std::to_string(child) + "/root" +
                            fs::absolute(root_ / name / "checkpoints").string() + kBallast;
   EXPECT_EQ(unlink(path.c_str()), 0) << path;

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/trainer/link/link_message.h"
+#include "worker/link/trainer_exit.h"
 
 namespace nibble {
 
@@ -37,7 +37,7 @@ class TrainerProcess : public testing::Test {
 
   std::filesystem::path WriteSpec(const std::string& name, const Settings& settings) const;
   // Starts it in its own process group. `disk_bytes`: mount a temporary disk of this size for its
-  // checkpoints, of which a file takes all but kLeftOnDisk until FreeDisk(); 0: no such disk.
+  // checkpoints, which a file fills except for kLeftOnDisk until FreeDisk(); 0: no such disk.
   pid_t Start(const std::string& name, const std::filesystem::path& spec,
               const std::vector<std::string>& flags = {}, int64_t disk_bytes = 0) const;
   static constexpr int kNoSuchDisk = 122;
@@ -47,7 +47,7 @@ class TrainerProcess : public testing::Test {
   static int Wait(pid_t child);
   // Its standard error.
   std::string Chatter(const std::string& name) const;
-  // The whole lines so far: a trainer that still runs may be in the middle of its last one.
+  // The complete lines so far: a running trainer may be writing the last one.
   std::vector<nlohmann::json> Events(const std::string& name) const;
   // Writes the spec, runs the trainer to its end and returns the events.
   std::vector<nlohmann::json> Run(const std::string& name, const Settings& settings) const;
@@ -56,7 +56,7 @@ class TrainerProcess : public testing::Test {
                                         const std::string& kind);
   // The losses of steps, then of validations, in the order of the log.
   static std::vector<double> Losses(const std::vector<nlohmann::json>& events);
-  // The loss of each step, as logged last.
+  // The last logged loss of each step.
   static std::map<int64_t, double> LossByStep(const std::vector<nlohmann::json>& events);
 
   std::filesystem::path root_;

@@ -1,6 +1,6 @@
-"""`cuda_library`: .cu files compiled by nvcc for every GPU target we ship, linked like any cc_library.
+"""`cuda_library`: .cu files compiled by nvcc for every supported GPU target, linked like any cc_library.
 
-`if_cuda([...])` keeps a list only where a toolkit was found.
+`if_cuda([...])` is the list if a CUDA toolkit was found, otherwise [].
 """
 
 load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_LIB", "NVCC")
@@ -9,7 +9,7 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 # Hopper runs emulated NVFP4; Blackwell has FP4 tensor cores.
 _TARGETS = ["90a", "100a"]
 
-# No contraction into fused multiply-add and no flush to zero: bit-identity with the CPU rests on it.
+# No contraction into fused multiply-add and no flush to zero: results are bit-identical to the CPU's.
 _NUMERICS = ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
 
 def if_cuda(values):
@@ -51,7 +51,7 @@ _nvcc = rule(
 )
 
 def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], visibility = None):
-    """A library of .cu files; absent where there is no toolkit, so refer to it through if_cuda()."""
+    """A library of .cu files. It does not exist without a toolkit: depend on it through if_cuda()."""
     if not CUDA_AVAILABLE:
         return
     _nvcc(name = name + "_objects", srcs = srcs, hdrs = hdrs + textual, deps = deps)

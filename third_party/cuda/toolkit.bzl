@@ -1,7 +1,7 @@
 """Finds the CUDA toolkit once, as `@cuda//:defs.bzl`: CUDA_AVAILABLE, NVCC, CUDA_HOME, CUDA_INCLUDE, CUDA_LIB.
 
-Looked for in CUDA_HOME, beside the nvcc on PATH, and in /usr/local/cuda. NIBBLE_CUDA=0 builds without it.
-A machine without one builds everything that is not CUDA; test.sh says so in a line.
+Searched in CUDA_HOME, beside the nvcc on PATH, and in /usr/local/cuda. NIBBLE_CUDA=0 builds without it.
+Without a toolkit everything except CUDA code is built; test.sh prints a line about it.
 """
 
 def _find(ctx):
@@ -35,7 +35,7 @@ def _impl(ctx):
         }
     build = 'package(default_visibility = ["//visibility:public"])\n'
     if home:
-        # Absolute include paths are not let into a C++ compile; a link inside the repository is.
+        # Bazel refuses absolute include paths in C++ compiles, but accepts a link inside the repository.
         ctx.symlink(values["CUDA_INCLUDE"], "include")
         build += """cc_library(
     name = "runtime_headers",

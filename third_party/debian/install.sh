@@ -1,7 +1,7 @@
-# Sourced by test.sh and quickstart.sh: installs the Debian packages that are missing, and says which.
-# A second run finds nothing missing and installs nothing.
+# Sourced by test.sh, quickstart.sh, bundle.sh and tests/interop/interop.sh: installs missing Debian
+# packages and prints which; a second run installs nothing.
 
-# Those of packages.txt, and those named besides.
+# Installs the packages of packages.txt and those given as arguments.
 install_packages() {
   local list missing=() package sudo=()
   list="$(dirname "${BASH_SOURCE[0]}")/packages.txt"
@@ -10,7 +10,7 @@ install_packages() {
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
   done < <(cat "$list" && printf '%s\n' "$@")
   if ((${#missing[@]} == 0)); then
-    echo "packages: all there"
+    echo "packages: all installed"
     return 0
   fi
   echo "packages: installing ${missing[*]}"
@@ -33,7 +33,7 @@ install_packages() {
   rm -f "$log"
 }
 
-# One line on what becomes of the CUDA code.
+# Prints whether the CUDA code is compiled.
 report_cuda() {
   local nvcc=""
   if [[ ${NIBBLE_CUDA:-} != 0 ]]; then
@@ -44,11 +44,11 @@ report_cuda() {
   if [[ -n $nvcc ]]; then
     echo "CUDA: $nvcc compiles the kernels for sm_90a and sm_100a; running them needs a GPU (see bundle.sh)"
   else
-    echo "CUDA: no toolkit found, so kernels/cuda and what needs it is left out; all else builds and tests"
+    echo "CUDA: no toolkit found; kernels/cuda and its dependents are skipped, everything else is built and tested"
   fi
 }
 
-# Objects outlive a clone: a fresh one builds warm.
+# A disk cache outside the tree, so that fresh clones build warm.
 bazel_flags() {
   echo "--disk_cache=${NIBBLE_DISK_CACHE:-$HOME/.cache/nibble/bazel}"
 }

@@ -1,10 +1,10 @@
 """Debian's libraries as one repository: `@system//:absl`, `@system//:gtest_main`, …
 
-Flags come from pkg-config where the library has a .pc file; oneDNN has none. A library that is not
-installed fails the fetch with the name of the Debian package, not a later compile with a missing header.
+Flags come from pkg-config if the library has a .pc file. If a library is not installed, the fetch fails
+and names the Debian package, before any compile.
 """
 
-# A program loads what it uses, not all that its rooms may use.
+# A program loads only the libraries that it uses, not all that its rooms link.
 _AS_NEEDED = ["-Wl,--as-needed"]
 
 # target: (pkg-config modules, Debian package)
@@ -27,7 +27,7 @@ _PKG_CONFIG = {
     "zstd": ("libzstd", "libzstd-dev"),
 }
 
-# target: (header that proves it is there, link flags, Debian package)
+# target: (header that must exist, link flags, Debian package)
 _PLAIN = {
     "gloo": ("/usr/include/gloo/context.h", ["-lgloo"], "libgloo-dev"),
     "onednn": ("/usr/include/dnnl.h", ["-ldnnl", "-lgomp"], "libdnnl-dev"),

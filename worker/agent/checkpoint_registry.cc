@@ -1,18 +1,10 @@
 #include "worker/agent/checkpoint_registry.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/staged_file.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "worker/agent/data_directory.h"
-#include "worker/checkpoint/manifest.h"
 
 namespace nibble {
 namespace {
@@ -33,123 +25,133 @@ absl::Status CheckOffer(const CheckpointHeader& header, const std::vector<ShardM
   return MakeManifest(header, shards).status();
 }
 
+absl::Status NothingOf(const std::string& job) {
+  return absl::NotFoundError(
+      absl::StrCat("checkpoint: no shard of job '", job, "' is on this worker"));
+}
+
 }  // namespace
 
-bool CheckpointRegistry::Entry::accepted() const {
-  return std::all_of(shards.begin(), shards.end(),
-                     [](const auto& shard) { return shard.second.accepted; });
-}
-
-CheckpointRegistry::Key CheckpointRegistry::KeyOf(const v1::CheckpointRef& ref) {
-  return {ref.job(), ref.step(), ref.attempt()};
-}
-
-std::string CheckpointRegistry::NameOf(const Key& key) {
-  const auto& [job, step, attempt] = key;
-  return absl::StrCat("checkpoint of ", job, ", step ", step, ", attempt ", attempt);
-}
-
 CheckpointRegistry::CheckpointRegistry(Options options) : options_(std::move(options)) {
-  thread_ = std::thread([this] { SettleAll(); });
+  thread_ = std::thread([this] { CarryOutAnswers(); });
 }
 
 CheckpointRegistry::~CheckpointRegistry() {
-  std::vector<std::unique_ptr<CheckpointHost>> hosts;
+  std::map<Attempt, std::unique_ptr<CheckpointHost>> hosts;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     closing_ = true;
-    for (auto& [name, job] : jobs_) {
-      for (auto& [attempt, host] : job.hosts) hosts.push_back(std::move(host));
-    }
+    hosts.swap(hosts_);
   }
-  settled_changed_.notify_all();
-  todo_changed_.notify_all();
+  settled_.SignalAll();
+  work_added_.SignalAll();
   thread_.join();
-  hosts.clear();  // joins the hosts' threads, which come back from Commit
+  hosts.clear();  // joins the hosts' threads, which return from Commit
 }
 
-void CheckpointRegistry::Say(const std::string& line) const {
+void CheckpointRegistry::Log(const std::string& line) const {
   if (options_.log) options_.log(line);
 }
 
+void CheckpointRegistry::Changed() const {
+  if (options_.changed) options_.changed();
+}
+
+void CheckpointRegistry::LogOnce(const CheckpointKey& key, const char* what,
+                                 const absl::Status& status) {
+  {
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    if (checkpoint != nullptr && std::exchange(checkpoint->failure_logged, true)) return;
+  }
+  Log(absl::StrCat(Describe(key), what, std::string(status.message())));
+}
+
+JobStore* CheckpointRegistry::FindJob(const std::string& job) const {
+  const MutexLock lock(&mutex_);
+  const auto at = jobs_.find(job);
+  return at == jobs_.end() ? nullptr : at->second.get();
+}
+
+bool CheckpointRegistry::IsCommitted(const CheckpointKey& key) const {
+  const MutexLock lock(&mutex_);
+  const StoredCheckpoint* const checkpoint = index_.Find(key);
+  return checkpoint != nullptr && checkpoint->committed;
+}
+
+// --- Jobs and attempts
+
 absl::Status CheckpointRegistry::OpenJob(const std::string& job, const std::string& directory,
                                          const StoreIdentity& identity) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (jobs_.contains(job)) return absl::OkStatus();
-  std::error_code error;
-  const std::string path = directory + "/checkpoints";
-  std::filesystem::create_directories(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("making ", path));
-  Job opened = {.directory = directory};
-  // The coordinator decides about retention.
-  NIBBLE_ASSIGN_OR_RETURN(
-      opened.store, CheckpointStore::Open(
-                        path, {.identity = identity,
-                               .decides = false,
-                               .retention = {.keep_last = std::numeric_limits<int32_t>::max()}}));
-  opened.generation = opened.store->generation();
-  NIBBLE_RETURN_IF_ERROR(Hold(job, opened));
-  NIBBLE_RETURN_IF_ERROR(Recover(job, opened));
+  if (FindJob(job) != nullptr) return absl::OkStatus();
+  const MutexLock disk(&disk_mutex_);
+  if (FindJob(job) != nullptr) return absl::OkStatus();  // opened meanwhile
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<JobStore> opened,
+                          JobStore::Open(job, directory, identity, options_.faults));
+  NIBBLE_ASSIGN_OR_RETURN(ShardIndex::Checkpoints checkpoints, opened->List());
+  const MutexLock lock(&mutex_);
+  index_.Add(std::move(checkpoints));
   jobs_.emplace(job, std::move(opened));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CheckpointRegistry::OpenAttempt(const std::string& job, int64_t attempt,
-                                                            int32_t first_rank, int32_t ranks) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = jobs_.find(job);
-  if (at == jobs_.end()) return absl::NotFoundError(absl::StrCat("job: '", job, "' is not open"));
+absl::StatusOr<SnapshotSink*> CheckpointRegistry::OpenAttempt(const std::string& job,
+                                                              int64_t attempt, int32_t ranks) {
+  JobStore* const stored = FindJob(job);
+  if (stored == nullptr) {
+    return absl::NotFoundError(absl::StrCat("job: the store of '", job, "' is not open"));
+  }
   NIBBLE_ASSIGN_OR_RETURN(
-      auto host,
-      CheckpointHost::Start(
-          {.store = at->second.store.get(),
-           .attempt = attempt,
-           .first_rank = first_rank,
-           .ranks = ranks,
-           .run_directory = options_.run_directory,
-           .clock = options_.clock,
-           .commit =
-               [this, job](const CheckpointHeader& header, std::vector<ShardManifest> shards) {
-                 return Commit(job, header, std::move(shards));
-               },
-           .trouble =
-               [this, job, attempt](const std::string& trouble) {
-                 {
-                   const std::lock_guard<std::mutex> lock(mutex_);
-                   troubles_[{job, attempt}] = trouble;
-                 }
-                 Say(absl::StrCat(
-                     job, " attempt ", attempt, ": ",
-                     trouble.empty() ? "there is room for its checkpoint again" : trouble));
-                 if (options_.changed) options_.changed();
-               }}));
-  const std::string address = host->address();
-  at->second.hosts[attempt] = std::move(host);
-  return address;
+      auto host, CheckpointHost::Start({.store = &stored->store(),
+                                        .attempt = attempt,
+                                        .ranks = ranks,
+                                        .clock = options_.clock,
+                                        .commit =
+                                            [this, job](const CheckpointHeader& header,
+                                                        std::vector<ShardManifest> shards) {
+                                              return Commit(job, header, std::move(shards));
+                                            },
+                                        .trouble =
+                                            [this, job, attempt](const std::string& text) {
+                                              SetTrouble({job, attempt}, text);
+                                            }}));
+  SnapshotSink* const sink = host.get();
+  {
+    const MutexLock lock(&mutex_);
+    std::swap(hosts_[{job, attempt}], host);
+  }
+  return sink;
+}
+
+void CheckpointRegistry::SetTrouble(const Attempt& attempt, const std::string& trouble) {
+  {
+    const MutexLock lock(&mutex_);
+    troubles_[attempt] = trouble;
+  }
+  Log(absl::StrCat(attempt.first, " attempt ", attempt.second, ": ",
+                   trouble.empty() ? "the disk has room for its checkpoint again" : trouble));
+  Changed();
 }
 
 void CheckpointRegistry::CloseAttempt(const std::string& job, int64_t attempt) {
+  const Attempt closed(job, attempt);
   std::unique_ptr<CheckpointHost> host;
-  const std::lock_guard<std::mutex> closing(closing_mutex_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto at = jobs_.find(job);
-    if (at == jobs_.end()) return;
-    const auto found = at->second.hosts.find(attempt);
-    if (found == at->second.hosts.end()) return;
-    host = std::move(found->second);
-    at->second.hosts.erase(found);
-    closed_.insert({job, attempt});
+    const MutexLock lock(&mutex_);
+    auto node = hosts_.extract(closed);
+    if (node.empty()) return;
+    host = std::move(node.mapped());
+    closing_attempts_.insert(closed);
   }
-  settled_changed_.notify_all();
+  settled_.SignalAll();
   host.reset();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  closed_.erase({job, attempt});
-  troubles_.erase({job, attempt});
+  const MutexLock lock(&mutex_);
+  closing_attempts_.erase(closed);
+  troubles_.erase(closed);
 }
 
 std::string CheckpointRegistry::TroubleOf(const std::string& job, int64_t attempt) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto at = troubles_.find({job, attempt});
   return at == troubles_.end() ? "" : at->second;
 }
@@ -157,141 +159,452 @@ std::string CheckpointRegistry::TroubleOf(const std::string& job, int64_t attemp
 CheckpointRegistry::CommitResult CheckpointRegistry::Commit(const std::string& job,
                                                             const CheckpointHeader& header,
                                                             std::vector<ShardManifest> shards) {
-  const Key key = {job, header.step, header.attempt};
+  const CheckpointKey key = {job, header.step, header.attempt};
   NIBBLE_RETURN_IF_ERROR(CheckOffer(header, shards));
+  const JobStore& stored = *FindJob(job);
   v1::StoreIdentity store;
   if (options_.ordered_by) store = options_.ordered_by(job);
-  NIBBLE_RETURN_IF_ERROR(WriteStore(key, store));
-  NIBBLE_RETURN_IF_ERROR(WriteHeader(job, header));
+  const int64_t generation = stored.store().generation();
+  NIBBLE_RETURN_IF_ERROR(stored.WriteOrigin(header.step, header.attempt, store));
+  NIBBLE_RETURN_IF_ERROR(stored.WriteHeader(header));
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Entry& entry = entries_[key];
-    entry.header = header;
-    entry.awaited = true;
-    entry.store = store;
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint& checkpoint = index_.FindOrAdd(key);
+    checkpoint.header = header;
+    checkpoint.awaited = true;
+    checkpoint.store = store;
+    checkpoint.generation = generation;
     for (const ShardManifest& shard : shards) {
-      entry.shards[shard.rank] = {.report = ShardReportOf(job, shard, header.world)};
+      checkpoint.shards[shard.rank] = {.report = ShardReportOf(job, shard, header.world)};
     }
   }
-  if (options_.changed) options_.changed();
-  std::unique_lock<std::mutex> lock(mutex_);
-  settled_changed_.wait(lock, [&] {
-    return closing_ || settled_.contains(key) || closed_.contains({job, header.attempt});
-  });
-  const auto settled = settled_.find(key);
-  if (settled != settled_.end()) {
-    const auto node = settled_.extract(settled);
-    return std::move(node.mapped());
+  Changed();
+  const MutexLock lock(&mutex_);
+  while (!closing_ && !outcomes_.contains(key) &&
+         !closing_attempts_.contains({job, header.attempt})) {
+    settled_.Wait(&mutex_);
   }
+  if (auto outcome = outcomes_.extract(key); !outcome.empty()) return std::move(outcome.mapped());
   // The coordinator may have accepted it without an answer so far, so it stays sealed and reported.
-  // The ranks that the host would notify are gone.
-  if (const auto at = entries_.find(key); at != entries_.end()) at->second.awaited = false;
+  // The ranks that the host would notify have ended.
+  if (StoredCheckpoint* const checkpoint = index_.Find(key); checkpoint != nullptr) {
+    checkpoint->awaited = false;
+  }
   return CheckpointStore::CommitReport();
 }
 
-bool CheckpointRegistry::IsBeingDropped(const Key& key, int32_t rank) const {
-  for (const auto* drops : {&to_drop_, &dropping_}) {
-    const auto at = drops->find(key);
-    if (at != drops->end() && at->second.contains(rank)) return true;
-  }
-  return false;
-}
+// --- Reports and answers
 
 std::vector<v1::ShardReport> CheckpointRegistry::Report(int64_t number) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  look_for_removed_ = true;
-  todo_changed_.notify_all();
-  std::vector<v1::ShardReport> all;
-  for (auto& [key, entry] : entries_) {
-    if (entry.input) continue;
-    for (auto& [rank, shard] : entry.shards) {
-      if (IsBeingDropped(key, rank)) continue;
-      if (shard.first_report == 0 || number == 1) shard.first_report = number;
-      all.push_back(shard.report);
-      if (!entry.store.id().empty()) *all.back().mutable_store() = entry.store;
-    }
-  }
-  return all;
+  const MutexLock lock(&mutex_);
+  check_directories_ = true;
+  work_added_.SignalAll();
+  return index_.Report(number);
 }
 
 void CheckpointRegistry::Answered(const v1::ConnectResponse& response) {
-  std::vector<std::string> to_say;
+  std::vector<std::string> lines;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const v1::DroppedShard& dropped : response.dropped()) {
-      const Key key = KeyOf(dropped.ref());
-      const auto at = entries_.find(key);
-      if (at == entries_.end() || !at->second.shards.contains(dropped.rank())) continue;
-      if (!SameEpoch(at->second.store, response.store())) {
-        to_say.push_back(absl::StrCat(
-            NameOf(key), " stays: another store, or an earlier epoch, has ordered it"));
-        continue;
-      }
-      to_drop_[key].insert(dropped.rank());
-    }
-    for (auto& [key, entry] : entries_) {
-      bool news = false;
-      if (!SameEpoch(entry.store, response.store())) continue;
-      for (auto& [rank, shard] : entry.shards) {
-        if (shard.accepted || shard.first_report == 0 || shard.first_report > response.answered() ||
-            IsBeingDropped(key, rank)) {
-          continue;
-        }
-        shard.accepted = news = true;
-      }
-      if (news) to_settle_.insert(key);
-    }
+    const MutexLock lock(&mutex_);
+    lines = index_.Answered(response);
+    work_added_.SignalAll();
   }
-  todo_changed_.notify_all();
-  for (const std::string& line : to_say) Say(line);
+  for (const std::string& line : lines) Log(line);
 }
 
 void CheckpointRegistry::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const Key key = KeyOf(known.ref());
-    const auto at = entries_.find(key);
-    if (at == entries_.end() || at->second.input || SameEpoch(at->second.store, store)) return;
-    const auto shard = at->second.shards.find(known.rank());
-    if (shard == at->second.shards.end() ||
-        shard->second.report.manifest_crc32c() != known.manifest_crc32c()) {
-      return;
-    }
-    to_take_over_[key] = store;
-  }
-  todo_changed_.notify_all();
+  const MutexLock lock(&mutex_);
+  index_.TakeOver(known, store);
+  work_added_.SignalAll();
 }
 
 void CheckpointRegistry::RemoveOrphans(const std::string& job, const std::string& store_id,
                                        int64_t kept) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [key, entry] : entries_) {
-      if (std::get<0>(key) != job || entry.input || entry.store.id() != store_id ||
-          entry.store.epoch() == kept) {
-        continue;
-      }
-      for (const auto& [rank, shard] : entry.shards) to_drop_[key].insert(rank);
-    }
-  }
-  todo_changed_.notify_all();
+  const MutexLock lock(&mutex_);
+  index_.RemoveOrphans(job, store_id, kept);
+  work_added_.SignalAll();
+}
+
+void CheckpointRegistry::Accept(const v1::CheckpointRef& ref) {
+  const MutexLock lock(&mutex_);
+  index_.Accept(KeyOf(ref));
+  work_added_.SignalAll();
 }
 
 void CheckpointRegistry::AwaitSettled() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  settled_changed_.wait(lock, [this] {
-    return closing_ || (to_settle_.empty() && to_drop_.empty() && to_take_over_.empty() &&
-                        !look_for_removed_ && !settling_);
-  });
+  const MutexLock lock(&mutex_);
+  while (!closing_ && (index_.HasWork() || check_directories_ || working_)) {
+    settled_.Wait(&mutex_);
+  }
 }
 
-CheckpointStore* CheckpointRegistry::FindStore(const std::string& job,
-                                               std::string* directory) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = jobs_.find(job);
-  if (at == jobs_.end()) return nullptr;
-  if (directory != nullptr) *directory = at->second.directory;
-  return at->second.store.get();
+// --- The thread
+
+void CheckpointRegistry::CarryOutAnswers() {
+  while (true) {
+    ShardIndex::Work work;
+    bool check = false;
+    {
+      const MutexLock lock(&mutex_);
+      working_ = false;
+      index_.FinishWork();
+      settled_.SignalAll();
+      while (!closing_ && !check_directories_ && !index_.HasWork()) work_added_.Wait(&mutex_);
+      if (closing_) return;
+      work = index_.BeginWork();
+      check = std::exchange(check_directories_, false);
+      working_ = true;
+    }
+    if (check) CheckDirectories();
+    for (const auto& [key, store] : work.take_over) MakeTakenOver(key, store);
+    for (const auto& [key, ranks] : work.drop) {
+      const absl::Status dropped = Drop(key, ranks);
+      if (!dropped.ok()) LogOnce(key, " is not deleted: ", dropped);
+      settled_.SignalAll();
+    }
+    for (const CheckpointKey& key : work.settle) Settle(key);
+  }
+}
+
+void CheckpointRegistry::CheckDirectories() {
+  std::vector<std::pair<std::string, JobStore*>> jobs;
+  {
+    const MutexLock lock(&mutex_);
+    for (const auto& [name, job] : jobs_) jobs.emplace_back(name, job.get());
+  }
+  for (const auto& [name, job] : jobs) {
+    const std::string& path = job->store().path();
+    absl::Status status = job->store().MakeAgainIfRemoved();
+    bool removed = false;
+    size_t lost = 0;
+    {
+      const MutexLock disk(&disk_mutex_);
+      removed = job->store().generation() != job->listed_generation();
+      if (removed) {
+        absl::StatusOr<ShardIndex::Checkpoints> present = job->List();
+        status.Update(present.status());
+        const MutexLock lock(&mutex_);
+        const ShardIndex::Replaced replaced =
+            index_.ReplaceJob(name, job->listed_generation(),
+                              present.ok() ? *std::move(present) : ShardIndex::Checkpoints());
+        lost = replaced.lost;
+        for (const CheckpointKey& key : replaced.awaited) {
+          outcomes_.insert_or_assign(key, CommitResult(absl::UnavailableError(absl::StrCat(
+                                              "the directory ", path, " was removed"))));
+        }
+      }
+    }
+    if (!status.ok()) {
+      Log(absl::StrCat("the checkpoints of job ", name,
+                       " cannot be stored: ", std::string(status.message())));
+    }
+    if (!removed) continue;
+    settled_.SignalAll();
+    Log(absl::StrCat("the directory ", path, " was removed or replaced; it is made again, and ",
+                     lost, " of its shards are lost"));
+    Changed();
+  }
+}
+
+void CheckpointRegistry::MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store) {
+  absl::Status written = absl::OkStatus();
+  {
+    const MutexLock disk(&disk_mutex_);
+    written = FindJob(key.job)->WriteOrigin(key.step, key.attempt, store);
+    if (written.ok()) {
+      const MutexLock lock(&mutex_);
+      StoredCheckpoint* const checkpoint = index_.Find(key);
+      if (checkpoint == nullptr) return;
+      checkpoint->failure_logged = false;
+      checkpoint->store = store;
+      // Only answers to later reports are about this store's shards.
+      for (auto& [rank, shard] : checkpoint->shards) shard.first_report = 0;
+    }
+  }
+  // If it cannot be written nothing changes, and the order is repeated.
+  if (!written.ok()) return LogOnce(key, " is not taken over: ", written);
+  Changed();
+}
+
+void CheckpointRegistry::Settle(const CheckpointKey& key) {
+  const auto find_accepted = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> StoredCheckpoint* {
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    return checkpoint != nullptr && checkpoint->accepted() ? checkpoint : nullptr;
+  };
+  {
+    const MutexLock lock(&mutex_);
+    if (find_accepted() == nullptr) return;
+  }
+  if (options_.accepted) {
+    if (const absl::Status status = options_.accepted(); !status.ok()) {
+      // It stays sealed and reported; a later answer accepts it again.
+      Log(absl::StrCat(Describe(key), " is not accepted yet: ", std::string(status.message())));
+      const MutexLock lock(&mutex_);
+      StoredCheckpoint* const checkpoint = index_.Find(key);
+      if (checkpoint == nullptr) return;
+      for (auto& [rank, shard] : checkpoint->shards) shard.accepted = false;
+      return;
+    }
+  }
+  absl::Status committed;
+  {
+    const MutexLock disk(&disk_mutex_);
+    bool commit = false;
+    {
+      const MutexLock lock(&mutex_);
+      const StoredCheckpoint* const checkpoint = find_accepted();
+      commit = checkpoint != nullptr && checkpoint->complete() && !checkpoint->committed;
+    }
+    if (commit) committed = CommitHere(key);
+  }
+  if (!committed.ok()) {
+    // The checkpoint exists for the cluster even if this disk fails: MakeLoadable tries again.
+    Log(absl::StrCat(Describe(key), " is not committed here: ", std::string(committed.message())));
+  }
+  const MutexLock lock(&mutex_);
+  StoredCheckpoint* const checkpoint = index_.Find(key);
+  if (checkpoint == nullptr || !std::exchange(checkpoint->awaited, false)) return;
+  outcomes_.insert_or_assign(key, CommitResult(CheckpointStore::CommitReport()));
+  settled_.SignalAll();
+}
+
+absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<int32_t>& ranks) {
+  const MutexLock disk(&disk_mutex_);
+  JobStore* const job = FindJob(key.job);
+  bool all = true;
+  bool committed = false;
+  {
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    // A leased checkpoint is dropped later: the coordinator repeats the order with every answer.
+    if (job == nullptr || checkpoint == nullptr || index_.HasLease(key)) return absl::OkStatus();
+    committed = checkpoint->committed;
+    for (const auto& [rank, shard] : checkpoint->shards) all &= ranks.contains(rank);
+    if (checkpoint->awaited) {
+      outcomes_.insert_or_assign(key, CommitResult(absl::AbortedError(absl::StrCat(
+                                          "the coordinator dropped the ", Describe(key)))));
+      all = true;
+    }
+  }
+  if (committed) NIBBLE_RETURN_IF_ERROR(ReopenHere(key));
+  if (all) {
+    NIBBLE_RETURN_IF_ERROR(job->store().Discard(key.step, key.attempt));
+    job->RemoveHeader(key.step, key.attempt);
+    job->RemoveOrigin(key.step, key.attempt);
+    const MutexLock lock(&mutex_);
+    index_.Remove(key);
+    return absl::OkStatus();
+  }
+  for (const int32_t rank : ranks) {
+    const absl::Status status = job->store().DiscardShard(key.step, key.attempt, rank);
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    const MutexLock lock(&mutex_);
+    index_.FindOrAdd(key).shards.erase(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key) {
+  JobStore& job = *FindJob(key.job);
+  CheckpointHeader header;
+  {
+    const MutexLock lock(&mutex_);
+    header = index_.FindOrAdd(key).header;
+  }
+  NIBBLE_RETURN_IF_ERROR(job.Commit(header));
+  // The store has released the checkpoints that this one replaces.
+  std::vector<CheckpointKey> replaced;
+  {
+    const MutexLock lock(&mutex_);
+    index_.FindOrAdd(key).committed = true;
+    replaced = index_.CommittedRivals(key);
+    for (const CheckpointKey& other : replaced) index_.Remove(other);
+  }
+  for (const CheckpointKey& other : replaced) job.RemoveOrigin(other.step, other.attempt);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRegistry::ReopenHere(const CheckpointKey& key) {
+  CheckpointHeader header;
+  {
+    const MutexLock lock(&mutex_);
+    header = index_.FindOrAdd(key).header;
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::set<int32_t> sealed, FindJob(key.job)->Reopen(header));
+  const MutexLock lock(&mutex_);
+  StoredCheckpoint& checkpoint = index_.FindOrAdd(key);
+  checkpoint.committed = false;
+  std::erase_if(checkpoint.shards,
+                [&](const auto& shard) { return !sealed.contains(shard.first); });
+  return absl::OkStatus();
+}
+
+// --- Reading
+
+absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointRegistry::Open(
+    const v1::CheckpointRef& ref) const {
+  const JobStore* const job = FindJob(ref.job());
+  if (job == nullptr) return NothingOf(ref.job());
+  const MutexLock disk(&disk_mutex_);
+  auto reader = job->store().OpenCheckpoint(ref.step());
+  if (reader.ok() && (*reader)->manifest().header.attempt != ref.attempt()) {
+    return absl::NotFoundError(absl::StrCat("checkpoint: of step ", ref.step(), " attempt ",
+                                            (*reader)->manifest().header.attempt, " is here, not ",
+                                            ref.attempt()));
+  }
+  return reader;
+}
+
+absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointRegistry::OpenShard(
+    const v1::CheckpointRef& ref, int32_t rank) const {
+  const JobStore* const job = FindJob(ref.job());
+  if (job == nullptr) return NothingOf(ref.job());
+  // A concurrent commit moves the files, which would look like damage.
+  const MutexLock disk(&disk_mutex_);
+  return job->store().OpenShard(ref.step(), ref.attempt(), rank);
+}
+
+absl::StatusOr<CheckpointHeader> CheckpointRegistry::HeaderOf(const v1::CheckpointRef& ref) const {
+  const MutexLock lock(&mutex_);
+  const StoredCheckpoint* const checkpoint = index_.Find(KeyOf(ref));
+  if (checkpoint == nullptr) return NothingOf(ref.job());
+  return checkpoint->header;
+}
+
+absl::StatusOr<uint32_t> CheckpointRegistry::CrcOf(const v1::CheckpointRef& ref,
+                                                   int32_t rank) const {
+  const MutexLock lock(&mutex_);
+  const StoredCheckpoint* const checkpoint = index_.Find(KeyOf(ref));
+  if (checkpoint == nullptr) return NothingOf(ref.job());
+  const auto shard = checkpoint->shards.find(rank);
+  if (shard == checkpoint->shards.end()) {
+    return absl::NotFoundError(absl::StrCat("rank: the shard of ", rank, " of step ", ref.step(),
+                                            ", attempt ", ref.attempt(), " is not here"));
+  }
+  return shard->second.report.manifest_crc32c();
+}
+
+// --- Replicas
+
+CheckpointRegistry::Lease CheckpointRegistry::Keep(const v1::CheckpointRef& ref) {
+  const CheckpointKey key = KeyOf(ref);
+  {
+    // Not in the middle of a removal.
+    const MutexLock disk(&disk_mutex_);
+    const MutexLock lock(&mutex_);
+    index_.AddLease(key);
+  }
+  return Lease(this, [this, key](const void*) { ReleaseLease(key); });
+}
+
+void CheckpointRegistry::ReleaseLease(const CheckpointKey& key) {
+  const MutexLock lock(&mutex_);
+  index_.ReleaseLease(key);
+  work_added_.SignalAll();
+}
+
+absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointRegistry::BeginReplica(
+    const std::string& job, const ShardManifest& original) {
+  const MutexLock disk(&disk_mutex_);
+  const JobStore* const stored = FindJob(job);
+  if (stored == nullptr) return NothingOf(job);
+  const CheckpointKey key = {job, original.step, original.attempt};
+  if (IsCommitted(key)) NIBBLE_RETURN_IF_ERROR(ReopenHere(key));
+  return stored->store().BeginCopy(original);
+}
+
+absl::Status CheckpointRegistry::AddReplica(const std::string& job, const CheckpointHeader& header,
+                                            const ShardManifest& sealed, bool input) {
+  if (header.step != sealed.step || header.attempt != sealed.attempt ||
+      sealed.rank >= header.world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("header: of step ", header.step, ", attempt ", header.attempt, ", world ",
+                     header.world, "; the shard of rank ", sealed.rank, " is of step ", sealed.step,
+                     ", attempt ", sealed.attempt));
+  }
+  const CheckpointKey key = {job, sealed.step, sealed.attempt};
+  v1::StoreIdentity store;
+  if (options_.followed && !input) store = options_.followed();
+  {
+    const MutexLock disk(&disk_mutex_);
+    const JobStore& stored = *FindJob(job);
+    bool known = false;
+    {
+      const MutexLock lock(&mutex_);
+      known = index_.Find(key) != nullptr;
+    }
+    const int64_t generation = stored.store().generation();
+    if (!known) {
+      NIBBLE_RETURN_IF_ERROR(stored.WriteOrigin(key.step, key.attempt, store));
+      NIBBLE_RETURN_IF_ERROR(stored.WriteHeader(header));
+    }
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint& checkpoint = index_.FindOrAdd(key);
+    if (!known) {
+      checkpoint.header = header;
+      checkpoint.store = store;
+      checkpoint.generation = generation;
+    }
+    checkpoint.input = input && (!known || checkpoint.input);
+    checkpoint.shards[sealed.rank] = {.report = ShardReportOf(job, sealed, checkpoint.header.world),
+                                      .accepted = input};
+  }
+  Changed();
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRegistry::RemoveDamaged(const v1::CheckpointRef& ref, int32_t rank) {
+  absl::Status status;
+  {
+    const MutexLock disk(&disk_mutex_);
+    const CheckpointKey key = KeyOf(ref);
+    bool committed = false;
+    {
+      const MutexLock lock(&mutex_);
+      const StoredCheckpoint* const checkpoint = index_.Find(key);
+      if (checkpoint == nullptr) return NothingOf(ref.job());
+      committed = checkpoint->committed;
+    }
+    if (committed) status = ReopenHere(key);
+    if (status.ok()) {
+      status = FindJob(ref.job())->store().DiscardShard(ref.step(), ref.attempt(), rank);
+    }
+    if (absl::IsNotFound(status)) status = absl::OkStatus();
+    const MutexLock lock(&mutex_);
+    if (status.ok()) index_.FindOrAdd(key).shards.erase(rank);
+  }
+  Changed();
+  return status;
+}
+
+absl::Status CheckpointRegistry::MakeLoadable(const v1::CheckpointRef& ref) {
+  const MutexLock disk(&disk_mutex_);
+  const CheckpointKey key = KeyOf(ref);
+  std::vector<CheckpointKey> rivals;
+  bool committed = false;
+  {
+    const MutexLock lock(&mutex_);
+    const StoredCheckpoint* const checkpoint = index_.Find(key);
+    if (checkpoint == nullptr) return NothingOf(ref.job());
+    std::vector<int32_t> missing;
+    for (int32_t rank = 0; rank < checkpoint->header.world; ++rank) {
+      if (!checkpoint->shards.contains(rank) && missing.size() < 3) missing.push_back(rank);
+    }
+    if (!missing.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("checkpoint of step ", ref.step(), ", attempt ", ref.attempt(), ": of ",
+                       checkpoint->header.world, " shards ",
+                       checkpoint->header.world - checkpoint->shards.size(), " are not here, rank ",
+                       absl::StrJoin(missing, ", "), " first"));
+    }
+    committed = checkpoint->committed;
+    rivals = index_.CommittedRivals(key);
+  }
+  // Their shards stay sealed; only the checkpoint's name is removed.
+  for (const CheckpointKey& other : rivals) {
+    NIBBLE_RETURN_IF_ERROR(ReopenHere(other));
+  }
+  return committed ? absl::OkStatus() : CommitHere(key);
 }
 
 }  // namespace nibble

@@ -13,23 +13,35 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "gtest/gtest.h"
-#include "worker/checkpoint/checkpoint_link.h"
 #include "worker/checkpoint/store_testing.h"
+#include "worker/link/checkpoint_client.h"
+#include "worker/link/link_host.h"
+#include "worker/link/rank_link.h"
 
 namespace nibble {
 namespace {
 
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestIdentity;
+using file_testing::TempDirectory;
 
-constexpr std::chrono::seconds kPatience(30);
-constexpr char kJob[] = "gpt-1";
+constexpr std::chrono::seconds kReportPatience(30);
+constexpr char kRegistryJob[] = "gpt-1";
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+// A rank with its link, and the daemon's end of that link.
+struct TestRank {
+  std::unique_ptr<LinkHost> host;
+  std::unique_ptr<RankLink> link;
+  std::unique_ptr<CheckpointClient> client;
+};
 
 class CheckpointRegistryTest : public testing::Test {
  protected:
@@ -43,35 +55,48 @@ class CheckpointRegistryTest : public testing::Test {
                                           { const std::lock_guard<std::mutex> lock(mutex_); }
                                           changed_.notify_all();
                                         }});
-    ASSERT_TRUE(registry_->OpenJob(kJob, directory_.path(), TestIdentity()).ok());
+    ASSERT_TRUE(registry_->OpenJob(kRegistryJob, directory_.path(), TestIdentity()).ok());
   }
   // The rank of a gang of `world`.
-  std::unique_ptr<CheckpointGuest> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1) {
+  std::unique_ptr<TestRank> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1) {
     world_ = world;
-    const auto address = registry_->OpenAttempt(kJob, attempt, rank, 1);
-    EXPECT_TRUE(address.ok()) << address.status();
-    auto guest = CheckpointGuest::Connect({.address = *address,
-                                           .rank = rank,
-                                           .attempt = attempt,
-                                           .slices = {{.name = "w",
-                                                       .dtype = FileDType::kF32,
-                                                       .shape = {4 * world},
-                                                       .first = 4 * rank,
-                                                       .count = 4}},
-                                           .clock = SteadySeconds});
-    EXPECT_TRUE(guest.ok()) << guest.status();
-    return *std::move(guest);
+    const auto sink = registry_->OpenAttempt(kRegistryJob, attempt, 1);
+    EXPECT_TRUE(sink.ok()) << sink.status();
+    auto one = std::make_unique<TestRank>();
+    auto host =
+        LinkHost::Start({.address = absl::StrCat(sockets_.path(), "/", ++links_),
+                         .attempt = attempt,
+                         .first_rank = rank,
+                         .ranks = 1,
+                         .clock = [] { return static_cast<int64_t>(SteadySeconds() * 1e3); },
+                         .snapshots = *sink});
+    EXPECT_TRUE(host.ok()) << host.status();
+    one->host = *std::move(host);
+    auto link =
+        RankLink::Connect({.address = one->host->address(), .rank = rank, .attempt = attempt});
+    EXPECT_TRUE(link.ok()) << link.status();
+    one->link = *std::move(link);
+    auto client = CheckpointClient::Create(*one->link,
+                                           {{.name = "w",
+                                             .dtype = FileDType::kF32,
+                                             .shape = {4 * world},
+                                             .first = 4 * rank,
+                                             .count = 4}},
+                                           SteadySeconds);
+    EXPECT_TRUE(client.ok()) << client.status();
+    one->client = *std::move(client);
+    return one;
   }
-  void Snapshot(CheckpointGuest& guest, int64_t step, int64_t attempt) {
+  void Snapshot(TestRank& rank, int64_t step, int64_t attempt) {
     const size_t before = registry_->Report(number_).size();
-    const absl::Status taken = guest.Snapshot(
+    const absl::Status taken = rank.client->Snapshot(
         TestHeader(step, attempt, world_), [](absl::Span<const absl::Span<std::byte>> buffers) {
           std::memset(buffers[0].data(), 7, buffers[0].size());
           return absl::OkStatus();
         });
     ASSERT_TRUE(taken.ok()) << taken;
     std::unique_lock<std::mutex> lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, kPatience,
+    ASSERT_TRUE(changed_.wait_for(lock, kReportPatience,
                                   [&] { return registry_->Report(number_).size() == before + 1; }));
   }
   std::vector<v1::ShardReport> Report() { return registry_->Report(++number_); }
@@ -91,6 +116,8 @@ class CheckpointRegistryTest : public testing::Test {
   bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
 
   TempDirectory directory_;
+  TempDirectory sockets_;
+  int links_ = 0;
   v1::StoreIdentity store_;      // that orders what is made here
   v1::StoreIdentity answering_;  // of the coordinator
   int64_t number_ = 1;           // of the latest report
@@ -100,18 +127,18 @@ class CheckpointRegistryTest : public testing::Test {
   std::unique_ptr<CheckpointRegistry> registry_;
 };
 
-TEST_F(CheckpointRegistryTest, ACheckpointIsThereOnceTheCoordinatorHasTakenIt) {
+TEST_F(CheckpointRegistryTest, ACheckpointIsLoadableOnceTheCoordinatorHasAcceptedIt) {
   Open();
   Answer();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   EXPECT_EQ(shard.bytes(), 16);
   // An answer to a report from before the shard was here.
   Answer({}, 0);
   EXPECT_FALSE(IsThere(shard.ref()));
   Answer();
-  const auto outcome = guest->Wait();
+  const auto outcome = rank->client->Wait();
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->status.ok()) << outcome->status;
   EXPECT_TRUE(IsThere(shard.ref()));
@@ -122,9 +149,9 @@ TEST_F(CheckpointRegistryTest, ACheckpointIsThereOnceTheCoordinatorHasTakenIt) {
 
 TEST_F(CheckpointRegistryTest, AnswersOfAnEarlierStreamDoNotCount) {
   Open();
-  const auto guest = Connect(1);
+  const auto rank = Connect(1);
   number_ = 7;
-  Snapshot(*guest, 10, 1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   number_ = 0;
   (void)Report();  // begins a stream
@@ -134,25 +161,25 @@ TEST_F(CheckpointRegistryTest, AnswersOfAnEarlierStreamDoNotCount) {
   EXPECT_TRUE(IsThere(shard.ref()));
 }
 
-TEST_F(CheckpointRegistryTest, AShardThatTheCoordinatorDropsIsNoCheckpoint) {
+TEST_F(CheckpointRegistryTest, AShardThatTheCoordinatorDropsIsNotACheckpoint) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   Answer(shards);
-  const auto outcome = guest->Wait();
+  const auto outcome = rank->client->Wait();
   ASSERT_TRUE(outcome.has_value());
   EXPECT_EQ(outcome->status.code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(Report().empty());
   EXPECT_FALSE(IsThere(shards[0].ref()));
 }
 
-TEST_F(CheckpointRegistryTest, WhatWasReportedWaitsForItsAnswerAlsoInTheNextLife) {
+TEST_F(CheckpointRegistryTest, AReportedShardAwaitsItsAnswerAlsoInTheNextLife) {
   Open();
-  auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
-  guest.reset();
+  rank.reset();
   registry_.reset();
   Open();
   const auto again = Report();
@@ -162,42 +189,42 @@ TEST_F(CheckpointRegistryTest, WhatWasReportedWaitsForItsAnswerAlsoInTheNextLife
   EXPECT_TRUE(IsThere(shard.ref()));
 }
 
-TEST_F(CheckpointRegistryTest, AnEarlierAttemptsCheckpointIsTakenAlsoAfterTheNextHasBegun) {
+TEST_F(CheckpointRegistryTest, AnEarlierAttemptsCheckpointIsAcceptedAlsoAfterTheNextHasBegun) {
   Open();
-  auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
-  guest.reset();
-  registry_->CloseAttempt(kJob, 1);
+  rank.reset();
+  registry_->CloseAttempt(kRegistryJob, 1);
   const auto next = Connect(2);
   EXPECT_FALSE(IsThere(shard.ref()));
   Answer();
   EXPECT_TRUE(IsThere(shard.ref()));
 }
 
-TEST_F(CheckpointRegistryTest, WhatANewAttemptResumesFromWasTaken) {
+TEST_F(CheckpointRegistryTest, ACheckpointToResumeFromCountsAsAccepted) {
   Open();
-  auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
-  guest.reset();
-  registry_->CloseAttempt(kJob, 1);
+  rank.reset();
+  registry_->CloseAttempt(kRegistryJob, 1);
   EXPECT_FALSE(IsThere(shard.ref()));
   registry_->Accept(shard.ref());
   EXPECT_TRUE(registry_->MakeLoadable(shard.ref()).ok());
   EXPECT_TRUE(IsThere(shard.ref()));
 }
 
-TEST_F(CheckpointRegistryTest, AStaleAttemptHasNowhereToHandOver) {
+TEST_F(CheckpointRegistryTest, AStaleAttemptIsAborted) {
   Open();
-  const auto guest = Connect(2);
-  EXPECT_EQ(registry_->OpenAttempt(kJob, 1, 0, 1).status().code(), absl::StatusCode::kAborted);
+  const auto rank = Connect(2);
+  EXPECT_EQ(registry_->OpenAttempt(kRegistryJob, 1, 1).status().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(CheckpointRegistryTest, AHeldCheckpointThatIsDroppedIsFreed) {
+TEST_F(CheckpointRegistryTest, AnAcceptedCheckpointThatIsDroppedIsDeleted) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   Answer();
   ASSERT_TRUE(IsThere(shards[0].ref()));
@@ -207,10 +234,10 @@ TEST_F(CheckpointRegistryTest, AHeldCheckpointThatIsDroppedIsFreed) {
   EXPECT_EQ(registry_->OpenShard(shards[0].ref(), 0).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CheckpointRegistryTest, WhatIsKeptIsDroppedOnlyAfterwards) {
+TEST_F(CheckpointRegistryTest, ALeasedCheckpointIsDroppedAfterItsLease) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   Answer();
   CheckpointRegistry::Lease lease = registry_->Keep(shards[0].ref());
@@ -222,10 +249,10 @@ TEST_F(CheckpointRegistryTest, WhatIsKeptIsDroppedOnlyAfterwards) {
   EXPECT_FALSE(IsThere(shards[0].ref()));
 }
 
-TEST_F(CheckpointRegistryTest, WhatAnAnswerDropsIsNotInTheNextReport) {
+TEST_F(CheckpointRegistryTest, ADroppedShardIsNotInTheNextReport) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   Answer();
   v1::ConnectResponse response;
@@ -238,12 +265,12 @@ TEST_F(CheckpointRegistryTest, WhatAnAnswerDropsIsNotInTheNextReport) {
   EXPECT_TRUE(Report().empty());
 }
 
-TEST_F(CheckpointRegistryTest, ACopyOfSomeRanksThatIsDroppedLeavesTheOthersAlsoInTheNextLife) {
+TEST_F(CheckpointRegistryTest, DroppingOneRanksShardKeepsTheOthersAlsoInTheNextLife) {
   Open();
   auto first = Connect(1, 0, 2);
   Snapshot(*first, 10, 1);
   first.reset();
-  registry_->CloseAttempt(kJob, 1);
+  registry_->CloseAttempt(kRegistryJob, 1);
   auto second = Connect(1, 1, 2);
   Snapshot(*second, 10, 1);
   const auto shards = Report();
@@ -276,7 +303,7 @@ TEST_F(CheckpointRegistryTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
   const v1::CheckpointRef one = Report().at(0).ref();
   Answer();
   first.reset();
-  registry_->CloseAttempt(kJob, 1);
+  registry_->CloseAttempt(kRegistryJob, 1);
   auto second = Connect(2);
   Snapshot(*second, 10, 2);
   v1::CheckpointRef two = one;
@@ -302,15 +329,15 @@ TEST_F(CheckpointRegistryTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
   mover.join();
 }
 
-TEST_F(CheckpointRegistryTest, ARankOfALargerWorldIsDoneWhenItsShardIsTaken) {
+TEST_F(CheckpointRegistryTest, ARankOfALargerWorldIsDoneWhenItsShardIsAccepted) {
   Open();
-  const auto guest = Connect(1, 1, 3);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1, 1, 3);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   EXPECT_EQ(shard.rank(), 1);
   EXPECT_EQ(shard.world(), 3);
   Answer();
-  const auto outcome = guest->Wait();
+  const auto outcome = rank->client->Wait();
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->status.ok()) << outcome->status;
   // The other shards are elsewhere: one shard can be read here, and nothing loaded.
@@ -322,10 +349,10 @@ TEST_F(CheckpointRegistryTest, ARankOfALargerWorldIsDoneWhenItsShardIsTaken) {
             "checkpoint of step 10, attempt 1: of 3 shards 2 are not here, rank 0, 2 first");
 }
 
-TEST_F(CheckpointRegistryTest, AShardThatIsFoundDamagedIsNoLongerReported) {
+TEST_F(CheckpointRegistryTest, ADamagedShardIsNoLongerReported) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   Answer();
   ASSERT_TRUE(registry_->RemoveDamaged(shards[0].ref(), 0).ok());
@@ -335,55 +362,55 @@ TEST_F(CheckpointRegistryTest, AShardThatIsFoundDamagedIsNoLongerReported) {
 
 TEST_F(CheckpointRegistryTest, ARemovedDirectoryIsMadeAgainAndItsShardsAreNoLongerReported) {
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   ASSERT_EQ(Report().size(), 1u);
   Answer();
-  ASSERT_TRUE(guest->Wait().has_value());
+  ASSERT_TRUE(rank->client->Wait().has_value());
   for (const char* removed : {"/checkpoints", ""}) {
     std::filesystem::remove_all(directory_.path() + removed);
     (void)Report();  // triggers the check
     registry_->AwaitSettled();
     EXPECT_TRUE(Report().empty());
     const int64_t step = *removed == '\0' ? 30 : 20;
-    Snapshot(*guest, step, 1);
+    Snapshot(*rank, step, 1);
     const auto shards = Report();
     ASSERT_EQ(shards.size(), 1u);
     Answer();
-    const auto outcome = guest->Wait();
+    const auto outcome = rank->client->Wait();
     ASSERT_TRUE(outcome.has_value());
     EXPECT_TRUE(outcome->status.ok()) << outcome->status;
     EXPECT_TRUE(IsThere(shards[0].ref()));
   }
   // An earlier attempt is still fenced off.
-  EXPECT_EQ(registry_->OpenAttempt(kJob, 0, 0, 1).status().code(),
+  EXPECT_EQ(registry_->OpenAttempt(kRegistryJob, 0, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(CheckpointRegistryTest, ACheckpointThatBeginsRightAfterTheRemovalIsStored) {
   Open();
-  const auto guest = Connect(3);
-  Snapshot(*guest, 10, 3);
+  const auto rank = Connect(3);
+  Snapshot(*rank, 10, 3);
   (void)Report();
   Answer();
-  ASSERT_TRUE(guest->Wait().has_value());
+  ASSERT_TRUE(rank->client->Wait().has_value());
   std::filesystem::remove_all(directory_.path() + "/checkpoints");
-  const absl::Status taken =
-      guest->Snapshot(TestHeader(20, 3, 1),
-                      [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
+  const absl::Status taken = rank->client->Snapshot(
+      TestHeader(20, 3, 1),
+      [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
   ASSERT_TRUE(taken.ok()) << taken;
   // The lost step is reported until the check has run; then only the new one.
   std::unique_lock<std::mutex> lock(mutex_);
-  ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] {
+  ASSERT_TRUE(changed_.wait_for(lock, kReportPatience, [&] {
     const auto shards = registry_->Report(++number_);
     return shards.size() == 1 && shards[0].ref().step() == 20;
   }));
   lock.unlock();
   Answer();
-  const auto outcome = guest->Wait();
+  const auto outcome = rank->client->Wait();
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->status.ok()) << outcome->status;
-  EXPECT_EQ(registry_->OpenAttempt(kJob, 2, 0, 1).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(registry_->OpenAttempt(kRegistryJob, 2, 1).status().code(), absl::StatusCode::kAborted);
 }
 
 v1::StoreIdentity StoreOf(char digit, int64_t epoch) {
@@ -396,8 +423,8 @@ v1::StoreIdentity StoreOf(char digit, int64_t epoch) {
 TEST_F(CheckpointRegistryTest, OnlyTheStoreThatOrderedAShardInTheSameEpochDropsIt) {
   store_ = answering_ = StoreOf('a', 1);
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const auto shards = Report();
   ASSERT_EQ(shards.size(), 1u);
   EXPECT_EQ(shards[0].store().SerializeAsString(), store_.SerializeAsString());
@@ -416,8 +443,8 @@ TEST_F(CheckpointRegistryTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShard
   store_ = StoreOf('a', 1);
   answering_ = StoreOf('b', 1);
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   Answer();
   EXPECT_FALSE(IsThere(shard.ref()));
@@ -439,22 +466,54 @@ TEST_F(CheckpointRegistryTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShard
   EXPECT_EQ(Report().at(0).store().id(), answering_.id());
 }
 
-TEST_F(CheckpointRegistryTest, AnOrderToRemoveOrphansMeansThoseOfTheStoreThatItNames) {
+TEST_F(CheckpointRegistryTest, AnOrderToRemoveOrphansDropsThoseOfTheStoreThatItNames) {
   store_ = answering_ = StoreOf('a', 1);
   Open();
-  const auto guest = Connect(1);
-  Snapshot(*guest, 10, 1);
+  const auto rank = Connect(1);
+  Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   Answer();
   answering_ = StoreOf('b', 1);
-  registry_->RemoveOrphans(kJob, StoreOf('c', 1).id(), -1);
-  registry_->RemoveOrphans(kJob, store_.id(), 1);  // except this epoch
+  registry_->RemoveOrphans(kRegistryJob, StoreOf('c', 1).id(), -1);
+  registry_->RemoveOrphans(kRegistryJob, store_.id(), 1);  // except this epoch
   registry_->AwaitSettled();
   EXPECT_TRUE(IsThere(shard.ref()));
-  registry_->RemoveOrphans(kJob, store_.id(), -1);
+  registry_->RemoveOrphans(kRegistryJob, store_.id(), -1);
   registry_->AwaitSettled();
   EXPECT_FALSE(IsThere(shard.ref()));
   EXPECT_TRUE(Report().empty());
+}
+
+TEST_F(CheckpointRegistryTest, ReportsAndAnswersDoNotWaitForAJobThatIsBeingOpened) {
+  Mutex mutex;
+  CondVar changed;
+  bool writing = false;
+  bool released = false;
+  file_testing::WriteHook disk([&](const std::string&, int64_t) {
+    const MutexLock lock(&mutex);
+    writing = true;
+    changed.SignalAll();
+    while (!released) changed.Wait(&mutex);
+    return 0;
+  });
+  CheckpointRegistry registry({.clock = SteadySeconds, .faults = &disk});
+  std::thread opener([&] {
+    const absl::Status opened = registry.OpenJob(kRegistryJob, directory_.path(), TestIdentity());
+    EXPECT_TRUE(opened.ok()) << opened;
+  });
+  {
+    const MutexLock lock(&mutex);
+    while (!writing) changed.Wait(&mutex);
+  }
+  EXPECT_TRUE(registry.Report(1).empty());
+  registry.Answered(v1::ConnectResponse());
+  EXPECT_EQ(registry.TroubleOf(kRegistryJob, 1), "");
+  {
+    const MutexLock lock(&mutex);
+    released = true;
+    changed.SignalAll();
+  }
+  opener.join();
 }
 
 }  // namespace

@@ -13,9 +13,9 @@
 namespace nibble {
 namespace {
 
-constexpr size_t kMaxDetailBytes = 1900;
+constexpr size_t kMaxTaskDetailBytes = 1900;
 constexpr int kDamagedCode = 3;  // of nibble-export
-constexpr std::chrono::milliseconds kLook(50);
+constexpr std::chrono::milliseconds kTaskPoll(50);
 
 std::string KeyOf(const v1::DesiredTask& task) {
   return absl::StrCat(task.ref().job(), "/", task.ref().step(), "/", task.ref().attempt(), "/",
@@ -35,32 +35,32 @@ CheckpointTasks::CheckpointTasks(Options options) : options_(std::move(options))
 
 CheckpointTasks::~CheckpointTasks() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     closing_ = true;
   }
   cancellation_.Cancel();
-  changed_.notify_all();
+  changed_.SignalAll();
   thread_.join();
 }
 
 void CheckpointTasks::Want(const std::vector<v1::DesiredTask>& tasks) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::set<std::string> asked;
+    const MutexLock lock(&mutex_);
+    std::set<std::string> keys;
     for (const v1::DesiredTask& task : tasks) {
       const std::string key = KeyOf(task);
-      asked.insert(key);
+      keys.insert(key);
       if (known_.insert(key).second) to_do_.push_back(task);
     }
-    std::erase_if(reports_, [&](const auto& one) { return !asked.contains(one.first); });
-    std::erase_if(to_do_, [&](const auto& one) { return !asked.contains(KeyOf(one)); });
-    known_ = std::move(asked);
+    std::erase_if(reports_, [&](const auto& one) { return !keys.contains(one.first); });
+    std::erase_if(to_do_, [&](const auto& one) { return !keys.contains(KeyOf(one)); });
+    known_ = std::move(keys);
   }
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
 std::vector<v1::TaskReport> CheckpointTasks::Reports() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::vector<v1::TaskReport> reports;
   for (const auto& [key, report] : reports_) reports.push_back(report);
   return reports;
@@ -70,15 +70,15 @@ void CheckpointTasks::Run() {
   while (true) {
     v1::DesiredTask task;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return closing_ || !to_do_.empty(); });
+      const MutexLock lock(&mutex_);
+      while (!closing_ && to_do_.empty()) changed_.Wait(&mutex_);
       if (closing_) return;
       task = std::move(to_do_.front());
       to_do_.pop_front();
     }
     v1::TaskReport report = CarryOut(task);
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (closing_) return;
       if (known_.contains(KeyOf(task))) reports_[KeyOf(task)] = std::move(report);
     }
@@ -101,9 +101,10 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
     report.set_damaged(absl::IsDataLoss(exported.status()) && !FindDamageHere(task));
     report.set_detail(exported.ok() ? *exported : std::string(exported.status().message()));
   } else {
-    report.set_detail(absl::StrCat("kind: ", task.kind(), " is none that this worker knows"));
+    report.set_detail(absl::StrCat("kind: ", task.kind(), " is not a kind that this worker knows"));
   }
-  if (report.detail().size() > kMaxDetailBytes) report.mutable_detail()->resize(kMaxDetailBytes);
+  if (report.detail().size() > kMaxTaskDetailBytes)
+    report.mutable_detail()->resize(kMaxTaskDetailBytes);
   return report;
 }
 
@@ -124,7 +125,7 @@ absl::Status CheckpointTasks::VerifyShard(const v1::DesiredReplica& shard, int64
   if (here.ok()) {
     here = VerifyHere(shard, chunks);
     if (here.ok()) return here;
-    notes.push_back(absl::StrCat("the copy here is damaged: ", std::string(here.message())));
+    notes.push_back(absl::StrCat("the local replica is damaged: ", std::string(here.message())));
   }
   v1::DesiredReplica elsewhere = shard;
   elsewhere.clear_sources();
@@ -163,7 +164,7 @@ void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report
   report.set_damaged(damaged);
   if (reasons.empty()) {
     report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
-    reasons.push_back(absl::StrCat("every byte of ", task.shards_size(), " shards is right"));
+    reasons.push_back(absl::StrCat("all ", task.shards_size(), " shards pass their checksums"));
   }
   reasons.insert(reasons.end(), notes.begin(), notes.end());
   report.set_detail(absl::StrJoin(reasons, "; "));
@@ -178,10 +179,10 @@ absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task)
   }
   NIBBLE_RETURN_IF_ERROR(options_.registry->MakeLoadable(ref));
   NIBBLE_ASSIGN_OR_RETURN(const ProcessExit exit, RunExporter(task));
-  const std::string said(absl::StripAsciiWhitespace(exit.log_tail));
-  if (exit.ok()) return said;
-  if (exit.signal == 0 && exit.exit_code == kDamagedCode) return absl::DataLossError(said);
-  return absl::UnknownError(absl::StrCat("the exporter ", Describe(exit), ": ", said));
+  const std::string output(absl::StripAsciiWhitespace(exit.log_tail));
+  if (exit.ok()) return output;
+  if (exit.signal == 0 && exit.exit_code == kDamagedCode) return absl::DataLossError(output);
+  return absl::UnknownError(absl::StrCat("the exporter ", Describe(exit), ": ", output));
 }
 
 absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& task) {
@@ -198,9 +199,9 @@ absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& 
       ProcessExit ended = *exit;
       status = options_.supervisor->Forget(name);
       if (status.ok()) return ended;
-    } else if (!cancellation_.Sleep(kLook)) {
+    } else if (!cancellation_.Sleep(kTaskPoll)) {
       (void)options_.supervisor->Kill(name);
-      return absl::CancelledError("called off");
+      return absl::CancelledError("cancelled");
     }
   }
   return status;
@@ -212,63 +213,62 @@ ReplicaKeeper::ReplicaKeeper(Options options) : options_(std::move(options)) {
 
 ReplicaKeeper::~ReplicaKeeper() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     closing_ = true;
     if (cancellation_ != nullptr) cancellation_->Cancel();
   }
-  changed_.notify_all();
+  changed_.SignalAll();
   thread_.join();
 }
 
 void ReplicaKeeper::Want(const std::vector<v1::DesiredReplica>& replicas) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::set<std::string> asked;
+    const MutexLock lock(&mutex_);
+    std::set<std::string> keys;
     size_t place = 0;
     for (const v1::DesiredReplica& replica : replicas) {
       const std::string key = KeyOf(replica);
-      asked.insert(key);
-      const auto [at, is_new] = wishes_.try_emplace(
-          key, Wish{.replica = replica, .not_before = {}, .backoff = Backoff(options_.backoff)});
+      keys.insert(key);
+      const auto [at, is_new] = wanted_.try_emplace(
+          key, Wanted{.replica = replica, .not_before = {}, .backoff = Backoff(options_.backoff)});
       if (!is_new) at->second.replica = replica;
       at->second.place = place++;
     }
-    std::erase_if(wishes_, [&](const auto& wish) { return !asked.contains(wish.first); });
-    if (cancellation_ != nullptr && !asked.contains(under_way_)) cancellation_->Cancel();
+    std::erase_if(wanted_, [&](const auto& wish) { return !keys.contains(wish.first); });
+    if (cancellation_ != nullptr && !keys.contains(fetching_)) cancellation_->Cancel();
   }
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
-ReplicaKeeper::Wish* ReplicaKeeper::Next() {
-  const auto due = [now = Clock::now()](const Wish& wish) {
-    return std::pair(std::max(wish.not_before, now), wish.place);
+const ReplicaKeeper::Wanted* ReplicaKeeper::Next() const {
+  const auto due = [now = Clock::now()](const Wanted& wanted) {
+    return std::pair(std::max(wanted.not_before, now), wanted.place);
   };
   const auto first =
-      std::min_element(wishes_.begin(), wishes_.end(),
+      std::min_element(wanted_.begin(), wanted_.end(),
                        [&](const auto& a, const auto& b) { return due(a.second) < due(b.second); });
-  return first == wishes_.end() ? nullptr : &first->second;
+  return first == wanted_.end() ? nullptr : &first->second;
 }
 
 void ReplicaKeeper::Run() {
   while (true) {
     v1::DesiredReplica replica;
-    Cancellation* cancellation = nullptr;
+    std::shared_ptr<Cancellation> cancellation;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      const Wish* const next = closing_ ? nullptr : Next();
+      const MutexLock lock(&mutex_);
       if (closing_) return;
+      const Wanted* const next = Next();
       if (next == nullptr) {
-        changed_.wait(lock);
+        changed_.Wait(&mutex_);
         continue;
       }
-      if (next->not_before > Clock::now()) {
-        changed_.wait_until(lock, next->not_before);
+      if (const auto wait = next->not_before - Clock::now(); wait > Clock::duration::zero()) {
+        (void)changed_.WaitFor(&mutex_, wait);
         continue;
       }
       replica = next->replica;
-      under_way_ = KeyOf(replica);
-      cancellation_ = std::make_unique<Cancellation>();
-      cancellation = cancellation_.get();
+      fetching_ = KeyOf(replica);
+      cancellation = cancellation_ = std::make_shared<Cancellation>();
     }
     const absl::StatusOr<uint32_t> held = options_.registry->CrcOf(replica.ref(), replica.rank());
     absl::Status status;
@@ -276,13 +276,13 @@ void ReplicaKeeper::Run() {
       status = options_.fetcher->Fetch(replica, /*input=*/false, *cancellation, [](int64_t) {});
     }
     if (!status.ok() && !absl::IsCancelled(status) && options_.log) {
-      options_.log(absl::StrCat("no copy yet: ", std::string(status.message())));
+      options_.log(absl::StrCat("a replica is not fetched yet: ", std::string(status.message())));
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     cancellation_ = nullptr;
-    under_way_.clear();
-    const auto at = wishes_.find(KeyOf(replica));
-    if (at == wishes_.end()) continue;
+    fetching_.clear();
+    const auto at = wanted_.find(KeyOf(replica));
+    if (at == wanted_.end()) continue;
     // A replica that is here stays wanted until the coordinator knows of it.
     at->second.not_before = Clock::now() + at->second.backoff.Next();
     if (status.ok()) at->second.backoff.Reset();

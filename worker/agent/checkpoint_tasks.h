@@ -15,14 +15,12 @@
 #define NIBBLE_WORKER_AGENT_CHECKPOINT_TASKS_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/backoff.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
@@ -78,13 +77,12 @@ class CheckpointTasks {
 
   const Options options_;
   Cancellation cancellation_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool closing_ = false;
-  std::deque<v1::DesiredTask> to_do_;
-  std::set<std::string> known_;                    // wanted, by key
-  std::map<std::string, v1::TaskReport> reports_;  // of those that have ended
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<v1::DesiredTask> to_do_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> known_ ABSL_GUARDED_BY(mutex_);                    // wanted, by key
+  std::map<std::string, v1::TaskReport> reports_ ABSL_GUARDED_BY(mutex_);  // of ended tasks
   std::thread thread_;
 };
 
@@ -106,7 +104,7 @@ class ReplicaKeeper {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Wish {
+  struct Wanted {
     v1::DesiredReplica replica;
     size_t place = 0;  // among those wanted
     Clock::time_point not_before;
@@ -115,16 +113,15 @@ class ReplicaKeeper {
 
   void Run();
   // The most urgent of those that are due, else the one due first; null: none is wanted.
-  Wish* Next();
+  const Wanted* Next() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool closing_ = false;
-  std::map<std::string, Wish> wishes_;  // by key of the shard
-  std::string under_way_;               // key
-  std::unique_ptr<Cancellation> cancellation_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Wanted> wanted_ ABSL_GUARDED_BY(mutex_);  // by key of the shard
+  std::string fetching_ ABSL_GUARDED_BY(mutex_);                  // key
+  std::shared_ptr<Cancellation> cancellation_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 #include "worker/agent/coordinator_link.h"
 
 #include <grpcpp/grpcpp.h>
+#include <chrono>
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +34,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const CoordinatorLink::Options& optio
                                    arguments);
 }
 
-constexpr size_t kMaxDetailBytes = 1500;
+constexpr size_t kMaxErrorBytes = 1500;
 
 std::string KeyOf(const v1::CheckpointRef& ref, int32_t rank) {
   return absl::StrCat(ref.job(), "/", ref.step(), "/", ref.attempt(), "/", rank);
@@ -52,91 +53,96 @@ CoordinatorLink::CoordinatorLink(Options options) : options_(std::move(options))
 
 CoordinatorLink::~CoordinatorLink() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
     if (stream_ != nullptr) stream_->context.TryCancel();
   }
-  changed_.notify_all();
+  changed_.SignalAll();
   thread_.join();
 }
 
-void CoordinatorLink::Nudge() {
+void CoordinatorLink::ReportNow() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    news_ = true;
+    const MutexLock lock(&mutex_);
+    report_now_ = true;
   }
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
 void CoordinatorLink::Run() {
   Backoff backoff(options_.backoff);
   while (true) {
-    bool heard = false;
-    const absl::Status status = Converse(heard);
-    if (heard) backoff.Reset();
+    bool answered = false;
+    const absl::Status status = RunStream(answered);
+    if (answered) backoff.Reset();
     std::chrono::milliseconds wait = backoff.Next();
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (stopping_) return;
       // A restarted coordinator waits one lease for its workers.
       if (lease_ms_ > 0)
         wait = std::min(wait, std::chrono::milliseconds(lease_ms_ / kTriesPerLease));
     }
     if (options_.lost) options_.lost(status, wait);
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (changed_.wait_for(lock, wait, [this] { return stopping_; })) return;
+    const auto until = std::chrono::steady_clock::now() + wait;
+    const MutexLock lock(&mutex_);
+    while (!stopping_ && !changed_.WaitUntil(&mutex_, until)) {
+    }
+    if (stopping_) return;
   }
 }
 
 bool CoordinatorLink::AwaitBeat() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, options_.beat, [this] { return stopping_ || news_ || broken_; });
-  news_ = false;
+  const auto until = std::chrono::steady_clock::now() + options_.beat;
+  const MutexLock lock(&mutex_);
+  while (!stopping_ && !report_now_ && !broken_ && !changed_.WaitUntil(&mutex_, until)) {
+  }
+  report_now_ = false;
   return !stopping_ && !broken_;
 }
 
-void CoordinatorLink::Read(Stream& stream, bool& heard) {
+void CoordinatorLink::Read(Stream& stream, bool& answered) {
   v1::ConnectResponse response;
   while (stream.calls->Read(&response)) {
-    heard = true;
+    answered = true;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       lease_ms_ = response.lease_ms();
     }
     options_.desired(response);
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     broken_ = true;
   }
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
-v1::ConnectRequest CoordinatorLink::Numbered(int64_t number) const {
+v1::ConnectRequest CoordinatorLink::MakeReport(int64_t number) const {
   v1::ConnectRequest request = options_.report(number);
   request.set_number(number);
   return request;
 }
 
-absl::Status CoordinatorLink::Converse(bool& heard) {
+absl::Status CoordinatorLink::RunStream(bool& answered) {
   // A new channel for each stream: an old one may be in its own reconnect backoff.
   const std::unique_ptr<v1::WorkerLink::Stub> stub = v1::WorkerLink::NewStub(OpenChannel(options_));
   Stream stream;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();
     stream_ = &stream;
     broken_ = false;
   }
   stream.calls = stub->Connect(&stream.context);
-  std::thread reader([this, &stream, &heard] { Read(stream, heard); });
+  std::thread reader([this, &stream, &answered] { Read(stream, answered); });
   int64_t number = 0;
-  bool writes = stream.calls->Write(Numbered(++number));
-  while (writes && AwaitBeat()) writes = stream.calls->Write(Numbered(++number));
+  bool writes = stream.calls->Write(MakeReport(++number));
+  while (writes && AwaitBeat()) writes = stream.calls->Write(MakeReport(++number));
   // The stream has ended, or the destructor has cancelled it.
   reader.join();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stream_ = nullptr;
   }
   const grpc::Status status = stream.calls->Finish();
@@ -146,7 +152,7 @@ absl::Status CoordinatorLink::Converse(bool& heard) {
 void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std::string& holder,
                           const absl::Status& damage) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const std::string key = KeyOf(ref, rank);
     found_.insert(key);
     const auto [at, is_new] = waiting_.try_emplace({key, holder});
@@ -155,7 +161,7 @@ void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std:
     *shard.mutable_ref() = ref;
     shard.set_rank(rank);
     shard.set_holder(holder);
-    std::string detail(damage.message().substr(0, kMaxDetailBytes));
+    std::string detail(damage.message().substr(0, kMaxErrorBytes));
     // File names may contain any bytes; a message is UTF-8.
     for (char& c : detail) {
       if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
@@ -166,12 +172,12 @@ void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std:
 }
 
 bool DamageReports::AnyOf(const v1::CheckpointRef& ref, int32_t rank) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return found_.contains(KeyOf(ref, rank));
 }
 
 std::vector<v1::DamagedShard> DamageReports::Report(int64_t number) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::vector<v1::DamagedShard> report;
   for (auto& [key, waiting] : waiting_) {
     if (number == 1) waiting.first_report = 0;
@@ -183,19 +189,19 @@ std::vector<v1::DamagedShard> DamageReports::Report(int64_t number) {
 }
 
 void DamageReports::Answered(int64_t number) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::erase_if(waiting_, [number](const auto& entry) {
     return entry.second.first_report > 0 && entry.second.first_report <= number;
   });
 }
 
-bool ShardNews::AreToBeNamed(int64_t number, const std::vector<v1::ShardReport>& shards) {
+bool ShardListSchedule::IsDue(int64_t number, const std::vector<v1::ShardReport>& shards) {
   v1::ConnectRequest request;
   for (const v1::ShardReport& shard : shards) *request.add_shards() = shard;
   std::string bytes = request.SerializeAsString();
-  if (number > 1 && number < named_in_ + kEvery && named_ == bytes) return false;
-  named_ = std::move(bytes);
-  named_in_ = number;
+  if (number > 1 && number < listed_in_ + kEvery && listed_ == bytes) return false;
+  listed_ = std::move(bytes);
+  listed_in_ = number;
   return true;
 }
 

@@ -9,25 +9,23 @@
 // on another worker, until the coordinator has acknowledged them, so that it offers no such copy
 // again.
 //
-// ShardNews decides which reports name the shards of this worker, of which there may be many: the
-// first of a stream, those whose list differs from the last one named, and every kEvery-th, in case
-// the coordinator could not accept a shard when it was first named.
+// ShardListSchedule decides which reports list the shards of this worker, of which there may be
+// many: the first of a stream, those whose list differs from the last one, and every kEvery-th, in
+// case the coordinator could not accept a shard when it was first listed.
 //
 // Ownership: CoordinatorLink owns two threads; the others are values. Thread-safety: all methods of
-// CoordinatorLink and DamageReports from any thread; ShardNews is for one thread at a time.
+// CoordinatorLink and DamageReports from any thread; ShardListSchedule is for one thread at a time.
 // Callbacks are called with no lock taken; `report` and `lost` from one thread of the link,
 // `desired` from the other.
 #ifndef NIBBLE_WORKER_AGENT_COORDINATOR_LINK_H_
 #define NIBBLE_WORKER_AGENT_COORDINATOR_LINK_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +35,7 @@
 
 #include "absl/status/status.h"
 #include "common/backoff.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/peer_server.h"
 
@@ -62,27 +61,27 @@ class CoordinatorLink {
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
-  // Something has changed: report now.
-  void Nudge();
+  // Something has changed: reports now instead of at the next beat.
+  void ReportNow();
 
  private:
   struct Stream;
   void Run();
-  absl::Status Converse(bool& heard);
-  void Read(Stream& stream, bool& heard);
-  v1::ConnectRequest Numbered(int64_t number) const;
-  // Waits until the next beat or Nudge; false if the stream or the link has ended.
+  // One stream, to its end. `answered`: the coordinator has sent something.
+  absl::Status RunStream(bool& answered);
+  void Read(Stream& stream, bool& answered);
+  v1::ConnectRequest MakeReport(int64_t number) const;
+  // Waits until the next beat or ReportNow; false if the stream or the link has ended.
   bool AwaitBeat();
 
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool stopping_ = false;
-  bool news_ = false;
-  bool broken_ = false;       // the reader has reached the end of the stream
-  int64_t lease_ms_ = 0;      // as last received; 0: none yet
-  Stream* stream_ = nullptr;  // the open one
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool report_now_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // the reader has reached the end of the stream
+  int64_t lease_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // as last received; 0: none yet
+  Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the open one
   std::thread thread_;
 };
 
@@ -112,25 +111,25 @@ class DamageReports {
   };
 
   const std::function<void()> changed_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_. The keys have the reference as bytes.
-  std::map<std::pair<std::string, std::string>, Waiting> waiting_;  // by shard and holder
-  std::set<std::string> found_;                                     // shards
+  mutable Mutex mutex_;
+  // By shard and holder.
+  std::map<std::pair<std::string, std::string>, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> found_ ABSL_GUARDED_BY(mutex_);  // shards
 };
 
-class ShardNews {
+class ShardListSchedule {
  public:
   static constexpr int64_t kEvery = 10;
 
-  // Whether report `number`, counted from 1 within a stream, names the shards. If so they count as
-  // named.
-  bool AreToBeNamed(int64_t number, const std::vector<v1::ShardReport>& shards);
-  // An answer has dropped some shards: the next report names all, whatever their removal yields.
-  void Dropped() { named_.reset(); }
+  // Whether report `number`, counted from 1 within a stream, lists the shards. If so they count as
+  // listed.
+  bool IsDue(int64_t number, const std::vector<v1::ShardReport>& shards);
+  // The next report lists the shards, for example because an answer has dropped some.
+  void Reset() { listed_.reset(); }
 
  private:
-  std::optional<std::string> named_;  // serialised
-  int64_t named_in_ = 0;              // number of the report
+  std::optional<std::string> listed_;  // serialised
+  int64_t listed_in_ = 0;              // number of the report
 };
 
 }  // namespace nibble

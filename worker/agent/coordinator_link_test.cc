@@ -20,11 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kLinkPatience(30);
 constexpr std::chrono::milliseconds kLease(400);
 
 // A coordinator that answers every report with its number, or ends the stream.
-class Coordinator final : public v1::WorkerLink::Service {
+class TestCoordinator final : public v1::WorkerLink::Service {
  public:
   grpc::Status Connect(
       grpc::ServerContext*,
@@ -51,7 +51,7 @@ class Coordinator final : public v1::WorkerLink::Service {
   }
   bool AwaitReports(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return requests_.size() >= count; });
+    return changed_.wait_for(lock, kLinkPatience, [&] { return requests_.size() >= count; });
   }
   std::vector<v1::ConnectRequest> requests() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -118,12 +118,12 @@ class CoordinatorLinkTest : public testing::Test {
   template <class Done>
   bool Await(Done done) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, done);
+    return changed_.wait_for(lock, kLinkPatience, done);
   }
 
   int port_ = 0;
   Backoff::Options backoff_ = {.first = milliseconds(10), .most = milliseconds(50)};
-  Coordinator coordinator_;
+  TestCoordinator coordinator_;
   std::unique_ptr<grpc::Server> server_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -134,7 +134,7 @@ class CoordinatorLinkTest : public testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_F(CoordinatorLinkTest, EveryBeatIsAReportAndTheFirstSaysEverything) {
+TEST_F(CoordinatorLinkTest, EveryBeatSendsAReportAndTheFirstIsComplete) {
   StartServer();
   Connect(milliseconds(5));
   ASSERT_TRUE(coordinator_.AwaitReports(3));
@@ -143,16 +143,16 @@ TEST_F(CoordinatorLinkTest, EveryBeatIsAReportAndTheFirstSaysEverything) {
   EXPECT_EQ(coordinator_.requests()[1].cluster(), "later");
 }
 
-TEST_F(CoordinatorLinkTest, NewsDoesNotWaitForTheBeat) {
+TEST_F(CoordinatorLinkTest, AChangeIsReportedBeforeTheNextBeat) {
   StartServer();
   Connect(std::chrono::hours(1));
   ASSERT_TRUE(Await([this] { return answers_ == 1; }));
-  link_->Nudge();
+  link_->ReportNow();
   ASSERT_TRUE(coordinator_.AwaitReports(2));
   EXPECT_EQ(coordinator_.requests()[1].desired_number(), 1);
 }
 
-TEST_F(CoordinatorLinkTest, AfterTheCoordinatorCameBackEverythingIsSaidAgain) {
+TEST_F(CoordinatorLinkTest, ANewStreamBeginsWithACompleteReport) {
   StartServer();
   Connect(milliseconds(5));
   ASSERT_TRUE(coordinator_.AwaitReports(2));
@@ -164,7 +164,7 @@ TEST_F(CoordinatorLinkTest, AfterTheCoordinatorCameBackEverythingIsSaidAgain) {
   EXPECT_EQ(coordinator_.requests()[before].cluster(), "first");
 }
 
-TEST_F(CoordinatorLinkTest, ACoordinatorThatComesBackIsFoundWithinItsLease) {
+TEST_F(CoordinatorLinkTest, ARestartedCoordinatorIsFoundWithinItsLease) {
   backoff_ = {.first = milliseconds(10), .most = std::chrono::hours(1)};
   StartServer();
   Connect(milliseconds(5));
@@ -176,7 +176,7 @@ TEST_F(CoordinatorLinkTest, ACoordinatorThatComesBackIsFoundWithinItsLease) {
   EXPECT_LE(longest_wait_, kLease / 4);
 }
 
-TEST_F(CoordinatorLinkTest, WhyAStreamEndedIsTold) {
+TEST_F(CoordinatorLinkTest, TheStatusOfAnEndedStreamIsReported) {
   coordinator_.EndWith({grpc::StatusCode::ABORTED, "incarnation 3 is known"});
   StartServer();
   Connect(milliseconds(5));
@@ -202,7 +202,7 @@ v1::CheckpointRef Ref(int64_t step) {
 }
 const absl::Status kDamage = absl::DataLossError("shard-00000.sst: chunk 3");
 
-TEST(DamageReportsTest, WhatIsFoundIsReportedUntilItIsAnswered) {
+TEST(DamageReportsTest, DamageIsReportedUntilItIsAnswered) {
   int changes = 0;
   DamageReports reports([&] { ++changes; });
   reports.Found(Ref(10), 0, "w2", kDamage);
@@ -220,7 +220,7 @@ TEST(DamageReportsTest, WhatIsFoundIsReportedUntilItIsAnswered) {
   EXPECT_EQ(reports.Report(9).size(), 1u);
 }
 
-TEST(DamageReportsTest, ANewStreamReportsWhatTheOldOneHasNotHadAnAnswerTo) {
+TEST(DamageReportsTest, ANewStreamRepeatsUnansweredDamage) {
   DamageReports reports(nullptr);
   reports.Found(Ref(10), 0, "w2", kDamage);
   EXPECT_EQ(reports.Report(7).size(), 1u);
@@ -229,7 +229,7 @@ TEST(DamageReportsTest, ANewStreamReportsWhatTheOldOneHasNotHadAnAnswerTo) {
   EXPECT_TRUE(reports.Report(2).empty());
 }
 
-TEST(DamageReportsTest, AShardOfWhichACopyWasDamagedIsKnown) {
+TEST(DamageReportsTest, AShardWithADamagedReplicaIsRemembered) {
   DamageReports reports(nullptr);
   reports.Found(Ref(10), 1, "w2", kDamage);
   reports.Answered(100);
@@ -244,40 +244,40 @@ std::vector<v1::ShardReport> Shards(int count) {
   return shards;
 }
 
-TEST(ShardNewsTest, TheFirstReportOfAStreamNamesThem) {
-  ShardNews news;
-  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
-  EXPECT_FALSE(news.AreToBeNamed(2, Shards(2)));
-  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
+TEST(ShardListScheduleTest, TheFirstReportOfAStreamListsTheShards) {
+  ShardListSchedule schedule;
+  EXPECT_TRUE(schedule.IsDue(1, Shards(2)));
+  EXPECT_FALSE(schedule.IsDue(2, Shards(2)));
+  EXPECT_TRUE(schedule.IsDue(1, Shards(2)));
 }
 
-TEST(ShardNewsTest, NoneIsAnAnswerToo) {
-  ShardNews news;
-  EXPECT_TRUE(news.AreToBeNamed(1, {}));
-  EXPECT_FALSE(news.AreToBeNamed(2, {}));
+TEST(ShardListScheduleTest, AnEmptyListIsListedOnce) {
+  ShardListSchedule schedule;
+  EXPECT_TRUE(schedule.IsDue(1, {}));
+  EXPECT_FALSE(schedule.IsDue(2, {}));
 }
 
-TEST(ShardNewsTest, WhatHasComeOrGoneIsNamed) {
-  ShardNews news;
-  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
-  EXPECT_TRUE(news.AreToBeNamed(2, Shards(3)));
-  EXPECT_FALSE(news.AreToBeNamed(3, Shards(3)));
-  EXPECT_TRUE(news.AreToBeNamed(4, Shards(2)));
-  EXPECT_TRUE(news.AreToBeNamed(5, {}));
+TEST(ShardListScheduleTest, AChangedListIsListed) {
+  ShardListSchedule schedule;
+  EXPECT_TRUE(schedule.IsDue(1, Shards(2)));
+  EXPECT_TRUE(schedule.IsDue(2, Shards(3)));
+  EXPECT_FALSE(schedule.IsDue(3, Shards(3)));
+  EXPECT_TRUE(schedule.IsDue(4, Shards(2)));
+  EXPECT_TRUE(schedule.IsDue(5, {}));
 }
 
-TEST(ShardNewsTest, WhatIsDroppedAndThereAgainIsNamed) {
-  ShardNews news;
-  EXPECT_TRUE(news.AreToBeNamed(1, Shards(2)));
-  news.Dropped();
-  EXPECT_TRUE(news.AreToBeNamed(2, Shards(2)));
+TEST(ShardListScheduleTest, TheListIsDueAfterAReset) {
+  ShardListSchedule schedule;
+  EXPECT_TRUE(schedule.IsDue(1, Shards(2)));
+  schedule.Reset();
+  EXPECT_TRUE(schedule.IsDue(2, Shards(2)));
 }
 
-TEST(ShardNewsTest, NowAndThenTheyAreNamedAgain) {
-  ShardNews news;
+TEST(ShardListScheduleTest, TheListIsRepeatedNowAndThen) {
+  ShardListSchedule schedule;
   int named = 0;
-  for (int64_t number = 1; number <= 10 * ShardNews::kEvery; ++number) {
-    named += news.AreToBeNamed(number, Shards(2));
+  for (int64_t number = 1; number <= 10 * ShardListSchedule::kEvery; ++number) {
+    named += schedule.IsDue(number, Shards(2));
   }
   EXPECT_EQ(named, 10);
 }

@@ -1,16 +1,15 @@
 #include "worker/agent/daemon.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/files/staged_file.h"
 #include "common/metrics/listen_address.h"
 #include "common/process/process.h"
-#include "common/staged_file.h"
 #include "common/status_macros.h"
 #include "worker/agent/data_directory.h"
 #include "worker/agent/gang_rules.h"
@@ -47,29 +46,33 @@ absl::Status Daemon::CheckAddress() const {
   if (!status.ok() || !ParseListenAddress("address", address)->any) return status;
   return absl::InvalidArgumentError(
       absl::StrCat("address: '", address,
-                   "' is of every interface; other workers reach this one there: name one host"));
+                   "' means every interface; it must name one host, at which other workers reach "
+                   "this one"));
 }
 
 absl::Status Daemon::Prepare() {
   NIBBLE_RETURN_IF_ERROR(CheckAddress());
   const std::string& data = options_.data_directory;
   for (const std::string& path : {data + "/jobs", data + "/processes"}) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(path));
   }
-  NIBBLE_ASSIGN_OR_RETURN(lock_, LockDataDirectory(data));
+  NIBBLE_ASSIGN_OR_RETURN(FileLock lock, LockDataDirectory(data));
+  lock_ = std::make_unique<FileLock>(std::move(lock));
   NIBBLE_ASSIGN_OR_RETURN(const int64_t incarnation, ChooseIncarnation(data));
   options_.identity.set_incarnation(incarnation);
   NIBBLE_ASSIGN_OR_RETURN(const auto leftovers,
                           KillLeftovers(data + "/processes", kLeftoverPatience));
   for (const Leftover& leftover : leftovers) {
-    if (leftover.killed) Say(absl::StrCat("killed what an earlier life left: ", leftover.name));
+    if (leftover.killed) Log(absl::StrCat("killed a process of an earlier life: ", leftover.name));
   }
   // After killing processes that may still have sockets in the previous one.
   NIBBLE_ASSIGN_OR_RETURN(run_, RunDirectory::Claim(data));
-  cluster_ = FirstLine(data + "/cluster");
-  provenance_ = std::make_unique<Provenance>(data, SteadyMs);
+  provenance_ = std::make_unique<Provenance>(data, SteadyMs, options_.faults);
+  {
+    const MutexLock guard(&mutex_);
+    cluster_ = FirstLine(data + "/cluster");
+    obeyed_ = provenance_->followed();
+  }
   supervisor_ = std::make_unique<ProcessSupervisor>(
       ProcessSupervisor::Options{.record_directory = data + "/processes",
                                  .oom_kills = OomKills,
@@ -79,29 +82,26 @@ absl::Status Daemon::Prepare() {
                                                              .slots = options_.identity.slots(),
                                                              .version = options_.identity.version(),
                                                              .clock = SteadySeconds});
-  const auto say = [this](const std::string& line) { Say(line); };
+  const auto log = [this](const std::string& line) { Log(line); };
+  const auto report_soon = [this] {
+    report_due_ = true;
+    Wake();
+  };
   registry_ = std::make_unique<CheckpointRegistry>(CheckpointRegistry::Options{
       .clock = SteadySeconds,
-      .run_directory = run_->path(),
       .ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); },
       .followed = [this] { return provenance_->followed(); },
       .accepted = [this] { return provenance_->Remember(); },
-      .changed =
-          [this] {
-            shards_changed_ = true;
-            Wake();
-          },
-      .log = say});
-  damage_ = std::make_unique<DamageReports>([this] {
-    shards_changed_ = true;
-    Wake();
-  });
+      .changed = report_soon,
+      .log = log,
+      .faults = options_.faults});
+  damage_ = std::make_unique<DamageReports>(report_soon);
   fetcher_ = std::make_unique<ShardFetcher>(ShardFetcher::Options{
       .security = options_.security,
       .registry = registry_.get(),
       .open_job = [this](const std::string& job,
                          const StoreIdentity& identity) { return OpenJobFor(job, identity); },
-      .log = say,
+      .log = log,
       .damage = damage_.get(),
       .fetched = [this](
                      double seconds, int64_t bytes,
@@ -112,18 +112,20 @@ absl::Status Daemon::Prepare() {
            .fetcher = fetcher_.get(),
            .damage = damage_.get(),
            .meetings = meetings_.get(),
+           .provenance = provenance_.get(),
            .security = options_.security,
            .worker = options_.identity.name(),
            .host = HostOf(options_.identity.address()),
            .clock = SteadyMs,
            .changed = [this] { Wake(); },
-           .log = say,
+           .log = log,
            .jobs_directory = data + "/jobs",
            .run_directory = run_->path(),
            .trainer = options_.trainer,
            .cuda = options_.identity.hardware().device() == v1::DEVICE_CUDA,
            .watchdog = options_.watchdog,
-           .logs = options_.logs};
+           .logs = options_.logs,
+           .faults = options_.faults};
   OpenStoredJobs();
   std::vector<PeerService> services;
   services.push_back(MakeShardService(*registry_, options_.identity.name()));
@@ -139,7 +141,7 @@ absl::Status Daemon::Prepare() {
   replicas_ = std::make_unique<ReplicaKeeper>(ReplicaKeeper::Options{.registry = registry_.get(),
                                                                      .fetcher = fetcher_.get(),
                                                                      .backoff = options_.backoff,
-                                                                     .log = say});
+                                                                     .log = log});
   tasks_ = std::make_unique<CheckpointTasks>(
       CheckpointTasks::Options{.registry = registry_.get(),
                                .fetcher = fetcher_.get(),
@@ -149,10 +151,8 @@ absl::Status Daemon::Prepare() {
                                .supervisor = supervisor_.get(),
                                .exporter = options_.exporter,
                                .jobs_directory = home_.jobs_directory,
-                               .changed = [this] {
-                                 tasks_changed_ = true;
-                                 Wake();
-                               }});
+                               .changed = report_soon});
+  recorder_ = std::make_unique<TaskThread>();
   link_ = std::make_unique<CoordinatorLink>(CoordinatorLink::Options{
       .target = options_.coordinator,
       .security = options_.security,
@@ -167,10 +167,10 @@ absl::Status Daemon::Prepare() {
       .desired =
           [this](const v1::ConnectResponse& response) {
             metrics_->Answered(response.answered(), response.lease_ms());
-            Take(response);
+            Receive(response);
           },
       .lost = [this](const absl::Status& status,
-                     std::chrono::milliseconds wait) { Lost(status, wait); }});
+                     std::chrono::milliseconds wait) { StreamEnded(status, wait); }});
   return absl::OkStatus();
 }
 
@@ -182,7 +182,7 @@ void Daemon::OpenStoredJobs() {
     absl::Status opened = identity.status();
     if (identity.ok()) opened = registry_->OpenJob(name, entry.path(), *identity);
     if (opened.ok() || absl::IsNotFound(opened)) continue;
-    Say(absl::StrCat("the checkpoints of job ", name,
+    Log(absl::StrCat("the checkpoints of job ", name,
                      " are not reported: ", std::string(opened.message())));
   }
 }
@@ -191,35 +191,44 @@ Daemon::~Daemon() {
   // Callers before the objects that they call.
   http_.reset();
   link_.reset();
+  recorder_.reset();
   tasks_.reset();
   replicas_.reset();
   peers_.reset();
-  for (const std::unique_ptr<Gang>& gang : gangs_) gang->Abandon();
+  // At once: the gangs' threads may be waiting for the disk.
+  if (supervisor_ != nullptr) {
+    for (const std::string& name : supervisor_->Names()) (void)supervisor_->Kill(name);
+  }
+  std::vector<std::shared_ptr<GangRunner>> gangs = this->gangs();
+  for (const auto& gang : gangs) gang->Abandon();
   supervisor_.reset();
-  gangs_.clear();
+  {
+    const MutexLock lock(&mutex_);
+    gangs_.clear();
+  }
+  gangs.clear();
   registry_.reset();
-  if (lock_ >= 0) close(lock_);
 }
 
-void Daemon::Say(const std::string& line) const {
+void Daemon::Log(const std::string& line) const {
   if (options_.log) options_.log(line);
 }
 
 void Daemon::Wake() {
-  {
-    const std::lock_guard<std::mutex> lock(wake_mutex_);
-    dirty_ = true;
-  }
-  woken_.notify_all();
+  const MutexLock lock(&wake_mutex_);
+  awake_ = true;
+  woken_.SignalAll();
 }
 
 absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
-    Tend();
-    std::unique_lock<std::mutex> lock(wake_mutex_);
+    ActOnGangs();
+    const auto until = std::chrono::steady_clock::now() + options_.beat;
+    const MutexLock lock(&wake_mutex_);
     // A signal handler sets `stop` and cannot notify: the beat bounds the wait.
-    woken_.wait_for(lock, options_.beat, [this] { return dirty_ || !superseded_.ok(); });
-    dirty_ = false;
+    while (!awake_ && superseded_.ok() && !woken_.WaitUntil(&wake_mutex_, until)) {
+    }
+    awake_ = false;
     if (!superseded_.ok()) return superseded_;
   }
   return absl::OkStatus();
@@ -246,243 +255,270 @@ PeerService Daemon::MakeLogs() {
       {});
 }
 
+std::vector<std::shared_ptr<GangRunner>> Daemon::gangs() const {
+  const MutexLock lock(&mutex_);
+  return gangs_;
+}
+
+void Daemon::SaveRecords() {
+  recorder_->Post([this] {
+    const absl::Status saved = provenance_->SaveChanges();
+    if (!saved.ok()) Log(std::string(saved.message()));
+  });
+}
+
+// --- The link's threads
+
 v1::ConnectRequest Daemon::Report(int64_t number) {
   v1::ConnectRequest request;
   *request.mutable_identity() = options_.identity;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     request.set_cluster(cluster_);
-    if (number == 1) carried_out_ = 0;  // a stream begins
-    request.set_desired_number(carried_out_);
-    for (const std::unique_ptr<Gang>& gang : gangs_) *request.add_gangs() = gang->Report();
+    if (number == 1) desired_number_ = 0;  // a stream begins
+    request.set_desired_number(desired_number_);
+  }
+  std::map<std::string, int64_t> running;
+  for (const std::shared_ptr<GangRunner>& gang : gangs()) {
+    // Its ranks have ended, and the coordinator does not want it.
+    if (gang->closing()) continue;
+    const PresentGang present = gang->snapshot()->present;
+    *request.add_gangs() = gang->TakeReport();
+    if (!std::all_of(present.ranks.begin(), present.ranks.end(),
+                     [](const PresentRank& rank) { return HasEnded(rank.state); })) {
+      running[present.job] = present.attempt;
+    }
   }
   // After the gangs, so that a report with a stopped gang also names its last shards.
   std::vector<v1::ShardReport> shards = registry_->Report(number);
-  const std::lock_guard<std::mutex> lock(mutex_);
   if (const v1::StoreIdentity store = provenance_->followed(); !store.id().empty()) {
     *request.mutable_store() = store;
   }
-  std::map<std::string, int64_t> running;
-  for (const std::unique_ptr<Gang>& gang : gangs_) {
-    const PresentGang present = gang->Look();
-    if (!std::all_of(present.ranks.begin(), present.ranks.end(),
-                     [](const PresentRank& rank) { return HasEnded(rank.state); })) {
-      running[gang->job()] = gang->attempt();
+  {
+    const MutexLock lock(&mutex_);
+    // The list of running jobs is sent with the shards.
+    if (running != last_running_) shard_list_.Reset();
+    last_running_ = running;
+    if (shard_list_.IsDue(number, shards)) {
+      request.set_all_shards(true);
+      listed_in_ = number;
     }
   }
-  // The list of running jobs is sent with the shards.
-  if (running != last_running_) shard_news_.Dropped();
-  last_running_ = running;
-  if (shard_news_.AreToBeNamed(number, shards)) {
-    provenance_->Describe(std::move(shards), running, request);
-    request.set_all_shards(true);
-    described_ = number;
-  }
+  if (request.all_shards()) provenance_->Describe(std::move(shards), running, request);
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
   for (v1::DamagedShard& shard : damage_->Report(number)) *request.add_damaged() = std::move(shard);
   return request;
 }
 
-void Daemon::Take(const v1::ConnectResponse& response) {
-  const v1::StoreIdentity before = provenance_->followed();
-  bool obey = false;
-  const absl::Status heard = provenance_->Hear(response.store(), obey);
+bool Daemon::MayObey(const v1::StoreIdentity& store) {
+  const Provenance::Verdict verdict = provenance_->Judge(store);
+  std::string line;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!heard.ok() || !obey) {
-      // The coordinator learns from the next report that its store is older; nothing changes here.
-      if (!std::exchange(ignores_, true)) {
-        Say(heard.ok()
-                ? absl::StrCat("the coordinator's store ", response.store().id(), ", epoch ",
-                               response.store().epoch(), ", update ", response.store().sequence(),
-                               ", is older than what this worker has heard of it: not obeyed")
-                : std::string(heard.message()));
+    const MutexLock lock(&mutex_);
+    if (verdict == Provenance::Verdict::kNotFollowed) {
+      if (std::exchange(following_, true)) return false;
+    } else if (verdict == Provenance::Verdict::kOlder) {
+      // The coordinator learns from the next report that its store is older.
+      if (std::exchange(ignoring_, true)) return false;
+      line =
+          absl::StrCat("ignores the coordinator: its store ", store.id(), ", epoch ", store.epoch(),
+                       ", update ", store.sequence(), ", is older than this worker has known it");
+    } else {
+      ignoring_ = false;
+      if (!obeyed_.id().empty() && !SameEpoch(obeyed_, store)) {
+        line = absl::StrCat("the coordinator has store ", store.id(), ", epoch ", store.epoch(),
+                            " now; before it had ", obeyed_.id(), ", epoch ", obeyed_.epoch(),
+                            ", whose orders are reported as orphans");
+        shard_list_.Reset();
       }
-      return;
+      obeyed_ = store;
     }
-    ignores_ = false;
-    if (!before.id().empty() && !SameEpoch(before, response.store())) {
-      Say(absl::StrCat("the coordinator has store ", response.store().id(), ", epoch ",
-                       response.store().epoch(), " now; before it was ", before.id(), ", epoch ",
-                       before.epoch(), ": what that has ordered is reported as orphans"));
-      shard_news_.Dropped();
-    }
-    RemoveOrphans(response);
-    if (described_ > 0 && response.answered() >= described_) provenance_->Answered();
   }
+  if (!line.empty()) Log(line);
+  if (verdict == Provenance::Verdict::kNotFollowed) {
+    // The next desired state is obeyed; it arrives as the answer to the next report.
+    recorder_->Post([this, store] {
+      const absl::Status followed = provenance_->Follow(store);
+      if (!followed.ok()) Log(std::string(followed.message()));
+      {
+        const MutexLock lock(&mutex_);
+        following_ = false;
+      }
+      if (followed.ok()) report_due_ = true;
+      Wake();
+    });
+  }
+  return verdict == Provenance::Verdict::kObey;
+}
+
+void Daemon::Receive(const v1::ConnectResponse& response) {
+  if (!MayObey(response.store())) return;
+  RemoveOrphans(response);
+  bool listed = false;
+  {
+    const MutexLock lock(&mutex_);
+    listed = listed_in_ > 0 && response.answered() >= listed_in_;
+  }
+  if (listed) provenance_->Answered();
   for (const v1::DesiredReplica& known : response.replicas()) {
     registry_->TakeOver(known, response.store());
   }
   registry_->Answered(response);
   damage_->Answered(response.answered());
+  bool new_cluster = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (cluster_.empty() && !response.cluster().empty()) {
-      cluster_ = response.cluster();
-      const absl::Status noted = WriteStaged(options_.data_directory + "/cluster", cluster_ + "\n");
-      if (!noted.ok()) Say(std::string(noted.message()));
-    }
-    desired_ = response;
-    stop_deadlines_ = DeadlinesOf(response, stop_deadlines_, SteadyMs());
-    carried_out_ = response.number();
-    if (!response.dropped().empty()) shard_news_.Dropped();
+    const MutexLock lock(&mutex_);
+    new_cluster = cluster_.empty() && !response.cluster().empty();
+    if (new_cluster) cluster_ = response.cluster();
+    desired_ = std::make_shared<const DesiredState>(desired_.get(), response, SteadyMs());
+    desired_number_ = response.number();
+    if (!response.dropped().empty()) shard_list_.Reset();
   }
+  if (new_cluster) {
+    recorder_->Post([this, cluster = response.cluster()] {
+      const absl::Status written =
+          ReplaceFile(options_.data_directory + "/cluster", cluster + "\n", options_.faults);
+      if (!written.ok()) Log(std::string(written.message()));
+    });
+  }
+  if (listed || !response.orphans().empty()) SaveRecords();
   replicas_->Want({response.replicas().begin(), response.replicas().end()});
   tasks_->Want({response.tasks().begin(), response.tasks().end()});
   Wake();
 }
 
-void Daemon::Lost(const absl::Status& status, std::chrono::milliseconds wait) {
-  metrics_->StreamLost(status);
-  Say(absl::StrCat("the stream to the coordinator has ended: ", std::string(status.message()),
-                   "; trying again in ", wait.count(), " ms"));
-  if (!absl::IsAborted(status)) return;
-  {
-    const std::lock_guard<std::mutex> lock(wake_mutex_);
-    superseded_ = status;
-  }
-  woken_.notify_all();
-}
-
 void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
-  removed_.clear();
   for (const v1::OrphanOrder& order : response.orphans()) {
     if (SameEpoch(order.store(), response.store())) continue;
-    removed_.insert(order.job());
     const int64_t kept =
         order.store().id() == response.store().id() ? response.store().epoch() : -1;
     registry_->RemoveOrphans(order.job(), order.store().id(), kept);
     if (!SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
       provenance_->Forget(order.job());
     }
-    shard_news_.Dropped();
+    const MutexLock lock(&mutex_);
+    shard_list_.Reset();
   }
 }
 
-bool Daemon::IsMeant(const v1::DesiredGang& wanted, const Gang& gang) const {
-  return wanted.job() != gang.job() || wanted.attempt() != gang.attempt() ||
-         wanted.command() == v1::GANG_COMMAND_STOP || gang.store().id().empty() ||
-         gang.store().id() == desired_->store().id();
+void Daemon::StreamEnded(const absl::Status& status, std::chrono::milliseconds wait) {
+  metrics_->StreamLost(status);
+  Log(absl::StrCat("the stream to the coordinator has ended: ", std::string(status.message()),
+                   "; connecting again in ", wait.count(), " ms"));
+  if (!absl::IsAborted(status)) return;
+  const MutexLock lock(&wake_mutex_);
+  superseded_ = status;
+  woken_.SignalAll();
 }
 
-const v1::DesiredGang* Daemon::FindDesired(const std::string& job, int64_t attempt) const {
-  for (const v1::DesiredGang& gang : desired_->gangs()) {
-    if (gang.job() == job && gang.attempt() == attempt) return &gang;
+// --- Run's thread
+
+GangRunner* Daemon::FindGang(const std::string& job, int64_t attempt) const {
+  const MutexLock lock(&mutex_);
+  for (const std::shared_ptr<GangRunner>& gang : gangs_) {
+    if (gang->origin().job == job && gang->origin().attempt == attempt) return gang.get();
   }
   return nullptr;
 }
 
-Gang* Daemon::FindGang(const std::string& job, int64_t attempt) {
-  for (const std::unique_ptr<Gang>& gang : gangs_) {
-    if (gang->job() == job && gang->attempt() == attempt) return gang.get();
-  }
-  return nullptr;
-}
-
-void Daemon::Tend() {
-  std::string progress;
+void Daemon::ActOnGangs() {
+  std::shared_ptr<const DesiredState> desired;
+  std::vector<std::shared_ptr<GangRunner>> closed;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<WantedGang> wanted;
-    if (desired_.has_value()) {
-      for (const v1::DesiredGang& gang : desired_->gangs()) {
-        // An order to stop ranks that are not here has no effect.
-        const bool starts = gang.command() != v1::GANG_COMMAND_STOP || !gang.slots().empty();
-        const Gang* const here = FindGang(gang.job(), gang.attempt());
-        if (here == nullptr ? starts : IsMeant(gang, *here))
-          wanted.push_back(WantedOf(gang, stop_deadlines_));
-      }
-    }
-    std::vector<PresentGang> present;
-    for (const std::unique_ptr<Gang>& gang : gangs_) {
-      const v1::DesiredGang* const desired =
-          desired_.has_value() ? FindDesired(gang->job(), gang->attempt()) : nullptr;
-      if (desired != nullptr && IsMeant(*desired, *gang)) ReAttach(*desired, *gang);
-      gang->Advance(desired);
-      present.push_back(gang->Look());
-      present.back().ours = !desired_.has_value() || removed_.contains(gang->job()) ||
-                            SameEpoch(gang->store(), desired_->store());
-    }
-    const std::vector<AgentAction> actions =
-        Reconcile(desired_.has_value() ? &wanted : nullptr, present, SteadyMs());
-    for (const AgentAction& action : actions) CarryOut(action);
-    std::vector<GangFigures> figures;
-    for (const std::unique_ptr<Gang>& gang : gangs_) {
-      const PresentGang now = gang->Look();
-      absl::StrAppend(&progress, gang->job(), "/", gang->attempt(), "=",
-                      static_cast<int>(StateOfGang(now)), "@", gang->revision(), "-",
-                      gang->refusals(), " ");
-      figures.push_back(gang->Figures(now));
-    }
-    metrics_->Publish(std::move(figures));
-    const bool shards = shards_changed_.exchange(false);
-    const bool tasks = tasks_changed_.exchange(false);
-    if (progress == last_progress_ && !shards && !tasks) return;
-    last_progress_ = progress;
+    const MutexLock lock(&mutex_);
+    desired = desired_;
+    const auto end = std::stable_partition(gangs_.begin(), gangs_.end(),
+                                           [](const auto& gang) { return !gang->closed(); });
+    closed.assign(end, gangs_.end());
+    gangs_.erase(end, gangs_.end());
   }
+  closed.clear();  // joins their threads
+  std::vector<PresentGang> present;
+  std::vector<GangOrigin> origins;
+  for (const std::shared_ptr<GangRunner>& gang : gangs()) {
+    const v1::DesiredGang* const order =
+        desired == nullptr ? nullptr : desired->FindFor(gang->origin());
+    if (order != nullptr) ReAttach(*order, desired->store(), *gang);
+    gang->Refresh(order);
+    present.push_back(gang->present());
+    present.back().ours = desired == nullptr || desired->MayEnd(gang->origin());
+    origins.push_back(gang->origin());
+  }
+  if (desired != nullptr) {
+    const std::vector<WantedGang> wanted = desired->WantedGangs(origins);
+    for (const AgentAction& action : Reconcile(&wanted, present, SteadyMs())) {
+      CarryOut(action, *desired);
+    }
+  }
+  PublishFigures();
+}
+
+void Daemon::PublishFigures() {
+  std::string progress;
+  std::vector<GangFigures> figures;
+  for (const std::shared_ptr<GangRunner>& gang : gangs()) {
+    if (gang->closing()) continue;
+    const std::shared_ptr<const GangSnapshot> snapshot = gang->snapshot();
+    const v1::GangReport& report = snapshot->report;
+    absl::StrAppend(&progress, report.job(), "/", report.attempt(), "=",
+                    static_cast<int>(StateOfGang(snapshot->present)), "@",
+                    report.revisions().empty() ? 0 : report.revisions().rbegin()->revision(), "-",
+                    snapshot->refusals, " ");
+    figures.push_back(snapshot->figures);
+  }
+  metrics_->Publish(std::move(figures));
   // A change of phase or recipe is reported at once.
-  link_->Nudge();
+  const bool due = report_due_.exchange(false);
+  if (progress == last_progress_ && !due) return;
+  last_progress_ = progress;
+  link_->ReportNow();
 }
 
-void Daemon::NoteOrder(const v1::DesiredGang& desired, const Gang& gang) {
-  // Ranks that only have to stop keep the store that launched them.
-  if (!SameEpoch(gang.store(), desired_->store())) return;
-  const absl::Status noted = provenance_->NoteOrder(desired, desired_->store());
-  if (!noted.ok()) Say(std::string(noted.message()));
-}
-
-void Daemon::ReAttach(const v1::DesiredGang& desired, Gang& gang) {
-  const v1::StoreIdentity& store = desired_->store();
-  if (desired.command() == v1::GANG_COMMAND_STOP || SameEpoch(gang.store(), store)) return;
-  Say(absl::StrCat(gang.job(), " attempt ", gang.attempt(), " is known to the store in epoch ",
-                   store.epoch(), " and continues"));
+void Daemon::ReAttach(const v1::DesiredGang& desired, const v1::StoreIdentity& store,
+                      GangRunner& gang) {
+  if (desired.command() == v1::GANG_COMMAND_STOP || SameEpoch(gang.origin().store, store)) return;
+  Log(absl::StrCat(gang.Name(), " is known to the store in epoch ", store.epoch(),
+                   " and continues"));
   gang.Follow(store);
-  NoteOrder(desired, gang);
+  gang.Record(desired);
 }
 
-void Daemon::CarryOut(const AgentAction& action) {
-  using Kind = AgentAction::Kind;
-  const std::string name = absl::StrCat(action.job, " attempt ", action.attempt);
-  if (action.kind == Kind::kStart) {
-    const v1::DesiredGang& desired = *FindDesired(action.job, action.attempt);
-    const v1::StoreIdentity& store = desired_->store();
-    absl::Status status = CheckJobId(action.job);
-    if (status.ok() && provenance_->AttemptOf(action.job) >= action.attempt &&
-        provenance_->StoreOf(action.job).id() == store.id() && !store.id().empty()) {
-      status = absl::AbortedError(
-          absl::StrCat("attempt ", provenance_->AttemptOf(action.job), " of ", action.job,
-                       " has run on this worker; no attempt up to it starts again"));
-    }
-    if (status.ok()) status = provenance_->NoteOrder(desired, store);
-    if (status.ok()) {
-      Say(absl::StrCat("starts ", name));
-      gangs_.push_back(Gang::Launch(desired, home_));
-    } else {
-      Say(absl::StrCat("does not start ", name, ": ", std::string(status.message())));
-      gangs_.push_back(Gang::Refuse(desired, home_, status));
-    }
-    gangs_.back()->Follow(store);
-    return;
+void Daemon::Launch(const v1::DesiredGang& desired, const v1::StoreIdentity& store) {
+  absl::Status refusal = CheckJobId(desired.job());
+  if (refusal.ok() && provenance_->AttemptOf(desired.job()) >= desired.attempt() &&
+      provenance_->StoreOf(desired.job()).id() == store.id() && !store.id().empty()) {
+    refusal = absl::AbortedError(absl::StrCat("attempt ", provenance_->AttemptOf(desired.job()),
+                                              " of ", desired.job(),
+                                              " has run on this worker; no attempt up to it "
+                                              "starts again"));
   }
-  Gang* const gang = FindGang(action.job, action.attempt);
+  auto gang = std::make_shared<GangRunner>(desired, store, home_, refusal);
+  const MutexLock lock(&mutex_);
+  gangs_.push_back(std::move(gang));
+}
+
+void Daemon::CarryOut(const AgentAction& action, const DesiredState& desired) {
+  using Kind = AgentAction::Kind;
+  const v1::DesiredGang* const order = desired.Find(action.job, action.attempt);
+  if (action.kind == Kind::kStart) return Launch(*order, desired.store());
+  GangRunner* const gang = FindGang(action.job, action.attempt);
   if (gang == nullptr) return;
   switch (action.kind) {
     case Kind::kStart:
       break;
-    case Kind::kTell:
-      NoteOrder(*FindDesired(action.job, action.attempt), *gang);
-      gang->Tell(*FindDesired(action.job, action.attempt));
+    case Kind::kSend:
+      // Ranks that only have to stop keep the store that launched them.
+      if (SameEpoch(gang->origin().store, desired.store())) gang->Record(*order);
+      gang->Send(*order);
       break;
     case Kind::kDumpStacks:
-      Say(absl::StrCat(name, ", rank ", action.rank, ": ", action.reason));
       gang->DumpStacks(action.rank, action.reason);
       break;
     case Kind::kKill:
-      Say(absl::StrCat(name, ", rank ", action.rank, " is killed: ", action.reason));
       gang->Kill(action.rank, action.reason);
       break;
-    case Kind::kForget:
-      std::erase_if(gangs_, [gang](const auto& one) { return one.get() == gang; });
+    case Kind::kClose:
+      gang->Close();
       break;
   }
 }

@@ -8,6 +8,15 @@
 //
 // While the coordinator is away, the last desired state stays in effect.
 //
+// Heartbeats never wait for the disk. Threads:
+//   the link's two       make a report from memory and from the gangs' snapshots, and take answers:
+//                        neither does I/O, nor takes a lock that is held during I/O
+//   one per gang         whatever a gang needs from the disk (gang_runner.h)
+//   the registry's       answers about shards (checkpoint_registry.h)
+//   the recorder         other records in the data directory
+//   Run's                compares the desired state with the present one (gang_rules.h), and gives
+//                        the gangs their orders
+//
 // Ownership: owns everything below it. Thread-safety: Run from one thread; `stop` may be set from
 // any, also from a signal handler.
 #ifndef NIBBLE_WORKER_AGENT_DAEMON_H_
@@ -15,30 +24,32 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 #include "common/metrics/http_exposer.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/checkpoint_tasks.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/data_directory.h"
+#include "worker/agent/desired_state.h"
 #include "worker/agent/gang.h"
 #include "worker/agent/gang_preparation.h"
+#include "worker/agent/gang_runner.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/task_thread.h"
 #include "worker/metrics/worker_metrics.h"
 
 namespace nibble {
@@ -61,6 +72,7 @@ class Daemon {
     WorkerHttpOptions http;
     FigureLimits figures;
     std::function<void(const std::string&)> log;  // a line for people; may be null
+    DiskFaults* faults = nullptr;                 // for tests
   };
 
   // Kills processes of an earlier life, opens its checkpoints, and connects. Unavailable if another
@@ -86,30 +98,39 @@ class Daemon {
   absl::Status Prepare();
   void OpenStoredJobs();
 
-  v1::ConnectRequest Report(int64_t number);
-  void Take(const v1::ConnectResponse& response);
-  void Lost(const absl::Status& status, std::chrono::milliseconds wait);
-  void Wake();
-  void Say(const std::string& line) const;
+  // --- The link's threads
 
-  // One round of reconciliation.
-  void Tend();
-  void CarryOut(const AgentAction& action);
-  // Carries out the orders to delete orphans. With mutex_ held.
+  v1::ConnectRequest Report(int64_t number);
+  void Receive(const v1::ConnectResponse& response);
+  // Whether the response's store is to be obeyed.
+  bool MayObey(const v1::StoreIdentity& store);
+  // Carries out the response's orders to remove orphans.
   void RemoveOrphans(const v1::ConnectResponse& response);
-  // Whether the order applies to the gang here. Ranks of another store's attempt with the same name
-  // and number are not the ones meant; they may only be stopped.
-  bool IsMeant(const v1::DesiredGang& wanted, const Gang& gang) const;
-  void NoteOrder(const v1::DesiredGang& desired, const Gang& gang);
+  void StreamEnded(const absl::Status& status, std::chrono::milliseconds wait);
+
+  // --- Run's thread
+
+  // One round: observes the gangs and gives them their orders.
+  void ActOnGangs();
+  void CarryOut(const AgentAction& action, const DesiredState& desired);
+  void Launch(const v1::DesiredGang& desired, const v1::StoreIdentity& store);
   // A restored store knows the gang as running: the gang belongs to it from now on.
-  void ReAttach(const v1::DesiredGang& desired, Gang& gang);
-  const v1::DesiredGang* FindDesired(const std::string& job, int64_t attempt) const;
-  Gang* FindGang(const std::string& job, int64_t attempt);
+  void ReAttach(const v1::DesiredGang& desired, const v1::StoreIdentity& store, GangRunner& gang);
+  void PublishFigures();
+  std::vector<std::shared_ptr<GangRunner>> gangs() const;
+  GangRunner* FindGang(const std::string& job, int64_t attempt) const;
+
+  // --- Any thread
+
+  void Wake();
+  void Log(const std::string& line) const;
+  // Writes changed records in the recorder's thread.
+  void SaveRecords();
   PeerService MakeLogs();
   absl::Status OpenJobFor(const std::string& job, const StoreIdentity& identity);
 
   Options options_;
-  int lock_ = -1;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<RunDirectory> run_;
   GangHome home_;
   std::unique_ptr<WorkerMetrics> metrics_;
@@ -123,29 +144,31 @@ class Daemon {
   std::unique_ptr<PeerServer> peers_;
   std::unique_ptr<ReplicaKeeper> replicas_;
   std::unique_ptr<CheckpointTasks> tasks_;
+  std::unique_ptr<TaskThread> recorder_;
   std::unique_ptr<CoordinatorLink> link_;
 
-  std::atomic<bool> shards_changed_ = false;  // there are shards to report
-  std::atomic<bool> tasks_changed_ = false;   // a task has ended
+  std::atomic<bool> report_due_ = false;  // shards, a task or a followed store
+  std::string last_progress_;  // phases and recipes of all gangs in the latest round; Run's thread
 
-  std::mutex wake_mutex_;
-  std::condition_variable woken_;
-  bool dirty_ = false;       // guarded by wake_mutex_
-  absl::Status superseded_;  // guarded by wake_mutex_
+  Mutex wake_mutex_;
+  CondVar woken_;
+  bool awake_ ABSL_GUARDED_BY(wake_mutex_) = false;
+  absl::Status superseded_ ABSL_GUARDED_BY(wake_mutex_);
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::string cluster_;
-  std::optional<v1::ConnectResponse> desired_;
-  StopDeadlines stop_deadlines_;
-  int64_t carried_out_ = 0;  // number of this stream's latest desired state; 0: none yet
-  ShardNews shard_news_;
-  int64_t described_ = 0;  // number of the latest report that names all shards
-  std::vector<std::unique_ptr<Gang>> gangs_;
-  std::set<std::string> removed_;  // jobs whose orphaned ranks are to be killed
-  bool ignores_ = false;           // the latest answer came from an older store than known
-  std::map<std::string, int64_t> last_running_;  // running attempts as last reported, by job
-  std::string last_progress_;  // phases and recipes of all gangs in the latest round
+  // Never held during I/O, nor while code of others runs.
+  mutable Mutex mutex_;
+  std::string cluster_ ABSL_GUARDED_BY(mutex_);
+  v1::StoreIdentity obeyed_ ABSL_GUARDED_BY(mutex_);                     // the store obeyed last
+  std::shared_ptr<const DesiredState> desired_ ABSL_GUARDED_BY(mutex_);  // null: none yet
+  // Number of this stream's latest desired state; 0: none yet.
+  int64_t desired_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  ShardListSchedule shard_list_ ABSL_GUARDED_BY(mutex_);
+  int64_t listed_in_ ABSL_GUARDED_BY(mutex_) = 0;   // number of the latest report with all shards
+  bool following_ ABSL_GUARDED_BY(mutex_) = false;  // the recorder is about to follow a store
+  bool ignoring_ ABSL_GUARDED_BY(mutex_) = false;   // the latest answer came from an older store
+  // Running attempts as last reported, by job.
+  std::map<std::string, int64_t> last_running_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<GangRunner>> gangs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace nibble

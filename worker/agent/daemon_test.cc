@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/files/files.h"
 #include "common/metrics/exposition_testing.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
@@ -79,7 +81,7 @@ class Coordinator final : public v1::WorkerLink::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     refusal_ = status;
   }
-  // The first report for which `done` holds; with the shards that were named last.
+  // The first report that `done` accepts; with the shards that were listed last.
   v1::ConnectRequest Await(const std::function<bool(const v1::ConnectRequest&)>& done) {
     std::unique_lock<std::mutex> lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return done(last_); }))
@@ -104,6 +106,50 @@ class Coordinator final : public v1::WorkerLink::Service {
   grpc::Status refusal_;
 };
 
+// A disk whose writes to some paths wait until it is released, as one that takes long per fsync.
+class StuckDisk : public DiskFaults {
+ public:
+  int BeforeWrite(const std::string& path, int64_t) override {
+    const MutexLock lock(&mutex_);
+    if (part_.empty() || path.find(part_) == std::string::npos) return 0;
+    ++waiting_;
+    changed_.SignalAll();
+    while (!part_.empty()) changed_.Wait(&mutex_);
+    --waiting_;
+    return 0;
+  }
+  void AfterSync(const std::string&) override {}
+
+  // From now on, writes to files that have `part` in their path wait.
+  void Block(const std::string& part) {
+    const MutexLock lock(&mutex_);
+    part_ = part;
+  }
+  void Release() {
+    const MutexLock lock(&mutex_);
+    part_.clear();
+    changed_.SignalAll();
+  }
+  bool AwaitBlockedWrite() {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const MutexLock lock(&mutex_);
+    while (waiting_ == 0 && !changed_.WaitUntil(&mutex_, until)) {
+    }
+    return waiting_ > 0;
+  }
+  // Whether a write waits now.
+  bool IsBlocking() {
+    const MutexLock lock(&mutex_);
+    return waiting_ > 0;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::string part_ ABSL_GUARDED_BY(mutex_);  // empty: nothing waits
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 class DaemonTest : public testing::Test {
  protected:
   DaemonTest() {
@@ -111,6 +157,7 @@ class DaemonTest : public testing::Test {
     StartServer();
   }
   ~DaemonTest() override {
+    disk_.Release();
     StopDaemon();
     server_->Shutdown(std::chrono::system_clock::now());
     fs::remove_all(directory_);
@@ -159,6 +206,7 @@ class DaemonTest : public testing::Test {
     options.watchdog = {.median_steps = 20, .least_ms = hang_ms_};
     options.backoff = {.first = std::chrono::milliseconds(10),
                        .most = std::chrono::milliseconds(50)};
+    options.faults = &disk_;
     auto daemon = Daemon::Start(std::move(options));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
@@ -170,18 +218,26 @@ class DaemonTest : public testing::Test {
     if (runner_.joinable()) runner_.join();
     daemon_.reset();
   }
-  void WishGang(int64_t attempt, int32_t ranks, const v1::CheckpointRef* resume = nullptr) {
+  void WishGang(int64_t attempt, int32_t ranks, const v1::CheckpointRef* resume = nullptr,
+                const std::string& job = "run-1") {
     coordinator_.Wish([&](v1::ConnectResponse& wish) {
-      wish.clear_gangs();
+      if (job == "run-1") wish.clear_gangs();
       v1::DesiredGang& gang = *wish.add_gangs();
-      gang.set_job("run-1");
+      gang.set_job(job);
       gang.set_attempt(attempt);
       gang.set_world(ranks);
-      for (int32_t slot = 0; slot < ranks; ++slot) gang.add_slots(slot);
+      for (int32_t slot = 0; slot < ranks; ++slot)
+        gang.add_slots(10 * (wish.gangs_size() - 1) + slot);
       gang.set_spec_yaml(spec_);
       gang.set_command(v1::GANG_COMMAND_RUN);
       if (resume != nullptr) *gang.mutable_resume() = *resume;
     });
+  }
+  // Waits for `count` further reports and an answer to one of them: the lease is renewed.
+  void ExpectBeats(int count) {
+    const int64_t before = coordinator_.Await([](const auto&) { return true; }).number();
+    coordinator_.Await(
+        [&](const auto& r) { return r.number() > before + count && r.desired_number() > before; });
   }
   std::string LogOf(int64_t attempt, int32_t rank) {
     std::ifstream file(
@@ -194,6 +250,7 @@ class DaemonTest : public testing::Test {
   std::chrono::milliseconds beat_{20};
   int64_t hang_ms_ = 120'000;
   int port_ = 0;
+  StuckDisk disk_;
   Coordinator coordinator_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Daemon> daemon_;
@@ -202,9 +259,9 @@ class DaemonTest : public testing::Test {
   absl::Status ended_with_;
 };
 
-constexpr char kUntilTold[] = "trap 'exit 101' TERM; echo up $*; while :; do sleep 0.01; done";
+constexpr char kUntilStopped[] = "trap 'exit 101' TERM; echo up $*; while :; do sleep 0.01; done";
 
-TEST_F(DaemonTest, OffLoopbackItDoesNotStartUnlessThatIsMeant) {
+TEST_F(DaemonTest, OffLoopbackItStartsOnlyWithInsecure) {
   Daemon::Options options;
   options.coordinator = absl::StrCat("127.0.0.1:", port_);
   options.data_directory = directory_ + "/data";
@@ -226,7 +283,7 @@ TEST_F(DaemonTest, OffLoopbackItDoesNotStartUnlessThatIsMeant) {
   EXPECT_TRUE(absl::IsUnavailable(refused("192.0.2.1:0", true)));
 }
 
-TEST_F(DaemonTest, ItSaysWhoItIsAndThatItHasNothing) {
+TEST_F(DaemonTest, TheFirstReportNamesTheWorkerAndIsEmpty) {
   StartDaemon(Script("exit 0"));
   const auto report = coordinator_.Await([](const auto& r) { return r.cluster() == "test"; });
   EXPECT_EQ(report.identity().name(), "w1");
@@ -235,8 +292,8 @@ TEST_F(DaemonTest, ItSaysWhoItIsAndThatItHasNothing) {
   EXPECT_EQ(report.gangs_size(), 0);
 }
 
-TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
-  StartDaemon(Script(kUntilTold));
+TEST_F(DaemonTest, AGangRunsStopsOnOrderAndIsClosed) {
+  StartDaemon(Script(kUntilStopped));
   WishGang(1, 2);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
   const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -251,7 +308,7 @@ TEST_F(DaemonTest, AGangRunsStopsWhenToldAndIsForgotten) {
 }
 
 TEST_F(DaemonTest, AWallClockAheadOfTheCoordinatorsDoesNotTurnAStopIntoAKill) {
-  StartDaemon(Script(kUntilTold));
+  StartDaemon(Script(kUntilStopped));
   WishGang(1, 1);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
   coordinator_.Wish([](auto& wish) {
@@ -277,16 +334,16 @@ TEST_F(DaemonTest, AGangThatDoesNotStopWithinItsTimeIsKilledHoweverOftenTheOrder
   coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
 }
 
-TEST_F(DaemonTest, AFailureIsToldWithTheRanksLastWordsAndEndsTheGang) {
+TEST_F(DaemonTest, AFailureIsReportedWithTheRanksOutputAndEndsTheGang) {
   StartDaemon(Script("case \"$*\" in *'--rank 1'*) echo no such corpus; exit 1;; esac\n" +
-                     std::string(kUntilTold)));
+                     std::string(kUntilStopped)));
   WishGang(1, 2);
   const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
   EXPECT_THAT(gang.detail(), HasSubstr("rank 1 ended with exit code 1"));
   EXPECT_THAT(gang.detail(), HasSubstr("no such corpus"));
 }
 
-TEST_F(DaemonTest, TheSpecsFaultIsToldAsSuchInTheTrainersOwnWords) {
+TEST_F(DaemonTest, AFailureOfTheSpecIsReportedInTheTrainersWords) {
   StartDaemon(Script("echo 'nibble-trainer: data.train: /x: no such file'; exit 3\n"));
   WishGang(1, 1);
   const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
@@ -316,15 +373,15 @@ TEST_F(DaemonTest, RanksHaveTheEnvironmentOfTheirSpec) {
               HasSubstr("the word is 7 and more"));
 }
 
-TEST_F(DaemonTest, AGangThatCannotStartHasFailedAndSaysWhy) {
+TEST_F(DaemonTest, AGangThatCannotStartHasFailedWithTheReason) {
   StartDaemon("/no/such/trainer");
   WishGang(1, 1);
   EXPECT_THAT(coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail(),
               HasSubstr("/no/such/trainer"));
 }
 
-TEST_F(DaemonTest, RanksGoOnWhileTheCoordinatorIsAway) {
-  StartDaemon(Script(kUntilTold));
+TEST_F(DaemonTest, RanksContinueWhileTheCoordinatorIsAway) {
+  StartDaemon(Script(kUntilStopped));
   WishGang(1, 1);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
   StopServer();
@@ -347,13 +404,13 @@ TEST_F(DaemonTest, AnAttemptThatIsNoLongerWantedIsKilledBeforeTheNextStarts) {
 }
 
 TEST_F(DaemonTest, ANewLifeHasAGreaterIncarnationAndNoRanks) {
-  StartDaemon(Script(kUntilTold));
+  StartDaemon(Script(kUntilStopped));
   const int64_t first = daemon_->incarnation();
   WishGang(1, 1);
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
   StopDaemon();
   coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
-  StartDaemon(Script(kUntilTold));
+  StartDaemon(Script(kUntilStopped));
   EXPECT_GT(daemon_->incarnation(), first);
   coordinator_.Await([&](const auto& r) {
     return r.identity().incarnation() == daemon_->incarnation() && r.gangs_size() == 0;
@@ -361,7 +418,7 @@ TEST_F(DaemonTest, ANewLifeHasAGreaterIncarnationAndNoRanks) {
 }
 
 TEST_F(DaemonTest, TwoDaemonsDoNotShareADirectory) {
-  StartDaemon(Script(kUntilTold));
+  StartDaemon(Script(kUntilStopped));
   Daemon::Options options;
   options.identity.set_address("127.0.0.1:0");
   options.http.listen = "127.0.0.1:0";
@@ -369,9 +426,9 @@ TEST_F(DaemonTest, TwoDaemonsDoNotShareADirectory) {
   EXPECT_EQ(Daemon::Start(std::move(options)).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(DaemonTest, ADaemonWhoseNameANewerOneHasEnds) {
+TEST_F(DaemonTest, ADaemonEndsWhenANewerOneHasItsName) {
   coordinator_.Refuse({grpc::StatusCode::ABORTED, "incarnation 9 of w1 is known"});
-  StartDaemon(Script(kUntilTold));
+  StartDaemon(Script(kUntilStopped));
   runner_.join();
   EXPECT_EQ(ended_with_.code(), absl::StatusCode::kAborted);
 }
@@ -397,7 +454,7 @@ TEST_F(DaemonTest, ALinkedGangIsPausedResumedAndStoppedAtItsStepBoundary) {
   coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
 }
 
-TEST_F(DaemonTest, TheRevisionThatRanksRunUnderIsReportedWithoutWaitingForTheBeat) {
+TEST_F(DaemonTest, ANewRevisionIsReportedWithoutWaitingForTheBeat) {
   beat_ = std::chrono::hours(1);
   StartDaemon(LinkTrainer());
   WishGang(1, 1);
@@ -419,7 +476,7 @@ TEST_F(DaemonTest, ARankThatHangsIsNamedItsStacksWrittenAndItsGangFails) {
   EXPECT_GT(fs::file_size(directory_ + "/data/jobs/run-1/attempt-1/rank-0.stacks"), 0u);
 }
 
-TEST_F(DaemonTest, ARankThatIsStoppedInItsTracksIsFoundDumpedAndKilled) {
+TEST_F(DaemonTest, ARankStoppedByASignalIsFoundDumpedAndKilled) {
   hang_ms_ = 300;
   StartDaemon(LinkTrainer());
   WishGang(1, 2);
@@ -441,8 +498,8 @@ TEST_F(DaemonTest, ARankThatIsStoppedInItsTracksIsFoundDumpedAndKilled) {
   EXPECT_NE(kill(pid, 0), 0);
 }
 
-TEST_F(DaemonTest, AGangWhoseCheckpointIsNowhereSaysWhatItWaitsForAndIsStoppedUnstarted) {
-  StartDaemon(Script(kUntilTold));
+TEST_F(DaemonTest, AGangWhoseCheckpointIsNowhereReportsItsSourcesAndStopsUnstarted) {
+  StartDaemon(Script(kUntilStopped));
   v1::CheckpointRef resume;
   resume.set_job("run-1");
   resume.set_step(4);
@@ -463,7 +520,7 @@ TEST_F(DaemonTest, AGangWhoseCheckpointIsNowhereSaysWhatItWaitsForAndIsStoppedUn
   EXPECT_EQ(LogOf(2, 0), "");
 }
 
-TEST_F(DaemonTest, AScrapeShowsAGangWhileItIsHereAndNotAfterwards) {
+TEST_F(DaemonTest, AScrapeShowsAGangUntilItIsClosed) {
   StartDaemon(LinkTrainer());
   const auto scrape = [this] {
     const std::string address = daemon_->http_address();
@@ -499,6 +556,73 @@ TEST_F(DaemonTest, AScrapeShowsAGangWhileItIsHereAndNotAfterwards) {
     return exposed.SeriesOf("nibble_job_attempt") == 0 &&
            exposed.SeriesOf("nibble_rank_memory_bytes") == 0;
   });
+}
+
+TEST_F(DaemonTest, HeartbeatsDoNotWaitForTheDiskThatALaunchWaitsFor) {
+  StartDaemon(Script(kUntilStopped));
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  // Each file of a launch in turn: the order's record, the spec, the store's record.
+  int64_t attempt = 0;
+  for (const char* const file : {"/order", "/spec.yaml", "/checkpoints"}) {
+    SCOPED_TRACE(file);
+    const std::string job = absl::StrCat("run-2", ++attempt);
+    disk_.Block(file);
+    WishGang(1, 1, nullptr, job);
+    ASSERT_TRUE(disk_.AwaitBlockedWrite());
+    ExpectBeats(20);
+    const auto report = coordinator_.Await([](const auto&) { return true; });
+    ASSERT_EQ(report.gangs_size(), 1 + attempt);
+    EXPECT_EQ(report.gangs(0).phase(), v1::RANK_PHASE_RUNNING);
+    EXPECT_EQ(report.gangs(static_cast<int>(attempt)).phase(), v1::RANK_PHASE_ASSIGNED);
+    EXPECT_TRUE(disk_.IsBlocking());
+    disk_.Release();
+    coordinator_.Await([&](const auto& r) {
+      return r.gangs_size() == 1 + attempt &&
+             r.gangs(static_cast<int>(attempt)).phase() == v1::RANK_PHASE_RUNNING;
+    });
+  }
+}
+
+TEST_F(DaemonTest, AGangStopsWhileAnotherWaitsForTheDisk) {
+  StartDaemon(Script(kUntilStopped));
+  WishGang(1, 1);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
+  disk_.Block("run-2");
+  WishGang(1, 1, nullptr, "run-2");
+  ASSERT_TRUE(disk_.AwaitBlockedWrite());
+  coordinator_.Wish([](auto& wish) { wish.mutable_gangs(0)->set_command(v1::GANG_COMMAND_STOP); });
+  coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 2 && r.gangs(0).phase() == v1::RANK_PHASE_STOPPED &&
+           r.gangs(1).phase() == v1::RANK_PHASE_ASSIGNED;
+  });
+  EXPECT_TRUE(disk_.IsBlocking());
+}
+
+TEST_F(DaemonTest, HeartbeatsDoNotWaitForTheSnapshotOfARankThatDied) {
+  spec_ += "checkpoints: {every: 4, at_end: true}\n";
+  disk_.Block("shard-");
+  StartDaemon(Script(absl::StrCat("echo $$; exec ", RealTrainer(), " \"$@\"")));
+  WishGang(1, 1);
+  ASSERT_TRUE(disk_.AwaitBlockedWrite());
+  ASSERT_EQ(kill(std::stoi(LogOf(1, 0)), SIGKILL), 0);
+  const v1::ConnectRequest failed = coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).phase() == v1::RANK_PHASE_FAILED;
+  });
+  EXPECT_THAT(failed.gangs(0).detail(), HasSubstr("signal 9"));
+  ExpectBeats(20);
+  // The end of the gang waits for the snapshot; the daemon and its lease do not.
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
+  ExpectBeats(20);
+  EXPECT_TRUE(disk_.IsBlocking());
+  // The job's next attempt starts once the snapshot is stored or dropped.
+  WishGang(2, 1);
+  ExpectBeats(20);
+  EXPECT_EQ(coordinator_.Await([](const auto&) { return true; }).gangs_size(), 0);
+  EXPECT_TRUE(disk_.IsBlocking());
+  disk_.Release();
+  coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
 }
 
 TEST_F(DaemonTest, TheRealTrainerRunsStoresAndResumes) {

@@ -1,15 +1,11 @@
 #include "worker/agent/data_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -22,9 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/crc32c.h"
-#include "common/staged_file.h"
+#include "common/errno_error.h"
+#include "common/files/staged_file.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -36,9 +33,9 @@ constexpr char kPrefix[] = "nibble-worker-";
 
 // A note that was overwritten must not cause any other directory to be removed.
 bool IsOurs(const std::string& path) {
-  struct stat facts;
+  struct stat found;
   return absl::StartsWith(fs::path(path).filename().string(), kPrefix) &&
-         lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == geteuid();
+         lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid();
 }
 
 void RemoveNoted(const std::string& note) {
@@ -49,21 +46,21 @@ void RemoveNoted(const std::string& note) {
   if (IsOurs(left)) fs::remove_all(left, ignored);
 }
 
-uint32_t CrcOf(const std::string& bytes) {
-  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+// The bytes followed by their checksum.
+std::string Encode(const v1::Orphan& order) {
+  std::string bytes = order.SerializeAsString();
+  AppendLittle(bytes, Crc32c(bytes));
+  return bytes;
 }
 
 std::optional<v1::Orphan> ReadOrder(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  uint32_t crc = 0;
-  if (bytes.size() < sizeof crc) return std::nullopt;
-  for (size_t i = 0; i < sizeof crc; ++i) {
-    crc |= uint32_t{static_cast<unsigned char>(bytes[bytes.size() - sizeof crc + i])} << (8 * i);
-  }
-  bytes.resize(bytes.size() - sizeof crc);
+  if (bytes.size() < sizeof(uint32_t)) return std::nullopt;
+  const auto crc = LoadLittle<uint32_t>(bytes.data() + bytes.size() - sizeof(uint32_t));
+  bytes.resize(bytes.size() - sizeof(uint32_t));
   v1::Orphan order;
-  if (CrcOf(bytes) != crc || !order.ParseFromString(bytes)) return std::nullopt;
+  if (Crc32c(bytes) != crc || !order.ParseFromString(bytes)) return std::nullopt;
   return order;
 }
 
@@ -76,16 +73,8 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-absl::StatusOr<int> LockDataDirectory(const std::string& data_directory) {
-  const std::string path = data_directory + "/LOCK";
-  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    absl::Status status = absl::UnavailableError(
-        absl::StrCat("locking ", path, ", which another daemon may hold: ", std::strerror(errno)));
-    if (lock >= 0) close(lock);
-    return status;
-  }
-  return lock;
+absl::StatusOr<FileLock> LockDataDirectory(const std::string& data_directory) {
+  return FileLock::TryAcquire(data_directory + "/LOCK");
 }
 
 absl::StatusOr<int64_t> ChooseIncarnation(const std::string& data_directory) {
@@ -95,7 +84,7 @@ absl::StatusOr<int64_t> ChooseIncarnation(const std::string& data_directory) {
   // Greater than any on this disk, whatever the clock shows. After the disk was replaced the time
   // is usually greater too; otherwise the name is free again once the old life's lease has expired.
   const int64_t incarnation = std::max(last + 1, absl::ToUnixMillis(absl::Now()));
-  NIBBLE_RETURN_IF_ERROR(WriteStaged(path, absl::StrCat(incarnation, "\n")));
+  NIBBLE_RETURN_IF_ERROR(ReplaceFile(path, absl::StrCat(incarnation, "\n")));
   return incarnation;
 }
 
@@ -106,11 +95,10 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Claim(
   std::error_code error;
   std::string path = fs::temp_directory_path(error) / absl::StrCat(kPrefix, "XXXXXX");
   if (error || mkdtemp(path.data()) == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("making ", path, ": ", error ? error.message() : std::strerror(errno)));
+    return ErrnoError(error ? error.value() : errno, "making", path);
   }
   std::unique_ptr<RunDirectory> claimed(new RunDirectory(std::move(path), std::move(note)));
-  NIBBLE_RETURN_IF_ERROR(WriteStaged(claimed->note_, claimed->path_ + "\n"));
+  NIBBLE_RETURN_IF_ERROR(ReplaceFile(claimed->note_, claimed->path_ + "\n"));
   return claimed;
 }
 
@@ -123,10 +111,29 @@ RunDirectory::~RunDirectory() {
   fs::remove(note_, ignored);
 }
 
-Provenance::Provenance(std::string data_directory, Clock clock)
-    : directory_(std::move(data_directory)), clock_(std::move(clock)) {
+Provenance::Provenance(std::string data_directory, Clock clock, DiskFaults* faults)
+    : directory_(std::move(data_directory)), clock_(std::move(clock)), faults_(faults) {
   LoadStores();
   LoadOrders();
+}
+
+bool Provenance::Stores::IsOlder(const v1::StoreIdentity& store) const {
+  const auto at = known.find(store.id());
+  if (at == known.end() || store.epoch() > at->second.epoch()) return false;
+  return store.epoch() < at->second.epoch() || store.sequence() < at->second.sequence();
+}
+
+bool Provenance::Stores::Follow(const v1::StoreIdentity& store) {
+  // Reports name the newest known state of this store, from which it learns that it is older.
+  followed = store.id();
+  const bool older = IsOlder(store);
+  if (!older) known[store.id()] = store;
+  return older;
+}
+
+v1::StoreIdentity Provenance::Stores::Followed() const {
+  const auto at = known.find(followed);
+  return at == known.end() ? v1::StoreIdentity() : at->second;
 }
 
 std::string Provenance::OrderPath(const std::string& job) const {
@@ -134,6 +141,7 @@ std::string Provenance::OrderPath(const std::string& job) const {
 }
 
 void Provenance::LoadStores() {
+  const MutexLock lock(&mutex_);
   std::ifstream file(directory_ + "/stores");
   v1::StoreIdentity store;
   std::string id;
@@ -143,12 +151,13 @@ void Provenance::LoadStores() {
     store.set_id(id);
     store.set_epoch(epoch);
     store.set_sequence(sequence);
-    stores_[id] = store;
-    followed_ = id;
+    stores_.known[id] = store;
+    stores_.followed = id;
   }
 }
 
 void Provenance::LoadOrders() {
+  const MutexLock lock(&mutex_);
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/jobs", error)) {
     const std::string job = entry.path().filename();
@@ -157,71 +166,96 @@ void Provenance::LoadOrders() {
   }
 }
 
-absl::Status Provenance::SaveStores() {
+absl::Status Provenance::WriteStores(const Stores& stores) {
   std::string lines;
   const auto add = [&lines](const v1::StoreIdentity& store) {
     absl::StrAppend(&lines, store.id(), " ", store.epoch(), " ", store.sequence(), "\n");
   };
-  for (const auto& [id, store] : stores_) {
-    if (id != followed_) add(store);
+  for (const auto& [id, store] : stores.known) {
+    if (id != stores.followed) add(store);
   }
-  add(stores_.at(followed_));
-  return WriteStaged(directory_ + "/stores", lines);
+  add(stores.known.at(stores.followed));
+  return ReplaceFile(directory_ + "/stores", lines, faults_);
 }
 
-absl::Status Provenance::SaveOrder(const v1::Orphan& order) {
-  std::string bytes = order.SerializeAsString();
-  const uint32_t crc = CrcOf(bytes);
-  for (size_t i = 0; i < sizeof crc; ++i) bytes.push_back(static_cast<char>(crc >> (8 * i)));
-  const std::string path = OrderPath(order.job());
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (error) return absl::UnavailableError(absl::StrCat("making ", path, ": ", error.message()));
-  return WriteStaged(path, bytes);
+absl::Status Provenance::SaveOrder(const std::string& job) {
+  const auto encoded = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> std::optional<std::string> {
+    const auto at = orders_.find(job);
+    return at == orders_.end() ? std::nullopt : std::optional(Encode(at->second));
+  };
+  const MutexLock disk(&disk_mutex_);
+  std::optional<std::string> order;
+  {
+    const MutexLock lock(&mutex_);
+    order = encoded();
+  }
+  const std::string path = OrderPath(job);
+  if (order.has_value()) {
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(std::filesystem::path(path).parent_path()));
+    NIBBLE_RETURN_IF_ERROR(ReplaceFile(path, *order, faults_));
+  } else {
+    NIBBLE_RETURN_IF_ERROR(RemoveTree(path));
+  }
+  const MutexLock lock(&mutex_);
+  if (encoded() == order) unsaved_.erase(job);  // else it has changed meanwhile
+  return absl::OkStatus();
 }
 
-absl::Status Provenance::Hear(const v1::StoreIdentity& store, bool& obey) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  obey = false;
+absl::Status Provenance::SaveChanges() {
+  std::set<std::string> jobs;
+  {
+    const MutexLock lock(&mutex_);
+    jobs = unsaved_;
+  }
+  absl::Status status;
+  for (const std::string& job : jobs) status.Update(SaveOrder(job));
+  return status;
+}
+
+Provenance::Verdict Provenance::Judge(const v1::StoreIdentity& store) {
+  const MutexLock lock(&mutex_);
   if (store.id().empty()) {
     // A coordinator without a store identity is obeyed only if no store was ever followed.
-    obey = followed_.empty();
-    return absl::OkStatus();
+    return stores_.followed.empty() ? Verdict::kObey : Verdict::kOlder;
   }
-  const auto known = stores_.find(store.id());
-  const bool is_new = known == stores_.end();
-  const bool later = is_new || store.epoch() > known->second.epoch();
-  const bool older = !is_new && (store.epoch() < known->second.epoch() ||
-                                 (!later && store.sequence() < known->second.sequence()));
-  const bool changed = later || followed_ != store.id();
-  // Reports carry the newest known state of this store, from which it learns that it is older.
-  followed_ = store.id();
-  if (older) return changed ? SaveStores() : absl::OkStatus();
-  stores_[store.id()] = store;
-  if (changed) {
-    since_ms_.clear();
-    NIBBLE_RETURN_IF_ERROR(SaveStores());
+  const auto known = stores_.known.find(store.id());
+  if (stores_.followed != store.id() || known == stores_.known.end() ||
+      store.epoch() > known->second.epoch()) {
+    return Verdict::kNotFollowed;
   }
-  obey = true;
+  return stores_.Follow(store) ? Verdict::kOlder : Verdict::kObey;
+}
+
+absl::Status Provenance::Follow(const v1::StoreIdentity& store) {
+  const MutexLock disk(&disk_mutex_);
+  Stores next;
+  {
+    const MutexLock lock(&mutex_);
+    next = stores_;
+  }
+  (void)next.Follow(store);
+  NIBBLE_RETURN_IF_ERROR(WriteStores(next));
+  const MutexLock lock(&mutex_);
+  if (!stores_.Follow(store)) since_ms_.clear();
   return absl::OkStatus();
 }
 
 absl::Status Provenance::Remember() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return followed_.empty() ? absl::OkStatus() : SaveStores();
-}
-
-v1::StoreIdentity Provenance::FollowedLocked() const {
-  const auto at = stores_.find(followed_);
-  return at == stores_.end() ? v1::StoreIdentity() : at->second;
+  const MutexLock disk(&disk_mutex_);
+  Stores stores;
+  {
+    const MutexLock lock(&mutex_);
+    stores = stores_;
+  }
+  return stores.followed.empty() ? absl::OkStatus() : WriteStores(stores);
 }
 
 v1::StoreIdentity Provenance::followed() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return FollowedLocked();
+  const MutexLock lock(&mutex_);
+  return stores_.Followed();
 }
 
-absl::Status Provenance::NoteOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store) {
+absl::Status Provenance::RecordOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store) {
   v1::Orphan order;
   order.set_job(gang.job());
   *order.mutable_store() = store;
@@ -230,38 +264,41 @@ absl::Status Provenance::NoteOrder(const v1::DesiredGang& gang, const v1::StoreI
   *order.mutable_revisions() = gang.revisions();
   order.set_attempt(gang.attempt());
   order.set_owner(gang.owner());
-  const std::lock_guard<std::mutex> lock(mutex_);
-  v1::Orphan& known = orders_[gang.job()];
-  if (known.SerializeAsString() == order.SerializeAsString()) return absl::OkStatus();
-  known = order;
-  return SaveOrder(order);
+  {
+    const MutexLock lock(&mutex_);
+    v1::Orphan& known = orders_[gang.job()];
+    const bool same = known.SerializeAsString() == order.SerializeAsString();
+    if (same && !unsaved_.contains(gang.job())) return absl::OkStatus();
+    known = std::move(order);
+    unsaved_.insert(gang.job());
+  }
+  return SaveOrder(gang.job());
 }
 
 v1::StoreIdentity Provenance::StoreOf(const std::string& job) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto at = orders_.find(job);
   return at == orders_.end() ? v1::StoreIdentity() : at->second.store();
 }
 
 int64_t Provenance::AttemptOf(const std::string& job) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto at = orders_.find(job);
   return at == orders_.end() ? 0 : at->second.attempt();
 }
 
 void Provenance::Forget(const std::string& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   orders_.erase(job);
   since_ms_.erase(job);
-  std::error_code ignored;
-  std::filesystem::remove(OrderPath(job), ignored);
+  unsaved_.insert(job);
 }
 
 void Provenance::Describe(std::vector<v1::ShardReport> shards,
                           const std::map<std::string, int64_t>& running,
                           v1::ConnectRequest& report) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const v1::StoreIdentity followed = FollowedLocked();
+  const MutexLock lock(&mutex_);
+  const v1::StoreIdentity followed = stores_.Followed();
   std::map<std::string, v1::Orphan> orphans;
   std::set<std::string> with_shards;  // jobs with shards of another epoch or store
   for (v1::ShardReport& shard : shards) {
@@ -301,14 +338,14 @@ void Provenance::Describe(std::vector<v1::ShardReport> shards,
 }
 
 void Provenance::Answered() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (const std::string& job : std::exchange(settled_, {})) {
     const auto at = orders_.find(job);
     if (at == orders_.end()) continue;
-    *at->second.mutable_store() = FollowedLocked();
+    *at->second.mutable_store() = stores_.Followed();
     at->second.mutable_store()->clear_sequence();
-    // If this cannot be written, the next life reports it again.
-    (void)SaveOrder(at->second);
+    // Until it is saved, the next life would report the job again.
+    unsaved_.insert(job);
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // Provenance records, for each job here, the newest order and the store that gave it. Work that
 // another store, or an earlier epoch of the same store, ordered is not the present coordinator's to
-// remove: it is reported as an orphan (docs/decisions/0008-whose-store.md).
+// remove: it is reported as an orphan (docs/decisions/0008-whose-store.md). Its records are read
+// at the start and then only written: queries are answered from memory.
 //
 // On disk, below the data directory:
 //   LOCK            locked while a daemon uses the directory
@@ -17,7 +18,8 @@
 //                   counts as unknown: the job is an orphan, and is never dropped.
 //
 // Ownership: values and the files, which no other process uses while the lock is taken.
-// Thread-safety: all methods of Provenance from any thread; the rest is for one thread.
+// Thread-safety: all methods of Provenance from any thread; only those that say so wait for the
+// disk. The rest is for one thread.
 #ifndef NIBBLE_WORKER_AGENT_DATA_DIRECTORY_H_
 #define NIBBLE_WORKER_AGENT_DATA_DIRECTORY_H_
 
@@ -25,7 +27,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,6 +34,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 
 namespace nibble {
@@ -40,16 +44,15 @@ namespace nibble {
 // The first line of a file; empty if it cannot be read.
 std::string FirstLine(const std::string& path);
 
-// The open file whose lock keeps other daemons off the directory. Unavailable if another daemon has
-// it.
-absl::StatusOr<int> LockDataDirectory(const std::string& data_directory);
+// The lock that keeps other daemons off the directory. Unavailable if another daemon has it.
+absl::StatusOr<FileLock> LockDataDirectory(const std::string& data_directory);
 
 // A number greater than that of any earlier life in this directory, recorded in it.
 absl::StatusOr<int64_t> ChooseIncarnation(const std::string& data_directory);
 
 class RunDirectory {
  public:
-  // Unavailable, with the path that cannot be made.
+  // Errors name the path that cannot be made.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Claim(const std::string& data_directory);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
@@ -73,22 +76,32 @@ class Provenance {
  public:
   using Clock = std::function<int64_t()>;  // milliseconds, monotonic
 
-  Provenance(std::string data_directory, Clock clock);
+  // `faults` may be null.
+  Provenance(std::string data_directory, Clock clock, DiskFaults* faults = nullptr);
   Provenance(const Provenance&) = delete;
   Provenance& operator=(const Provenance&) = delete;
 
-  // A desired state of `store` has arrived. `obey`: false if the store is older than this worker
-  // has known it, as after a restore from a backup. A newly followed store is recorded durably;
-  // Unavailable if it cannot be.
-  absl::Status Hear(const v1::StoreIdentity& store, bool& obey);
+  enum class Verdict {
+    kObey,
+    kOlder,  // than this worker has known the store, as after a restore from a backup: ignore it
+    kNotFollowed,  // ignore the desired state; obey the next one after Follow
+  };
+  // A desired state of `store` has arrived.
+  Verdict Judge(const v1::StoreIdentity& store);
+  // Follows the store from now on. Durable on return; waits for the disk.
+  absl::Status Follow(const v1::StoreIdentity& store);
   // Records durably how far the followed store has advanced, before anyone relies on shards that it
   // accepted. By that record a later life, too, recognises a store restored to an earlier state.
+  // Waits for the disk.
   absl::Status Remember();
   // The store followed now, in its newest known state; unset: none yet.
   v1::StoreIdentity followed() const;
 
-  // Records that `store` ordered the gang. Durable on return.
-  absl::Status NoteOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store);
+  // Records that `store` ordered the gang. Durable on return; waits for the disk.
+  absl::Status RecordOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store);
+  // Makes the effects of Forget and Answered durable; waits for the disk. What cannot be written is
+  // tried again at the next call.
+  absl::Status SaveChanges();
   // The store of the job's newest order; unset id: unknown.
   v1::StoreIdentity StoreOf(const std::string& job) const;
   // The attempt of the job's newest order; 0: none is known.
@@ -106,22 +119,39 @@ class Provenance {
   void Answered();
 
  private:
+  struct Stores {
+    std::map<std::string, v1::StoreIdentity> known;  // by id, in their newest known state
+    std::string followed;                            // id
+
+    // Whether it is older than it was known.
+    bool IsOlder(const v1::StoreIdentity& store) const;
+    // Returns IsOlder.
+    bool Follow(const v1::StoreIdentity& store);
+    // Unset: none.
+    v1::StoreIdentity Followed() const;
+  };
+
   std::string OrderPath(const std::string& job) const;
   void LoadStores();
   void LoadOrders();
-  absl::Status SaveStores();
-  absl::Status SaveOrder(const v1::Orphan& order);
-  v1::StoreIdentity FollowedLocked() const;
+  absl::Status WriteStores(const Stores& stores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_mutex_);
+  // Makes the job's file equal to its order in memory.
+  absl::Status SaveOrder(const std::string& job);
 
   const std::string directory_;
   const Clock clock_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::map<std::string, v1::StoreIdentity> stores_;  // by id, in their newest known state
-  std::string followed_;                             // id
-  std::map<std::string, v1::Orphan> orders_;         // by job
-  std::map<std::string, int64_t> since_ms_;          // since when a job is an orphan, by the clock
-  std::set<std::string> settled_;                    // jobs described last without ranks or shards
+  DiskFaults* const faults_;
+  // Orders the writes of the files. Held during I/O.
+  Mutex disk_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  // Never held during I/O.
+  mutable Mutex mutex_;
+  Stores stores_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Orphan> orders_ ABSL_GUARDED_BY(mutex_);  // by job
+  std::set<std::string> unsaved_ ABSL_GUARDED_BY(mutex_);             // jobs
+  // Since when a job is an orphan, by the clock.
+  std::map<std::string, int64_t> since_ms_ ABSL_GUARDED_BY(mutex_);
+  // Jobs described last without ranks or shards.
+  std::set<std::string> settled_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace nibble

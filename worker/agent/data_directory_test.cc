@@ -4,21 +4,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
 namespace {
 
-using checkpoint_testing::TempDirectory;
+using file_testing::TempDirectory;
 
 const std::string kOld(32, 'a');
 const std::string kNew(32, 'b');
@@ -57,9 +60,13 @@ class ProvenanceTest : public testing::Test {
     provenance_ = std::make_unique<Provenance>(directory_.path(), [this] { return now_ms_; });
   }
   bool Obeys(const v1::StoreIdentity& store) {
-    bool obey = false;
-    EXPECT_EQ(provenance_->Hear(store, obey), absl::OkStatus());
-    return obey;
+    Provenance::Verdict verdict = provenance_->Judge(store);
+    if (verdict == Provenance::Verdict::kNotFollowed) {
+      EXPECT_EQ(provenance_->Follow(store), absl::OkStatus());
+      verdict = provenance_->Judge(store);
+    }
+    EXPECT_NE(verdict, Provenance::Verdict::kNotFollowed);
+    return verdict == Provenance::Verdict::kObey;
   }
   v1::ConnectRequest Describe(std::vector<v1::ShardReport> shards = {},
                               const std::map<std::string, int64_t>& running = {}) {
@@ -89,7 +96,7 @@ TEST_F(ProvenanceTest, AnOlderStoreIsNotObeyedUntilItsEpochHasGrown) {
   EXPECT_TRUE(Obeys(Store(kOld, 3, 11)));
 }
 
-TEST_F(ProvenanceTest, HowFarAStoreHadComeWhenItAcceptedShardsOutlivesTheDaemon) {
+TEST_F(ProvenanceTest, TheSequenceOfAStoreThatAcceptedShardsOutlivesTheDaemon) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 70)));
   ASSERT_EQ(provenance_->Remember(), absl::OkStatus());
   NextLife();
@@ -109,23 +116,23 @@ TEST_F(ProvenanceTest, AnotherStoreIsObeyedAndTheFirstIsNotForgotten) {
   EXPECT_EQ(provenance_->followed().epoch(), 2);
 }
 
-TEST_F(ProvenanceTest, ACoordinatorWithoutAnIdentityDecidesOnlyWhereNobodyEverDid) {
+TEST_F(ProvenanceTest, ACoordinatorWithoutAnIdentityIsObeyedOnlyIfNoStoreWasFollowed) {
   EXPECT_TRUE(Obeys({}));
   EXPECT_TRUE(Obeys(Store(kOld, 1, 1)));
   EXPECT_FALSE(Obeys({}));
 }
 
-TEST_F(ProvenanceTest, WhatThePresentEpochHasOrderedIsNoOrphan) {
+TEST_F(ProvenanceTest, AnOrderOfThePresentEpochIsNotAnOrphan) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
-  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 1), Store(kOld, 1)), absl::OkStatus());
+  ASSERT_EQ(provenance_->RecordOrder(Gang("a-1", 1), Store(kOld, 1)), absl::OkStatus());
   const v1::ConnectRequest report = Describe({Shard("a-1", Store(kOld, 1))}, {{"a-1", 1}});
   EXPECT_EQ(report.shards_size(), 1);
   EXPECT_EQ(report.orphans_size(), 0);
 }
 
-TEST_F(ProvenanceTest, WhatAnotherStoreHasOrderedIsAnOrphanWithItsShards) {
+TEST_F(ProvenanceTest, AnOrderOfAnotherStoreIsAnOrphanWithItsShards) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
-  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  ASSERT_EQ(provenance_->RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
   EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));
   (void)Describe({Shard("a-1", Store(kOld, 1))}, {{"a-1", 3}});
   now_ms_ += 5000;
@@ -142,9 +149,9 @@ TEST_F(ProvenanceTest, WhatAnotherStoreHasOrderedIsAnOrphanWithItsShards) {
   EXPECT_EQ(orphan.since_ms(), 5000);
 }
 
-TEST_F(ProvenanceTest, ARestoredStoreIsToldOfAttemptsOnceAndOfShardsWhereTheyAlwaysAre) {
+TEST_F(ProvenanceTest, ARestoredStoreReceivesAttemptsOnceAndShardsAlways) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
-  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  ASSERT_EQ(provenance_->RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
   EXPECT_TRUE(Obeys(Store(kOld, 2, 3)));
   v1::ConnectRequest report = Describe({Shard("a-1", Store(kOld, 1))});
   EXPECT_EQ(report.shards_size(), 1);
@@ -156,18 +163,74 @@ TEST_F(ProvenanceTest, ARestoredStoreIsToldOfAttemptsOnceAndOfShardsWhereTheyAlw
   EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 1);
   provenance_->Answered();
   EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 0);
+  ASSERT_EQ(provenance_->SaveChanges(), absl::OkStatus());
   NextLife();
   EXPECT_EQ(Describe({Shard("a-1", Store(kOld, 2))}).orphans_size(), 0);
   EXPECT_EQ(provenance_->AttemptOf("a-1"), 3);
 }
 
-TEST_F(ProvenanceTest, AnOrderThatCannotBeReadIsNotKnown) {
+TEST_F(ProvenanceTest, AnUnreadableOrderIsUnknown) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
-  ASSERT_EQ(provenance_->NoteOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  ASSERT_EQ(provenance_->RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
   std::filesystem::resize_file(directory_.path() + "/jobs/a-1/order", 10);
   NextLife();
   EXPECT_EQ(provenance_->AttemptOf("a-1"), 0);
   EXPECT_EQ(provenance_->StoreOf("a-1").id(), "");
+}
+
+TEST_F(ProvenanceTest, AForgottenOrderIsRemovedFromDiskByTheNextSave) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  provenance_->Forget("a-1");
+  EXPECT_EQ(provenance_->AttemptOf("a-1"), 0);
+  ASSERT_EQ(provenance_->SaveChanges(), absl::OkStatus());
+  NextLife();
+  EXPECT_EQ(provenance_->AttemptOf("a-1"), 0);
+}
+
+TEST_F(ProvenanceTest, AnOrderThatCouldNotBeWrittenIsWrittenWhenItIsRepeated) {
+  int error = ENOSPC;
+  file_testing::WriteHook disk([&error](const std::string&, int64_t) { return error; });
+  Provenance provenance(
+      directory_.path(), [] { return 0; }, &disk);
+  EXPECT_TRUE(absl::IsResourceExhausted(provenance.RecordOrder(Gang("a-1", 3), Store(kOld, 1))));
+  error = 0;
+  EXPECT_EQ(provenance.RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus());
+  NextLife();
+  EXPECT_EQ(provenance_->AttemptOf("a-1"), 3);
+}
+
+TEST_F(ProvenanceTest, QueriesAreAnsweredWhileTheDiskIsBlocked) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  Mutex mutex;
+  CondVar changed;
+  bool writing = false;
+  bool released = false;
+  file_testing::WriteHook disk([&](const std::string&, int64_t) {
+    const MutexLock lock(&mutex);
+    writing = true;
+    changed.SignalAll();
+    while (!released) changed.Wait(&mutex);
+    return 0;
+  });
+  Provenance provenance(
+      directory_.path(), [] { return 0; }, &disk);
+  std::thread writer(
+      [&] { EXPECT_EQ(provenance.RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus()); });
+  {
+    const MutexLock lock(&mutex);
+    while (!writing) changed.Wait(&mutex);
+  }
+  EXPECT_EQ(provenance.AttemptOf("a-1"), 3);
+  EXPECT_EQ(provenance.followed().id(), kOld);
+  EXPECT_EQ(provenance.Judge(Store(kOld, 1, 6)), Provenance::Verdict::kObey);
+  EXPECT_EQ(provenance.Judge(Store(kNew, 1, 1)), Provenance::Verdict::kNotFollowed);
+  {
+    const MutexLock lock(&mutex);
+    released = true;
+    changed.SignalAll();
+  }
+  writer.join();
 }
 
 namespace fs = std::filesystem;
@@ -182,21 +245,21 @@ class RunDirectoryTest : public testing::Test {
   std::string data_;
 };
 
-TEST_F(RunDirectoryTest, ItIsShortAndThisUsersAloneAndGoesWithItsOwner) {
+TEST_F(RunDirectoryTest, TheRunDirectoryIsShortPrivateAndRemovedByItsOwner) {
   auto claimed = RunDirectory::Claim(data_);
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   const std::string path = (*claimed)->path();
   EXPECT_LT(path.size(), 60u);
-  struct stat facts;
-  ASSERT_EQ(stat(path.c_str(), &facts), 0);
-  EXPECT_EQ(facts.st_mode & 0777, 0700u);
+  struct stat found;
+  ASSERT_EQ(stat(path.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0700u);
   std::ofstream(path + "/socket") << "x";
   claimed->reset();
   EXPECT_FALSE(fs::exists(path));
   EXPECT_TRUE(fs::is_empty(data_));
 }
 
-TEST_F(RunDirectoryTest, WhatAKilledLifeHasLeftIsRemovedByTheNext) {
+TEST_F(RunDirectoryTest, TheNextLifeRemovesTheDirectoryOfAKilledOne) {
   const pid_t killed = fork();
   if (killed == 0) {
     const auto claimed = RunDirectory::Claim(data_);
@@ -215,7 +278,7 @@ TEST_F(RunDirectoryTest, WhatAKilledLifeHasLeftIsRemovedByTheNext) {
   EXPECT_TRUE(fs::exists((*next)->path()));
 }
 
-TEST_F(RunDirectoryTest, ANoteOfSomethingElseRemovesNothing) {
+TEST_F(RunDirectoryTest, ADirectoryThatIsNotOursIsNotRemoved) {
   const std::string other = data_ + "/checkpoints";
   fs::create_directories(other);
   std::ofstream(data_ + "/run-directory") << other << "\n";

@@ -2,11 +2,11 @@
 //
 //   nibble-export --run DIRECTORY --step N --destination DIRECTORY
 //
-// A program of its own: what it needs of memory is gone with it, and the tokenizer's library cannot
+// A program of its own: its memory is freed when it ends, and the tokenizer's library cannot
 // be in one process with the daemon's (worker/trainer/data/sentencepiece_library.h).
 //
-// Exit codes: 0 done, 1 error, 2 usage, 3 the checkpoint is damaged. Its last line says what it
-// wrote, or what is wrong.
+// Exit codes: 0 done, 1 error, 2 usage, 3 the checkpoint is damaged. Its last line names what it
+// wrote, or the error.
 
 #include <cstdint>
 #include <cstdio>

@@ -7,12 +7,13 @@
 // A gang that cannot be started still exists, failed and with the reason, until the coordinator no
 // longer wants it, so that the coordinator learns the reason.
 //
-// On disk, below the job's directory, attempt-N/: spec.yaml as the ranks read it, rank-I.log,
-// rendezvous/. Ranks find the link's address in the environment (kDaemonLinkVariable); a trainer
-// that ignores it runs, and stops on SIGTERM, but cannot be paused.
+// On disk, below the job's directory, attempt-N/: spec.yaml as the ranks read it, rank-I.log. Ranks
+// find the link's address in the environment (kDaemonLinkVariable); a trainer that ignores it runs,
+// and stops on SIGTERM, but cannot be paused.
 //
 // Ownership: borrows what GangHome names; the supervisor owns the processes. Destroy a gang only
-// when every rank has ended. Thread-safety: one thread at a time.
+// when every rank has ended. Thread-safety: one thread at a time, which every method except the
+// constructor may keep waiting for the disk; GangRunner (gang_runner.h) is that thread.
 #ifndef NIBBLE_WORKER_AGENT_GANG_H_
 #define NIBBLE_WORKER_AGENT_GANG_H_
 
@@ -25,16 +26,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/files/files.h"
 #include "job/job_spec.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/data_directory.h"
 #include "worker/agent/gang_preparation.h"
 #include "worker/agent/gang_rules.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/link/link_host.h"
 #include "worker/metrics/worker_metrics.h"
-#include "worker/trainer/link/link_host.h"
 
 namespace nibble {
 
@@ -45,11 +48,12 @@ struct GangHome {
   ShardFetcher* fetcher = nullptr;
   DamageReports* damage = nullptr;
   MeetingPoints* meetings = nullptr;
+  Provenance* provenance = nullptr;
   LinkSecurity security;
   std::string worker;                           // this one's name
   std::string host;                             // at which other workers' ranks reach this one's
   LinkHost::Clock clock;                        // milliseconds, monotonic
-  std::function<void()> changed;                // a rank has reported
+  std::function<void()> changed;                // a rank or a gang's thread has something to report
   std::function<void(const std::string&)> log;  // a line for people; may be null
   std::string jobs_directory;                   // absolute
   std::string run_directory;                    // absolute and short: sockets are in it
@@ -57,6 +61,7 @@ struct GangHome {
   bool cuda = false;                            // slots are GPUs
   WatchdogLimits watchdog;
   RankLog::Limits logs;
+  DiskFaults* faults = nullptr;  // for tests
 };
 
 inline constexpr size_t kMaxJobIdBytes = 80;
@@ -64,32 +69,25 @@ inline constexpr size_t kMaxJobIdBytes = 80;
 // Checks that the id can name a directory. InvalidArgument if not.
 absl::Status CheckJobId(const std::string& job);
 
-// When gangs that were ordered to stop are killed, on this daemon's monotonic clock; by job and
-// attempt.
-using StopDeadlines = std::map<std::pair<std::string, int64_t>, int64_t>;
-// The deadlines by a response received at `now_ms`. A repeated order does not extend a deadline.
-StopDeadlines DeadlinesOf(const v1::ConnectResponse& response, const StopDeadlines& before,
-                          int64_t now_ms);
-
-// The order for Reconcile.
-WantedGang WantedOf(const v1::DesiredGang& desired, const StopDeadlines& deadlines);
+// A gang at one moment.
+struct GangSnapshot {
+  PresentGang present;
+  v1::GangReport report;
+  GangFigures figures;
+  size_t refusals = 0;  // revisions of the recipe that the ranks have refused
+};
 
 class Gang {
  public:
-  // Never fails: see above.
-  static std::unique_ptr<Gang> Launch(const v1::DesiredGang& desired, const GangHome& home);
-  // A gang that must not be started, for the reason `why`; reported with FAILURE_CAUSE_PEER.
-  static std::unique_ptr<Gang> Refuse(const v1::DesiredGang& desired, const GangHome& home,
-                                      const absl::Status& why);
+  // As `store` ordered it.
+  Gang(const v1::DesiredGang& desired, const v1::StoreIdentity& store, const GangHome& home);
+  // Ends it: finishes or drops the checkpoints that its ranks have handed over.
   ~Gang();
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
 
   const std::string& job() const { return job_; }
   int64_t attempt() const { return attempt_; }
-  // The store that ordered it.
-  const v1::StoreIdentity& store() const { return store_; }
-  void Follow(const v1::StoreIdentity& store) { store_ = store; }
 
   // The supervisor's name of a rank's process, and the path of its log.
   static std::string ProcessName(const std::string& job, int64_t attempt, int32_t rank);
@@ -100,20 +98,20 @@ class Gang {
   // use it.
   void Abandon() { abandoned_ = true; }
 
+  // Records the order, makes the files and the sockets, and begins the preparation. Call it once,
+  // or Refuse.
+  void Prepare();
+  // The gang must not be started, for the reason `why`; reported with FAILURE_CAUSE_PEER.
+  void Refuse(const absl::Status& why);
   // Starts the ranks once the preparation is done; call it in every round. `desired`: the present
   // order, null if the gang is no longer wanted.
   void Advance(const v1::DesiredGang* desired);
-  PresentGang Look();
-  // Revision of the recipe in effect, as of the last Look(); 0: none yet.
-  int64_t revision() const { return revisions_.empty() ? 0 : revisions_.rbegin()->first; }
-  // The number of revisions that the ranks have refused.
-  size_t refusals() const { return refused_.size(); }
-  void Tell(const v1::DesiredGang& desired);
+
+  void Send(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
-  v1::GangReport Report();
-  // `present`: the result of the Look() just made.
-  GangFigures Figures(const PresentGang& present) const;
+  // With the samples since the last call.
+  GangSnapshot TakeSnapshot();
 
  private:
   struct Rank {
@@ -125,43 +123,47 @@ class Gang {
     std::optional<int64_t> ended_at_ms;  // when its end was first seen
   };
 
-  Gang(const v1::DesiredGang& desired, const GangHome& home);
-  absl::Status Start(const v1::DesiredGang& desired);
+  absl::Status Start();
   absl::Status StartRanks(const std::string& rendezvous);
   absl::Status StartRank(Rank& rank, const std::string& rendezvous);
   void FailToStart(const absl::Status& why);
   // Revisions that the coordinator has confirmed durably are not reported again.
   void ForgetConfirmed(const v1::DesiredGang& desired);
-  bool prepares() const { return !started_ && !failed_to_start_ && !ended_before_start_; }
+  bool preparing() const { return !started_ && !failed_to_start_ && !ended_before_start_; }
   void Fail(const std::string& detail, v1::FailureCause cause);
   v1::FailureCause CauseOfHang(bool waits) const;
+  void Log(const std::string& line) const;
   // What blocks its ranks or their checkpoints; empty: nothing.
   std::string Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const;
   // Whether ranks have ended because they lost a peer while other ranks have yet to end.
   bool AwaitsPeers();
-  PresentRank LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
-                     const std::vector<HungRank>& hung, bool awaits_peers);
-  void LookAtDump(Rank& rank);
+  PresentGang Observe(const std::map<int32_t, LinkHost::Rank>& linked);
+  PresentRank ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
+                          const std::vector<HungRank>& hung, bool awaits_peers);
+  void ObserveDump(Rank& rank);
+  v1::GangReport Report(const PresentGang& present,
+                        const std::map<int32_t, LinkHost::Rank>& linked) const;
+  GangFigures Figures(const PresentGang& present,
+                      const std::map<int32_t, LinkHost::Rank>& linked) const;
   // Records that the ranks refuse this revision of the recipe.
-  void Refuse(int64_t revision, const std::string& reason);
+  void AddRefusal(int64_t revision, const std::string& reason);
   void NoteModel(const JobSpec& spec);
 
   const GangHome& home_;
   const v1::DesiredGang desired_;  // as it was launched
   const std::string job_;
   const int64_t attempt_;
-  v1::StoreIdentity store_;
-  bool not_started_ = false;                        // Refuse
+  const v1::StoreIdentity store_;                   // that launched it
+  bool refused_to_start_ = false;                   // Refuse
   std::map<std::string, std::string> environment_;  // of the ranks, as the spec sets it
   std::string directory_;                           // of the attempt
-  std::string checkpoint_host_;                     // where ranks hand over checkpoints
   std::unique_ptr<GangPreparation> preparation_;
   bool started_ = false;
   std::optional<RankState> ended_before_start_;  // killed or stopped before the start
   std::vector<int32_t> slots_;
   std::vector<Rank> ranks_;
   std::unique_ptr<LinkHost> link_;  // null if it could not be made
-  std::optional<GangOrder> told_;
+  std::optional<GangOrder> sent_;
   int64_t first_step_ = 0;      // of the attempt
   int64_t planned_steps_ = 0;   // 0: unknown
   double flops_per_token_ = 0;  // of training; 0: unknown

@@ -10,8 +10,8 @@
 #include "common/status_macros.h"
 #include "proto/nibble/v1/gang_meeting.grpc.pb.h"
 #include "worker/agent/peer_server.h"
+#include "worker/link/trainer_exit.h"
 #include "worker/trainer/comm/rendezvous.h"
-#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
 namespace {
@@ -51,7 +51,7 @@ std::string MemberKey(const v1::DesiredGang& gang, int32_t first_rank) {
   return absl::StrCat("workers/", gang.attempt(), "/", first_rank);
 }
 
-constexpr int64_t kTellBytes = int64_t{16} << 20;
+constexpr int64_t kShowBytes = int64_t{16} << 20;
 
 }  // namespace
 
@@ -60,26 +60,30 @@ std::string MeetingPoints::AddressOf(const Meeting& meeting) const {
 }
 
 absl::StatusOr<std::string> MeetingPoints::Open(const std::string& job, int64_t attempt) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto at = meetings_.find(job); at != meetings_.end()) {
-    if (at->second.attempt > attempt) return Newer(job, attempt, at->second.attempt);
-    if (at->second.attempt == attempt) return AddressOf(at->second);
-  }
+  // Servers are started and stopped outside the lock, because both wait.
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TcpStoreServer> server,
                           TcpStoreServer::Start(absl::StrCat(host_, ":0")));
+  const MutexLock lock(&mutex_);
   Meeting& meeting = meetings_[job];
-  meeting = {.attempt = attempt, .server = std::move(server)};
+  if (meeting.attempt > attempt) return Newer(job, attempt, meeting.attempt);
+  if (meeting.attempt < attempt) {
+    meeting.attempt = attempt;
+    std::swap(meeting.server, server);
+  }
   return AddressOf(meeting);
 }
 
 void MeetingPoints::Close(const std::string& job, int64_t attempt) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<TcpStoreServer> server;
+  const MutexLock lock(&mutex_);
   const auto at = meetings_.find(job);
-  if (at != meetings_.end() && at->second.attempt == attempt) meetings_.erase(at);
+  if (at == meetings_.end() || at->second.attempt != attempt) return;
+  server = std::move(at->second.server);
+  meetings_.erase(at);
 }
 
 absl::StatusOr<std::string> MeetingPoints::Find(const std::string& job, int64_t attempt) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto at = meetings_.find(job);
   if (at != meetings_.end() && at->second.attempt > attempt) {
     return Newer(job, attempt, at->second.attempt);
@@ -116,12 +120,12 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
     const grpc::Status status = stub->GetMeeting(&context, request, &response);
     cancellation.Attach(nullptr);
     if (status.ok()) return response.rendezvous();
-    if (cancellation.cancelled()) return absl::CancelledError("called off");
+    if (cancellation.cancelled()) return absl::CancelledError("cancelled");
     if (status.error_code() == grpc::StatusCode::ABORTED ||
         status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
       return FromGrpc(status);
     }
-    if (!cancellation.Sleep(backoff.Next())) return absl::CancelledError("called off");
+    if (!cancellation.Sleep(backoff.Next())) return absl::CancelledError("cancelled");
   }
 }
 
@@ -136,7 +140,7 @@ absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& 
   if (!status.ok()) return status;
   for (const v1::GangMember& member : gang.members()) {
     do {
-      if (cancellation.cancelled()) return absl::CancelledError("called off");
+      if (cancellation.cancelled()) return absl::CancelledError("cancelled");
       status = store->Get(MemberKey(gang, member.first_rank()), now() + kLook).status();
     } while (absl::IsDeadlineExceeded(status));
     if (!status.ok()) return status;
@@ -144,8 +148,8 @@ absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& 
   return absl::OkStatus();
 }
 
-GangPreparation::GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means)
-    : gang_(std::move(gang)), rendezvous_(std::move(rendezvous)), means_(std::move(means)) {
+GangPreparation::GangPreparation(v1::DesiredGang gang, Means means)
+    : gang_(std::move(gang)), means_(std::move(means)) {
   if (gang_.has_resume()) {
     Update(gang_);
     lease_ = means_.registry->Keep(gang_.resume());
@@ -159,60 +163,57 @@ GangPreparation::~GangPreparation() {
 }
 
 void GangPreparation::Update(const v1::DesiredGang& gang) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (const v1::DesiredReplica& shard : gang.resume_shards()) shards_[shard.rank()] = shard;
 }
 
 std::optional<absl::StatusOr<std::string>> GangPreparation::result() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return result_;
 }
 
 std::string GangPreparation::progress() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return progress_;
 }
 
-void GangPreparation::Tell(const std::string& progress) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void GangPreparation::SetProgress(const std::string& progress) {
+  const MutexLock lock(&mutex_);
   progress_ = progress;
 }
 
 void GangPreparation::Run() {
-  absl::StatusOr<std::string> result = rendezvous_;
-  if (gang_.has_resume()) {
-    if (absl::Status brought = BringCheckpoint(); !brought.ok()) result = brought;
-  }
-  if (result.ok() && rendezvous_.empty()) {
-    Tell("waits for the other workers of its gang");
-    result = gang_.first_rank() == 0 ? means_.meetings->Open(gang_.job(), gang_.attempt())
-                                     : AskForMeeting(gang_, means_.security, cancellation_);
-    if (result.ok()) {
-      const absl::Status met = AwaitMembers(*result, gang_, cancellation_);
-      if (!met.ok()) result = met;
-    }
-    // The worker of rank 0 serves the rendezvous, so its absence is a lost peer.
-    if (!result.ok() && gang_.first_rank() != 0) {
-      result = WithExit(result.status(), TrainerExit::kPeer);
-    }
-  }
+  absl::StatusOr<std::string> result = PrepareAll();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     result_ = std::move(result);
   }
   if (means_.changed) means_.changed();
 }
 
-absl::Status GangPreparation::CheckHeld() {
+absl::StatusOr<std::string> GangPreparation::PrepareAll() {
+  if (gang_.has_resume()) NIBBLE_RETURN_IF_ERROR(FetchCheckpoint());
+  SetProgress("waits for the other workers of its gang");
+  absl::StatusOr<std::string> rendezvous =
+      gang_.first_rank() == 0 ? means_.meetings->Open(gang_.job(), gang_.attempt())
+                              : AskForMeeting(gang_, means_.security, cancellation_);
+  absl::Status met = rendezvous.status();
+  if (met.ok()) met = AwaitMembers(*rendezvous, gang_, cancellation_);
+  if (met.ok()) return rendezvous;
+  // The worker of rank 0 serves the rendezvous, so its absence is a lost peer.
+  return gang_.first_rank() == 0 ? met : WithExit(met, TrainerExit::kPeer);
+}
+
+absl::Status GangPreparation::CheckLocalShards() {
   const v1::CheckpointRef& resume = gang_.resume();
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
-    if (cancellation_.cancelled()) return absl::CancelledError("called off");
+    if (cancellation_.cancelled()) return absl::CancelledError("cancelled");
     const absl::StatusOr<uint32_t> crc = means_.registry->CrcOf(resume, shard.rank());
     if (!crc.ok()) continue;
-    Tell(absl::StrCat("checks its copy of the shard of rank ", shard.rank()));
+    SetProgress(absl::StrCat("checks the local shard of rank ", shard.rank()));
     absl::Status good;
     if (*crc != shard.manifest_crc32c()) {
-      good = absl::DataLossError("it is not the one that the coordinator knows");
+      good = absl::DataLossError("its manifest is not the one that the coordinator knows");
     } else {
       const auto reader = means_.registry->OpenShard(resume, shard.rank());
       int64_t chunks = 0;
@@ -220,18 +221,18 @@ absl::Status GangPreparation::CheckHeld() {
     }
     if (good.ok()) continue;
     if (means_.log) {
-      means_.log(absl::StrCat(
-          "the copy of the shard of rank ", shard.rank(), " of ", resume.job(), ", step ",
-          resume.step(), ", that is here is damaged and given up: ", std::string(good.message())));
+      means_.log(absl::StrCat("the local shard of rank ", shard.rank(), " of ", resume.job(),
+                              ", step ", resume.step(),
+                              ", is damaged and discarded: ", std::string(good.message())));
     }
-    given_up_.insert(shard.rank());
+    discarded_.insert(shard.rank());
     means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
     NIBBLE_RETURN_IF_ERROR(means_.registry->RemoveDamaged(resume, shard.rank()));
   }
   return absl::OkStatus();
 }
 
-absl::Status GangPreparation::BringShard(int32_t rank) {
+absl::Status GangPreparation::FetchShard(int32_t rank) {
   const v1::CheckpointRef& resume = gang_.resume();
   Backoff backoff({.first = std::chrono::milliseconds(200),
                    .most = std::chrono::milliseconds(5000),
@@ -239,48 +240,48 @@ absl::Status GangPreparation::BringShard(int32_t rank) {
   while (true) {
     v1::DesiredReplica shard;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       shard = shards_.at(rank);
     }
-    const bool damaged = given_up_.contains(rank) || means_.damage->AnyOf(shard.ref(), rank);
+    const bool damaged = discarded_.contains(rank) || means_.damage->AnyOf(shard.ref(), rank);
     if (shard.sources().empty() && damaged) {
       return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", resume.job(),
                                               ", step ", resume.step(),
-                                              ", is damaged, and no worker that is present has "
-                                              "another copy"));
+                                              ", is damaged, and no connected worker has an "
+                                              "intact replica"));
     }
-    int64_t come = 0;
-    int64_t told = 0;
-    const auto tell = [&] {
-      Tell(absl::StrCat("fetches the shard of rank ", shard.rank(), ", one of ",
-                        gang_.resume_shards_size(), ": ", come, " bytes so far"));
+    int64_t received = 0;
+    int64_t shown = 0;
+    const auto show = [&] {
+      SetProgress(absl::StrCat("fetches the shard of rank ", shard.rank(), ", one of ",
+                               gang_.resume_shards_size(), ": ", received, " bytes so far"));
     };
-    tell();
+    show();
     const absl::Status status =
         means_.fetcher->Fetch(shard, /*input=*/false, cancellation_, [&](int64_t bytes) {
-          come += bytes;
-          if (come - told < kTellBytes) return;
-          told = come;
-          tell();
+          received += bytes;
+          if (received - shown < kShowBytes) return;
+          shown = received;
+          show();
         });
     // A full disk, or a shard without an intact copy, does not recover by retrying.
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) &&
         !absl::IsFailedPrecondition(status)) {
       return status;
     }
-    Tell(absl::StrCat("cannot fetch yet: ", std::string(status.message())));
+    SetProgress(absl::StrCat("cannot fetch yet: ", std::string(status.message())));
     if (means_.log) means_.log(absl::StrCat(gang_.job(), ": ", progress()));
-    if (!cancellation_.Sleep(backoff.Next())) return absl::CancelledError("called off");
+    if (!cancellation_.Sleep(backoff.Next())) return absl::CancelledError("cancelled");
   }
 }
 
-absl::Status GangPreparation::BringCheckpoint() {
+absl::Status GangPreparation::FetchCheckpoint() {
   // The coordinator names only accepted checkpoints to resume from.
   means_.registry->Accept(gang_.resume());
-  NIBBLE_RETURN_IF_ERROR(CheckHeld());
+  NIBBLE_RETURN_IF_ERROR(CheckLocalShards());
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
     if (means_.registry->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
-    NIBBLE_RETURN_IF_ERROR(BringShard(shard.rank()));
+    NIBBLE_RETURN_IF_ERROR(FetchShard(shard.rank()));
   }
   return means_.registry->MakeLoadable(gang_.resume());
 }

@@ -1,8 +1,8 @@
 // What precedes the start of a gang's ranks. GangPreparation, in its own thread, fetches and checks
 // every shard of the checkpoint that the ranks resume from, and then waits until all workers of the
-// gang are ready. MeetingPoints serves a rendezvous for each gang whose rank 0 is here and gives
-// its address to the other workers (nibble.v1.GangMeeting). The daemons meet there first, so that
-// no rank waits for one whose worker is still fetching.
+// gang are ready. MeetingPoints serves a rendezvous for each gang whose rank 0 is here, and gives
+// its address to the other workers of the gang (nibble.v1.GangMeeting). The daemons meet there
+// first, so that no rank waits for one whose worker is still fetching.
 //
 // A source that does not answer is tried again until the preparation is cancelled; damage without
 // an intact copy elsewhere ends it with DataLoss.
@@ -13,12 +13,10 @@
 #ifndef NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 #define NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
@@ -58,8 +57,9 @@ class MeetingPoints {
   std::string AddressOf(const Meeting& meeting) const;
 
   const std::string host_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Meeting> meetings_;  // the newest of each job that runs, guarded by mutex_
+  mutable Mutex mutex_;
+  // The newest of each job that runs.
+  std::map<std::string, Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
 };
 
 PeerService MakeMeetingService(const MeetingPoints& points);
@@ -69,7 +69,7 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
                                           Cancellation& cancellation);
 
 // Registers this worker as ready at the rendezvous, and waits until all members are. Cancelled, or
-// Unavailable if the rendezvous is gone.
+// Unavailable if the rendezvous server has ended.
 absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
                           Cancellation& cancellation);
 
@@ -85,14 +85,13 @@ class GangPreparation {
     std::function<void()> changed;
     std::function<void(const std::string&)> log;
   };
-  // `rendezvous`: of a gang that is entirely on this worker; empty otherwise.
-  GangPreparation(v1::DesiredGang gang, std::string rendezvous, Means means);
+  GangPreparation(v1::DesiredGang gang, Means means);
   // Cancels it.
   ~GangPreparation();
   GangPreparation(const GangPreparation&) = delete;
   GangPreparation& operator=(const GangPreparation&) = delete;
 
-  // The ranks' rendezvous, or the error; nullopt: not finished.
+  // The address of the ranks' rendezvous, or the error; nullopt: not finished.
   std::optional<absl::StatusOr<std::string>> result() const;
   // For people.
   std::string progress() const;
@@ -102,24 +101,23 @@ class GangPreparation {
 
  private:
   void Run();
-  absl::Status BringCheckpoint();
+  absl::StatusOr<std::string> PrepareAll();
+  absl::Status FetchCheckpoint();
   // Discards the shards here that fail their checksums.
-  absl::Status CheckHeld();
-  absl::Status BringShard(int32_t rank);
-  void Tell(const std::string& progress);
+  absl::Status CheckLocalShards();
+  absl::Status FetchShard(int32_t rank);
+  void SetProgress(const std::string& progress);
 
   const v1::DesiredGang gang_;
-  const std::string rendezvous_;
   const Means means_;
   CheckpointRegistry::Lease lease_;
   Cancellation cancellation_;
-  std::set<int32_t> given_up_;  // ranks whose shards here were damaged; the thread's
+  std::set<int32_t> discarded_;  // ranks whose shards here were damaged; used by the thread alone
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::map<int32_t, v1::DesiredReplica> shards_;  // to resume from, by rank
-  std::string progress_;
-  std::optional<absl::StatusOr<std::string>> result_;
+  mutable Mutex mutex_;
+  std::map<int32_t, v1::DesiredReplica> shards_ ABSL_GUARDED_BY(mutex_);  // to resume from, by rank
+  std::string progress_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::string>> result_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

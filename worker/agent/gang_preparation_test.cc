@@ -40,7 +40,7 @@ class MeetingPointsTest : public testing::Test {
   std::unique_ptr<PeerServer> server_;
 };
 
-TEST_F(MeetingPointsTest, WorkersAskUntilTheAttemptIsThereAndGoOnTogether) {
+TEST_F(MeetingPointsTest, WorkersAskUntilTheAttemptIsOpenAndBeginTogether) {
   Cancellation none;
   absl::Status first, second;
   std::string asked;
@@ -73,7 +73,7 @@ TEST_F(MeetingPointsTest, AnAttemptThatIsOverIsRefused) {
   EXPECT_EQ(points_.Open("run-1", 3).status().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(MeetingPointsTest, WhoeverWaitsForAMemberThatDoesNotComeCanBeCalledOff) {
+TEST_F(MeetingPointsTest, WaitingForAMissingMemberCanBeCancelled) {
   const auto address = points_.Open("run-1", 3);
   ASSERT_TRUE(address.ok()) << address.status();
   Cancellation cancellation;

@@ -1,4 +1,4 @@
-// The state of a gang's ranks (Look), and its reports: to the coordinator and as metrics.
+// What is observed of a gang's ranks, and reported to the coordinator and as metrics.
 
 #include "worker/agent/gang.h"
 
@@ -14,7 +14,7 @@
 #include "job/job_spec.h"
 #include "model/outline.h"
 #include "worker/agent/gang_rules.h"
-#include "worker/trainer/link/link_message.h"
+#include "worker/link/link_host.h"
 
 namespace nibble {
 namespace {
@@ -22,19 +22,18 @@ namespace {
 constexpr size_t kMaxDetailBytes = 1900;
 // The coordinator has long stored those before them.
 constexpr size_t kMaxRevisionsReported = 128;
-// After a rank lost a peer on this worker, the peer's own end decides the cause; wait for it so
-// long.
+// How long to wait for the end of a peer that a rank has lost: the peer's end decides the cause.
 constexpr int64_t kPeerPatienceMs = 5000;
-// Time to read the last message of a rank that has ended. It is in the socket already.
-constexpr int64_t kLastWordsMs = 1000;
+// Time to read the last report of a rank that has ended. It is in the socket already.
+constexpr int64_t kLastReportMs = 1000;
 
 v1::RankPhase PhaseOf(RankState state) {
   switch (state) {
-    case RankState::kPrepares:
+    case RankState::kPreparing:
       return v1::RANK_PHASE_ASSIGNED;
-    case RankState::kRuns:
+    case RankState::kRunning:
       return v1::RANK_PHASE_RUNNING;
-    case RankState::kStands:
+    case RankState::kPaused:
       return v1::RANK_PHASE_PAUSED;
     case RankState::kStopped:
       return v1::RANK_PHASE_STOPPED;
@@ -46,27 +45,13 @@ v1::RankPhase PhaseOf(RankState state) {
   return v1::RANK_PHASE_FAILED;
 }
 
-v1::StepSample SampleOf(const RankNews& news) {
-  v1::StepSample sample;
-  sample.set_step(news.step);
-  sample.set_tokens(news.tokens);
-  sample.set_loss(news.loss);
-  sample.set_gradient_norm(news.gradient_norm);
-  sample.set_learning_rate(news.learning_rate);
-  sample.set_tokens_per_second(news.tokens_per_second);
-  sample.set_step_seconds(news.step_seconds);
-  sample.set_revision(news.revision);
-  sample.set_updated(news.updated);
-  return sample;
-}
-
 std::string PhaseWord(RankState state) {
   switch (state) {
-    case RankState::kPrepares:
+    case RankState::kPreparing:
       return "preparing";
-    case RankState::kRuns:
+    case RankState::kRunning:
       return "running";
-    case RankState::kStands:
+    case RankState::kPaused:
       return "paused";
     case RankState::kStopped:
       return "stopped";
@@ -84,8 +69,8 @@ double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
 
 // Keeps the first cause, except that the end of a lost peer replaces FAILURE_CAUSE_PEER.
 void Gang::Fail(const std::string& detail, v1::FailureCause cause) {
-  const bool makes_way = cause_ == v1::FAILURE_CAUSE_PEER && cause != v1::FAILURE_CAUSE_PEER;
-  if (!detail_.empty() && !makes_way) return;
+  const bool replaced = cause_ == v1::FAILURE_CAUSE_PEER && cause != v1::FAILURE_CAUSE_PEER;
+  if (!detail_.empty() && !replaced) return;
   detail_ = Printable(detail, kMaxDetailBytes);
   cause_ = cause;
 }
@@ -118,43 +103,43 @@ bool Gang::AwaitsPeers() {
   return home_.clock() - *peer_lost_at_ms_ < kPeerPatienceMs;
 }
 
-void Gang::LookAtDump(Rank& rank) {
+void Gang::ObserveDump(Rank& rank) {
   if (!rank.dumping || rank.dumped) return;
   const auto ended = home_.supervisor->ExitOf(rank.process + ".stacks");
   rank.dumped = !ended.ok() || ended->has_value();
 }
 
-PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
-                         const std::vector<HungRank>& hung, bool awaits_peers) {
+PresentRank Gang::ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
+                              const std::vector<HungRank>& hung, bool awaits_peers) {
   PresentRank present = {.rank = rank.rank, .killed = rank.killed};
   if (rank.process.empty()) {
     present.state =
-        prepares() ? RankState::kPrepares : ended_before_start_.value_or(RankState::kFailed);
+        preparing() ? RankState::kPreparing : ended_before_start_.value_or(RankState::kFailed);
     return present;
   }
   const auto at = linked.find(rank.rank);
   const auto exit = home_.supervisor->ExitOf(rank.process);
   if (exit.ok() && exit->has_value()) {
     if (!rank.ended_at_ms.has_value()) rank.ended_at_ms = home_.clock();
-    const bool may_have_said_more = at != linked.end() && at->second.connected;
-    if (may_have_said_more && home_.clock() - *rank.ended_at_ms < kLastWordsMs) {
-      present.state = RankState::kRuns;
+    const bool may_have_reported_more = at != linked.end() && at->second.connected;
+    if (may_have_reported_more && home_.clock() - *rank.ended_at_ms < kLastReportMs) {
+      present.state = RankState::kRunning;
       return present;
     }
-    const bool told = told_.has_value() && told_->wish == GangWish::kStop;
-    const RankEnd end = EndOf(rank.rank, **exit, told);
+    const bool asked = sent_.has_value() && sent_->command == GangCommand::kStop;
+    const RankEnd end = EndOf(rank.rank, **exit, asked);
     present.state = end.state;
     if (end.state != RankState::kFailed || rank.killed) return present;
     if (awaits_peers && end.cause == v1::FAILURE_CAUSE_PEER) {
-      present.state = RankState::kRuns;
+      present.state = RankState::kRunning;
       return present;
     }
     Fail(end.detail, end.cause);
     return present;
   }
-  if (at != linked.end() && at->second.news.doing == RankNews::Doing::kStanding &&
-      told_.has_value() && told_->wish == GangWish::kPause) {
-    present.state = RankState::kStands;
+  if (at != linked.end() && at->second.report.activity() == link::v1::RANK_ACTIVITY_PAUSED &&
+      sent_.has_value() && sent_->command == GangCommand::kPause) {
+    present.state = RankState::kPaused;
   }
   for (const HungRank& one : hung) {
     if (one.rank != rank.rank) continue;
@@ -162,33 +147,33 @@ PresentRank Gang::LookAt(Rank& rank, const std::map<int32_t, LinkHost::Rank>& li
     Fail(one.detail, CauseOfHang(one.waits));
   }
   present.hangs |= rank.dumping;
-  LookAtDump(rank);
+  ObserveDump(rank);
   present.dumped = rank.dumped;
   return present;
 }
 
-PresentGang Gang::Look() {
-  PresentGang present = {.job = job_, .attempt = attempt_, .slots = slots_, .told = told_};
-  std::map<int32_t, LinkHost::Rank> linked;
-  if (link_ != nullptr) linked = link_->Ranks();
+PresentGang Gang::Observe(const std::map<int32_t, LinkHost::Rank>& linked) {
+  PresentGang present = {.job = job_, .attempt = attempt_, .slots = slots_, .sent = sent_};
   if (const auto zero = linked.find(0); zero != linked.end()) {
-    for (const RevisionBegun& begun : zero->second.news.begun) {
-      if (begun.revision > 0) revisions_.emplace(begun.revision, begun.first_step);
+    for (const v1::RevisionStart& begun : zero->second.report.begun()) {
+      if (begun.revision() > 0) revisions_.emplace(begun.revision(), begun.first_step());
     }
     while (revisions_.size() > kMaxRevisionsReported) revisions_.erase(revisions_.begin());
-    for (const RevisionRefused& refused : zero->second.news.refused) {
-      Refuse(refused.revision, refused.reason);
+    for (const link::v1::RevisionRefused& refused : zero->second.report.refused()) {
+      AddRefusal(refused.revision(), refused.reason());
     }
   }
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The report names the rank that blocks the others, which is first.
   if (!hung.empty()) Fail(hung.front().detail, CauseOfHang(hung.front().waits));
   const bool awaits_peers = AwaitsPeers();
-  for (Rank& rank : ranks_) present.ranks.push_back(LookAt(rank, linked, hung, awaits_peers));
+  for (Rank& rank : ranks_) {
+    present.ranks.push_back(ObserveRank(rank, linked, hung, awaits_peers));
+  }
   return present;
 }
 
-void Gang::Refuse(int64_t revision, const std::string& reason) {
+void Gang::AddRefusal(int64_t revision, const std::string& reason) {
   if (revision <= 0 || reason.empty()) return;
   std::string text = Printable(reason.substr(0, kMaxDetailBytes), kMaxDetailBytes);
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -202,13 +187,24 @@ std::string Gang::Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const
     troubles.push_back(std::move(registry));
   }
   for (const auto& [number, rank] : linked) {
-    if (!rank.news.trouble.empty()) troubles.push_back(rank.news.trouble);
+    if (!rank.report.trouble().empty()) troubles.push_back(rank.report.trouble());
   }
   return Printable(absl::StrJoin(troubles, "; "), kMaxDetailBytes);
 }
 
-v1::GangReport Gang::Report() {
-  const RankState state = StateOfGang(Look());
+GangSnapshot Gang::TakeSnapshot() {
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->TakeRanks();
+  GangSnapshot snapshot = {.present = Observe(linked)};
+  snapshot.report = Report(snapshot.present, linked);
+  snapshot.figures = Figures(snapshot.present, linked);
+  snapshot.refusals = refused_.size();
+  return snapshot;
+}
+
+v1::GangReport Gang::Report(const PresentGang& present,
+                            const std::map<int32_t, LinkHost::Rank>& linked) const {
+  const RankState state = StateOfGang(present);
   v1::GangReport report;
   report.set_job(job_);
   report.set_attempt(attempt_);
@@ -218,29 +214,27 @@ v1::GangReport Gang::Report() {
     report.set_detail(detail_);
     report.set_cause(cause_);
   }
-  if (not_started_) report.set_cause(v1::FAILURE_CAUSE_PEER);
+  if (refused_to_start_) report.set_cause(v1::FAILURE_CAUSE_PEER);
   if (report.phase() == v1::RANK_PHASE_ASSIGNED && preparation_ != nullptr) {
     report.set_detail(Printable(preparation_->progress(), kMaxDetailBytes));
   }
-  std::map<int32_t, LinkHost::Rank> linked;
-  if (link_ != nullptr) linked = link_->TakeRanks();
   if (started_ && !HasEnded(state)) report.set_trouble(Trouble(linked));
   const int64_t now = home_.clock();
   for (const auto& [number, rank] : linked) {
-    const RankNews& news = rank.news;
+    const link::v1::RankReport& own = rank.report;
     v1::RankHealth& health = *report.add_ranks();
     health.set_rank(number);
-    health.set_next_step(news.next_step);
+    health.set_next_step(own.next_step());
     // A rank that waits between two steps, or after the last, is not measured by its step time.
-    const bool steps = news.doing == RankNews::Doing::kSteps;
+    const bool steps = own.activity() == link::v1::RANK_ACTIVITY_STEPS;
     health.set_since_step_ms(steps ? std::max<int64_t>(0, now - rank.step_at_ms) : 0);
     health.set_median_step_ms(rank.median_step_ms);
-    health.set_waiting_in(Printable(news.waiting_in, kMaxJobIdBytes));
-    health.set_memory_bytes(news.memory_bytes);
+    health.set_waiting_in(Printable(rank.waiting_in, kMaxJobIdBytes));
+    health.set_memory_bytes(own.memory_bytes());
     if (number != 0) continue;
-    report.set_next_step(std::max(first_step_, news.next_step));
-    report.set_checkpoint_request(news.checkpoint_request);
-    for (const RankNews& sample : rank.samples) *report.add_samples() = SampleOf(sample);
+    report.set_next_step(std::max(first_step_, own.next_step()));
+    report.set_checkpoint_request(own.checkpoint_request());
+    for (const v1::StepSample& sample : rank.samples) *report.add_samples() = sample;
   }
   for (const auto& [revision, step] : revisions_) {
     v1::RevisionStart& start = *report.add_revisions();
@@ -261,14 +255,13 @@ void Gang::NoteModel(const JobSpec& spec) {
   if (outline.ok()) flops_per_token_ = CountFlops(*outline, spec.data.sequence).training();
 }
 
-GangFigures Gang::Figures(const PresentGang& present) const {
+GangFigures Gang::Figures(const PresentGang& present,
+                          const std::map<int32_t, LinkHost::Rank>& linked) const {
   GangFigures figures = {.job = job_,
                          .attempt = attempt_,
                          .world = desired_.world(),
                          .planned_steps = planned_steps_,
                          .flops_per_token = flops_per_token_};
-  std::map<int32_t, LinkHost::Rank> linked;
-  if (link_ != nullptr) linked = link_->Ranks();
   const int64_t now = home_.clock();
   for (const PresentRank& rank : present.ranks) {
     RankFigures& own = figures.ranks.emplace_back();
@@ -278,12 +271,12 @@ GangFigures Gang::Figures(const PresentGang& present) const {
     own.hung = rank.hangs;
     const auto log = home_.supervisor->LogOf(ProcessName(job_, attempt_, rank.rank));
     if (log != nullptr) own.log_bytes = log->end();
-    const auto said = linked.find(rank.rank);
-    if (said == linked.end()) continue;
-    own.news = said->second.news;
-    own.precision = said->second.precision;
-    own.since_step_seconds = Seconds(std::max<int64_t>(0, now - said->second.step_at_ms));
-    own.median_step_seconds = Seconds(said->second.median_step_ms);
+    const auto at = linked.find(rank.rank);
+    if (at == linked.end()) continue;
+    own.report = at->second.report;
+    own.precision = at->second.precision;
+    own.since_step_seconds = Seconds(std::max<int64_t>(0, now - at->second.step_at_ms));
+    own.median_step_seconds = Seconds(at->second.median_step_ms);
   }
   return figures;
 }

@@ -51,10 +51,13 @@ bool Share(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
                      [&b](int32_t slot) { return std::find(b.begin(), b.end(), slot) != b.end(); });
 }
 
-bool MayStart(const WantedGang& gang, absl::Span<const PresentGang> present) {
-  return std::none_of(present.begin(), present.end(), [&gang](const PresentGang& other) {
-    if (other.job == gang.job && other.attempt == gang.attempt) return true;  // was started
-    return AnyRuns(other) && (other.job == gang.job || Share(other.slots, gang.slots));
+bool MayStart(const WantedGang& gang, const std::vector<WantedGang>& wanted,
+              absl::Span<const PresentGang> present) {
+  return std::none_of(present.begin(), present.end(), [&](const PresentGang& other) {
+    if (other.job != gang.job) return AnyRuns(other) && Share(other.slots, gang.slots);
+    if (other.attempt == gang.attempt) return true;  // it was started
+    // One that is not wanted is closed first.
+    return AnyRuns(other) || other.closing || FindWanted(wanted, other) == nullptr;
   });
 }
 
@@ -78,14 +81,14 @@ bool MayContinue(const PresentGang& gang, std::vector<AgentAction>& actions) {
 }
 
 // The actions for a gang that is wanted and present.
-void Tend(const WantedGang& wanted, const PresentGang& gang, int64_t now_ms,
-          std::vector<AgentAction>& actions) {
+void ActOn(const WantedGang& wanted, const PresentGang& gang, int64_t now_ms,
+           std::vector<AgentAction>& actions) {
   if (!AnyRuns(gang) || !MayContinue(gang, actions)) return;
-  const bool stops = wanted.order.wish == GangWish::kStop;
+  const bool stops = wanted.order.command == GangCommand::kStop;
   if (stops && wanted.stop_by_ms > 0 && now_ms > wanted.stop_by_ms) {
     return KillAll(gang, "has not stopped in time", actions);
   }
-  if (gang.told != wanted.order) actions.push_back({Kind::kTell, gang.job, gang.attempt});
+  if (gang.sent != wanted.order) actions.push_back({Kind::kSend, gang.job, gang.attempt});
 }
 
 constexpr size_t kMaxTailBytes = 1200;
@@ -106,20 +109,21 @@ std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
   std::vector<AgentAction> actions;
   if (wanted == nullptr) return actions;
   for (const PresentGang& gang : present) {
+    if (gang.closing) continue;
     const WantedGang* const one = FindWanted(*wanted, gang);
     if (one != nullptr) {
-      Tend(*one, gang, now_ms, actions);
+      ActOn(*one, gang, now_ms, actions);
     } else if (AnyRuns(gang) && !gang.ours) {
       (void)MayContinue(gang, actions);
     } else if (AnyRuns(gang)) {
       KillAll(gang, "the coordinator does not want it", actions);
     } else {
       actions.push_back(
-          {Kind::kForget, gang.job, gang.attempt, -1, "the coordinator does not want it"});
+          {Kind::kClose, gang.job, gang.attempt, -1, "the coordinator does not want it"});
     }
   }
   for (const WantedGang& gang : *wanted) {
-    if (IsStale(gang, *wanted, present) || !MayStart(gang, present)) continue;
+    if (IsStale(gang, *wanted, present) || !MayStart(gang, *wanted, present)) continue;
     actions.push_back({Kind::kStart, gang.job, gang.attempt});
   }
   return actions;
@@ -139,7 +143,8 @@ std::vector<HungRank> FindHung(const std::map<int32_t, LinkHost::Rank>& ranks,
   std::vector<HungRank> hung;
   for (const auto& [number, rank] : ranks) {
     // Without a median it is still loading or in its first steps.
-    if (!rank.connected || rank.news.doing != RankNews::Doing::kSteps || rank.median_step_ms == 0) {
+    if (!rank.connected || rank.report.activity() != link::v1::RANK_ACTIVITY_STEPS ||
+        rank.median_step_ms == 0) {
       continue;
     }
     const int64_t since = now_ms - rank.step_at_ms;
@@ -147,17 +152,17 @@ std::vector<HungRank> FindHung(const std::map<int32_t, LinkHost::Rank>& ranks,
         limits.least_ms,
         static_cast<int64_t>(limits.median_steps * static_cast<double>(rank.median_step_ms)));
     if (since <= allowed) continue;
-    const std::string& where = rank.news.waiting_in;
-    hung.push_back(
-        {.rank = number,
-         .since_ms = since,
-         .waits = !where.empty(),
-         .detail = absl::StrCat("rank ", number, " has made no step for ", since,
-                                " ms, its median is ", rank.median_step_ms, " ms; before step ",
-                                rank.news.next_step, where.empty() ? "" : ", waits in ", where)});
+    const std::string& where = rank.waiting_in;
+    hung.push_back({.rank = number,
+                    .since_ms = since,
+                    .waits = !where.empty(),
+                    .detail = absl::StrCat("rank ", number, " has made no step for ", since,
+                                           " ms, its median is ", rank.median_step_ms,
+                                           " ms; before step ", rank.report.next_step(),
+                                           where.empty() ? "" : ", waits in ", where)});
   }
   std::stable_partition(hung.begin(), hung.end(), [&ranks](const HungRank& one) {
-    return ranks.at(one.rank).news.waiting_in.empty();
+    return ranks.at(one.rank).waiting_in.empty();
   });
   return hung;
 }
@@ -204,11 +209,11 @@ v1::FailureCause CauseOf(const absl::Status& status) {
   return v1::FAILURE_CAUSE_MACHINE;
 }
 
-RankEnd EndOf(int32_t rank, const ProcessExit& end, bool told_to_stop) {
+RankEnd EndOf(int32_t rank, const ProcessExit& end, bool asked_to_stop) {
   if (end.ok()) return {.state = RankState::kSucceeded};
   const bool by_itself = end.signal == 0;
   if ((by_itself && end.exit_code == static_cast<int>(TrainerExit::kStopped)) ||
-      (told_to_stop && end.signal == SIGTERM)) {
+      (asked_to_stop && end.signal == SIGTERM)) {
     return {.state = RankState::kStopped};
   }
   const TrainerExit exit = by_itself ? TrainerExitFrom(end.exit_code).value_or(TrainerExit::kError)
@@ -216,8 +221,9 @@ RankEnd EndOf(int32_t rank, const ProcessExit& end, bool told_to_stop) {
   RankEnd result = {.cause = CauseOf(exit)};
   const std::string complaint = ComplaintIn(end.log_tail);
   if (result.cause == v1::FAILURE_CAUSE_MACHINE || complaint.empty()) {
-    result.detail = absl::StrCat("rank ", rank, " ", Describe(end),
-                                 "; last words: ", Printable(end.log_tail, kMaxTailBytes));
+    result.detail =
+        absl::StrCat("rank ", rank, " ", Describe(end),
+                     "; the end of its output: ", Printable(end.log_tail, kMaxTailBytes));
   } else if (result.cause == v1::FAILURE_CAUSE_SPEC || IsGuards(exit)) {
     // Any rank would report the same.
     result.detail = complaint;

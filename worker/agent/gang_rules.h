@@ -5,20 +5,20 @@
 // Reconcile compares the desired state with the present one:
 //   - a desired gang that is absent is started, once: an attempt never starts a second time, the
 //     coordinator makes a new one;
-//   - it waits until any gang that occupies one of its slots, or is an older attempt of its job,
-//     has ended;
-//   - a gang that is not desired is killed, and forgotten once none of its ranks is left;
+//   - it waits until any gang that occupies one of its slots has ended, and any older attempt of
+//     its job is closed;
+//   - a gang that is not desired is killed, and closed once all of its ranks have ended;
 //   - unless another coordinator store, or an earlier epoch of this one, ordered it: then it is
 //     left alone, because the present store may not know of it;
 //   - an order for a lower attempt than the one present is ignored;
 //   - if one rank has failed or hangs, the other ranks of the gang are killed;
 //   - a rank that hangs writes its stacks first;
 //   - a gang that is to stop is sent the order, and killed at its deadline;
-//   - any other change of the order is passed on.
+//   - any other change of the order is sent to its ranks.
 // Without a desired state nothing changes: training continues while the coordinator is away.
 //
 // A rank hangs if it is connected and has made no step for many times its median step time. Ranks
-// that are paused or have not begun are exempt.
+// that are paused or have not begun to train are exempt.
 //
 // Ownership: values. Thread-safety: pure functions.
 #ifndef NIBBLE_WORKER_AGENT_GANG_RULES_H_
@@ -35,16 +35,16 @@
 #include "absl/types/span.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "worker/agent/process_supervisor.h"
-#include "worker/trainer/link/link_host.h"
-#include "worker/trainer/link/link_message.h"
+#include "worker/link/link_host.h"
+#include "worker/link/trainer_exit.h"
 
 namespace nibble {
 
-enum class GangWish : uint8_t { kRun, kPause, kStop };
+enum class GangCommand : uint8_t { kRun, kPause, kStop };
 
 // The order that a gang carries out at a step boundary.
 struct GangOrder {
-  GangWish wish = GangWish::kRun;
+  GangCommand command = GangCommand::kRun;
   int64_t checkpoint_request = 0;
   int64_t timeline_revision = 0;
 
@@ -60,15 +60,17 @@ struct WantedGang {
   int64_t stop_by_ms = 0;  // of kStop, on the clock of Reconcile's `now_ms`; 0: no limit
 };
 
-// kPrepares: to be started when its checkpoint and its peers are ready. kStands: paused.
-enum class RankState : uint8_t { kPrepares, kRuns, kStands, kStopped, kSucceeded, kFailed };
+// kPreparing: to be started when its checkpoint and its peers are ready.
+enum class RankState : uint8_t { kPreparing, kRunning, kPaused, kStopped, kSucceeded, kFailed };
 
 struct PresentRank {
   int32_t rank = 0;
-  RankState state = RankState::kRuns;
+  RankState state = RankState::kRunning;
   bool hangs = false;
   bool dumped = false;  // its stacks are written, or could not be
   bool killed = false;  // a SIGKILL was sent
+
+  friend bool operator==(const PresentRank&, const PresentRank&) = default;
 };
 
 struct PresentGang {
@@ -76,19 +78,23 @@ struct PresentGang {
   int64_t attempt = 0;
   std::vector<int32_t> slots;
   std::vector<PresentRank> ranks;
-  std::optional<GangOrder> told;
+  std::optional<GangOrder> sent;  // the order that it was sent last
   // Whether it was ordered by the store, in the epoch, of the desired state.
   bool ours = true;
+  // Its ranks have ended, and it finishes their checkpoints; then it is removed.
+  bool closing = false;
+
+  friend bool operator==(const PresentGang&, const PresentGang&) = default;
 };
 
 struct AgentAction {
-  enum class Kind : uint8_t { kStart, kTell, kDumpStacks, kKill, kForget };
+  enum class Kind : uint8_t { kStart, kSend, kDumpStacks, kKill, kClose };
 
   Kind kind = Kind::kStart;
   std::string job;
   int64_t attempt = 0;
   int32_t rank = -1;   // of kDumpStacks and kKill
-  std::string reason;  // for people; empty of kStart and kTell
+  std::string reason;  // for people; empty of kStart and kSend
 
   friend bool operator==(const AgentAction&, const AgentAction&) = default;
 };
@@ -130,9 +136,9 @@ struct RankEnd {
   std::string detail;                                      // of kFailed, for people
 };
 
-// `told_to_stop`: a rank that has not connected yet is stopped by SIGTERM, which then is no
+// `asked_to_stop`: a rank that has not connected yet is stopped by SIGTERM, which then is not a
 // failure.
-RankEnd EndOf(int32_t rank, const ProcessExit& end, bool told_to_stop);
+RankEnd EndOf(int32_t rank, const ProcessExit& end, bool asked_to_stop);
 
 v1::FailureCause CauseOf(TrainerExit exit);
 

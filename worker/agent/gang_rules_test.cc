@@ -21,10 +21,10 @@ WantedGang Wanted(const std::string& job, int64_t attempt, std::vector<int32_t> 
 }
 
 PresentGang Present(const std::string& job, int64_t attempt,
-                    std::vector<RankState> states = {RankState::kRuns, RankState::kRuns},
+                    std::vector<RankState> states = {RankState::kRunning, RankState::kRunning},
                     std::vector<int32_t> slots = {0, 1}) {
   PresentGang gang = {.job = job, .attempt = attempt, .slots = std::move(slots)};
-  gang.told = GangOrder();
+  gang.sent = GangOrder();
   for (size_t i = 0; i < states.size(); ++i) {
     gang.ranks.push_back({.rank = static_cast<int32_t>(i), .state = states[i]});
   }
@@ -35,7 +35,7 @@ std::vector<std::string> Do(const std::vector<WantedGang>& wanted,
                             const std::vector<PresentGang>& present, int64_t now_ms = 1000) {
   std::vector<std::string> words;
   for (const AgentAction& action : Reconcile(&wanted, present, now_ms)) {
-    const char* const names[] = {"start", "tell", "dump", "kill", "forget"};
+    const char* const names[] = {"start", "send", "dump", "kill", "close"};
     words.push_back(absl::StrCat(names[static_cast<int>(action.kind)], " ", action.job, "/",
                                  action.attempt, action.rank < 0 ? "" : " ",
                                  action.rank < 0 ? "" : absl::StrCat(action.rank)));
@@ -43,21 +43,21 @@ std::vector<std::string> Do(const std::vector<WantedGang>& wanted,
   return words;
 }
 
-constexpr RankState kRuns = RankState::kRuns;
+constexpr RankState kRunning = RankState::kRunning;
 constexpr RankState kFailed = RankState::kFailed;
 constexpr RankState kStopped = RankState::kStopped;
 constexpr RankState kSucceeded = RankState::kSucceeded;
 
-TEST(ReconcileTest, WithoutAWordNothingChanges) {
-  const std::vector<PresentGang> present = {Present("a", 1), Present("b", 1, {kFailed, kRuns})};
+TEST(ReconcileTest, WithoutADesiredStateNothingChanges) {
+  const std::vector<PresentGang> present = {Present("a", 1), Present("b", 1, {kFailed, kRunning})};
   EXPECT_THAT(Reconcile(nullptr, present, 1000), IsEmpty());
 }
 
-TEST(ReconcileTest, WhatShouldBeIsStarted) {
+TEST(ReconcileTest, ADesiredGangIsStarted) {
   EXPECT_THAT(Do({Wanted("a", 1)}, {}), ElementsAre("start a/1"));
 }
 
-TEST(ReconcileTest, WhatIsAsItShouldBeIsLeftAlone) {
+TEST(ReconcileTest, ADesiredGangThatRunsIsLeftAlone) {
   EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1)}), IsEmpty());
 }
 
@@ -66,22 +66,27 @@ TEST(ReconcileTest, AnAttemptNeverStartsASecondTime) {
   EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kSucceeded, kSucceeded})}), IsEmpty());
 }
 
-TEST(ReconcileTest, WhatShouldNotBeIsKilledAndThenForgotten) {
-  EXPECT_THAT(Do({}, {Present("a", 1, {kRuns, kSucceeded})}), ElementsAre("kill a/1 0"));
-  EXPECT_THAT(Do({}, {Present("a", 1, {kFailed, kSucceeded})}), ElementsAre("forget a/1"));
+TEST(ReconcileTest, AGangThatIsNotDesiredIsKilledAndThenClosed) {
+  EXPECT_THAT(Do({}, {Present("a", 1, {kRunning, kSucceeded})}), ElementsAre("kill a/1 0"));
+  EXPECT_THAT(Do({}, {Present("a", 1, {kFailed, kSucceeded})}), ElementsAre("close a/1"));
 }
 
-TEST(ReconcileTest, WhatWasKilledIsNotKilledAgain) {
+TEST(ReconcileTest, AKilledRankIsNotKilledAgain) {
   PresentGang gang = Present("a", 1);
   gang.ranks[0].killed = true;
   EXPECT_THAT(Do({}, {gang}), ElementsAre("kill a/1 1"));
 }
 
-TEST(ReconcileTest, ANewAttemptWaitsUntilTheOldOneIsGone) {
+TEST(ReconcileTest, ANewAttemptWaitsUntilTheOldOneIsClosed) {
   const std::vector<WantedGang> wanted = {Wanted("a", 2, {4, 5})};
   EXPECT_THAT(Do(wanted, {Present("a", 1)}), ElementsAre("kill a/1 0", "kill a/1 1"));
-  EXPECT_THAT(Do(wanted, {Present("a", 1, {kFailed, kFailed})}),
-              ElementsAre("forget a/1", "start a/2"));
+  PresentGang old = Present("a", 1, {kFailed, kFailed});
+  EXPECT_THAT(Do(wanted, {old}), ElementsAre("close a/1"));
+  old.closing = true;
+  EXPECT_THAT(Do(wanted, {old}), IsEmpty());
+  EXPECT_THAT(Do(wanted, {}), ElementsAre("start a/2"));
+  // A gang that closes leaves its slots to other jobs.
+  EXPECT_THAT(Do({Wanted("b", 1)}, {old}), ElementsAre("start b/1"));
 }
 
 TEST(ReconcileTest, AGangWaitsForItsSlots) {
@@ -91,61 +96,62 @@ TEST(ReconcileTest, AGangWaitsForItsSlots) {
               ElementsAre("start b/1"));
 }
 
-TEST(ReconcileTest, ALateWishForAnOldAttemptIsNotCarriedOut) {
+TEST(ReconcileTest, AnOrderForAnOldAttemptIsIgnored) {
   EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 2, {kFailed, kFailed})}),
-              ElementsAre("forget a/2"));
+              ElementsAre("close a/2"));
   EXPECT_THAT(Do({Wanted("a", 1), Wanted("a", 2)}, {}), ElementsAre("start a/2"));
 }
 
-TEST(ReconcileTest, WhereOneRankHasFailedTheOthersAreKilled) {
-  EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kRuns, kFailed})}), ElementsAre("kill a/1 0"));
+TEST(ReconcileTest, AFailedRankEndsTheOthers) {
+  EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kRunning, kFailed})}),
+              ElementsAre("kill a/1 0"));
 }
 
-TEST(ReconcileTest, ARankThatIsDoneLetsTheOthersFinish) {
-  EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kRuns, kSucceeded})}), IsEmpty());
+TEST(ReconcileTest, ARankThatHasSucceededLetsTheOthersFinish) {
+  EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kRunning, kSucceeded})}), IsEmpty());
 }
 
 TEST(ReconcileTest, ARankThatHangsWritesItsStacksBeforeItsGangIsKilled) {
   PresentGang gang = Present("a", 1);
   gang.ranks[1].hangs = true;
   EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("dump a/1 1"));
-  EXPECT_EQ(StateOfGang(gang), kRuns);
+  EXPECT_EQ(StateOfGang(gang), kRunning);
   gang.ranks[1].dumped = true;
   EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("kill a/1 0", "kill a/1 1"));
   EXPECT_EQ(StateOfGang(gang), kFailed);
 }
 
-TEST(ReconcileTest, AnOrderThatHasChangedIsHandedOn) {
+TEST(ReconcileTest, AChangedOrderIsSent) {
   WantedGang wanted = Wanted("a", 1);
   wanted.order.checkpoint_request = 2;
-  EXPECT_THAT(Do({wanted}, {Present("a", 1)}), ElementsAre("tell a/1"));
+  EXPECT_THAT(Do({wanted}, {Present("a", 1)}), ElementsAre("send a/1"));
   PresentGang gang = Present("a", 1);
-  gang.told = wanted.order;
+  gang.sent = wanted.order;
   EXPECT_THAT(Do({wanted}, {gang}), IsEmpty());
 }
 
 TEST(ReconcileTest, AGangThatDoesNotStopInTimeIsKilled) {
   WantedGang wanted = Wanted("a", 1);
-  wanted.order.wish = GangWish::kStop;
+  wanted.order.command = GangCommand::kStop;
   wanted.stop_by_ms = 5000;
-  PresentGang gang = Present("a", 1, {kRuns, kStopped});
-  EXPECT_THAT(Do({wanted}, {gang}, 5000), ElementsAre("tell a/1"));
-  gang.told = wanted.order;
+  PresentGang gang = Present("a", 1, {kRunning, kStopped});
+  EXPECT_THAT(Do({wanted}, {gang}, 5000), ElementsAre("send a/1"));
+  gang.sent = wanted.order;
   EXPECT_THAT(Do({wanted}, {gang}, 5000), IsEmpty());
   EXPECT_THAT(Do({wanted}, {gang}, 5001), ElementsAre("kill a/1 0"));
 }
 
-TEST(ReconcileTest, AGangIsAsFarAsItsLastRank) {
-  EXPECT_EQ(StateOfGang(Present("a", 1, {kSucceeded, kRuns})), kRuns);
+TEST(ReconcileTest, AGangHasTheStateOfItsLeastAdvancedRank) {
+  EXPECT_EQ(StateOfGang(Present("a", 1, {kSucceeded, kRunning})), kRunning);
   EXPECT_EQ(StateOfGang(Present("a", 1, {kSucceeded, kStopped})), kStopped);
-  EXPECT_EQ(StateOfGang(Present("a", 1, {RankState::kStands, kSucceeded})), RankState::kStands);
-  EXPECT_EQ(StateOfGang(Present("a", 1, {kRuns, kFailed})), kFailed);
+  EXPECT_EQ(StateOfGang(Present("a", 1, {RankState::kPaused, kSucceeded})), RankState::kPaused);
+  EXPECT_EQ(StateOfGang(Present("a", 1, {kRunning, kFailed})), kFailed);
   EXPECT_EQ(StateOfGang(Present("a", 1, {kSucceeded, kSucceeded})), kSucceeded);
 }
 
-TEST(ReconcileTest, AGangThatPreparesHoldsItsSlotsAndIsKilledLikeOneThatRuns) {
-  const PresentGang prepares = Present("a", 1, {RankState::kPrepares, RankState::kPrepares});
-  EXPECT_EQ(StateOfGang(prepares), RankState::kPrepares);
+TEST(ReconcileTest, APreparingGangOccupiesItsSlotsAndIsKilledAsARunningOne) {
+  const PresentGang prepares = Present("a", 1, {RankState::kPreparing, RankState::kPreparing});
+  EXPECT_EQ(StateOfGang(prepares), RankState::kPreparing);
   EXPECT_THAT(Do({Wanted("a", 1), Wanted("b", 1)}, {prepares}), IsEmpty());
   EXPECT_THAT(Do({}, {prepares}), ElementsAre("kill a/1 0", "kill a/1 1"));
 }
@@ -160,17 +166,17 @@ TEST(ReconcileTest, RanksOfAnotherStoreOrEpochAreLeftAloneThoughTheyAreNotWanted
   EXPECT_THAT(Do({Wanted("a", 1)}, {OfAnotherStore(Present("a", 2))}), IsEmpty());
 }
 
-TEST(ReconcileTest, OfThemTooARankThatHasFailedEndsTheOthers) {
-  EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1, {kFailed, kRuns}))}),
+TEST(ReconcileTest, AFailedRankOfAnotherStoreEndsTheOthers) {
+  EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1, {kFailed, kRunning}))}),
               ElementsAre("kill a/1 1"));
 }
 
-TEST(ReconcileTest, WhatIsLeftOfThemIsForgotten) {
+TEST(ReconcileTest, EndedRanksOfAnotherStoreAreClosed) {
   EXPECT_THAT(Do({}, {OfAnotherStore(Present("a", 1, {kStopped, kStopped}))}),
-              ElementsAre("forget a/1"));
+              ElementsAre("close a/1"));
 }
 
-TEST(ReconcileTest, TheirSlotsAreWaitedFor) {
+TEST(ReconcileTest, SlotsOfAnotherStoresRanksAreOccupied) {
   EXPECT_THAT(Do({Wanted("b", 1)}, {OfAnotherStore(Present("a", 1))}), IsEmpty());
 }
 
@@ -178,9 +184,9 @@ constexpr WatchdogLimits kLimits = {.median_steps = 10, .least_ms = 500};
 
 LinkHost::Rank Stepping(int64_t median_ms, int64_t step_at_ms, const char* waiting_in = "") {
   LinkHost::Rank rank = {.connected = true, .step_at_ms = step_at_ms, .median_step_ms = median_ms};
-  rank.news.doing = RankNews::Doing::kSteps;
-  rank.news.next_step = 12;
-  rank.news.waiting_in = waiting_in;
+  rank.report.set_activity(link::v1::RANK_ACTIVITY_STEPS);
+  rank.report.set_next_step(12);
+  rank.waiting_in = waiting_in;
   return rank;
 }
 
@@ -193,21 +199,21 @@ TEST(WatchdogTest, ARankHangsAfterManyTimesItsMedian) {
             "rank 0 has made no step for 1001 ms, its median is 100 ms; before step 12");
 }
 
-TEST(WatchdogTest, FastStepsAreGivenTheLeastTime) {
+TEST(WatchdogTest, FastStepsHaveTheMinimumTime) {
   const std::map<int32_t, LinkHost::Rank> ranks = {{0, Stepping(1, 2000)}};
   EXPECT_TRUE(FindHung(ranks, kLimits, 2500).empty());
   EXPECT_EQ(FindHung(ranks, kLimits, 2501).size(), 1u);
 }
 
-TEST(WatchdogTest, ARankThatStandsOrIsGoneOrHasNoMedianDoesNotHang) {
+TEST(WatchdogTest, APausedOrDisconnectedRankOrOneWithoutAMedianDoesNotHang) {
   std::map<int32_t, LinkHost::Rank> ranks = {
       {0, Stepping(1, 0)}, {1, Stepping(1, 0)}, {2, Stepping(0, 0)}};
-  ranks[0].news.doing = RankNews::Doing::kStanding;
+  ranks[0].report.set_activity(link::v1::RANK_ACTIVITY_PAUSED);
   ranks[1].connected = false;
   EXPECT_TRUE(FindHung(ranks, kLimits, 1'000'000).empty());
 }
 
-TEST(WatchdogTest, TheRankThatWaitsForNobodyComesFirst) {
+TEST(WatchdogTest, TheRankThatWaitsInNoCollectiveComesFirst) {
   const std::map<int32_t, LinkHost::Rank> ranks = {
       {0, Stepping(1, 0, "all-gather")}, {1, Stepping(1, 0)}, {2, Stepping(1, 0, "all-gather")}};
   const auto hung = FindHung(ranks, kLimits, 10'000);
@@ -221,7 +227,7 @@ ProcessExit Code(TrainerExit exit, const std::string& log = "") {
   return {.exit_code = static_cast<int>(exit), .log_tail = log};
 }
 
-TEST(RankEndTest, EveryExitCodeSaysWhoseFaultItIs) {
+TEST(RankEndTest, EveryExitCodeHasItsCause) {
   const auto cause = [](TrainerExit exit) { return EndOf(0, Code(exit), false).cause; };
   EXPECT_EQ(cause(TrainerExit::kError), v1::FAILURE_CAUSE_MACHINE);
   EXPECT_EQ(cause(TrainerExit::kUsage), v1::FAILURE_CAUSE_MACHINE);
@@ -236,24 +242,24 @@ TEST(RankEndTest, EveryExitCodeSaysWhoseFaultItIs) {
   EXPECT_EQ(EndOf(0, {.signal = SIGKILL}, false).cause, v1::FAILURE_CAUSE_MACHINE);
 }
 
-TEST(RankEndTest, OneThatIsDoneOrStopsIsNoFailure) {
+TEST(RankEndTest, ARankThatSucceedsOrStopsIsNotAFailure) {
   EXPECT_EQ(EndOf(0, Code(TrainerExit::kDone), false).state, RankState::kSucceeded);
   EXPECT_EQ(EndOf(0, Code(TrainerExit::kStopped), false).state, RankState::kStopped);
   EXPECT_EQ(EndOf(0, {.signal = SIGTERM}, true).state, RankState::kStopped);
   EXPECT_EQ(EndOf(0, {.signal = SIGTERM}, false).state, RankState::kFailed);
 }
 
-TEST(RankEndTest, TheSpecsFaultIsSaidInTheTrainersOwnLastWords) {
+TEST(RankEndTest, AFailureOfTheSpecIsReportedInTheTrainersWords) {
   const std::string log =
       "step 1 loss 5\nnibble-trainer: goes on\nnibble-trainer: data.train: /x: no such file\n";
   EXPECT_EQ(EndOf(3, Code(TrainerExit::kSpec, log), false).detail, "data.train: /x: no such file");
   EXPECT_EQ(EndOf(3, Code(TrainerExit::kDisk, log), false).detail,
             "rank 3: data.train: /x: no such file");
   EXPECT_EQ(EndOf(3, Code(TrainerExit::kError, "bang\x01\n"), false).detail,
-            "rank 3 ended with exit code 1; last words: bang?\n");
+            "rank 3 ended with exit code 1; the end of its output: bang?\n");
 }
 
-TEST(RankEndTest, AnErrorBeforeTheStartSaysWhoseFaultItIs) {
+TEST(RankEndTest, AnErrorBeforeTheStartHasItsCause) {
   EXPECT_EQ(CauseOf(absl::DataLossError("bits")), v1::FAILURE_CAUSE_CHECKPOINT);
   EXPECT_EQ(CauseOf(absl::ResourceExhaustedError("full")), v1::FAILURE_CAUSE_DISK);
   EXPECT_EQ(CauseOf(absl::UnavailableError("away")), v1::FAILURE_CAUSE_MACHINE);

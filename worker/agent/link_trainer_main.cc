@@ -9,62 +9,67 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <string>
 #include <thread>
 
-#include "absl/status/statusor.h"
-#include "worker/trainer/link/daemon_link.h"
+#include "absl/status/status.h"
+#include "proto/nibble/link/v1/link.pb.h"
+#include "worker/link/rank_link.h"
 
 namespace {
 
 constexpr int kStopped = 101;
 constexpr std::chrono::milliseconds kStep(5);
-constexpr std::chrono::seconds kStand(60);
+constexpr std::chrono::seconds kPause(60);
 
-int64_t Argument(int argc, char** argv, const char* name) {
+std::string Argument(int argc, char** argv, const char* name) {
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], name) == 0) return std::atoll(argv[i + 1]);
+    if (std::strcmp(argv[i], name) == 0) return argv[i + 1];
   }
-  return 0;
+  return "";
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* const address = std::getenv(nibble::kDaemonLinkVariable);
   const char* const hang = std::getenv("NIBBLE_TEST_HANG_AT");
   const int64_t hang_at = hang == nullptr ? -1 : std::atoll(hang);
-  const auto rank = static_cast<int32_t>(Argument(argc, argv, "--rank"));
-  auto link = nibble::DaemonLink::Connect({.address = address == nullptr ? "" : address,
-                                           .rank = rank,
-                                           .attempt = Argument(argc, argv, "--attempt")});
+  const std::string rank = Argument(argc, argv, "--rank");
+  auto link =
+      nibble::RankLink::Connect({.address = Argument(argc, argv, "--link"),
+                                 .rank = static_cast<int32_t>(std::atoi(rank.c_str())),
+                                 .attempt = std::atoll(Argument(argc, argv, "--attempt").c_str())});
   if (!link.ok()) {
     std::fprintf(stderr, "%s\n", link.status().ToString().c_str());
     return 1;
   }
   std::printf("%d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
-  nibble::RankNews news = {
-      .doing = nibble::RankNews::Doing::kSteps, .revision = 1, .begun = {{1, 0}}};
+  nibble::link::v1::RankReport report;
+  nibble::v1::RevisionStart& begun = *report.add_begun();
+  begun.set_revision(1);
+  begun.set_first_step(0);
   while (true) {
-    absl::StatusOr<nibble::ControlWord> word = (*link)->Poll();
-    while (word.ok() && word->command == nibble::ControlWord::Command::kPause) {
-      news.doing = nibble::RankNews::Doing::kStanding;
-      (*link)->Report(news);
-      word = (*link)->WaitForChange(kStand);
+    absl::Status status = (*link)->Poll();
+    while (status.ok() && (*link)->command().command() == nibble::v1::GANG_COMMAND_PAUSE) {
+      report.set_activity(nibble::link::v1::RANK_ACTIVITY_PAUSED);
+      (*link)->Report(report);
+      status = (*link)->WaitForChange(kPause);
     }
-    if (!word.ok()) {
-      std::fprintf(stderr, "%s\n", word.status().ToString().c_str());
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", status.ToString().c_str());
       return 1;
     }
-    if (word->command == nibble::ControlWord::Command::kStop) return kStopped;
-    if (news.next_step == hang_at) pause();
+    if ((*link)->command().command() == nibble::v1::GANG_COMMAND_STOP) return kStopped;
+    if (report.next_step() == hang_at) pause();
     std::this_thread::sleep_for(kStep);
-    news.doing = nibble::RankNews::Doing::kSteps;
-    news.has_sample = true;
-    news.step = news.next_step++;
-    news.loss = 1.0 / static_cast<double>(news.next_step);
-    news.checkpoint_request = word->checkpoint_request;
-    (*link)->Report(news);
+    report.set_activity(nibble::link::v1::RANK_ACTIVITY_STEPS);
+    nibble::v1::StepSample& sample = *report.mutable_sample();
+    sample.set_step(report.next_step());
+    sample.set_revision(1);
+    report.set_next_step(report.next_step() + 1);
+    sample.set_loss(1.0 / static_cast<double>(report.next_step()));
+    report.set_checkpoint_request((*link)->command().checkpoint_request());
+    (*link)->Report(report);
   }
 }

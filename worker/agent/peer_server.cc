@@ -108,7 +108,7 @@ namespace {
 constexpr int64_t kReadBytes = 64 << 10;
 constexpr size_t kResponseBytes = 256 << 10;
 // Between two checks whether the reader is still connected.
-constexpr std::chrono::milliseconds kLook(250);
+constexpr std::chrono::milliseconds kPoll(250);
 
 // Length of the UTF-8 sequence that begins with `lead`; 0 if none does.
 size_t SequenceBytes(unsigned char lead) {
@@ -148,7 +148,7 @@ absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
   while (until > log.begin()) {
     const int64_t from = std::max(log.begin(), until - kReadBytes);
     NIBBLE_ASSIGN_OR_RETURN(const RankLog::Piece piece, log.Read(from, until - from));
-    if (piece.offset != from) return piece.offset;  // gone meanwhile
+    if (piece.offset != from) return piece.offset;  // discarded meanwhile
     for (int64_t i = static_cast<int64_t>(piece.bytes.size()) - 1; i >= 0; --i) {
       const bool end_of_line = piece.bytes[static_cast<size_t>(i)] == '\n';
       // The newline at the very end begins no line.
@@ -166,7 +166,7 @@ class LineSender {
   explicit LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer) : writer_(writer) {}
 
   void SetDropped(int64_t bytes) { response_.set_dropped_bytes(bytes); }
-  // False if the reader is gone.
+  // False if the reader has disconnected.
   bool Add(absl::string_view bytes) {
     while (!bytes.empty()) {
       const size_t newline = bytes.find('\n');
@@ -212,27 +212,27 @@ absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
     at = log.begin();
     sender.SetDropped(at);
   }
-  const absl::Status gone = absl::CancelledError("the reader is gone");
+  const absl::Status disconnected = absl::CancelledError("the reader has disconnected");
   while (!context.IsCancelled()) {
     const bool ended = log.ended();
     NIBBLE_ASSIGN_OR_RETURN(const RankLog::Piece piece, log.Read(at, kReadBytes));
     if (piece.offset > at) {
       const std::string skipped =
           absl::StrCat("[", piece.offset - at, " bytes are no longer kept]\n");
-      if ((sender.has_part() && !sender.EndLine()) || !sender.Add(skipped)) return gone;
+      if ((sender.has_part() && !sender.EndLine()) || !sender.Add(skipped)) return disconnected;
     }
-    if (!sender.Add(piece.bytes)) return gone;
+    if (!sender.Add(piece.bytes)) return disconnected;
     at = piece.offset + static_cast<int64_t>(piece.bytes.size());
     if (!piece.bytes.empty()) continue;
     // Everything written so far was read.
     if (ended || !request.follow()) {
-      if (sender.has_part() && !sender.EndLine()) return gone;
-      return sender.Flush() ? absl::OkStatus() : gone;
+      if (sender.has_part() && !sender.EndLine()) return disconnected;
+      return sender.Flush() ? absl::OkStatus() : disconnected;
     }
-    if (!sender.Flush()) return gone;
-    (void)log.AwaitBeyond(at, kLook);
+    if (!sender.Flush()) return disconnected;
+    (void)log.AwaitBeyond(at, kPoll);
   }
-  return gone;
+  return disconnected;
 }
 
 class LogService final : public v1::RankLogs::Service {
@@ -249,8 +249,8 @@ class LogService final : public v1::RankLogs::Service {
     }
     if (++readers_ > limits_.readers) {
       --readers_;
-      return ToGrpc(absl::ResourceExhaustedError(
-          absl::StrCat("readers: ", limits_.readers, " read logs of this worker already")));
+      return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
+          "readers: ", limits_.readers, " already read logs of this worker, the most at once")));
     }
     const auto log = find_(request->job(), request->attempt(), request->rank());
     const absl::Status sent = log.ok() ? Send(**log, *request, *context, *writer) : log.status();
@@ -276,10 +276,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-uint32_t CrcOf(const std::string& bytes) {
-  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
-}
-
 class ShardService final : public v1::ShardStore::Service {
  public:
   ShardService(const CheckpointRegistry& registry, std::string worker)
@@ -293,10 +289,10 @@ class ShardService final : public v1::ShardStore::Service {
     const auto header = registry_.HeaderOf(request->shard().checkpoint());
     if (!header.ok()) return ToGrpc(header.status());
     response->set_manifest(ShardManifestBytes((*shard)->manifest()));
-    response->set_manifest_crc32c(CrcOf(response->manifest()));
+    response->set_manifest_crc32c(Crc32c(response->manifest()));
     response->set_bytes((*shard)->manifest().bytes());
     response->set_header(EncodeHeader(*header));
-    response->set_header_crc32c(CrcOf(response->header()));
+    response->set_header_crc32c(Crc32c(response->header()));
     return grpc::Status::OK;
   }
 
@@ -335,9 +331,9 @@ class ShardService final : public v1::ShardStore::Service {
           shard.Read(at, absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size())));
       v1::ReadShardResponse piece;
       piece.set_offset_bytes(at);
-      piece.set_crc32c(CrcOf(bytes));
+      piece.set_crc32c(Crc32c(bytes));
       piece.set_data(std::move(bytes));
-      if (!writer.Write(piece)) return absl::CancelledError("the reader is gone");
+      if (!writer.Write(piece)) return absl::CancelledError("the reader has disconnected");
       at = next;
     }
     return absl::OkStatus();

@@ -4,8 +4,8 @@
 //                          in the order of its manifest. A shard is served as soon as it is sealed;
 //                          bytes that fail their checksum are not sent.
 //   nibble.v1.RankLogs     the logs of ranks, of running gangs and of ended ones that are still on
-//                          disk. Each reader has its own offset and never holds up the rank; what
-//                          the log has discarded meanwhile is replaced by a line that says so.
+//                          disk. Each reader has its own offset and never delays the rank; bytes
+//                          that the log has discarded are replaced by a line with their number.
 //                          Lines are cut at kMaxLineBytes and made UTF-8. The number of readers is
 //                          bounded.
 //   nibble.v1.GangMeeting  gang_preparation.h

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
@@ -28,7 +29,7 @@ using checkpoint_testing::BytesOf;
 using checkpoint_testing::EvenSlices;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
+using file_testing::TempDirectory;
 using testing::ElementsAre;
 
 using Lines = std::vector<std::string>;
@@ -87,14 +88,14 @@ class LogServiceTest : public testing::Test {
   std::unique_ptr<v1::RankLogs::Stub> stub_;
 };
 
-TEST_F(LogServiceTest, LinesComeWithoutTheirEndsAndTheLastAlsoWithoutOne) {
+TEST_F(LogServiceTest, LinesAreSentWithoutNewlinesAndTheLastMayHaveNone) {
   log_->Append("one\n\nthree\nfour");
   Lines lines;
   EXPECT_TRUE(Read(Request(), lines).ok());
   EXPECT_THAT(lines, ElementsAre("one", "", "three", "four"));
 }
 
-TEST_F(LogServiceTest, ATailHasItsLastLines) {
+TEST_F(LogServiceTest, ATailIsTheLastLines) {
   std::string text;
   for (int i = 0; i < 20'000; ++i) absl::StrAppend(&text, "line ", i, "\n");
   log_->Append(text);
@@ -110,7 +111,7 @@ TEST_F(LogServiceTest, ATailHasItsLastLines) {
   EXPECT_EQ(all.size(), 20'000u);
 }
 
-TEST_F(LogServiceTest, AFollowerHearsWhatComesUntilTheRankHasEnded) {
+TEST_F(LogServiceTest, AFollowerReceivesLinesUntilTheRankHasEnded) {
   log_->Append("first\n");
   grpc::ClientContext context;
   const auto reader = stub_->ReadRankLog(&context, Request(0, true));
@@ -128,7 +129,7 @@ TEST_F(LogServiceTest, AFollowerHearsWhatComesUntilTheRankHasEnded) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(LogServiceTest, ASlowReaderDoesNotHoldUpTheRankAndIsToldWhatItMissed) {
+TEST_F(LogServiceTest, ASlowReaderDoesNotDelayTheRankAndLearnsWhatItMissed) {
   Create(4096);
   log_->Append("begin\n");
   grpc::ClientContext context;
@@ -153,7 +154,7 @@ TEST_F(LogServiceTest, ASlowReaderDoesNotHoldUpTheRankAndIsToldWhatItMissed) {
   EXPECT_EQ(last, "end");
 }
 
-TEST_F(LogServiceTest, WhatIsNoTextAndLinesWithoutEndAreStillALog) {
+TEST_F(LogServiceTest, BinaryOutputAndEndlessLinesAreSentAsText) {
   log_->Append("caf\xc3\xa9 \xff\xfe \xed\xa0\x80\n" + std::string(kMaxLineBytes + 10, 'y') + "\n");
   Lines lines;
   EXPECT_TRUE(Read(Request(), lines).ok());
@@ -163,7 +164,7 @@ TEST_F(LogServiceTest, WhatIsNoTextAndLinesWithoutEndAreStillALog) {
   EXPECT_EQ(lines[2].size(), 10u);
 }
 
-TEST_F(LogServiceTest, ALogOfAnEarlierLifeIsReadAndSaysWhatIsGone) {
+TEST_F(LogServiceTest, ALogOfAnEarlierLifeIsReadWithTheNumberOfDiscardedBytes) {
   Create(100);
   for (int i = 0; i < 50; ++i) log_->Append(absl::StrCat("line ", i, "\n"));
   const int64_t gone = log_->begin();
@@ -179,7 +180,7 @@ TEST_F(LogServiceTest, ALogOfAnEarlierLifeIsReadAndSaysWhatIsGone) {
   EXPECT_EQ(RankLog::OpenEnded(directory_ + "/none").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(LogServiceTest, WrongRequestsAndOneReaderTooManyAreRefused) {
+TEST_F(LogServiceTest, InvalidRequestsAndTooManyReadersAreRefused) {
   Lines lines;
   v1::ReadRankLogRequest request = Request();
   request.set_rank(5);
@@ -263,7 +264,7 @@ class ShardServiceTest : public testing::Test {
   std::unique_ptr<v1::ShardStore::Stub> stub_;
 };
 
-TEST_F(ShardServiceTest, EveryShardComesWhole) {
+TEST_F(ShardServiceTest, EveryShardIsServed) {
   for (const int32_t rank : {0, 1}) {
     std::string bytes;
     const grpc::Status status = Read(Ref(rank), 0, 0, bytes);
@@ -272,7 +273,7 @@ TEST_F(ShardServiceTest, EveryShardComesWhole) {
   }
 }
 
-TEST_F(ShardServiceTest, AnyRangeComesAsItIs) {
+TEST_F(ShardServiceTest, AnyRangeIsServed) {
   const std::string all = Expected(1);
   for (const auto& [offset, length] : {std::pair{1, 1}, {3, 1000}, {0, 7}}) {
     std::string bytes;
@@ -284,7 +285,7 @@ TEST_F(ShardServiceTest, AnyRangeComesAsItIs) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(ShardServiceTest, WhatIsReportedIsWhatIsDescribed) {
+TEST_F(ShardServiceTest, TheDescriptionMatchesTheReport) {
   grpc::ClientContext context;
   v1::DescribeShardRequest request;
   *request.mutable_shard() = Ref(1);
@@ -299,7 +300,7 @@ TEST_F(ShardServiceTest, WhatIsReportedIsWhatIsDescribed) {
                     response.manifest().size()}));
 }
 
-TEST_F(ShardServiceTest, WhatIsNotHereIsNotFound) {
+TEST_F(ShardServiceTest, AShardThatIsNotHereIsNotFound) {
   std::string bytes;
   EXPECT_EQ(Read(Ref(2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(Read(Ref(0, 2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
@@ -317,7 +318,7 @@ TEST_F(ShardServiceTest, DamagedBytesAreNotSent) {
   EXPECT_TRUE(bytes == Expected(0).substr(0, bytes.size()));
 }
 
-TEST_F(ShardServiceTest, APortThatIsTakenIsAnError) {
+TEST_F(ShardServiceTest, APortInUseIsAnError) {
   EXPECT_EQ(PeerServer::Start(service_->address(), {}, {}).status().code(),
             absl::StatusCode::kUnavailable);
 }

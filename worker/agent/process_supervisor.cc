@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +18,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/errno_error.h"
 #include "common/process/process.h"
+#include "common/process/spawn.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -28,66 +28,38 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 65536;
-// After the process and its group have ended, only a descendant that left the group has the pipe.
-constexpr int kLastWordsMs = 200;
+constexpr size_t kLogReadBytes = 65536;
+// After the process and its group have ended, only a descendant that left the group may still
+// write.
+constexpr int kLastOutputMs = 200;
 constexpr auto kNever = SteadyClock::time_point::max();
-
-absl::Status ExecError(const std::string& path, int error) {
-  const std::string text =
-      absl::StrCat("program: cannot execute '", path, "': ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
-}
-
-// Runs between fork and exec, with one thread and with locks that other threads may have had: only
-// async-signal-safe calls.
-[[noreturn]] void BecomeProgram(pid_t daemon, int output, int go, int report,
-                                char* const* arguments, char* const* environment) {
-  (void)setpgid(0, 0);
-  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != daemon) _exit(127);
-  sigset_t none;
-  (void)sigemptyset(&none);
-  (void)sigprocmask(SIG_SETMASK, &none, nullptr);
-  (void)signal(SIGPIPE, SIG_DFL);
-  const int null = open("/dev/null", O_RDONLY);
-  (void)dup2(null, 0);
-  (void)dup2(output, 1);
-  (void)dup2(output, 2);
-  char byte;
-  // End of file without a byte: the process could not be recorded and must not run.
-  if (read(go, &byte, 1) != 1) _exit(127);
-  (void)execve(arguments[0], arguments, environment);
-  const int error = errno;
-  (void)!write(report, &error, sizeof error);
-  _exit(127);
-}
 
 }  // namespace
 
 struct ProcessSupervisor::Process {
-  Program program;
-  std::shared_ptr<RankLog> log;
-  std::thread thread;
-  int wake = -1;  // an eventfd: the deadline has changed
-  int output = -1;
-  int handle = -1;  // a pidfd
-  std::promise<absl::Status> started;
-
-  // Guarded by the supervisor's mutex_. `pid` is reaped only under it, so that a signal never goes
-  // to another process.
-  pid_t pid = 0;
-  bool reaped = false;
-  bool terminated = false;
-  bool killed = false;
-  SteadyClock::time_point kill_at = kNever;
-  std::optional<ProcessExit> exit;
-
+  explicit Process(Program program) : program(std::move(program)) {}
   ~Process() {
-    for (const int file : {wake, output, handle}) {
+    for (const int file : {wake, output}) {
       if (file >= 0) close(file);
     }
   }
+
+  const Program program;
+  std::shared_ptr<RankLog> log;
+  std::thread thread;
+  int wake = -1;    // an eventfd: the deadline has changed
+  int output = -1;  // the reading end of its standard output and error
+  ProcessHandle handle;
+  std::promise<absl::Status> started;
+
+  Mutex mutex;
+  // The process is reaped only under the mutex, so that a signal never reaches another process.
+  bool running ABSL_GUARDED_BY(mutex) = false;  // started and not reaped
+  pid_t pid ABSL_GUARDED_BY(mutex) = 0;
+  bool terminated ABSL_GUARDED_BY(mutex) = false;
+  bool killed ABSL_GUARDED_BY(mutex) = false;
+  SteadyClock::time_point kill_at ABSL_GUARDED_BY(mutex) = kNever;
+  std::optional<ProcessExit> exit ABSL_GUARDED_BY(mutex);
 };
 
 int64_t OomKills() {
@@ -119,13 +91,9 @@ std::string Describe(const ProcessExit& exit) {
 ProcessSupervisor::ProcessSupervisor(Options options) : options_(std::move(options)) {}
 
 ProcessSupervisor::~ProcessSupervisor() {
-  std::vector<std::shared_ptr<Process>> all;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [name, process] : processes_) all.push_back(process);
-  }
-  for (const auto& process : all) {
-    (void)Kill(process->program.name);
+  for (const std::string& name : Names()) {
+    const std::shared_ptr<Process> process = Find(name);
+    (void)Kill(name);
     if (process->thread.joinable()) process->thread.join();
   }
 }
@@ -138,156 +106,155 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
   }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankLog> log,
                           RankLog::Create(program.log_path, program.log_limits));
-  auto process = std::make_shared<Process>();
-  process->program = program;
+  auto process = std::make_shared<Process>(program);
   process->log = std::move(log);
   process->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!processes_.emplace(program.name, process).second) {
-      return absl::AlreadyExistsError(absl::StrCat("program: '", program.name, "' is there"));
+      return absl::AlreadyExistsError(
+          absl::StrCat("program: a process with the name '", program.name, "' exists"));
     }
   }
   std::future<absl::Status> started = process->started.get_future();
-  process->thread = std::thread([this, process] { Run(process); });
+  process->thread = std::thread([this, process] { Run(*process); });
   absl::Status status = started.get();
   if (!status.ok()) {
     process->thread.join();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     processes_.erase(program.name);
   }
   return status;
 }
 
-// The thread of one process. It forks, so that the kernel's death signal is bound to this thread.
-void ProcessSupervisor::Run(const std::shared_ptr<Process>& process) {
-  const Program& program = process->program;
-  std::vector<std::string> argument_texts = program.arguments;
-  std::vector<std::string> environment_texts = EnvironmentWith(program.environment);
-  const std::vector<char*> arguments = PointersTo(argument_texts);
-  const std::vector<char*> environment = PointersTo(environment_texts);
-  int output[2], go[2], report[2];
-  if (pipe2(output, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) {
-    process->started.set_value(
-        absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(errno))));
-    return;
-  }
-  const pid_t daemon = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    BecomeProgram(daemon, output[1], go[0], report[1], arguments.data(), environment.data());
-  }
-  const int fork_error = errno;
-  process->output = output[0];
-  for (const int file : {output[1], go[0], report[1]}) close(file);
-  absl::Status status;
-  if (pid < 0) {
-    status = absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(fork_error)));
-  } else {
-    (void)setpgid(pid, pid);  // parent or child, whichever is first
-    const absl::StatusOr<ProcessIdentity> identity = IdentifyProcess(pid);
-    status = identity.ok() ? WriteProcessRecord(options_.record_directory, program.name, *identity)
-                           : identity.status();
-    process->handle = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (process->handle < 0) {
-      status.Update(absl::UnavailableError(absl::StrCat("pidfd_open: ", std::strerror(errno))));
-    }
-    if (status.ok() && write(go[1], "x", 1) != 1) {
-      status = absl::InternalError(absl::StrCat("starting: ", std::strerror(errno)));
-    }
-  }
-  close(go[1]);
-  int exec_error = 0;
-  if (status.ok() && read(report[0], &exec_error, sizeof exec_error) == sizeof exec_error) {
-    status = ExecError(program.arguments[0], exec_error);
-  }
-  close(report[0]);
-  if (!status.ok()) {
-    if (pid > 0) (void)waitpid(pid, nullptr, 0);
+absl::Status ProcessSupervisor::Spawn(Process& process) {
+  const Program& program = process.program;
+  int output[2];
+  if (pipe2(output, O_CLOEXEC) != 0) return ErrnoError(errno, "making a pipe");
+  process.output = output[0];
+  const absl::StatusOr<pid_t> pid = SpawnProcess(
+      {.arguments = program.arguments,
+       .environment = program.environment,
+       .output = output[1],
+       .error = output[1],
+       .group = SpawnOptions::Group::kOwn,
+       .dies_with_thread = true,
+       // A process that could not be recorded, or not be waited for, must not run.
+       .before_program = [&](pid_t child) -> absl::Status {
+         NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity identity, IdentifyProcess(child));
+         process.handle = ProcessHandle(child);
+         if (!process.handle.valid()) return ErrnoError(errno, "pidfd_open");
+         return WriteProcessRecord(options_.record_directory, program.name, identity);
+       }});
+  close(output[1]);
+  if (!pid.ok()) {
     RemoveProcessRecord(options_.record_directory, program.name);
-    process->started.set_value(status);
-    return;
+    return pid.status();
   }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    process->pid = pid;
-  }
-  process->started.set_value(absl::OkStatus());
-  Watch(*process);
-  if (options_.ended) options_.ended(program.name);
+  MutexLock lock(&process.mutex);
+  process.pid = *pid;
+  process.running = true;
+  return absl::OkStatus();
 }
 
-void ProcessSupervisor::Watch(Process& process) {
+// The thread of one process. It starts the process, because the kernel binds the death signal to
+// the thread that does.
+void ProcessSupervisor::Run(Process& process) {
   const int64_t oom_before = options_.oom_kills ? options_.oom_kills() : 0;
-  char bytes[kReadBytes];
+  const absl::Status started = Spawn(process);
+  process.started.set_value(started);
+  if (!started.ok()) return;
+  CollectOutput(process);
+  const int64_t oom_after = options_.oom_kills ? options_.oom_kills() : 0;
+  ProcessExit exit = Reap(process);
+  exit.out_of_memory = exit.signal == SIGKILL && !exit.killed && oom_after > oom_before;
+  // Before the exit is published: then the name can be used again.
+  RemoveProcessRecord(options_.record_directory, process.program.name);
+  exit.log_tail = process.log->Tail();
+  {
+    MutexLock lock(&process.mutex);
+    process.exit = std::move(exit);
+  }
+  process.log->End();
+  if (options_.ended) options_.ended(process.program.name);
+}
+
+int ProcessSupervisor::KillIfDue(Process& process) {
+  MutexLock lock(&process.mutex);
+  const auto now = SteadyClock::now();
+  if (process.kill_at == kNever) return -1;
+  if (process.kill_at <= now) {
+    process.kill_at = kNever;
+    process.killed = true;
+    (void)kill(-process.pid, SIGKILL);
+    return -1;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(process.kill_at - now).count();
+  return static_cast<int>(std::min<int64_t>(left, 1 << 30));
+}
+
+void ProcessSupervisor::CollectOutput(Process& process) {
+  char bytes[kLogReadBytes];
   bool open = true;
-  const auto take = [&] {
+  const auto collect = [&] {
     const ssize_t got = read(process.output, bytes, sizeof bytes);
     if (got > 0) process.log->Append({bytes, static_cast<size_t>(got)});
     if (got == 0) open = false;
   };
   while (true) {
-    int wait = -1;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto now = SteadyClock::now();
-      if (process.kill_at <= now) {
-        process.kill_at = kNever;
-        process.killed = true;
-        (void)kill(-process.pid, SIGKILL);
-      } else if (process.kill_at != kNever) {
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(process.kill_at - now).count();
-        wait = static_cast<int>(std::min<int64_t>(left, 1 << 30));
-      }
-    }
-    pollfd waits[] = {{.fd = process.handle, .events = POLLIN},
+    const int wait = KillIfDue(process);
+    pollfd waits[] = {{.fd = process.handle.fd(), .events = POLLIN},
                       {.fd = process.wake, .events = POLLIN},
                       {.fd = open ? process.output : -1, .events = POLLIN}};
     (void)poll(waits, 3, wait);
     eventfd_t ignored;
     (void)eventfd_read(process.wake, &ignored);
-    if (waits[2].revents != 0) take();
+    if (waits[2].revents != 0) collect();
     if (waits[0].revents != 0) break;
   }
   // The process has ended but is not reaped, so the group id is still its own: kill the group.
-  (void)kill(-process.pid, SIGKILL);
+  KillGroup(process);
   pollfd last = {.fd = process.output, .events = POLLIN};
-  while (open && poll(&last, 1, kLastWordsMs) > 0) take();
-  const int64_t oom_after = options_.oom_kills ? options_.oom_kills() : 0;
+  while (open && poll(&last, 1, kLastOutputMs) > 0) collect();
+}
+
+ProcessExit ProcessSupervisor::Reap(Process& process) {
   int status = 0;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&process.mutex);
   (void)waitpid(process.pid, &status, 0);
-  process.reaped = true;
-  RemoveProcessRecord(options_.record_directory, process.program.name);
-  ProcessExit exit = {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                      .terminated = process.terminated,
-                      .log_tail = process.log->Tail()};
-  exit.killed = exit.signal == SIGKILL && process.killed;
-  exit.out_of_memory = exit.signal == SIGKILL && !process.killed && oom_after > oom_before;
-  process.exit = std::move(exit);
-  process.log->End();
+  process.running = false;
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+          .signal = signal,
+          .terminated = process.terminated,
+          .killed = signal == SIGKILL && process.killed};
+}
+
+void ProcessSupervisor::KillGroup(Process& process) {
+  MutexLock lock(&process.mutex);
+  (void)kill(-process.pid, SIGKILL);
 }
 
 std::shared_ptr<ProcessSupervisor::Process> ProcessSupervisor::Find(const std::string& name) const {
+  MutexLock lock(&mutex_);
   const auto at = processes_.find(name);
   return at == processes_.end() ? nullptr : at->second;
 }
 
 namespace {
 
-absl::Status NoSuch(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat("program: '", name, "' does not run"));
+absl::Status NotRunning(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("program: no process with the name '", name, "' runs"));
 }
 
 }  // namespace
 
 absl::Status ProcessSupervisor::Terminate(const std::string& name,
                                           std::chrono::milliseconds grace) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr || process->pid == 0 || process->reaped) return NoSuch(name);
+  if (process == nullptr) return NotRunning(name);
+  MutexLock lock(&process->mutex);
+  if (!process->running) return NotRunning(name);
   if (!process->terminated) (void)kill(process->pid, SIGTERM);
   process->terminated = true;
   process->kill_at = std::min(process->kill_at, SteadyClock::now() + grace);
@@ -296,60 +263,65 @@ absl::Status ProcessSupervisor::Terminate(const std::string& name,
 }
 
 absl::Status ProcessSupervisor::Kill(const std::string& name) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr || process->pid == 0 || process->reaped) return NoSuch(name);
+  if (process == nullptr) return NotRunning(name);
+  MutexLock lock(&process->mutex);
+  if (!process->running) return NotRunning(name);
   process->terminated = process->killed = true;
   (void)kill(-process->pid, SIGKILL);
   return absl::OkStatus();
 }
 
 absl::Status ProcessSupervisor::Signal(const std::string& name, int signal) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr || process->pid == 0 || process->reaped) return NoSuch(name);
+  if (process == nullptr) return NotRunning(name);
+  MutexLock lock(&process->mutex);
+  if (!process->running) return NotRunning(name);
   if (kill(process->pid, signal) == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("kill: ", std::strerror(errno)));
+  return ErrnoError(errno, absl::StrCat("sending signal ", signal, " to"), name);
 }
 
 absl::StatusOr<std::optional<ProcessExit>> ProcessSupervisor::ExitOf(
     const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr) return NoSuch(name);
+  if (process == nullptr) return NotRunning(name);
+  MutexLock lock(&process->mutex);
   return process->exit;
 }
 
 absl::StatusOr<pid_t> ProcessSupervisor::PidOf(const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr || process->pid == 0 || process->reaped) return NoSuch(name);
+  if (process == nullptr) return NotRunning(name);
+  MutexLock lock(&process->mutex);
+  if (!process->running) return NotRunning(name);
   return process->pid;
 }
 
 std::shared_ptr<const RankLog> ProcessSupervisor::LogOf(const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<Process> process = Find(name);
   return process == nullptr ? nullptr : process->log;
 }
 
 absl::Status ProcessSupervisor::Forget(const std::string& name) {
-  std::shared_ptr<Process> process;
+  const std::shared_ptr<Process> process = Find(name);
+  if (process == nullptr) return NotRunning(name);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    process = Find(name);
-    if (process == nullptr) return NoSuch(name);
+    MutexLock lock(&process->mutex);
     if (!process->exit.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat("program: '", name, "' runs"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("program: the process with the name '", name, "' still runs"));
     }
-    processes_.erase(name);
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (processes_.erase(name) == 0) return NotRunning(name);
   }
   process->thread.join();
   return absl::OkStatus();
 }
 
 std::vector<std::string> ProcessSupervisor::Names() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   std::vector<std::string> names;
   for (const auto& [name, process] : processes_) names.push_back(name);
   return names;

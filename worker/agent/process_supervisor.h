@@ -2,11 +2,11 @@
 // to a bounded log; its exit is reported with the reason, and its group is killed with it.
 //
 // No process outlives the daemon, because a restarted daemon is a new incarnation, to which the
-// coordinator gives none of the old one's ranks. The kernel kills a rank when the thread that
-// started it ends (PR_SET_PDEATHSIG; that thread lives until the rank is reaped). That does not
-// reach a rank's children, or a rank that changed its credentials; therefore a record is on disk
-// before the program runs, which KillLeftovers (common/process/process.h) reads in the daemon's
-// next life. Ranks do outlive the coordinator, which this class does not know.
+// coordinator assigns none of the old one's ranks. The kernel kills a rank when the thread that
+// started it ends (SpawnOptions::dies_with_thread; that thread lives until the rank is reaped).
+// That does not apply to a rank's children, or to a rank that changed its credentials; therefore a
+// record is on disk before the program runs, which KillLeftovers (common/process/process.h) reads
+// when the daemon starts again. Ranks do outlive the coordinator.
 //
 // Ownership: owns the processes and a thread for each; the destructor kills running processes.
 // Thread-safety: all methods from any thread; `ended` is called from a process's thread with no
@@ -21,13 +21,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "worker/agent/rank_log.h"
 
 namespace nibble {
@@ -37,7 +37,7 @@ struct ProcessExit {
   int exit_code = 0;           // if signal is 0
   int signal = 0;              // that killed it
   bool out_of_memory = false;  // killed by the kernel for lack of memory
-  bool terminated = false;     // it was told to end before it ended
+  bool terminated = false;     // Terminate or Kill was called before it ended
   bool killed = false;         // this daemon sent the SIGKILL
   std::string log_tail;        // the end of its output
 
@@ -68,8 +68,8 @@ class ProcessSupervisor {
   ProcessSupervisor(const ProcessSupervisor&) = delete;
   ProcessSupervisor& operator=(const ProcessSupervisor&) = delete;
 
-  // Starts it. AlreadyExists if the name is in use; NotFound or FailedPrecondition if the program
-  // cannot be executed, which leaves nothing behind.
+  // Returns once the program runs. AlreadyExists if the name is in use; the errors of SpawnProcess,
+  // such as NotFound or PermissionDenied for the program. After an error nothing is left behind.
   absl::Status Start(const Program& program);
 
   // SIGTERM now, SIGKILL to the group after the grace period. A second call can only shorten it.
@@ -82,6 +82,7 @@ class ProcessSupervisor {
 
   // Nullopt while it runs. NotFound if it was never started or was forgotten.
   absl::StatusOr<std::optional<ProcessExit>> ExitOf(const std::string& name) const;
+  // NotFound unless it runs.
   absl::StatusOr<pid_t> PidOf(const std::string& name) const;
   std::shared_ptr<const RankLog> LogOf(const std::string& name) const;  // null if there is none
   // Frees the name of a process that has ended. FailedPrecondition while it runs.
@@ -91,16 +92,22 @@ class ProcessSupervisor {
  private:
   struct Process;
 
-  std::shared_ptr<Process> Find(const std::string& name) const;
-  void Run(const std::shared_ptr<Process>& process);
-  void Watch(Process& process);
+  std::shared_ptr<Process> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The thread of a process, and its steps.
+  void Run(Process& process);
+  absl::Status Spawn(Process& process);
+  void CollectOutput(Process& process);  // until the process has ended
+  ProcessExit Reap(Process& process);    // without the log's tail and the out-of-memory flag
+  // Kills the group if its grace has passed; returns the milliseconds left, -1 for no limit.
+  int KillIfDue(Process& process);
+  void KillGroup(Process& process);
 
   const Options options_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Process>> processes_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Process>> processes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// oom_kill of this process's cgroup; 0 if the kernel does not report it.
+// The counter oom_kill of this process's cgroup; 0 if the kernel does not report it.
 int64_t OomKills();
 
 }  // namespace nibble

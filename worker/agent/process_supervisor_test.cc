@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kExitPatience(30);
 constexpr milliseconds kLong = std::chrono::minutes(5);
 
 class ProcessSupervisorTest : public testing::Test {
@@ -59,7 +59,7 @@ class ProcessSupervisorTest : public testing::Test {
   }
   ProcessExit AwaitEnd(const std::string& name) {
     std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return ended_.contains(name); }));
+    EXPECT_TRUE(changed_.wait_for(lock, kExitPatience, [&] { return ended_.contains(name); }));
     lock.unlock();
     const auto exit = supervisor_->ExitOf(name);
     EXPECT_TRUE(exit.ok() && exit->has_value()) << name;
@@ -69,7 +69,7 @@ class ProcessSupervisorTest : public testing::Test {
   void AwaitWords(const std::string& name) {
     const auto log = supervisor_->LogOf(name);
     ASSERT_NE(log, nullptr);
-    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto until = std::chrono::steady_clock::now() + kExitPatience;
     while (log->end() == 0 && std::chrono::steady_clock::now() < until) usleep(1000);
     ASSERT_GT(log->end(), 0);
   }
@@ -82,7 +82,7 @@ class ProcessSupervisorTest : public testing::Test {
   std::unique_ptr<ProcessSupervisor> supervisor_;
 };
 
-TEST_F(ProcessSupervisorTest, AnEndIsToldWithItsCodeAndLastWords) {
+TEST_F(ProcessSupervisorTest, AnExitIsReportedWithItsCodeAndLogTail) {
   ASSERT_TRUE(Start("r", "echo out $WORD; echo err >&2; exit 3").ok());
   const ProcessExit exit = AwaitEnd("r");
   EXPECT_EQ(exit.exit_code, 3);
@@ -92,12 +92,12 @@ TEST_F(ProcessSupervisorTest, AnEndIsToldWithItsCodeAndLastWords) {
   EXPECT_EQ(Describe(exit), "ended with exit code 3");
 }
 
-TEST_F(ProcessSupervisorTest, ASignalIsToldByItsName) {
+TEST_F(ProcessSupervisorTest, ASignalIsReportedByItsName) {
   ASSERT_TRUE(Start("r", "kill -SEGV $$").ok());
   EXPECT_THAT(Describe(AwaitEnd("r")), HasSubstr("killed by signal 11 (Segmentation fault)"));
 }
 
-TEST_F(ProcessSupervisorTest, WhatTheKernelKillsForWantOfMemoryIsSaidToBe) {
+TEST_F(ProcessSupervisorTest, AKillForLackOfMemoryIsReportedAsSuch) {
   ASSERT_TRUE(Start("r", "echo up; read line < /dev/zero; exit 1").ok());
   AwaitWords("r");
   oom_kills_ = 1;
@@ -108,7 +108,7 @@ TEST_F(ProcessSupervisorTest, WhatTheKernelKillsForWantOfMemoryIsSaidToBe) {
   EXPECT_THAT(Describe(exit), HasSubstr("out of memory"));
 }
 
-TEST_F(ProcessSupervisorTest, WithinTheGraceAProgramEndsByItself) {
+TEST_F(ProcessSupervisorTest, AProgramMayExitByItselfWithinTheGrace) {
   ASSERT_TRUE(Start("r", "trap 'exit 101' TERM; echo up; while :; do sleep 0.01; done").ok());
   AwaitWords("r");
   ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
@@ -118,7 +118,7 @@ TEST_F(ProcessSupervisorTest, WithinTheGraceAProgramEndsByItself) {
   EXPECT_FALSE(exit.killed);
 }
 
-TEST_F(ProcessSupervisorTest, AfterTheGraceAProgramIsKilled) {
+TEST_F(ProcessSupervisorTest, AProgramIsKilledAfterTheGrace) {
   ASSERT_TRUE(Start("r", "trap '' TERM; echo up; while :; do sleep 0.01; done").ok());
   AwaitWords("r");
   ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
@@ -128,11 +128,11 @@ TEST_F(ProcessSupervisorTest, AfterTheGraceAProgramIsKilled) {
   EXPECT_TRUE(exit.killed);
 }
 
-TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramGoWithIt) {
+TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramAreKilledWithIt) {
   ASSERT_TRUE(Start("r", "sleep 600 & echo $!; exit 0").ok());
   const ProcessExit exit = AwaitEnd("r");
   const pid_t child = static_cast<pid_t>(std::stoi(exit.log_tail));
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kExitPatience;
   // The adopting process may reap it late, so state Z counts as gone.
   auto runs = [child] {
     std::string state = "Z";
@@ -147,7 +147,7 @@ TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramGoWithIt) {
   EXPECT_FALSE(runs());
 }
 
-TEST_F(ProcessSupervisorTest, AProgramThatIsNotThereIsAnErrorAndLeavesNothing) {
+TEST_F(ProcessSupervisorTest, AMissingProgramIsAnErrorThatLeavesNothing) {
   const absl::Status status = supervisor_->Start(
       {.name = "r", .arguments = {"/no/such/program"}, .log_path = LogPath("r")});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -156,7 +156,7 @@ TEST_F(ProcessSupervisorTest, AProgramThatIsNotThereIsAnErrorAndLeavesNothing) {
   EXPECT_TRUE(KillLeftovers(directory_, kLong)->empty());
 }
 
-TEST_F(ProcessSupervisorTest, ANameIsFreeAgainOnceItIsForgotten) {
+TEST_F(ProcessSupervisorTest, AForgottenNameCanBeUsedAgain) {
   ASSERT_TRUE(Start("r", "exit 0").ok());
   AwaitEnd("r");
   EXPECT_EQ(Start("r", "exit 0").code(), absl::StatusCode::kAlreadyExists);
@@ -205,7 +205,7 @@ TEST_F(ProcessSupervisorTest, NoProcessOutlivesADaemonThatIsKilled) {
   close(words[1]);
 }
 
-TEST_F(ProcessSupervisorTest, ALeftoverIsKilledAndAStrangerWithItsPidIsNot) {
+TEST_F(ProcessSupervisorTest, ALeftoverIsKilledAndAnotherProcessWithItsPidIsNot) {
   const pid_t child = fork();
   if (child == 0) {
     (void)setpgid(0, 0);

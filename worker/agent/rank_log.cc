@@ -4,25 +4,20 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <chrono>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 
 namespace nibble {
 namespace {
-
-absl::Status DiskError(const char* doing, const std::string& path, int error) {
-  const std::string text = absl::StrCat("log: ", doing, " ", path, ": ", std::strerror(error));
-  const bool full = error == ENOSPC || error == EDQUOT;
-  return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
-}
 
 // Opens the directory of `path`, which ends with JOB/ATTEMPT/FILE, without following symbolic links
 // in these.
@@ -41,7 +36,7 @@ absl::StatusOr<int> OpenDirectoryOf(const std::string& path) {
   }
   if (directory >= 0) return directory;
   if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
-  return DiskError("opening the directory of", path, errno);
+  return ErrnoError(errno, "log: opening the directory of", path);
 }
 
 // Opens a file that is not a link, pipe or device; errno as set by open().
@@ -50,8 +45,9 @@ int OpenRegular(int directory, const std::string& name, int flags) {
   const int file =
       openat(directory, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640);
   struct stat found = {};
-  if (file < 0 || (fstat(file, &found) == 0 && S_ISREG(found.st_mode))) return file;
-  (void)close(file);
+  if (file >= 0 && fstat(file, &found) == 0 && S_ISREG(found.st_mode)) return file;
+  if (file < 0 && errno != ELOOP) return file;
+  if (file >= 0) (void)close(file);
   errno = EINVAL;
   return -1;
 }
@@ -68,8 +64,9 @@ absl::Status ReadAt(int file, int64_t at, std::string& out) {
     const ssize_t got =
         pread(file, out.data() + done, out.size() - done, at + static_cast<int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::UnavailableError(absl::StrCat("log: ", std::strerror(errno)));
-    if (got == 0) return absl::DataLossError("log: shorter than what was written to it");
+    if (got < 0) return ErrnoError(errno, "log: reading");
+    if (got == 0)
+      return absl::DataLossError("log: the file is shorter than the bytes written to it");
     done += static_cast<size_t>(got);
   }
   return absl::OkStatus();
@@ -88,33 +85,39 @@ absl::StatusOr<std::unique_ptr<RankLog>> RankLog::Create(const std::string& path
   std::unique_ptr<RankLog> log(new RankLog(path, limits, directory));
   (void)unlinkat(directory, log->Name(".1").c_str(), 0);
   (void)unlinkat(directory, log->Name(".begin").c_str(), 0);
+  const MutexLock file(&log->file_mutex_);
   log->file_ = OpenNew(directory, log->Name());
-  if (log->file_ < 0) return DiskError("making", path, errno);
+  if (log->file_ < 0) return ErrnoError(errno, "log: making", path);
   return log;
 }
 
 absl::StatusOr<std::unique_ptr<RankLog>> RankLog::OpenEnded(const std::string& path) {
   NIBBLE_ASSIGN_OR_RETURN(const int directory, OpenDirectoryOf(path));
   std::unique_ptr<RankLog> log(new RankLog(path, {.file_bytes = 1}, directory));
+  const MutexLock file(&log->file_mutex_);
   log->file_ = OpenRegular(directory, log->Name(), O_RDONLY);
   if (log->file_ < 0) {
     if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("log: there is no ", path));
-    return DiskError("opening", path, errno);
+    return ErrnoError(errno, "log: opening", path);
   }
   struct stat newest = {};
-  if (fstat(log->file_, &newest) != 0) return DiskError("reading", path, errno);
+  if (fstat(log->file_, &newest) != 0) return ErrnoError(errno, "log: reading", path);
+  Extent extent;
   struct stat before = {};
   if (fstatat(directory, log->Name(".1").c_str(), &before, AT_SYMLINK_NOFOLLOW) == 0 &&
       S_ISREG(before.st_mode)) {
-    log->before_begin_ = log->ReadBegin();
-    log->begin_ = log->before_begin_ + before.st_size;
+    extent.before_begin = log->ReadBegin();
+    extent.begin = extent.before_begin + before.st_size;
   }
-  log->end_ = log->begin_ + newest.st_size;
+  extent.end = extent.begin + newest.st_size;
+  const MutexLock lock(&log->mutex_);
+  log->extent_ = extent;
   log->ended_ = true;
   return log;
 }
 
 RankLog::~RankLog() {
+  const MutexLock file(&file_mutex_);
   if (file_ >= 0) close(file_);
   close(directory_);
 }
@@ -134,109 +137,126 @@ int64_t RankLog::ReadBegin() const {
   return number ? begin : 0;
 }
 
-void RankLog::WriteBegin() const {
+void RankLog::WriteBegin(int64_t before_begin) const {
   const int file = OpenNew(directory_, Name(".begin"));
   if (file < 0) return;
-  const std::string text = absl::StrCat(before_begin_, "\n");
+  const std::string text = absl::StrCat(before_begin, "\n");
   (void)!write(file, text.data(), text.size());
   (void)close(file);
 }
 
-absl::Status RankLog::Turn() {
+absl::Status RankLog::Rotate(Extent& extent) {
   if (renameat(directory_, Name().c_str(), directory_, Name(".1").c_str()) != 0) {
-    return DiskError("turning", path_, errno);
+    return ErrnoError(errno, "log: renaming", path_);
   }
   close(file_);
   file_ = OpenNew(directory_, Name());
-  before_begin_ = begin_;
-  begin_ = end_;
+  const int error = errno;
+  extent.before_begin = extent.begin;
+  extent.begin = extent.end;
   // If this is lost in a crash or on a full disk, a later reader assumes that nothing was
   // discarded.
-  WriteBegin();
-  return file_ < 0 ? DiskError("making", path_, errno) : absl::OkStatus();
+  WriteBegin(extent.before_begin);
+  return file_ < 0 ? ErrnoError(error, "log: making", path_) : absl::OkStatus();
 }
 
 absl::Status RankLog::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
-    if (end_ - begin_ >= limits_.file_bytes) {
-      NIBBLE_RETURN_IF_ERROR(Turn());
+    Extent extent = this->extent();
+    absl::Status status;
+    if (extent.end - extent.begin >= limits_.file_bytes) status = Rotate(extent);
+    if (status.ok()) {
+      const auto room = static_cast<size_t>(limits_.file_bytes - (extent.end - extent.begin));
+      const ssize_t written =
+          pwrite(file_, bytes.data(), std::min(room, bytes.size()), extent.end - extent.begin);
+      if (written < 0 && errno != EINTR) status = ErrnoError(errno, "log: writing", path_);
+      if (written > 0) {
+        extent.end += written;
+        bytes.remove_prefix(static_cast<size_t>(written));
+      }
     }
-    const auto room = static_cast<size_t>(limits_.file_bytes - (end_ - begin_));
-    const ssize_t written =
-        pwrite(file_, bytes.data(), std::min(room, bytes.size()), end_ - begin_);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return DiskError("writing", path_, errno);
-    end_ += written;
-    bytes.remove_prefix(static_cast<size_t>(written));
+    const MutexLock lock(&mutex_);
+    extent_ = extent;
+    status_ = status;
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 void RankLog::Append(absl::string_view bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  tail_.append(bytes.data(), bytes.size());
-  const auto most = static_cast<size_t>(limits_.tail_bytes);
-  if (tail_.size() > most) tail_.erase(0, tail_.size() - most);
-  if (status_.ok()) status_ = Write(bytes);
-  grown_.notify_all();
+  const MutexLock file(&file_mutex_);
+  absl::Status status;
+  {
+    const MutexLock lock(&mutex_);
+    tail_.append(bytes.data(), bytes.size());
+    const auto most = static_cast<size_t>(limits_.tail_bytes);
+    if (tail_.size() > most) tail_.erase(0, tail_.size() - most);
+    status = status_;
+  }
+  if (status.ok()) (void)Write(bytes);  // keeps its error
+  const MutexLock lock(&mutex_);
+  grown_.SignalAll();
 }
 
 void RankLog::End() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ended_ = true;
-  grown_.notify_all();
+  grown_.SignalAll();
 }
 
 bool RankLog::ended() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return ended_;
 }
 
-int64_t RankLog::begin() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return before_begin_;
+RankLog::Extent RankLog::extent() const {
+  const MutexLock lock(&mutex_);
+  return extent_;
 }
 
+int64_t RankLog::begin() const { return extent().before_begin; }
+
+int64_t RankLog::end() const { return extent().end; }
+
 bool RankLog::AwaitBeyond(int64_t offset, std::chrono::milliseconds patience) const {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return grown_.wait_for(lock, patience, [&] { return ended_ || end_ > offset; });
+  const auto until = std::chrono::steady_clock::now() + patience;
+  const MutexLock lock(&mutex_);
+  while (!ended_ && extent_.end <= offset && !grown_.WaitUntil(&mutex_, until)) {
+  }
+  return ended_ || extent_.end > offset;
 }
 
 std::string RankLog::Tail() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   // If nothing was cut off, the first line is complete.
   if (static_cast<int64_t>(tail_.size()) < limits_.tail_bytes) return tail_;
   const size_t line = tail_.find('\n');
   return line == std::string::npos || line + 1 == tail_.size() ? tail_ : tail_.substr(line + 1);
 }
 
-int64_t RankLog::end() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return end_;
-}
-
 absl::Status RankLog::status() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return status_;
 }
 
 absl::StatusOr<RankLog::Piece> RankLog::Read(int64_t offset, int64_t most) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (offset < 0 || offset > end_ || most < 0) {
-    return absl::OutOfRangeError(absl::StrCat("offset: ", offset, " is not in [0, ", end_,
+  const MutexLock opened(&file_mutex_);
+  const Extent extent = this->extent();
+  if (offset < 0 || offset > extent.end || most < 0) {
+    return absl::OutOfRangeError(absl::StrCat("offset: ", offset, " is not in [0, ", extent.end,
                                               "], or most: ", most, " is below 0"));
   }
-  Piece piece = {.offset = std::max(offset, before_begin_)};
-  const bool older = piece.offset < begin_;
-  const int64_t begin = older ? before_begin_ : begin_;
-  const int64_t end = older ? begin_ : end_;
+  Piece piece = {.offset = std::max(offset, extent.before_begin)};
+  const bool older = piece.offset < extent.begin;
+  const int64_t begin = older ? extent.before_begin : extent.begin;
+  const int64_t end = older ? extent.begin : extent.end;
   piece.bytes.resize(static_cast<size_t>(std::min(most, end - piece.offset)));
   if (!older) {
     NIBBLE_RETURN_IF_ERROR(ReadAt(file_, piece.offset - begin, piece.bytes));
     return piece;
   }
   const int file = OpenRegular(directory_, Name(".1"), O_RDONLY);
-  if (file < 0) return DiskError("opening", path_ + ".1", errno);
+  if (file < 0) return ErrnoError(errno, "log: opening", path_ + ".1");
   absl::Status read = ReadAt(file, piece.offset - begin, piece.bytes);
   close(file);
   if (!read.ok()) return read;

@@ -8,20 +8,20 @@
 // A disk error loses the log, not the process: the error is kept, and the tail in memory stays
 // current.
 //
-// Ownership: owns the file. Thread-safety: all methods from any thread.
+// Ownership: owns the file. Thread-safety: all methods from any thread; only Append and Read wait
+// for the disk.
 #ifndef NIBBLE_WORKER_AGENT_RANK_LOG_H_
 #define NIBBLE_WORKER_AGENT_RANK_LOG_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -32,12 +32,12 @@ class RankLog {
     int64_t tail_bytes = 4096;               // kept in memory, for reports
   };
 
-  // Replaces an existing log. `path` ends with JOB/ATTEMPT/FILE. Unavailable if the job's or the
-  // attempt's directory is a symbolic link, so that a log never leads outside of its directory.
+  // Replaces an existing log. `path` ends with JOB/ATTEMPT/FILE. FailedPrecondition if the job's or
+  // the attempt's directory is a symbolic link, so that a log never leads outside of its directory.
   static absl::StatusOr<std::unique_ptr<RankLog>> Create(const std::string& path,
                                                          const Limits& limits);
   // Opens the log of a process that has ended, perhaps in an earlier life of the daemon, for
-  // reading. NotFound if there is none; Unavailable if it is a link, a pipe or a device.
+  // reading. NotFound if there is none; InvalidArgument if it is a link, a pipe or a device.
   static absl::StatusOr<std::unique_ptr<RankLog>> OpenEnded(const std::string& path);
   ~RankLog();
   RankLog(const RankLog&) = delete;
@@ -72,25 +72,35 @@ class RankLog {
       : path_(std::move(path)), limits_(limits), directory_(directory) {}
   // The file's name in its directory.
   std::string Name(const char* suffix = "") const;
+  // Offsets in the stream.
+  struct Extent {
+    int64_t before_begin = 0;  // of the predecessor's first byte; begin: there is none
+    int64_t begin = 0;         // of the file's first byte
+    int64_t end = 0;
+  };
+
   int64_t ReadBegin() const;
-  void WriteBegin() const;
-  absl::Status Write(absl::string_view bytes);
-  absl::Status Turn();
+  void WriteBegin(int64_t before_begin) const;
+  absl::Status Write(absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+  // Makes the file the predecessor, and a new one in its place.
+  absl::Status Rotate(Extent& extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+  Extent extent() const;
 
   const std::string path_;
   const Limits limits_;
   const int directory_;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable grown_;
-  // Guarded by mutex_.
-  int file_ = -1;
-  int64_t begin_ = 0;         // offset of the file's first byte
-  int64_t before_begin_ = 0;  // offset of the predecessor's; begin_: there is none
-  int64_t end_ = 0;
-  bool ended_ = false;
-  std::string tail_;
-  absl::Status status_;
+  // Orders the reads and writes of the files. Held during I/O.
+  mutable Mutex file_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  int file_ ABSL_GUARDED_BY(file_mutex_) = -1;
+
+  // Never held during I/O.
+  mutable Mutex mutex_;
+  mutable CondVar grown_;
+  Extent extent_ ABSL_GUARDED_BY(mutex_);  // changed only with file_mutex_ held
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string tail_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace nibble

@@ -40,7 +40,7 @@ std::string ReadAll(const RankLog& log, int64_t& offset) {
   }
 }
 
-TEST_F(RankLogTest, TheDiskHoldsTwoFilesAtMostAndTheNewestBytes) {
+TEST_F(RankLogTest, TheDiskHasAtMostTwoFilesWithTheNewestBytes) {
   const auto log = Make(100, 10);
   std::string written;
   for (int i = 0; i < 200; ++i) {
@@ -61,7 +61,7 @@ TEST_F(RankLogTest, TheDiskHoldsTwoFilesAtMostAndTheNewestBytes) {
   EXPECT_EQ(offset, log->end());
 }
 
-TEST_F(RankLogTest, AReaderGoesOnWhereItWas) {
+TEST_F(RankLogTest, AReaderContinuesAtItsOffset) {
   const auto log = Make(50, 10);
   int64_t offset = 0;
   std::string read;
@@ -89,7 +89,7 @@ TEST_F(RankLogTest, BeyondTheEndIsOutOfRange) {
   EXPECT_EQ(log->Read(3, 1).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(RankLogTest, AFullDiskIsKeptAsTheErrorAndTheTailGoesOn) {
+TEST_F(RankLogTest, AFullDiskIsKeptAsTheErrorAndTheTailStaysCurrent) {
   const auto log = Make(100, 100);
   (void)signal(SIGXFSZ, SIG_IGN);
   rlimit before = {};
@@ -98,11 +98,11 @@ TEST_F(RankLogTest, AFullDiskIsKeptAsTheErrorAndTheTailGoesOn) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
   log->Append("words\n");
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(log->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(log->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(log->Tail(), "words\n");
 }
 
-TEST_F(RankLogTest, ALogThatIsALinkLeavesWhatItPointsToAsItIs) {
+TEST_F(RankLogTest, ALogThatIsALinkDoesNotChangeItsTarget) {
   const std::string precious = directory_ + "/precious";
   std::ofstream(precious) << "kept";
   for (const char* const name : {"/log", "/log.1", "/log.begin"}) {
@@ -118,14 +118,14 @@ TEST_F(RankLogTest, ALogThatIsALinkLeavesWhatItPointsToAsItIs) {
   EXPECT_GE(ReadAll(*log, offset).size(), 10u);
 }
 
-TEST_F(RankLogTest, WhatIsNoFileOfItsDirectoryIsNotRead) {
+TEST_F(RankLogTest, OnlyRegularFilesOfTheDirectoryAreRead) {
   const std::string log = directory_ + "/log";
   std::ofstream(directory_ + "/secret") << "secret";
   std::filesystem::create_symlink("secret", log);
-  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kInvalidArgument);
   std::filesystem::remove(log);
   ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
-  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kInvalidArgument);
   std::filesystem::remove(log);
   EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kNotFound);
   // A predecessor that is a link counts as absent.
@@ -137,15 +137,17 @@ TEST_F(RankLogTest, WhatIsNoFileOfItsDirectoryIsNotRead) {
   EXPECT_EQ(ReadAll(**ended, offset), "new\n");
 }
 
-TEST_F(RankLogTest, ADirectoryThatIsALinkIsNotWrittenIntoNorRead) {
+TEST_F(RankLogTest, ADirectoryThatIsALinkIsNeitherWrittenNorRead) {
   std::filesystem::create_directories(directory_ + "/elsewhere/attempt-1");
   std::filesystem::create_directory(directory_ + "/job-1");
   std::filesystem::create_symlink("elsewhere", directory_ + "/job-2");
   std::filesystem::create_symlink("../elsewhere/attempt-1", directory_ + "/job-1/attempt-1");
   for (const char* const job : {"/job-1", "/job-2"}) {
     const std::string log = directory_ + job + "/attempt-1/rank-0.log";
-    EXPECT_EQ(RankLog::Create(log, {}).status().code(), absl::StatusCode::kUnavailable) << job;
-    EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kUnavailable) << job;
+    EXPECT_EQ(RankLog::Create(log, {}).status().code(), absl::StatusCode::kFailedPrecondition)
+        << job;
+    EXPECT_EQ(RankLog::OpenEnded(log).status().code(), absl::StatusCode::kFailedPrecondition)
+        << job;
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory_ + "/elsewhere/attempt-1"));
 }

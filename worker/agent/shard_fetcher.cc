@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kDescribeTime(20);
 constexpr int64_t kLeastBytesPerSecond = int64_t{1} << 20;
 constexpr std::chrono::seconds kReadTime(60);
 constexpr int kMaxDescriptionBytes = 1 << 30;  // of one shard's manifest
-constexpr milliseconds kLook(100);
+constexpr milliseconds kFetchPoll(100);
 
 absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -45,7 +45,7 @@ std::string NameOf(const v1::DesiredReplica& shard) {
                       shard.ref().step(), ", attempt ", shard.ref().attempt());
 }
 
-absl::Status CalledOff() { return absl::CancelledError("called off"); }
+absl::Status Cancelled() { return absl::CancelledError("cancelled"); }
 
 // The error is on this side, so that another source would not help.
 bool IsOurs(const absl::Status& status) {
@@ -75,15 +75,15 @@ class Attached {
 };
 
 // Passes the bytes of a shard to a writer, slice after slice.
-class CopyFeed {
+class ReplicaFeed {
  public:
-  CopyFeed(ShardWriter& writer, const ShardManifest& manifest)
+  ReplicaFeed(ShardWriter& writer, const ShardManifest& manifest)
       : writer_(writer), manifest_(manifest) {}
 
   absl::Status Take(absl::Span<const std::byte> bytes) {
     while (!bytes.empty()) {
       NIBBLE_RETURN_IF_ERROR(NextSlice());
-      if (left_ == 0) return absl::DataLossError("more bytes came than the shard has");
+      if (left_ == 0) return absl::DataLossError("received more bytes than the shard has");
       const auto count = std::min(bytes.size(), static_cast<size_t>(left_));
       NIBBLE_RETURN_IF_ERROR(writer_.Append(bytes.first(count)));
       left_ -= static_cast<int64_t>(count);
@@ -111,26 +111,28 @@ class CopyFeed {
 }  // namespace
 
 void Cancellation::Cancel() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    cancelled_ = true;
-    if (call_ != nullptr) call_->TryCancel();
-  }
-  changed_.notify_all();
+  const MutexLock lock(&mutex_);
+  cancelled_ = true;
+  // Under the lock, so that the call still exists; it does not wait.
+  if (call_ != nullptr) call_->TryCancel();
+  changed_.SignalAll();
 }
 
 bool Cancellation::cancelled() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return cancelled_;
 }
 
 bool Cancellation::Sleep(std::chrono::milliseconds time) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return !changed_.wait_for(lock, time, [this] { return cancelled_; });
+  const auto until = std::chrono::steady_clock::now() + time;
+  const MutexLock lock(&mutex_);
+  while (!cancelled_ && !changed_.WaitUntil(&mutex_, until)) {
+  }
+  return !cancelled_;
 }
 
 void Cancellation::Attach(grpc::ClientContext* call) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   call_ = call;
   if (call_ != nullptr && cancelled_) call_->TryCancel();
 }
@@ -141,19 +143,17 @@ class ShardFetcher::SourceTurn {
   // Waits for it; taken() is false if the work was cancelled before.
   SourceTurn(ShardFetcher& fetcher, const std::string& source, const Cancellation& cancellation)
       : fetcher_(fetcher), source_(source) {
-    std::unique_lock<std::mutex> lock(fetcher.mutex_);
-    while (fetcher.busy_.contains(source) && !cancellation.cancelled()) {
-      fetcher.free_.wait_for(lock, kLook);
+    const MutexLock lock(&fetcher_.mutex_);
+    while (fetcher_.busy_.contains(source) && !cancellation.cancelled()) {
+      (void)fetcher_.free_.WaitFor(&fetcher_.mutex_, kFetchPoll);
     }
-    taken_ = !cancellation.cancelled() && fetcher.busy_.insert(source).second;
+    taken_ = !cancellation.cancelled() && fetcher_.busy_.insert(source).second;
   }
   ~SourceTurn() {
     if (!taken_) return;
-    {
-      const std::lock_guard<std::mutex> lock(fetcher_.mutex_);
-      fetcher_.busy_.erase(source_);
-    }
-    fetcher_.free_.notify_all();
+    const MutexLock lock(&fetcher_.mutex_);
+    fetcher_.busy_.erase(source_);
+    fetcher_.free_.SignalAll();
   }
   SourceTurn(const SourceTurn&) = delete;
   SourceTurn& operator=(const SourceTurn&) = delete;
@@ -186,7 +186,7 @@ absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellat
   std::vector<std::string> reasons;
   for (const std::string& address : shard.sources()) {
     const SourceTurn turn(*this, address, cancellation);
-    if (!turn.taken()) return CalledOff();
+    if (!turn.taken()) return Cancelled();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxDescriptionBytes);
     const std::unique_ptr<v1::ShardStore::Stub> stub = v1::ShardStore::NewStub(
@@ -197,7 +197,7 @@ absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellat
       notes.insert(notes.end(), reasons.begin(), reasons.end());
       return status;
     }
-    if (cancellation.cancelled()) return CalledOff();
+    if (cancellation.cancelled()) return Cancelled();
     if (IsOurs(status)) return status;
     damaged |= absl::IsDataLoss(status);
     silent |= !absl::IsDataLoss(status) && !absl::IsNotFound(status);
@@ -209,10 +209,9 @@ absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellat
       options_.damage->Found(shard.ref(), shard.rank(), source.holder, status);
     }
   }
-  const std::string text =
-      absl::StrCat(NameOf(shard), ": ",
-                   reasons.empty() ? std::string("no worker that is present has it")
-                                   : absl::StrJoin(reasons, "; "));
+  const std::string text = absl::StrCat(
+      NameOf(shard), ": ",
+      reasons.empty() ? std::string("no connected worker has it") : absl::StrJoin(reasons, "; "));
   return damaged && !silent ? absl::DataLossError(text) : absl::UnavailableError(text);
 }
 
@@ -237,7 +236,7 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
                                             absl::Hex(shard.manifest_crc32c())));
   }
   if (Crc32c(BytesOf(response.header())) != response.header_crc32c()) {
-    return absl::DataLossError("header: does not have its checksum");
+    return absl::DataLossError("header: fails its checksum");
   }
   Described described;
   absl::StatusOr<ShardManifest> manifest = ShardManifestFrom(response.manifest());
@@ -249,7 +248,7 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
   if (described.manifest.step != shard.ref().step() ||
       described.manifest.attempt != shard.ref().attempt() ||
       described.manifest.rank != shard.rank()) {
-    return absl::DataLossError("manifest: is of another shard");
+    return absl::DataLossError("manifest: belongs to another shard");
   }
   return described;
 }
@@ -268,9 +267,9 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
     if (piece.offset_bytes() != at || Crc32c(BytesOf(piece.data())) != piece.crc32c()) {
-      // Corrupted in transit, not where it is stored.
+      // Corrupted in transit, not on the source's disk.
       taken = absl::UnavailableError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
-                                                  at, " bytes, is not as it was sent"));
+                                                  at, " bytes, fails its checksum"));
       break;
     }
     at += static_cast<int64_t>(piece.data().size());
@@ -281,7 +280,7 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   if (!taken.ok()) return taken;
   if (!status.ok()) return FromGrpc(status);
   if (at == bytes) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(at, " bytes came, ", bytes, " are in the manifest"));
+  return absl::DataLossError(absl::StrCat(at, " bytes were received, the manifest has ", bytes));
 }
 
 absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard, bool input,
@@ -292,8 +291,8 @@ absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
   absl::Status status = options_.open_job(job, described.header.identity);
   if (!status.ok()) return status;
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
-                          options_.registry->BeginCopy(job, described.manifest));
-  CopyFeed feed(*writer, described.manifest);
+                          options_.registry->BeginReplica(job, described.manifest));
+  ReplicaFeed feed(*writer, described.manifest);
   status = Read(source, shard, described.manifest.bytes(), cancellation,
                 [&](const std::string& bytes) -> absl::Status {
                   progress(static_cast<int64_t>(bytes.size()));
@@ -302,7 +301,7 @@ absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
   if (status.ok()) status = feed.NextSlice();
   if (!status.ok()) return status;
   NIBBLE_ASSIGN_OR_RETURN(const ShardManifest sealed, writer->Seal());
-  return options_.registry->TakeCopy(job, described.header, sealed, input);
+  return options_.registry->AddReplica(job, described.header, sealed, input);
 }
 
 absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,

@@ -10,11 +10,9 @@
 #define NIBBLE_WORKER_AGENT_SHARD_FETCHER_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +20,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
@@ -45,10 +44,10 @@ class Cancellation {
   void Attach(grpc::ClientContext* call);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool cancelled_ = false;
-  grpc::ClientContext* call_ = nullptr;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 class ShardFetcher {
@@ -66,7 +65,7 @@ class ShardFetcher {
   };
   explicit ShardFetcher(Options options);
 
-  // Fetches a replica unless it is here; `input` as in CheckpointRegistry::TakeCopy. DataLoss,
+  // Fetches a replica unless it is here; `input` as in CheckpointRegistry::AddReplica. DataLoss,
   // naming the sources, if one has damaged bytes and the others have damaged bytes or no such
   // shard; Unavailable if none has the shard or one failed otherwise; Cancelled; the disk's error,
   // ResourceExhausted if it is full. `progress` receives the number of bytes of each piece.
@@ -95,9 +94,9 @@ class ShardFetcher {
                     Cancellation& cancellation, absl::FunctionRef<void(int64_t bytes)> progress);
 
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable free_;
-  std::set<std::string> busy_;  // sources, guarded by mutex_
+  Mutex mutex_;
+  CondVar free_;
+  std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // sources
 };
 
 }  // namespace nibble

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/agent/checkpoint_registry.h"
@@ -25,13 +26,13 @@ namespace {
 using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestIdentity;
+using file_testing::TempDirectory;
 using testing::HasSubstr;
 
-constexpr char kJob[] = "gpt-1";
+constexpr char kFetchedJob[] = "gpt-1";
 constexpr int32_t kWorld = 2;
-constexpr std::chrono::seconds kPatience(60);
+constexpr std::chrono::seconds kFetchPatience(60);
 
 // A worker as other workers see it.
 struct Holder {
@@ -43,7 +44,7 @@ struct Holder {
       EXPECT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, kWorld, state).ok());
     }
-    EXPECT_TRUE(registry.OpenJob(kJob, directory.path(), TestIdentity()).ok());
+    EXPECT_TRUE(registry.OpenJob(kFetchedJob, directory.path(), TestIdentity()).ok());
     std::vector<PeerService> services;
     services.push_back(MakeShardService(registry, "holder"));
     auto started = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
@@ -93,7 +94,7 @@ class ShardFetcherTest : public testing::Test {
   }
   static v1::CheckpointRef Ref() {
     v1::CheckpointRef ref;
-    ref.set_job(kJob);
+    ref.set_job(kFetchedJob);
     ref.set_step(10);
     ref.set_attempt(1);
     return ref;
@@ -113,7 +114,7 @@ class ShardFetcherTest : public testing::Test {
   int64_t come_ = 0;
 };
 
-TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
+TEST_F(ShardFetcherTest, ReplicasOfAllShardsAreACheckpointThatLoads) {
   int64_t all = 0;
   for (int32_t rank = 0; rank < kWorld; ++rank) {
     const absl::Status fetched = Fetch(Replica(rank, {&first_}));
@@ -134,7 +135,7 @@ TEST_F(ShardFetcherTest, CopiesOfAllShardsAreACheckpointThatLoads) {
   EXPECT_TRUE(LoadsExactly(**reader, state_).ok());
 }
 
-TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
+TEST_F(ShardFetcherTest, AnotherSourceReplacesADamagedOne) {
   Holder second(state_);
   first_.Damage(0);
   const absl::Status fetched = Fetch(Replica(0, {&first_, &second}));
@@ -143,7 +144,7 @@ TEST_F(ShardFetcherTest, AnotherSourceMakesUpForADamagedOne) {
   EXPECT_TRUE((*registry_.OpenShard(Ref(), 0))->Verify(chunks).ok());
 }
 
-TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
+TEST_F(ShardFetcherTest, DamageAtEverySourceIsNamedAndNothingIsStored) {
   first_.Damage(1);
   const absl::Status fetched = Fetch(Replica(1, {&first_}));
   EXPECT_EQ(fetched.code(), absl::StatusCode::kDataLoss) << fetched;
@@ -152,25 +153,25 @@ TEST_F(ShardFetcherTest, DamageThatIsEverywhereIsNamedAndNothingIsKept) {
   EXPECT_TRUE(registry_.Report(1).empty());
 }
 
-TEST_F(ShardFetcherTest, AShardOfAnotherManifestIsNotTaken) {
+TEST_F(ShardFetcherTest, AShardWithAnotherManifestIsRefused) {
   v1::DesiredReplica replica = Replica(0, {&first_});
   replica.set_manifest_crc32c(replica.manifest_crc32c() + 1);
   EXPECT_EQ(Fetch(replica).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(ShardFetcherTest, NobodyToAskIsNoDamage) {
+TEST_F(ShardFetcherTest, NoReachableSourceIsNotDamage) {
   EXPECT_EQ(Fetch(Replica(0, {})).code(), absl::StatusCode::kUnavailable);
   v1::DesiredReplica replica = Replica(0, {});
   replica.add_sources("127.0.0.1:1");
   EXPECT_EQ(Fetch(replica).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(ShardFetcherTest, WhatIsCalledOffEnds) {
+TEST_F(ShardFetcherTest, ACancelledFetchEnds) {
   cancellation_.Cancel();
   EXPECT_EQ(Fetch(Replica(0, {&first_})).code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(ShardFetcherTest, InputIsThereForThoseWhoKeepItAndNobodyElse) {
+TEST_F(ShardFetcherTest, InputExistsOnlyForTheHoldersOfALease) {
   CheckpointRegistry::Lease lease = registry_.Keep(Ref());
   for (int32_t rank = 0; rank < kWorld; ++rank) {
     const absl::Status fetched = Fetch(Replica(rank, {&first_}), /*input=*/true);
@@ -185,7 +186,7 @@ TEST_F(ShardFetcherTest, InputIsThereForThoseWhoKeepItAndNobodyElse) {
   EXPECT_EQ(registry_.Open(Ref()).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ShardFetcherTest, InputOfWhichPartsAreHeldHereIsReportedLikeThem) {
+TEST_F(ShardFetcherTest, InputBesideStoredShardsIsReportedLikeThem) {
   ASSERT_TRUE(Fetch(Replica(0, {&first_})).ok());
   CheckpointRegistry::Lease lease = registry_.Keep(Ref());
   for (int32_t rank = 1; rank < kWorld; ++rank) {
@@ -198,7 +199,7 @@ TEST_F(ShardFetcherTest, InputOfWhichPartsAreHeldHereIsReportedLikeThem) {
   EXPECT_TRUE(registry_.Open(Ref()).ok());
 }
 
-TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
+TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndStoresNone) {
   Holder second(state_);
   std::vector<std::string> notes;
   EXPECT_TRUE(fetcher_.Verify(Replica(0, {&first_}), cancellation_, notes).ok());
@@ -212,7 +213,7 @@ TEST_F(ShardFetcherTest, VerifyingReadsEveryByteAndKeepsNone) {
   EXPECT_TRUE(registry_.Report(1).empty());
 }
 
-TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
+TEST_F(ShardFetcherTest, AFailedReplicationIsRetried) {
   ReplicaKeeper keeper(
       {.registry = &registry_,
        .fetcher = &fetcher_,
@@ -222,7 +223,8 @@ TEST_F(ShardFetcherTest, AReplicaThatCannotBeHadYetIsTriedAgain) {
   keeper.Want({nowhere, Replica(1, {&first_})});
   const auto await = [this](int32_t rank) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return registry_.CrcOf(Ref(), rank).ok(); });
+    return changed_.wait_for(lock, kFetchPatience,
+                             [&] { return registry_.CrcOf(Ref(), rank).ok(); });
   };
   ASSERT_TRUE(await(1));
   EXPECT_FALSE(registry_.CrcOf(Ref(), 0).ok());

@@ -27,6 +27,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/command_line/command_line.h"
+#include "common/version.h"
 #include "worker/agent/daemon.h"
 
 namespace {
@@ -34,10 +35,8 @@ namespace {
 constexpr int kError = 1;
 constexpr int kUsage = 2;
 constexpr int kSuperseded = 3;
-constexpr char kVersion[] = "0.1";
-
-std::atomic<bool> stop_asked = false;
-void AskToStop(int) { stop_asked.store(true, std::memory_order_relaxed); }
+std::atomic<bool> stop_requested = false;
+void RequestStop(int) { stop_requested.store(true, std::memory_order_relaxed); }
 
 struct Arguments {
   std::string coordinator;
@@ -61,7 +60,7 @@ struct Arguments {
   double peak_flops = 0;
 };
 
-void Chat(const std::string& line) {
+void Log(const std::string& line) {
   std::fprintf(stderr, "%s nibble-worker: %s\n",
                absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()).c_str(),
                line.c_str());
@@ -80,7 +79,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_name(arguments.name);
   identity.set_address(arguments.address);
   identity.set_slots(arguments.slots);
-  identity.set_version(kVersion);
+  identity.set_version(nibble::kVersion);
   identity.mutable_hardware()->set_device(arguments.device == "cuda" ? nibble::v1::DEVICE_CUDA
                                                                      : nibble::v1::DEVICE_CPU);
   for (const std::string& label : arguments.labels) {
@@ -113,7 +112,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   if (options.exporter.empty()) options.exporter = self.parent_path() / "nibble-export";
   options.insecure = arguments.insecure;
   options.beat = std::chrono::milliseconds(arguments.beat_ms);
-  // Daemons that lost the coordinator together do not come back together.
+  // Daemons that lost the coordinator at once do not reconnect at once.
   options.backoff.seed = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^
                          std::hash<std::string>()(arguments.name);
   options.watchdog = {.median_steps = arguments.hang_steps,
@@ -124,14 +123,14 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
                   .or_free_port = !arguments.http_given};
   if (arguments.precision_series == "all") options.figures.precision_layers = 0;
   options.figures.peak_flops = arguments.peak_flops;
-  options.log = Chat;
+  options.log = Log;
   return options;
 }
 
 int RunDaemon(const Arguments& arguments) {
   absl::StatusOr<nibble::Daemon::Options> options = OptionsOf(arguments);
   if (!options.ok()) {
-    Chat(std::string(options.status().message()));
+    Log(std::string(options.status().message()));
     return kUsage;
   }
   absl::Status status;
@@ -140,20 +139,20 @@ int RunDaemon(const Arguments& arguments) {
         nibble::Daemon::Start(*std::move(options));
     status = daemon.status();
     if (daemon.ok()) {
-      Chat(absl::StrCat(arguments.name, ", incarnation ", (*daemon)->incarnation(), ", ",
-                        arguments.slots, " slots, ",
-                        (*daemon)->http_address().empty()
-                            ? "no HTTP"
-                            : "metrics at http://" + (*daemon)->http_address()));
-      if (arguments.insecure) Chat("callers are not authenticated (--insecure)");
+      Log(absl::StrCat(arguments.name, ", incarnation ", (*daemon)->incarnation(), ", ",
+                       arguments.slots, " slots, ",
+                       (*daemon)->http_address().empty()
+                           ? "no HTTP"
+                           : "metrics at http://" + (*daemon)->http_address()));
+      if (arguments.insecure) Log("callers are not authenticated (--insecure)");
       if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
-        Chat(absl::StrCat(arguments.http, " is taken"));
+        Log(absl::StrCat(arguments.http, " is in use; another port was chosen"));
       }
-      status = (*daemon)->Run(stop_asked);
+      status = (*daemon)->Run(stop_requested);
     }
   }
   if (status.ok()) return 0;
-  Chat(std::string(status.message()));
+  Log(std::string(status.message()));
   return absl::IsAborted(status) ? kSuperseded : kError;
 }
 
@@ -161,7 +160,7 @@ int RunDaemon(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  nibble::CommandLine app("The daemon of one node: runs ranks and keeps checkpoints",
+  nibble::CommandLine app("The daemon of one node: runs ranks and stores checkpoints",
                           "nibble-worker");
   app.Add("--coordinator", arguments.coordinator, "HOST:PORT").Required();
   app.Add("--data", arguments.data, "Directory for checkpoints, logs and records").Required();
@@ -169,45 +168,46 @@ int main(int argc, char** argv) {
   app.Add("--address", arguments.address, "HOST:PORT where other workers reach this one")
       .ShowDefault();
   app.Add("--slots", arguments.slots, "GPUs or CPU slots").ShowDefault().InRange(1, 1024);
-  app.Add("--device", arguments.device, "What a slot is").ShowDefault().OneOf({"cpu", "cuda"});
-  app.Add("--label", arguments.labels, "KEY=VALUE, for placement; any number of times");
-  app.Add("--trainer", arguments.trainer, "nibble-trainer; beside this program if not said");
-  app.Add("--exporter", arguments.exporter, "nibble-export; beside this program if not said");
+  app.Add("--device", arguments.device, "Device of a slot").ShowDefault().OneOf({"cpu", "cuda"});
+  app.Add("--label", arguments.labels, "KEY=VALUE, for placement; may be repeated");
+  app.Add("--trainer", arguments.trainer, "Path of nibble-trainer; default: beside this program");
+  app.Add("--exporter", arguments.exporter, "Path of nibble-export; default: beside this program");
   app.Add("--tls-root", arguments.root_certificates,
-          "PEM file of who signs the coordinator's certificate; without it no TLS");
-  app.Add("--tls-certificate", arguments.certificate, "PEM file of this worker's");
-  app.Add("--tls-key", arguments.private_key, "PEM file of its key");
-  app.Add("--beat-ms", arguments.beat_ms, "Between two reports, milliseconds")
+          "PEM file of the authority that signs the coordinator's certificate; without it no TLS");
+  app.Add("--tls-certificate", arguments.certificate, "PEM file of this worker's certificate");
+  app.Add("--tls-key", arguments.private_key, "PEM file of this worker's private key");
+  app.Add("--beat-ms", arguments.beat_ms, "Interval between reports, milliseconds")
       .ShowDefault()
       .InRange(1, 60'000);
   app.Add("--hang-steps", arguments.hang_steps,
-          "A rank hangs after so many times its median step time")
+          "A rank that makes no step for this multiple of its median step time hangs")
       .ShowDefault()
       .InRange(1.0, 1e6);
-  app.Add("--hang-seconds", arguments.hang_seconds, "And never sooner than this")
+  app.Add("--hang-seconds", arguments.hang_seconds,
+          "Minimum time without a step before a rank counts as hung")
       .ShowDefault()
       .InRange(0.001, 1e6);
-  app.Add("--log-mib", arguments.log_mib, "Of each rank's newest log, twice")
+  app.Add("--log-mib", arguments.log_mib, "Size of a log file, MiB; each rank keeps at most two")
       .ShowDefault()
       .InRange(1, 1 << 20);
   app.Add("--http", arguments.http,
-          "HOST:PORT of plain HTTP for metrics and probes; port 0 takes a free one, as does "
-          "the default where it is taken; '' turns it off")
+          "HOST:PORT of plain HTTP for metrics and probes; port 0 picks a free one, and so does "
+          "the default if its port is in use; '' turns it off")
       .ShowDefault();
   app.AddFlag("--insecure", arguments.insecure,
-              "Listen off loopback although callers are not authenticated");
+              "Listen off loopback without authenticating callers");
   app.Add("--precision-series", arguments.precision_series,
-          "Layers whose precision is among the metrics: a sample, or all")
+          "Layers whose precision statistics are exported as metrics")
       .ShowDefault()
       .OneOf({"sample", "all"});
   app.Add("--peak-flops", arguments.peak_flops,
-          "FLOP/s of a slot, for the utilisation among the metrics; 0: not known")
+          "Peak FLOP/s of a slot, for the utilisation metric; 0: unknown")
       .ShowDefault()
       .InRange(0.0, 1e20);
   if (const std::optional<int> ended = app.Parse(argc, argv, kUsage)) return *ended;
   arguments.http_given = app.GetOption("--http").Given();
-  (void)signal(SIGINT, AskToStop);
-  (void)signal(SIGTERM, AskToStop);
+  (void)signal(SIGINT, RequestStop);
+  (void)signal(SIGTERM, RequestStop);
   (void)signal(SIGPIPE, SIG_IGN);
   return RunDaemon(arguments);
 }

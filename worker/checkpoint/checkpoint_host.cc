@@ -1,37 +1,15 @@
 #include "worker/checkpoint/checkpoint_host.h"
 
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
+#include <chrono>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/disk.h"
-#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_writer.h"
 
 namespace nibble {
-namespace {
-
-constexpr int kBacklog = 64;
-
-// Truncates: half a reason is better than none.
-void PutText(const absl::Status& status, HostMessage& message) {
-  message.text_bytes =
-      static_cast<int32_t>(status.message().copy(message.text, HostMessage::kTextBytes));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<CheckpointHost>> CheckpointHost::Start(Options options) {
   if (options.store == nullptr || !options.clock) {
@@ -41,133 +19,77 @@ absl::StatusOr<std::unique_ptr<CheckpointHost>> CheckpointHost::Start(Options op
     return absl::InvalidArgumentError(absl::StrCat("ranks: ", options.ranks, " is below 1"));
   }
   NIBBLE_RETURN_IF_ERROR(options.store->Fence(options.attempt));
-  std::unique_ptr<CheckpointHost> host(new CheckpointHost(std::move(options)));
-  NIBBLE_RETURN_IF_ERROR(host->Listen());
-  host->acceptor_ = std::thread([h = host.get()] { h->Accept(); });
-  return host;
-}
-
-absl::Status CheckpointHost::Listen() {
-  std::error_code error;
-  // Not in the job's directory: a socket path may have at most 107 characters.
-  const std::filesystem::path run = options_.run_directory.empty()
-                                        ? std::filesystem::temp_directory_path(error)
-                                        : std::filesystem::path(options_.run_directory);
-  std::string directory = run / "nibble-host-XXXXXX";
-  if (error || mkdtemp(directory.data()) == nullptr) {
-    return ErrnoStatus(error ? error.value() : errno, absl::StrCat("making ", directory));
-  }
-  directory_ = directory;
-  address_ = directory_ + "/socket";
-  sockaddr_un name = {};
-  name.sun_family = AF_UNIX;
-  if (address_.size() >= sizeof name.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat("TMPDIR, or run_directory: ", address_,
-                                                   " is longer than the ", sizeof name.sun_path - 1,
-                                                   " characters of a socket's path"));
-  }
-  std::memcpy(name.sun_path, address_.data(), address_.size());
-  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&name), sizeof name) != 0 ||
-      listen(listener_, kBacklog) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("listening at ", address_));
-  }
-  return absl::OkStatus();
+  return std::unique_ptr<CheckpointHost>(new CheckpointHost(std::move(options)));
 }
 
 CheckpointHost::~CheckpointHost() {
+  std::vector<std::thread> threads;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     closing_ = true;
-    closing_changed_.notify_all();
-    for (const int socket : sockets_) {
-      if (socket >= 0) shutdown(socket, SHUT_RDWR);
-    }
+    threads.swap(threads_);
   }
-  if (listener_ >= 0) shutdown(listener_, SHUT_RDWR);
-  if (acceptor_.joinable()) acceptor_.join();
-  for (std::thread& thread : threads_) thread.join();
-  if (listener_ >= 0) close(listener_);
-  std::error_code ignored;
-  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  changed_.SignalAll();
+  closing_changed_.SignalAll();
+  for (std::thread& thread : threads) thread.join();
 }
 
-void CheckpointHost::Accept() {
-  while (true) {
-    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return;  // shut down
-    }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_) {
-      close(socket);
-      return;
-    }
-    sockets_.push_back(socket);
-    threads_.emplace_back([this, socket] { Serve(socket); });
-  }
-}
-
-absl::Status CheckpointHost::Greet(int socket, Rank& rank) {
-  int descriptor = -1;
-  NIBBLE_ASSIGN_OR_RETURN(const auto hello, ReceivePacket<RankMessage>(socket, true, &descriptor));
-  if (!hello.has_value()) return absl::UnavailableError("nothing was said");
-  const RankMessage& message = *hello;
-  if (message.kind != RankMessage::Kind::kHello || descriptor < 0) {
-    if (descriptor >= 0) close(descriptor);
-    return absl::InvalidArgumentError("a rank begins with a greeting and its memory");
-  }
+absl::Status CheckpointHost::Offer(int32_t rank, int descriptor, Reply reply) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SnapshotArea> area, SnapshotArea::Adopt(descriptor));
-  if (message.attempt != options_.attempt) {
-    return absl::AbortedError(absl::StrCat("rank ", message.rank, " is of attempt ",
-                                           message.attempt, ", not ", options_.attempt));
+  MutexLock lock(&mutex_);
+  const auto [at, first] = mailboxes_.try_emplace(rank);
+  if (!first && !at->second.gone) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", rank, " already has memory for checkpoints here"));
   }
-  const int32_t end = options_.first_rank + options_.ranks;
-  if (message.rank < options_.first_rank || message.rank >= end) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank: ", message.rank, " is not in [", options_.first_rank, ", ", end, ")"));
-  }
-  rank = {.rank = message.rank, .socket = socket, .area = std::move(area)};
-  const std::lock_guard<std::mutex> lock(mutex_);
-  bool& present = present_[rank.rank];
-  if (present) {
-    return absl::AlreadyExistsError(absl::StrCat("rank ", rank.rank, " is here already"));
-  }
-  present = true;
+  at->second = Mailbox();
+  auto served = std::make_unique<Rank>(
+      Rank{.rank = rank, .area = std::move(area), .reply = std::move(reply)});
+  threads_.emplace_back([this, served = std::move(served)] { Serve(*served); });
   return absl::OkStatus();
 }
 
-void CheckpointHost::Serve(int socket) {
-  Rank rank;
-  const absl::Status greeted = Greet(socket, rank);
-  HostMessage answer = {.code = static_cast<int32_t>(greeted.code())};
-  PutText(greeted, answer);
-  // If sending fails the rank is gone, and the next receive reports it.
-  (void)SendPacket(socket, answer);
-  while (greeted.ok()) {
-    int passed = -1;
-    const auto message = ReceivePacket<RankMessage>(socket, true, &passed);
-    if (passed >= 0) close(passed);
-    if (!message.ok() || !message->has_value()) break;
-    if ((*message)->kind != RankMessage::Kind::kSnapshot) break;
-    TakeSnapshot(rank, **message);
+void CheckpointHost::Snapshot(int32_t rank, int64_t step, int64_t note_bytes) {
+  const double now = options_.clock();
+  {
+    MutexLock lock(&mutex_);
+    mailboxes_[rank].requests.push_back({.step = step, .note_bytes = note_bytes, .arrived = now});
   }
-  if (greeted.ok()) RankIsGone(rank.rank);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::replace(sockets_.begin(), sockets_.end(), socket, -1);
-  close(socket);
+  changed_.SignalAll();
+}
+
+void CheckpointHost::Leave(int32_t rank) {
+  {
+    MutexLock lock(&mutex_);
+    mailboxes_[rank].left = true;
+  }
+  changed_.SignalAll();
+}
+
+std::optional<CheckpointHost::Request> CheckpointHost::NextOf(int32_t rank) {
+  MutexLock lock(&mutex_);
+  Mailbox& mailbox = mailboxes_[rank];
+  while (mailbox.requests.empty() && !mailbox.left && !closing_) changed_.Wait(&mutex_);
+  if (mailbox.requests.empty() || closing_) return std::nullopt;
+  const Request next = mailbox.requests.front();
+  mailbox.requests.pop_front();
+  return next;
+}
+
+void CheckpointHost::Serve(const Rank& rank) {
+  while (const std::optional<Request> request = NextOf(rank.rank)) Store(rank, *request);
+  Remove(rank.rank);
 }
 
 void CheckpointHost::BeginWaiting(int64_t step) {
-  const std::lock_guard<std::mutex> lock(trouble_mutex_);
+  MutexLock lock(&trouble_mutex_);
   if (++waiting_for_room_ > 1 || !options_.trouble) return;
   options_.trouble(absl::StrCat("the disk is full: the checkpoint of step ", step,
                                 " waits in memory for room in ", options_.store->path()));
 }
 
 void CheckpointHost::EndWaiting() {
-  const std::lock_guard<std::mutex> lock(trouble_mutex_);
+  MutexLock lock(&trouble_mutex_);
   if (--waiting_for_room_ == 0 && options_.trouble) options_.trouble("");
 }
 
@@ -178,8 +100,9 @@ absl::Status CheckpointHost::WithRoom(int64_t step, absl::FunctionRef<absl::Stat
   std::chrono::milliseconds pause = options_.first_retry;
   while (absl::IsResourceExhausted(status)) {
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (closing_changed_.wait_for(lock, pause, [this] { return closing_; })) break;
+      MutexLock lock(&mutex_);
+      if (!closing_) closing_changed_.WaitFor(&mutex_, pause);
+      if (closing_) break;
     }
     pause = std::min(pause * 2, options_.most_retry);
     status = attempt();
@@ -188,9 +111,15 @@ absl::Status CheckpointHost::WithRoom(int64_t step, absl::FunctionRef<absl::Stat
   return status;
 }
 
-absl::StatusOr<ShardManifest> CheckpointHost::Write(const Rank& rank, int64_t step, bool& direct) {
+absl::StatusOr<ShardManifest> CheckpointHost::Write(const Rank& rank, const Request& request,
+                                                    CheckpointHeader& header, bool& direct) {
+  if (request.note_bytes < 0 || request.note_bytes > SnapshotArea::kMaxNoteBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "note_bytes: ", request.note_bytes, " is not in [0, ", SnapshotArea::kMaxNoteBytes, "]"));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(header, DecodeHeader(rank.area->Note(request.note_bytes)));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
-                          options_.store->Begin(step, options_.attempt, rank.rank));
+                          options_.store->Begin(request.step, options_.attempt, rank.rank));
   for (size_t i = 0; i < rank.area->slices().size(); ++i) {
     NIBBLE_RETURN_IF_ERROR(writer->Put(rank.area->slices()[i], rank.area->buffers()[i]));
   }
@@ -199,59 +128,50 @@ absl::StatusOr<ShardManifest> CheckpointHost::Write(const Rank& rank, int64_t st
   return shard;
 }
 
-void CheckpointHost::TakeSnapshot(Rank& rank, const RankMessage& message) {
-  const double arrived = options_.clock();
-  absl::StatusOr<CheckpointHeader> header = absl::InvalidArgumentError(
-      absl::StrCat("rank ", rank.rank, ": a header of ", message.note_bytes, " bytes"));
-  if (message.note_bytes >= 0 && message.note_bytes <= SnapshotArea::kMaxNoteBytes) {
-    header = DecodeHeader(rank.area->Note(message.note_bytes));
-  }
+void CheckpointHost::Store(const Rank& rank, const Request& request) {
+  CheckpointHeader header;
   bool direct = true;
   absl::StatusOr<ShardManifest> shard = ShardManifest();
-  if (header.ok()) {
-    // The outcome is in `shard`.
-    (void)WithRoom(message.step, [&] {
-      shard = Write(rank, message.step, direct);
-      return shard.status();
-    });
-  } else {
-    shard = header.status();
-  }
+  const absl::Status written = WithRoom(request.step, [&] {
+    shard = Write(rank, request, header, direct);
+    return shard.status();
+  });
 
-  std::unique_lock<std::mutex> lock(mutex_);
-  Pending& pending = pending_[message.step];
-  pending.waiting[rank.rank] = rank.socket;
-  pending.direct &= direct;
-  pending.last_snapshot = std::max(pending.last_snapshot, arrived);
-  if (!shard.ok()) {
-    pending.status.Update(absl::Status(
-        shard.status().code(),
-        absl::StrCat("rank ", rank.rank, ": ", std::string(shard.status().message()))));
-  } else {
-    pending.header = *std::move(header);
-    pending.sealed[rank.rank] = *std::move(shard);
-  }
-  if (static_cast<int32_t>(pending.waiting.size()) < options_.ranks && pending.status.ok()) {
-    // A rank that is gone hands over nothing more.
-    for (const auto& [other, present] : present_) {
-      if (!present && !pending.waiting.contains(other)) {
-        pending.status = absl::UnavailableError(
-            absl::StrCat("rank ", other, " ended before it handed over its state"));
-        break;
-      }
+  Pending finished;
+  {
+    MutexLock lock(&mutex_);
+    Pending& pending = pending_[request.step];
+    pending.waiting[rank.rank] = rank.reply;
+    pending.direct &= direct;
+    pending.last_snapshot = std::max(pending.last_snapshot, request.arrived);
+    if (written.ok()) {
+      pending.header = std::move(header);
+      pending.sealed[rank.rank] = *std::move(shard);
+    } else {
+      pending.status.Update(absl::Status(
+          written.code(), absl::StrCat("rank ", rank.rank, ": ", std::string(written.message()))));
     }
-    if (pending.status.ok()) return;
+    if (!IsOver(pending)) return;
+    finished = std::move(pending);
+    pending_.erase(request.step);
   }
-  if (static_cast<int32_t>(pending.waiting.size()) < options_.ranks) {
-    // The checkpoint has failed; the other ranks learn it when they hand over their snapshots.
-    for (const auto& [other, present] : present_) {
-      if (present && !pending.waiting.contains(other)) return;
+  Finish(request.step, std::move(finished));
+}
+
+bool CheckpointHost::IsOver(Pending& pending) {
+  if (static_cast<int32_t>(pending.waiting.size()) == options_.ranks) return true;
+  bool all_present_have_handed_over = true;
+  for (const auto& [rank, mailbox] : mailboxes_) {
+    if (pending.waiting.contains(rank)) continue;
+    if (!mailbox.gone) {
+      all_present_have_handed_over = false;
+    } else if (pending.status.ok()) {
+      pending.status = absl::UnavailableError(
+          absl::StrCat("rank ", rank, " ended before it handed over its state"));
     }
   }
-  Pending finished = std::move(pending);
-  pending_.erase(message.step);
-  lock.unlock();
-  Finish(message.step, std::move(finished));
+  // Of a failed checkpoint the other ranks learn when they hand over their snapshots.
+  return !pending.status.ok() && all_present_have_handed_over;
 }
 
 absl::StatusOr<CheckpointStore::CommitReport> CheckpointHost::Commit(
@@ -262,13 +182,10 @@ absl::StatusOr<CheckpointStore::CommitReport> CheckpointHost::Commit(
 }
 
 void CheckpointHost::Finish(int64_t step, Pending pending) {
-  Outcome outcome = {.step = step, .status = pending.status, .direct = pending.direct};
+  SnapshotOutcome outcome = {.step = step, .status = pending.status, .direct = pending.direct};
   if (outcome.status.ok()) {
     std::vector<ShardManifest> shards;
-    for (auto& [rank, shard] : pending.sealed) {
-      outcome.bytes += shard.bytes();
-      shards.push_back(std::move(shard));
-    }
+    for (auto& [rank, shard] : pending.sealed) shards.push_back(std::move(shard));
     outcome.status = WithRoom(step, [&] {
       const auto report = Commit(pending.header, shards);
       if (report.ok()) outcome.deleted = static_cast<int64_t>(report->deleted.size());
@@ -281,44 +198,21 @@ void CheckpointHost::Finish(int64_t step, Pending pending) {
       outcome.status = absl::Status(
           outcome.status.code(),
           absl::StrCat(std::string(outcome.status.message()),
-                       "; and what was sealed stays for now: ", std::string(dropped.message())));
+                       "; its sealed shards could not be removed: ", dropped.message()));
     }
   }
   outcome.write_seconds = options_.clock() - pending.last_snapshot;
-  if (options_.done) {
-    const std::lock_guard<std::mutex> lock(done_mutex_);
-    options_.done(outcome);
-  }
-  HostMessage message = {.code = static_cast<int32_t>(outcome.status.code()),
-                         .step = step,
-                         .deleted = outcome.deleted,
-                         .write_seconds = outcome.write_seconds,
-                         .direct = outcome.direct ? 1 : 0};
-  PutText(outcome.status, message);
-  for (const auto& [rank, socket] : pending.waiting) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    // A rank that is gone needs no answer, and its socket number may have been reused.
-    if (present_[rank]) (void)SendPacket(socket, message);
-  }
+  for (const auto& [rank, reply] : pending.waiting) reply(outcome);
 }
 
-void CheckpointHost::RankIsGone(int32_t rank) {
+void CheckpointHost::Remove(int32_t rank) {
   std::vector<std::pair<int64_t, Pending>> failed;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    present_[rank] = false;
+    MutexLock lock(&mutex_);
+    mailboxes_[rank].gone = true;
     for (auto at = pending_.begin(); at != pending_.end();) {
-      Pending& pending = at->second;
-      if (!pending.waiting.contains(rank)) {
-        pending.status.Update(absl::UnavailableError(
-            absl::StrCat("rank ", rank, " ended before it handed over its state")));
-      }
-      bool all = true;
-      for (const auto& [other, present] : present_) {
-        all &= !present || pending.waiting.contains(other);
-      }
-      if (!pending.status.ok() && all) {
-        failed.emplace_back(at->first, std::move(pending));
+      if (IsOver(at->second)) {
+        failed.emplace_back(at->first, std::move(at->second));
         at = pending_.erase(at);
       } else {
         ++at;

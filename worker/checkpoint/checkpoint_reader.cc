@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -22,9 +21,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/mutex.h"
 #include "common/safetensors/dtype.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
 #include "worker/checkpoint/shard_reader.h"
@@ -47,7 +46,7 @@ absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const Place
   const auto fail = [&path](absl::StatusCode code, const auto&... why) {
     return absl::Status(code, absl::StrCat(path, ": ", why...));
   };
-  const absl::StatusOr<std::string> record = ReadWholeFile(path);
+  const absl::StatusOr<std::string> record = ReadRecord(path);
   if (!record.ok()) return absl::DataLossError(record.status().message());
   absl::StatusOr<Manifest> manifest = DecodeManifest(*record);
   if (!manifest.ok()) return fail(manifest.status().code(), manifest.status().message());
@@ -85,7 +84,8 @@ absl::Status Verification::ToStatus() const {
 
 absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointReader::Open(
     const StoreIdentity& identity, const std::vector<Place>& places) {
-  absl::StatusOr<Manifest> manifest = absl::NotFoundError("no place has been committed");
+  absl::StatusOr<Manifest> manifest =
+      absl::NotFoundError("the checkpoint is not committed in any of its directories");
   std::vector<Damage> damage;
   for (const Place& place : places) {
     if (place.directory.stage != Stage::kCommitted) continue;
@@ -97,7 +97,7 @@ absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointReader::Open(
       manifest = std::move(read);
     } else if (*read != *manifest) {
       damage.push_back(
-          {.reason = absl::StrCat(PathOf(place), ": the manifest is not that of the others")});
+          {.reason = absl::StrCat(PathOf(place), ": the manifest differs from the others")});
     }
   }
   if (!manifest.ok()) {
@@ -149,7 +149,7 @@ absl::Status CheckpointReader::ReadChunk(const Want& want) const {
     const uint32_t crc = Crc32c(bytes);
     if (crc != stored.chunk_crcs[want.chunk]) {
       return absl::DataLossError(absl::StrCat("its checksum is 0x", absl::Hex(crc),
-                                              ", the manifest says 0x",
+                                              ", the manifest has 0x",
                                               absl::Hex(stored.chunk_crcs[want.chunk])));
     }
     if (want.to != nullptr) {
@@ -162,8 +162,8 @@ absl::Status CheckpointReader::ReadChunk(const Want& want) const {
 
 std::vector<std::pair<size_t, absl::Status>> CheckpointReader::ReadChunks(
     const std::vector<Want>& wants, bool stop_early) const {
-  std::mutex mutex;
-  std::vector<std::pair<size_t, absl::Status>> errors;  // guarded by mutex
+  Mutex mutex;
+  std::vector<std::pair<size_t, absl::Status>> errors;  // guarded by mutex while threads run
   std::atomic<size_t> next{0};
   std::atomic<bool> stop{false};
   const auto work = [&] {
@@ -172,7 +172,7 @@ std::vector<std::pair<size_t, absl::Status>> CheckpointReader::ReadChunks(
       if (i >= wants.size()) return;
       absl::Status status = ReadChunk(wants[i]);
       if (status.ok()) continue;
-      const std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(&mutex);
       errors.emplace_back(i, std::move(status));
       stop = stop_early;
     }
@@ -285,8 +285,8 @@ absl::StatusOr<GoodCheckpoint> FindLatestGood(
   for (const SkippedCheckpoint& skipped : good.skipped) {
     reasons.push_back(absl::StrCat("step ", skipped.step, ": ", skipped.status.message()));
   }
-  return absl::DataLossError(
-      absl::StrCat("no checkpoint in ", store, " is whole: ", absl::StrJoin(reasons, "; ")));
+  return absl::DataLossError(absl::StrCat("no checkpoint in ", store,
+                                          " passes its checksums: ", absl::StrJoin(reasons, "; ")));
 }
 
 }  // namespace nibble

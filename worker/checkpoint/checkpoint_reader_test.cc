@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_reader.h"
@@ -24,10 +25,10 @@ using checkpoint_testing::LoadsRange;
 using checkpoint_testing::RandomSlices;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestOptions;
 using checkpoint_testing::WriteShard;
+using file_testing::TempDirectory;
 
 // Every rank of a world of `world` loads its own part of every tensor.
 void ExpectWorldLoads(const CheckpointReader& reader, const State& state, int32_t world) {
@@ -43,7 +44,7 @@ void ExpectWorldLoads(const CheckpointReader& reader, const State& state, int32_
   }
 }
 
-TEST(ReshardTest, AnyWorldLoadsWhatAnyWorldSaved) {
+TEST(ReshardTest, ACheckpointOfAnyWorldSizeLoadsInAnyOther) {
   const TempDirectory directory;
   CheckpointStore::Options options = TestOptions();
   options.retention.keep_last = 1;
@@ -80,7 +81,7 @@ TEST(ReshardTest, AnyWorldLoadsWhatAnyWorldSaved) {
   }
 }
 
-TEST(CheckpointReaderTest, RangesThatAreNotThereAreRefused) {
+TEST(CheckpointReaderTest, RangesOutsideATensorAreRefused) {
   const TempDirectory directory;
   auto store = CheckpointStore::Open(directory.path() + "/store", TestOptions());
   ASSERT_TRUE(store.ok()) << store.status();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,9 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
@@ -29,6 +30,14 @@ absl::Status NoCheckpoint(const std::string& path, int64_t step) {
 
 }  // namespace
 
+void CheckpointStore::Publish() {
+  MutexLock lock(&published_mutex_);
+  published_ = {.attempt = file_.attempt,
+                .generation = generation_,
+                .pinned = file_.pinned,
+                .sessions = sessions_};
+}
+
 absl::Status CheckpointStore::CheckWritable() const {
   if (!options_.read_only) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("store ", path_, " is open for reading only"));
@@ -41,16 +50,16 @@ absl::Status CheckpointStore::WriteFile(const StoreFile& file) {
 }
 
 int64_t CheckpointStore::attempt() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return file_.attempt;
+  MutexLock lock(&published_mutex_);
+  return published_.attempt;
 }
 
 absl::Status CheckpointStore::Fence(int64_t attempt) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return FenceLocked(attempt, "begin");
+  const Change change(*this);
+  return RaiseFence(attempt, "begin");
 }
 
-absl::Status CheckpointStore::FenceLocked(int64_t attempt, const char* doing) {
+absl::Status CheckpointStore::RaiseFence(int64_t attempt, const char* doing) {
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (attempt < 1) {
     return absl::InvalidArgumentError(
@@ -59,7 +68,7 @@ absl::Status CheckpointStore::FenceLocked(int64_t attempt, const char* doing) {
   if (attempt < file_.attempt) {
     return absl::AbortedError(absl::StrCat("attempt ", attempt, " of ", ToString(options_.identity),
                                            " cannot ", doing, ": attempt ", file_.attempt,
-                                           " has been seen"));
+                                           " is recorded"));
   }
   if (attempt == file_.attempt) return absl::OkStatus();
   StoreFile raised = file_;
@@ -79,9 +88,9 @@ std::shared_ptr<WriteSession> CheckpointStore::FindSession(int64_t step, int64_t
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step, int64_t attempt,
                                                                     int32_t rank) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  NIBBLE_RETURN_IF_ERROR(MakeAgainLocked());
-  NIBBLE_RETURN_IF_ERROR(FenceLocked(attempt, "begin a checkpoint"));
+  const Change change(*this);
+  NIBBLE_RETURN_IF_ERROR(MakeAgain());
+  NIBBLE_RETURN_IF_ERROR(RaiseFence(attempt, "begin a checkpoint"));
   const ShardManifest shard = {
       .step = step, .attempt = attempt, .rank = rank, .chunk_bytes = options_.chunk_bytes};
   NIBBLE_RETURN_IF_ERROR(CheckShard(shard));
@@ -93,13 +102,13 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
     const ShardManifest& original) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
-  NIBBLE_RETURN_IF_ERROR(MakeAgainLocked());
+  NIBBLE_RETURN_IF_ERROR(MakeAgain());
   NIBBLE_RETURN_IF_ERROR(CheckShard(original));
   if (options_.decides) {
     return absl::FailedPreconditionError(
-        absl::StrCat("store ", path_, " decides what is a checkpoint and takes no copies"));
+        absl::StrCat("store ", path_, " decides which checkpoints exist, so it takes no copies"));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   for (const StoredDirectory& directory : committed) {
@@ -133,7 +142,7 @@ absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int6
 }
 
 absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Manifest& manifest) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckManifest(manifest));
   const CheckpointHeader& header = manifest.header;
   if (header.identity != options_.identity) {
@@ -142,14 +151,14 @@ absl::StatusOr<CheckpointStore::CommitReport> CheckpointStore::Commit(const Mani
                      ToString(header.identity)));
   }
   if (options_.decides) {
-    NIBBLE_RETURN_IF_ERROR(FenceLocked(header.attempt, "commit a checkpoint"));
+    NIBBLE_RETURN_IF_ERROR(RaiseFence(header.attempt, "commit a checkpoint"));
   }
   const std::shared_ptr<WriteSession> session = FindSession(header.step, header.attempt);
   if (session == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("step ", header.step, ", attempt ",
                                                       header.attempt,
-                                                      " cannot be committed: nothing of it is "
-                                                      "sealed in ",
+                                                      " cannot be committed: none of its "
+                                                      "shards is sealed in ",
                                                       path_));
   }
   NIBBLE_RETURN_IF_ERROR(session->Commit(manifest));
@@ -186,20 +195,20 @@ void CheckpointStore::CollectGarbage(const StoredDirectory& newest, CommitReport
 absl::Status CheckpointStore::DeleteDirectory(const StoredDirectory& directory) {
   StoredDirectory gone = directory;
   gone.stage = Stage::kDeleted;
-  // Rename first, so that a checkpoint is never half there.
+  // Rename first: a partly removed directory is never a checkpoint.
   NIBBLE_RETURN_IF_ERROR(RenameInside(path_, DirectoryName(directory), DirectoryName(gone)));
   return RemoveTree(absl::StrCat(path_, "/", DirectoryName(gone)));
 }
 
 absl::Status CheckpointStore::Discard(int64_t step, int64_t attempt) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
   return session == nullptr ? absl::OkStatus() : session->Drop();
 }
 
 absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_t rank) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
   if (session != nullptr) return session->Remove(rank);
@@ -208,11 +217,11 @@ absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_
 }
 
 absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   if (options_.decides) {
     return absl::FailedPreconditionError(
-        absl::StrCat("store ", path_, " decides what is a checkpoint and reopens none"));
+        absl::StrCat("store ", path_, " decides which checkpoints exist, so it reopens none"));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   const auto found =
@@ -233,16 +242,20 @@ absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
 }
 
 std::vector<ShardManifest> CheckpointStore::InDoubt() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<WriteSession>> sessions;
+  {
+    MutexLock lock(&published_mutex_);
+    sessions = published_.sessions;
+  }
   std::vector<ShardManifest> shards;
-  for (const auto& session : sessions_) {
+  for (const auto& session : sessions) {
     for (ShardManifest& shard : session->sealed()) shards.push_back(std::move(shard));
   }
   return shards;
 }
 
 absl::Status CheckpointStore::Pin(int64_t step) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   NIBBLE_RETURN_IF_ERROR(FindCommitted(step).status());
   StoreFile file = file_;
@@ -250,7 +263,7 @@ absl::Status CheckpointStore::Pin(int64_t step) {
 }
 
 absl::Status CheckpointStore::Unpin(int64_t step) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   NIBBLE_RETURN_IF_ERROR(FindCommitted(step).status());
   StoreFile file = file_;
@@ -258,7 +271,7 @@ absl::Status CheckpointStore::Unpin(int64_t step) {
 }
 
 absl::Status CheckpointStore::Delete(int64_t step) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   if (file_.pinned.contains(step)) {
@@ -305,8 +318,8 @@ absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   std::set<int64_t> pinned;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    pinned = file_.pinned;
+    MutexLock lock(&published_mutex_);
+    pinned = published_.pinned;
   }
   std::vector<CheckpointSummary> list;
   std::set<int64_t> seen;

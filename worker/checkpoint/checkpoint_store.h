@@ -20,21 +20,23 @@
 // one with the highest step.
 //
 // Ownership: owns the directory's lock, unless opened read-only; a ShardWriter shares it.
-// Thread-safety: all methods from any thread; Retention's functions are pure.
+// Thread-safety: all methods from any thread; Retention's functions are pure. Methods that change
+// the store wait for the disk and for each other; attempt(), generation() and InDoubt() do not.
 #ifndef NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
 #define NIBBLE_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/mutex.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_reader.h"
 #include "worker/checkpoint/shard_writer.h"
@@ -109,9 +111,8 @@ class CheckpointStore {
   const StoreIdentity& identity() const { return options_.identity; }
   const OpenReport& open_report() const { return open_report_; }
 
-  // If the directory was removed or replaced meanwhile, opens the one there now, or creates it
-  // again, with the same identity and fence; its previous content is lost. Begin and BeginCopy do
-  // so, too.
+  // If the directory was removed or replaced, opens the one that is there now, or creates it again,
+  // with the same identity and fence; its previous content is lost. Begin and BeginCopy do so, too.
   absl::Status MakeAgainIfRemoved();
   // Increases each time that happens.
   int64_t generation() const;
@@ -182,36 +183,71 @@ class CheckpointStore {
   CheckpointStore(const std::string& path, const Options& options)
       : path_(path), options_(options) {}
 
+  // A copy of the state, for readers that must not wait for the disk.
+  struct Published {
+    int64_t attempt = 0;
+    int64_t generation = 0;
+    std::set<int64_t> pinned;
+    std::vector<std::shared_ptr<WriteSession>> sessions;
+  };
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) ABSL_LOCKS_EXCLUDED(published_mutex_);
+
+  // Locks mutex_ for a change of the store, and publishes the result at its end.
+  class ABSL_SCOPED_LOCKABLE Change {
+   public:
+    explicit Change(CheckpointStore& store) ABSL_EXCLUSIVE_LOCK_FUNCTION(store.mutex_)
+        : store_(store) {
+      store_.mutex_.Lock();
+    }
+    ~Change() ABSL_UNLOCK_FUNCTION() {
+      store_.Publish();
+      store_.mutex_.Unlock();
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    CheckpointStore& store_;
+  };
+
   // The steps of Open, in order.
-  absl::Status ReadOrCreate();
-  absl::Status Rebuild(const absl::Status& why);
-  absl::Status RemoveLeftovers();
+  absl::Status ReadOrCreate(OpenReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Rebuild(const absl::Status& why, OpenReport& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RemoveLeftovers(OpenReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::string FilePath() const;
   absl::Status CheckWritable() const;
-  // With mutex_ held.
-  absl::Status MakeAgainLocked();
-  absl::Status FenceLocked(int64_t attempt, const char* doing);
-  absl::Status WriteFile(const StoreFile& file);
-  std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const;
+  absl::Status MakeAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RaiseFence(int64_t attempt, const char* doing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteFile(const StoreFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The session of this step and attempt, which the rank has entered.
   absl::StatusOr<std::shared_ptr<WriteSession>> EnterSession(int64_t step, int64_t attempt,
-                                                             int32_t rank);
-  absl::Status DeleteDirectory(const StoredDirectory& directory);
-  void CollectGarbage(const StoredDirectory& newest, CommitReport& report);
+                                                             int32_t rank)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status DeleteDirectory(const StoredDirectory& directory)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CollectGarbage(const StoredDirectory& newest, CommitReport& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<StoredDirectory> FindCommitted(int64_t step) const;
 
   const std::string path_;
   const Options options_;
   OpenReport open_report_;
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::shared_ptr<StoreLock> lock_;  // null if read_only
-  int64_t generation_ = 0;
-  StoreFile file_;
-  int64_t last_serial_ = 0;
-  std::vector<std::shared_ptr<WriteSession>> sessions_;  // by serial
+  // Orders changes of the directory, and so is held while they wait for the disk.
+  mutable Mutex mutex_;
+  std::shared_ptr<const FileLock> lock_ ABSL_GUARDED_BY(mutex_);  // null if read_only
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  StoreFile file_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_serial_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By serial.
+  std::vector<std::shared_ptr<WriteSession>> sessions_ ABSL_GUARDED_BY(mutex_);
+
+  mutable Mutex published_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  Published published_ ABSL_GUARDED_BY(published_mutex_);
 };
 
 }  // namespace nibble

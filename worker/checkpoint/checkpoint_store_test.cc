@@ -10,7 +10,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <system_error>
@@ -21,12 +20,16 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
+#include "common/files/files.h"
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
@@ -38,10 +41,10 @@ using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestOptions;
 using checkpoint_testing::WriteShard;
+using file_testing::TempDirectory;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -70,7 +73,7 @@ class CheckpointStoreTest : public ::testing::Test {
   const State state_ = RandomState(1, 6, 2000);
 };
 
-TEST_F(CheckpointStoreTest, WhatIsCommittedIsThereAfterReopening) {
+TEST_F(CheckpointStoreTest, ACommittedCheckpointIsPresentAfterReopening) {
   {
     auto store = Open();
     EXPECT_TRUE(store->open_report().created);
@@ -92,7 +95,7 @@ TEST_F(CheckpointStoreTest, WhatIsCommittedIsThereAfterReopening) {
   EXPECT_GT(verification->chunks, 10);
 }
 
-TEST_F(CheckpointStoreTest, WhatIsSealedIsNoCheckpointBeforeItIsCommitted) {
+TEST_F(CheckpointStoreTest, SealedShardsAreNotACheckpointUntilCommitted) {
   auto store = Open();
   const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
   ASSERT_TRUE(shard.ok()) << shard.status();
@@ -103,7 +106,7 @@ TEST_F(CheckpointStoreTest, WhatIsSealedIsNoCheckpointBeforeItIsCommitted) {
   EXPECT_THAT(Steps(*store), ElementsAre(40));
 }
 
-TEST_F(CheckpointStoreTest, UncommittedLeftoversAreRemovedAtOpenAndTheirSpaceComesBack) {
+TEST_F(CheckpointStoreTest, UncommittedLeftoversAreRemovedAtOpenAndTheirSpaceIsFreed) {
   auto store = Open();
   ASSERT_EQ(Save(*store, 10, 1, 1, state_), absl::OkStatus());
   const int64_t before = TreeBytes(path_);
@@ -117,7 +120,7 @@ TEST_F(CheckpointStoreTest, UncommittedLeftoversAreRemovedAtOpenAndTheirSpaceCom
   EXPECT_THAT(Steps(*store), ElementsAre(10));
 }
 
-TEST_F(CheckpointStoreTest, WriterThatIsDroppedLeavesNothing) {
+TEST_F(CheckpointStoreTest, ADestroyedWriterLeavesNothing) {
   auto store = Open();
   const int64_t before = TreeBytes(path_);
   {
@@ -143,7 +146,7 @@ TEST_F(CheckpointStoreTest, LateShardFromOldAttemptIsRefused) {
   EXPECT_THAT(Steps(*store), IsEmpty());
 }
 
-TEST_F(CheckpointStoreTest, FenceOutlivesTheProcess) {
+TEST_F(CheckpointStoreTest, AFenceLastsAcrossARestart) {
   auto store = Open();
   ASSERT_EQ(store->Fence(5), absl::OkStatus());
   store.reset();
@@ -160,7 +163,7 @@ TEST_F(CheckpointStoreTest, BeginningAnAttemptFencesOffLowerOnes) {
   EXPECT_TRUE(absl::IsAborted(store->Begin(50, 1, 0).status()));
 }
 
-TEST_F(CheckpointStoreTest, StoreOfAnotherJobIsRefusedByName) {
+TEST_F(CheckpointStoreTest, AStoreOfAnotherJobIsRefusedNamingBoth) {
   Open();
   CheckpointStore::Options other = TestOptions();
   other.identity.job = "job-8";
@@ -188,21 +191,18 @@ TEST_F(CheckpointStoreTest, CheckpointOfAnotherJobInTheDirectoryIsRefused) {
   EXPECT_THAT(Message(reader.status()), HasSubstr("job-7"));
 }
 
-TEST_F(CheckpointStoreTest, NewerStoreIsRefused) {
+TEST_F(CheckpointStoreTest, AStoreOfANewerVersionIsRefused) {
   Open();
   std::string text = "nibble checkpoint store\nversion 2\nanything else\n";
   // The checksum is at the same place in every version.
-  const std::string crc = [&text] {
-    const auto bytes = reinterpret_cast<const std::byte*>(text.data());
-    return absl::StrCat("crc32c ", absl::Hex(Crc32c({bytes, text.size()}), absl::kZeroPad8), "\n");
-  }();
+  const std::string crc = absl::StrCat("crc32c ", absl::Hex(Crc32c(text), absl::kZeroPad8), "\n");
   std::ofstream(path_ + "/STORE") << text << crc;
   const absl::Status refused = CheckpointStore::Open(path_, TestOptions()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(Message(refused), HasSubstr("version 2"));
 }
 
-TEST_F(CheckpointStoreTest, SecondWriterIsRefusedAndReaderIsNot) {
+TEST_F(CheckpointStoreTest, ASecondWriterIsRefusedAndAReaderIsNot) {
   auto store = Open();
   ASSERT_EQ(Save(*store, 40, 1, 1, state_), absl::OkStatus());
   const absl::Status refused = CheckpointStore::Open(path_, TestOptions()).status();
@@ -221,7 +221,7 @@ TEST_F(CheckpointStoreTest, SecondWriterIsRefusedAndReaderIsNot) {
   EXPECT_THAT(Steps(*reader), ElementsAre(40, 50));
 }
 
-TEST_F(CheckpointStoreTest, ReadingWhatIsNoStoreMakesNone) {
+TEST_F(CheckpointStoreTest, OpeningAMissingStoreReadOnlyCreatesNothing) {
   CheckpointStore::Options options = TestOptions();
   options.read_only = true;
   EXPECT_TRUE(absl::IsNotFound(CheckpointStore::Open(path_, options).status()));
@@ -244,7 +244,7 @@ TEST_F(CheckpointStoreTest, RetentionKeepsTheLastTheNthAndThePinned) {
   EXPECT_THAT(Steps(*store), ElementsAre(30, 60, 80, 90));
 }
 
-TEST_F(CheckpointStoreTest, CommitTellsWhatRetentionLetGo) {
+TEST_F(CheckpointStoreTest, CommitReportsTheCheckpointsThatRetentionDeleted) {
   CheckpointStore::Options options = TestOptions();
   options.retention = {.keep_last = 1};
   auto store = Open(options);
@@ -259,7 +259,7 @@ TEST_F(CheckpointStoreTest, CommitTellsWhatRetentionLetGo) {
   EXPECT_EQ(TreeBytes(path_), one);
 }
 
-TEST_F(CheckpointStoreTest, DeletedCheckpointIsGoneWithItsSpace) {
+TEST_F(CheckpointStoreTest, DeletingACheckpointFreesItsSpace) {
   auto store = Open();
   const int64_t empty = TreeBytes(path_);
   ASSERT_EQ(Save(*store, 10, 1, 1, state_), absl::OkStatus());
@@ -274,7 +274,7 @@ TEST_F(CheckpointStoreTest, DeletedCheckpointIsGoneWithItsSpace) {
   EXPECT_TRUE(absl::IsNotFound(store->Unpin(10)));
 }
 
-TEST_F(CheckpointStoreTest, PinOutlivesTheProcess) {
+TEST_F(CheckpointStoreTest, APinLastsAcrossARestart) {
   auto store = Open();
   ASSERT_EQ(Save(*store, 10, 1, 1, state_), absl::OkStatus());
   ASSERT_EQ(store->Pin(10), absl::OkStatus());
@@ -340,7 +340,7 @@ TEST_F(CheckpointStoreTest, RanksWriteSideBySideWhileOthersRead) {
   EXPECT_EQ(LoadsExactly(*store->LatestGood()->reader, state_), absl::OkStatus());
 }
 
-TEST_F(CheckpointStoreTest, CommitRefusesWhatIsNotSealedHere) {
+TEST_F(CheckpointStoreTest, CommitRefusesAManifestThatDiffersFromTheSealedShards) {
   auto store = Open();
   const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
   ASSERT_TRUE(shard.ok());
@@ -356,7 +356,7 @@ TEST_F(CheckpointStoreTest, CommitRefusesWhatIsNotSealedHere) {
   EXPECT_THAT(Steps(*store), IsEmpty());
 }
 
-TEST_F(CheckpointStoreTest, StoreThatDoesNotDecideKeepsSealedShardsUntilItIsTold) {
+TEST_F(CheckpointStoreTest, AStoreThatDoesNotDecideKeepsSealedShardsUntilCommitOrDiscard) {
   CheckpointStore::Options options = TestOptions();
   options.decides = false;
   auto store = Open(options);
@@ -377,7 +377,7 @@ TEST_F(CheckpointStoreTest, StoreThatDoesNotDecideKeepsSealedShardsUntilItIsTold
   EXPECT_EQ(LoadsExactly(**store->OpenCheckpoint(40), state_), absl::OkStatus());
 }
 
-TEST_F(CheckpointStoreTest, LostStoreRecordIsMadeAnewAndSaysSo) {
+TEST_F(CheckpointStoreTest, ALostStoreRecordIsRebuiltAndReported) {
   auto store = Open();
   ASSERT_EQ(Save(*store, 40, 3, 1, state_), absl::OkStatus());
   ASSERT_EQ(Save(*store, 50, 3, 1, state_), absl::OkStatus());
@@ -393,7 +393,7 @@ TEST_F(CheckpointStoreTest, LostStoreRecordIsMadeAnewAndSaysSo) {
   EXPECT_THAT(Open()->open_report().problems, IsEmpty());
 }
 
-TEST_F(CheckpointStoreTest, DamagedRecordOfAnEmptyStoreIsARefusal) {
+TEST_F(CheckpointStoreTest, ADamagedRecordOfAnEmptyStoreIsRefused) {
   Open();
   std::ofstream(path_ + "/STORE") << "nibble checkpoint store\n";
   const absl::Status refused = CheckpointStore::Open(path_, TestOptions()).status();
@@ -414,7 +414,7 @@ TEST_F(CheckpointStoreTest, OptionsOutOfBoundsAreNamed) {
 }
 
 // Needs the right to mount a file system.
-TEST_F(CheckpointStoreTest, FileSystemThatCannotPassItsCacheServesAndIsToldOf) {
+TEST_F(CheckpointStoreTest, AFileSystemWithoutDirectWritesWorksAndIsReported) {
   std::filesystem::create_directory(path_);
   if (mount("ramfs", path_.c_str(), "ramfs", 0, nullptr) != 0) {
     GTEST_SKIP() << "cannot mount a file system: " << std::strerror(errno);
@@ -439,12 +439,12 @@ TEST_F(CheckpointStoreTest, FileSystemThatCannotPassItsCacheServesAndIsToldOf) {
 class SyncTracker : public DiskFaults {
  public:
   int BeforeWrite(const std::string& path, int64_t) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     dirty_[path] = true;
     return 0;
   }
   void AfterSync(const std::string& path) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     struct stat info = {};
     // A file may get its name after it was written: what counts is which file it is.
     if (stat(path.c_str(), &info) == 0) synced_[info.st_ino] = true;
@@ -452,7 +452,7 @@ class SyncTracker : public DiskFaults {
   }
   // Files below `root` with bytes in them that were not synced after they were written.
   std::vector<std::string> Unsynced(const std::string& root) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
       struct stat info = {};
@@ -466,12 +466,12 @@ class SyncTracker : public DiskFaults {
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, bool> dirty_;
-  std::map<uint64_t, bool> synced_;
+  Mutex mutex_;
+  std::map<std::string, bool> dirty_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, bool> synced_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(CheckpointStoreTest, NothingOfASealedShardWaitsForTheDisk) {
+TEST_F(CheckpointStoreTest, EveryFileOfASealedShardIsSynced) {
   SyncTracker tracker;
   CheckpointStore::Options options = TestOptions();
   options.faults = &tracker;
@@ -483,6 +483,44 @@ TEST_F(CheckpointStoreTest, NothingOfASealedShardWaitsForTheDisk) {
   EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
   ASSERT_TRUE(store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).ok());
   EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
+}
+
+// A disk whose write of MANIFEST waits until it is released.
+class SlowDisk : public DiskFaults {
+ public:
+  int BeforeWrite(const std::string& path, int64_t) override {
+    if (!absl::StrContains(path, "MANIFEST.tmp")) return 0;
+    writing_.Notify();
+    released_.WaitForNotification();
+    return 0;
+  }
+  void AfterSync(const std::string&) override {}
+  void AwaitWrite() { writing_.WaitForNotification(); }
+  void Release() { released_.Notify(); }
+
+ private:
+  absl::Notification writing_, released_;
+};
+
+TEST_F(CheckpointStoreTest, StateIsReadWhileACommitWaitsForTheDisk) {
+  SlowDisk disk;
+  CheckpointStore::Options options = TestOptions();
+  options.decides = false;
+  options.faults = &disk;
+  auto store = Open(options);
+  const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  absl::Status committed;
+  std::thread committer(
+      [&] { committed = store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).status(); });
+  disk.AwaitWrite();
+  EXPECT_EQ(store->attempt(), 1);
+  EXPECT_EQ(store->generation(), 0);
+  EXPECT_THAT(store->InDoubt(), SizeIs(1));
+  disk.Release();
+  committer.join();
+  EXPECT_EQ(committed, absl::OkStatus());
+  EXPECT_THAT(store->InDoubt(), testing::IsEmpty());
 }
 
 using ::testing::ElementsAre;
@@ -506,32 +544,32 @@ std::vector<int64_t> Gone(const std::vector<int64_t>& steps, const std::set<int6
   return gone;
 }
 
-TEST(RetentionTest, LastOnesStay) {
+TEST(RetentionTest, TheNewestAreKept) {
   EXPECT_THAT(Gone({10, 20, 30, 40}, {}, {.keep_last = 2}), ElementsAre(10, 20));
   EXPECT_THAT(Gone({10, 20}, {}, {.keep_last = 2}), IsEmpty());
 }
 
-TEST(RetentionTest, EveryNthStaysForGood) {
+TEST(RetentionTest, MultiplesOfKeepEveryAreKept) {
   EXPECT_THAT(Gone({0, 10, 20, 30, 40, 50}, {}, {.keep_last = 1, .keep_every = 20}),
               ElementsAre(10, 30));
 }
 
-TEST(RetentionTest, PinnedStay) {
+TEST(RetentionTest, PinnedStepsAreKept) {
   EXPECT_THAT(Gone({10, 20, 30}, {10}, {.keep_last = 1}), ElementsAre(20));
 }
 
-TEST(RetentionTest, LastIsByCommitAndNotByStep) {
+TEST(RetentionTest, NewestIsByCommitAndNotByStep) {
   EXPECT_THAT(Gone({40, 50, 30, 35}, {}, {.keep_last = 2}), ElementsAre(40, 50));
 }
 
-TEST(RetentionTest, ReplacedOnesGoEvenWherePinned) {
+TEST(RetentionTest, ReplacedCheckpointsAreDeletedEvenIfPinned) {
   const std::vector<StoredDirectory> gone =
       ToDelete(Committed({10, 20, 10}), {10}, {.keep_last = 5, .keep_every = 10});
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].serial, 0);
 }
 
-TEST(RetentionTest, KeepingNothingIsRefused) {
+TEST(RetentionTest, ARetentionThatKeepsNothingIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 0})));
   EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 1, .keep_every = -1})));
 }

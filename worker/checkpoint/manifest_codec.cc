@@ -1,10 +1,8 @@
-// The encoding of manifests as bytes.
+// The encoding of manifests (docs/formats/checkpoint-store.md).
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/crc32c.h"
 #include "common/safetensors/dtype.h"
 #include "common/status_macros.h"
@@ -21,7 +20,7 @@
 namespace nibble {
 namespace {
 
-// A record is: magic, version, length of the payload, payload, CRC-32C of all before it.
+// A record: magic, version, length of the payload, payload, CRC-32C of all bytes before it.
 constexpr absl::string_view kShardMagic = "NBSHARD1";
 constexpr absl::string_view kManifestMagic = "NBCHKPT1";
 constexpr absl::string_view kHeaderMagic = "NBHEADR1";
@@ -29,47 +28,30 @@ constexpr absl::string_view kSlicesMagic = "NBSLICE1";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kEnvelopeBytes = kMagicBytes + 4 + 8 + 4;
 
-uint32_t Crc(absl::string_view bytes) {
-  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
-}
-
-// Little-endian on every machine.
-template <class T>
-void Put(std::string& out, T value) {
-  using Unsigned = std::make_unsigned_t<T>;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    out.push_back(static_cast<char>((static_cast<Unsigned>(value) >> (8 * i)) & 0xff));
-  }
-}
-
 void PutString(std::string& out, absl::string_view value) {
-  Put<uint64_t>(out, value.size());
+  AppendLittle<uint64_t>(out, value.size());
   out.append(value.data(), value.size());
 }
 
 std::string Envelope(absl::string_view magic, absl::string_view payload) {
   std::string record(magic);
-  Put(record, kManifestVersion);
+  AppendLittle(record, kManifestVersion);
   PutString(record, payload);
-  Put(record, Crc(record));
+  AppendLittle(record, Crc32c(absl::string_view(record)));
   return record;
 }
 
 // Reads values from the front of some bytes; after the first missing value, every read fails.
-class Taker {
+class RecordReader {
  public:
-  explicit Taker(absl::string_view bytes) : rest_(bytes) {}
+  explicit RecordReader(absl::string_view bytes) : rest_(bytes) {}
 
   template <class T>
-  T Take() {
-    std::make_unsigned_t<T> value = 0;
-    const absl::string_view bytes = TakeBytes(sizeof(T));
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      value |= static_cast<std::make_unsigned_t<T>>(static_cast<uint8_t>(bytes[i])) << (8 * i);
-    }
-    return static_cast<T>(value);
+  T Read() {
+    const absl::string_view bytes = ReadBytes(sizeof(T));
+    return ok_ ? LoadLittle<T>(bytes.data()) : T{0};
   }
-  absl::string_view TakeBytes(uint64_t count) {
+  absl::string_view ReadBytes(uint64_t count) {
     if (count > rest_.size()) {
       ok_ = false;
       rest_ = {};
@@ -79,10 +61,10 @@ class Taker {
     rest_.remove_prefix(count);
     return bytes;
   }
-  absl::string_view TakeString() { return TakeBytes(Take<uint64_t>()); }
+  absl::string_view ReadString() { return ReadBytes(Read<uint64_t>()); }
   // A count of items that each take at least `bytes_each` more bytes.
-  uint64_t TakeCount(size_t bytes_each) {
-    const uint64_t count = Take<uint64_t>();
+  uint64_t ReadCount(size_t bytes_each) {
+    const uint64_t count = Read<uint64_t>();
     if (count > rest_.size() / bytes_each) {
       ok_ = false;
       rest_ = {};
@@ -105,23 +87,23 @@ absl::StatusOr<absl::string_view> PayloadOf(absl::string_view magic, absl::strin
                                             " bytes, fewer than the smallest, ", kEnvelopeBytes));
   }
   const absl::string_view covered = bytes.substr(0, bytes.size() - 4);
-  const uint32_t stored = Taker(bytes.substr(covered.size())).Take<uint32_t>();
-  if (const uint32_t found = Crc(covered); found != stored) {
+  const uint32_t stored = RecordReader(bytes.substr(covered.size())).Read<uint32_t>();
+  if (const uint32_t found = Crc32c(covered); found != stored) {
     return absl::DataLossError(absl::StrCat(what, " has checksum 0x", absl::Hex(found),
-                                            ", its record says 0x", absl::Hex(stored)));
+                                            ", the one stored with it is 0x", absl::Hex(stored)));
   }
-  Taker taker(covered);
-  if (taker.TakeBytes(kMagicBytes) != magic) {
+  RecordReader reader(covered);
+  if (reader.ReadBytes(kMagicBytes) != magic) {
     return absl::DataLossError(absl::StrCat(what, " does not begin with ", magic));
   }
-  if (const uint32_t version = taker.Take<uint32_t>(); version != kManifestVersion) {
+  if (const uint32_t version = reader.Read<uint32_t>(); version != kManifestVersion) {
     return absl::FailedPreconditionError(absl::StrCat(what, " is of format version ", version,
                                                       "; this program reads version ",
                                                       kManifestVersion));
   }
-  const absl::string_view payload = taker.TakeString();
-  if (!taker.done()) {
-    return absl::DataLossError(absl::StrCat(what, " is not of the length that it says"));
+  const absl::string_view payload = reader.ReadString();
+  if (!reader.done()) {
+    return absl::DataLossError(absl::StrCat(what, " does not have the length that it states"));
   }
   return payload;
 }
@@ -134,30 +116,30 @@ absl::Status Malformed(absl::string_view what, const absl::Status& why) {
 void PutHeader(std::string& out, const CheckpointHeader& header) {
   PutString(out, header.identity.cluster);
   PutString(out, header.identity.job);
-  Put(out, header.step);
-  Put(out, header.attempt);
-  Put(out, header.data_position);
-  Put(out, header.seed);
-  Put(out, header.formula_version);
-  Put(out, header.world);
-  Put(out, header.time_unix_nanos);
+  AppendLittle(out, header.step);
+  AppendLittle(out, header.attempt);
+  AppendLittle(out, header.data_position);
+  AppendLittle(out, header.seed);
+  AppendLittle(out, header.formula_version);
+  AppendLittle(out, header.world);
+  AppendLittle(out, header.time_unix_nanos);
   PutString(out, header.recipe_timeline);
   PutString(out, header.spec);
 }
 
-CheckpointHeader TakeHeader(Taker& taker) {
+CheckpointHeader ReadHeader(RecordReader& reader) {
   CheckpointHeader header;
-  header.identity.cluster = std::string(taker.TakeString());
-  header.identity.job = std::string(taker.TakeString());
-  header.step = taker.Take<int64_t>();
-  header.attempt = taker.Take<int64_t>();
-  header.data_position = taker.Take<int64_t>();
-  header.seed = taker.Take<uint64_t>();
-  header.formula_version = taker.Take<int32_t>();
-  header.world = taker.Take<int32_t>();
-  header.time_unix_nanos = taker.Take<int64_t>();
-  header.recipe_timeline = std::string(taker.TakeString());
-  header.spec = std::string(taker.TakeString());
+  header.identity.cluster = std::string(reader.ReadString());
+  header.identity.job = std::string(reader.ReadString());
+  header.step = reader.Read<int64_t>();
+  header.attempt = reader.Read<int64_t>();
+  header.data_position = reader.Read<int64_t>();
+  header.seed = reader.Read<uint64_t>();
+  header.formula_version = reader.Read<int32_t>();
+  header.world = reader.Read<int32_t>();
+  header.time_unix_nanos = reader.Read<int64_t>();
+  header.recipe_timeline = std::string(reader.ReadString());
+  header.spec = std::string(reader.ReadString());
   return header;
 }
 
@@ -166,50 +148,50 @@ constexpr size_t kSmallestSlice = 5 * 8;
 void PutSlice(std::string& out, const TensorSlice& slice) {
   PutString(out, slice.name);
   PutString(out, std::string(FileDTypeName(slice.dtype)));
-  Put<uint64_t>(out, slice.shape.size());
-  for (const int64_t size : slice.shape) Put(out, size);
-  Put(out, slice.first);
-  Put(out, slice.count);
+  AppendLittle<uint64_t>(out, slice.shape.size());
+  for (const int64_t size : slice.shape) AppendLittle(out, size);
+  AppendLittle(out, slice.first);
+  AppendLittle(out, slice.count);
 }
 
-// DataLoss for a dtype that is not known; other bounds are the caller's to check.
-absl::Status TakeSlice(Taker& taker, TensorSlice& slice) {
-  slice.name = std::string(taker.TakeString());
-  const std::string dtype(taker.TakeString());
+// DataLoss for an unknown dtype; the caller checks other bounds.
+absl::Status ReadSlice(RecordReader& reader, TensorSlice& slice) {
+  slice.name = std::string(reader.ReadString());
+  const std::string dtype(reader.ReadString());
   const std::optional<FileDType> known = FileDTypeFromName(dtype);
-  if (taker.ok() && !known.has_value()) {
+  if (reader.ok() && !known.has_value()) {
     return absl::DataLossError(absl::StrCat("dtype ", dtype, " is not known"));
   }
   slice.dtype = known.value_or(FileDType::kF32);
-  slice.shape.resize(taker.TakeCount(sizeof(int64_t)));
-  for (int64_t& size : slice.shape) size = taker.Take<int64_t>();
-  slice.first = taker.Take<int64_t>();
-  slice.count = taker.Take<int64_t>();
+  slice.shape.resize(reader.ReadCount(sizeof(int64_t)));
+  for (int64_t& size : slice.shape) size = reader.Read<int64_t>();
+  slice.first = reader.Read<int64_t>();
+  slice.count = reader.Read<int64_t>();
   return absl::OkStatus();
 }
 
-absl::Status NotOfItsLength() { return absl::DataLossError("its fields do not fill its length"); }
+absl::Status WrongLength() { return absl::DataLossError("its fields do not fill its length"); }
 
 }  // namespace
 
 std::string EncodeShard(const ShardManifest& shard) {
   std::string payload;
-  Put(payload, shard.step);
-  Put(payload, shard.attempt);
-  Put(payload, shard.rank);
-  Put(payload, shard.chunk_bytes);
-  Put<uint64_t>(payload, shard.slices.size());
+  AppendLittle(payload, shard.step);
+  AppendLittle(payload, shard.attempt);
+  AppendLittle(payload, shard.rank);
+  AppendLittle(payload, shard.chunk_bytes);
+  AppendLittle<uint64_t>(payload, shard.slices.size());
   for (const StoredSlice& stored : shard.slices) {
     PutSlice(payload, stored.slice);
-    Put<uint64_t>(payload, stored.chunk_crcs.size());
-    for (const uint32_t crc : stored.chunk_crcs) Put(payload, crc);
+    AppendLittle<uint64_t>(payload, stored.chunk_crcs.size());
+    for (const uint32_t crc : stored.chunk_crcs) AppendLittle(payload, crc);
   }
-  Put<uint64_t>(payload, shard.files.size());
+  AppendLittle<uint64_t>(payload, shard.files.size());
   for (const StoredFile& file : shard.files) {
     PutString(payload, file.name);
-    Put(payload, file.bytes);
-    Put(payload, file.checked_from);
-    Put(payload, file.crc);
+    AppendLittle(payload, file.bytes);
+    AppendLittle(payload, file.checked_from);
+    AppendLittle(payload, file.crc);
   }
   return Envelope(kShardMagic, payload);
 }
@@ -217,31 +199,31 @@ std::string EncodeShard(const ShardManifest& shard) {
 absl::StatusOr<ShardManifest> DecodeShard(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "shard record";
   NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kShardMagic, kWhat, bytes));
-  Taker taker(payload);
+  RecordReader reader(payload);
   ShardManifest shard;
-  shard.step = taker.Take<int64_t>();
-  shard.attempt = taker.Take<int64_t>();
-  shard.rank = taker.Take<int32_t>();
-  shard.chunk_bytes = taker.Take<int64_t>();
-  const uint64_t slices = taker.TakeCount(kSmallestSlice + sizeof(uint64_t));
-  for (uint64_t i = 0; i < slices && taker.ok(); ++i) {
+  shard.step = reader.Read<int64_t>();
+  shard.attempt = reader.Read<int64_t>();
+  shard.rank = reader.Read<int32_t>();
+  shard.chunk_bytes = reader.Read<int64_t>();
+  const uint64_t slices = reader.ReadCount(kSmallestSlice + sizeof(uint64_t));
+  for (uint64_t i = 0; i < slices && reader.ok(); ++i) {
     StoredSlice& stored = shard.slices.emplace_back();
-    if (absl::Status status = TakeSlice(taker, stored.slice); !status.ok()) {
+    if (absl::Status status = ReadSlice(reader, stored.slice); !status.ok()) {
       return Malformed(kWhat, status);
     }
-    stored.chunk_crcs.resize(taker.TakeCount(sizeof(uint32_t)));
-    for (uint32_t& crc : stored.chunk_crcs) crc = taker.Take<uint32_t>();
+    stored.chunk_crcs.resize(reader.ReadCount(sizeof(uint32_t)));
+    for (uint32_t& crc : stored.chunk_crcs) crc = reader.Read<uint32_t>();
   }
   constexpr size_t kSmallestFile = 3 * 8 + 4;
-  const uint64_t files = taker.TakeCount(kSmallestFile);
-  for (uint64_t i = 0; i < files && taker.ok(); ++i) {
+  const uint64_t files = reader.ReadCount(kSmallestFile);
+  for (uint64_t i = 0; i < files && reader.ok(); ++i) {
     StoredFile& file = shard.files.emplace_back();
-    file.name = std::string(taker.TakeString());
-    file.bytes = taker.Take<int64_t>();
-    file.checked_from = taker.Take<int64_t>();
-    file.crc = taker.Take<uint32_t>();
+    file.name = std::string(reader.ReadString());
+    file.bytes = reader.Read<int64_t>();
+    file.checked_from = reader.Read<int64_t>();
+    file.crc = reader.Read<uint32_t>();
   }
-  if (!taker.done()) return Malformed(kWhat, NotOfItsLength());
+  if (!reader.done()) return Malformed(kWhat, WrongLength());
   if (absl::Status status = CheckShard(shard); !status.ok()) return Malformed(kWhat, status);
   return shard;
 }
@@ -249,8 +231,8 @@ absl::StatusOr<ShardManifest> DecodeShard(absl::string_view bytes) {
 std::string EncodeManifest(const Manifest& manifest) {
   std::string payload;
   PutHeader(payload, manifest.header);
-  Put(payload, manifest.bytes());
-  Put<uint64_t>(payload, manifest.shards.size());
+  AppendLittle(payload, manifest.bytes());
+  AppendLittle<uint64_t>(payload, manifest.shards.size());
   for (const ShardManifest& shard : manifest.shards) PutString(payload, EncodeShard(shard));
   return Envelope(kManifestMagic, payload);
 }
@@ -258,22 +240,22 @@ std::string EncodeManifest(const Manifest& manifest) {
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "manifest";
   NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kManifestMagic, kWhat, bytes));
-  Taker taker(payload);
+  RecordReader reader(payload);
   Manifest manifest;
-  manifest.header = TakeHeader(taker);
-  const int64_t total_bytes = taker.Take<int64_t>();
-  const uint64_t shards = taker.TakeCount(sizeof(uint64_t) + kEnvelopeBytes);
-  for (uint64_t i = 0; i < shards && taker.ok(); ++i) {
-    absl::StatusOr<ShardManifest> shard = DecodeShard(taker.TakeString());
+  manifest.header = ReadHeader(reader);
+  const int64_t total_bytes = reader.Read<int64_t>();
+  const uint64_t shards = reader.ReadCount(sizeof(uint64_t) + kEnvelopeBytes);
+  for (uint64_t i = 0; i < shards && reader.ok(); ++i) {
+    absl::StatusOr<ShardManifest> shard = DecodeShard(reader.ReadString());
     if (!shard.ok()) return Malformed(kWhat, shard.status());
     manifest.shards.push_back(*std::move(shard));
   }
-  if (!taker.done()) return Malformed(kWhat, NotOfItsLength());
+  if (!reader.done()) return Malformed(kWhat, WrongLength());
   if (absl::Status status = CheckManifest(manifest); !status.ok()) return Malformed(kWhat, status);
   if (manifest.bytes() != total_bytes) {
     return Malformed(
-        kWhat, absl::DataLossError(absl::StrCat("it says ", total_bytes, " bytes, its slices have ",
-                                                manifest.bytes())));
+        kWhat, absl::DataLossError(absl::StrCat("it states ", total_bytes,
+                                                " bytes, its slices have ", manifest.bytes())));
   }
   return manifest;
 }
@@ -287,15 +269,15 @@ std::string EncodeHeader(const CheckpointHeader& header) {
 absl::StatusOr<CheckpointHeader> DecodeHeader(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "checkpoint header";
   NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kHeaderMagic, kWhat, bytes));
-  Taker taker(payload);
-  CheckpointHeader header = TakeHeader(taker);
-  if (!taker.done()) return Malformed(kWhat, NotOfItsLength());
+  RecordReader reader(payload);
+  CheckpointHeader header = ReadHeader(reader);
+  if (!reader.done()) return Malformed(kWhat, WrongLength());
   return header;
 }
 
 std::string EncodeSlices(absl::Span<const TensorSlice> slices) {
   std::string payload;
-  Put<uint64_t>(payload, slices.size());
+  AppendLittle<uint64_t>(payload, slices.size());
   for (const TensorSlice& slice : slices) PutSlice(payload, slice);
   return Envelope(kSlicesMagic, payload);
 }
@@ -303,15 +285,15 @@ std::string EncodeSlices(absl::Span<const TensorSlice> slices) {
 absl::StatusOr<std::vector<TensorSlice>> DecodeSlices(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "list of slices";
   NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kSlicesMagic, kWhat, bytes));
-  Taker taker(payload);
+  RecordReader reader(payload);
   std::vector<TensorSlice> slices;
-  const uint64_t count = taker.TakeCount(kSmallestSlice);
-  for (uint64_t i = 0; i < count && taker.ok(); ++i) {
-    absl::Status status = TakeSlice(taker, slices.emplace_back());
-    if (status.ok() && taker.ok()) status = CheckSlice(slices.back());
+  const uint64_t count = reader.ReadCount(kSmallestSlice);
+  for (uint64_t i = 0; i < count && reader.ok(); ++i) {
+    absl::Status status = ReadSlice(reader, slices.emplace_back());
+    if (status.ok() && reader.ok()) status = CheckSlice(slices.back());
     if (!status.ok()) return Malformed(kWhat, status);
   }
-  if (!taker.done()) return Malformed(kWhat, NotOfItsLength());
+  if (!reader.done()) return Malformed(kWhat, WrongLength());
   return slices;
 }
 

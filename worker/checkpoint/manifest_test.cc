@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/bytes.h"
 #include "common/crc32c.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -35,7 +36,7 @@ TEST(TensorSliceTest, ScalarHasOneElementAndAZeroDimensionNone) {
   EXPECT_EQ(*ShapeElements(std::vector<int64_t>{3, 0, int64_t{1} << 40}), 0);
 }
 
-TEST(TensorSliceTest, EveryFieldIsRefusedByItsName) {
+TEST(TensorSliceTest, AnInvalidFieldIsRefusedByName) {
   TensorSlice slice = Good();
   slice.name = "";
   EXPECT_THAT(Refusal(slice), HasSubstr("name has 0 characters"));
@@ -75,7 +76,7 @@ TEST(TensorSliceTest, RangeOutsideTheTensorIsRefused) {
   EXPECT_THAT(Refusal(slice), HasSubstr("not inside"));
 }
 
-TEST(TensorSliceTest, LastChunkIsWhatIsLeftOver) {
+TEST(TensorSliceTest, TheLastChunkHasTheRemainder) {
   EXPECT_EQ(ChunksOf(0, 10), 0);
   EXPECT_EQ(ChunksOf(10, 10), 1);
   EXPECT_EQ(ChunksOf(11, 10), 2);
@@ -136,7 +137,7 @@ TEST(ManifestTest, SlicesThatDisagreeAboutTheirTensorAreRefused) {
               HasSubstr("[10, 10]"));
 }
 
-TEST(ManifestTest, EveryRankIsThereOnce) {
+TEST(ManifestTest, EveryRankHasExactlyOneShard) {
   EXPECT_THAT(Refusal(Header(2), {Shard(0, {Slice("a", 0, 100)})}), HasSubstr("1 shards"));
   EXPECT_THAT(Refusal(Header(2), {Shard(0, {Slice("a", 0, 100)}), Shard(0, {})}),
               HasSubstr("is of rank 0"));
@@ -151,7 +152,7 @@ TEST(ManifestTest, ShardOfAnotherStepOrAttemptIsRefused) {
   EXPECT_THAT(Refusal(Header(1), {late}), HasSubstr("step 6"));
 }
 
-TEST(ManifestTest, ChecksumPerChunkIsNeeded) {
+TEST(ManifestTest, EveryChunkNeedsAChecksum) {
   ShardManifest shard = Shard(0, {Slice("a", 0, 100)});
   shard.slices[0].chunk_crcs.pop_back();
   EXPECT_THAT(Refusal(Header(1), {shard}), HasSubstr("6 checksums for 7 chunks"));
@@ -174,7 +175,7 @@ StoredSlice Slice(const std::string& name, std::vector<int64_t> shape, int64_t f
   return stored;
 }
 
-Manifest Sample() {
+Manifest SampleManifest() {
   const CheckpointHeader header = {.identity = {"cluster", "job"},
                                    .step = 1000,
                                    .attempt = 3,
@@ -198,13 +199,12 @@ Manifest Sample() {
 // Recomputes the record's checksum, as a faulty program would.
 std::string WithChecksum(std::string record) {
   record.resize(record.size() - 4);
-  const uint32_t crc = Crc32c({reinterpret_cast<const std::byte*>(record.data()), record.size()});
-  for (int i = 0; i < 4; ++i) record.push_back(static_cast<char>(crc >> (8 * i)));
+  AppendLittle(record, Crc32c(record));
   return record;
 }
 
-TEST(ManifestCodecTest, ComesBackAsItWas) {
-  const Manifest manifest = Sample();
+TEST(ManifestCodecTest, DecodingReturnsTheEncodedValue) {
+  const Manifest manifest = SampleManifest();
   const absl::StatusOr<Manifest> decoded = DecodeManifest(EncodeManifest(manifest));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, manifest);
@@ -213,8 +213,8 @@ TEST(ManifestCodecTest, ComesBackAsItWas) {
   EXPECT_EQ(*shard, manifest.shards[1]);
 }
 
-TEST(ManifestCodecTest, EveryFlippedBitIsFound) {
-  const std::string record = EncodeManifest(Sample());
+TEST(ManifestCodecTest, EveryFlippedBitIsDetected) {
+  const std::string record = EncodeManifest(SampleManifest());
   for (size_t bit = 0; bit < record.size() * 8; ++bit) {
     std::string damaged = record;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
@@ -223,31 +223,31 @@ TEST(ManifestCodecTest, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(ManifestCodecTest, EveryTruncationIsFound) {
-  const std::string record = EncodeManifest(Sample());
+TEST(ManifestCodecTest, EveryTruncationIsDetected) {
+  const std::string record = EncodeManifest(SampleManifest());
   for (size_t size = 0; size < record.size(); ++size) {
     ASSERT_TRUE(absl::IsDataLoss(DecodeManifest(record.substr(0, size)).status())) << size;
   }
 }
 
 TEST(ManifestCodecTest, NewerVersionIsNamed) {
-  std::string record = EncodeManifest(Sample());
+  std::string record = EncodeManifest(SampleManifest());
   record[8] = 9;
   const absl::Status status = DecodeManifest(WithChecksum(record)).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
 }
 
-TEST(ManifestCodecTest, SealIsNoManifestAndManifestNoSeal) {
-  const Manifest manifest = Sample();
+TEST(ManifestCodecTest, ASealDoesNotDecodeAsAManifestNorAManifestAsASeal) {
+  const Manifest manifest = SampleManifest();
   EXPECT_TRUE(absl::IsDataLoss(DecodeManifest(EncodeShard(manifest.shards[0])).status()));
   EXPECT_TRUE(absl::IsDataLoss(DecodeShard(EncodeManifest(manifest)).status()));
 }
 
 // Records of a faulty program: right checksums, arbitrary content. They are refused or valid; they
 // are never read beyond their end, and their sizes are never trusted.
-TEST(ManifestCodecTest, RightChecksumOverWrongContentIsRefusedOrValid) {
-  const std::string record = EncodeManifest(Sample());
+TEST(ManifestCodecTest, RandomContentWithAValidChecksumIsRefusedOrValid) {
+  const std::string record = EncodeManifest(SampleManifest());
   std::mt19937_64 random(1);
   int refused = 0;
   constexpr int kTries = 100'000;
@@ -266,7 +266,7 @@ TEST(ManifestCodecTest, RightChecksumOverWrongContentIsRefusedOrValid) {
   }
   EXPECT_GT(refused, kTries / 2);
 
-  const std::string seal = EncodeShard(Sample().shards[0]);
+  const std::string seal = EncodeShard(SampleManifest().shards[0]);
   for (int i = 0; i < kTries; ++i) {
     std::string damaged = seal;
     damaged[20 + random() % (damaged.size() - 24)] = static_cast<char>(random());

@@ -2,20 +2,21 @@
 // process that died while writing.
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_writer.h"
 #include "worker/checkpoint/store_layout.h"
@@ -46,53 +47,52 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
                                                                        const Options& options) {
   NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<CheckpointStore> store(new CheckpointStore(path, options));
+  CheckpointStore& opened = *store;
+  const Change change(opened);
   if (!options.read_only) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path));
-    NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<StoreLock> lock, StoreLock::Take(path));
-    store->lock_ = std::move(lock);
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(path));
+    NIBBLE_ASSIGN_OR_RETURN(opened.lock_, LockStore(path));
   }
-  NIBBLE_RETURN_IF_ERROR(store->ReadOrCreate());
-  if (options.read_only) return store;
-  NIBBLE_RETURN_IF_ERROR(store->RemoveLeftovers());
+  NIBBLE_RETURN_IF_ERROR(opened.ReadOrCreate(opened.open_report_));
+  if (!options.read_only) {
+    NIBBLE_RETURN_IF_ERROR(opened.RemoveLeftovers(opened.open_report_));
+  }
   return store;
 }
 
 absl::Status CheckpointStore::MakeAgainIfRemoved() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return MakeAgainLocked();
+  const Change change(*this);
+  return MakeAgain();
 }
 
 int64_t CheckpointStore::generation() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return generation_;
+  MutexLock lock(&published_mutex_);
+  return published_.generation;
 }
 
-absl::Status CheckpointStore::MakeAgainLocked() {
-  if (options_.read_only || lock_->IsOf(path_)) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("making directory ", path_));
-  NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<StoreLock> lock, StoreLock::Take(path_));
+absl::Status CheckpointStore::MakeAgain() {
+  if (options_.read_only || lock_->IsInPlace()) return absl::OkStatus();
+  NIBBLE_RETURN_IF_ERROR(MakeDirectories(path_));
+  NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const FileLock> lock, LockStore(path_));
   // Their writers keep the old sessions alive, and fail when they seal.
   sessions_.clear();
   lock_ = std::move(lock);
   ++generation_;
   const int64_t fence = file_.attempt;
   file_ = {};
-  NIBBLE_RETURN_IF_ERROR(ReadOrCreate());
+  OpenReport report;
+  NIBBLE_RETURN_IF_ERROR(ReadOrCreate(report));
   if (file_.attempt < fence) {
     StoreFile raised = file_;
     raised.attempt = fence;
     NIBBLE_RETURN_IF_ERROR(WriteFile(raised));
   }
-  return RemoveLeftovers();
+  return RemoveLeftovers(report);
 }
 
 absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& path) {
   const std::string name = absl::StrCat(path, "/", kStoreFileName);
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(name);
+  const absl::StatusOr<std::string> bytes = ReadRecord(name);
   absl::Status damage = bytes.status();
   if (bytes.ok()) {
     absl::StatusOr<StoreFile> file = DecodeStoreFile(*bytes);
@@ -106,7 +106,7 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
     if (directory->stage != Stage::kCommitted) continue;
     any = true;
     const absl::StatusOr<std::string> record =
-        ReadWholeFile(absl::StrCat(path, "/", DirectoryName(*directory), "/", kManifestFileName));
+        ReadRecord(absl::StrCat(path, "/", DirectoryName(*directory), "/", kManifestFileName));
     if (!record.ok()) continue;
     const absl::StatusOr<Manifest> manifest = DecodeManifest(*record);
     if (manifest.ok()) return manifest->header.identity;
@@ -115,24 +115,24 @@ absl::StatusOr<StoreIdentity> CheckpointStore::IdentityOf(const std::string& pat
     return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path));
   }
   return absl::DataLossError(absl::StrCat(std::string(damage.message()),
-                                          "; and no checkpoint here says whose store it is"));
+                                          "; and no checkpoint in the store names its job"));
 }
 
-absl::Status CheckpointStore::ReadOrCreate() {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(FilePath());
+absl::Status CheckpointStore::ReadOrCreate(OpenReport& report) {
+  const absl::StatusOr<std::string> bytes = ReadRecord(FilePath());
   if (absl::IsNotFound(bytes.status())) {
     NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
-    if (!committed.empty()) return Rebuild(bytes.status());
+    if (!committed.empty()) return Rebuild(bytes.status(), report);
     if (options_.read_only) {
       return absl::NotFoundError(absl::StrCat("there is no checkpoint store in ", path_));
     }
-    open_report_.created = true;
+    report.created = true;
     return WriteFile({.identity = options_.identity});
   }
-  if (absl::IsDataLoss(bytes.status())) return Rebuild(bytes.status());
+  if (absl::IsDataLoss(bytes.status())) return Rebuild(bytes.status(), report);
   if (!bytes.ok()) return bytes.status();
   absl::StatusOr<StoreFile> file = DecodeStoreFile(*bytes);
-  if (absl::IsDataLoss(file.status())) return Rebuild(file.status());
+  if (absl::IsDataLoss(file.status())) return Rebuild(file.status(), report);
   if (!file.ok()) {
     return absl::Status(file.status().code(),
                         absl::StrCat(FilePath(), ": ", file.status().message()));
@@ -148,7 +148,7 @@ absl::Status CheckpointStore::ReadOrCreate() {
 
 // Rebuilds a lost record from the checkpoints, which contain the identity. Pins are known only to
 // the record, so every checkpoint is pinned to keep retention from deleting any.
-absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
+absl::Status CheckpointStore::Rebuild(const absl::Status& why, OpenReport& report) {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
   StoreFile file = {.identity = options_.identity};
   bool known = false;
@@ -163,21 +163,20 @@ absl::Status CheckpointStore::Rebuild(const absl::Status& why) {
   }
   if (!known) {
     return absl::DataLossError(absl::StrCat(FilePath(), ": ", why.message(),
-                                            "; and no checkpoint here says whose store it is"));
+                                            "; and no checkpoint in the store names its job"));
   }
-  open_report_.problems.push_back(absl::StrCat(FilePath(), ": ", why.message(),
-                                               "; it is made anew from the checkpoints: attempt ",
-                                               file.attempt, " is the highest known, and all ",
-                                               file.pinned.size(), " checkpoints are pinned"));
+  report.problems.push_back(absl::StrCat(
+      FilePath(), ": ", why.message(), "; rebuilt from the checkpoints: attempt ", file.attempt,
+      " is the highest known, and all ", file.pinned.size(), " checkpoints are pinned"));
   file_ = file;
   if (options_.read_only) return absl::OkStatus();
   if (const absl::Status status = WriteFile(file); !status.ok()) {
-    open_report_.problems.emplace_back(status.message());
+    report.problems.emplace_back(status.message());
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::RemoveLeftovers() {
+absl::Status CheckpointStore::RemoveLeftovers(OpenReport& report) {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
   for (const StoredDirectory& directory : all) {
     last_serial_ = std::max(last_serial_, directory.serial);
@@ -196,13 +195,13 @@ absl::Status CheckpointStore::RemoveLeftovers() {
       status = RemoveTree(path);
     }
     if (status.ok()) {
-      open_report_.removed.push_back(DirectoryName(directory));
-      open_report_.removed_bytes += bytes;
+      report.removed.push_back(DirectoryName(directory));
+      report.removed_bytes += bytes;
     } else {
-      open_report_.problems.emplace_back(status.message());
+      report.problems.emplace_back(status.message());
     }
   }
-  return RemoveTree(absl::StrCat(FilePath(), ".tmp"));
+  return RemoveStagedLeftovers(path_);
 }
 
 }  // namespace nibble

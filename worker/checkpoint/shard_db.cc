@@ -1,11 +1,8 @@
 #include "worker/checkpoint/shard_db.h"
 
-#include <array>
 #include <atomic>
-#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,10 +11,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/files/files.h"
+#include "common/rocks/rocks.h"
 #include "common/status_macros.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
@@ -28,9 +25,9 @@
 #include "rocksdb/sst_file_writer.h"
 #include "rocksdb/status.h"
 #include "rocksdb/table.h"
-#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/direct_file.h"
 
-namespace nibble::rocks {
+namespace nibble {
 namespace {
 
 using rocksdb::FileOptions;
@@ -40,20 +37,6 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-rocksdb::IOStatus ToIoStatus(const absl::Status& status) {
-  if (status.ok()) return IOStatus::OK();
-  const std::string message(status.message());
-  return absl::IsResourceExhausted(status) ? IOStatus::NoSpace(message)
-                                           : IOStatus::IOError(message);
-}
-
-// Statuses report errors; a log file per checkpoint would be one more file to damage.
-class SilentLogger : public rocksdb::Logger {
- public:
-  using rocksdb::Logger::Logv;
-  void Logv(const char*, va_list) override {}
-};
-
 class DirectWritableFile : public FSWritableFile {
  public:
   DirectWritableFile(std::unique_ptr<DirectFile> file, std::atomic<bool>* direct)
@@ -61,12 +44,12 @@ class DirectWritableFile : public FSWritableFile {
 
   using FSWritableFile::Append;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
-    return ToIoStatus(
+    return rocks::ToIoStatus(
         file_->Append({reinterpret_cast<const std::byte*>(data.data()), data.size()}));
   }
   // RocksDB calls Sync once, after the last Append; nothing reads the buffers before that.
   IOStatus Sync(const IOOptions&, IODebugContext*) override {
-    const IOStatus status = ToIoStatus(file_->Finish());
+    const IOStatus status = rocks::ToIoStatus(file_->Finish());
     if (!file_->direct()) *direct_ = false;
     return status;
   }
@@ -90,7 +73,7 @@ class DirectFileSystem : public rocksdb::FileSystemWrapper {
   IOStatus NewWritableFile(const std::string& path, const FileOptions&,
                            std::unique_ptr<FSWritableFile>* result, IODebugContext*) override {
     absl::StatusOr<std::unique_ptr<DirectFile>> file = DirectFile::Create(path, faults_);
-    if (!file.ok()) return ToIoStatus(file.status());
+    if (!file.ok()) return rocks::ToIoStatus(file.status());
     *result = std::make_unique<DirectWritableFile>(*std::move(file), direct_);
     return IOStatus::OK();
   }
@@ -100,104 +83,13 @@ class DirectFileSystem : public rocksdb::FileSystemWrapper {
   std::atomic<bool>* const direct_;
 };
 
-class UnsyncedFile : public rocksdb::FSWritableFileOwnerWrapper {
- public:
-  UnsyncedFile(std::unique_ptr<FSWritableFile> file, std::string path, DiskFaults* faults)
-      : FSWritableFileOwnerWrapper(std::move(file)), path_(std::move(path)), faults_(faults) {}
-
-  IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    const IOStatus fault = Before(data);
-    return fault.ok() ? FSWritableFileOwnerWrapper::Append(data, options, debug) : fault;
-  }
-  IOStatus Append(const Slice& data, const IOOptions& options,
-                  const rocksdb::DataVerificationInfo& info, IODebugContext* debug) override {
-    const IOStatus fault = Before(data);
-    return fault.ok() ? FSWritableFileOwnerWrapper::Append(data, options, info, debug) : fault;
-  }
-  IOStatus Sync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-
- private:
-  IOStatus Before(const Slice& data) {
-    if (faults_ == nullptr) return IOStatus::OK();
-    const int error = faults_->BeforeWrite(path_, static_cast<int64_t>(data.size()));
-    if (error == 0) return IOStatus::OK();
-    return ToIoStatus(ErrnoStatus(error, absl::StrCat("writing ", path_)));
-  }
-
-  const std::string path_;
-  DiskFaults* const faults_;
-};
-
-class UnsyncedDirectory : public rocksdb::FSDirectory {
- public:
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
-};
-
-class UnsyncedFileSystem : public rocksdb::FileSystemWrapper {
- public:
-  explicit UnsyncedFileSystem(DiskFaults* faults)
-      : FileSystemWrapper(rocksdb::FileSystem::Default()), faults_(faults) {}
-
-  const char* Name() const override { return "nibble.UnsyncedFileSystem"; }
-  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
-                           std::unique_ptr<FSWritableFile>* result,
-                           IODebugContext* debug) override {
-    return Wrap(path, FileSystemWrapper::NewWritableFile(path, options, result, debug), result);
-  }
-  IOStatus ReopenWritableFile(const std::string& path, const FileOptions& options,
-                              std::unique_ptr<FSWritableFile>* result,
-                              IODebugContext* debug) override {
-    return Wrap(path, FileSystemWrapper::ReopenWritableFile(path, options, result, debug), result);
-  }
-  IOStatus NewDirectory(const std::string&, const IOOptions&,
-                        std::unique_ptr<rocksdb::FSDirectory>* result, IODebugContext*) override {
-    *result = std::make_unique<UnsyncedDirectory>();
-    return IOStatus::OK();
-  }
-
- private:
-  IOStatus Wrap(const std::string& path, const IOStatus& status,
-                std::unique_ptr<FSWritableFile>* result) {
-    if (status.ok()) {
-      *result = std::make_unique<UnsyncedFile>(std::move(*result), path, faults_);
-    }
-    return status;
-  }
-
-  DiskFaults* const faults_;
-};
-
-// A full disk is ResourceExhausted; a missing file or wrong bytes, DataLoss; other disk errors,
-// Unavailable. RocksDB's text names the file.
-absl::Status ToStatus(const rocksdb::Status& status, absl::string_view doing) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string message = absl::StrCat(doing, ": ", status.ToString());
-  // RocksDB knows ENOSPC, but a quota and a file size limit only by their text.
-  if (status.IsNoSpace() || absl::StrContains(message, std::strerror(EDQUOT)) ||
-      absl::StrContains(message, std::strerror(EFBIG))) {
-    return absl::ResourceExhaustedError(message);
-  }
-  if (status.IsCorruption() || status.IsPathNotFound() || status.IsNotFound() ||
-      status.IsInvalidArgument() || status.IsNotSupported()) {
-    return absl::DataLossError(message);
-  }
-  return absl::UnavailableError(message);
-}
-
-// For a database that is filled once: no compression, no compaction, no cache, no log file.
-rocksdb::Options BaseOptions() {
-  rocksdb::Options options;
-  options.info_log = std::make_shared<SilentLogger>();
-  options.compression = rocksdb::kNoCompression;
+// For a database that is filled once: no compaction and no cache.
+rocksdb::Options ShardOptions() {
+  rocksdb::Options options = rocks::BaseOptions();
   options.disable_auto_compactions = true;
-  options.avoid_flush_during_shutdown = true;
   options.avoid_flush_during_recovery = true;
   options.allow_fallocate = false;
   options.max_background_jobs = 1;
-  options.max_open_files = -1;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
   options.write_buffer_size = size_t{1} << 20;
   // Chunks bypass RocksDB's buffer: DirectFile has its own.
   options.writable_file_max_buffer_size = size_t{64} << 10;
@@ -205,9 +97,7 @@ rocksdb::Options BaseOptions() {
   rocksdb::BlockBasedTableOptions table;
   table.block_size = 1;
   table.no_block_cache = true;
-  table.checksum = rocksdb::kXXH3;
-  table.format_version = 5;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  rocks::SetTableFormat(options, table);
   return options;
 }
 
@@ -217,31 +107,13 @@ std::unique_ptr<rocksdb::Env> DirectEnv(DiskFaults* faults, std::atomic<bool>* d
   return rocksdb::NewCompositeEnv(std::make_shared<DirectFileSystem>(faults, direct));
 }
 
-// An Env that leaves syncing to whoever closes the database (see DescribeShardFiles), and reports
-// every write to `faults`. RocksDB would wait for the disk after each of a dozen small files, but
-// they only have to be durable before the shard is sealed. Ownership as for DirectEnv.
-std::unique_ptr<rocksdb::Env> UnsyncedEnv(DiskFaults* faults) {
-  return rocksdb::NewCompositeEnv(std::make_shared<UnsyncedFileSystem>(faults));
-}
-
-}  // namespace
-}  // namespace nibble::rocks
-
-namespace nibble {
-namespace {
-
 // 'c', slice and chunk, big-endian, so that keys sort in the order of writing.
-using ChunkKey = std::array<char, 1 + 4 + 8>;
-
-ChunkKey KeyOf(int32_t slice, int64_t chunk) {
-  ChunkKey key;
-  key[0] = 'c';
-  for (int i = 0; i < 4; ++i) key[1 + i] = static_cast<char>(slice >> (24 - 8 * i));
-  for (int i = 0; i < 8; ++i) key[5 + i] = static_cast<char>(chunk >> (56 - 8 * i));
+std::string KeyOf(int32_t slice, int64_t chunk) {
+  std::string key = "c";
+  for (int shift = 24; shift >= 0; shift -= 8) key.push_back(static_cast<char>(slice >> shift));
+  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(chunk >> shift));
   return key;
 }
-
-rocksdb::Slice Rocks(const ChunkKey& key) { return {key.data(), key.size()}; }
 
 }  // namespace
 
@@ -259,10 +131,11 @@ absl::StatusOr<std::unique_ptr<ShardDb>> ShardDb::Create(const std::string& path
                                                          DiskFaults* faults) {
   auto handle = std::make_unique<Handle>();
   handle->path = path;
-  rocksdb::Options options = rocks::BaseOptions();
+  rocksdb::Options options = ShardOptions();
   options.create_if_missing = true;
   options.error_if_exists = true;
-  handle->env = rocks::UnsyncedEnv(faults);
+  // DescribeShardFiles syncs the files of the closed database.
+  handle->env = rocksdb::NewCompositeEnv(rocks::UnsyncedFileSystem(faults));
   options.env = handle->env.get();
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status = rocksdb::DB::Open(options, path, &db);
@@ -274,7 +147,7 @@ absl::StatusOr<std::unique_ptr<ShardDb>> ShardDb::Create(const std::string& path
 absl::StatusOr<std::unique_ptr<ShardDb>> ShardDb::OpenToRead(const std::string& path) {
   auto handle = std::make_unique<Handle>();
   handle->path = path;
-  rocksdb::Options options = rocks::BaseOptions();
+  rocksdb::Options options = ShardOptions();
   // Direct reads check the disk's content and leave a job's data in the page cache.
   options.use_direct_reads = TakesDirectReads(absl::StrCat(path, "/CURRENT"));
   rocksdb::DB* db = nullptr;
@@ -292,7 +165,7 @@ absl::Status ShardDb::Adopt(const std::vector<std::string>& files) {
   options.snapshot_consistency = false;
   options.write_global_seqno = false;
   return rocks::ToStatus(handle_->db->IngestExternalFile(files, options),
-                         absl::StrCat("taking chunk files into ", handle_->path));
+                         absl::StrCat("ingesting chunk files into ", handle_->path));
 }
 
 absl::Status ShardDb::ReadChunk(
@@ -301,7 +174,7 @@ absl::Status ShardDb::ReadChunk(
   rocksdb::PinnableSlice value;
   const rocksdb::Status status =
       handle_->db->Get(rocksdb::ReadOptions(), handle_->db->DefaultColumnFamily(),
-                       Rocks(KeyOf(slice, chunk)), &value);
+                       rocks::ToSlice(KeyOf(slice, chunk)), &value);
   if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading ", handle_->path));
   return use({reinterpret_cast<const std::byte*>(value.data()), value.size()});
 }
@@ -317,8 +190,8 @@ struct ChunkFileWriter::Handle {
   Handle(std::string prefix, int64_t file_bytes, DiskFaults* faults)
       : prefix(std::move(prefix)),
         file_bytes(file_bytes),
-        env(rocks::DirectEnv(faults, &direct)),
-        options(rocks::BaseOptions()) {
+        env(DirectEnv(faults, &direct)),
+        options(ShardOptions()) {
     options.env = env.get();
   }
 
@@ -349,7 +222,7 @@ absl::Status ChunkFileWriter::Put(int32_t slice, int64_t chunk, absl::Span<const
     if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("creating ", h.files.back()));
   }
   const rocksdb::Status status =
-      h.file->Put(Rocks(KeyOf(slice, chunk)),
+      h.file->Put(rocks::ToSlice(KeyOf(slice, chunk)),
                   rocksdb::Slice(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("writing ", h.files.back()));
   h.in_file += static_cast<int64_t>(bytes.size());

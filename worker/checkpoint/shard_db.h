@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/checkpoint/disk.h"
+#include "common/files/files.h"
 
 namespace nibble {
 

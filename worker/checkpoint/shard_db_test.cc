@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/shard_reader.h"
@@ -61,11 +62,11 @@ class ShardDbTest : public ::testing::Test {
     return files->size();
   }
 
-  const checkpoint_testing::TempDirectory directory_;
+  const file_testing::TempDirectory directory_;
   const std::string path_ = directory_.path() + "/db";
 };
 
-TEST_F(ShardDbTest, ChunksComeBackFromAnyNumberOfFiles) {
+TEST_F(ShardDbTest, ChunksAreReadBackFromAnyNumberOfFiles) {
   for (const int64_t file_bytes : {1, 250, 1'000'000}) {
     SCOPED_TRACE(file_bytes);
     std::filesystem::remove_all(path_);
@@ -81,7 +82,7 @@ TEST_F(ShardDbTest, ChunksComeBackFromAnyNumberOfFiles) {
   }
 }
 
-TEST_F(ShardDbTest, ChunkThatIsNotThereIsDataLoss) {
+TEST_F(ShardDbTest, AMissingChunkIsDataLoss) {
   WriteShard(1'000'000);
   const auto db = ShardDb::OpenToRead(path_);
   ASSERT_TRUE(db.ok()) << db.status();
@@ -90,7 +91,7 @@ TEST_F(ShardDbTest, ChunkThatIsNotThereIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss((*db)->ReadChunk(2, 0, nothing)));
 }
 
-TEST_F(ShardDbTest, ErrorOfTheReaderComesThrough) {
+TEST_F(ShardDbTest, AnErrorOfTheCallerIsReturned) {
   WriteShard(1'000'000);
   const auto db = ShardDb::OpenToRead(path_);
   ASSERT_TRUE(db.ok()) << db.status();
@@ -98,7 +99,7 @@ TEST_F(ShardDbTest, ErrorOfTheReaderComesThrough) {
   EXPECT_EQ((*db)->ReadChunk(0, 0, refuse), absl::AbortedError("no"));
 }
 
-TEST_F(ShardDbTest, DatabaseIsNotMadeOverAnother) {
+TEST_F(ShardDbTest, ADatabaseIsNotCreatedOverAnExistingOne) {
   WriteShard(1'000'000);
   EXPECT_FALSE(ShardDb::Create(path_, nullptr).ok());
   const auto db = ShardDb::OpenToRead(path_);
@@ -106,11 +107,11 @@ TEST_F(ShardDbTest, DatabaseIsNotMadeOverAnother) {
   EXPECT_EQ(Read(**db, 1, 1), ChunkText(1, 1));
 }
 
-TEST_F(ShardDbTest, DatabaseThatIsNotThereIsNotMadeByReading) {
+TEST_F(ShardDbTest, ReadingAMissingDatabaseCreatesNothing) {
   EXPECT_FALSE(ShardDb::OpenToRead(path_).ok());
 }
 
-TEST_F(ShardDbTest, FilesAreKnownFromOutside) {
+TEST_F(ShardDbTest, TheDescribedFilesAreThoseThatOpeningReads) {
   WriteShard(1'000'000);
   const auto files = DescribeShardFiles(path_, nullptr);
   ASSERT_TRUE(files.ok()) << files.status();

@@ -9,9 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,8 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/errno_error.h"
+#include "common/files/files.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/store_layout.h"
 
@@ -44,18 +43,19 @@ absl::StatusOr<StoredFile> Describe(const std::string& directory, const std::str
                                     From from) {
   const std::string path = absl::StrCat(directory, "/", name);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", path));
+  if (fd < 0) return ErrnoError(errno, "opening", path);
   const absl::Cleanup close_fd = [fd] { (void)close(fd); };
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, absl::StrCat("looking at ", path));
+  if (fstat(fd, &info) != 0) return ErrnoError(errno, "examining", path);
   StoredFile file = {.name = name, .bytes = info.st_size};
   file.checked_from = from(file.bytes);
   for (int64_t at = file.checked_from; at < file.bytes;) {
     std::byte buffer[16384];
     const ssize_t got = pread(fd, buffer, std::min<int64_t>(sizeof(buffer), file.bytes - at), at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, absl::StrCat("reading ", path));
-    if (got == 0) return absl::DataLossError(absl::StrCat(path, " ends while it is read"));
+    if (got < 0) return ErrnoError(errno, "reading", path);
+    if (got == 0)
+      return absl::DataLossError(absl::StrCat(path, " was truncated while it was read"));
     file.crc = ExtendCrc32c(file.crc, {buffer, static_cast<size_t>(got)});
     at += got;
   }
@@ -66,12 +66,9 @@ absl::StatusOr<StoredFile> Describe(const std::string& directory, const std::str
 
 absl::StatusOr<std::vector<StoredFile>> DescribeShardFiles(const std::string& directory,
                                                            DiskFaults* faults) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   std::vector<StoredFile> files;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(directory, error);
-  for (const std::filesystem::directory_iterator end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const std::string& name : names) {
     if (!IsNeeded(name)) continue;
     NIBBLE_RETURN_IF_ERROR(SyncFile(absl::StrCat(directory, "/", name), faults));
     NIBBLE_ASSIGN_OR_RETURN(StoredFile file, Describe(directory, name, [&name](int64_t bytes) {
@@ -80,7 +77,6 @@ absl::StatusOr<std::vector<StoredFile>> DescribeShardFiles(const std::string& di
                             }));
     files.push_back(std::move(file));
   }
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("listing ", directory));
   NIBBLE_RETURN_IF_ERROR(SyncDirectory(directory));
   std::sort(files.begin(), files.end(),
             [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
@@ -109,7 +105,7 @@ absl::Status CheckShardFiles(const std::string& directory, const std::vector<Sto
 
 absl::StatusOr<ShardManifest> ReadSeal(const std::string& directory, int32_t rank) {
   const std::string path = absl::StrCat(directory, "/", SealFileName(rank));
-  NIBBLE_ASSIGN_OR_RETURN(const std::string record, ReadWholeFile(path));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string record, ReadRecord(path));
   absl::StatusOr<ShardManifest> seal = DecodeShard(record);
   if (!seal.ok()) {
     return absl::Status(seal.status().code(),
@@ -143,7 +139,7 @@ absl::Status ShardReader::ReadChunk(size_t slice, int64_t chunk, int64_t from,
         const uint32_t wanted = stored.chunk_crcs[static_cast<size_t>(chunk)];
         if (crc != wanted) {
           return absl::DataLossError(absl::StrCat("its checksum is 0x", absl::Hex(crc),
-                                                  ", the manifest says 0x", absl::Hex(wanted)));
+                                                  ", the manifest has 0x", absl::Hex(wanted)));
         }
         if (from + static_cast<int64_t>(out.size()) > static_cast<int64_t>(bytes.size())) {
           return absl::DataLossError(absl::StrCat("it has ", bytes.size(), " bytes"));

@@ -1,11 +1,11 @@
 // One rank's shard, open for reading by itself, whether or not its checkpoint is committed here and
 // wherever the checkpoint's other shards are. Only bytes that pass their checksums are returned.
 //
-// A database cannot vouch for itself: a truncated log looks like a shorter one, and a damaged table
-// footer can abort the process that reads it. So sealing a shard records every file that opening it
-// reads, and the files are checked against the record before RocksDB opens them. Of a table only
-// the size and the end, with the footer, are recorded: all its other bytes are in blocks, which
-// have RocksDB's checksums, and the chunks in them have ours.
+// A database cannot detect all damage to itself: a truncated log looks like a shorter one, and a
+// damaged table footer can abort the process that reads it. So sealing a shard records every file
+// that opening it reads, and the files are checked against the record before RocksDB opens them. Of
+// a table only the size and the end, with the footer, are recorded: all its other bytes are in
+// blocks, which have RocksDB's checksums, and the chunks in them have ours.
 //
 // Ownership: a ShardReader owns the shard's database, open for reading; nothing is written.
 // Thread-safety: all methods from any number of threads; free functions of the disk.
@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/checkpoint/disk.h"
+#include "common/files/files.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
 

@@ -7,12 +7,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,8 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/errno_error.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/files/staged_file.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
 #include "worker/checkpoint/shard_reader.h"
@@ -40,42 +40,45 @@ StoredDirectory AtStage(StoredDirectory directory, Stage stage) {
 }  // namespace
 
 WriteSession::WriteSession(const std::string& store, const StoredDirectory& directory,
-                           std::shared_ptr<StoreLock> lock, DiskFaults* faults)
+                           std::shared_ptr<const FileLock> lock, DiskFaults* faults)
     : store_(store),
       directory_(directory),
       path_(absl::StrCat(store, "/", DirectoryName(directory))),
       lock_(std::move(lock)),
       faults_(faults) {}
 
-absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Create(const std::string& store,
-                                                                   const StoredDirectory& directory,
-                                                                   std::shared_ptr<StoreLock> lock,
-                                                                   DiskFaults* faults) {
+absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Create(
+    const std::string& store, const StoredDirectory& directory,
+    std::shared_ptr<const FileLock> lock, DiskFaults* faults) {
   std::shared_ptr<WriteSession> session(
       new WriteSession(store, directory, std::move(lock), faults));
   if (mkdir(session->path_.c_str(), 0777) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("making directory ", session->path_));
+    return ErrnoError(errno, "making directory", session->path_);
   }
   NIBBLE_RETURN_IF_ERROR(SyncDirectory(store));
   return session;
 }
 
 absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Recover(
-    const std::string& store, const StoredDirectory& directory, std::shared_ptr<StoreLock> lock,
-    DiskFaults* faults) {
+    const std::string& store, const StoredDirectory& directory,
+    std::shared_ptr<const FileLock> lock, DiskFaults* faults) {
   std::shared_ptr<WriteSession> session(
       new WriteSession(store, directory, std::move(lock), faults));
+  NIBBLE_RETURN_IF_ERROR(RemoveStagedLeftovers(session->path_));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, ScanShards(session->path_));
+  bool any = false;
   for (const int32_t rank : ranks) {
     absl::StatusOr<ShardManifest> seal = ReadSeal(session->path_, rank);
     if (seal.ok() && seal->step == directory.step && seal->attempt == directory.attempt &&
         seal->rank == rank) {
-      session->shards_[rank] = {.writing = false, .manifest = *std::move(seal)};
+      MutexLock held(&session->mutex_);
+      session->shards_[rank] = {.state = ShardState::kSealed, .manifest = *std::move(seal)};
+      any = true;
     } else {
       session->RemoveFiles(rank);
     }
   }
-  if (!session->shards_.empty()) return session;
+  if (any) return session;
   NIBBLE_RETURN_IF_ERROR(session->Drop());
   return std::shared_ptr<WriteSession>();
 }
@@ -89,41 +92,54 @@ std::string WriteSession::ChunkFilePrefix(int32_t rank) const {
 }
 
 absl::StatusOr<bool> WriteSession::Enter(int32_t rank) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (ended_) return false;
-  const auto found = shards_.find(rank);
-  if (found != shards_.end()) {
-    if (found->second.writing) {
-      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of step ", directory_.step,
-                                                        ", attempt ", directory_.attempt,
-                                                        " is being written already"));
+  bool was_sealed = false;
+  {
+    MutexLock lock(&mutex_);
+    auto found = shards_.find(rank);
+    while (found != shards_.end() && found->second.state == ShardState::kRemoving) {
+      removed_.Wait(&mutex_);
+      found = shards_.find(rank);
     }
-    shards_.erase(found);
-    RemoveFiles(rank);
+    if (ended_) return false;
+    if (found != shards_.end()) {
+      if (found->second.state == ShardState::kWriting) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("rank ", rank, " of step ", directory_.step, ", attempt ",
+                         directory_.attempt, " is already being written"));
+      }
+      was_sealed = true;
+    }
+    shards_[rank] = {};
   }
-  shards_.try_emplace(rank);
+  if (was_sealed) RemoveFiles(rank);
   return true;
 }
 
 void WriteSession::Leave(int32_t rank) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  shards_.erase(rank);
-  RemoveFiles(rank);
-  if (shards_.empty()) {
-    ended_ = true;
-    // Whatever cannot be removed now is removed when the store is next opened.
-    (void)RemoveTree(path_);
+  {
+    MutexLock lock(&mutex_);
+    shards_[rank] = {.state = ShardState::kRemoving};
   }
+  RemoveFiles(rank);
+  {
+    MutexLock lock(&mutex_);
+    shards_.erase(rank);
+    if (shards_.empty()) ended_ = true;
+    removed_.SignalAll();
+    if (!ended_) return;
+  }
+  // Whatever cannot be removed now is removed when the store is next opened.
+  (void)RemoveTree(path_);
 }
 
 absl::Status WriteSession::Remove(int32_t rank) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     const auto found = shards_.find(rank);
-    if (ended_ || found == shards_.end()) {
+    if (ended_ || found == shards_.end() || found->second.state == ShardState::kRemoving) {
       return absl::NotFoundError(absl::StrCat("rank ", rank, " is not sealed in ", path_));
     }
-    if (found->second.writing) {
+    if (found->second.state == ShardState::kWriting) {
       return absl::FailedPreconditionError(
           absl::StrCat("rank ", rank, " is still being written in ", path_));
     }
@@ -135,43 +151,48 @@ absl::Status WriteSession::Remove(int32_t rank) {
 absl::Status WriteSession::Seal(const ShardManifest& manifest) {
   const std::string path = absl::StrCat(path_, "/", SealFileName(manifest.rank));
   NIBBLE_RETURN_IF_ERROR(ReplaceFile(path, EncodeShard(manifest), faults_));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  shards_[manifest.rank] = {.writing = false, .manifest = manifest};
+  MutexLock lock(&mutex_);
+  shards_[manifest.rank] = {.state = ShardState::kSealed, .manifest = manifest};
   return absl::OkStatus();
 }
 
-void WriteSession::RemoveFiles(int32_t rank) {
+void WriteSession::RemoveFiles(int32_t rank) const {
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(path_);
+  if (!names.ok()) return;
   // The shard's directory, its seal and the chunk files beside them all begin with its name.
-  const std::string prefix = ShardPath(rank);
-  std::error_code error;
-  std::vector<std::string> files;
-  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (absl::StartsWith(entry->path().string(), prefix)) files.push_back(entry->path().string());
+  for (const std::string& name : *names) {
+    if (absl::StartsWith(name, ShardDirectoryName(rank))) {
+      (void)RemoveTree(absl::StrCat(path_, "/", name));
+    }
   }
-  for (const std::string& file : files) (void)RemoveTree(file);
 }
 
 bool WriteSession::ended() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   return ended_;
 }
 
 bool WriteSession::being_written() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [rank, shard] : shards_) {
-    if (shard.writing) return true;
-  }
-  return false;
+  MutexLock lock(&mutex_);
+  return !CheckAllSealed().ok();
 }
 
 std::vector<ShardManifest> WriteSession::sealed() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   std::vector<ShardManifest> sealed;
   for (const auto& [rank, shard] : shards_) {
-    if (!shard.writing && !ended_) sealed.push_back(shard.manifest);
+    if (shard.state == ShardState::kSealed && !ended_) sealed.push_back(shard.manifest);
   }
   return sealed;
+}
+
+absl::Status WriteSession::CheckAllSealed() const {
+  for (const auto& [rank, shard] : shards_) {
+    if (shard.state == ShardState::kSealed) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " is still being written in ", path_));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WriteSession::CheckAgainst(const Manifest& manifest) const {
@@ -180,9 +201,10 @@ absl::Status WriteSession::CheckAgainst(const Manifest& manifest) const {
                                                       directory_.attempt,
                                                       " cannot be committed: ", why...));
   };
-  if (ended_ || shards_.empty()) return refuse("nothing of it is sealed in ", store_);
+  MutexLock lock(&mutex_);
+  if (ended_ || shards_.empty()) return refuse("none of its shards is sealed in ", store_);
+  if (const absl::Status status = CheckAllSealed(); !status.ok()) return refuse(status.message());
   for (const auto& [rank, shard] : shards_) {
-    if (shard.writing) return refuse("rank ", rank, " is still being written");
     if (rank >= manifest.header.world) {
       return refuse("rank ", rank, " is sealed here, but the manifest is of ",
                     manifest.header.world, " ranks");
@@ -194,29 +216,27 @@ absl::Status WriteSession::CheckAgainst(const Manifest& manifest) const {
   return absl::OkStatus();
 }
 
+// Once all shards are sealed no writer is left, so nobody changes the session meanwhile.
 absl::Status WriteSession::Commit(const Manifest& manifest) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   NIBBLE_RETURN_IF_ERROR(CheckAgainst(manifest));
   NIBBLE_RETURN_IF_ERROR(
       ReplaceFile(absl::StrCat(path_, "/", kManifestFileName), EncodeManifest(manifest), faults_));
   absl::Status status = RenameInside(store_, DirectoryName(directory_),
                                      DirectoryName(AtStage(directory_, Stage::kCommitted)));
   // If the rename succeeded and only its sync failed, it is a checkpoint all the same.
-  if (status.ok() || access(path_.c_str(), F_OK) != 0) ended_ = true;
+  if (!status.ok() && access(path_.c_str(), F_OK) == 0) return status;
+  MutexLock lock(&mutex_);
+  ended_ = true;
   return status;
 }
 
 absl::Status WriteSession::Drop() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [rank, shard] : shards_) {
-    if (shard.writing) {
-      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of step ", directory_.step,
-                                                        ", attempt ", directory_.attempt,
-                                                        " is still being written"));
-    }
+  {
+    MutexLock lock(&mutex_);
+    NIBBLE_RETURN_IF_ERROR(CheckAllSealed());
+    ended_ = true;
+    shards_.clear();
   }
-  ended_ = true;
-  shards_.clear();
   return RemoveTree(path_);
 }
 
@@ -268,7 +288,7 @@ absl::Status ShardWriter::Put(const TensorSlice& slice, absl::Span<const std::by
 absl::Status ShardWriter::CheckSliceDone() const {
   if (left_ == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("tensor \"", manifest_.slices.back().slice.name,
-                                                    "\": ", left_, " bytes are still to come"));
+                                                    "\": ", left_, " bytes are missing"));
 }
 
 absl::Status ShardWriter::BeginSlice(const TensorSlice& slice) {
@@ -291,8 +311,8 @@ absl::Status ShardWriter::BeginSlice(const TensorSlice& slice) {
 absl::Status ShardWriter::Append(absl::Span<const std::byte> bytes) {
   if (!status_.ok()) return status_;
   if (static_cast<int64_t>(bytes.size()) > left_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(bytes.size(), " bytes are given, and ", left_, " of the slice are to come"));
+    return absl::InvalidArgumentError(absl::StrCat(bytes.size(), " bytes are given, but only ",
+                                                   left_, " of the slice are missing"));
   }
   status_ = AppendChunks(bytes);
   return status_;
@@ -324,7 +344,7 @@ absl::Status ShardWriter::CheckAgainstOriginal(const StoredSlice& stored, size_t
   return absl::DataLossError(absl::StrCat("tensor \"", stored.slice.name, "\", chunk ", chunk,
                                           " of rank ", manifest_.rank, ": its checksum is 0x",
                                           absl::Hex(stored.chunk_crcs[chunk]),
-                                          ", the manifest says 0x", absl::Hex(wanted)));
+                                          ", the manifest has 0x", absl::Hex(wanted)));
 }
 
 absl::Status ShardWriter::PutChunk(absl::Span<const std::byte> bytes) {
@@ -339,7 +359,7 @@ absl::Status ShardWriter::PutChunk(absl::Span<const std::byte> bytes) {
 }
 
 absl::StatusOr<ShardManifest> ShardWriter::Seal() {
-  if (sealed_) return absl::FailedPreconditionError("the shard is sealed already");
+  if (sealed_) return absl::FailedPreconditionError("the shard is already sealed");
   if (!status_.ok()) return status_;
   NIBBLE_RETURN_IF_ERROR(CheckSliceDone());
   if (original_.has_value() && !(manifest_ == *original_)) {

@@ -9,8 +9,9 @@
 //
 // Ownership: a WriteSession is shared by the store and its ShardWriters and shares the store's
 // lock, so that no other process writes into the store while a writer lives. A ShardWriter owns its
-// files until Seal hands them to the store; destroyed before that, it removes them.
-// Thread-safety: WriteSession: all methods from any thread; only the store calls Commit and Drop.
+// files until Seal passes them to the store; destroyed before that, it removes them.
+// Thread-safety: WriteSession: all methods from any thread, but only the store calls Enter, Commit,
+// Remove and Drop, one at a time; no method waits for the disk with the lock held.
 // ShardWriter: one thread at a time, independent of the store and other ranks' writers.
 #ifndef NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
 #define NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
@@ -19,7 +20,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +27,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "worker/checkpoint/disk.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/mutex.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_db.h"
 #include "worker/checkpoint/store_layout.h"
@@ -39,13 +41,13 @@ class WriteSession {
   // Makes the directory. `directory.stage` is kWriting.
   static absl::StatusOr<std::shared_ptr<WriteSession>> Create(const std::string& store,
                                                               const StoredDirectory& directory,
-                                                              std::shared_ptr<StoreLock> lock,
+                                                              std::shared_ptr<const FileLock> lock,
                                                               DiskFaults* faults);
   // Recovers the sealed shards of a directory that a process left behind; removes the others. Null,
   // with the directory removed, if none is sealed.
   static absl::StatusOr<std::shared_ptr<WriteSession>> Recover(const std::string& store,
                                                                const StoredDirectory& directory,
-                                                               std::shared_ptr<StoreLock> lock,
+                                                               std::shared_ptr<const FileLock> lock,
                                                                DiskFaults* faults);
 
   const StoredDirectory& directory() const { return directory_; }
@@ -53,7 +55,8 @@ class WriteSession {
   DiskFaults* faults() const { return faults_; }
 
   // For ShardWriter. Enter drops the rank's sealed shard; false if the session has ended,
-  // FailedPrecondition if the rank is being written. Leave removes the rank's files.
+  // FailedPrecondition if the rank is being written. Leave removes the rank's files, and the
+  // directory with the last rank.
   absl::StatusOr<bool> Enter(int32_t rank);
   void Leave(int32_t rank);
   // Records a closed shard as sealed, durably.
@@ -78,26 +81,33 @@ class WriteSession {
   absl::Status Drop();
 
  private:
+  enum class ShardState {
+    kWriting,
+    kSealed,
+    kRemoving,  // its files are being removed
+  };
   struct Shard {
-    bool writing = true;
+    ShardState state = ShardState::kWriting;
     ShardManifest manifest;  // once it is sealed
   };
 
   WriteSession(const std::string& store, const StoredDirectory& directory,
-               std::shared_ptr<StoreLock> lock, DiskFaults* faults);
-  absl::Status CheckAgainst(const Manifest& manifest) const;
-  void RemoveFiles(int32_t rank);
+               std::shared_ptr<const FileLock> lock, DiskFaults* faults);
+  // FailedPrecondition, naming the rank, if a shard is neither sealed nor gone.
+  absl::Status CheckAllSealed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckAgainst(const Manifest& manifest) const ABSL_LOCKS_EXCLUDED(mutex_);
+  void RemoveFiles(int32_t rank) const;
 
   const std::string store_;
   const StoredDirectory directory_;
   const std::string path_;
-  const std::shared_ptr<StoreLock> lock_;
+  const std::shared_ptr<const FileLock> lock_;
   DiskFaults* const faults_;
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  bool ended_ = false;
-  std::map<int32_t, Shard> shards_;
+  mutable Mutex mutex_;
+  CondVar removed_;  // a shard in kRemoving is gone
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<int32_t, Shard> shards_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ShardWriter {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/files/files_testing.h"
 #include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,9 +24,9 @@ namespace {
 using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestOptions;
+using file_testing::TempDirectory;
 using testing::HasSubstr;
 
 constexpr int64_t kStep = 10;
@@ -91,14 +92,14 @@ TEST_F(ShardCopyTest, CopiesOfEveryShardMakeTheSameCheckpoint) {
   EXPECT_TRUE(LoadsExactly(**reader, state_).ok());
 }
 
-TEST_F(ShardCopyTest, ByteThatIsNotTheOriginalsIsFoundAndNothingIsKept) {
+TEST_F(ShardCopyTest, ACopyThatDiffersFromItsOriginalIsDetectedAndRemoved) {
   const auto copy = Copy(1, 64, 100);
   EXPECT_EQ(copy.status().code(), absl::StatusCode::kDataLoss) << copy.status();
   EXPECT_THAT(std::string(copy.status().message()), HasSubstr("of rank 1"));
   EXPECT_TRUE(to_->InDoubt().empty());
 }
 
-TEST_F(ShardCopyTest, CopyThatIsNotWholeIsNotSealed) {
+TEST_F(ShardCopyTest, AnIncompleteCopyIsNotSealed) {
   const auto reader = from_->OpenShard(kStep, kAttempt, 0);
   ASSERT_TRUE(reader.ok());
   auto writer = to_->BeginCopy((*reader)->manifest());
@@ -106,7 +107,7 @@ TEST_F(ShardCopyTest, CopyThatIsNotWholeIsNotSealed) {
   EXPECT_EQ((*writer)->Seal().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ShardCopyTest, SealedShardIsReadBeforeItsCheckpointIsThere) {
+TEST_F(ShardCopyTest, ASealedShardIsReadableBeforeItsCheckpointIsCommitted) {
   ASSERT_TRUE(Copy(2, 512).ok());
   to_.reset();
   to_ = Open(to_directory_, false);
@@ -138,7 +139,7 @@ TEST_F(ShardCopyTest, ReopenedCheckpointTakesANewCopyOfADamagedShard) {
   EXPECT_TRUE((*to_->OpenCheckpoint(kStep))->Verify().ok());
 }
 
-TEST_F(ShardCopyTest, OneShardIsDiscardedAndTheOthersStay) {
+TEST_F(ShardCopyTest, DiscardingOneShardKeepsTheOthers) {
   ASSERT_TRUE(Copy(0, 256).ok());
   ASSERT_TRUE(Copy(1, 256).ok());
   ASSERT_TRUE(to_->DiscardShard(kStep, kAttempt, 0).ok());
@@ -149,7 +150,7 @@ TEST_F(ShardCopyTest, OneShardIsDiscardedAndTheOthersStay) {
   EXPECT_TRUE(to_->InDoubt().empty());
 }
 
-TEST_F(ShardCopyTest, StoreThatDecidesTakesNoCopies) {
+TEST_F(ShardCopyTest, AStoreThatDecidesRefusesCopies) {
   const auto shard = from_->OpenShard(kStep, kAttempt, 0);
   ASSERT_TRUE(shard.ok());
   EXPECT_EQ(from_->BeginCopy((*shard)->manifest()).status().code(),

@@ -7,7 +7,6 @@
 // reports every write ('.') and every commit ('!') on its standard output.
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,13 +25,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
+#include "common/process/spawn.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
-
-extern char** environ;
 
 namespace nibble {
 namespace {
@@ -41,9 +40,9 @@ using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestOptions;
-using checkpoint_testing::WriteHook;
+using file_testing::TempDirectory;
+using file_testing::WriteHook;
 using ::testing::IsEmpty;
 
 constexpr int64_t kKeepLast = 3;
@@ -94,25 +93,19 @@ Killed RunAndKill(const std::string& path, int64_t attempt, int64_t first, int64
                   int64_t kill_after) {
   int out[2];
   EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  std::vector<std::string> args = {
-      "/proc/self/exe",      "--write",           path,
-      absl::StrCat(attempt), absl::StrCat(first), absl::StrCat(own_kill_at)};
-  std::vector<char*> argv;
-  for (std::string& arg : args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ), 0);
-  posix_spawn_file_actions_destroy(&actions);
+  const absl::StatusOr<pid_t> child =
+      SpawnProcess({.arguments = {"/proc/self/exe", "--write", path, absl::StrCat(attempt),
+                                  absl::StrCat(first), absl::StrCat(own_kill_at)},
+                    .output = out[1]});
+  EXPECT_TRUE(child.ok()) << child.status();
+  const pid_t pid = child.value_or(-1);
   close(out[1]);
   Killed killed;
   int64_t writes = 0;
   char what;
   while (read(out[0], &what, 1) == 1) {
     if (what == '!') ++killed.commits;
-    if (what == '.' && ++writes == kill_after) kill(pid, SIGKILL);
+    if (what == '.' && ++writes == kill_after && pid > 0) kill(pid, SIGKILL);
   }
   close(out[0]);
   int status = 0;
@@ -182,11 +175,11 @@ class StoreCrashTest : public ::testing::Test {
   const std::string path_ = directory_.path() + "/store";
 };
 
-TEST_F(StoreCrashTest, KilledBeforeAnyWriteWhatWasCommittedIsWhole) { KillRounds(1, 40, false); }
+TEST_F(StoreCrashTest, CommittedCheckpointsSurviveAKillBeforeAnyWrite) { KillRounds(1, 40, false); }
 
-TEST_F(StoreCrashTest, KilledAtAnyMomentWhatWasCommittedIsWhole) { KillRounds(2, 40, true); }
+TEST_F(StoreCrashTest, CommittedCheckpointsSurviveAKillAtAnyMoment) { KillRounds(2, 40, true); }
 
-TEST_F(StoreCrashTest, KilledBeforeEachOfTheFirstWritesTheStoreStillOpens) {
+TEST_F(StoreCrashTest, TheStoreOpensAfterAKillBeforeEachOfTheFirstWrites) {
   for (int64_t write = 0; write < 40; ++write) {
     SCOPED_TRACE(write);
     const std::string path = absl::StrCat(directory_.path(), "/", write);

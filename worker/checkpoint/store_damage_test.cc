@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_reader.h"
@@ -30,8 +31,8 @@ using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestOptions;
+using file_testing::TempDirectory;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -219,12 +220,12 @@ class StoreDamageTest : public ::testing::Test {
   int harmless_ = 0;
 };
 
-TEST_F(StoreDamageTest, DamageIsFoundOrHarmlessInTheFirstThousand) { TryMany(1, 1000); }
-TEST_F(StoreDamageTest, DamageIsFoundOrHarmlessInTheSecondThousand) { TryMany(2, 1000); }
-TEST_F(StoreDamageTest, DamageIsFoundOrHarmlessInTheThirdThousand) { TryMany(3, 1000); }
-TEST_F(StoreDamageTest, DamageIsFoundOrHarmlessInTheFourthThousand) { TryMany(4, 1000); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFirstThousand) { TryMany(1, 1000); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheSecondThousand) { TryMany(2, 1000); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheThirdThousand) { TryMany(3, 1000); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFourthThousand) { TryMany(4, 1000); }
 
-TEST_F(StoreDamageTest, EveryFileRemovedOrEmptiedIsFoundOrHarmless) {
+TEST_F(StoreDamageTest, EveryRemovedOrEmptiedFileIsDetectedOrHarmless) {
   for (const bool remove : {true, false}) {
     for (const auto& [path, content] : files_) {
       SCOPED_TRACE(absl::StrCat(path, remove ? " removed" : " emptied"));
@@ -263,7 +264,7 @@ TEST_F(StoreDamageTest, ReadingADamagedStoreChangesNothingInIt) {
   EXPECT_EQ(ReadFiles(path_), before);
 }
 
-TEST_F(StoreDamageTest, WhereEveryCheckpointIsDamagedTheRefusalNamesEach) {
+TEST_F(StoreDamageTest, IfEveryCheckpointIsDamagedTheErrorNamesEach) {
   for (const auto& [path, content] : files_) {
     if (absl::EndsWith(path, "/MANIFEST")) std::filesystem::remove(path);
   }

@@ -18,10 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/files.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
@@ -33,11 +34,11 @@ using checkpoint_testing::LoadsExactly;
 using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
 using checkpoint_testing::State;
-using checkpoint_testing::TempDirectory;
 using checkpoint_testing::TestHeader;
 using checkpoint_testing::TestOptions;
-using checkpoint_testing::WriteHook;
 using checkpoint_testing::WriteShard;
+using file_testing::TempDirectory;
+using file_testing::WriteHook;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -86,7 +87,7 @@ class StoreFullTest : public ::testing::Test {
   const State new_state_ = RandomState(2, 4, 2000);
 };
 
-TEST_F(StoreFullTest, AtWhateverWriteTheDiskIsFullTheOldCheckpointStays) {
+TEST_F(StoreFullTest, WhicheverWriteFindsTheDiskFullTheOldCheckpointStays) {
   FailingDisk disk;
   CheckpointStore::Options options = TestOptions();
   options.faults = disk.faults();
@@ -118,7 +119,7 @@ TEST_F(StoreFullTest, AtWhateverWriteTheDiskIsFullTheOldCheckpointStays) {
   ExpectLoads(**store, 10, old_state_);
 }
 
-TEST_F(StoreFullTest, CommitThatFoundNoSpaceCanBeTriedAgain) {
+TEST_F(StoreFullTest, ACommitThatFailedForLackOfSpaceCanBeRetried) {
   FailingDisk disk;
   CheckpointStore::Options options = TestOptions();
   options.faults = disk.faults();
@@ -137,7 +138,7 @@ TEST_F(StoreFullTest, CommitThatFoundNoSpaceCanBeTriedAgain) {
   ExpectLoads(**store, 20, new_state_);
 }
 
-TEST_F(StoreFullTest, DiskThatFailsOtherwiseIsNotCalledFull) {
+TEST_F(StoreFullTest, OtherDiskErrorsAreNotReportedAsAFullDisk) {
   FailingDisk disk;
   CheckpointStore::Options options = TestOptions();
   options.faults = disk.faults();
@@ -153,7 +154,7 @@ TEST_F(StoreFullTest, DiskThatFailsOtherwiseIsNotCalledFull) {
   }
 }
 
-TEST_F(StoreFullTest, FullDiskDoesNotKeepAStoreFromBeingOpenedAndRead) {
+TEST_F(StoreFullTest, AStoreOnAFullDiskCanBeOpenedAndRead) {
   {
     auto store = CheckpointStore::Open(path_, TestOptions());
     ASSERT_TRUE(store.ok()) << store.status();
@@ -170,7 +171,7 @@ TEST_F(StoreFullTest, FullDiskDoesNotKeepAStoreFromBeingOpenedAndRead) {
   EXPECT_EQ((*store)->Delete(10), absl::OkStatus());
 }
 
-TEST_F(StoreFullTest, FileSizeLimitOfTheProcessIsAFullDisk) {
+TEST_F(StoreFullTest, TheFileSizeLimitOfTheProcessIsReportedAsAFullDisk) {
   auto store = CheckpointStore::Open(path_, TestOptions());
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_EQ(Save(**store, 10, 1, 1, old_state_), absl::OkStatus());
@@ -191,7 +192,7 @@ TEST_F(StoreFullTest, FileSizeLimitOfTheProcessIsAFullDisk) {
 }
 
 // A really full file system; needs the right to mount one.
-TEST_F(StoreFullTest, FullFileSystemFillsUpAndIsUsedAgain) {
+TEST_F(StoreFullTest, AFullFileSystemIsUsableAgainOnceItHasSpace) {
   const std::string mounted = directory_.path() + "/small";
   std::filesystem::create_directory(mounted);
   if (mount("tmpfs", mounted.c_str(), "tmpfs", 0, "size=1m") != 0) {

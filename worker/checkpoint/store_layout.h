@@ -1,7 +1,7 @@
-// What is in a store's directory, and whose it is. Names distinguish checkpoints from leftovers:
+// The files of a store's directory. Names distinguish checkpoints from leftovers:
 //
 //   STORE                                         StoreFile: identity, fence, pinned steps
-//   LOCK                                          StoreLock: one process at a time may write
+//   LOCK                                          FileLock: one process at a time may write
 //   step-000000000040-attempt-0002-00000007/      a checkpoint: got this name when it was committed
 //     MANIFEST                                    its manifest; written last
 //     shard-00000/                                a RocksDB for each rank's shard that is here
@@ -14,9 +14,7 @@
 //
 // STORE is text, replaced atomically, and ends with a checksum of the text before it.
 //
-// Ownership: values; a StoreLock owns the lock file's descriptor and releases the lock when it is
-// destroyed or the process ends. Thread-safety: values, functions of the path and the disk; a
-// StoreLock is immutable.
+// Ownership: values. Thread-safety: values, functions of the path and the disk.
 #ifndef NIBBLE_WORKER_CHECKPOINT_STORE_LAYOUT_H_
 #define NIBBLE_WORKER_CHECKPOINT_STORE_LAYOUT_H_
 
@@ -29,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/files/file_lock.h"
 #include "worker/checkpoint/manifest.h"
 
 namespace nibble {
@@ -78,23 +77,12 @@ std::string EncodeStoreFile(const StoreFile& file);
 // DataLoss for a damaged file, FailedPrecondition for one of a newer version.
 absl::StatusOr<StoreFile> DecodeStoreFile(absl::string_view bytes);
 
-class StoreLock {
- public:
-  // Unavailable, naming the process, if the lock is taken by another process or already by this
-  // one.
-  static absl::StatusOr<std::shared_ptr<StoreLock>> Take(const std::string& store);
-  ~StoreLock();
-  // Whether the locked file is still the one in `store`. If not, the directory was removed or
-  // replaced, and the lock excludes nobody.
-  bool IsOf(const std::string& store) const;
-  StoreLock(const StoreLock&) = delete;
-  StoreLock& operator=(const StoreLock&) = delete;
+// The content of STORE, MANIFEST or a seal. NotFound if there is no such file; DataLoss if it is
+// not a regular file or longer than any record.
+absl::StatusOr<std::string> ReadRecord(const std::string& path);
 
- private:
-  explicit StoreLock(int fd) : fd_(fd) {}
-
-  const int fd_;
-};
+// Locks a store for writing. Unavailable, naming the process, if it is locked already.
+absl::StatusOr<std::shared_ptr<const FileLock>> LockStore(const std::string& path);
 
 }  // namespace nibble
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/store_layout.h"
@@ -17,7 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(StoreLayoutTest, NamesComeBackAsTheyWere) {
+TEST(StoreLayoutTest, ParsingReturnsTheNamedDirectory) {
   for (const Stage stage : {Stage::kWriting, Stage::kCommitted, Stage::kDeleted}) {
     for (const int64_t number : {int64_t{0}, int64_t{7}, int64_t{1} << 60}) {
       const StoredDirectory directory = {stage, number, number / 2, number / 3};
@@ -29,7 +30,7 @@ TEST(StoreLayoutTest, NamesComeBackAsTheyWere) {
   EXPECT_EQ(ParseShardDirectoryName(ShardDirectoryName(123456)), 123456);
 }
 
-TEST(StoreLayoutTest, OtherNamesAreNobodys) {
+TEST(StoreLayoutTest, OtherNamesAreNotParsed) {
   for (const char* name :
        {"", "step-", "step-40-attempt-2-7", "step-000000000040-attempt-0002-00000007x",
         "step-000000000040-attempt-0002-", "Step-000000000040-attempt-0002-00000007",
@@ -42,8 +43,8 @@ TEST(StoreLayoutTest, OtherNamesAreNobodys) {
   }
 }
 
-TEST(StoreLayoutTest, ScanIsInOrderOfSerialsAndPassesOverTheRest) {
-  const checkpoint_testing::TempDirectory directory;
+TEST(StoreLayoutTest, AScanIsOrderedBySerialAndIgnoresOtherNames) {
+  const file_testing::TempDirectory directory;
   const StoredDirectory first = {Stage::kCommitted, 50, 1, 1};
   const StoredDirectory second = {Stage::kDeleted, 30, 1, 2};
   const StoredDirectory third = {Stage::kWriting, 40, 2, 3};
@@ -60,7 +61,7 @@ StoreFile Sample() {
   return {.identity = {"north cluster", "job \"7\""}, .attempt = 12, .pinned = {0, 40, 100}};
 }
 
-TEST(StoreFileTest, ComesBackAsItWas) {
+TEST(StoreFileTest, DecodingReturnsTheEncodedValue) {
   const absl::StatusOr<StoreFile> decoded = DecodeStoreFile(EncodeStoreFile(Sample()));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, Sample());
@@ -68,7 +69,7 @@ TEST(StoreFileTest, ComesBackAsItWas) {
   EXPECT_EQ(*DecodeStoreFile(EncodeStoreFile(bare)), bare);
 }
 
-TEST(StoreFileTest, EveryFlippedBitAndEveryTruncationIsFound) {
+TEST(StoreFileTest, EveryFlippedBitAndEveryTruncationIsDetected) {
   const std::string bytes = EncodeStoreFile(Sample());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     std::string damaged = bytes;

@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -39,19 +35,6 @@ const TestTensor& Find(const State& state, const std::string& name) {
 }
 
 }  // namespace
-
-TempDirectory::TempDirectory() {
-  const char* given = std::getenv("TEST_TMPDIR");
-  std::string path =
-      absl::StrCat(given != nullptr ? given : std::filesystem::temp_directory_path().string(),
-                   "/nibble_checkpoint_XXXXXX");
-  path_ = mkdtemp(path.data());
-}
-
-TempDirectory::~TempDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 State RandomState(uint64_t seed, int tensors, int64_t max_elements) {
   Random random(seed);

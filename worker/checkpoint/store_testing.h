@@ -6,9 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,23 +13,9 @@
 #include "absl/status/statusor.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/disk.h"
 #include "worker/checkpoint/manifest.h"
 
 namespace nibble::checkpoint_testing {
-
-// A temporary directory, removed with its content.
-class TempDirectory {
- public:
-  TempDirectory();
-  ~TempDirectory();
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct TestTensor {
   TensorSlice whole;  // [0, elements)
@@ -68,22 +51,6 @@ absl::Status Save(CheckpointStore& store, int64_t step, int64_t attempt, int32_t
 absl::Status LoadsExactly(const CheckpointReader& reader, const State& state);
 // As LoadsExactly, for a random range of a random tensor.
 absl::Status LoadsRange(const CheckpointReader& reader, const State& state, uint64_t seed);
-
-// Calls `before` at every write, for tests that fail or stop at one of them.
-class WriteHook : public DiskFaults {
- public:
-  explicit WriteHook(std::function<int(const std::string& path, int64_t bytes)> before)
-      : before_(std::move(before)) {}
-  int BeforeWrite(const std::string& path, int64_t bytes) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return before_(path, bytes);
-  }
-  void AfterSync(const std::string&) override {}
-
- private:
-  std::mutex mutex_;
-  std::function<int(const std::string&, int64_t)> before_;
-};
 
 }  // namespace nibble::checkpoint_testing
 

@@ -1,8 +1,9 @@
-// Runs a trained model on the CPU: tokens in, FP32 logits out. Each sequence keeps its state in a
-// SequenceState, so that no token runs twice.
+// Runs a trained model on the CPU: tokens in, FP32 logits out. The mixers are those of training
+// (worker/trainer/model); each sequence keeps their state in a SequenceState, so that no token runs
+// twice.
 //
 // A call runs pieces: tokens that continue their sequences. Pieces are batched into passes of at
-// most `pass_tokens` rows, which bounds the memory for any lengths. Passes of few rows (decoding)
+// most `pass_tokens` rows, which bounds the memory for any length. Passes of few rows (decoding)
 // use kernels that read each weight once; passes of many rows (a prompt) use the matrix units. The
 // logits of the two differ only by the order of FP32 additions, and in BF16 by the roundings that
 // follow from it; neither depends on the number of threads.
@@ -16,9 +17,9 @@
 #ifndef NIBBLE_WORKER_INFER_DECODER_H_
 #define NIBBLE_WORKER_INFER_DECODER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -26,10 +27,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/ops/norm_ops.h"
+#include "kernels/ops/sequence.h"
 #include "model/outline.h"
-#include "worker/infer/decode_mixer.h"
+#include "worker/infer/decode_device.h"
 #include "worker/infer/loaded_weights.h"
+#include "worker/trainer/model/mixer.h"
 #include "worker/trainer/model/region.h"
+#include "worker/trainer/model/sequence_state.h"
 #include "worker/weights/weight_source.h"
 
 namespace nibble {
@@ -51,7 +55,7 @@ class Decoder {
   const Outline& outline() const { return weights_.outline(); }
   int64_t vocab() const { return outline().spec.vocab; }
   const DecoderOptions& options() const { return options_; }
-  ThreadPool& pool() { return device_->pool; }
+  ThreadPool& pool() { return device_->pool(); }
 
   // An empty sequence for up to `capacity` tokens. InvalidArgument for a capacity outside [1,
   // max_sequence].
@@ -114,7 +118,16 @@ class Decoder {
  private:
   struct Block {
     NormParams norm;
-    std::unique_ptr<DecodeMixer> mixer;
+    std::unique_ptr<Mixer> mixer;
+  };
+  // The rows of one forward pass.
+  struct Pass {
+    std::vector<Continuation> pieces;
+    std::vector<SequenceState*> sequences;  // by piece
+    int64_t rows = 0;
+    // Rows whose logits are wanted, and the places of their tokens in the call.
+    std::vector<int64_t> wanted;
+    std::vector<Place> places;
   };
 
   Decoder(std::unique_ptr<DecodeDevice> device, LoadedWeights weights,
@@ -122,19 +135,20 @@ class Decoder {
 
   absl::Status Build();
   absl::Status Plan();
-  absl::StatusOr<NormParams> FindNorm(const std::string& prefix) const;
   absl::Status Check(absl::Span<const Piece> pieces) const;
-  absl::Status RunPass(absl::Span<const RowPiece> pieces, int64_t rows);
-  void Embed(absl::Span<const RowPiece> pieces, int64_t rows);
+  absl::Status LogitsError(size_t logits, size_t tokens) const;
+  absl::Status RunPass(const Pass& pass);
+  // normed = norm(stream), after stream += mixed if `add`.
   absl::Status Norm(const NormParams& norm, bool add, int64_t rows);
-  absl::Status EmitLogits(absl::Span<const int64_t> rows, absl::Span<const Place> places,
-                          LogitsSink sink);
+  absl::Status EmitLogits(const Pass& pass, LogitsSink sink);
 
   std::unique_ptr<DecodeDevice> device_;
   LoadedWeights weights_;
   DecoderOptions options_;
   ConstMatrix embedding_, positions_, head_;
-  Region scratch_;  // working memory of the mixers, one at a time
+  // Working memory of the mixers, one at a time. The other stays empty: only quantised layers use
+  // it.
+  Region scratch_, unused_;
   std::vector<Block> blocks_;
   NormParams final_norm_;
   int64_t logit_rows_ = 0;
@@ -145,7 +159,7 @@ class Decoder {
   ActivationBuffer normed_;  // [rows, d_model]
   ActivationBuffer mixed_;   // [rows, d_model]
   Buffer mean_, rstd_;       // [rows]
-  ActivationBuffer asked_;   // [logit_rows, d_model]
+  ActivationBuffer wanted_;  // [logit_rows, d_model], the rows of normed_ whose logits are wanted
   ActivationBuffer logits_;  // [logit_rows, vocab] FP32
 };
 

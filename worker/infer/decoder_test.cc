@@ -92,20 +92,20 @@ class DecoderTest : public testing::TestWithParam<const char*> {
   TestWeights weights;
 };
 
-TEST_P(DecoderTest, PromptsGiveTheLogitsOfTrainingsForwardPass) {
+TEST_P(DecoderTest, PromptLogitsMatchTraining) {
   const std::vector<int32_t> tokens = Tokens(150);
   const auto decoder = Make(DType::kF32);
   EXPECT_LT(RelativeError(PrefillLogits(*decoder, tokens), TrainingLogits(weights, tokens)), 1e-5);
 }
 
-TEST_P(DecoderTest, TokenByTokenGivesTheLogitsOfTrainingsForwardPass) {
+TEST_P(DecoderTest, TokenByTokenLogitsMatchTraining) {
   const std::vector<int32_t> tokens = Tokens(150);
   const auto decoder = Make(DType::kF32);
   EXPECT_LT(RelativeError(PiecemealLogits(*decoder, tokens, {1}), TrainingLogits(weights, tokens)),
             1e-5);
 }
 
-TEST_P(DecoderTest, PromptsInPiecesOfAnySizeAgree) {
+TEST_P(DecoderTest, LogitsDoNotDependOnTheDivisionIntoCalls) {
   const std::vector<int32_t> tokens = Tokens(300);
   const auto decoder = Make(DType::kF32);
   const std::vector<float> whole = PrefillLogits(*decoder, tokens);
@@ -120,7 +120,7 @@ TEST_P(DecoderTest, PromptsInPiecesOfAnySizeAgree) {
   }
 }
 
-TEST_P(DecoderTest, TheNumberOfThreadsChangesNoBit) {
+TEST_P(DecoderTest, ResultsDoNotDependOnTheNumberOfThreads) {
   const std::vector<int32_t> tokens = Tokens(300);
   for (const DType precision : {DType::kF32, DType::kBf16}) {
     const auto one = Make(precision, 1), three = Make(precision, 3);
@@ -140,7 +140,7 @@ TEST_P(DecoderTest, Bf16StaysCloseToFp32) {
   EXPECT_LT(RelativeError(PiecemealLogits(*rounded, tokens, {1}), exact), 0.1);
 }
 
-TEST_P(DecoderTest, SequencesThatRunTogetherDoNotSeeEachOther) {
+TEST_P(DecoderTest, SequencesOfOneCallAreIndependent) {
   const auto decoder = Make(DType::kF32);
   std::vector<std::vector<int32_t>> texts = {Tokens(5, 1), Tokens(90, 2), Tokens(1, 3),
                                              Tokens(40, 4)};
@@ -181,7 +181,7 @@ TEST_P(DecoderTest, SequencesThatRunTogetherDoNotSeeEachOther) {
   }
 }
 
-TEST_P(DecoderTest, ACopiedSequenceGoesOnByItself) {
+TEST_P(DecoderTest, CopiedSequenceContinuesIndependently) {
   const auto decoder = Make(DType::kF32);
   const std::vector<int32_t> prefix = Tokens(30, 1), one = Tokens(10, 2), two = Tokens(10, 3);
   auto first = *decoder->NewSequence(64), second = *decoder->NewSequence(48);
@@ -208,14 +208,14 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderTest,
                          });
 
 // Bad requests are refused before anything runs.
-class DecoderRefusals : public testing::Test {
+class DecoderErrors : public testing::Test {
  protected:
   TestWeights weights{*ModelPreset("tiny-gpt2")};  // 512 learned positions
   std::unique_ptr<Decoder> decoder =
       MustCreate(weights, {.precision = DType::kF32, .threads = 1, .max_sequence = 600});
 };
 
-TEST_F(DecoderRefusals, ATokenOutsideTheVocabularyIsNamed) {
+TEST_F(DecoderErrors, TokenOutsideTheVocabularyIsNamed) {
   auto sequence = *decoder->NewSequence(20);
   const int32_t tokens[] = {1, 272, 2};
   absl::Status status = decoder->Prefill(*sequence, tokens, {});
@@ -227,36 +227,37 @@ TEST_F(DecoderRefusals, ATokenOutsideTheVocabularyIsNamed) {
   EXPECT_EQ(decoder->Prefill(*sequence, negative, {}).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(DecoderRefusals, ASequenceOverItsCapacityIsNamed) {
+TEST_F(DecoderErrors, ExceededCapacityIsNamed) {
   auto sequence = *decoder->NewSequence(4);
   const int32_t tokens[] = {1, 2, 3};
   ASSERT_TRUE(decoder->Prefill(*sequence, tokens, {}).ok());
   const absl::Status status = decoder->Prefill(*sequence, {tokens, 2}, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("sequence of 3 tokens and 2 more: over its capacity, 4"));
+              HasSubstr("a sequence of 3 tokens and 2 more exceeds its capacity, 4"));
   EXPECT_EQ(sequence->length(), 3);
 }
 
-TEST_F(DecoderRefusals, APositionPastTheLearnedOnesIsNamed) {
+TEST_F(DecoderErrors, ExceededLearnedPositionsAreNamed) {
   auto sequence = *decoder->NewSequence(600);
   const std::vector<int32_t> tokens(513, 1);
   const absl::Status status = decoder->Prefill(*sequence, tokens, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("over its model's learned positions, 512"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("exceeds its model's learned positions, 512"));
 }
 
-TEST_F(DecoderRefusals, SequencesOfAnotherDecoderAndTwiceTheSameAreNamed) {
+TEST_F(DecoderErrors, ForeignAndRepeatedSequencesAreRefused) {
   const auto other = MustCreate(weights, {.threads = 1, .max_sequence = 600});
   auto sequence = *decoder->NewSequence(8), foreign = *other->NewSequence(8);
   const int32_t token = 1;
   EXPECT_THAT(std::string(decoder->Prefill(*foreign, {&token, 1}, {}).message()),
-              HasSubstr("not one of this decoder"));
+              HasSubstr("belongs to another decoder"));
   const Decoder::Piece twice[] = {{sequence.get(), {&token, 1}}, {sequence.get(), {&token, 1}}};
   const absl::Status status =
       decoder->Run(twice, Decoder::Wanted::kNone,
                    [](absl::Span<const Decoder::Place>, float*) { return absl::OkStatus(); });
-  EXPECT_THAT(std::string(status.message()), HasSubstr("stands in an earlier piece too"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("an earlier piece has the same sequence"));
   EXPECT_EQ(decoder->CopySequence(*foreign, *sequence).code(), absl::StatusCode::kInvalidArgument);
   auto small = *decoder->NewSequence(1);
   const int32_t two[] = {1, 2};
@@ -264,7 +265,7 @@ TEST_F(DecoderRefusals, SequencesOfAnotherDecoderAndTwiceTheSameAreNamed) {
   EXPECT_EQ(decoder->CopySequence(*sequence, *small).code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(DecoderRefusals, OptionsAndRoomForResultsAreChecked) {
+TEST_F(DecoderErrors, OptionsAndBufferSizesAreChecked) {
   EXPECT_THAT(std::string(Decoder::Create(weights, {.max_sequence = 0}).status().message()),
               HasSubstr("max_sequence: 0 is not in [1, "));
   EXPECT_THAT(
@@ -281,7 +282,7 @@ TEST_F(DecoderRefusals, OptionsAndRoomForResultsAreChecked) {
   EXPECT_FALSE(decoder->Prefill(*sequence, {}, absl::MakeSpan(few)).ok());
 }
 
-TEST_F(DecoderRefusals, DamagedWeightsAreTheSourcesErrorWithItsName) {
+TEST_F(DecoderErrors, ErrorsOfTheSourceNameIt) {
   weights.Damage("blocks.0.attention.qkv.weight");
   const absl::Status status = Decoder::Create(weights, {.max_sequence = 8}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);

@@ -129,19 +129,7 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 // others.
 constexpr size_t kContext = 64;
 
-// Text that later tokens may still change, if tokens are parts of characters.
-size_t Unsettled(std::string_view text) {
-  size_t bytes = UnfinishedUtf8(text);
-  for (int i = 0; i < 3; ++i) {
-    const std::string_view rest = text.substr(0, text.size() - bytes);
-    if (!rest.ends_with(kReplacement)) break;
-    bytes += kReplacement.size();
-  }
-  return bytes;
-}
-
-}  // namespace
-
+// The number of bytes, 0 to 3, at the end of `text` that may begin a well-formed character.
 size_t UnfinishedUtf8(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
@@ -155,6 +143,7 @@ size_t UnfinishedUtf8(std::string_view text) {
   return 0;
 }
 
+// `text` with U+FFFD for each byte that is not part of a well-formed character.
 std::string WellFormedUtf8(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -166,6 +155,19 @@ std::string WellFormedUtf8(std::string_view text) {
   }
   return result;
 }
+
+// Text that later tokens may still change, if tokens are parts of characters.
+size_t Unsettled(std::string_view text) {
+  size_t bytes = UnfinishedUtf8(text);
+  for (int i = 0; i < 3; ++i) {
+    const std::string_view rest = text.substr(0, text.size() - bytes);
+    if (!rest.ends_with(kReplacement)) break;
+    bytes += kReplacement.size();
+  }
+  return bytes;
+}
+
+}  // namespace
 
 absl::StatusOr<TextStream> TextStream::Create(const Tokenizer& tokenizer,
                                               absl::Span<const int32_t> before) {

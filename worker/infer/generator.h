@@ -80,11 +80,6 @@ class TextStream {
   std::string waiting_;
 };
 
-// The number of bytes, 0 to 3, at the end of `text` that may begin a well-formed character.
-size_t UnfinishedUtf8(std::string_view text);
-// `text` with U+FFFD for each byte that is not part of a well-formed character.
-std::string WellFormedUtf8(std::string_view text);
-
 struct GenerateOptions {
   int64_t max_tokens = 0;  // of each sample; at least 1
   int64_t samples = 1;     // continuations of one prompt; sample i draws from stream i

@@ -37,7 +37,7 @@ class GeneratorTest : public testing::Test {
   std::vector<std::vector<int32_t>> taken;
 };
 
-TEST_F(GeneratorTest, GreedyTakesTheLikeliestTokenEveryTime) {
+TEST_F(GeneratorTest, GreedyAlwaysTakesTheLikeliestToken) {
   const auto generated = Run(prompt, {.max_tokens = 8});
   ASSERT_TRUE(generated.ok()) << generated.status();
   ASSERT_EQ(generated->samples.size(), 1u);
@@ -57,7 +57,7 @@ TEST_F(GeneratorTest, GreedyTakesTheLikeliestTokenEveryTime) {
   EXPECT_EQ(taken[0], tokens);
 }
 
-TEST_F(GeneratorTest, SamplesDifferAndTheSeedRepeatsThem) {
+TEST_F(GeneratorTest, SamplesDifferAndAreReproducibleBySeed) {
   const GenerateOptions options = {
       .max_tokens = 10, .samples = 3, .sampler = {.temperature = 1, .seed = 4}};
   const auto first = Run(prompt, options), again = Run(prompt, options);
@@ -74,7 +74,7 @@ TEST_F(GeneratorTest, SamplesDifferAndTheSeedRepeatsThem) {
   EXPECT_EQ(alone->samples[0].tokens, first->samples[0].tokens);
 }
 
-TEST_F(GeneratorTest, TheEndOfADocumentEndsASampleAndIsNoTokenOfIt) {
+TEST_F(GeneratorTest, EndOfDocumentEndsASampleAndIsNotPartOfIt) {
   const auto free = Run(prompt, {.max_tokens = 8});
   ASSERT_TRUE(free.ok());
   const std::vector<int32_t>& tokens = free->samples[0].tokens;
@@ -91,7 +91,7 @@ TEST_F(GeneratorTest, TokensBeyondTheTokenizersVocabularyAreNeverDrawn) {
   for (const int32_t token : generated->samples[0].tokens) EXPECT_LT(token, 10);
 }
 
-TEST_F(GeneratorTest, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
+TEST_F(GeneratorTest, InvalidRequestsAreRefusedBeforeAnythingRuns) {
   const auto message = [&](const GenerateOptions& options) {
     return std::string(Run(prompt, options).status().message());
   };
@@ -105,13 +105,13 @@ TEST_F(GeneratorTest, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
   EXPECT_FALSE(Run({}, {.max_tokens = 1}).ok());
 }
 
-TEST_F(GeneratorTest, AnErrorOfTheTakerEndsTheRun) {
+TEST_F(GeneratorTest, ErrorOfTheCallbackEndsTheRun) {
   const auto generated = Generate(*decoder, prompt, {.max_tokens = 8},
                                   [](int64_t, int32_t) { return absl::CancelledError("enough"); });
   EXPECT_EQ(generated.status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST(PromptTokens, AnEmptyPromptBeginsADocument) {
+TEST(PromptTokens, EmptyPromptBeginsADocument) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(*PromptTokens(tokenizer, ""), (std::vector<int32_t>{tokenizer.end_of_document()}));
   EXPECT_EQ(*PromptTokens(tokenizer, "ab"), (std::vector<int32_t>{'a', 'b'}));
@@ -134,7 +134,7 @@ std::vector<int32_t> Kept(const std::vector<float>& logits, const SamplerOptions
   return tokens;
 }
 
-TEST(Sampler, TemperatureZeroTakesTheLargestAndOfEqualsTheFirst) {
+TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLargest) {
   EXPECT_EQ(*Sample(std::vector<float>{1, 5, 2, 5}, {}, 0), 1);
   EXPECT_EQ(*Sample(std::vector<float>{-kInf, -3, -2}, {}, 9), 2);
 }
@@ -164,7 +164,7 @@ TEST(Sampler, DrawsFollowTheProbabilities) {
   }
 }
 
-TEST(Sampler, TopKKeepsTheLargestInOrderAndSettlesTiesByToken) {
+TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesByToken) {
   const std::vector<float> logits = {1, 3, 2, 3, 2, 2};
   EXPECT_EQ(Kept(logits, {.temperature = 1, .top_k = 1}), (std::vector<int32_t>{1}));
   EXPECT_EQ(Kept(logits, {.temperature = 1, .top_k = 4}), (std::vector<int32_t>{1, 3, 2, 4}));
@@ -185,15 +185,15 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
   EXPECT_EQ(kept(1), (std::vector<int32_t>{1, 3, 0, 2}));
 }
 
-TEST(Sampler, TopPCountsTheShareOfWhatTopKLeft) {
+TEST(Sampler, TopPAppliesToTheSharesAfterTopK) {
   const float ln2 = std::log(2.0f);
-  // Of the two kept the first has 2/3.
+  // The first of the two candidates has 2/3.
   const std::vector<float> logits = {0, -ln2, -ln2, -ln2};
   EXPECT_EQ(Kept(logits, {.temperature = 1, .top_k = 2, .top_p = 0.65}).size(), 1u);
   EXPECT_EQ(Kept(logits, {.temperature = 1, .top_p = 0.65}).size(), 3u);
 }
 
-TEST(Sampler, ALargeVocabularyIsKeptWholeWhereNothingCutsIt) {
+TEST(Sampler, LargeVocabularyIsKeptWithoutTopKAndTopP) {
   std::vector<float> logits(10000);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 97) * 0.01f;
   const std::vector<int32_t> kept = Kept(logits, {.temperature = 1});
@@ -204,7 +204,7 @@ TEST(Sampler, ALargeVocabularyIsKeptWholeWhereNothingCutsIt) {
   }
 }
 
-TEST(Sampler, TheDrawIsAFunctionOfSeedStreamAndPosition) {
+TEST(Sampler, DrawIsAFunctionOfSeedStreamAndPosition) {
   EXPECT_EQ(SamplerUniform(1, 2, 3), SamplerUniform(1, 2, 3));
   EXPECT_NE(SamplerUniform(1, 2, 3), SamplerUniform(2, 2, 3));
   EXPECT_NE(SamplerUniform(1, 2, 3), SamplerUniform(1, 3, 3));
@@ -212,7 +212,7 @@ TEST(Sampler, TheDrawIsAFunctionOfSeedStreamAndPosition) {
   EXPECT_NE(SamplerUniform(1, 2, 3), SamplerUniform(1, 2, 3 + (uint64_t{1} << 32)));
 }
 
-TEST(Sampler, WhatCannotBeDrawnNeverIs) {
+TEST(Sampler, ImpossibleTokensAreNeverDrawn) {
   const std::vector<float> logits = {-kInf, 0, -1e30f};
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(*Sample(logits, {.temperature = 1}, i), 1);
 }
@@ -268,7 +268,7 @@ std::string Joined(const std::vector<std::string>& pieces) {
   return text;
 }
 
-TEST(TextStream, CharactersComeWhole) {
+TEST(TextStream, CharactersAreReturnedWhole) {
   const std::string text = "a\u00e9\u20ac\U0001f600z";
   const ByteTokenizer tokenizer;
   EXPECT_EQ(Pieces(tokenizer, {}, TokensOf(tokenizer, text)),
@@ -276,13 +276,13 @@ TEST(TextStream, CharactersComeWhole) {
                                       "z", ""}));
 }
 
-TEST(TextStream, BytesThatAreNoCharacterAreReplacedOneByOne) {
+TEST(TextStream, InvalidBytesAreReplacedOneByOne) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(Joined(Pieces(tokenizer, {}, {0xff, 'a', 0xe2, 0x82, 'b', 0xc3})),
             "\ufffda\ufffd\ufffdb\ufffd");
 }
 
-TEST(TextStream, PiecesOfASubwordModelAddUpToItsText) {
+TEST(TextStream, SubwordPiecesAddUpToTheText) {
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text = TestText(3, 40) + " \u4e2d\u6587 rare \U0001f600 end";
@@ -297,7 +297,7 @@ TEST(TextStream, PiecesOfASubwordModelAddUpToItsText) {
   }
 }
 
-TEST(TextStream, AContinuationKeepsTheSpaceAfterThePrompt) {
+TEST(TextStream, ContinuationKeepsTheSpaceAfterThePrompt) {
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text = "the moren the tali be no\nthe an\n";
@@ -310,7 +310,7 @@ TEST(TextStream, AContinuationKeepsTheSpaceAfterThePrompt) {
   }
 }
 
-TEST(TextStream, ATokenOutsideTheVocabularyIsAnError) {
+TEST(TextStream, TokenOutsideTheVocabularyIsAnError) {
   const ByteTokenizer tokenizer;
   auto stream = TextStream::Create(tokenizer, {});
   ASSERT_TRUE(stream.ok());

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ModelChoice, TheSourcesTokenizerIsTakenOrTheOneNamed) {
+TEST(ModelChoice, UsesTheTokenizerOfTheSourceOrTheNamedOne) {
   TestWeights weights(*ModelPreset("tiny-llama"));
   EXPECT_EQ((*ChooseTokenizer(weights, ""))->label(), "bytes");
   EXPECT_EQ((*ChooseTokenizer(weights, "bytes"))->label(), "bytes");
@@ -25,7 +25,7 @@ TEST(ModelChoice, TheSourcesTokenizerIsTakenOrTheOneNamed) {
             absl::StatusCode::kNotFound);
 }
 
-TEST(ModelChoice, ATokenizerThatDoesNotGoWithTheModelIsRefused) {
+TEST(ModelChoice, TokenizerThatDoesNotFitTheModelIsRefused) {
   const TempDirectory directory;
   const std::string path = directory.Path("x.model");
   WriteFile(path, TestModel());
@@ -37,7 +37,7 @@ TEST(ModelChoice, ATokenizerThatDoesNotGoWithTheModelIsRefused) {
               HasSubstr("400, is over the model's, 272"));
 }
 
-TEST(ModelChoice, PrecisionsAndLengthsAreTold) {
+TEST(ModelChoice, ParsesPrecisionsAndBoundsLengths) {
   EXPECT_EQ(*ParsePrecision("fp32"), DType::kF32);
   EXPECT_EQ(*ParsePrecision("bf16"), DType::kBf16);
   EXPECT_THAT(std::string(ParsePrecision("fp8").status().message()), HasSubstr("'fp8'"));

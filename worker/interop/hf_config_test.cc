@@ -12,7 +12,7 @@
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_layout.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 
 namespace nibble {
 namespace {
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-TEST(ConfigFields, AFieldThatNobodyAskedForIsRefusedWithItsValue) {
+TEST(ConfigFields, AnUnknownFieldIsRefusedWithItsValue) {
   const Json object = {{"size", 3}, {"novelty", 7}};
   ConfigFields fields(object, "f");
   EXPECT_EQ(fields.Size("size", 10), 3);
@@ -63,14 +63,14 @@ TEST(ConfigFields, NumbersOutsideTheirBoundsAreRefused) {
   }
 }
 
-TEST(ConfigFields, WhatMustBeIsSaid) {
+TEST(ConfigFields, ARequiredValueIsNamed) {
   const Json object = {{"window", 512}};
   ConfigFields fields(object, "f");
   fields.Must("window", nullptr);
   EXPECT_EQ(Message(fields.Finish()), "f: window: 512 is not supported; it must be null");
 }
 
-TEST(ConfigFields, LeavingAFieldOutMeansItsDefault) {
+TEST(ConfigFields, AnAbsentFieldHasItsDefault) {
   const Json object = Json::object();
   ConfigFields fields(object, "f");
   fields.Must("bias", true, /*absent=*/false);
@@ -201,7 +201,7 @@ TEST(SpecFromHfConfig, RopesThetaIsReadWhereverItIs) {
   EXPECT_FALSE(SpecFromHfConfig(config.dump()).ok());
 }
 
-TEST(SpecFromHfConfig, WhatAModelHereCannotBeIsRefusedByFieldAndValue) {
+TEST(SpecFromHfConfig, AnUnsupportedModelIsRefusedByFieldAndValue) {
   const auto expect = [](std::string_view model_type, const Json& change, const char* field) {
     const std::string message = Refusal(model_type, change);
     EXPECT_EQ(message.find(std::string("config.json: ") + field + ": "), 0u) << message;
@@ -240,7 +240,7 @@ TEST(SpecFromHfConfig, WhatAModelHereCannotBeIsRefusedByFieldAndValue) {
             "config.json: mlp_bias: false is not supported; it must be true");
 }
 
-TEST(SpecFromHfConfig, AFieldThatIsNotKnownIsRefusedUnlessItIsNull) {
+TEST(SpecFromHfConfig, AnUnknownFieldIsRefusedUnlessItIsNull) {
   EXPECT_NE(Refusal("llama", {{"logit_softcap", 30.0}}).find("\"logit_softcap\": 30.0"),
             std::string::npos);
   Json config = ConfigOf(ClassSpec("llama"));
@@ -302,7 +302,7 @@ std::string Mutated(std::string text, std::mt19937_64& random) {
   return text;
 }
 
-TEST(Mutations, OfConfigsAreReadOrRefused) {
+TEST(Mutations, MutatedConfigsAreReadOrRefused) {
   std::mt19937_64 random(1);
   std::vector<std::string> valid;
   for (const ModelSpec& spec : ClassSpecs()) {
@@ -329,7 +329,7 @@ TEST(Mutations, OfConfigsAreReadOrRefused) {
   EXPECT_LT(read, kMutations / 2);
 }
 
-TEST(Mutations, OfIndicesAreReadOrRefused) {
+TEST(Mutations, MutatedIndicesAreReadOrRefused) {
   std::mt19937_64 random(2);
   ShardIndex index;
   for (int i = 0; i < 12; ++i) {

@@ -10,13 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/files/staged_file.h"
 #include "common/json_text.h"
 #include "common/safetensors/writer.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 #include "worker/interop/tensor_plan.h"
 
 namespace nibble {
@@ -142,8 +143,12 @@ absl::StatusOr<HfExportReport> ExportHf(WeightSource& source, const std::string&
   NIBBLE_ASSIGN_OR_RETURN(Json config, HfConfig(outline, facts));
 
   // Before reading the weights, which may take long.
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedDirectory> staged,
-                          StagedDirectory::Create(directory, options.overwrite));
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<StagedDirectory> staged,
+      StagedDirectory::Create(directory,
+                              options.overwrite ? StagedDirectory::Existing::kReplace
+                                                : StagedDirectory::Existing::kRefuse,
+                              /*marker=*/"config.json"));
   NIBBLE_ASSIGN_OR_RETURN(const TensorPlan plan, PlanTensors(source, layout, plan_options));
   if (plan.shards > kMaxShards) {
     return absl::InvalidArgumentError(absl::StrCat("max_shard_bytes: ", options.max_shard_bytes,

@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_import.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 #include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
@@ -65,7 +65,7 @@ TEST(ExportHf, Bf16IsTheRoundedWeight) {
   }
 }
 
-TEST(ExportHf, ShardsStayBelowTheirBoundAndHoldEveryTensorOnce) {
+TEST(ExportHf, ShardsStayBelowTheirBoundAndContainEveryTensorOnce) {
   const ScratchDirectory scratch;
   RandomWeights source(ClassSpec("nemotron_h"), 1);
   const HfExportReport one = Export(source, scratch / "one");
@@ -102,14 +102,14 @@ TEST(ExportHf, ATensorAboveTheBoundHasAShardOfItsOwn) {
 }
 
 // Counts parameters rather than measures memory: only whole parameters could be kept.
-TEST(ExportHf, ParametersAreReadHardlyMoreThanOnce) {
+TEST(ExportHf, ParametersAreReadAboutOnce) {
   const ScratchDirectory scratch;
   RandomWeights source(ClassSpec("llama"), 1);
   Export(source, scratch / "out");
   EXPECT_LE(source.reads, 2 * static_cast<int>(source.outline().params.size()));
 }
 
-TEST(ExportHf, ADirectoryThatExistsIsRefusedUnlessItMayBeReplaced) {
+TEST(ExportHf, AnExistingDirectoryIsRefusedWithoutOverwrite) {
   const ScratchDirectory scratch;
   RandomWeights first(ClassSpec("llama"), 1);
   RandomWeights second(ClassSpec("gpt2"), 2);
@@ -162,7 +162,7 @@ TEST(ExportHf, OptionsOutOfBoundsAreNamed) {
   EXPECT_EQ(message({.context = -1}), "context: -1 is not above 0");
 }
 
-TEST(ExportHf, TheByteTokenizerGoesWithItsModel) {
+TEST(ExportHf, TheByteTokenizerIsExportedWithItsModel) {
   const ScratchDirectory scratch;
   ModelSpec spec = ClassSpec("llama");
   spec.vocab = 272;

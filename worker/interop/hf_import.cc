@@ -9,12 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/files/files.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"
 #include "worker/interop/hf_config.h"
 #include "worker/interop/hf_layout.h"
 #include "worker/interop/hf_tokenizer.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 #include "worker/weights/checkpoint_weights.h"
 
 namespace nibble {
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<HfWeights>> HfWeights::Open(const std::string& di
   std::unique_ptr<HfWeights> source(new HfWeights());
   source->directory_ = directory;
   const std::string config_path = PathIn(directory, "config.json");
-  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(config_path, kMaxConfigBytes));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(config_path, kMaxConfigBytes));
   absl::StatusOr<HfModelConfig> config = SpecFromHfConfig(text);
   if (!config.ok()) {
     return absl::Status(config.status().code(),
@@ -81,7 +82,7 @@ absl::Status HfWeights::OpenFiles() {
   const std::string single = PathIn(directory_, kWeightsFile);
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(single);
   const absl::StatusOr<std::string> text =
-      ReadSmallFile(PathIn(directory_, kIndexFile), kMaxIndexBytes);
+      ReadWholeFile(PathIn(directory_, kIndexFile), kMaxIndexBytes);
   if (absl::IsNotFound(text.status())) {
     if (!file.ok()) return file.status();
     files_.push_back(*std::move(file));

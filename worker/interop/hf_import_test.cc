@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/interop/hf_export.h"
 #include "worker/interop/interop_testing.h"
-#include "worker/interop/model_directory.h"
+#include "worker/interop/shard_index.h"
 
 namespace nibble {
 namespace {
@@ -90,7 +90,7 @@ class Exported {
   RandomWeights source_;
 };
 
-TEST(HfWeights, KnowsItsModelAndWhereItIs) {
+TEST(HfWeights, ADescriptionNamesTheModelAndItsDirectory) {
   const Exported model("llama");
   const auto opened = HfWeights::Open(model.path() + "/");
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -126,7 +126,7 @@ TEST(HfWeights, AWrongTypeIsNamed) {
   model.ExpectRefused("backbone.norm_f.weight: its type is I32, not F32, BF16 or F16");
 }
 
-TEST(HfWeights, AFileThatIsCutShortIsAnError) {
+TEST(HfWeights, ATruncatedFileIsAnError) {
   const Exported model("llama");
   const std::string whole = ReadText(model.File(kWeightsFile));
   for (const size_t size :
@@ -144,13 +144,13 @@ TEST(HfWeights, MissingFilesAreNotFound) {
   model.ExpectRefused("config.json", absl::StatusCode::kNotFound);
 }
 
-TEST(HfWeights, AConfigsErrorSaysWhichDirectory) {
+TEST(HfWeights, AnErrorOfTheConfigNamesTheDirectory) {
   Exported model("llama");
   model.ChangeConfig({{"hidden_act", "gelu"}});
   model.ExpectRefused("config.json: hidden_act: \"gelu\"");
 }
 
-TEST(HfWeights, ATiedHeadMayBeThereIfItIsTheEmbedding) {
+TEST(HfWeights, ATiedHeadIsAcceptedIfItEqualsTheEmbedding) {
   Exported model("gpt2");
   model.Change([](StoredTensors& t) { t["lm_head.weight"] = t["transformer.wte.weight"]; });
   model.ExpectReadsBack();
@@ -175,7 +175,7 @@ TEST(HfWeights, ShardsAreReadByTheirIndex) {
   model.ExpectReadsBack();
 }
 
-TEST(HfWeights, AnIndexThatSaysOtherThanItsFilesIsRefused) {
+TEST(HfWeights, AnIndexThatContradictsItsFilesIsRefused) {
   const Exported model("llama", 20'000);
   const nlohmann::json whole = nlohmann::json::parse(ReadText(model.File(kIndexFile)));
   const auto write = [&](const std::function<void(nlohmann::json&)>& change) {
@@ -197,7 +197,7 @@ TEST(HfWeights, AnIndexThatSaysOtherThanItsFilesIsRefused) {
   model.ExpectRefused("has both");
 }
 
-TEST(HfWeights, WhatIsNoParameterOfItsIsRefused) {
+TEST(HfWeights, AParameterOfAnotherModelIsRefused) {
   const Exported model("llama");
   const auto opened = HfWeights::Open(model.path());
   ASSERT_TRUE(opened.ok());

@@ -127,7 +127,7 @@ TEST(HfLayout, TheGateComesBeforeTheUpProjection) {
   EXPECT_EQ(up->first_row, 64);
 }
 
-TEST(HfLayout, Gpt2sLinearsAreTurnedAndItsTablesAreNot) {
+TEST(HfLayout, Gpt2sLinearsAreTransposedAndItsTablesAreNot) {
   const HfModelLayout layout = LayoutOf(ClassSpec("gpt2"));
   const HfTensor* linear = Find(layout, "transformer.h.1.mlp.c_fc.weight");
   ASSERT_TRUE(linear);
@@ -158,7 +158,7 @@ TEST(HfLayout, AModelOfNoClassIsRefusedWithEachClasssReason) {
   }
 }
 
-TEST(HfLayout, WhatAClassCannotHoldIsRefused) {
+TEST(HfLayout, AModelThatItsClassCannotRepresentIsRefused) {
   const auto refused = [](std::string_view model_type, auto change, const char* reason) {
     ModelSpec spec = ClassSpec(model_type);
     change(spec);
@@ -197,7 +197,7 @@ TEST(ElementCodec, EveryHalfIsDecodedAsTheCompilerDoes) {
   }
 }
 
-TEST(ElementCodec, Fp32ComesBackBitForBit) {
+TEST(ElementCodec, Fp32IsReadBackBitForBit) {
   const std::vector<float> values = {0.0f, -0.0f, 1.5f, 0x1p-149f, INFINITY, 3.4e38f};
   std::vector<std::byte> bytes(1);  // makes the following bytes unaligned
   AppendElements(FileDType::kF32, values, bytes);
@@ -218,7 +218,7 @@ TEST(ElementCodec, Bf16IsRoundedToNearestEven) {
   }
 }
 
-TEST(ElementCodec, OtherTypesAreNoWeights) {
+TEST(ElementCodec, OtherTypesAreRefusedAsWeights) {
   int weights = 0;
   for (int i = 0; i < kFileDTypeCount; ++i) weights += IsWeightType(static_cast<FileDType>(i));
   EXPECT_EQ(weights, 3);

@@ -14,6 +14,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/files/files.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -48,13 +50,11 @@ bool TakeVarint(std::string_view& rest, uint64_t& value) {
   return false;
 }
 
-bool TakeFixed(std::string_view& rest, size_t size, uint64_t& value) {
-  if (rest.size() < size) return false;
-  value = 0;
-  for (size_t i = 0; i < size; ++i) {
-    value |= uint64_t{static_cast<unsigned char>(rest[i])} << (8 * i);
-  }
-  rest.remove_prefix(size);
+template <class Number>
+bool TakeFixed(std::string_view& rest, uint64_t& value) {
+  if (rest.size() < sizeof(Number)) return false;
+  value = LoadLittle<Number>(rest.data());
+  rest.remove_prefix(sizeof(Number));
   return true;
 }
 
@@ -66,7 +66,7 @@ bool TakeField(std::string_view& rest, Field& field) {
     case 0:
       return TakeVarint(rest, field.value);
     case 1:
-      return TakeFixed(rest, 8, field.value);
+      return TakeFixed<uint64_t>(rest, field.value);
     case 2: {
       uint64_t size = 0;
       if (!TakeVarint(rest, size) || size > rest.size()) return false;
@@ -75,7 +75,7 @@ bool TakeField(std::string_view& rest, Field& field) {
       return true;
     }
     case 5:
-      return TakeFixed(rest, 4, field.value);
+      return TakeFixed<uint32_t>(rest, field.value);
     default:  // groups are of an older time
       return false;
   }
@@ -153,7 +153,7 @@ constexpr std::string_view kTokenizerFile = "tokenizer.json";
 constexpr std::string_view kOwnKey = "nibble_tokenizer";
 constexpr std::string_view kEndOfDocument = "<|endofdocument|>";
 
-std::string PathIn(const std::string& directory, std::string_view name) {
+std::string FileIn(const std::string& directory, std::string_view name) {
   return (std::filesystem::path(directory) / name).string();
 }
 
@@ -335,8 +335,8 @@ absl::StatusOr<Files> BpeFiles(const Tokenizer& tokenizer) {
 
 // Whether the directory's tokenizer_config.json names the byte tokenizer.
 absl::StatusOr<bool> NamesBytes(const std::string& directory) {
-  const std::string path = PathIn(directory, kConfigFile);
-  const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
+  const std::string path = FileIn(directory, kConfigFile);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) return false;
   if (!text.ok()) return text.status();
   NIBBLE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(path, *text));
@@ -355,10 +355,10 @@ absl::StatusOr<Files> HfTokenizerFiles(const Tokenizer& tokenizer) {
 absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory) {
   NIBBLE_ASSIGN_OR_RETURN(const bool bytes, NamesBytes(directory));
   if (bytes) return HfTokenizer{.tokenizer = std::make_shared<const ByteTokenizer>()};
-  const std::string path = PathIn(directory, kTokenizerFile);
+  const std::string path = FileIn(directory, kTokenizerFile);
   const bool has_json = std::filesystem::exists(path);
   absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> pieces =
-      SentencePieceTokenizer::Load(PathIn(directory, kModelFile));
+      SentencePieceTokenizer::Load(FileIn(directory, kModelFile));
   if (pieces.ok()) return HfTokenizer{.tokenizer = *std::move(pieces)};
   // Some models have a tokenizer.model of another kind beside tokenizer.json.
   const bool other_kind = absl::IsInvalidArgument(pieces.status()) && has_json;

@@ -28,7 +28,7 @@ void WriteAll(const std::map<std::string, std::string>& files, const std::string
   for (const auto& [name, content] : files) WriteText(directory + "/" + name, content);
 }
 
-TEST(HfTokenizer, BytesHaveAnEntryEachAndReadBack) {
+TEST(HfTokenizer, EveryByteHasAnEntryThatIsReadBack) {
   const ScratchDirectory scratch;
   const auto files = HfTokenizerFiles(ByteTokenizer());
   ASSERT_TRUE(files.ok()) << files.status();
@@ -49,7 +49,7 @@ TEST(HfTokenizer, BytesHaveAnEntryEachAndReadBack) {
   EXPECT_EQ(read->tokenizer->label(), "bytes");
 }
 
-TEST(HfTokenizer, ASentencePieceModelIsCopiedByteForByteAndReadsBack) {
+TEST(HfTokenizer, ASentencePieceModelIsCopiedByteForByteAndReadBack) {
   const ScratchDirectory out;
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -116,7 +116,7 @@ TEST(HfTokenizer, AUnigramModelHasItsPiecesAndScoresInJson) {
   EXPECT_EQ(files->at("tokenizer.model"), model);
 }
 
-TEST(HfTokenizer, AModelThatIsUsedInAnotherWayIsRefused) {
+TEST(HfTokenizer, AModelWithUnsupportedSettingsIsRefused) {
   // normalizer_spec { remove_extra_whitespaces: true }, merged into the existing one.
   const std::string model = TestModel() + "\x1a\x02\x20\x01";
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", model);
@@ -138,7 +138,7 @@ TEST(HfTokenizer, ATokenizerJsonReadsBackWithTheLabelOfItsOriginal) {
   EXPECT_EQ(read->tokenizer->label(), (*original)->label());
 }
 
-TEST(HfTokenizer, ATokenizerJsonThatIsNotReadIsANotice) {
+TEST(HfTokenizer, AnUnreadableTokenizerJsonIsANotice) {
   const ScratchDirectory scratch;
   WriteText(scratch / "tokenizer.json", R"({"model": {"type": "WordPiece"}})");
   const auto read = ReadHfTokenizer(scratch.path());
@@ -147,7 +147,7 @@ TEST(HfTokenizer, ATokenizerJsonThatIsNotReadIsANotice) {
   EXPECT_NE(read->notice.find("model.type: 'WordPiece'"), std::string::npos) << read->notice;
 }
 
-TEST(HfTokenizer, ADirectoryWithoutOneOrWithAnotherKindHasNone) {
+TEST(HfTokenizer, ADirectoryWithoutASupportedTokenizerHasNone) {
   const ScratchDirectory scratch;
   EXPECT_EQ(ReadHfTokenizer(scratch.path())->tokenizer, nullptr);
   WriteText(scratch / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
@@ -166,13 +166,13 @@ TEST(HfTokenizer, DamagedFilesAreNamed) {
   EXPECT_NE(status.message().find("tokenizer.model"), absl::string_view::npos) << status;
 }
 
-TEST(ReadSentencePieces, TellsBpeFromUnigram) {
+TEST(ReadSentencePieces, BpeAndUnigramAreDistinguished) {
   EXPECT_EQ(ReadSentencePieces(TestModel())->model, PieceModel::kBpe);
   EXPECT_EQ(ReadSentencePieces(TestModel(SentencePieceType::kUnigram))->model,
             PieceModel::kUnigram);
 }
 
-TEST(ReadSentencePieces, PiecesComeInTheOrderOfTheirTokens) {
+TEST(ReadSentencePieces, PiecesAreInTheOrderOfTheirTokens) {
   const auto pieces = ReadSentencePieces(TestModel());
   ASSERT_TRUE(pieces.ok()) << pieces.status();
   ASSERT_EQ(pieces->pieces.size(), 400u);
@@ -188,7 +188,7 @@ TEST(ReadSentencePieces, PiecesComeInTheOrderOfTheirTokens) {
   EXPECT_TRUE(pieces->space_before_text);
 }
 
-TEST(ReadSentencePieces, WhatIsCutShortIsRefused) {
+TEST(ReadSentencePieces, ATruncatedModelIsRefused) {
   const std::string& model = TestModel();
   EXPECT_FALSE(ReadSentencePieces("").ok());
   EXPECT_FALSE(ReadSentencePieces(model.substr(0, 20)).ok());

@@ -176,7 +176,7 @@ TEST(QuantisedExport, WholeBlocksBecomeRowsOfEqualScales) {
   EXPECT_GT(different.size(), 1u);
 }
 
-TEST(QuantisedExport, WhatIsKeptIsBf16) {
+TEST(QuantisedExport, UnquantisedWeightsAreBf16) {
   const ScratchDirectory scratch;
   UnevenWeights source(ClassSpec("llama"), 5);
   const ResolvedRecipe recipe = RecipeOf("nvfp4", source.outline());
@@ -188,7 +188,7 @@ TEST(QuantisedExport, WhatIsKeptIsBf16) {
   }
 }
 
-TEST(QuantisedExport, TheImportRefusesItByName) {
+TEST(QuantisedExport, TheImportRefusesAQuantisedModelByName) {
   const ScratchDirectory scratch;
   UnevenWeights source(ClassSpec("llama"), 5);
   const ResolvedRecipe recipe = RecipeOf("nvfp4", source.outline());
@@ -197,7 +197,7 @@ TEST(QuantisedExport, TheImportRefusesItByName) {
             absl::string_view::npos);
 }
 
-TEST(QuantisedExport, WhatFilesCannotSayIsRefusedByLayer) {
+TEST(QuantisedExport, AFormatThatFilesCannotExpressIsRefusedByLayer) {
   const ScratchDirectory scratch;
   const auto message = [&](std::string_view model_type, const std::string& preset) {
     UnevenWeights source(ClassSpec(model_type), 5);
@@ -238,7 +238,7 @@ class OneBadNumber : public UnevenWeights {
   }
 };
 
-TEST(QuantisedExport, ANumberThatIsNoneIsRefusedByItsParameter) {
+TEST(QuantisedExport, ANonFiniteWeightIsRefusedByItsParameter) {
   const ScratchDirectory scratch;
   OneBadNumber source(ClassSpec("llama"), 5);
   const ResolvedRecipe recipe = RecipeOf("nvfp4", source.outline());

@@ -2,92 +2,127 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/http_exposer.h"
 #include "common/metrics/listen_address.h"
+#include "google/protobuf/message.h"
+#include "proto/nibble/v1/figure.pb.h"
 #include "worker/metrics/worker_table.h"
 
 namespace nibble {
 namespace {
 
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::Reflection;
+
 const WorkerTable& Rows() { return WorkerRows(); }
 
-void FillTraining(const GangFigures& gang, const RankNews& news, const FigureLimits& limits,
-                  MetricPage& page) {
-  const std::string& job = gang.job;
-  page.Set(Rows().next_step, {job}, static_cast<double>(news.next_step));
-  page.Set(Rows().steps, {job}, static_cast<double>(news.made.steps));
-  page.Set(Rows().tokens, {job}, static_cast<double>(news.made.tokens));
-  page.Set(Rows().skipped, {job}, static_cast<double>(news.made.skipped));
-  page.Set(Rows().checkpoints, {job, "stored"}, static_cast<double>(news.checkpoints.stored));
-  page.Set(Rows().checkpoints, {job, "failed"}, static_cast<double>(news.checkpoints.failed));
-  if (gang.flops_per_token > 0) {
-    page.Set(Rows().flops, {job}, gang.flops_per_token * static_cast<double>(news.made.tokens));
+double ValueOf(const Message& figures, const FieldDescriptor& field) {
+  const Reflection& reflection = *figures.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    return reflection.GetDouble(figures, &field);
   }
-  if (!news.has_sample) return;
-  page.Set(Rows().loss, {job}, news.loss);
-  page.Set(Rows().gradient_norm, {job}, news.gradient_norm);
-  page.Set(Rows().learning_rate, {job}, news.learning_rate);
-  page.Set(Rows().trained_tokens, {job}, static_cast<double>(news.tokens));
-  page.Set(Rows().token_rate, {job}, news.tokens_per_second);
-  page.Set(Rows().step_seconds, {job}, news.step_seconds);
-  page.Set(Rows().revision, {job}, static_cast<double>(news.revision));
-  page.Set(Rows().revision_step, {job}, static_cast<double>(news.revision_first_step));
+  return static_cast<double>(reflection.GetInt64(figures, &field));
+}
+
+// Sets a row's value, given the labels of its message and the rank.
+void SetRow(const MetricSpec& row, const v1::MetricRow& option, std::vector<std::string> labels,
+            const std::string& rank, double value, MetricPage& page) {
+  if (option.ranks() == v1::FIGURE_RANKS_EACH) labels.push_back(rank);
+  if (!option.label().empty()) labels.push_back(option.label_value());
+  switch (labels.size()) {
+    case 1:
+      return page.Set(row, {labels[0]}, value);
+    case 2:
+      return page.Set(row, {labels[0], labels[1]}, value);
+    default:
+      return page.Set(row, {labels[0], labels[1], labels[2]}, value);
+  }
+}
+
+const v1::Figure& FigureOf(const FieldDescriptor& field) {
+  return field.options().GetExtension(v1::figure);
+}
+
+void FillFigures(const FigureRows& rows, const Message& figures,
+                 const std::vector<std::string>& labels, MetricPage& page) {
+  for (const auto& [field, row] : rows) {
+    SetRow(*row, FigureOf(*field).metric(), labels, "", ValueOf(figures, *field), page);
+  }
+}
+
+void FillTraining(const GangFigures& gang, const link::v1::RankReport& report,
+                  const FigureLimits& limits, MetricPage& page) {
+  const std::string& job = gang.job;
+  page.Set(Rows().next_step, {job}, static_cast<double>(report.next_step()));
+  FillFigures(Rows().steps, report.totals(), {job}, page);
+  if (gang.flops_per_token > 0) {
+    page.Set(Rows().flops, {job},
+             gang.flops_per_token * static_cast<double>(report.totals().tokens()));
+  }
+  if (!report.has_sample()) return;
+  FillFigures(Rows().step, report.sample(), {job}, page);
   const double peak = limits.peak_flops * gang.world;
   if (peak > 0 && gang.flops_per_token > 0) {
-    page.Set(Rows().mfu, {job}, news.tokens_per_second * gang.flops_per_token / peak);
+    page.Set(Rows().mfu, {job}, report.sample().tokens_per_second() * gang.flops_per_token / peak);
   }
 }
 
 void FillRank(const std::string& job, const RankFigures& figures, MetricPage& page) {
   const std::string rank = absl::StrCat(figures.rank);
-  const RankNews& news = figures.news;
-  const std::pair<const char*, double> parts[] = {{"data", news.made.data_seconds},
-                                                  {"weights", news.made.weights_seconds},
-                                                  {"forward", news.made.forward_seconds},
-                                                  {"backward", news.made.backward_seconds},
-                                                  {"communication", news.made.reduce_seconds},
-                                                  {"optimizer", news.made.update_seconds}};
-  for (const auto& [part, seconds] : parts) {
-    page.Set(Rows().part_seconds, {job, rank, part}, seconds);
+  for (const auto& [field, row] : Rows().sums) {
+    SetRow(*row, FigureOf(*field).total(), {job}, rank,
+           ValueOf(figures.report.totals().sums(), *field), page);
   }
-  page.Set(Rows().rank_seconds, {job, rank}, news.made.seconds);
-  page.Set(Rows().rank_memory, {job, rank}, static_cast<double>(news.memory_bytes));
+  page.Set(Rows().rank_memory, {job, rank}, static_cast<double>(figures.report.memory_bytes()));
   page.Set(Rows().rank_since_step, {job, rank}, figures.since_step_seconds);
   page.Set(Rows().rank_median_step, {job, rank}, figures.median_step_seconds);
   page.Set(Rows().rank_log, {job, rank}, static_cast<double>(figures.log_bytes));
 }
 
-void FillPrecision(const std::string& job, const std::vector<PrecisionSample>& samples,
+void FillPrecision(const std::string& job, const RankFigures::Precision& samples,
                    const FigureLimits& limits, MetricPage& page) {
   std::vector<std::string> layers;  // in the model's order
   std::set<std::string> known;
-  for (const PrecisionSample& sample : samples) {
-    if (known.insert(sample.layer).second) layers.push_back(sample.layer);
+  for (const link::v1::PrecisionSample& sample : samples) {
+    if (known.insert(sample.layer()).second) layers.push_back(sample.layer());
   }
   std::set<std::string> shown;
   for (const size_t layer : EvenlySpread(layers.size(), limits.precision_layers)) {
     shown.insert(layers[layer]);
   }
-  page.Set(Rows().precision_step, {job}, static_cast<double>(samples.front().step));
+  page.Set(Rows().precision_step, {job}, static_cast<double>(samples[0].step()));
   page.Set(Rows().precision_layers, {job, "yes"}, static_cast<double>(shown.size()));
   page.Set(Rows().precision_layers, {job, "no"}, static_cast<double>(layers.size() - shown.size()));
   std::set<std::pair<std::string, std::string>> seen;
-  for (const PrecisionSample& sample : samples) {
-    if (!shown.contains(sample.layer) || !seen.insert({sample.layer, sample.operand}).second) {
+  for (const link::v1::PrecisionSample& sample : samples) {
+    if (!shown.contains(sample.layer()) ||
+        !seen.insert({sample.layer(), sample.operand()}).second) {
       continue;
     }
-    page.Set(Rows().precision_format, {job, sample.layer, sample.operand, sample.format}, 1);
-    const LabelValues labels = {job, sample.layer, sample.operand};
-    page.Set(Rows().precision_error, labels, sample.relative_error);
-    page.Set(Rows().precision_underflow, labels, sample.underflow);
-    page.Set(Rows().precision_clipped, labels, sample.clipped);
-    page.Set(Rows().precision_amax, labels, sample.amax);
-    page.Set(Rows().precision_spread, labels, sample.scale_spread_octaves);
-    page.Set(Rows().precision_non_finite, labels, static_cast<double>(sample.non_finite));
+    page.Set(Rows().precision_format, {job, sample.layer(), sample.operand(), sample.format()}, 1);
+    FillFigures(Rows().precision, sample, {job, sample.layer(), sample.operand()}, page);
+  }
+}
+
+// The checkpoints of a job by those of its ranks here.
+void FillCheckpoints(const GangFigures& gang, MetricPage& page) {
+  for (const auto& [field, row] : Rows().checkpoints) {
+    const v1::MetricRow& option = FigureOf(*field).metric();
+    std::optional<double> value;
+    if (option.ranks() != v1::FIGURE_RANKS_UNSPECIFIED) value = 0;
+    for (const RankFigures& rank : gang.ranks) {
+      const double own = ValueOf(rank.report.checkpoints(), *field);
+      if (option.ranks() == v1::FIGURE_RANKS_SUM) *value += own;
+      if (option.ranks() == v1::FIGURE_RANKS_MAX) value = std::max(*value, own);
+      if (option.ranks() == v1::FIGURE_RANKS_UNSPECIFIED && rank.rank == 0) value = own;
+    }
+    if (value.has_value()) SetRow(*row, option, {gang.job}, "", *value, page);
   }
 }
 
@@ -99,18 +134,12 @@ void FillGang(const GangFigures& gang, const FigureLimits& limits, MetricPage& p
   }
   std::map<std::string, int64_t> phases;
   int64_t hung = 0;
-  CheckpointTotals checkpoints;
   for (const RankFigures& rank : gang.ranks) {
     ++phases[rank.phase];
     hung += rank.hung ? 1 : 0;
-    checkpoints.bytes += rank.news.checkpoints.bytes;
-    checkpoints.stall_seconds =
-        std::max(checkpoints.stall_seconds, rank.news.checkpoints.stall_seconds);
-    checkpoints.write_seconds =
-        std::max(checkpoints.write_seconds, rank.news.checkpoints.write_seconds);
     FillRank(job, rank, page);
     if (rank.rank != 0) continue;
-    FillTraining(gang, rank.news, limits, page);
+    FillTraining(gang, rank.report, limits, page);
     if (rank.precision != nullptr && !rank.precision->empty()) {
       FillPrecision(job, *rank.precision, limits, page);
     }
@@ -119,17 +148,10 @@ void FillGang(const GangFigures& gang, const FigureLimits& limits, MetricPage& p
     page.Set(Rows().ranks, {job, phase}, static_cast<double>(count));
   }
   page.Set(Rows().hung, {job}, static_cast<double>(hung));
-  page.Set(Rows().checkpoint_bytes, {job}, static_cast<double>(checkpoints.bytes));
-  page.Set(Rows().checkpoint_stall, {job}, checkpoints.stall_seconds);
-  page.Set(Rows().checkpoint_write, {job}, checkpoints.write_seconds);
+  FillCheckpoints(gang, page);
 }
 
 }  // namespace
-
-const WorkerTable& WorkerRows() {
-  static const auto* const rows = new WorkerTable;
-  return *rows;
-}
 
 std::vector<size_t> EvenlySpread(size_t count, size_t most) {
   const size_t chosen = most == 0 ? count : std::min(count, most);
@@ -158,23 +180,23 @@ void FillGangs(absl::Span<const GangFigures> gangs, const FigureLimits& limits, 
 WorkerMetrics::WorkerMetrics(Options options) : options_(std::move(options)) {}
 
 void WorkerMetrics::Publish(std::vector<GangFigures> gangs) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   gangs_.swap(gangs);
 }
 
 void WorkerMetrics::Reported(int64_t number) {
   book_.Add(Rows().reports, {});
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (number <= 1) pending_.clear();
   pending_.emplace_back(number, options_.clock());
   if (pending_.size() > kMaxPending) pending_.pop_front();
 }
 
 void WorkerMetrics::Answered(int64_t answered, int64_t lease_ms) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   const double now = options_.clock();
   connected_ = true;
-  heard_ = now;
+  answered_at_ = now;
   lease_seconds_ = static_cast<double>(lease_ms) / 1000;
   while (!pending_.empty() && pending_.front().first <= answered) {
     book_.Observe(Rows().report_seconds, {}, now - pending_.front().second);
@@ -184,7 +206,7 @@ void WorkerMetrics::Answered(int64_t answered, int64_t lease_ms) {
 
 void WorkerMetrics::StreamLost(const absl::Status& status) {
   book_.Add(Rows().streams_lost, {absl::StatusCodeToString(status.code())});
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   connected_ = false;
   pending_.clear();
 }
@@ -196,12 +218,12 @@ void WorkerMetrics::Fetched(double seconds, int64_t bytes, const absl::Status& s
 }
 
 absl::Status WorkerMetrics::Ready() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   if (connected_) return absl::OkStatus();
-  if (heard_ < 0) return absl::UnavailableError("the coordinator was not heard yet");
-  const double silence = options_.clock() - heard_;
+  if (answered_at_ < 0) return absl::UnavailableError("the coordinator has not answered yet");
+  const double silence = options_.clock() - answered_at_;
   if (silence < lease_seconds_) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the coordinator was not heard for ", silence,
+  return absl::UnavailableError(absl::StrCat("the coordinator has not answered for ", silence,
                                              " s; the lease is ", lease_seconds_, " s"));
 }
 
@@ -210,11 +232,11 @@ std::string WorkerMetrics::Page() const {
   MetricPage page(rows);
   page.Set(rows.slots, {}, options_.slots);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     FillGangs(gangs_, options_.figures, page);
     page.Set(rows.connected, {}, connected_ ? 1 : 0);
-    if (heard_ >= 0) {
-      page.Set(rows.silence, {}, options_.clock() - heard_);
+    if (answered_at_ >= 0) {
+      page.Set(rows.silence, {}, options_.clock() - answered_at_);
       page.Set(rows.lease, {}, lease_seconds_);
     }
   }

@@ -1,5 +1,5 @@
-// A daemon's metrics: what it knows of its gangs at one moment (GangFigures), what it counts of
-// itself and how it stands with its coordinator (WorkerMetrics), and its plain HTTP:
+// A daemon's metrics: the figures of its gangs at one moment (GangFigures), its own counts and its
+// connection to the coordinator (WorkerMetrics), and its plain HTTP:
 //
 //   /metrics   for Prometheus; see docs/reference/metrics.md
 //   /healthz   200 while the process lives
@@ -16,7 +16,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,30 +24,34 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/metrics/metric_book.h"
+#include "common/mutex.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "proto/nibble/link/v1/link.pb.h"
 #include "worker/metrics/worker_table.h"
-#include "worker/trainer/link/link_message.h"
 
 namespace nibble {
 
 class HttpExposer;
 
 struct RankFigures {
+  using Precision = google::protobuf::RepeatedPtrField<link::v1::PrecisionSample>;
+
   int32_t rank = 0;
   std::string phase;  // "running", "paused", …
   bool ended = false;
   bool hung = false;
-  RankNews news;
+  link::v1::RankReport report;
   int64_t log_bytes = 0;
   double since_step_seconds = 0;
-  double median_step_seconds = 0;                                 // 0: unknown
-  std::shared_ptr<const std::vector<PrecisionSample>> precision;  // null: none
+  double median_step_seconds = 0;              // 0: unknown
+  std::shared_ptr<const Precision> precision;  // null: none
 };
 
 struct GangFigures {
   std::string job;
   int64_t attempt = 0;
   int32_t world = 0;
-  int64_t planned_steps = 0;       // 0: not known
+  int64_t planned_steps = 0;       // 0: unknown
   double flops_per_token = 0;      // of training; 0: unknown
   std::vector<RankFigures> ranks;  // those on this worker
 };
@@ -97,13 +100,13 @@ class WorkerMetrics {
 
   const Options options_;
   MetricBook book_{WorkerRows()};
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<GangFigures> gangs_;
-  std::deque<std::pair<int64_t, double>> pending_;  // number and time of reports
-  bool connected_ = false;
-  double heard_ = -1;  // below 0: never
-  double lease_seconds_ = 0;
+  mutable Mutex mutex_;
+  std::vector<GangFigures> gangs_ ABSL_GUARDED_BY(mutex_);
+  // Number and time of reports.
+  std::deque<std::pair<int64_t, double>> pending_ ABSL_GUARDED_BY(mutex_);
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  double answered_at_ ABSL_GUARDED_BY(mutex_) = -1;  // below 0: never
+  double lease_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 inline constexpr char kWorkerHttp[] = "127.0.0.1:7702";

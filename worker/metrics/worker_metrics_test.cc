@@ -38,38 +38,44 @@ GangFigures Gang(const std::string& job, int ranks) {
     figures.rank = rank;
     figures.phase = "running";
     figures.log_bytes = 1000 + rank;
-    figures.news.next_step = 11;
-    figures.news.memory_bytes = 5000;
-    figures.news.made.forward_seconds = 0.5 + rank;
-    figures.news.checkpoints = {.stored = 2, .bytes = 100, .stall_seconds = 0.25 * (rank + 1)};
+    figures.report.set_next_step(11);
+    figures.report.set_memory_bytes(5000);
+    figures.report.mutable_totals()->mutable_sums()->set_forward_seconds(0.5 + rank);
+    figures.report.mutable_totals()->mutable_sums()->set_step_seconds(3.5 + rank);
+    link::v1::CheckpointTotals& checkpoints = *figures.report.mutable_checkpoints();
+    checkpoints.set_stored(2);
+    checkpoints.set_bytes(100);
+    checkpoints.set_stall_seconds(0.25 * (rank + 1));
   }
-  RankNews& news = gang.ranks[0].news;
-  news.has_sample = true;
-  news.loss = 2.5;
-  news.tokens = 1100;
-  news.tokens_per_second = 200;
-  news.made.steps = 6;
-  news.made.tokens = 600;
-  news.made.skipped = 1;
-  news.revision = 2;
-  news.revision_first_step = 7;
+  link::v1::RankReport& report = gang.ranks[0].report;
+  v1::StepSample& sample = *report.mutable_sample();
+  sample.set_loss(2.5);
+  sample.set_tokens(1100);
+  sample.set_tokens_per_second(200);
+  sample.set_step_seconds(0.75);
+  sample.set_revision(2);
+  sample.set_revision_first_step(7);
+  report.mutable_totals()->set_steps(6);
+  report.mutable_totals()->set_tokens(600);
+  report.mutable_totals()->set_skipped(1);
   return gang;
 }
 
-std::shared_ptr<const std::vector<PrecisionSample>> Precision(int layers) {
-  std::vector<PrecisionSample> samples;
+std::shared_ptr<const RankFigures::Precision> Precision(int layers) {
+  auto samples = std::make_shared<RankFigures::Precision>();
   for (int layer = 0; layer < layers; ++layer) {
     for (const char* const operand : {"fprop.weight", "fprop.activation"}) {
-      samples.push_back({.step = 8,
-                         .layer = absl::StrCat("blocks.", layer),
-                         .operand = operand,
-                         .format = "nvfp4",
-                         .relative_error = 0.1,
-                         .underflow = 0.01,
-                         .amax = 4.0 + layer});
+      link::v1::PrecisionSample& sample = *samples->Add();
+      sample.set_step(8);
+      sample.set_layer(absl::StrCat("blocks.", layer));
+      sample.set_operand(operand);
+      sample.set_format("nvfp4");
+      sample.set_relative_error(0.1);
+      sample.set_underflow(0.01);
+      sample.set_amax(4.0 + layer);
     }
   }
-  return std::make_shared<const std::vector<PrecisionSample>>(std::move(samples));
+  return samples;
 }
 
 TEST(GangFiguresTest, AJobsFiguresAreThoseOfItsRankZero) {
@@ -83,12 +89,13 @@ TEST(GangFiguresTest, AJobsFiguresAreThoseOfItsRankZero) {
   EXPECT_EQ(exposed.Value("nibble_job_planned_steps{job=\"a-1\"}"), 100);
   EXPECT_EQ(exposed.Value("nibble_job_recipe_revision{job=\"a-1\"}"), 2);
   EXPECT_EQ(exposed.Value("nibble_job_recipe_first_step{job=\"a-1\"}"), 7);
+  EXPECT_EQ(exposed.Value("nibble_job_step_seconds{job=\"a-1\"}"), 0.75);
   EXPECT_EQ(exposed.Value("nibble_job_attempt{job=\"a-1\"}"), 3);
   EXPECT_EQ(exposed.Value("nibble_job_ranks{job=\"a-1\",phase=\"running\"}"), 2);
   EXPECT_EQ(exposed.Value("nibble_worker_slots_used"), 2);
 }
 
-TEST(GangFiguresTest, PrometheusOwnToolFindsNoFault) {
+TEST(GangFiguresTest, PromtoolFindsNoFault) {
   GangFigures gang = Gang("a-1", 2);
   gang.flops_per_token = 1e6;
   gang.ranks[0].precision = Precision(10);
@@ -100,13 +107,14 @@ TEST(GangFiguresTest, PrometheusOwnToolFindsNoFault) {
   EXPECT_EQ(checked, absl::OkStatus());
 }
 
-TEST(GangFiguresTest, EachRankHasItsOwn) {
+TEST(GangFiguresTest, EachRankHasItsOwnSeries) {
   GangFigures gang = Gang("a-1", 2);
   gang.ranks[1].hung = true;
   const Exposition exposed = Exposed({gang});
   EXPECT_EQ(exposed.Value("nibble_rank_step_part_seconds_total{job=\"a-1\",part=\"forward\","
                           "rank=\"1\"}"),
             1.5);
+  EXPECT_EQ(exposed.Value("nibble_rank_steps_seconds_total{job=\"a-1\",rank=\"1\"}"), 4.5);
   EXPECT_EQ(exposed.Value("nibble_rank_log_bytes_total{job=\"a-1\",rank=\"1\"}"), 1001);
   EXPECT_EQ(exposed.Value("nibble_rank_memory_bytes{job=\"a-1\",rank=\"0\"}"), 5000);
   EXPECT_EQ(exposed.Value("nibble_job_ranks_hung{job=\"a-1\"}"), 1);
@@ -115,7 +123,7 @@ TEST(GangFiguresTest, EachRankHasItsOwn) {
   EXPECT_EQ(exposed.Value("nibble_job_checkpoint_stall_seconds_total{job=\"a-1\"}"), 0.5);
 }
 
-TEST(GangFiguresTest, WithoutRankZeroNothingIsSaidOfTraining) {
+TEST(GangFiguresTest, WithoutRankZeroThereAreNoFiguresOfTraining) {
   GangFigures gang = Gang("a-1", 2);
   gang.ranks.erase(gang.ranks.begin());
   const Exposition exposed = Exposed({gang});
@@ -124,7 +132,7 @@ TEST(GangFiguresTest, WithoutRankZeroNothingIsSaidOfTraining) {
   EXPECT_EQ(exposed.SeriesOf("nibble_rank_memory_bytes"), 1u);
 }
 
-TEST(GangFiguresTest, MfuIsKnownWhereTheModelAndTheSlotsAre) {
+TEST(GangFiguresTest, MfuIsKnownIfTheModelAndTheSlotsAre) {
   GangFigures gang = Gang("a-1", 2);
   gang.flops_per_token = 1e6;
   EXPECT_EQ(Exposed({gang}).SeriesOf("nibble_job_mfu_ratio"), 0u);
@@ -151,7 +159,7 @@ TEST(GangFiguresTest, ASampleOfTheLayersIsShownOrAll) {
   EXPECT_EQ(all.SeriesOf("nibble_precision_amax"), 200u);
 }
 
-TEST(GangFiguresTest, ThousandsOfLayersAreBoundedAndWhatIsLeftOutIsCounted) {
+TEST(GangFiguresTest, ThousandsOfLayersAreBoundedAndDroppedSeriesAreCounted) {
   GangFigures gang = Gang("a-1", 1);
   gang.ranks[0].precision = Precision(4000);
   const Exposition exposed = Exposed({gang}, {.precision_layers = 0});
@@ -159,16 +167,16 @@ TEST(GangFiguresTest, ThousandsOfLayersAreBoundedAndWhatIsLeftOutIsCounted) {
   EXPECT_GT(exposed.Value("nibble_metrics_dropped_total"), 0);
 }
 
-TEST(GangFiguresTest, OfTwoAttemptsTheNewerSpeaksForTheJob) {
+TEST(GangFiguresTest, OfTwoAttemptsTheNewerRepresentsTheJob) {
   GangFigures old = Gang("a-1", 2);
   old.attempt = 2;
-  old.ranks[0].news.loss = 9;
+  old.ranks[0].report.mutable_sample()->set_loss(9);
   const Exposition exposed = Exposed({Gang("a-1", 2), old, Gang("b-2", 1)});
   EXPECT_EQ(exposed.Value("nibble_job_loss{job=\"a-1\"}"), 2.5);
   EXPECT_EQ(exposed.SeriesOf("nibble_job_loss"), 2u);
 }
 
-TEST(GangFiguresTest, SpreadThingsAreEvenAndHoldBothEnds) {
+TEST(GangFiguresTest, IndicesAreEvenlySpreadAndIncludeBothEnds) {
   EXPECT_THAT(EvenlySpread(10, 4), ElementsAre(0, 3, 6, 9));
   EXPECT_THAT(EvenlySpread(3, 16), ElementsAre(0, 1, 2));
   EXPECT_THAT(EvenlySpread(3, 0), ElementsAre(0, 1, 2));
@@ -235,7 +243,7 @@ TEST_F(WorkerMetricsTest, ReportsOfAStreamThatEndedAreNotTimed) {
 
 TEST_F(WorkerMetricsTest, ItIsReadyWhileConnectedOrWithinTheLease) {
   EXPECT_EQ(Probe("/healthz"), absl::OkStatus());
-  EXPECT_THAT(std::string(Probe("/readyz").message()), HasSubstr("not heard yet"));
+  EXPECT_THAT(std::string(Probe("/readyz").message()), HasSubstr("has not answered yet"));
   metrics_.Answered(0, 10'000);
   now_ += 60;
   EXPECT_EQ(Probe("/readyz"), absl::OkStatus());
@@ -244,10 +252,10 @@ TEST_F(WorkerMetricsTest, ItIsReadyWhileConnectedOrWithinTheLease) {
   now_ += 9;
   EXPECT_EQ(Probe("/readyz"), absl::OkStatus());
   now_ += 2;
-  EXPECT_THAT(std::string(Probe("/readyz").message()), HasSubstr("503: the coordinator was not"));
+  EXPECT_THAT(std::string(Probe("/readyz").message()), HasSubstr("503: the coordinator has not"));
 }
 
-TEST_F(WorkerMetricsTest, SeriesOfAJobGoWithItsGang) {
+TEST_F(WorkerMetricsTest, SeriesOfAJobAreRemovedWithItsGang) {
   GangFigures gang = {.job = "a-1", .attempt = 1};
   gang.ranks.push_back({.rank = 0, .phase = "running"});
   metrics_.Publish({gang});
@@ -277,7 +285,7 @@ TEST_F(WorkerMetricsTest, WithoutAnAddressThereIsNoHttp) {
   EXPECT_EQ(*none, nullptr);
 }
 
-TEST_F(WorkerMetricsTest, OthersAreToldWhereTheyReachIt) {
+TEST_F(WorkerMetricsTest, TheAdvertisedAddressIsOneThatOthersReach) {
   EXPECT_EQ(AdvertisedHttp(*http_, "127.0.0.1:4000"), http_->address());
   EXPECT_EQ(AdvertisedHttp(*http_, "node7:4000"), "");  // on loopback, which others cannot reach
   const auto every = ServeWorkerHttp(metrics_, {.listen = "0.0.0.0:0", .insecure = true});

@@ -8,14 +8,14 @@
 namespace nibble {
 namespace {
 
-TEST(CheckpointNameTest, WhatFollowsTheLastAtIsTheStep) {
+TEST(CheckpointNameTest, TheDigitsAfterTheLastAtAreTheStep) {
   const auto name = ParseCheckpointName("runs/a@1200");
   ASSERT_TRUE(name.ok()) << name.status();
   EXPECT_EQ(name->directory, "runs/a");
   EXPECT_EQ(name->step, 1200);
 }
 
-TEST(CheckpointNameTest, WithoutAStepItIsTheNewest) {
+TEST(CheckpointNameTest, WithoutAStepTheNewestCheckpointIsMeant) {
   for (const std::string text : {"runs/a", "runs/me@home", "runs/a@", "runs/a@12x", "@x"}) {
     const auto name = ParseCheckpointName(text);
     ASSERT_TRUE(name.ok()) << text;
@@ -24,7 +24,7 @@ TEST(CheckpointNameTest, WithoutAStepItIsTheNewest) {
   }
 }
 
-TEST(CheckpointNameTest, NoDirectoryAndNoSuchStepAreRefused) {
+TEST(CheckpointNameTest, AMissingDirectoryAndAnImpossibleStepAreRefused) {
   EXPECT_FALSE(ParseCheckpointName("").ok());
   EXPECT_FALSE(ParseCheckpointName("@7").ok());
   EXPECT_FALSE(ParseCheckpointName("runs/a@99999999999999999999").ok());

@@ -11,11 +11,11 @@ namespace nibble::cpu {
 namespace {
 
 constexpr int kStripsOfBlock = kQueryBlock / kStrip;
-// Spans are whole blocks of both kinds.
+// Spans are whole blocks of queries and of keys.
 constexpr int64_t kShortestSpan = std::max(kQueryBlock, kKeyBlock);
 static_assert(kShortestSpan % kQueryBlock == 0 && kShortestSpan % kKeyBlock == 0);
 
-// Of one pair: packed keys and values, and gradients that are still being summed.
+// Of one pair: packed keys and values, and gradients that are being summed.
 template <class T>
 struct PairState {
   T* k_scores;  // b of q·kᵀ
@@ -26,7 +26,8 @@ struct PairState {
   float* dq;    // [group, strips · kStrip, padded_dim]
 };
 
-// What one thread works in: a block of queries of one head, and its scores with a block of keys.
+// Working memory of one thread: a block of queries of one head, and its scores with a block of
+// keys.
 template <class T>
 struct Worker {
   T* q;             // packed a: [kQueryBlock, head_dim]
@@ -54,7 +55,7 @@ class Backward {
   }
 
   void Run(ThreadPool& pool, Scratch<char>& scratch) {
-    // A pair that is one task needs its state no longer than that.
+    // If a pair is one task, its state is needed only during the task.
     const bool by_pair = spans() == 1;
     const int64_t threads = pool.threads(), pairs = plan_.pairs();
     const int64_t slots = by_pair ? threads : pairs;
@@ -249,7 +250,7 @@ class Backward {
     }
   }
 
-  // Columns in runs that the same strips see: both ends of what a strip sees never move back.
+  // Runs of columns that the same strips attend to: both ends of a strip's columns never decrease.
   void AddKeyGradients(const StripMask* masks, int strips, int64_t i, int64_t j,
                        const PairState<T>& state, const Worker<T>& w) const {
     const auto strips_of = [&](int col) {
@@ -280,7 +281,7 @@ class Backward {
     }
   }
 
-  // Strips in runs that see the same columns.
+  // Runs of strips that attend to the same columns.
   void AddQueryGradients(const StripMask* masks, int strips, int64_t i, int64_t j,
                          const PairState<T>& state, float* dq, const Worker<T>& w) const {
     const int keys = plan_.block_keys(j);

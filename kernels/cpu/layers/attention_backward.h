@@ -1,10 +1,8 @@
-// Attention's backward pass: probabilities are computed again from the scores and lse, block by
-// block.
+// Attention's backward pass: probabilities are recomputed from the scores and lse, block by block.
 //
-// Queries and keys are cut into spans. A task is one span of queries against one span of keys of a
-// pair; step by step every span of keys meets the span of queries one further on, so that no two
-// tasks of a step add to the same gradients, and every gradient sums in an order that the shape
-// fixes.
+// Queries and keys are divided into spans. A task is one span of queries against one span of keys
+// of a pair. In each step every span of keys is paired with another span of queries, so that no two
+// tasks of a step add to the same gradients, and the shape alone determines the order of every sum.
 //
 // Ownership: borrows. Thread-safety: one call at a time per scratch.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_BACKWARD_H_

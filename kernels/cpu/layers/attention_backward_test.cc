@@ -24,7 +24,7 @@ constexpr double kBf16Tolerance = 3 * kBf16Rounding + kFp32Tolerance;
 
 double Tolerance(DType dtype) { return dtype == DType::kF32 ? kFp32Tolerance : kBf16Tolerance; }
 
-// Inputs of a backward pass, those that come from the forward pass by way of float64.
+// Inputs of a backward pass; those that the forward pass yields are computed in float64.
 struct Inputs {
   explicit Inputs(const AttentionProblem& problem)
       : problem(problem),
@@ -82,7 +82,7 @@ TEST_P(AttentionBackwardTest, GradientsAgreeWithFloat64) {
   }
 }
 
-TEST_P(AttentionBackwardTest, ANanGradientReachesWhatItsTokenSaw) {
+TEST_P(AttentionBackwardTest, NanGradientReachesTheTokensItsRowAttendedTo) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     Inputs inputs({dtype, 1, 200, 2, 2, 16});
     const int64_t bad = 100;
@@ -103,7 +103,7 @@ TEST_P(AttentionBackwardTest, ANanGradientReachesWhatItsTokenSaw) {
 INSTANTIATE_TEST_SUITE_P(Isas, AttentionBackwardTest, testing::ValuesIn(SupportedPanelIsas()),
                          PanelIsaTestName);
 
-TEST(AttentionReferenceTest, GradientsAreTheSlopesOfTheForwardPass) {
+TEST(AttentionReferenceTest, GradientsMatchDifferencesOfTheForwardPass) {
   const AttentionProblem problem = {DType::kF32, 1, 9, 4, 2, 6, true};
   std::vector<int32_t> documents = {0, 0, 0, 3, 3, 3, 3, 7, 7};
   const std::vector<double> dout = Doubles(problem.Dout());
@@ -122,7 +122,7 @@ TEST(AttentionReferenceTest, GradientsAreTheSlopesOfTheForwardPass) {
 }
 
 // From one span of all blocks to a block in each, and spans whose documents end before them.
-TEST(AttentionBackwardThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(AttentionBackwardThreadsTest, ResultsDoNotDependOnThreads) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const AttentionProblem& problem : {AttentionProblem{dtype, 1, 900, 2, 1, 24},
                                             AttentionProblem{dtype, 2, 900, 8, 4, 16, true},
@@ -144,7 +144,7 @@ TEST(AttentionBackwardThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
 
 // Spans of several blocks, which the small problems above do not reach.
 // Which threads of a pool get the few tasks is not defined: often enough, others than the first.
-TEST(AttentionBackwardThreadsTest, FewerTasksThanThreadsMayFallToAnyOfThem) {
+TEST(AttentionBackwardThreadsTest, AnyThreadMayRunTheFewTasksThereAre) {
   const Inputs inputs(AttentionProblem{DType::kBf16, 1, 128, 4, 2, 32});
   ThreadPool one(1);
   CpuAttentionOps alone(one);

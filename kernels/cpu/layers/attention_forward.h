@@ -1,8 +1,8 @@
-// Attention's forward pass: strips of queries go over blocks of keys with an online softmax, so
-// that no score is kept.
+// Attention's forward pass: strips of queries against blocks of keys with an online softmax, so
+// that the scores are never stored.
 //
-// A value that is not finite reaches the output of every token that sees it; it may also reach
-// tokens of the same sequence that do not, those within a block of keys of it.
+// A value that is not finite reaches the output of every token that attends to it, and perhaps of
+// other tokens of the same sequence, within a block of keys of it.
 //
 // Ownership: borrows. Thread-safety: one call at a time per scratch.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_FORWARD_H_

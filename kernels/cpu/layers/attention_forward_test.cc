@@ -86,7 +86,7 @@ TEST_P(AttentionForwardTest, ScoresInTheThousandsStayFinite) {
       answer.lse, [&](size_t i) { return reference.lse[i]; }, 1e-6, 1e-3));
 }
 
-TEST_P(AttentionForwardTest, ANanKeyOrValueReachesEveryTokenThatSeesIt) {
+TEST_P(AttentionForwardTest, NanKeyOrValueReachesEveryTokenThatAttendsToIt) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const AttentionProblem problem = {dtype, 2, 300, 2, 2, 32};
     for (const int64_t part : {1, 2}) {  // key, value
@@ -109,7 +109,7 @@ TEST_P(AttentionForwardTest, ANanKeyOrValueReachesEveryTokenThatSeesIt) {
   }
 }
 
-TEST_P(AttentionForwardTest, ANanQueryReachesItsOwnRowAlone) {
+TEST_P(AttentionForwardTest, NanQueryReachesOnlyItsOwnRow) {
   const AttentionProblem problem = {DType::kBf16, 1, 70, 2, 1, 16};
   TestMatrix qkv = problem.Qkv();
   qkv.Set(40, 3, kNan);
@@ -122,7 +122,7 @@ TEST_P(AttentionForwardTest, ANanQueryReachesItsOwnRowAlone) {
   }
 }
 
-TEST_P(AttentionForwardTest, NoTokensIsNoWork) {
+TEST_P(AttentionForwardTest, ZeroTokensAreAccepted) {
   const AttentionProblem problem = {DType::kF32, 0, 128, 2, 1, 16};
   EXPECT_EQ(Attend(ops_, problem).amax, 0);
 }
@@ -130,7 +130,7 @@ TEST_P(AttentionForwardTest, NoTokensIsNoWork) {
 INSTANTIATE_TEST_SUITE_P(Isas, AttentionForwardTest, testing::ValuesIn(SupportedPanelIsas()),
                          PanelIsaTestName);
 
-TEST(AttentionForwardThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(AttentionForwardThreadsTest, ResultsDoNotDependOnThreads) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     // Three pairs: whole pairs are tasks for one and three threads, strips are for two.
     const AttentionProblem problem = {dtype, 1, 420, 6, 3, 40, true, 2};

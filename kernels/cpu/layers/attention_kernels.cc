@@ -51,7 +51,7 @@ NIBBLE_INLINE Vec ReduceRows(const RowGroup& rows, Combine&& combine) {
 #endif
 }
 
-// The largest of a row's visible columns, lane by lane; kEmptyTop where there is none.
+// The largest of a row's visible columns, lane by lane; kEmptyTop in lanes without any.
 template <bool kWhole>
 NIBBLE_INLINE Vec LargestVisible(const float* s, const StripMask& mask, int row) {
   Vec largest[2] = {Splat(kEmptyTop), Splat(kEmptyTop)};
@@ -80,7 +80,7 @@ NIBBLE_INLINE Vec LargestVisible(const float* s, const StripMask& mask, int row)
 template <bool kWhole, class T>
 NIBBLE_INLINE Vec WriteWeights(const SoftmaxStep<T>& step, int row, Vec top) {
   float* s = step.s + row * kKeyBlock;
-  // Thirty-two columns of a row lie together, in a packed a and in s.
+  // Thirty-two columns of a row are contiguous in a packed a and in s.
   T* p;
   constexpr int64_t kStep = sizeof(T) == 2 ? kPanelTile : kChunk;
   if constexpr (sizeof(T) == 2) {
@@ -192,8 +192,8 @@ void Finish(const SoftmaxFinish<T>& rows) {
   *rows.amax = Largest(largest);
 }
 
-// Probabilities and score gradients of a row in columns c … c + 31; `visible` masks them where it
-// is not null.
+// Probabilities and score gradients of a row in columns c … c + 31, masked by `visible` if not
+// null.
 struct RowGradient {
   Vec p[2], ds[2];
 };
@@ -235,7 +235,7 @@ void Backward(const BackwardStep<T>& step) {
       StoreRowsOfB(step.p_b + at, kGroup, a.p, b.p);
       StoreBoth(step.ds_b + at, kGroup, line, line + kNextRow, a.ds, b.ds);
     };
-    // Chunks that both rows see whole; at the ends either may see less.
+    // Chunks that are wholly visible to both rows; at the ends part of a chunk may be hidden.
     const Visible both = {std::max(even.first, odd.first), std::min(even.end, odd.end)};
     const auto partly = [&](int c) NIBBLE_INLINE_LAMBDA {
       store(c, GradientOf(step, row, c, &even), GradientOf(step, row + 1, c, &odd));
@@ -302,8 +302,10 @@ void StoreGradient(const GradientStore<T>& g) {
 
 }  // namespace
 
+#if !defined(__AVX512BF16__)
 const AttentionKernels<float> kAttentionFp32 = {Softmax<float>, Finish<float>, Backward<float>,
                                                 Dots<float>, StoreGradient<float>};
+#endif
 const AttentionKernels<uint16_t> kAttentionBf16 = {Softmax<uint16_t>, Finish<uint16_t>,
                                                    Backward<uint16_t>, Dots<uint16_t>,
                                                    StoreGradient<uint16_t>};

@@ -1,10 +1,10 @@
-// The vector parts of attention: what happens to a strip of query rows between two matrix products.
-// Compiled once per instruction set (isa.bzl), and once more with AVX512-BF16.
+// The vector parts of attention: the operations on a strip of query rows between two matmuls.
+// Compiled once per instruction set (isa.bzl), and for BF16 once more with AVX512-BF16.
 //
 // A strip is up to kStrip query rows of one head against one block of kKeyBlock keys; [from, to)
-// are the columns of the block that the strip looks at, both multiples of kPanelDepth.
-// Probabilities and score gradients are written as packed operands of the products that follow
-// (panel_layout.h). Buffers in scratch hold whole strips and blocks and are 64-byte aligned.
+// are the columns of the block that the strip attends to, both multiples of kPanelDepth.
+// Probabilities and score gradients are written as packed operands of the matmuls that follow
+// (panel_layout.h). Scratch buffers have room for whole strips and blocks and are 64-byte aligned.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_KERNELS_H_
@@ -18,12 +18,12 @@ namespace nibble::cpu {
 
 inline constexpr int kStrip = 32;
 inline constexpr int kKeyBlock = 128;
-// Probabilities below 2^−64 of a row's largest count as zero: nothing at FP32's precision is lost,
-// and no product on the way is subnormal, which processors take a hundred times longer for.
+// Probabilities below 2^−64 of a row's largest become zero: at FP32's precision nothing is lost,
+// and no intermediate result is subnormal, which would be a hundred times slower.
 inline constexpr float kSmallestLog2 = -64.0f;
 
-// Which keys a strip's rows see: row r is token first_query + r of its sequence and sees the keys
-// from doc_begin[r] to itself.
+// The keys that a strip's rows attend to: row r is token first_query + r of its sequence and
+// attends to the keys from doc_begin[r] to itself.
 struct StripMask {
   const int32_t* doc_begin;  // [rows]; null: zeros
   int64_t first_query;
@@ -44,7 +44,7 @@ struct SoftmaxStep {
   float* o;          // [kStrip, o_stride] scaled down where top grew; null: nothing there yet
   int64_t o_stride;  // a multiple of 16
 };
-// What top and sum start from; finite, so that rows which see nothing yet stay free of NaN.
+// Initial value of `top`; finite, so that rows without visible keys stay free of NaN.
 inline constexpr float kEmptyTop = -3.0e38f;
 
 template <class T>
@@ -70,7 +70,7 @@ struct BackwardStep {
   const float* dp;    // [kStrip, kKeyBlock]
   const float* lse2;  // [kStrip] in units of log2
   const float* dot;   // [kStrip]
-  // Packed b: lines are the block's keys; depth kQueryBlock, of which the strip is kStrip.
+  // Packed b: a line per key of the block; depth kQueryBlock, of which the strip has kStrip.
   T* p_b;
   T* ds_b;
   // BF16: packed a of depth kKeyBlock. FP32: [kStrip, kKeyBlock].
@@ -96,7 +96,7 @@ struct RowDots {
 template <class T>
 struct GradientStore {
   int64_t rows, cols;
-  const float* from;  // rows and columns of sixteens exist
+  const float* from;  // has whole groups of sixteen rows and columns
   int64_t from_stride;
   bool transposed;
   float factor;
@@ -126,11 +126,10 @@ extern const AttentionKernels<float> kAttentionFp32;
 extern const AttentionKernels<uint16_t> kAttentionBf16;
 }  // namespace avx512
 namespace avx512bf16 {
-extern const AttentionKernels<float> kAttentionFp32;
 extern const AttentionKernels<uint16_t> kAttentionBf16;
 }  // namespace avx512bf16
 
-// Those that go with the products of `isa`, which the caller knows to be supported.
+// The kernels for matmuls on `isa`, which the processor supports.
 template <class T>
 const AttentionKernels<T>& AttentionKernelsFor(PanelIsa isa) {
   const auto table = [](const AttentionKernels<float>& fp32,
@@ -150,7 +149,7 @@ const AttentionKernels<T>& AttentionKernelsFor(PanelIsa isa) {
       return table(avx512::kAttentionFp32, avx512::kAttentionBf16);
     case PanelIsa::kAvx512Bf16:
     case PanelIsa::kAmx:
-      return table(avx512bf16::kAttentionFp32, avx512bf16::kAttentionBf16);
+      return table(avx512::kAttentionFp32, avx512bf16::kAttentionBf16);
   }
   return table(baseline::kAttentionFp32, baseline::kAttentionBf16);
 }

@@ -1,8 +1,8 @@
-// What the forward and the backward pass of attention share: where the operands of a head lie, how
-// a sequence is cut into strips of queries and blocks of keys, and how scratch memory is shared
-// out. The cut follows from the shape alone.
+// The geometry of attention, shared by its passes: where the operands of a head lie, how a sequence
+// is divided into strips of queries and blocks of keys, and how scratch memory is divided. It
+// follows from the shape alone.
 //
-// A "pair" is one sequence and one key head: it has its keys and values, and `group` query heads.
+// A "pair" is one sequence and one key head: its keys and values, and `group` query heads.
 //
 // Ownership: borrows. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_PLAN_H_
@@ -23,7 +23,7 @@ struct AttentionEngine {
   const AttentionKernels<T>& kernels;
 };
 
-// Takes pieces of one allocation, 64-byte aligned; from null it only measures.
+// Divides one allocation into 64-byte aligned parts; with a null base it only measures.
 class Carver {
  public:
   explicit Carver(char* base) : base_(base) {}
@@ -41,6 +41,9 @@ class Carver {
 };
 
 constexpr int64_t RoundUp(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+// exp(scale · x) = 2^(Log2Factor · x).
+inline float Log2Factor(const AttentionShape& shape) { return shape.scale * 1.44269504088896341f; }
 
 struct KeyRange {
   int64_t first, end;  // within the sequence
@@ -79,12 +82,12 @@ struct AttentionPlan {
   const int32_t* doc_begin(int64_t sequence, int64_t t) const {
     return layout.doc_begin == nullptr ? nullptr : layout.doc_begin + row(sequence, t);
   }
-  // The keys that some query of the strip sees.
+  // The keys that some query of the strip attends to.
   KeyRange StripKeys(int64_t sequence, int64_t strip) const {
     const int32_t* begin = doc_begin(sequence, strip * kStrip);
     return {begin == nullptr ? 0 : *begin, strip * kStrip + strip_rows(strip)};
   }
-  // The strip against one block of keys; from == to where it sees none of them.
+  // The strip against one block of keys; from == to if it attends to none of them.
   StripMask MaskOf(int64_t sequence, int64_t strip, int64_t block) const {
     const KeyRange keys = StripKeys(sequence, strip);
     const int64_t first_key = block * kKeyBlock;
@@ -99,8 +102,7 @@ struct AttentionPlan {
             .from = static_cast<int>(from),
             .to = static_cast<int>(to)};
   }
-  // exp(scale · x) = 2^(factor · x).
-  float factor() const { return shape.scale * 1.44269504088896341f; }
+  float factor() const { return Log2Factor(shape); }
 };
 
 }  // namespace nibble::cpu

@@ -1,4 +1,4 @@
-// What attention operations on the CPU accept.
+// The checks of requests to attention operations on the CPU.
 //
 // Ownership: borrows. Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_REQUEST_H_
@@ -9,9 +9,8 @@
 
 namespace nibble::cpu {
 
-// InvalidArgument naming the operation, the operand, its value and the bound. A token whose
-// document would begin before its sequence, after itself or before the previous token's document is
-// refused.
+// InvalidArgument naming the operation, the operand, its value and the bound. Refuses a token whose
+// document begins before its sequence, after itself or before the previous token's document.
 absl::Status Validate(const Rope& request);
 absl::Status Validate(const AttentionForward& request);
 absl::Status Validate(const AttentionBackward& request);

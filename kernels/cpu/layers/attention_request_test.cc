@@ -58,21 +58,21 @@ void ExpectAllRefused(const Spoil& spoil, const std::string& why) {
   ExpectRefused(v.backward, "attention backward", why);
 }
 
-TEST(AttentionRequestTest, WhatTheTestsSpoilIsAccepted) {
+TEST(AttentionRequestTest, UnchangedRequestsAreAccepted) {
   const Valid v;
   EXPECT_TRUE(Validate(v.rope).ok()) << Validate(v.rope);
   EXPECT_TRUE(Validate(v.forward).ok()) << Validate(v.forward);
   EXPECT_TRUE(Validate(v.backward).ok()) << Validate(v.backward);
 }
 
-TEST(AttentionRequestTest, HeadsThatDoNotDivideAreRefusedWithBothNumbers) {
+TEST(AttentionRequestTest, HeadsThatDoNotDivideAreRefused) {
   ExpectAllRefused([](auto& r) { r.shape.kv_heads = 3; },
                    "2 heads must be a positive multiple of 3 kv_heads");
   ExpectAllRefused([](auto& r) { r.shape.kv_heads = 0; }, "multiple of 0 kv_heads");
   ExpectAllRefused([](auto& r) { r.shape.head_dim = 0; }, "head_dim 0 must be at least 1");
 }
 
-TEST(AttentionRequestTest, AMatrixOfTheWrongSizeIsRefusedWithBothSizes) {
+TEST(AttentionRequestTest, WrongSizesAreRefusedWithBothSizes) {
   ExpectAllRefused([](auto& r) { r.layout.length = 4, r.layout.doc_begin = nullptr; },
                    "qkv is [6, 32] f32 but must be [8, 32]");
   ExpectAllRefused([](auto& r) { r.layout.length = -1; }, "sequences of length -1");
@@ -85,7 +85,7 @@ TEST(AttentionRequestTest, AMatrixOfTheWrongSizeIsRefusedWithBothSizes) {
   ExpectRefused(v.backward, "attention backward", "dqkv is [5, 32] f32");
 }
 
-TEST(AttentionRequestTest, MatricesOfTwoTypesAreRefused) {
+TEST(AttentionRequestTest, MixedTypesAreRefused) {
   Valid v;
   v.forward.qkv = ConstMatrix::OfBf16(v.bf16.data(), 6, 32);
   ExpectRefused(v.forward, "attention forward", "out is [6, 16] f32 but qkv is [6, 32] bf16");
@@ -93,7 +93,7 @@ TEST(AttentionRequestTest, MatricesOfTwoTypesAreRefused) {
   ExpectRefused(v.backward, "attention backward", "dout is [6, 16] bf16 but out is [6, 16] f32");
 }
 
-TEST(AttentionRequestTest, ADocumentThatBeginsAfterItsTokenIsRefused) {
+TEST(AttentionRequestTest, DocumentThatBeginsAfterItsTokenIsRefused) {
   const auto spoil = [](std::vector<int32_t> documents, const std::string& why) {
     ExpectAllRefused([&](auto& r) { r.layout.doc_begin = documents.data(); }, why);
   };
@@ -102,7 +102,7 @@ TEST(AttentionRequestTest, ADocumentThatBeginsAfterItsTokenIsRefused) {
   spoil({-1, 0, 0, 0, 0, 0}, "doc_begin of token 0 of sequence 0 is -1");
 }
 
-TEST(AttentionRequestTest, AScaleOrThetaThatIsNotPositiveIsRefused) {
+TEST(AttentionRequestTest, NonPositiveScaleOrThetaIsRefused) {
   for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
     Valid v;
@@ -114,7 +114,7 @@ TEST(AttentionRequestTest, AScaleOrThetaThatIsNotPositiveIsRefused) {
   }
 }
 
-TEST(AttentionRequestTest, MissingLseAndAnOddHeadToRotateAreRefused) {
+TEST(AttentionRequestTest, MissingLseAndOddHeadDimAreRefused) {
   Valid v;
   v.forward.lse = nullptr;
   ExpectRefused(v.forward, "attention forward", "lse is null but must hold 12 elements");
@@ -126,7 +126,38 @@ TEST(AttentionRequestTest, MissingLseAndAnOddHeadToRotateAreRefused) {
   ExpectRefused(v.rope, "rope", "head_dim 1 must be even");
 }
 
-TEST(AttentionRequestTest, ARefusedOperationWritesNothing) {
+TEST(AttentionRequestTest, ContinuationsMustCoverTheRowsAndFitTheirCaches) {
+  Valid v;
+  std::vector<float> keys(8 * 8), values(8 * 8);
+  std::vector<Continuation> pieces = {{.row = 0, .rows = 2, .position = 3}, {.row = 2, .rows = 4}};
+  std::vector<KvCache> caches(2, {keys.data(), values.data(), 8});
+  AttentionForward request = v.forward;
+  request.layout = {.continued = pieces};
+  request.caches = caches;
+  request.lse = nullptr;
+  EXPECT_TRUE(Validate(request).ok()) << Validate(request);
+  caches[0].capacity = 4;
+  ExpectRefused(request, "attention forward", "capacity of 4 tokens, below the 5 of its sequence");
+  caches[0] = {nullptr, values.data(), 8};
+  ExpectRefused(request, "attention forward", "cache 0 has no memory");
+  caches[0] = caches[1];
+  pieces[1].row = 3;
+  ExpectRefused(request, "attention forward", "continuation 1 has 4 rows from row 3 on; it must");
+  pieces[1] = {.row = 2, .rows = 4, .position = -1};
+  ExpectRefused(request, "attention forward", "continuation 1 is at position -1, not in [0, ");
+  pieces[1] = {.row = 2, .rows = 3};
+  ExpectRefused(request, "attention forward", "qkv is [6, 32] f32 but must be [5, 32]");
+  pieces[1].rows = 4;
+  request.caches = {caches.data(), 1};
+  ExpectRefused(request, "attention forward", "caches: 1 for 2 continuations");
+  request.caches = {};
+  request.layout.sequences = 2;
+  ExpectRefused(request, "attention forward", "whole sequences beside 2 continuations");
+  v.backward.layout = {.continued = pieces};
+  ExpectRefused(v.backward, "attention backward", "continued sequences have no backward pass");
+}
+
+TEST(AttentionRequestTest, RefusedOperationWritesNothing) {
   Valid v;
   std::vector<float> before(96, -3.0f);
   v.out = before;

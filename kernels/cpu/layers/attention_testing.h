@@ -1,5 +1,5 @@
-// What the tests of attention share: problems, and the answer in float64 straight from the
-// definitions, each number with the size of the terms that it sums, which errors are measured by.
+// Shared by the tests of attention: problems, and their results in float64 by definition, each
+// number with the sum of the magnitudes of its terms, to which errors are relative.
 //
 // Ownership: values own their elements. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_TESTING_H_
@@ -64,7 +64,7 @@ struct AttentionProblem {
   }
 };
 
-// Tails of strips (32), blocks (128) and vectors (16) in every place, groups, several spans.
+// Incomplete strips (32), blocks (128) and vectors (16) at every place, groups, several spans.
 inline std::vector<AttentionProblem> AttentionProblems(DType dtype) {
   return {
       {dtype, 1, 1, 1, 1, 8},
@@ -77,7 +77,7 @@ inline std::vector<AttentionProblem> AttentionProblems(DType dtype) {
   };
 }
 
-// A number, and the sum of the magnitudes of what was added up to it.
+// A number, and the sum of the magnitudes of its terms.
 struct Sized {
   double value = 0, size = 0;
   void Add(double term) { Add(term, std::abs(term)); }
@@ -193,7 +193,7 @@ class AttentionReference {
   std::vector<double> qkv_;
 };
 
-// |actual − expected| <= tolerance · size everywhere, and nothing between the rows.
+// actual − expected| <= tolerance · size everywhere, and the gaps between rows are untouched.
 inline testing::AssertionResult IsWithin(const TestMatrix& actual,
                                          const std::vector<Sized>& expected, double tolerance) {
   double worst = 0;

@@ -1,5 +1,5 @@
-// What the attention kernels need besides vec.h: powers of two, visible columns, and stores into
-// packed operands. Included by each instruction set's table.
+// Vector functions of the attention kernels: powers of two, visible columns, and stores into packed
+// operands. Included by each instruction set's table.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ATTENTION_VEC_H_
@@ -51,7 +51,7 @@ NIBBLE_INLINE Vec Exp2(Vec x) {
 #else
   const Vec low = Select(x < kSmallestLog2, Splat(kSmallestLog2), x);
   const Vec clamped = Select(low > 128.0f, Splat(128.0f), low);
-  // The sum's last bits are floor(clamped), or one less where that is an integer.
+  // The last bits of the sum are floor(clamped), or one less if that is an integer.
   const Vec shifted = (clamped - 0.5f) + 12582912.0f;  // 1.5 · 2^23
   const Vec f = clamped - (shifted - 12582912.0f);
   const Vec scaled = FromBits(Bits(Exp2OfFraction<T>(f)) + (Bits(shifted) << 23));
@@ -59,10 +59,11 @@ NIBBLE_INLINE Vec Exp2(Vec x) {
 #endif
 }
 
-// ln x for x from √½ on; NaN for anything else. A softmax's sum holds its largest term, which is 1.
+// ln x for x from √½ on; NaN for anything else. A softmax's sum includes its largest term, which is
+// 1.
 NIBBLE_INLINE Vec LogOfSum(Vec x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
-  // x = 2^e · m with m in [√½, √2); e by way of the last bits of 2^23 + e.
+  // x = 2^e · m with m in [√½, √2); e from the last bits of 2^23 + e.
   const VecU above = Bits(x) - kSqrtHalf;
   const Vec e = FromBits((above >> 23) | 0x4b000000u) - 8388608.0f;
   const Vec m = FromBits((above & 0x007fffffu) + kSqrtHalf);
@@ -77,7 +78,7 @@ NIBBLE_INLINE Vec LogOfSum(Vec x) {
   return Select(x > 0.707f, e * kLn2 + series, Splat(std::numeric_limits<float>::quiet_NaN()));
 }
 
-// The columns [first, end) of a block that one row sees, within the strip's [from, to).
+// The columns [first, end) of a block that one row attends to, within the strip's [from, to).
 struct Visible {
   int first, end;
 };
@@ -88,15 +89,15 @@ NIBBLE_INLINE Visible VisibleOf(const StripMask& mask, int row) {
   const int64_t end = std::min<int64_t>(mask.to, mask.first_query + row + 1 - mask.first_key);
   return {static_cast<int>(first), static_cast<int>(std::max(first, end))};
 }
-// Whether every row sees every key of the block, which most strips of a long sequence do.
+// Whether every row attends to every key of the block, as in most strips of a long sequence.
 NIBBLE_INLINE bool SeesWholeBlock(const StripMask& mask) {
   const int64_t last_begin = mask.doc_begin == nullptr ? 0 : mask.doc_begin[mask.rows - 1];
   return mask.rows == kStrip && mask.from == 0 && mask.to == kKeyBlock &&
          last_begin <= mask.first_key && mask.first_query + 1 >= mask.first_key + kKeyBlock;
 }
 
-// Calls hidden, edge and whole for every chunk of kChunk columns in [from, to): none of its columns
-// visible, some, all.
+// Calls hidden, edge or whole for every chunk of kChunk columns in [from, to), depending on whether
+// none, some or all of its columns are visible.
 inline constexpr int kChunk = 2 * kVec;
 template <class Hidden, class Edge, class Whole>
 NIBBLE_INLINE void ForChunks(int from, int to, Visible visible, Hidden&& hidden, Edge&& edge,
@@ -118,7 +119,7 @@ NIBBLE_INLINE void ForChunks(int from, int to, Visible visible, Hidden&& hidden,
   }
   for (; c < to; c += kChunk) hidden(c);
 }
-// The lanes of columns c, c + 1, … that the row sees; `other` in the rest.
+// The lanes of columns c, c + 1, … that the row attends to; `other` in the others.
 NIBBLE_INLINE Vec Masked(Visible v, int c, Vec x, Vec other) {
   static constexpr float kLane[kVec] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const Vec lane = Load(kLane);
@@ -141,7 +142,7 @@ NIBBLE_INLINE __m512i InterleaveHalves(__m512i pair) {
 }
 #endif
 
-// Thirty-two BF16 in a row.
+// Thirty-two consecutive BF16.
 NIBBLE_INLINE void StorePair(uint16_t* to, Vec a, Vec b) {
 #if defined(__AVX512BF16__)
   _mm512_store_si512(to, RoundPair(a, b));
@@ -178,7 +179,7 @@ NIBBLE_INLINE void StoreRowsOfB(float* to, int64_t group, const Vec (&even)[2],
   }
 }
 
-// The same into a packed b and, as rows, to row_even and row_odd.
+// As above, and also as rows to row_even and row_odd.
 NIBBLE_INLINE void StoreBoth(uint16_t* to, int64_t group, uint16_t* row_even, uint16_t* row_odd,
                              const Vec (&even)[2], const Vec (&odd)[2]) {
 #if defined(__AVX512BF16__)

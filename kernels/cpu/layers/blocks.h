@@ -1,5 +1,5 @@
-// How layer operations are cut into tasks: by shape alone, so that sums and maxima taken per block
-// and combined in the order of the blocks are the same for any number of threads.
+// The division of layer operations into tasks: by shape alone, so that sums and maxima taken per
+// block and combined in the order of the blocks are the same for any number of threads.
 //
 // Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_BLOCKS_H_
@@ -20,7 +20,7 @@ struct Blocks {
   int64_t end(int64_t block) const { return std::min(total, (block + 1) * size); }
 };
 
-// Rows of `cols` elements, so many at a time that a block has about `elements`.
+// Blocks of whole rows of `cols` elements, about `elements` each.
 inline Blocks RowBlocks(int64_t rows, int64_t cols, int64_t elements) {
   return {rows, std::max<int64_t>(1, elements / std::max<int64_t>(1, cols))};
 }
@@ -44,8 +44,8 @@ struct Patches {
   Blocks down, across;
 };
 
-// Rows of which each block leaves a row of partial sums behind: 128 to a block, or as many more as
-// keep the blocks to 256, so that the partial sums stay small beside the matrix.
+// Blocks of rows for operations that write a row of partial sums per block: 128 rows each, or more
+// so that there are at most 256 blocks and the partial sums stay small beside the matrix.
 inline Blocks SumBlocks(int64_t rows) { return {rows, std::max<int64_t>(128, (rows + 255) / 256)}; }
 
 }  // namespace nibble::cpu

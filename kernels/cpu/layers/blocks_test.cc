@@ -23,13 +23,13 @@ TEST(BlocksTest, CoverTheRangeOnce) {
   }
 }
 
-TEST(BlocksTest, RowBlocksHoldAboutSoManyElementsAndAtLeastARow) {
+TEST(BlocksTest, RowBlocksHaveAboutTheGivenElementsAndAtLeastOneRow) {
   EXPECT_EQ(RowBlocks(100, 10, 55).size, 5);
   EXPECT_EQ(RowBlocks(100, 1000, 55).size, 1);
   EXPECT_EQ(RowBlocks(100, 0, 55).count(), 2);
 }
 
-TEST(BlocksTest, SumBlocksAreNeverMoreThan256) {
+TEST(BlocksTest, SumBlocksAreAtMost256) {
   EXPECT_EQ(SumBlocks(1).count(), 1);
   EXPECT_EQ(SumBlocks(129).count(), 2);
   for (const int64_t rows : {32768, 32769, 1000003}) EXPECT_LE(SumBlocks(rows).count(), 256);

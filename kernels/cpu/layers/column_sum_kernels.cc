@@ -13,7 +13,7 @@ template <class T>
 void SumRows(const ConstMatrix& m, int64_t begin, int64_t end, float* sums) {
   std::fill(sums, sums + m.cols, 0.0f);
   int64_t row = begin;
-  // Four rows to one pass over the sums, which live in the first-level cache.
+  // Four rows per pass over the sums, which stay in the first-level cache.
   for (; row + 4 <= end; row += 4) {
     const T *a = Row<T>(m, row), *b = Row<T>(m, row + 1);
     const T *c = Row<T>(m, row + 2), *d = Row<T>(m, row + 3);

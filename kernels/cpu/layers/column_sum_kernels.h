@@ -1,6 +1,5 @@
-// Sums down the columns of a matrix: what gradients of biases and of norm weights are made of. Each
-// block of rows leaves its own sums behind (Blocks), which are then added in the order of the
-// blocks.
+// Column sums of a matrix, for the gradients of biases and norm weights. Each block of rows
+// (Blocks) writes its own sums, which are then added in the order of the blocks.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_COLUMN_SUM_KERNELS_H_

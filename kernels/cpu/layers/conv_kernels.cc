@@ -1,6 +1,6 @@
-// Channels lie in vectors. Where eight rows in a row see their whole past and the width is four,
-// they are computed together, so that each input is loaded and widened about once; rows at the
-// beginning of documents, and other widths, go one at a time.
+// Vectors are along the channels. With width four, eight consecutive rows whose whole past is in
+// their document are computed together, so that each input is loaded and widened about once; rows
+// at the beginning of documents, and other widths, are computed one by one.
 #include "kernels/cpu/layers/vec.h"
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int kFastWidth = 4;
 constexpr int kPast = kFastWidth - 1;
 constexpr int kTile = 8;
 
-// Rows [begin, end) see kPast rows each.
+// Whether rows [begin, end) depend on all kPast rows before them.
 NIBBLE_INLINE bool SeeAll(const uint8_t* reach, int64_t begin, int64_t end) {
   uint8_t least = kPast;
   for (int64_t r = begin; r < end; ++r) least = reach[r] < least ? reach[r] : least;
@@ -102,8 +102,8 @@ void Forward(const ConvShape& shape, const ConvParams& params, int64_t row_begin
   }
 }
 
-// What one call of Backward works on. `carry` holds the gradients before SiLU of the last width − 1
-// rows: a row's input gradient is complete that many rows later.
+// The operands of one call of Backward. `carry`: the gradients before SiLU of the last width − 1
+// rows; a row's input gradient is complete width − 1 rows later.
 template <class T>
 struct BackwardRows {
   const ConvShape& shape;
@@ -156,7 +156,7 @@ void BackwardTile(const BackwardRows<T>& b, int64_t r) {
   });
 }
 
-// Row r enters the carry, counted in the sums if `own`; the row that leaves it is written if it is
+// Row r enters the carry, and the sums if `own`; the row that leaves the carry is written if it is
 // `first` or later.
 template <class T>
 void BackwardRow(const BackwardRows<T>& b, int64_t r, bool own, int64_t first) {
@@ -205,8 +205,8 @@ void Backward(const ConvShape& shape, const ConvParams& params, int64_t row_begi
   const BackwardRows<T> rows = {shape, params, in, dout, din, sums, carry};
   int64_t r = row_begin;
   while (r < row_end) {
-    // A tile writes the rows that leave the carry too: they must be this call's, and see ahead
-    // into the tile without a document's beginning between.
+    // A tile also writes the rows that leave the carry: they must be of this call and, up to the
+    // end of the tile, of the same document.
     const bool whole = shape.width == kFastWidth && r - kPast >= row_begin && r + kTile <= row_end;
     if (whole && SeeAll(params.reach, r - kPast + 1, r + kTile)) {
       BackwardTile(rows, r);

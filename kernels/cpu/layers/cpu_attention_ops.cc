@@ -1,6 +1,8 @@
 #include "kernels/cpu/layers/cpu_attention_ops.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cpu/layers/attention_backward.h"
 #include "kernels/cpu/layers/attention_forward.h"
@@ -8,27 +10,17 @@
 #include "kernels/cpu/layers/attention_plan.h"
 #include "kernels/cpu/layers/attention_request.h"
 #include "kernels/cpu/layers/blocks.h"
-#include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/cpu/layers/cached_attention.h"
 
 namespace nibble {
 namespace {
 
-using cpu::LayerIsa;
 using cpu::PanelIsa;
 
-LayerIsa VectorsOf(PanelIsa isa) {
-  switch (isa) {
-    case PanelIsa::kBaseline:
-      return LayerIsa::kBaseline;
-    case PanelIsa::kAvx2:
-      return LayerIsa::kAvx2;
-    case PanelIsa::kAvx512:
-    case PanelIsa::kAvx512Bf16:
-    case PanelIsa::kAmx:
-      break;
-  }
-  return LayerIsa::kAvx512;
-}
+constexpr int64_t kElementsOfTask = 1 << 16;
+// In decoding the table of rotations grows by this number of positions, so that few tokens wait for
+// it.
+constexpr int64_t kRopeGrowth = 512;
 
 template <class T>
 cpu::AttentionEngine<T> EngineFor(PanelIsa isa) {
@@ -38,24 +30,42 @@ cpu::AttentionEngine<T> EngineFor(PanelIsa isa) {
 }  // namespace
 
 CpuAttentionOps::CpuAttentionOps(ThreadPool& pool, PanelIsa isa)
-    : pool_(pool), isa_(isa), rope_(cpu::RopeKernelsFor(VectorsOf(isa))) {}
+    : pool_(pool),
+      isa_(isa),
+      rope_(cpu::RopeKernelsFor(cpu::VectorIsaOf(isa))),
+      decode_(cpu::DecodeAttentionKernelsFor(cpu::VectorIsaOf(isa))) {}
 
 template <class T>
 void CpuAttentionOps::Rotate(const Rope& request, void (*kernel)(const cpu::RopeRows<T>&)) {
   const SequenceLayout& layout = request.layout;
+  // Rows of one sequence, the first of them token `first` of the sequence.
+  struct Task {
+    int64_t row, first, rows;
+  };
+  std::vector<Task> tasks;
+  int64_t positions = layout.length;
+  const auto add = [&](int64_t row, int64_t first, int64_t rows) {
+    const cpu::Blocks blocks = cpu::RowBlocks(rows, request.shape.qkv_cols(), kElementsOfTask);
+    for (int64_t i = 0; i < blocks.count(); ++i) {
+      const int64_t begin = blocks.begin(i);
+      tasks.push_back({row + begin, first + begin, blocks.end(i) - begin});
+    }
+  };
+  for (int64_t s = 0; s < layout.sequences; ++s) add(s * layout.length, 0, layout.length);
+  for (const Continuation& piece : layout.continued) {
+    add(piece.row, piece.position, piece.rows);
+    const int64_t end = piece.position + piece.rows;
+    positions = std::max(positions, (end + kRopeGrowth - 1) / kRopeGrowth * kRopeGrowth);
+  }
   const int half = request.shape.head_dim / 2;
-  const cpu::RopeTable::Angles angles = table_.At(half, request.theta, layout.length);
-  constexpr int64_t kElementsOfTask = 1 << 16;
-  const cpu::Blocks blocks =
-      cpu::RowBlocks(layout.length, request.shape.qkv_cols(), kElementsOfTask);
-  pool_.ParallelFor(layout.sequences * blocks.count(), [&](int64_t i, int) {
-    const int64_t first = blocks.begin(i % blocks.count()), end = blocks.end(i % blocks.count());
-    const int64_t row = i / blocks.count() * layout.length + first;
-    kernel({.x = static_cast<T*>(request.qkv.data) + row * request.qkv.stride,
+  const cpu::RopeTable::Angles angles = table_.At(half, request.theta, positions);
+  pool_.ParallelFor(static_cast<int64_t>(tasks.size()), [&](int64_t i, int) {
+    const Task& task = tasks[static_cast<size_t>(i)];
+    kernel({.x = static_cast<T*>(request.qkv.data) + task.row * request.qkv.stride,
             .stride = request.qkv.stride,
-            .rows = end - first,
-            .first_row = first,
-            .doc_begin = layout.doc_begin == nullptr ? nullptr : layout.doc_begin + row,
+            .rows = task.rows,
+            .first_row = task.first,
+            .doc_begin = layout.doc_begin == nullptr ? nullptr : layout.doc_begin + task.row,
             .heads = request.shape.heads + request.shape.kv_heads,
             .half = half,
             .cosines = angles.cosines,
@@ -75,13 +85,22 @@ absl::Status CpuAttentionOps::Run(const Rope& request) {
   return absl::OkStatus();
 }
 
+template <class T>
+void CpuAttentionOps::Forward(const AttentionForward& request) {
+  if (request.layout.continued.empty()) {
+    cpu::RunAttentionForward(request, EngineFor<T>(isa_), pool_, scratch_);
+  } else {
+    cpu::RunCachedAttention(request, EngineFor<T>(isa_), decode_.of<T>(), pool_, scratch_);
+  }
+}
+
 absl::Status CpuAttentionOps::Forward(const AttentionForward& request) {
   absl::Status status = cpu::Validate(request);
   if (!status.ok()) return status;
   if (request.qkv.dtype == DType::kBf16) {
-    cpu::RunAttentionForward(request, EngineFor<uint16_t>(isa_), pool_, scratch_);
+    Forward<uint16_t>(request);
   } else {
-    cpu::RunAttentionForward(request, EngineFor<float>(isa_), pool_, scratch_);
+    Forward<float>(request);
   }
   return absl::OkStatus();
 }

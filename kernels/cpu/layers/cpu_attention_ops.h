@@ -1,13 +1,14 @@
-// Attention and rotary positions on the CPU.
+// Attention and rotary positions on the CPU, of whole sequences and over key/value caches.
 //
 // Ownership: borrows the pool, owns scratch that grows to the largest request, and a table of
-// rotations. Execution model: an operation has run when its call returns. Thread-safety: one call
+// rotations. Execution model: an operation is done when its call returns. Thread-safety: one call
 // at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_ATTENTION_OPS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_CPU_ATTENTION_OPS_H_
 
 #include "absl/status/status.h"
 #include "common/thread_pool.h"
+#include "kernels/cpu/layers/decode_attention_kernels.h"
 #include "kernels/cpu/layers/panel_gemm.h"
 #include "kernels/cpu/layers/rope_kernels.h"
 #include "kernels/cpu/layers/rope_table.h"
@@ -28,10 +29,13 @@ class CpuAttentionOps : public AttentionOps {
  private:
   template <class T>
   void Rotate(const Rope& request, void (*kernel)(const cpu::RopeRows<T>&));
+  template <class T>
+  void Forward(const AttentionForward& request);
 
   ThreadPool& pool_;
   const cpu::PanelIsa isa_;
   const cpu::RopeKernels& rope_;
+  const cpu::DecodeAttentionKernels& decode_;
   cpu::RopeTable table_;
   cpu::Scratch<char> scratch_;
 };

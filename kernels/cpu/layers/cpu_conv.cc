@@ -9,20 +9,26 @@
 namespace nibble::cpu {
 namespace {
 
-// Rows and parameters of so many channels stay in the first-level cache.
+// Rows and parameters of this number of channels stay in the first-level cache.
 constexpr int64_t kChannelBlock = 512;
 
-// Few enough blocks that their sums stay small beside the matrices.
+// Few enough blocks that their sums are small beside the matrices.
 Blocks RowsOf(int64_t rows) { return {rows, std::max<int64_t>(256, (rows + 127) / 128)}; }
 
 }  // namespace
 
-ConvParams CpuConv::Prepare(const SequenceLayout& layout, int width, const float* weight,
-                            const float* bias, int64_t channels) {
-  float* taps = taps_.Get(width * channels);
+const float* TapsByColumn(const float* weight, int width, int64_t channels,
+                          Scratch<float>& scratch) {
+  float* taps = scratch.Get(width * channels);
   for (int64_t c = 0; c < channels; ++c) {
     for (int w = 0; w < width; ++w) taps[w * channels + c] = weight[c * width + w];
   }
+  return taps;
+}
+
+ConvParams CpuConv::Prepare(const SequenceLayout& layout, int width, const float* weight,
+                            const float* bias, int64_t channels) {
+  const float* taps = TapsByColumn(weight, width, channels, taps_);
   uint8_t* reach = reach_.Get(layout.tokens());
   const int64_t past = width - 1;
   for (int64_t s = 0; s < layout.sequences; ++s) {

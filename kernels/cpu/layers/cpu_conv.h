@@ -1,6 +1,6 @@
-// The convolution of mamba_ops.h on the threads of a pool: cut into blocks of rows and channels by
-// shape alone; the sums behind the parameters' gradients are taken per block of rows and added in
-// the order of the blocks.
+// The convolution of mamba_ops.h over whole sequences, on the threads of a pool: divided into
+// blocks of rows and channels by shape alone; the sums for the parameters' gradients are taken per
+// block of rows and added in the order of the blocks.
 //
 // Requests are checked by the caller (CpuMambaOps). Ownership: borrows the pool, owns its scratch.
 // Thread-safety: one request at a time.
@@ -17,6 +17,10 @@
 
 namespace nibble::cpu {
 
+// weight: [channels, width]; returns [width, channels] in `scratch`.
+const float* TapsByColumn(const float* weight, int width, int64_t channels,
+                          Scratch<float>& scratch);
+
 class CpuConv {
  public:
   CpuConv(ThreadPool& pool, PanelIsa isa) : pool_(pool), isa_(isa) {}
@@ -29,7 +33,7 @@ class CpuConv {
   void Run(const ConvForward& request, const ConvParams& params);
   template <class T>
   void Run(const ConvBackward& request, const ConvParams& params);
-  // Weights by tap, and how far each row sees back.
+  // The taps, and how many earlier rows each row depends on.
   ConvParams Prepare(const SequenceLayout& layout, int width, const float* weight,
                      const float* bias, int64_t channels);
 

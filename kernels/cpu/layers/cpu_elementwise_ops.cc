@@ -11,15 +11,15 @@ namespace {
 using cpu::OperandCheck;
 using cpu::View;
 
-// Elements of a task: enough to make its start cheap, few enough for all threads to have one early.
+// Elements per task: enough to hide the dispatch, few enough to balance.
 constexpr int64_t kTaskElements = 32768;
 constexpr int64_t kZeroBytes = 1 << 20;
 constexpr int64_t kCombineCols = 2048;
 
 int Index(DType dtype) { return static_cast<int>(dtype); }
 
-// Matrices whose rows follow each other without a gap are one long row, which has one tail instead
-// of one per row.
+// Matrices without gaps between their rows are one long row, with one remainder instead of one per
+// row.
 template <class... Matrix>
 void Flatten(Matrix&... m) {
   if (!((m.rows <= 1 || m.stride == m.cols) && ...)) return;

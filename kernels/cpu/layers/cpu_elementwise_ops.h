@@ -1,7 +1,7 @@
 // Element-wise operations on the CPU.
 //
 // Ownership: borrows the pool, owns scratch that grows to the largest request. Execution model: an
-// operation has run when its call returns. Thread-safety: one call at a time.
+// operation is done when its call returns. Thread-safety: one call at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_ELEMENTWISE_OPS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_CPU_ELEMENTWISE_OPS_H_
 
@@ -33,7 +33,7 @@ class CpuElementwiseOps : public ElementwiseOps {
   absl::Status Zero(void* data, int64_t bytes) override;
 
  private:
-  // Runs every patch; `amax`, where wanted, is the largest of what they return.
+  // Runs every patch; `amax`, if not null, receives the largest of their results.
   void RunPatches(const cpu::Patches& patches, float* amax,
                   absl::FunctionRef<float(const cpu::BlockPatch&)> run);
 

@@ -155,7 +155,7 @@ TEST_P(ElementwiseTest, GradientMayReplaceTheInput) {
   }
 }
 
-TEST_P(ElementwiseTest, BadNumbersComeOutAndAmaxLeavesNanOut) {
+TEST_P(ElementwiseTest, NonFiniteValuesPropagateAndAmaxIgnoresNan) {
   for (const Activation kind : kKinds) {
     for (const DType dtype : kTypes) {
       const int64_t cols = 35, in_cols = kind == Activation::kSwiglu ? 2 * cols : cols;
@@ -206,7 +206,7 @@ TEST_P(ElementwiseTest, BiasIsAddedByRow) {
   }
 }
 
-TEST_P(ElementwiseTest, BiasGradientIsAddedToItsColumnSums) {
+TEST_P(ElementwiseTest, BiasGradientAddsColumnSums) {
   for (const DType dtype : kTypes) {
     for (const auto& [rows, cols] : {std::pair{1, 1}, {3, 40}, {131, 2049}, {33000, 17}}) {
       const TestMatrix dy = TestMatrix::Random(dtype, rows, cols, 3, 1);
@@ -249,7 +249,7 @@ TEST_P(ElementwiseTest, CastsAndSumsRoundOnce) {
   }
 }
 
-TEST_P(ElementwiseTest, CastsKeepBadNumbersAndRoundTiesToEven) {
+TEST_P(ElementwiseTest, CastsKeepNonFiniteValuesAndRoundTiesToEven) {
   // 1 + 2^-8 is halfway between 1 and its neighbour 1 + 2^-7, 1 + 3·2^-8 between that and the next.
   TestMatrix from(DType::kF32, 1, 7), to(DType::kBf16, 1, 7);
   const float values[] = {kNan, kInf, -kInf, 3.4e38f, 1 + 1.0f / 256, 1 + 3.0f / 256, -0.0f};
@@ -273,7 +273,7 @@ TEST_P(ElementwiseTest, ZeroClearsExactlyItsBytes) {
   EXPECT_TRUE(ops_.Zero(nullptr, 0).ok());
 }
 
-TEST_P(ElementwiseTest, EmptyMatricesAreFine) {
+TEST_P(ElementwiseTest, EmptyMatricesAreAccepted) {
   TestMatrix none(DType::kF32, 0, 24), wide(DType::kF32, 0, 48);
   float amax = -1;
   EXPECT_TRUE(ops_.Forward({Activation::kSwiglu, nullptr, wide.in(), none.out(), &amax}).ok());
@@ -333,7 +333,7 @@ TEST_P(ElementwiseTest, InstructionSetsAgreeToRounding) {
 INSTANTIATE_TEST_SUITE_P(Sets, ElementwiseTest, testing::ValuesIn(SupportedLayerIsas()),
                          [](const auto& set) { return std::string(Name(set.param)); });
 
-TEST(ElementwiseCheckTest, RefusalsNameTheOperationTheOperandAndBothValues) {
+TEST(ElementwiseCheckTest, ErrorsNameOperationOperandAndBothValues) {
   ThreadPool pool(1);
   CpuElementwiseOps ops(pool);
   TestMatrix a(DType::kF32, 3, 8), b(DType::kF32, 3, 6), c(DType::kBf16, 3, 8);

@@ -140,7 +140,7 @@ TEST_P(GatedNormTest, BackwardMatchesDifferencesOfTheForwardPass) {
   }
 }
 
-TEST_P(GatedNormTest, BadNumbersSpoilTheirGroup) {
+TEST_P(GatedNormTest, NonFiniteValuesMakeTheirGroupNan) {
   for (const float bad : {kNan, kInf, 1e30f}) {
     GatedRun run({DType::kF32, 2, 2, 18, 0});
     run.y.Set(1, 20, bad);
@@ -201,7 +201,7 @@ TEST_P(GatedNormTest, InstructionSetsAgreeToRounding) {
 INSTANTIATE_TEST_SUITE_P(Sets, GatedNormTest, testing::ValuesIn(SupportedLayerIsas()),
                          [](const auto& set) { return std::string(Name(set.param)); });
 
-TEST(GatedNormCheckTest, RefusalsNameTheOperationTheOperandAndBothValues) {
+TEST(GatedNormCheckTest, ErrorsNameOperationOperandAndBothValues) {
   ThreadPool pool(1);
   CpuNormOps ops(pool);
   const auto text = [](const absl::Status& status) {

@@ -1,7 +1,7 @@
 // All layer operations on the CPU, on the best instruction sets that the processor has.
 //
-// Ownership: borrows the pool, owns the families. Execution model: an operation has run when its
-// call returns. Thread-safety: one call at a time, of all families together: they share the pool.
+// Ownership: borrows the pool, owns the families. Execution model: an operation is done when its
+// call returns. Thread-safety: one call at a time, over all families: they share the pool.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_LAYER_OPS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_CPU_LAYER_OPS_H_
 

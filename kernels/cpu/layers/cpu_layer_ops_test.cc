@@ -25,8 +25,7 @@ TEST(CpuLayerOpsTest, EveryFamilyRunsThroughTheInterface) {
   EmbeddingForward embed;
   embed.layout = layout;
   embed.tokens = tokens.data();
-  embed.vocab = 2;
-  embed.table = table.data();
+  embed.table = ConstMatrix::Of(table.data(), 2, 2);
   embed.out = MutableMatrix::Of(x.data(), 2, 2);
   ASSERT_TRUE(ops.token().Forward(embed).ok());
   EXPECT_EQ(x, (std::vector<float>{6, 8, 3, 4}));

@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Sets, ConvTest, testing::ValuesIn(SupportedPanelIsas())
                            return name;
                          });
 
-TEST_P(ConvTest, IsItsDefinition) {
+TEST_P(ConvTest, MatchesItsDefinition) {
   for (const DType dtype : kTypes) {
     const auto check = [&](int64_t sequences, int64_t length, int64_t channels, int width) {
       SCOPED_TRACE(testing::Message() << sequences << " × " << length << " tokens, " << channels
@@ -162,7 +162,7 @@ TEST_P(ConvTest, IsItsDefinition) {
   }
 }
 
-TEST_P(ConvTest, DocumentsBeginAnywhere) {
+TEST_P(ConvTest, DocumentsMayBeginAnywhere) {
   for (const DType dtype : kTypes) {
     for (const int width : {4, 6}) {
       Inputs in = Random(dtype, 2, 300, 18, width);
@@ -172,7 +172,7 @@ TEST_P(ConvTest, DocumentsBeginAnywhere) {
   }
 }
 
-TEST_P(ConvTest, EveryPlaceOfOneBoundary) {
+TEST_P(ConvTest, DocumentBoundaryAtEveryPlace) {
   for (int begin = 1; begin < 30; ++begin) {
     Inputs in = Random(DType::kF32, 1, 30, 5, 4);
     in.doc_begin = DocBegins({{begin}}, in.length);
@@ -180,7 +180,7 @@ TEST_P(ConvTest, EveryPlaceOfOneBoundary) {
   }
 }
 
-TEST_P(ConvTest, GradientsAreTheSlopesOfTheDefinition) {
+TEST_P(ConvTest, GradientsMatchDifferencesOfTheDefinition) {
   constexpr double kStep = 1.0 / 256;  // exact in the inputs' FP32
   Inputs in = Random(DType::kF32, 2, 13, 3, 4);
   in.doc_begin = DocBegins({{6}, {}}, in.length);
@@ -220,7 +220,7 @@ TEST_P(ConvTest, GradientsAreTheSlopesOfTheDefinition) {
   check(in.bias, actual.dbias);
 }
 
-TEST_P(ConvTest, NotANumberReachesWhatDependsOnItAndNoMore) {
+TEST_P(ConvTest, NanReachesOnlyWhatDependsOnIt) {
   for (const DType dtype : kTypes) {
     Inputs in = Random(dtype, 1, 40, 20, 4);
     in.in.Set(17, 5, kNan);
@@ -247,7 +247,7 @@ TEST_P(ConvTest, LargeSumsDoNotOverflow) {
   }
 }
 
-TEST(ConvThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(ConvThreadsTest, ResultsDoNotDependOnThreads) {
   for (const DType dtype : kTypes) {
     Inputs in = Random(dtype, 3, 400, 700, 4);
     in.doc_begin = DocBegins({{100}, {}, {255, 256}}, in.length);

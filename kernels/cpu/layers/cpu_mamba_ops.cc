@@ -1,6 +1,7 @@
 #include "kernels/cpu/layers/cpu_mamba_ops.h"
 
 #include <cstdint>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/layers/matrix_check.h"
@@ -11,10 +12,8 @@ namespace {
 
 using cpu::OperandCheck;
 
-// Documents begin where their first token is. Read once the layout is known to fit the matrices.
-OperandCheck& CheckLayout(OperandCheck& check, const SequenceLayout& layout) {
-  check.That(layout.sequences >= 0 && layout.length >= 0, "layout of ", layout.sequences,
-             " sequences of ", layout.length, " tokens");
+// Documents begin at their first token. Layout() and the shapes have passed.
+OperandCheck& CheckDocuments(OperandCheck& check, const SequenceLayout& layout) {
   if (!check.status().ok() || layout.doc_begin == nullptr) return check;
   for (int64_t s = 0; s < layout.sequences; ++s) {
     const int32_t* begin = layout.doc_begin + s * layout.length;
@@ -33,6 +32,15 @@ OperandCheck& CheckBound(OperandCheck& check, const char* name, int64_t value, i
   return check.That(value >= 1 && value <= most, name, " is ", value, ", outside 1 … ", most);
 }
 
+// Each of `elements`.
+OperandCheck& CheckStates(OperandCheck& check, const SequenceLayout& layout, const char* name,
+                          std::span<float* const> states, int64_t elements) {
+  check.Layout(layout, name, states.size());
+  for (const float* state : states) check.Pointer(name, state, elements);
+  return check;
+}
+
+// Layout() has passed.
 template <class Request>
 OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
   const int64_t channels = request.in.cols;
@@ -40,9 +48,10 @@ OperandCheck& CheckConv(OperandCheck& check, const Request& request) {
   check.Shape("in", request.in, request.layout.tokens(), channels)
       .Pointer("weight", request.weight, channels * request.width)
       .Pointer("bias", request.bias, channels);
-  return CheckLayout(check, request.layout);
+  return CheckDocuments(check, request.layout);
 }
 
+// Layout() has passed.
 template <class Request>
 OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
   const ScanShape& shape = request.shape;
@@ -61,10 +70,10 @@ OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
       .Pointer("dt_bias", request.params.dt_bias, shape.heads)
       .Pointer("a_log", request.params.a_log, shape.heads)
       .Pointer("d", request.params.d, shape.heads);
-  return CheckLayout(check, request.layout);
+  return CheckDocuments(check, request.layout);
 }
 
-// The type of `like`, and [tokens, heads · head_dim].
+// xbc's type, and [tokens, heads · head_dim].
 template <class Matrix>
 OperandCheck& CheckInner(OperandCheck& check, const char* name, const Matrix& m,
                          const ScanShape& shape, const ConstMatrix& xbc) {
@@ -77,15 +86,22 @@ OperandCheck& CheckInner(OperandCheck& check, const char* name, const Matrix& m,
 
 absl::Status CpuMambaOps::Forward(const ConvForward& request) {
   OperandCheck check("convolution");
+  CheckStates(check, request.layout, "windows", request.windows,
+              (request.width - 1) * request.in.cols);
   CheckConv(check, request).Same("out", request.out, "in", request.in);
   if (!check.status().ok() || request.in.rows == 0 || request.in.cols == 0) return check.status();
-  conv_.Forward(request);
+  if (request.layout.continued.empty()) {
+    conv_.Forward(request);
+  } else {
+    recurrence_.Run(request);
+  }
   return absl::OkStatus();
 }
 
 absl::Status CpuMambaOps::Backward(const ConvBackward& request) {
   OperandCheck check("convolution backward");
   const int64_t channels = request.in.cols;
+  check.WholeSequences(request.layout);
   CheckConv(check, request)
       .Same("dout", request.dout, "in", request.in)
       .Same("din", request.din, "in", request.in)
@@ -98,10 +114,14 @@ absl::Status CpuMambaOps::Backward(const ConvBackward& request) {
 
 absl::Status CpuMambaOps::Forward(const ScanForward& request) {
   OperandCheck check("scan");
+  CheckStates(check, request.layout, "states", request.states,
+              request.shape.d_inner() * request.shape.state);
   CheckScan(check, request);
   CheckInner(check, "y", request.y, request.shape, request.xbc);
   if (!check.status().ok() || request.xbc.rows == 0) return check.status();
-  if (request.xbc.dtype == DType::kBf16) {
+  if (!request.layout.continued.empty()) {
+    recurrence_.Run(request);
+  } else if (request.xbc.dtype == DType::kBf16) {
     scan_bf16_.Run(request);
   } else {
     scan_fp32_.Run(request);
@@ -112,6 +132,7 @@ absl::Status CpuMambaOps::Forward(const ScanForward& request) {
 absl::Status CpuMambaOps::Backward(const ScanBackward& request) {
   OperandCheck check("scan backward");
   const ScanShape& shape = request.shape;
+  check.WholeSequences(request.layout);
   CheckScan(check, request);
   CheckInner(check, "dy", request.dy, shape, request.xbc);
   check.Same("dxbc", request.dxbc, "xbc", request.xbc)

@@ -53,14 +53,14 @@ class MambaOpsTest : public testing::Test {
                                    params_.data(), params_.data(), params_.data()};
 };
 
-TEST_F(MambaOpsTest, WhatTheOthersStartFromIsAccepted) {
+TEST_F(MambaOpsTest, UnchangedRequestsAreAccepted) {
   EXPECT_EQ(Run(conv_), absl::OkStatus());
   EXPECT_EQ(Run(conv_back_), absl::OkStatus());
   EXPECT_EQ(Run(scan_), absl::OkStatus());
   EXPECT_EQ(Run(scan_back_), absl::OkStatus());
 }
 
-TEST_F(MambaOpsTest, NoTokensAreNothingToDo) {
+TEST_F(MambaOpsTest, ZeroTokensAreAccepted) {
   ConvBackward conv = conv_back_;
   conv.layout = {0, kLength};
   conv.in.rows = conv.dout.rows = conv.din.rows = 0;
@@ -71,7 +71,7 @@ TEST_F(MambaOpsTest, NoTokensAreNothingToDo) {
   EXPECT_EQ(Run(scan), absl::OkStatus());
 }
 
-TEST_F(MambaOpsTest, MatricesOfOtherShapesOrTypesAreNamed) {
+TEST_F(MambaOpsTest, WrongShapesAndTypesAreNamed) {
   ConvForward conv = conv_;
   conv.out.cols = 7;
   EXPECT_THAT(Refusal(conv), HasSubstr("convolution: out is [6, 7] f32 but in is [6, 8] f32"));
@@ -143,7 +143,7 @@ TEST_F(MambaOpsTest, SizesOutOfBoundsAreRefusedWithTheBound) {
   EXPECT_THAT(Refusal(scan), HasSubstr("groups 2 do not divide heads 3"));
 }
 
-TEST_F(MambaOpsTest, DocumentsMustBeginWhereTheirFirstTokenIs) {
+TEST_F(MambaOpsTest, DocumentsMustBeginAtTheirFirstToken) {
   const std::vector<int32_t> early = {0, 0, 1, 1, 1, 1}, late = {0, 0, 3, 3, 3, 3},
                              first = {1, 1, 1, 1, 1, 1};
   ScanForward scan = scan_;
@@ -155,6 +155,28 @@ TEST_F(MambaOpsTest, DocumentsMustBeginWhereTheirFirstTokenIs) {
   ConvForward conv = conv_;
   conv.layout.doc_begin = first.data();
   EXPECT_THAT(Refusal(conv), HasSubstr("doc_begin of token 0 of sequence 0 is 1, must be 0"));
+}
+
+TEST_F(MambaOpsTest, ContinuationsNeedTheirStates) {
+  const Continuation pieces[] = {{.row = 0, .rows = kLength}};
+  float* const states[] = {params_.data()};
+  ConvForward conv = conv_;
+  ScanForward scan = scan_;
+  conv.layout = scan.layout = {.continued = pieces};
+  EXPECT_THAT(Refusal(conv), HasSubstr("convolution: windows: 0 for 1 continuations"));
+  EXPECT_THAT(Refusal(scan), HasSubstr("scan: states: 0 for 1 continuations"));
+  conv.windows = scan.states = states;
+  EXPECT_EQ(Run(conv), absl::OkStatus());
+  EXPECT_EQ(Run(scan), absl::OkStatus());
+  float* const none[] = {nullptr};
+  conv.windows = scan.states = none;
+  EXPECT_THAT(Refusal(conv), HasSubstr("windows is null but must hold 24 elements"));
+  EXPECT_THAT(Refusal(scan), HasSubstr("states is null but must hold 24 elements"));
+  ConvBackward conv_back = conv_back_;
+  ScanBackward scan_back = scan_back_;
+  conv_back.layout = scan_back.layout = {.continued = pieces};
+  EXPECT_THAT(Refusal(conv_back), HasSubstr("continued sequences have no backward pass"));
+  EXPECT_THAT(Refusal(scan_back), HasSubstr("continued sequences have no backward pass"));
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ constexpr ScanShape kGrouped = {4, 16, 2, 16, 16};
 constexpr ScanShape kOdd = {3, 37, 3, 21, 33};
 constexpr ScanShape kLarge = {6, 64, 2, 128, 128};
 
-TEST_P(ScanTest, IsTheRecurrence) {
+TEST_P(ScanTest, MatchesTheRecurrence) {
   for (const DType dtype : kTypes) {
     const auto check = [&](const ScanShape& shape, int64_t sequences, int64_t length) {
       SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.head_dim << ", "
@@ -197,7 +197,7 @@ TEST_P(ScanTest, IsTheRecurrence) {
   }
 }
 
-TEST_P(ScanTest, DocumentsBeginAnywhere) {
+TEST_P(ScanTest, DocumentsMayBeginAnywhere) {
   const std::vector<std::vector<std::vector<int>>> places = {
       {{16}, {15, 17}},               // at a chunk's first token, at its last, at its second
       {{1, 2, 3}, {40, 41, 60}},      // very short ones, several in a chunk
@@ -215,7 +215,7 @@ TEST_P(ScanTest, DocumentsBeginAnywhere) {
   }
 }
 
-TEST_P(ScanTest, EveryPlaceOfOneBoundaryInLongChunks) {
+TEST_P(ScanTest, DocumentBoundaryAtEveryPlaceOfLongChunks) {
   for (int begin = 1; begin < 70; begin += 4) {
     ScanInputs in = Random(DType::kF32, {2, 8, 1, 8, 48}, 1, 70, 13);
     in.doc_begin = DocBegins({{begin}}, in.length);
@@ -223,7 +223,7 @@ TEST_P(ScanTest, EveryPlaceOfOneBoundaryInLongChunks) {
   }
 }
 
-TEST_P(ScanTest, ChunkSizesAgree) {
+TEST_P(ScanTest, ResultsOfAllChunkSizesAgree) {
   ScanInputs in = Random(DType::kF32, {2, 24, 1, 20, 1}, 1, 200, 17);
   in.doc_begin = DocBegins({{3, 90, 131}}, in.length);
   const ScanOutputs expected = RunScan(ops_, DType::kF32, in);
@@ -234,7 +234,7 @@ TEST_P(ScanTest, ChunkSizesAgree) {
 }
 
 // Δ from nothing to thirty: states that forget at once, that never do, and both in one chunk.
-TEST_P(ScanTest, StepsOfAllSizes) {
+TEST_P(ScanTest, StepsOfAllSizesAreAccurate) {
   for (const DType dtype : kTypes) {
     for (const auto& [mean, spread] :
          {std::pair(-60.0, 1.0), std::pair(-12.0, 4.0), std::pair(0.0, 0.1), std::pair(0.0, 12.0),
@@ -247,7 +247,7 @@ TEST_P(ScanTest, StepsOfAllSizes) {
 }
 
 // The decay that one token forces must not cost the precision of those after it in the chunk.
-TEST_P(ScanTest, OneLargeStepLeavesTheOthersExact) {
+TEST_P(ScanTest, OneLargeStepDoesNotSpoilTheOthers) {
   ScanInputs in = Random(DType::kF32, {1, 16, 1, 16, 64}, 1, 128, 23, -3, 0.5);
   in.a_log[0] = static_cast<float>(std::log(16.0));
   in.dt[5] = in.dt[40] = in.dt[70] = 1000;
@@ -260,13 +260,13 @@ TEST_P(ScanTest, OneLargeStepLeavesTheOthersExact) {
   EXPECT_TRUE(Near(actual.y, expected.y, [&](size_t) { return bound; }));
 }
 
-TEST_P(ScanTest, OnlyBitsOfRoundingDependOnTheSet) {
+TEST_P(ScanTest, InstructionSetsAgreeToRounding) {
   CpuMambaOps best(pool_);
   const ScanInputs in = Random(DType::kF32, kOdd, 2, 100, 29);
   ExpectNear(RunScan(ops_, DType::kF32, in), RunScan(best, DType::kF32, in), 1e-5, 1e-5);
 }
 
-TEST_P(ScanTest, NotANumberReachesTheTokensThatDependOnIt) {
+TEST_P(ScanTest, NanReachesTheTokensThatDependOnIt) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : kTypes) {
     const ScanShape shape = {2, 16, 1, 16, 16};
@@ -292,7 +292,7 @@ TEST_P(ScanTest, NotANumberReachesTheTokensThatDependOnIt) {
   }
 }
 
-TEST_P(ScanTest, StatesOfAnEndedDocumentDoNotLeakEvenIfNotANumber) {
+TEST_P(ScanTest, StatesOfAnEndedDocumentDoNotLeakEvenIfNan) {
   ScanInputs in = Random(DType::kF32, {2, 16, 1, 16, 16}, 1, 64, 37);
   in.doc_begin = DocBegins({{32}}, in.length);
   in.xbc[3] = std::numeric_limits<double>::quiet_NaN();
@@ -301,7 +301,7 @@ TEST_P(ScanTest, StatesOfAnEndedDocumentDoNotLeakEvenIfNotANumber) {
   for (size_t i = 32 * 32; i < out.y.size(); ++i) ASSERT_FALSE(std::isnan(out.y[i])) << i;
 }
 
-TEST(ScanGradientTest, TheReferenceIsTheSlopeOfItsForward) {
+TEST(ScanGradientTest, ReferenceGradientMatchesDifferencesOfItsForwardPass) {
   ScanInputs in = Random(DType::kF32, {4, 3, 2, 4, 8}, 2, 11, 41);
   in.doc_begin = DocBegins({{4}, {}}, in.length);
   const ScanOutputs gradient = ReferenceScan(in);
@@ -324,7 +324,7 @@ TEST(ScanGradientTest, TheReferenceIsTheSlopeOfItsForward) {
   check(in.d, gradient.dd);
 }
 
-TEST_P(ScanTest, GradientsAreTheSlopesOfTheRecurrence) {
+TEST_P(ScanTest, GradientsMatchDifferencesOfTheRecurrence) {
   ScanInputs in = Random(DType::kF32, {4, 5, 2, 4, 16}, 2, 40, 43);
   in.doc_begin = DocBegins({{21}, {}}, in.length);
   const ScanOutputs actual = RunScan(ops_, DType::kF32, in);
@@ -350,7 +350,7 @@ TEST_P(ScanTest, GradientsAreTheSlopesOfTheRecurrence) {
   check(in.d, actual.dd, 1);
 }
 
-TEST(ScanThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(ScanThreadsTest, ResultsDoNotDependOnThreads) {
   for (const DType dtype : kTypes) {
     for (const ScanShape& shape :
          {kOdd, ScanShape{8, 32, 1, 32, 32}, ScanShape{1, 48, 1, 16, 16}}) {
@@ -365,7 +365,7 @@ TEST(ScanThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-TEST(ScanThreadsTest, ScratchOfALargerRequestDoesNotShow) {
+TEST(ScanThreadsTest, ScratchOfALargerRequestDoesNotAffectTheNext) {
   for (const DType dtype : kTypes) {
     ThreadPool pool(2);
     CpuMambaOps used(pool), fresh(pool);
@@ -375,8 +375,8 @@ TEST(ScanThreadsTest, ScratchOfALargerRequestDoesNotShow) {
   }
 }
 
-// Chunks of one token make so many states that the sequences go through in batches.
-TEST(ScanThreadsTest, BatchesOfSequencesAreEachByThemselves) {
+// Chunks of one token have so many states that the sequences run in batches.
+TEST(ScanThreadsTest, BatchesOfSequencesAreIndependent) {
   const ScanShape shape = {16, 64, 1, 128, 1};
   const ScanInputs in = Random(DType::kBf16, shape, 4, 70, 61);
   const int64_t state_bytes = in.tokens() * shape.d_inner() * shape.state * 2;

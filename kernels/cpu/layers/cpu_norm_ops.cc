@@ -30,7 +30,7 @@ void CheckGroups(OperandCheck& check, int groups, const ConstMatrix& y) {
              " columns, which are not ", groups, " groups of equal width");
 }
 
-// The largest of the blocks'.
+// The largest of the blocks' values.
 void CombineAmax(const float* block_amax, int64_t blocks, float* amax) {
   if (amax == nullptr) return;
   *amax = 0;
@@ -81,7 +81,7 @@ absl::Status CpuNormOps::Backward(const NormBackward& request) {
   CheckNorm(check, request.norm, x);
   if (!check.status().ok()) return check.status();
 
-  // Each block's sums for dweight, then for dbias.
+  // The sums of each block for dweight, then for dbias.
   const Blocks blocks = cpu::SumBlocks(x.rows);
   const int64_t stride = centered ? 2 * x.cols : x.cols;
   float* partial = partial_.Get(blocks.count() * stride);

@@ -35,7 +35,7 @@ std::vector<Problem> Problems() {
   return problems;
 }
 
-// One row in float64, from the definition; x has a mean of its own, so that centring matters.
+// One row in float64, from the definition; x has a mean other than 0, so that centring matters.
 struct RowNorm {
   double mean = 0, rstd = 0;
 };
@@ -131,7 +131,7 @@ TEST_P(NormTest, ForwardMatchesFloat64) {
   }
 }
 
-TEST_P(NormTest, SumMayReplaceXAndWithoutYThereIsNone) {
+TEST_P(NormTest, SumMayReplaceXAndIsNotWrittenWithoutY) {
   for (const Problem& p : Problems()) {
     NormRun apart(p), in_place(p), alone(p);
     ASSERT_TRUE(ops_.Forward(apart.ForwardRequest()).ok());
@@ -151,7 +151,7 @@ TEST_P(NormTest, SumMayReplaceXAndWithoutYThereIsNone) {
   }
 }
 
-TEST_P(NormTest, AdditionAloneLeavesTheRestUntouched) {
+TEST_P(NormTest, AdditionWithoutNormWritesOnlyTheSum) {
   for (const Problem& p : Problems()) {
     NormRun both(p), sum_only(p);
     ASSERT_TRUE(ops_.Forward(both.ForwardRequest()).ok());
@@ -247,7 +247,7 @@ TEST_P(NormTest, GradientMayReplaceTheResidual) {
   }
 }
 
-TEST_P(NormTest, BadNumbersSpoilTheirRowAndAmaxLeavesNanOut) {
+TEST_P(NormTest, NonFiniteValuesMakeTheirRowNanAndAmaxIgnoresNan) {
   for (const bool centered : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const float bad : {kNan, kInf, 1e30f}) {
@@ -311,7 +311,7 @@ TEST_P(NormTest, InstructionSetsAgreeToRounding) {
 INSTANTIATE_TEST_SUITE_P(Sets, NormTest, testing::ValuesIn(SupportedLayerIsas()),
                          [](const auto& set) { return std::string(Name(set.param)); });
 
-TEST(NormCheckTest, RefusalsNameTheOperationTheOperandAndBothValues) {
+TEST(NormCheckTest, ErrorsNameOperationOperandAndBothValues) {
   ThreadPool pool(1);
   CpuNormOps ops(pool);
   const auto text = [](const absl::Status& status) {

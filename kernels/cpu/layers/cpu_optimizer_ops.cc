@@ -50,7 +50,7 @@ absl::Status CpuOptimizerOps::Run(const ClipScale& request) {
   const double norm = std::sqrt(*request.sum);
   *request.norm = static_cast<float>(norm);
   *request.scale = 1;
-  // Of a norm that is NaN the scale is too, so that no parameter passes it unmarked.
+  // If the norm is NaN so is the scale, so that it reaches every parameter.
   if (request.max_norm > 0 && !(norm <= request.max_norm)) {
     *request.scale = static_cast<float>(request.max_norm / norm);
   }

@@ -1,7 +1,7 @@
-// The update on the CPU.
+// The optimizer's update on the CPU.
 //
 // Ownership: borrows the pool, owns scratch that grows to the largest request. Execution model: an
-// operation has run when its call returns. Thread-safety: one call at a time.
+// operation is done when its call returns. Thread-safety: one call at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_OPTIMIZER_OPS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_CPU_OPTIMIZER_OPS_H_
 

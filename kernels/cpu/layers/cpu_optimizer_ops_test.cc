@@ -27,7 +27,7 @@ class OptimizerTest : public testing::TestWithParam<LayerIsa> {
   CpuOptimizerOps ops_{pool_, GetParam()};
 };
 
-TEST_P(OptimizerTest, SumOfSquaresIsExactToFloat64) {
+TEST_P(OptimizerTest, SumOfSquaresMatchesFloat64) {
   for (const int64_t n : {0, 1, 15, 16, 17, 1000, 65536, 200003}) {
     const std::vector<float> x = RandomFloats(n, 1, 1e15);
     long double expected = 0;
@@ -36,7 +36,7 @@ TEST_P(OptimizerTest, SumOfSquaresIsExactToFloat64) {
   }
 }
 
-TEST_P(OptimizerTest, SumOfSquaresKeepsBadNumbers) {
+TEST_P(OptimizerTest, SumOfSquaresPropagatesNonFiniteValues) {
   for (const size_t at : {size_t{0}, size_t{70000}, size_t{70003}}) {
     std::vector<float> x = RandomFloats(70004, 1);
     x[at] = kInf;
@@ -60,7 +60,7 @@ Clip ClipOf(CpuOptimizerOps& ops, double sum, float max_norm) {
   return clip;
 }
 
-TEST_P(OptimizerTest, ClipScaleShrinksLongGradientsOnly) {
+TEST_P(OptimizerTest, ClipScaleShrinksOnlyLongGradients) {
   EXPECT_EQ(ClipOf(ops_, 16, 1).norm, 4);
   EXPECT_EQ(ClipOf(ops_, 16, 1).scale, 0.25f);
   EXPECT_EQ(ClipOf(ops_, 16, 4).scale, 1);
@@ -136,7 +136,7 @@ TEST_P(OptimizerTest, AdamWMatchesFloat64) {
   }
 }
 
-TEST_P(OptimizerTest, AdamWCarriesBadGradientsIntoParametersAndTouchesNothingElse) {
+TEST_P(OptimizerTest, AdamWPropagatesNonFiniteGradientsToTheirParametersOnly) {
   for (const float bad : {kNan, kInf}) {
     State state(50), clean(50);
     state.grad[37] = bad;
@@ -148,7 +148,7 @@ TEST_P(OptimizerTest, AdamWCarriesBadGradientsIntoParametersAndTouchesNothingEls
   }
 }
 
-TEST_P(OptimizerTest, AdamWUpdatesAnElementAgainAfterAGradientWhoseSquareOverflows) {
+TEST_P(OptimizerTest, AdamWRecoversFromAGradientWhoseSquareOverflows) {
   for (const float huge : {1.9e19f, -1e30f, std::numeric_limits<float>::max()}) {
     State state(50);
     state.grad[37] = huge;
@@ -171,7 +171,7 @@ TEST_P(OptimizerTest, AdamWUpdatesAnElementAgainAfterAGradientWhoseSquareOverflo
   }
 }
 
-TEST_P(OptimizerTest, AdamWWithoutRateChangesStateOnly) {
+TEST_P(OptimizerTest, AdamWWithoutLearningRateChangesOnlyItsState) {
   const State before(100);
   State after = before;
   AdamW request = after.Request();
@@ -211,7 +211,7 @@ TEST_P(OptimizerTest, InstructionSetsAgreeToRounding) {
 INSTANTIATE_TEST_SUITE_P(Sets, OptimizerTest, testing::ValuesIn(SupportedLayerIsas()),
                          [](const auto& set) { return std::string(Name(set.param)); });
 
-TEST(OptimizerCheckTest, RefusalsNameTheOperationTheFieldAndTheBound) {
+TEST(OptimizerCheckTest, ErrorsNameOperationFieldAndBound) {
   ThreadPool pool(1);
   CpuOptimizerOps ops(pool);
   const auto text = [](const absl::Status& status) {

@@ -9,8 +9,8 @@
 namespace nibble::cpu {
 namespace {
 
-// Groups are cut into blocks of heads until there are so many tasks, but not into smaller ones:
-// each makes C·Bᵀ for itself.
+// Groups are divided into blocks of heads until there are at least this many tasks, but not into
+// smaller blocks: each computes C·Bᵀ for itself.
 constexpr int64_t kMinTasks = 16;
 constexpr int64_t kMinHeads = 4;
 

@@ -1,10 +1,10 @@
-// The chunked state-space scan of mamba_ops.h on the threads of a pool.
+// The chunked state-space scan of mamba_ops.h over whole sequences, on the threads of a pool.
 //
 // A request runs in batches of whole sequences, each in two steps: states from chunk to chunk
-// (ScanStates), then every chunk by itself with the states it needs. In the second step a task is
-// one chunk of one group, whose heads share C·Bᵀ and, going back, sum into its dB and dC; where
-// there are few such tasks the heads of a group are cut into blocks. All cuts depend on the shape
-// alone, and sums are taken in the order of heads, blocks and chunks.
+// (ScanStates), then all chunks independently, given their states. In the second step a task is one
+// chunk of one group, whose heads share C·Bᵀ and, in the backward pass, sum into its dB and dC; if
+// there are few such tasks, the heads of a group are divided into blocks. The division depends on
+// the shape alone, and sums are taken in the order of heads, blocks and chunks.
 //
 // Numbers below 2^−126 count as zeros (SubnormalsAreZero).
 //
@@ -42,7 +42,7 @@ class CpuScan {
  private:
   void Start(const ScanShape& shape, const ScanParams& params, const SequenceLayout& layout,
              const ConstMatrix& xbc, const ConstMatrix& dt);
-  // How many blocks the heads of a group are cut into, for a batch of so many chunks.
+  // The number of blocks of a group's heads in a batch of `chunks` chunks.
   int64_t HeadBlocks(int64_t chunks) const;
   ScanTask TaskOf(int64_t index, int64_t chunk_begin, int64_t blocks) const;
   void WriteGroup(int64_t chunk, int64_t group, const float* db, const float* dc,
@@ -54,7 +54,7 @@ class CpuScan {
   std::vector<double> rate_;
   ScanProblem<T> problem_;
   ScanStates<T> states_;
-  // One for each thread.
+  // One per thread.
   std::vector<ScanForwardChunk<T>> forward_;
   std::vector<ScanBackwardChunk<T>> backward_;
   Scratch<ScanHeadSums> sums_;

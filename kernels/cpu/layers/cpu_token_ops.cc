@@ -15,56 +15,43 @@ using cpu::Blocks;
 using cpu::OperandCheck;
 
 constexpr int64_t kTaskElements = 32768;
-// Columns of one task where rows are gathered: a token that fills the batch still has some tasks.
+// Columns per task that adds rows by key: even a batch of one token alone has several tasks.
 constexpr int64_t kGatherCols = 512;
 
 int Index(DType dtype) { return static_cast<int>(dtype); }
 
-// The index within its document of a layout's token.
-int64_t PositionOf(const SequenceLayout& layout, int64_t row) {
-  const int64_t begin = layout.doc_begin == nullptr ? 0 : layout.doc_begin[row];
-  return row % layout.length - begin;
-}
-
-// Everything that the values of tokens and layout can have wrong; the checks before it have made
-// sure that they can be read.
-absl::Status CheckTokens(const char* operation, const SequenceLayout& layout, const int32_t* tokens,
-                         int64_t vocab, bool positions, int64_t max_positions) {
-  for (int64_t row = 0; row < layout.tokens(); ++row) {
+// The positions are null if they are not used. The checks before have made sure that everything can
+// be read.
+absl::Status CheckTokens(const char* operation, const int32_t* tokens, int64_t rows, int64_t vocab,
+                         const int32_t* positions, int64_t max_positions) {
+  for (int64_t row = 0; row < rows; ++row) {
     if (tokens[row] < 0 || tokens[row] >= vocab) {
       return absl::InvalidArgumentError(absl::StrCat(operation, ": row ", row, " has token ",
                                                      tokens[row], ", not in [0, ", vocab, ")"));
     }
-    if (!positions) continue;
-    const int64_t position = PositionOf(layout, row);
-    if (position < 0 || position >= max_positions) {
+    if (positions == nullptr) continue;
+    if (positions[row] < 0 || positions[row] >= max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(operation, ": row ", row, " has position ",
-                                                     position, ", not in [0, ", max_positions,
+                                                     positions[row], ", not in [0, ", max_positions,
                                                      ")"));
     }
   }
   return absl::OkStatus();
 }
 
-// What both passes share. `matrix` is out or dout, `table` either's table.
-template <class Request, class Matrix>
-absl::Status Check(const char* operation, const Request& request, const char* matrix_name,
-                   const Matrix& matrix, const char* table_name, const float* table,
-                   bool positions) {
-  const SequenceLayout& layout = request.layout;
-  absl::Status status = OperandCheck(operation)
-                            .That(layout.sequences >= 0 && layout.length >= 0, "layout is of ",
-                                  layout.sequences, " sequences of length ", layout.length)
-                            .That(layout.tokens() <= std::numeric_limits<int32_t>::max(),
-                                  "layout has ", layout.tokens(), " tokens, above 2^31 - 1")
-                            .Shape(matrix_name, matrix, layout.tokens(), matrix.cols)
-                            .Pointer("tokens", request.tokens, layout.tokens())
-                            .That(request.vocab >= 0, "vocab is ", request.vocab, ", below 0")
-                            .Pointer(table_name, table, request.vocab * matrix.cols)
-                            .status();
-  if (!status.ok()) return status;
-  return CheckTokens(operation, layout, request.tokens, request.vocab, positions,
-                     request.max_positions);
+// `matrix`: out or dout. Layout() has passed.
+template <class Matrix>
+OperandCheck& CheckRows(OperandCheck& check, const SequenceLayout& layout, const char* matrix_name,
+                        const Matrix& matrix, const int32_t* tokens) {
+  return check
+      .That(layout.tokens() <= std::numeric_limits<int32_t>::max(), "layout has ", layout.tokens(),
+            " tokens, above 2^31 - 1")
+      .Shape(matrix_name, matrix, layout.tokens(), matrix.cols)
+      .Pointer("tokens", tokens, layout.tokens());
+}
+
+const char* RowOf(const ConstMatrix& m, int64_t row) {
+  return static_cast<const char*>(m.data) + row * m.stride * DTypeBytes(m.dtype);
 }
 
 }  // namespace
@@ -72,20 +59,44 @@ absl::Status Check(const char* operation, const Request& request, const char* ma
 CpuTokenOps::CpuTokenOps(ThreadPool& pool, cpu::LayerIsa isa)
     : pool_(pool), kernels_(cpu::TokenKernelsFor(isa)) {}
 
+const int32_t* CpuTokenOps::Positions(const SequenceLayout& layout) {
+  int32_t* positions = positions_.Get(layout.tokens());
+  for (const Continuation& piece : layout.continued) {
+    for (int64_t r = 0; r < piece.rows; ++r) {
+      positions[piece.row + r] = static_cast<int32_t>(piece.position + r);
+    }
+  }
+  for (int64_t row = 0; row < layout.sequences * layout.length; ++row) {
+    const int64_t begin = layout.doc_begin == nullptr ? 0 : layout.doc_begin[row];
+    positions[row] = static_cast<int32_t>(row % layout.length - begin);
+  }
+  return positions;
+}
+
 absl::Status CpuTokenOps::Forward(const EmbeddingForward& request) {
+  const ConstMatrix &table = request.table, &at = request.positions;
   const MutableMatrix& out = request.out;
-  const absl::Status status = Check("embedding forward", request, "out", out, "table",
-                                    request.table, request.positions != nullptr);
+  OperandCheck check("embedding forward");
+  check.Layout(request.layout);
+  CheckRows(check, request.layout, "out", out, request.tokens)
+      .Shape("table", table, table.rows, out.cols);
+  if (at.data != nullptr) {
+    check.Shape("positions", at, at.rows, out.cols)
+        .That(at.dtype == table.dtype, "positions is ", cpu::Describe(at), " but table is ",
+              cpu::Describe(table));
+  }
+  if (!check.status().ok()) return check.status();
+  const int32_t* positions = at.data == nullptr ? nullptr : Positions(request.layout);
+  absl::Status status =
+      CheckTokens("embedding forward", request.tokens, out.rows, table.rows, positions, at.rows);
   if (!status.ok()) return status;
+  const auto kernel = kernels_.embed[Index(table.dtype)][Index(out.dtype)];
   const Blocks blocks = cpu::RowBlocks(out.rows, out.cols, kTaskElements);
   pool_.ParallelFor(blocks.count(), [&](int64_t block, int) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      const float* position = request.positions == nullptr
-                                  ? nullptr
-                                  : request.positions + PositionOf(request.layout, row) * out.cols;
-      kernels_.embed[Index(out.dtype)](
-          request.table + request.tokens[row] * out.cols, position, out.cols,
-          static_cast<char*>(out.data) + row * out.stride * DTypeBytes(out.dtype));
+      kernel(RowOf(table, request.tokens[row]),
+             positions == nullptr ? nullptr : RowOf(at, positions[row]), out.cols,
+             static_cast<char*>(out.data) + row * out.stride * DTypeBytes(out.dtype));
     }
   });
   return absl::OkStatus();
@@ -109,16 +120,18 @@ void CpuTokenOps::AddByKey(const ConstMatrix& from, const int32_t* keys, int64_t
 
 absl::Status CpuTokenOps::Backward(const EmbeddingBackward& request) {
   const ConstMatrix& dout = request.dout;
-  const absl::Status status = Check("embedding backward", request, "dout", dout, "dtable",
-                                    request.dtable, request.dpositions != nullptr);
+  OperandCheck check("embedding backward");
+  check.WholeSequences(request.layout);
+  CheckRows(check, request.layout, "dout", dout, request.tokens)
+      .That(request.vocab >= 0, "vocab is ", request.vocab, ", below 0")
+      .Pointer("dtable", request.dtable, request.vocab * dout.cols);
+  if (!check.status().ok()) return check.status();
+  const int32_t* positions = request.dpositions == nullptr ? nullptr : Positions(request.layout);
+  absl::Status status = CheckTokens("embedding backward", request.tokens, dout.rows, request.vocab,
+                                    positions, request.max_positions);
   if (!status.ok()) return status;
   AddByKey(dout, request.tokens, request.vocab, request.dtable);
-  if (request.dpositions == nullptr) return absl::OkStatus();
-  int32_t* positions = positions_.Get(dout.rows);
-  for (int64_t row = 0; row < dout.rows; ++row) {
-    positions[row] = static_cast<int32_t>(PositionOf(request.layout, row));
-  }
-  AddByKey(dout, positions, request.max_positions, request.dpositions);
+  if (positions != nullptr) AddByKey(dout, positions, request.max_positions, request.dpositions);
   return absl::OkStatus();
 }
 

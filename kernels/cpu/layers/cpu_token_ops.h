@@ -1,7 +1,7 @@
 // Embedding and cross entropy on the CPU.
 //
 // Ownership: borrows the pool, owns scratch that grows to the largest request. Execution model: an
-// operation has run when its call returns, and a token outside the vocabulary is refused before
+// operation is done when its call returns, and a token outside the vocabulary is refused before
 // anything is written. Thread-safety: one call at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_CPU_TOKEN_OPS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_CPU_TOKEN_OPS_H_
@@ -28,6 +28,8 @@ class CpuTokenOps : public TokenOps {
   absl::Status Run(const CrossEntropy& request) override;
 
  private:
+  // The index within its document of every row; valid until the next call.
+  const int32_t* Positions(const SequenceLayout& layout);
   // table[keys[i]] += from(i), keys in [0, bound).
   void AddByKey(const ConstMatrix& from, const int32_t* keys, int64_t bound, float* table);
 

@@ -66,10 +66,13 @@ TEST_P(TokenTest, EmbeddingIsTableAndPositionRoundedOnce) {
   ForEmbeddingProblems([&](const EmbeddingProblem& p) {
     for (const bool positions : {false, true}) {
       TestMatrix out(p.dtype, p.rows(), p.d, p.gap), expected(p.dtype, p.rows(), p.d, p.gap);
-      EmbeddingForward request = {p.layout, p.tokens.data(), p.vocab, p.table.data()};
-      request.max_positions = p.max_positions;
-      request.positions = positions ? p.positions.data() : nullptr;
-      request.out = out.out();
+      EmbeddingForward request = {.layout = p.layout,
+                                  .tokens = p.tokens.data(),
+                                  .table = ConstMatrix::Of(p.table.data(), p.vocab, p.d),
+                                  .out = out.out()};
+      if (positions) {
+        request.positions = ConstMatrix::Of(p.positions.data(), p.max_positions, p.d);
+      }
       ASSERT_TRUE(ops_.Forward(request).ok());
       for (int64_t i = 0; i < p.rows(); ++i) {
         for (int64_t j = 0; j < p.d; ++j) {
@@ -80,6 +83,34 @@ TEST_P(TokenTest, EmbeddingIsTableAndPositionRoundedOnce) {
       EXPECT_EQ(out, expected);
     }
   });
+}
+
+TEST_P(TokenTest, ContinuationsEmbedAtTheirPositionsFromTablesOfEitherType) {
+  const int64_t vocab = 9, positions = 6, d = 37;
+  const std::vector<int32_t> tokens = {3, 8, 0, 5};
+  const Continuation pieces[] = {{.row = 0, .rows = 3, .position = 2}, {.row = 3, .rows = 1}};
+  const int64_t position_of[] = {2, 3, 4, 0};
+  for (const DType tables : kTypes) {
+    for (const DType dtype : kTypes) {
+      const TestMatrix table = TestMatrix::Random(tables, vocab, d, 2, 1);
+      const TestMatrix at = TestMatrix::Random(tables, positions, d, 0, 2);
+      TestMatrix out(dtype, 4, d), expected(dtype, 4, d);
+      ASSERT_TRUE(ops_.Forward(EmbeddingForward{.layout = {.continued = pieces},
+                                                .tokens = tokens.data(),
+                                                .table = table.in(),
+                                                .positions = at.in(),
+                                                .out = out.out()})
+                      .ok());
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < d; ++j) {
+          expected.Set(
+              i, j,
+              static_cast<float>(table(tokens[i], j)) + static_cast<float>(at(position_of[i], j)));
+        }
+      }
+      EXPECT_EQ(out, expected);
+    }
+  }
 }
 
 TEST_P(TokenTest, EmbeddingGradientSumsTheRowsOfEachToken) {
@@ -111,17 +142,21 @@ TEST_P(TokenTest, EmbeddingGradientSumsTheRowsOfEachToken) {
   });
 }
 
-TEST_P(TokenTest, LayoutWithoutDocumentsCountsFromTheSequence) {
+TEST_P(TokenTest, PositionsCountFromTheSequenceWithoutDocuments) {
   const std::vector<int32_t> tokens = {0, 1, 0, 1, 0, 1};
   const std::vector<float> table = {10, 20}, positions = {1, 2, 3};
   TestMatrix out(DType::kF32, 6, 1);
-  ASSERT_TRUE(
-      ops_.Forward({{2, 3}, tokens.data(), 2, table.data(), 3, positions.data(), out.out()}).ok());
+  ASSERT_TRUE(ops_.Forward({{2, 3},
+                            tokens.data(),
+                            ConstMatrix::Of(table.data(), 2, 1),
+                            ConstMatrix::Of(positions.data(), 3, 1),
+                            out.out()})
+                  .ok());
   const float expected[] = {11, 22, 13, 21, 12, 23};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(out(i, 0), expected[i]);
 }
 
-TEST_P(TokenTest, OneTokenThatFillsTheBatchIsSummedWhole) {
+TEST_P(TokenTest, BatchOfOneTokenIsSummedCompletely) {
   const int64_t rows = 3000, d = 700;
   const std::vector<int32_t> tokens(rows, 2);
   const TestMatrix dout = TestMatrix::Random(DType::kF32, rows, d, 0, 1);
@@ -227,7 +262,7 @@ TEST_P(TokenTest, GradientMayReplaceTheLogits) {
   }
 }
 
-TEST_P(TokenTest, LossStandsAnyOffsetAndHugeLogits) {
+TEST_P(TokenTest, LossIsStableForAnyOffsetAndHugeLogits) {
   // Rows that rise, so that the largest so far changes with every chunk.
   const int64_t vocab = 5000;
   TestMatrix logits(DType::kF32, 3, vocab);
@@ -249,7 +284,7 @@ TEST_P(TokenTest, LossStandsAnyOffsetAndHugeLogits) {
   EXPECT_EQ(dlogits(2, 0), 0);
 }
 
-TEST_P(TokenTest, BadLogitsMakeLossAndGradientOfTheirRowNan) {
+TEST_P(TokenTest, NonFiniteLogitsMakeLossAndGradientOfTheirRowNan) {
   for (const DType dtype : kTypes) {
     for (const float bad : {kNan, kInf}) {
       for (const int64_t at : {0, 16, 1998}) {
@@ -330,7 +365,7 @@ TEST_P(TokenTest, InstructionSetsAgreeToRounding) {
 INSTANTIATE_TEST_SUITE_P(Sets, TokenTest, testing::ValuesIn(SupportedLayerIsas()),
                          [](const auto& set) { return std::string(Name(set.param)); });
 
-TEST(TokenCheckTest, RefusalsNameTheOperationTheRowAndTheBound) {
+TEST(TokenCheckTest, ErrorsNameOperationRowAndBound) {
   ThreadPool pool(1);
   CpuTokenOps ops(pool);
   const auto text = [](const absl::Status& status) {
@@ -341,15 +376,15 @@ TEST(TokenCheckTest, RefusalsNameTheOperationTheRowAndTheBound) {
   const std::vector<float> table(6 * 4, 1), positions(2 * 4);
   TestMatrix out(DType::kF32, 4, 4);
   const TestMatrix untouched = out;
-  EmbeddingForward forward = {{2, 2}, tokens.data(), 6, table.data(), 0, nullptr, out.out()};
+  EmbeddingForward forward = {
+      {2, 2}, tokens.data(), ConstMatrix::Of(table.data(), 6, 4), {}, out.out()};
   EXPECT_EQ(text(ops.Forward(forward)), "embedding forward: row 2 has token 6, not in [0, 6)");
   EXPECT_EQ(out, untouched);
   tokens[2] = -1;
   EXPECT_EQ(text(ops.Forward(forward)), "embedding forward: row 2 has token -1, not in [0, 6)");
   tokens[2] = 5;
   forward.layout = {1, 4};
-  forward.max_positions = 2;
-  forward.positions = positions.data();
+  forward.positions = ConstMatrix::Of(positions.data(), 2, 4);
   EXPECT_EQ(text(ops.Forward(forward)), "embedding forward: row 2 has position 2, not in [0, 2)");
   const std::vector<int32_t> ahead = {0, 0, 3, 3};
   forward.layout.doc_begin = ahead.data();

@@ -9,14 +9,14 @@ namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 namespace {
 
-// The lanes that are not there hold zeros throughout: every function here maps zero to zero, so
-// they do not show in amax.
+// Lanes past the end contain zeros: every function here maps zero to zero, so they do not affect
+// amax.
 
 // NaN stays NaN.
 NIBBLE_INLINE Vec Relu(Vec x) { return Select(x < 0.0f, Vec{}, x); }
 
-// GELU in its tanh form, ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³), is x σ(2u): without
-// the subtraction that costs tanh its digits in the negative tail.
+// GELU in its tanh form, ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³), is x σ(2u), without
+// the subtraction that loses digits in the negative tail.
 constexpr float kGeluScale = 2 * 0.79788456080286536f;
 constexpr float kGeluCubic = 0.044715f;
 
@@ -28,7 +28,7 @@ NIBBLE_INLINE Vec GeluSlope(Vec x) {
   const Vec square = x * x;
   const Vec e = GeluExp(x, square);
   const Vec sigmoid = 1.0f / (1.0f + e);
-  // σ' = e σ². In both tails, where e is 0 or infinite, the term is nothing, whatever x² became.
+  // σ' = e σ². In both tails, where e is 0 or infinite, the term is zero, even if x² overflows.
   const Vec bend = e * sigmoid * sigmoid;
   const Vec inner = kGeluScale * (1.0f + 3 * kGeluCubic * square);
   return sigmoid + Select(bend > 0.0f, x * bend * inner, Vec{});

@@ -1,7 +1,8 @@
 // The element-wise operations (kernels/ops/elementwise_ops.h) on one patch of their matrices, per
-// instruction set. Requests are valid; pointers that they leave null mean what they mean there.
+// instruction set. Requests are valid; null pointers mean what they mean there.
 //
-// Ownership: borrows. Thread-safety: pure functions; patches that do not overlap may run at once.
+// Ownership: borrows. Thread-safety: pure functions; patches that do not overlap may run
+// concurrently.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ELEMENTWISE_KERNELS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_ELEMENTWISE_KERNELS_H_
 
@@ -11,8 +12,8 @@
 
 namespace nibble::cpu {
 
-// Arrays are indexed by Activation and DType. Activations return the largest |result| of the patch,
-// which lies in `out`, of SwiGLU's backward pass too (din gets both halves of it).
+// Arrays are indexed by Activation and DType. Activations return the largest |result| of the patch.
+// A patch is of `out`; in SwiGLU's backward pass both halves of din are written for it.
 struct ElementwiseKernels {
   float (*forward[3][2])(const ActivationForward& request, const BlockPatch& patch);
   float (*backward[3][2])(const ActivationBackward& request, const BlockPatch& patch);

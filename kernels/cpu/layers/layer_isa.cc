@@ -14,7 +14,7 @@ std::string_view Name(LayerIsa isa) {
   return "unknown";
 }
 
-// The features asked for are those whose flags isa.bzl compiles with.
+// The features that isa.bzl's flags require.
 bool Supports(LayerIsa isa) {
   switch (isa) {
     case LayerIsa::kBaseline:

@@ -1,5 +1,5 @@
-// Which instruction set the layer kernels run on. Each family of kernels is compiled once per set
-// (isa.bzl) and brings a table of functions for every one of them.
+// The instruction set of the layer kernels. Each family of kernels is compiled once per set
+// (isa.bzl) and has a table of functions for each.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_LAYER_ISA_H_
@@ -11,17 +11,17 @@
 
 namespace nibble::cpu {
 
-// Slowest first. kBaseline: what every x86-64 processor has.
+// Slowest first. kBaseline runs on every x86-64 processor.
 enum class LayerIsa : uint8_t { kBaseline, kAvx2, kAvx512 };
 
 std::string_view Name(LayerIsa isa);  // "baseline", "avx2", "avx512"
 // Whether this processor and its operating system run `isa`.
 bool Supports(LayerIsa isa);
 LayerIsa BestLayerIsa();
-// Slowest first; kBaseline is always there.
+// Slowest first; always includes kBaseline.
 std::vector<LayerIsa> SupportedLayerIsas();
 
-// Of three tables, the one for `isa`, which the caller knows to be supported.
+// Of three tables, the one for `isa`.
 template <class Table>
 const Table& TableFor(LayerIsa isa, const Table& baseline, const Table& avx2, const Table& avx512) {
   if (isa == LayerIsa::kAvx512) return avx512;

@@ -8,7 +8,7 @@
 namespace nibble::cpu {
 namespace {
 
-TEST(LayerIsaTest, BaselineIsAlwaysThereAndTheBestIsTheLastSupported) {
+TEST(LayerIsaTest, BaselineIsSupportedAndTheBestIsTheLast) {
   const std::vector<LayerIsa> isas = SupportedLayerIsas();
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.front(), LayerIsa::kBaseline);
@@ -17,7 +17,7 @@ TEST(LayerIsaTest, BaselineIsAlwaysThereAndTheBestIsTheLastSupported) {
   for (const LayerIsa isa : isas) EXPECT_TRUE(Supports(isa)) << Name(isa);
 }
 
-TEST(LayerIsaTest, TableForGivesEachSetItsOwn) {
+TEST(LayerIsaTest, TableForReturnsTheTableOfTheSet) {
   const int baseline = 0, avx2 = 1, avx512 = 2;
   EXPECT_EQ(&TableFor(LayerIsa::kBaseline, baseline, avx2, avx512), &baseline);
   EXPECT_EQ(&TableFor(LayerIsa::kAvx2, baseline, avx2, avx512), &avx2);

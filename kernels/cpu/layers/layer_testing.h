@@ -1,5 +1,5 @@
-// What the tests of layer operations share: matrices of either type with rows further apart than
-// they are wide, and comparisons with a reference in float64.
+// Shared by the tests of layer operations: matrices of either type with gaps between their rows,
+// and comparisons with a reference in float64.
 //
 // Ownership: a TestMatrix owns its elements. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_LAYER_TESTING_H_
@@ -21,13 +21,12 @@
 
 namespace nibble::cpu {
 
-// Half a unit in the last place of BF16, which keeps eight bits: what one rounding to it may cost,
-// relative to the result.
+// Half a unit in the last place of BF16, which has eight bits: the relative error of one rounding.
 inline constexpr double kBf16Rounding = 1.0 / 256;
 
 class TestMatrix {
  public:
-  // Rows are `gap` elements further apart than wide; the gaps hold a value that they must keep.
+  // Rows are `gap` elements further apart than wide; the gaps contain a value that must not change.
   TestMatrix(DType dtype, int64_t rows, int64_t cols, int64_t gap = 0)
       : dtype_(dtype), rows_(rows), cols_(cols), stride_(cols + gap) {
     if (dtype == DType::kF32) {
@@ -146,7 +145,7 @@ testing::AssertionResult IsNear(const std::vector<float>& actual, Expected&& exp
   return testing::AssertionSuccess();
 }
 
-// The largest magnitude as a producer reports it.
+// The largest magnitude, as operations report it.
 inline float LargestMagnitude(const TestMatrix& m) {
   double largest = 0;
   for (int64_t i = 0; i < m.rows(); ++i) {

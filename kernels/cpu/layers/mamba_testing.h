@@ -1,5 +1,5 @@
-// Mamba-2's scan in float64, token by token from its definition, and backwards through those steps:
-// what tests hold the chunked one against.
+// Mamba-2's scan in float64, token by token by definition, and its backward pass: the reference for
+// the chunked one.
 //
 // Ownership: values. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_MAMBA_TESTING_H_
@@ -50,8 +50,8 @@ inline double Softplus64(double x) {
   return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
 }
 
-// With `magnitudes`, every term of every sum counts with its magnitude: what rounding errors inside
-// the terms are relative to.
+// With `magnitudes`, every term of every sum counts with its magnitude: rounding errors inside the
+// terms are relative to that.
 inline ScanOutputs ReferenceScan(const ScanInputs& in, bool magnitudes = false) {
   const ScanShape& shape = in.shape;
   const int64_t heads = shape.heads, dim = shape.head_dim, state = shape.state;
@@ -132,8 +132,8 @@ inline ScanOutputs ReferenceScan(const ScanInputs& in, bool magnitudes = false) 
   return out;
 }
 
-// Normal values of the sizes that training sees; dt around `dt_mean`. Those that are stored in
-// matrices pass through `store`, which rounds them as a matrix's type does.
+// Normally distributed values of the sizes that occur in training; dt around `dt_mean`. Values that
+// are stored in matrices pass through `store`, which rounds them to the matrix's type.
 template <class StoreAs>
 ScanInputs RandomScan(const ScanShape& shape, int64_t sequences, int64_t length, uint64_t seed,
                       StoreAs&& store, double dt_mean = -2, double dt_spread = 1) {

@@ -1,5 +1,8 @@
 #include "kernels/cpu/layers/matrix_check.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
 namespace nibble::cpu {
@@ -52,6 +55,27 @@ OperandCheck& OperandCheck::Pointer(std::string_view name, const void* pointer, 
     Fail(absl::StrCat(Text(name), " is null but must hold ", elements, " elements"));
   }
   return *this;
+}
+
+OperandCheck& OperandCheck::Layout(const SequenceLayout& layout, std::string_view states_name,
+                                   size_t states) {
+  That(layout.sequences >= 0 && layout.length >= 0, "layout of ", layout.sequences,
+       " sequences of length ", layout.length, ": neither may be negative");
+  That(layout.continued.empty() || (layout.tokens() > 0 && layout.sequences == 0 &&
+                                    layout.length == 0 && layout.doc_begin == nullptr),
+       "the layout has whole sequences beside ", layout.continued.size(), " continuations");
+  constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
+  int64_t row = 0;
+  for (size_t i = 0; status_.ok() && i < layout.continued.size(); ++i) {
+    const Continuation& piece = layout.continued[i];
+    That(piece.row == row && piece.rows >= 1, "continuation ", i, " has ", piece.rows,
+         " rows from row ", piece.row, " on; it must begin at row ", row, " and have at least 1");
+    That(piece.position >= 0 && piece.position <= kLongest - piece.rows, "continuation ", i,
+         " is at position ", piece.position, ", not in [0, ", kLongest - piece.rows, "]");
+    row += piece.rows;
+  }
+  return That(states == layout.continued.size(), Text(states_name), ": ", states, " for ",
+              layout.continued.size(), " continuations");
 }
 
 }  // namespace nibble::cpu

@@ -1,16 +1,18 @@
-// What every layer operation asks of its operands before it runs: that matrices are there, have the
-// shape and type that others imply, and that pointers which it will read are not null.
+// The checks that every layer operation makes before it runs: its matrices have data and the shape
+// and type that the others imply, the pointers that it reads are not null, and its layout is sound.
 //
 // Ownership: borrows. Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_MATRIX_CHECK_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_MATRIX_CHECK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/sequence.h"
 #include "kernels/tensor/matrix.h"
 
 namespace nibble::cpu {
@@ -22,13 +24,12 @@ inline ConstMatrix View(const MutableMatrix& m) {
 // "[3, 64] bf16".
 std::string Describe(const ConstMatrix& m);
 
-// Collects the first thing wrong with the operands of one operation; the checks after it do
-// nothing.
+// Keeps the first error found in the operands of one operation; later checks do nothing.
 class OperandCheck {
  public:
   explicit OperandCheck(std::string_view operation) : operation_(operation) {}
 
-  // Sizes are not negative, rows do not overlap, and there is data where there are elements.
+  // Sizes are not negative, rows do not overlap, and data is not null if there are elements.
   OperandCheck& Present(std::string_view name, const ConstMatrix& m);
   OperandCheck& Present(std::string_view name, const MutableMatrix& m) {
     return Present(name, View(m));
@@ -45,12 +46,23 @@ class OperandCheck {
                      const ConstMatrix& like) {
     return Same(name, View(m), like_name, like);
   }
-  // Not null where there are elements.
+  // Not null if there are elements.
   OperandCheck& Pointer(std::string_view name, const void* pointer, int64_t elements);
-  // `holds`, or InvalidArgument: "<operation>: <pieces, joined>".
+  // Sizes are not negative; continuations are not mixed with whole sequences and cover the rows in
+  // order; each has one of `states`. Does not read doc_begin.
+  OperandCheck& Layout(const SequenceLayout& layout, std::string_view states_name, size_t states);
+  OperandCheck& Layout(const SequenceLayout& layout) {
+    return Layout(layout, "", layout.continued.size());
+  }
+  // Layout(), without continuations, as backward passes require.
+  OperandCheck& WholeSequences(const SequenceLayout& layout) {
+    That(layout.continued.empty(), "continued sequences have no backward pass");
+    return Layout(layout);
+  }
+  // InvalidArgument "<operation>: <pieces, joined>" unless `condition`.
   template <class... Piece>
-  OperandCheck& That(bool holds, const Piece&... pieces) {
-    if (status_.ok() && !holds) Fail(absl::StrCat(pieces...));
+  OperandCheck& That(bool condition, const Piece&... pieces) {
+    if (status_.ok() && !condition) Fail(absl::StrCat(pieces...));
     return *this;
   }
 

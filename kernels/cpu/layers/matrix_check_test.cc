@@ -14,7 +14,7 @@ std::string Text(const OperandCheck& check) {
   return std::string(check.status().message());
 }
 
-TEST(OperandCheckTest, WhatIsRightPasses) {
+TEST(OperandCheckTest, ValidOperandsPass) {
   const ConstMatrix m = ConstMatrix::Of(kData, 4, 8);
   EXPECT_TRUE(OperandCheck("op")
                   .Present("m", m)
@@ -26,7 +26,7 @@ TEST(OperandCheckTest, WhatIsRightPasses) {
                   .ok());
 }
 
-TEST(OperandCheckTest, NothingToReadNeedsNoData) {
+TEST(OperandCheckTest, EmptyMatrixNeedsNoData) {
   EXPECT_TRUE(OperandCheck("op")
                   .Present("m", ConstMatrix{nullptr, DType::kF32, 0, 8, 8})
                   .Present("m", ConstMatrix{nullptr, DType::kF32, 8, 0, 0})
@@ -42,7 +42,7 @@ TEST(OperandCheckTest, OneRowMayHaveAnyStride) {
             "op: m is [2, 8] f32 with row stride 7");
 }
 
-TEST(OperandCheckTest, TheFirstFailureIsKept) {
+TEST(OperandCheckTest, FirstErrorIsKept) {
   const ConstMatrix m = ConstMatrix::Of(kData, 4, 8);
   EXPECT_EQ(Text(OperandCheck("op")
                      .Shape("first", m, 4, 9)
@@ -66,7 +66,7 @@ TEST(OperandCheckTest, TypesMustAgree) {
             "op: a is [4, 8] bf16 but b is [4, 8] f32");
 }
 
-TEST(OperandCheckTest, SentencesAreJoined) {
+TEST(OperandCheckTest, PiecesAreJoined) {
   EXPECT_EQ(Text(OperandCheck("op").That(false, "eps is ", -1.5f, ", below ", 0)),
             "op: eps is -1.5, below 0");
 }

@@ -10,7 +10,7 @@ namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 namespace {
 
-// In float64 once per row; see the header for what is not finite.
+// In float64 once per row; the header describes values that are not finite.
 NIBBLE_INLINE float ReciprocalDeviation(float sum_of_squares, int64_t n, float eps) {
   const double mean = static_cast<double>(sum_of_squares) / static_cast<double>(n);
   if (!(mean <= std::numeric_limits<float>::max())) return std::numeric_limits<float>::quiet_NaN();
@@ -47,7 +47,7 @@ float Forward(const AddNormForward& request, int64_t begin, int64_t end) {
       });
     }
     if (request.out.data == nullptr) continue;
-    // The row is in the first-level cache from here on.
+    // From here on the row is in the first-level cache.
     float mean = 0;
     if (norm.centered) {
       mean = MeanOf(Sum(total), d);
@@ -68,7 +68,7 @@ float Forward(const AddNormForward& request, int64_t begin, int64_t end) {
       amax = Max(Abs(v), amax);
     });
   }
-  // Rounding keeps order: the largest of the rounded is the largest, rounded.
+  // Rounding preserves order: the largest rounded value is the largest value, rounded.
   return Largest(Rounded<T>(amax));
 }
 

@@ -1,10 +1,11 @@
-// Normalisation (kernels/ops/norm_ops.h) of a run of rows, per instruction set. Requests are valid.
+// Normalisation (kernels/ops/norm_ops.h) of a range of rows, per instruction set. Requests are
+// valid.
 //
-// Where a mean of squares is not finite, be it that an element is not or that squares overflow,
-// rstd is NaN, and with it the row: dividing by infinity would leave zeros that hide it.
+// If a mean of squares is not finite, because of an element or of overflow, rstd is NaN, and with
+// it the row: dividing by infinity would yield zeros that hide the error.
 //
-// Ownership: borrows. Thread-safety: pure functions; runs of different rows may go at once, each
-// with scratch and partial sums of its own.
+// Ownership: borrows. Thread-safety: pure functions; ranges of different rows may run concurrently,
+// each with its own scratch and partial sums.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_NORM_KERNELS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_NORM_KERNELS_H_
 
@@ -16,8 +17,8 @@
 namespace nibble::cpu {
 
 // Rows [begin, end); arrays are indexed by DType. Forward passes return the largest |out| as
-// rounded, NaN left out; backward passes write the rows' sums for dweight and dbias (where
-// centered) to dweight, dbias: [d]. scratch: [width of a group] of one thread.
+// rounded, without NaN; backward passes write the rows' sums for dweight and dbias (if centered) to
+// dweight, dbias: [d]. scratch: [width of a group] of one thread.
 struct NormKernels {
   float (*forward[2])(const AddNormForward& request, int64_t begin, int64_t end);
   void (*backward[2])(const NormBackward& request, int64_t begin, int64_t end, float* dweight,

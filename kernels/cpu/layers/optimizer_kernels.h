@@ -1,6 +1,7 @@
-// The update's arithmetic (kernels/ops/optimizer_ops.h) on a run of elements, per instruction set.
+// The arithmetic of the update (kernels/ops/optimizer_ops.h) on a range of elements, per
+// instruction set.
 //
-// Thread-safety: pure functions; runs that do not overlap may go at once.
+// Thread-safety: pure functions; ranges that do not overlap may run concurrently.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_OPTIMIZER_KERNELS_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_OPTIMIZER_KERNELS_H_
 
@@ -12,9 +13,9 @@
 namespace nibble::cpu {
 
 struct OptimizerKernels {
-  // Σ x[i]² in FP64: sixteen sums side by side, then those in pairs.
+  // Σ x[i]² in FP64: sixteen separate sums, then added in pairs.
   double (*sum_of_squares)(const float* x, int64_t n);
-  // Elements [begin, end); `scale` is what request.scale points to.
+  // Elements [begin, end); `scale`: the value at request.scale.
   void (*adam_w)(const AdamW& request, float scale, int64_t begin, int64_t end);
 };
 

@@ -1,6 +1,5 @@
 #include "kernels/cpu/layers/panel_gemm.h"
 
-#include "kernels/cpu/layers/layer_isa.h"
 #include "kernels/cpu/layers/panel_gemm_kernels.h"
 
 #ifdef __x86_64__
@@ -13,8 +12,8 @@ namespace nibble::cpu {
 namespace {
 
 #ifdef __x86_64__
-// Linux hands the 8 KiB of tile registers out per process and on request (arch_prctl(2)); it
-// refuses where it is too old or a signal stack of the process is too small to save them.
+// Linux grants the 8 KiB of tile registers per process and on request (arch_prctl(2)); it refuses
+// if it is too old or a signal stack of the process is too small to save them.
 bool AskForTiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -60,10 +59,15 @@ bool HasTiles() {
   return has;
 }
 
-// Scopes open on this thread.
+// Open scopes of this thread.
 thread_local int scopes = 0;
 
 }  // namespace
+
+LayerIsa VectorIsaOf(PanelIsa isa) {
+  if (isa == PanelIsa::kBaseline) return LayerIsa::kBaseline;
+  return isa == PanelIsa::kAvx2 ? LayerIsa::kAvx2 : LayerIsa::kAvx512;
+}
 
 std::string_view PanelIsaName(PanelIsa isa) {
   switch (isa) {
@@ -120,18 +124,6 @@ const PanelGemm<float>* PanelGemmFor<float>(PanelIsa isa) {
       return &avx512::kPanelFp32;
   }
   return nullptr;
-}
-
-template <>
-const PanelGemm<uint16_t>& BestPanelGemm<uint16_t>() {
-  static const PanelGemm<uint16_t>& best = *PanelGemmFor<uint16_t>(BestPanelIsa());
-  return best;
-}
-
-template <>
-const PanelGemm<float>& BestPanelGemm<float>() {
-  static const PanelGemm<float>& best = *PanelGemmFor<float>(BestPanelIsa());
-  return best;
 }
 
 PanelThreadScope::PanelThreadScope() {

@@ -1,13 +1,13 @@
-// Small matrix products on one thread, for what lives inside another kernel (attention, scan):
-// c[m, n] (+)= Σ_k a(m, k) · b(k, n), FP32 accumulation, on the widest unit the processor has (AMX,
-// AVX512-BF16, else vectors of FP32 after widening). Operands are packed first, into buffers that
-// the caller keeps, so that one packing serves many products.
+// Small matmuls on one thread, inside other kernels (attention, scan): c[m, n] (+)= Σ_k a(m, k) ·
+// b(k, n), FP32 accumulation, on the widest unit of the processor (AMX, AVX512-BF16, otherwise FP32
+// vectors after widening). Operands are packed first, into buffers of the caller, so that one
+// packing serves many matmuls.
 //
-// The result of a product depends on its operands and shape alone (and on the processor's kind: the
-// BF16 units of processors take subnormals for zeros).
+// The result depends on operands and shape alone (and on the kind of processor: BF16 units treat
+// subnormals as zeros).
 //
-// Ownership: borrows. Thread-safety: pure functions; on AMX a thread must have called
-// PanelThreadScope around its products (it sets the tile registers up and releases them).
+// Ownership: borrows. Thread-safety: pure functions; on AMX a matmul needs a PanelThreadScope on
+// its thread, which sets the tile registers up and releases them.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_PANEL_GEMM_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_PANEL_GEMM_H_
 
@@ -15,9 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/layers/layer_isa.h"
+
 namespace nibble::cpu {
 
-// A matrix as it lies in memory. `transposed`: element (i, j) is data[j * stride + i].
+// A matrix in memory. `transposed`: element (i, j) is data[j * stride + i].
 template <class T>
 struct PanelSource {
   const T* data;
@@ -45,24 +47,26 @@ struct PanelGemm {
   // c: [m, n] row-major FP32, rows c_stride apart, only the m × n elements are touched.
   void (*multiply)(const T* a_packed, const T* b_packed, int m, int n, int k, float* c,
                    int64_t c_stride, bool accumulate);
-  // The same with k of the depth of operands that were packed `a_depth` and `b_depth` deep, from
-  // multiples of kPanelDepth on: the pointers are 16 · that many elements in. The slice ends at a
-  // multiple of kPanelDepth or where the packed depth does.
+  // The same for a slice of the depth of operands that were packed `a_depth` and `b_depth` deep.
+  // The slice begins at a multiple of kPanelDepth: the pointers are advanced by 16 · that many
+  // elements. It ends at a multiple of kPanelDepth or at the end of the packed depth.
   void (*multiply_slices)(const T* a_packed, int a_depth, const T* b_packed, int b_depth, int m,
                           int n, int k, float* c, int64_t c_stride, bool accumulate);
 };
 
-// What multiplies, the preferred one last. The first three widen BF16 to FP32 on the way into
+// The unit that multiplies, in ascending order of preference. The first three widen BF16 to FP32
 // vectors.
 enum class PanelIsa : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 std::string_view PanelIsaName(PanelIsa isa);
-// Those that this processor and its operating system let this process use, in that order; kBaseline
-// is always there. The first call asks the system for the tile registers.
+// The instruction set of vector kernels that run beside matmuls on `isa`.
+LayerIsa VectorIsaOf(PanelIsa isa);
+// Those that the processor and the operating system support, in that order; always includes
+// kBaseline. The first call requests the tile registers from the system.
 const std::vector<PanelIsa>& SupportedPanelIsas();
 PanelIsa BestPanelIsa();
 
-// Null where the processor has no `isa`. FP32 products of the last two are those of kAvx512.
+// Null if the processor has no `isa`. FP32 matmuls of the last two are those of kAvx512.
 template <class T>
 const PanelGemm<T>* PanelGemmFor(PanelIsa isa);
 template <>
@@ -70,15 +74,7 @@ const PanelGemm<uint16_t>* PanelGemmFor<uint16_t>(PanelIsa isa);
 template <>
 const PanelGemm<float>* PanelGemmFor<float>(PanelIsa isa);
 
-// The best for this processor; the same object every time.
-template <class T>
-const PanelGemm<T>& BestPanelGemm();
-template <>
-const PanelGemm<uint16_t>& BestPanelGemm<uint16_t>();
-template <>
-const PanelGemm<float>& BestPanelGemm<float>();
-
-// Scopes of one thread may nest. Nothing else of the thread may use the tile registers inside one.
+// Scopes of one thread may nest. Inside one, the thread must not use the tile registers otherwise.
 class PanelThreadScope {
  public:
   PanelThreadScope();

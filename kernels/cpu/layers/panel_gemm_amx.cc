@@ -1,4 +1,4 @@
-// BF16 panel products on AMX: 32 × 32 of c in four tile registers, two tiles of a and two of b.
+// BF16 panel matmuls on AMX: 32 × 32 of c in four tile registers, two tiles of a and two of b.
 #include "kernels/cpu/layers/vec.h"
 
 #include <immintrin.h>
@@ -17,8 +17,8 @@ namespace {
 // Registers 0-3: c, row by row; 4, 5: a; 6, 7: b.
 constexpr int kTileRowBytes = 64;
 
-// In assembly: the compiler's own intrinsics take no register from a template, and those that load
-// do not say that they read memory.
+// In assembly: the compiler's intrinsics do not accept a template parameter as register, and the
+// loading ones do not declare that they read memory.
 template <int kReg>
 NIBBLE_INLINE void LoadTile(const void* from, int64_t stride_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
@@ -26,7 +26,7 @@ NIBBLE_INLINE void LoadTile(const void* from, int64_t stride_bytes) {
                : "r"(from), "r"(stride_bytes), "i"(kReg)
                : "memory");
 }
-// As LoadTile, for what is read once: it leaves the first-level cache to the rest.
+// As LoadTile, for data that is read once: it does not displace the first-level cache.
 template <int kReg>
 NIBBLE_INLINE void StreamTile(const void* from, int64_t stride_bytes) {
   asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
@@ -50,7 +50,7 @@ NIBBLE_INLINE void MultiplyTiles() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
 
-// A 16 × 16 tile of c that is not whole goes by way of this buffer.
+// An incomplete 16 × 16 tile of c goes through this buffer.
 struct EdgeTile {
   alignas(64) float data[16 * 16];
 };
@@ -67,7 +67,7 @@ NIBBLE_INLINE void LoadB(const uint16_t* tile) {
 struct TileOfC {
   float* data;
   int64_t stride;      // elements
-  int64_t rows, cols;  // of which so many exist; 16 or more: whole
+  int64_t rows, cols;  // existing ones; 16 or more: complete
   bool whole() const { return rows >= 16 && cols >= 16; }
 };
 
@@ -140,7 +140,8 @@ void PackB(const PanelSource<uint16_t>& b, int k, int n, uint16_t* out) {
   PackBf16<false>(b, b.transposed, n, k, out);
 }
 
-// Columns outside, so that two groups of b stay in the first-level cache while a streams past.
+// Columns are the outer loop, so that two groups of b stay in the first-level cache while a streams
+// past.
 template <bool kOnce>
 NIBBLE_INLINE void Blocks(const uint16_t* a, int64_t a_group, const uint16_t* b, int64_t b_group,
                           int m, int n, int k, float* c, int64_t c_stride, bool accumulate) {

@@ -1,4 +1,4 @@
-// BF16 panel products on AVX512-BF16: pairs of depth, FP32 sums.
+// BF16 panel matmuls on AVX512-BF16: pairs of depth, FP32 sums.
 #include "kernels/cpu/layers/vec.h"
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// Panel products on vectors of FP32, compiled once per instruction set. BF16 operands are widened a
-// piece at a time into buffers that stay in the first-level cache.
+// Panel matmuls on FP32 vectors, compiled once per instruction set. BF16 operands are widened piece
+// by piece into buffers that stay in the first-level cache.
 #include "kernels/cpu/layers/vec.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 namespace {
 
-// The vectors that the registers hold (an array of wider ones would live in memory), and how many
-// rows × vectors are summed in registers at a time. There must be enough sums to hide the latency
-// of a multiply-add, and registers left for a and b.
+// A vector that fits a register (an array of wider ones would be kept in memory), and the number of
+// rows × vectors that are summed in registers at a time: enough sums to hide the latency of a
+// multiply-add, with registers left for a and b.
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kRows = 8, kGroups = 2;
 #elif defined(__AVX2__)
@@ -35,8 +35,8 @@ NIBBLE_INLINE Wide LoadWide(const float* p) {
 }
 NIBBLE_INLINE void StoreWide(float* p, Wide v) { std::memcpy(p, &v, sizeof(v)); }
 
-// Where an operand's elements are: a(row, k) at data[row * row_step + k * k_step]; b's groups of
-// sixteen columns `group` apart, each [k][16].
+// An operand's elements: a(row, k) at data[row * row_step + k * k_step]; b's groups of sixteen
+// columns `group` apart, each [k][16].
 struct Rows {
   const float* data;
   int64_t row_step, k_step;
@@ -124,7 +124,7 @@ void PackB16(const PanelSource<uint16_t>& b, int k, int n, uint16_t* out) {
   PackBf16<false>(b, b.transposed, n, k, out);
 }
 
-// What is widened at a time: with the rows it fits the smallest caches.
+// The depth that is widened at a time: with the rows it fits the smallest caches.
 constexpr int kPiece = 128, kPieceGroups = 2;
 
 // Tiles [pair][line][2] of one group of columns to [k][16].

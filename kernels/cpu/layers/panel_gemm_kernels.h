@@ -1,5 +1,5 @@
-// The products behind panel_gemm.h, one table per instruction set. Packed operands lie as
-// panel_layout.h says in all of them.
+// The matmuls of panel_gemm.h, one table per instruction set, all with the layout of
+// panel_layout.h.
 //
 // Thread-safety: pure functions, see panel_gemm.h.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_PANEL_GEMM_KERNELS_H_
@@ -28,7 +28,7 @@ extern const PanelGemm<uint16_t> kPanelBf16;
 }  // namespace avx512bf16
 namespace amx {
 extern const PanelGemm<uint16_t> kPanelBf16;
-// Set the calling thread's tiles up for kPanelBf16, and give them back.
+// Configure the calling thread's tiles for kPanelBf16, and release them.
 void LoadTiles();
 void ReleaseTiles();
 }  // namespace amx

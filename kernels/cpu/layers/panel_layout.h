@@ -1,7 +1,7 @@
-// How packed operands lie in memory, for kernels that write one in place of packing it.
+// The layout of packed operands, for kernels that write one directly.
 //
-// Lines are a's rows or b's columns, sixteen to a group; groups follow each other, and within a
-// group the depth runs on. The depth is padded to a multiple of kPanelDepth.
+// Lines are a's rows or b's columns, in groups of sixteen; groups follow each other and contain the
+// whole depth, padded to a multiple of kPanelDepth.
 // - BF16, in tiles of 16 lines × 32 of depth: a tile of `a` is [16 lines][32 depth], a tile of `b`
 //   is [16 pairs][16 lines][2 depth], which is what AMX and AVX512-BF16 read.
 // - FP32: [depth][16 lines], a and b alike.
@@ -25,7 +25,7 @@ constexpr int64_t PaddedPanelDepth(int64_t depth) {
 // Elements from one group of sixteen lines to the next.
 constexpr int64_t PanelGroup(int64_t depth) { return kPanelLines * PaddedPanelDepth(depth); }
 
-// Where element (line, k) of a packed operand of depth `depth` is.
+// The offset of element (line, k) of a packed operand of depth `depth`.
 template <class T>
 constexpr int64_t PanelOffsetA(int64_t line, int64_t k, int64_t depth) {
   const int64_t group = line / kPanelLines * PanelGroup(depth);

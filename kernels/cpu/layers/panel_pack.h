@@ -1,5 +1,4 @@
-// Packing for panel products (panel_layout.h), included by each instruction set's table after
-// vec.h.
+// Packing for panel matmuls (panel_layout.h), included by each instruction set's table after vec.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_PANEL_PACK_H_
@@ -84,7 +83,7 @@ NIBBLE_INLINE void TransposeWords(const void* in, int64_t stride, void* out) {
 }
 
 // A block of the source, lines [line, line + 16) × depth [k, k + count of T in 64 bytes), as 16
-// rows of 64 bytes, zeros past the end: the source itself where it is whole.
+// rows of 64 bytes, zeros past the end: in place if it is complete.
 struct WordRows {
   const void* data;
   int64_t stride;  // bytes
@@ -106,7 +105,7 @@ NIBBLE_INLINE WordRows RowsOfLines(const PanelSource<T>& source, int64_t line, i
   return {scratch, 64};
 }
 
-// The tile of `b` whose depth rows lie in memory one after the other: pairs of rows, interleaved.
+// The tile of `b` whose depth rows are contiguous in memory: pairs of rows, interleaved.
 NIBBLE_INLINE void InterleavePairs(const PanelSource<uint16_t>& source, int64_t line, int64_t lines,
                                    int64_t k, int64_t depth, uint16_t* out) {
   const int64_t wide = std::min<int64_t>(16, lines - line);

@@ -1,7 +1,7 @@
-// Cosines and sines of rotary angles by position, from angles in FP64, made once and grown as
-// longer sequences come.
+// Cosines and sines of rotary angles by position, from angles in FP64, computed once; the table
+// grows with the longest sequence.
 //
-// Ownership: owns its numbers; what At returned holds until the next call. Thread-safety: one
+// Ownership: owns its numbers; the result of At is valid until the next call. Thread-safety: one
 // thread at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ROPE_TABLE_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_ROPE_TABLE_H_

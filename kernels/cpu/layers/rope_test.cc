@@ -77,7 +77,7 @@ TEST_P(RopeTest, RotationsAgreeWithFloat64) {
   }
 }
 
-TEST_P(RopeTest, TheInverseTakesARotationBack) {
+TEST_P(RopeTest, InverseUndoesARotation) {
   const AttentionProblem problem = {DType::kF32, 1, 300, 2, 1, 48, true, 2};
   const TestMatrix before = problem.Qkv();
   TestMatrix qkv = before;
@@ -90,18 +90,18 @@ TEST_P(RopeTest, TheInverseTakesARotationBack) {
 
 INSTANTIATE_TEST_SUITE_P(Isas, RopeTest, testing::ValuesIn(SupportedPanelIsas()), PanelIsaTestName);
 
-TEST(RopeTableTest, ALongerSequenceKeepsTheAnglesThatWereThere) {
+TEST(RopeTableTest, GrowingKeepsEarlierAngles) {
   RopeTable table;
   const RopeTable::Angles few = table.At(4, kTheta, 3);
   const std::vector<float> before(few.sines, few.sines + 12);
   const RopeTable::Angles more = table.At(4, kTheta, 1000);
   EXPECT_EQ(std::vector<float>(more.sines, more.sines + 12), before);
   EXPECT_EQ(more.cosines[999 * 4], static_cast<float>(std::cos(999.0)));
-  // Another base has angles of its own.
+  // Another base has other angles.
   EXPECT_NE(table.At(4, 500000, 3).sines[5], before[5]);
 }
 
-TEST(RopeThreadsTest, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(RopeThreadsTest, ResultsDoNotDependOnThreads) {
   const AttentionProblem problem = {DType::kBf16, 2, 500, 4, 2, 64, true};
   ThreadPool one(1), three(3);
   CpuAttentionOps alone(one), together(three);

@@ -1,5 +1,5 @@
-// Stores that round, by the processor where it can: sets with AVX512-BF16 know an instruction for
-// what takes others nine. Included by kernel sources, after vec.h.
+// Stores that round, with the processor's own instruction in sets with AVX512-BF16 (others need
+// nine instructions). Included by kernel sources, after vec.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_ROUNDED_STORE_H_
@@ -18,7 +18,7 @@
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 
-// Rounded to T, to nearest even; the processor's own rounding takes subnormals for zero.
+// Rounded to T, to nearest even; the processor's own rounding treats subnormals as zero.
 template <class L>
 NIBBLE_INLINE void Put(float* to, Vec v, L lanes) {
   Store(to, v, lanes);

@@ -1,5 +1,5 @@
-// Rows of a token matrix grouped by the row of a table that each belongs to: a counting sort, after
-// which every row of the table has its own list, in ascending order.
+// Groups the rows of a token matrix by their row of a table: a counting sort that lists, for every
+// row of the table, its token rows in ascending order.
 //
 // Ownership: owns memory that grows to the largest request. Thread-safety: one thread at a time to
 // sort, any number to read.
@@ -14,7 +14,7 @@ namespace nibble::cpu {
 
 class RowGroups {
  public:
-  // The rows `rows` points to, `count` of them, all have this key.
+  // All `count` rows in `rows` have this key.
   struct Group {
     int64_t key;
     const int32_t* rows;
@@ -24,14 +24,14 @@ class RowGroups {
   // keys: [rows], each in [0, bound).
   void Sort(const int32_t* keys, int64_t rows, int64_t bound);
 
-  // Groups by ascending key; only keys that occur have one.
+  // Groups by ascending key; only for keys that occur.
   int64_t size() const { return size_; }
   Group at(int64_t i) const {
     const Start& start = starts_[i];
     return {start.key, order_ + start.first, starts_[i + 1].first - start.first};
   }
-  // The first of the groups in which the sorted row `row` or a later one lies: cuts the groups into
-  // runs of about as many rows each.
+  // The first group with the sorted row `row` or a later one: divides the groups into runs of about
+  // the same number of rows.
   int64_t GroupFrom(int64_t row) const;
   int64_t rows() const { return rows_; }
 

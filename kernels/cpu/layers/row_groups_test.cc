@@ -11,7 +11,7 @@
 namespace nibble::cpu {
 namespace {
 
-TEST(RowGroupsTest, EveryKeyThatOccursHasItsRowsInAscendingOrder) {
+TEST(RowGroupsTest, KeysHaveTheirRowsInAscendingOrder) {
   RowGroups groups;
   std::mt19937_64 random(1);
   for (const auto& [rows, bound] : {std::pair{1000, 37}, {50, 4000}, {7, 1}, {300, 300}}) {
@@ -32,7 +32,7 @@ TEST(RowGroupsTest, EveryKeyThatOccursHasItsRowsInAscendingOrder) {
   }
 }
 
-TEST(RowGroupsTest, CutsCoverEveryGroupOnce) {
+TEST(RowGroupsTest, RunsCoverEveryGroupOnce) {
   RowGroups groups;
   std::vector<int32_t> keys;
   for (int32_t key = 0; key < 20; ++key) keys.insert(keys.end(), key % 5 * 3, key);
@@ -48,7 +48,7 @@ TEST(RowGroupsTest, CutsCoverEveryGroupOnce) {
   }
 }
 
-TEST(RowGroupsTest, NoRowsAreNoGroups) {
+TEST(RowGroupsTest, ZeroRowsHaveNoGroups) {
   RowGroups groups;
   groups.Sort(nullptr, 0, 10);
   EXPECT_EQ(groups.size(), 0);

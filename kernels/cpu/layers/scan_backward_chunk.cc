@@ -12,7 +12,7 @@ namespace {
 void Set(float& to, float value) { to = value; }
 void Set(uint16_t& to, float value) { to = EncodeBf16(value); }
 
-// What RunHead learns about each token, [padded] each.
+// Results of RunHead per token, [padded] each.
 struct TokenSums {
   const float* x_du;     // x_k·du_k
   const float* inside;   // Σ_{i≥k>j} W_ij
@@ -136,7 +136,7 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
   float* from_state = from_state_.Get(kScanStrip * std::max(head_dim, state));
   ScanHeadSums& sums = out.sums[at * problem.shape.heads + head];
   sums = {};
-  // Strips of tokens: for dx and dB in their role as j, for dC as i.
+  // Strips of tokens: as j for dx and dB, as i for dC.
   for (int j = 0; j < tokens; j += kScanStrip) {
     const int rows = std::min(kScanStrip, tokens - j);
     const TokenBlock<T> dx = ScanProblem<T>::At(out.dxbc, chunk.row + j, problem.XCol(head));
@@ -168,7 +168,7 @@ void ScanBackwardChunk<T>::RunHead(const Shared& shared, int64_t head, const Sca
   }
   if (shared.followed) {
     T* rows = rows_.Get(int64_t{most} * head_dim);
-    T* scaled_left = panels.x_left;  // no longer needed
+    T* scaled_left = panels.x_left;  // x_left is no longer needed
     kernels_.scale_rows(problem.X(chunk.row, head), edges.leave_delta, chunk.last_doc, tokens,
                         head_dim, rows);
     panel_.pack_a({rows, head_dim}, tokens, head_dim, scaled_left);

@@ -1,10 +1,10 @@
-// The scan's gradients inside one chunk, once the state that enters it and the gradient of the one
-// that leaves it are known.
+// The scan's gradients inside one chunk, given the state that enters it and the gradient of the
+// state that leaves it.
 //
-// What pairs of tokens in the chunk give dB and dC is linear in M_ij Δ_j (x_j·dy_i), which is
-// summed over a task's heads first: one product each then serves them all.
+// The contribution of pairs of tokens to dB and dC is linear in M_ij Δ_j (x_j·dy_i), which is first
+// summed over a task's heads, so that one matmul each serves all of them.
 //
-// Ownership: owns its scratch. Thread-safety: one thread at a time; a thread has its own.
+// Ownership: owns its scratch. Thread-safety: none; each thread has its own.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_BACKWARD_CHUNK_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SCAN_BACKWARD_CHUNK_H_
 
@@ -18,7 +18,7 @@
 
 namespace nibble::cpu {
 
-// What the gradients of a head's parameters are sums of, over one chunk.
+// Terms of the gradients of a head's parameters, summed over one chunk.
 struct ScanHeadSums {
   double ddt;       // of raw dt: dt_bias
   double da_delta;  // Σ da Δ: A_log, once times A
@@ -38,13 +38,13 @@ class ScanBackwardChunk {
   ScanBackwardChunk(const ScanKernels<T>& kernels, const PanelGemm<T>& panel)
       : kernels_(kernels), panel_(panel) {}
 
-  // Writes what belongs to the task's heads alone, and what they give the group's dB and dC:
+  // Writes the gradients of the task's heads, and their contribution to the group's dB and dC:
   // [chunk's tokens, state] each. The thread has a PanelThreadScope.
   void Run(const ScanProblem<T>& problem, const ScanStates<T>& states, const ScanTask& task,
            const ScanGradients<T>& out, float* db, float* dc);
 
  private:
-  // The chunk at hand, and what its heads share.
+  // The current chunk and the operands that its heads share.
   struct Shared {
     const ScanProblem<T>& problem;
     const ScanStates<T>& states;
@@ -56,8 +56,8 @@ class ScanBackwardChunk {
     const float* scores;  // [j, i]: C_i·B_j
     float* pair_sums;     // [j, i]: Σ over heads of M_ij Δ_j (x_j·dy_i)
   };
-  // The operands of one head's products, packed: x, dy, S [state, head_dim] and G as they are and
-  // turned.
+  // The packed operands of one head's matmuls: x, dy, S [state, head_dim] and G, each also
+  // transposed.
   struct HeadPanels {
     T *x_left, *dy_left, *dy_right, *turned_dy_right;
     T *turned_s_right, *g_right, *turned_g_right;

@@ -1,4 +1,4 @@
-// Kernels of the scan that turn dt into exponents (scan_kernels.h). Included by scan_kernels.cc,
+// Kernels of the scan that compute exponents from dt (scan_kernels.h). Included by scan_kernels.cc,
 // after vec.h.
 //
 // Thread-safety: pure functions.
@@ -39,7 +39,7 @@ void Decays(TokenBlock<const T> dt, int tokens, int padded, int heads, const flo
   ForVecs(heads, [&](int64_t h, auto lanes) NIBBLE_INLINE_LAMBDA {
     const int count = static_cast<int>(std::min<int64_t>(kVec, heads - h));
     const Vec bias = Load(dt_bias + h, lanes);
-    // The sum over a chunk in float64: the exponents are differences of it.
+    // Summed over a chunk in float64: the exponents are differences of these sums.
     double sum[kVec] = {};
     float delta[kVec], slope[kVec];
     for (int i = 0; i < padded; ++i) {

@@ -5,8 +5,8 @@
 
 namespace nibble::cpu {
 
-// y_i = Σ_{j≤i} M_ij (C_i·B_j) u_j + exp(s_i) S C_i + D x_i, with Δ_j of u_j = Δ_j x_j in the
-// matrix, so that x goes into the product as it is.
+// y_i = Σ_{j≤i} M_ij (C_i·B_j) u_j + exp(s_i) S C_i + D x_i; the Δ_j of u_j = Δ_j x_j is part of
+// the matrix, so that the matmul takes x itself.
 template <class T>
 void ScanForwardChunk<T>::Run(const ScanProblem<T>& problem, const ScanStates<T>& states,
                               const ScanTask& task, TokenBlock<T> y) {

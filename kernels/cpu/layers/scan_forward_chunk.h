@@ -1,6 +1,6 @@
-// The scan inside one chunk, once the state that enters it is known.
+// The scan inside one chunk, given the state that enters it.
 //
-// Ownership: owns its scratch. Thread-safety: one thread at a time; a thread has its own.
+// Ownership: owns its scratch. Thread-safety: none; each thread has its own.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_FORWARD_CHUNK_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SCAN_FORWARD_CHUNK_H_
 
@@ -18,8 +18,8 @@ class ScanForwardChunk {
   ScanForwardChunk(const ScanKernels<T>& kernels, const PanelGemm<T>& panel)
       : kernels_(kernels), panel_(panel) {}
 
-  // Writes the columns of the task's heads; y: [tokens, d_inner]. The thread has a
-  // PanelThreadScope.
+  // Writes the columns of the task's heads; y: [tokens, d_inner]. Needs a PanelThreadScope on the
+  // thread.
   void Run(const ScanProblem<T>& problem, const ScanStates<T>& states, const ScanTask& task,
            TokenBlock<T> y);
 

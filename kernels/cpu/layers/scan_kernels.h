@@ -1,14 +1,15 @@
-// The vector parts of the chunked scan: everything between its products. Compiled once per
+// The vector parts of the chunked scan: the operations between its matmuls. Compiled once per
 // instruction set (isa.bzl), and those for BF16 once more with AVX512-BF16.
 //
 // One head in one chunk of q tokens, with a_i = Δ_i A and s_i = Σ_{j≤i} a_j inside the chunk;
-// M_ij = exp(s_i − s_j) where token i sees j, else 0; S [state, head_dim] enters the chunk and is
-// kept with state outermost, as is G, the gradient of the state that leaves. Arrays of a value per
-// token are padded to whole vectors, as are rows of matrices over pairs of tokens. x, dy, … are
-// [tokens, head_dim] inside wider matrices.
+// M_ij = exp(s_i − s_j) where token i depends on j, else 0; S [state, head_dim] enters the chunk
+// and is stored with state outermost, as is G, the gradient of the state that leaves. Arrays with a
+// value per token are padded to whole vectors, as are rows of matrices over pairs of tokens. x, dy,
+// … are [tokens, head_dim] inside wider matrices.
 //
-// Exponents are never positive, and differences are formed before exp. s is kept as a sum of two
-// floats, so that a difference is as good as its value where one token's a is large beside others.
+// Exponents are never positive, and differences are formed before exp. s is stored as the sum of
+// two floats, so that differences stay accurate even if one token's a is much larger than the
+// others'.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_KERNELS_H_
@@ -20,15 +21,15 @@
 
 namespace nibble::cpu {
 
-// So many tokens of a chunk go through products and kernels together.
+// The number of tokens of a chunk that go through matmuls and kernels together.
 inline constexpr int kScanStrip = 2 * kPanelLines;
 
-// What one head's dt makes of a chunk: four arrays [padded] in a row, made by `decays`. Lanes after
-// the last token hold delta 0 and its sum.
+// The exponents of one head in a chunk: four consecutive arrays [padded], written by `decays`.
+// Lanes after the last token have delta 0 and the last token's sum.
 struct ScanDecay {
   const float* delta;
   const float* sum;      // s
-  const float* sum_low;  // what `sum` rounded away
+  const float* sum_low;  // the rounding error of `sum`
   const float* slope;    // dΔ/d(raw dt)
 
   static constexpr int kArrays = 4;
@@ -39,10 +40,10 @@ struct ScanDecay {
 
 // Exponentials of one head in a chunk, [padded] each.
 struct ScanEdges {
-  float* enter;        // exp(s_i) for tokens that see S, else 0
-  float* leave;        // exp(s_q − s_j) for tokens in the state that leaves, else 0
+  float* enter;  // exp(s_i) for tokens that depend on S, else 0
+  float* leave;  // exp(s_q − s_j) for tokens that contribute to the state that leaves, else 0
   float* leave_delta;  // the same times Δ_j
-  float* until;        // exp(s_r − s_j), r the last token of the sixteen that j is one of
+  float* until;        // exp(s_r − s_j), r the last token of j's group of sixteen
   float* until_delta;  // the same times Δ_j
 
   static constexpr int kArrays = 5;
@@ -63,8 +64,8 @@ struct ScanRange {
   int begin, end;
 };
 
-// Rows that are read or written soon. Rows of a wide matrix lie too far apart for the processor to
-// foresee, so kernels ask the caches for them, a line with each vector of their own.
+// Rows that are read or written soon. The rows of a wide matrix are too far apart for the
+// processor's prefetcher, so kernels prefetch them, a cache line with each of their own vectors.
 struct ScanAhead {
   const void* data = nullptr;
   int64_t stride = 0;  // bytes
@@ -77,7 +78,7 @@ struct ScanAhead {
     constexpr int kBytes = sizeof(T);
     return {m.data, m.stride * kBytes, rows, cols * kBytes};
   }
-  // A stretch of memory.
+  // A contiguous range of memory.
   template <class T>
   static ScanAhead Of(const T* data, int64_t elements) {
     constexpr int kRow = 128;
@@ -102,7 +103,7 @@ struct ScanKernels {
                 const ScanEdges& out);
 
   // scale_i · x_i, rounded, for the rows of a range; zeros elsewhere. Packed as the right operand
-  // [rows, cols] of a panel product.
+  // [rows, cols] of a panel matmul.
   void (*scale_pack)(TokenBlock<const T> x, const float* scale, ScanRange range, int rows, int cols,
                      T* packed, const ScanAhead& ahead);
   // scale_i · x_i, rounded, row-major and contiguous; zeros before `begin`.
@@ -110,7 +111,7 @@ struct ScanKernels {
                      T* out);
 
   // state: [rows, cols], contiguous. Rounds it into `out`, packed as the right operand of a panel
-  // product; then, where it decays, state *= decay.
+  // matmul; then, if it decays, state *= decay.
   void (*carry_packed)(float* state, int rows, int cols, bool decays, float decay, T* out,
                        const ScanAhead& ahead);
   // The same with row-major `out`.
@@ -128,7 +129,7 @@ struct ScanKernels {
   //   packed = M_ij scores_ji as a left operand [j, i], from depth `begin` on;
   //   pair_sums_ji += M_ij Δ_j products_ji;
   //   inside_k = Σ_{i≥k>j} M_ij Δ_j scores_ji products_ji for k in the strip.
-  // Strips come in order; columns: [padded], zero before the first, is theirs meanwhile.
+  // Strips come in order; columns: [padded] is their scratch, zero before the first.
   void (*mix_backward)(const ScanMix& mix, int begin, const float* scores, const float* products,
                        int64_t stride, T* packed, float* pair_sums, float* inside, float* columns,
                        const ScanAhead& ahead);
@@ -136,7 +137,7 @@ struct ScanKernels {
   // y = inside + enter · from_state + d · x; from_state has the first `entering` rows.
   void (*finish_y)(int rows, int entering, int cols, const float* inside, const float* from_state,
                    const float* enter, float d, TokenBlock<const T> x, TokenBlock<T> y);
-  // du = inside + leave · from_state (rows from `leaving` on have the latter);
+  // du = inside + leave · from_state (the latter only for rows from `leaving` on);
   // dx = Δ du + d dy; x_du_j = x_j·du_j; left_j = leave_j Δ_j x_j·from_state_j, padded.
   void (*finish_dx)(int rows, int leaving, int cols, const float* inside, const float* from_state,
                     const float* leave, const float* delta, float d, TokenBlock<const T> x,
@@ -168,7 +169,7 @@ namespace avx512bf16 {
 extern const ScanKernels<uint16_t> kScanBf16;
 }  // namespace avx512bf16
 
-// Those that go with products on `isa`.
+// The kernels that accompany matmuls on `isa`.
 template <class T>
 const ScanKernels<T>& ScanKernelsFor(PanelIsa isa) {
   if (isa == PanelIsa::kBaseline || isa == PanelIsa::kAvx2) {

@@ -1,10 +1,10 @@
-// Kernels of the scan that go over pairs of tokens (scan_kernels.h). Included by scan_kernels.cc,
+// Kernels of the scan over pairs of tokens (scan_kernels.h). Included by scan_kernels.cc,
 // after vec.h.
 //
-// Pairs are taken in blocks of sixteen by sixteen. In a block below the diagonal, exp(s_i − s_j) is
-// exp(s_i − s_r) · exp(s_r − s_j) with r the last token of j's block: neither exponent is positive,
-// and where a factor underflows so does the product. That leaves one exp per vector and block; on
-// the diagonal there is one per vector and row.
+// Pairs are processed in blocks of sixteen by sixteen. In a block below the diagonal, exp(s_i −
+// s_j) is exp(s_i − s_r) · exp(s_r − s_j) with r the last token of j's block: neither exponent is
+// positive, and if a factor underflows so does the product. This takes one exp per vector and
+// block, and on the diagonal one per vector and row.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_MIX_H_
@@ -62,8 +62,9 @@ void Mix(const ScanMix& mix, int begin, const float* scores, int64_t stride, T* 
   }
 }
 
-// inside_k = Σ_{i≥k>j} W_ji is gathered while going over rows j: for k in the block of rows at
-// hand, it is what earlier rows left in the columns i >= k, plus the rows before k in the block.
+// inside_k = Σ_{i≥k>j} W_ji is accumulated while iterating over rows j: for k in the current block
+// of rows, it is the sum of the columns i >= k of earlier rows, plus the rows before k in the
+// block.
 template <class T>
 void MixBackward(const ScanMix& mix, int begin, const float* scores, const float* products,
                  int64_t stride, T* packed, float* pair_sums, float* inside, float* columns,

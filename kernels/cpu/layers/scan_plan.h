@@ -1,4 +1,4 @@
-// Where the chunks of a scan lie, and what the beginnings of documents mean inside each.
+// The chunks of a scan, and the documents in each.
 //
 // Ownership: owns its tables, which grow to the largest layout seen. Thread-safety: const methods
 // may run concurrently.
@@ -15,14 +15,14 @@ namespace nibble::cpu {
 struct ScanChunk {
   int64_t row = 0;  // of its first token
   int tokens = 0;
-  // So many tokens at its beginning belong to the document that was running before the chunk: they
-  // see the state that enters.
+  // The number of tokens at the beginning of the chunk that belong to the document of the token
+  // before the chunk: they depend on the state that enters.
   int entering = 0;
-  // The first token here of the document that is running at the end: it and those after it make
-  // the state that leaves.
+  // The first token here of the last token's document: the tokens from it on contribute to the
+  // state that leaves.
   int last_doc = 0;
 
-  // Whether the state that leaves still holds the one that enters.
+  // Whether the state that leaves depends on the one that enters.
   bool carries() const { return entering == tokens; }
 };
 
@@ -35,11 +35,11 @@ class ScanPlan {
   int64_t count() const { return static_cast<int64_t>(chunks_.size()); }
   // In the order of the rows.
   const ScanChunk& chunk(int64_t i) const { return chunks_[i]; }
-  // Whether chunk i + 1 begins with tokens that see the state which leaves chunk i.
+  // Whether chunk i + 1 begins with tokens that depend on the state that leaves chunk i.
   bool followed(int64_t i) const {
     return (i + 1) % per_sequence_ != 0 && chunks_[i + 1].entering > 0;
   }
-  // Tokens of the longest chunk, and the same to whole vectors.
+  // The length of the longest chunk, and that rounded up to whole vectors.
   int tokens() const { return tokens_; }
   int padded() const { return padded_; }
 

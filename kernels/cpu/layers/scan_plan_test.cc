@@ -20,7 +20,7 @@ std::vector<int32_t> End(const ScanPlan& plan, int64_t i) {
   return {plan.end(i), plan.end(i) + plan.padded()};
 }
 
-TEST(ScanPlanTest, OneDocumentFlowsThroughAllChunksOfItsSequence) {
+TEST(ScanPlanTest, DocumentContinuesThroughAllChunksOfItsSequence) {
   ScanPlan plan;
   plan.Reset({.sequences = 2, .length = 10}, 4);
   EXPECT_EQ(plan.count(), 6);
@@ -39,7 +39,7 @@ TEST(ScanPlanTest, OneDocumentFlowsThroughAllChunksOfItsSequence) {
   }
 }
 
-TEST(ScanPlanTest, DocumentsInsideAChunkSeeThemselvesAlone) {
+TEST(ScanPlanTest, DocumentsInsideAChunkAreIndependent) {
   const std::vector<int32_t> begins = DocBegins({{6, 7}}, 8);
   ScanPlan plan;
   plan.Reset({.sequences = 1, .length = 8, .doc_begin = begins.data()}, 4);
@@ -51,7 +51,7 @@ TEST(ScanPlanTest, DocumentsInsideAChunkSeeThemselvesAlone) {
   EXPECT_TRUE(plan.followed(0));
 }
 
-TEST(ScanPlanTest, ADocumentThatBeginsWithAChunkSeesNoStateThatEnters) {
+TEST(ScanPlanTest, DocumentThatBeginsWithAChunkIgnoresTheEnteringState) {
   const std::vector<int32_t> begins = DocBegins({{4}}, 8);
   ScanPlan plan;
   plan.Reset({.sequences = 1, .length = 8, .doc_begin = begins.data()}, 4);
@@ -60,7 +60,7 @@ TEST(ScanPlanTest, ADocumentThatBeginsWithAChunkSeesNoStateThatEnters) {
   EXPECT_FALSE(plan.followed(0));
 }
 
-TEST(ScanPlanTest, AChunkLongerThanTheSequenceIsTheSequence) {
+TEST(ScanPlanTest, ChunkLongerThanTheSequenceIsTheSequence) {
   ScanPlan plan;
   plan.Reset({.sequences = 3, .length = 20}, 128);
   EXPECT_EQ(plan.count(), 3);

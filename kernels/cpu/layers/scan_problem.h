@@ -1,4 +1,4 @@
-// One request to the scan, as its phases see it.
+// One request to the scan, as its phases read it.
 //
 // Ownership: borrows. Thread-safety: values.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_PROBLEM_H_
@@ -22,7 +22,7 @@ struct ScanProblem {
   const double* rate = nullptr;  // [heads], A
   const ScanPlan* plan = nullptr;
   TokenBlock<const T> xbc = {}, dt = {};
-  TokenBlock<const T> dy = {};  // going back
+  TokenBlock<const T> dy = {};  // backward pass only
 
   TokenBlock<const T> X(int64_t row, int64_t head) const { return At(xbc, row, XCol(head)); }
   TokenBlock<const T> B(int64_t row, int64_t group) const { return At(xbc, row, BCol(group)); }
@@ -46,11 +46,11 @@ struct ScanTask {
   int64_t head_begin, head_end;
 };
 
-// Where line `line`, the first of a group, begins in an operand packed `depth` deep.
+// The offset of line `line`, the first of a group, in an operand packed `depth` deep.
 inline int64_t PanelLine(int64_t line, int64_t depth) {
   return line / kPanelLines * PanelGroup(depth);
 }
-// From the beginning of a packed operand to depth `k`, a multiple of kPanelDepth.
+// The offset of depth `k`, a multiple of kPanelDepth, in a packed operand.
 inline int64_t PanelSlice(int64_t k) { return k * kPanelLines; }
 
 }  // namespace nibble::cpu

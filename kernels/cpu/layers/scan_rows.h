@@ -1,5 +1,5 @@
-// Kernels of the scan that go over rows: scaling and packing, the recurrence of states, and what
-// follows a product (scan_kernels.h). Included by scan_kernels.cc, after vec.h.
+// Kernels of the scan over rows: scaling and packing, the recurrence of states, and the operations
+// after a matmul (scan_kernels.h). Included by scan_kernels.cc, after vec.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_ROWS_H_
@@ -96,7 +96,7 @@ void CarryRows(float* state, int rows, int cols, bool decays, float decay, Token
   }
 }
 
-// A row at a time in FP32, rows in float64.
+// Each row in FP32, the sum of the rows in float64.
 template <class T>
 double Dot(const float* gradient, TokenBlock<const T> state, int rows, int cols) {
   double total = 0;

@@ -9,9 +9,9 @@
 namespace nibble::cpu {
 namespace {
 
-// States of a batch, all of them: about what a last-level cache holds.
+// Bound of the states of a batch: about the size of a last-level cache.
 constexpr int64_t kBatchBytes = int64_t{64} << 20;
-// Heads are cut into parts until there are so many tasks.
+// Heads are divided into parts until there are this many tasks.
 constexpr int64_t kMinTasks = 16;
 
 int64_t DivideUp(int64_t x, int64_t by) { return (x + by - 1) / by; }

@@ -1,12 +1,12 @@
-// The part of the scan that goes from chunk to chunk: what dt makes of every chunk, the states that
-// enter the chunks, and going back the gradients of those that leave.
+// The sequential part of the scan, from chunk to chunk: the exponents of every chunk, the states
+// that enter the chunks and, in the backward pass, the gradients of the states that leave them.
 //
-// Works on a batch of whole sequences at a time, of which it keeps [chunks, heads, state, head_dim]
-// once (forward) or twice (backward) in the request's type. Sequences, heads and, where these are
-// few, parts of head_dim run in parallel, cut by shape alone.
+// Works on a batch of whole sequences at a time, for which it stores [chunks, heads, state,
+// head_dim] once (forward) or twice (backward) in the request's type. Sequences, heads and, if
+// these are few, parts of head_dim run in parallel; the division depends on the shape alone.
 //
 // Ownership: borrows the pool and the request's memory, owns its scratch. Thread-safety: one
-// request at a time; between two calls that change it, const methods may run concurrently.
+// request at a time; const methods may run concurrently between calls of the others.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCAN_STATES_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SCAN_STATES_H_
 
@@ -27,14 +27,15 @@ class ScanStates {
   ScanStates(ThreadPool& pool, const ScanKernels<T>& kernels, const PanelGemm<T>& panel)
       : pool_(pool), kernels_(kernels), panel_(panel), rooms_(pool.threads()) {}
 
-  // How many sequences to a batch, so that its states stay within bounds.
+  // The number of sequences in a batch, so that its states stay within bounds.
   static int64_t BatchOf(const ScanProblem<T>& problem, bool backward);
 
-  // Chunks [chunk_begin, chunk_end), of whole sequences. Then state(), packed as the right operand
-  // [state, head_dim], holds for every chunk with entering tokens.
+  // Computes the states of chunks [chunk_begin, chunk_end), of whole sequences. Then state() is
+  // valid for every chunk with tokens that depend on it, packed as a right operand [state,
+  // head_dim].
   void Forward(const ScanProblem<T>& problem, int64_t chunk_begin, int64_t chunk_end);
-  // As Forward, but state() is row-major, and gradient(), likewise, holds for every chunk that is
-  // followed.
+  // As Forward, but state() is row-major; gradient(), row-major too, is valid for every chunk whose
+  // state the next one depends on.
   void Backward(const ScanProblem<T>& problem, int64_t chunk_begin, int64_t chunk_end);
 
   ScanDecay decay(int64_t chunk, int64_t head) const;
@@ -42,11 +43,11 @@ class ScanStates {
   const T* gradient(int64_t chunk, int64_t head) const {
     return gradients_at_ + Index(chunk, head);
   }
-  // exp(s_q) ⟨G, S⟩, zero where the chunk does not carry S on.
+  // exp(s_q) ⟨G, S⟩, zero if the state that leaves the chunk does not depend on S.
   double carried(int64_t chunk, int64_t head) const;
 
  private:
-  // One thread's.
+  // Of one thread.
   struct Room {
     Scratch<float> edges;  // [ScanEdges::kArrays, padded]
     Scratch<float> state;  // [state, part], or its gradient
@@ -81,7 +82,7 @@ class ScanStates {
   int64_t chunk_begin_ = 0, chunk_end_ = 0;
   int part_width_ = 0;
   int64_t parts_ = 0;
-  int64_t state_size_ = 0;   // elements from one state to the next
+  int64_t state_size_ = 0;   // elements per state
   int64_t turned_size_ = 0;  // elements of Bᵀ or Cᵀ as a packed left operand [state, tokens]
   const float* decays_at_ = nullptr;
   T *states_at_ = nullptr, *gradients_at_ = nullptr;

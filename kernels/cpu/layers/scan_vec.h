@@ -1,4 +1,4 @@
-// What the scan's kernels need besides vec.h: stores into packed operands, and sums along rows.
+// Vector functions of the scan's kernels: stores into packed operands, and sums along rows.
 // Included by each instruction set's table.
 //
 // Thread-safety: pure functions.
@@ -21,7 +21,7 @@
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 
-// Asks for what is ahead, a cache line at a time.
+// Prefetches what is ahead, a cache line at a time.
 class Asker {
  public:
   NIBBLE_INLINE explicit Asker(const ScanAhead& ahead)
@@ -46,8 +46,8 @@ class Asker {
   int rows_, row_bytes_, byte_ = 0;
 };
 
-// Sixteen neighbours of two neighbouring depths, the first even, into a packed right operand
-// (panel_layout.h), from where the group's even depth begins.
+// Sixteen adjacent lines of two adjacent depths, the first even, into a packed right operand
+// (panel_layout.h), at the group's even depth.
 NIBBLE_INLINE void PutPair(float* to, Vec even, Vec odd) {
   Store(to, even);
   Store(to + kPanelLines, odd);

@@ -1,4 +1,4 @@
-// Memory that an operation works in: it grows to the largest request seen and is then reused.
+// Working memory of an operation: it grows to the largest request and is then reused.
 //
 // Ownership: owns its memory. Thread-safety: one thread at a time.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SCRATCH_H_
@@ -19,15 +19,15 @@ class Scratch {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  // At least `count` elements, 64-byte aligned, of no particular value; what an earlier call gave
-  // is void. Large ones ask for huge pages.
+  // At least `count` elements, 64-byte aligned, with undefined contents; invalidates earlier
+  // results. Large ones request huge pages.
   T* Get(int64_t count) {
     if (count > size_) {
       data_.reset();
       const size_t bytes = count * sizeof(T);
       const std::align_val_t alignment{bytes < kHugePage ? kAlignment : kHugePage};
       data_ = {static_cast<T*>(::operator new(bytes, alignment)), Free{alignment}};
-      // A request that the system may refuse: pages of the usual size are only slower.
+      // The system may refuse; pages of the usual size are only slower.
       if (bytes >= kHugePage) madvise(data_.get(), bytes, MADV_HUGEPAGE);
       size_ = count;
     }

@@ -1,8 +1,8 @@
-// While one lives, its thread's arithmetic takes subnormal numbers, below 2^−126 in FP32, for zeros
-// and makes none. Processors take a hundred times longer for them, and products of decays pass
-// through them on their way to zero.
+// While an object of this class exists, arithmetic of its thread treats subnormal numbers, below
+// 2^−126 in FP32, as zeros, in operands and results. They are a hundred times slower, and products
+// of decays pass through them on their way to zero.
 //
-// Thread-safety: of the thread that made it; scopes of one thread may nest.
+// Thread-safety: belongs to the thread that made it; scopes of one thread may nest.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_SUBNORMALS_SCOPE_H_
 #define NIBBLE_KERNELS_CPU_LAYERS_SUBNORMALS_SCOPE_H_
 

@@ -10,12 +10,14 @@ namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 namespace {
 
-template <class T>
-void Embed(const float* entry, const float* position, int64_t d, void* out) {
-  T* to = static_cast<T*>(out);
+template <class From, class To>
+void Embed(const void* entry, const void* position, int64_t d, void* out) {
+  const From* from = static_cast<const From*>(entry);
+  const From* at = static_cast<const From*>(position);
+  To* to = static_cast<To*>(out);
   ForVecs(d, [&](int64_t i, auto lanes) NIBBLE_INLINE_LAMBDA {
-    Vec v = Load(entry + i, lanes);
-    if (position != nullptr) v += Load(position + i, lanes);
+    Vec v = Load(from + i, lanes);
+    if (at != nullptr) v += Load(at + i, lanes);
     Store(to + i, v, lanes);
   });
 }
@@ -47,15 +49,15 @@ void AddRows(const ConstMatrix& from, const int32_t* rows, int64_t count, int64_
   });
 }
 
-// So many logits at a time that they are still in the first-level cache when they are read again.
+// Few enough logits to stay in the first-level cache until they are read again.
 constexpr int64_t kChunk = 1024;
 
 template <class From, class To>
 float CrossEntropyRow(const void* logits, int64_t vocab, int32_t target, float scale,
                       void* dlogits) {
   const From* x = static_cast<const From*>(logits);
-  // Σ e^(x − max) over what has been read, with the largest number so far; a NaN is no maximum but
-  // makes the sum NaN, as does an infinity, from which it is subtracted.
+  // `total`: Σ e^(x − max) over the logits read so far, `max` the largest of them. A NaN does not
+  // become `max` but makes the sum NaN, as an infinity does, from which it is subtracted.
   float max = -FLT_MAX;
   double total = 0;
   for (int64_t begin = 0; begin < vocab; begin += kChunk) {
@@ -93,7 +95,8 @@ float CrossEntropyRow(const void* logits, int64_t vocab, int32_t target, float s
 }  // namespace
 
 const TokenKernels kTokenKernels = {
-    {Embed<float>, Embed<uint16_t>},
+    {{Embed<float, float>, Embed<float, uint16_t>},
+     {Embed<uint16_t, float>, Embed<uint16_t, uint16_t>}},
     {AddRows<float>, AddRows<uint16_t>},
     {{CrossEntropyRow<float, float>, CrossEntropyRow<float, uint16_t>},
      {CrossEntropyRow<uint16_t, float>, CrossEntropyRow<uint16_t, uint16_t>}},

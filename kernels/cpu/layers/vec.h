@@ -1,11 +1,11 @@
-// Sixteen FP32 lanes, and what the layer kernels do with them. Files that include this are compiled
-// once per instruction set (isa.bzl), each in a namespace of its own (NIBBLE_ISA) and with
+// Sixteen FP32 lanes and the functions of the layer kernels on them. Files that include this are
+// compiled once per instruction set (isa.bzl), each in its own namespace (NIBBLE_ISA) and with
 // contraction on, so that a * b + c is one fused operation where the processor has it. Layer
 // kernels promise the same bits run to run and for any number of threads, not across processors:
 // that promise belongs to the formats (kernels/formats).
 //
 // Everything is forced inline: an out-of-line copy could be merged by the linker across sets.
-// What may be written with vectors, beyond arithmetic: vec_lanes.h.
+// vec_lanes.h lists the operations that vectors support.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_VEC_H_
@@ -19,7 +19,7 @@
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 
-// Minus zero, not plus: that is x to the bit, minus zero too, and costs no addition.
+// x − 0 is x to the bit, also for minus zero, which x + 0 is not; it costs no subtraction.
 NIBBLE_INLINE Vec Splat(float x) { return x - Vec{}; }
 
 // Any alignment.
@@ -47,7 +47,7 @@ NIBBLE_INLINE VecU RoundBf16(Vec v) {
   return Select(v == v, rounded, (bits >> 16) | 0x40u);
 }
 NIBBLE_INLINE void Store(uint16_t* p, Vec v) { StoreFrom(RoundBf16(v), p); }
-// The value that Store would leave behind.
+// The value that Store would write.
 template <class T>
 NIBBLE_INLINE Vec Rounded(Vec v) {
   if constexpr (sizeof(T) == 2) {
@@ -57,7 +57,7 @@ NIBBLE_INLINE Vec Rounded(Vec v) {
   }
 }
 
-// The first n elements, 1 to 15; the other lanes are zero, and nothing past them is touched.
+// The first n elements, 1 to 15; the other lanes are zero, and memory past them is not touched.
 NIBBLE_INLINE Vec LoadPart(const float* p, int64_t n) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p));
@@ -90,7 +90,7 @@ NIBBLE_INLINE Vec FirstLanes(Vec v, int64_t n, Vec rest = Vec{}) {
   return Select(Load(kLane) < static_cast<float>(n), v, rest);
 }
 
-// Of a NaN and a number the second operand.
+// If one is NaN, the second operand.
 NIBBLE_INLINE Vec Max(Vec a, Vec b) { return Select(a > b, a, b); }
 NIBBLE_INLINE Vec Min(Vec a, Vec b) { return Select(a < b, a, b); }
 NIBBLE_INLINE Vec Abs(Vec a) { return FromBits(Bits(a) & 0x7fffffffu); }
@@ -115,14 +115,14 @@ NIBBLE_INLINE Vec Exp(Vec x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = (p * r) * r + r + 1.0f;
-  // p · 2^n, by the exponent's bits, where both stay in their range: −126 ln 2 to ln of the
-  // largest.
+  // p · 2^n, by adding to the exponent's bits, if both stay in range: −126 ln 2 to ln of the
+  // largest float.
   const Vec result = FromBits(Bits(p) + (Bits(shifted) << 23));
   const Vec above = x + __builtin_inff();
   return Select(x < -0x1.5d589ep+6f, Vec{}, Select(x <= 88.72283f, result, above));
 }
 
-// Within 5 units in the last place where e^−x is finite; below, where it is not, 0.
+// Within 5 units in the last place if e^−x is finite; otherwise 0.
 NIBBLE_INLINE Vec Sigmoid(Vec x) { return 1.0f / (1.0f + Exp(-x)); }
 // x σ(x).
 NIBBLE_INLINE Vec Silu(Vec x) { return x / (1.0f + Exp(-x)); }

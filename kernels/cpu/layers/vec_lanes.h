@@ -2,10 +2,10 @@
 // (VecU). With AVX-512 they are the compiler's own vectors; elsewhere they are pairs of narrower
 // ones, because GCC keeps vectors wider than a register in memory and compares them lane by lane.
 //
-// So only what both kinds know may be used: arithmetic, shifts, bit operations and comparisons with
-// vectors or scalars, and the functions below. Not `mask ? a : b` but Select; not
+// Only operations that both kinds support may be used: arithmetic, shifts, bit operations and
+// comparisons with vectors or scalars, and the functions below. Not `mask ? a : b` but Select; not
 // __builtin_convertvector or __builtin_bit_cast but ToInt, ToFloat, Bits and FromBits. A comparison
-// gives a VecI of all ones or zeros per lane.
+// yields a VecI of all ones or zeros per lane.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_VEC_LANES_H_
@@ -106,7 +106,7 @@ typedef Pair<Pair<RegI>> VecI;
 typedef Pair<Pair<RegU>> VecU;
 #endif
 
-// Where the mask is all ones a, else b.
+// a in lanes where the mask is all ones, else b.
 template <class M, class V>
 NIBBLE_INLINE V Select(M mask, V a, V b) {
   return mask ? a : b;
@@ -130,7 +130,7 @@ NIBBLE_INLINE auto FromBits(Pair<H> v) {
   return Pair<decltype(FromBits(v.low))>{FromBits(v.low), FromBits(v.high)};
 }
 
-// Towards zero, of what an int32 holds.
+// Truncates; the value must fit an int32.
 NIBBLE_INLINE RegI ToInt(RegF v) { return __builtin_convertvector(v, RegI); }
 template <class H>
 NIBBLE_INLINE auto ToInt(Pair<H> v) {

@@ -1,5 +1,5 @@
-// Runs over rows of any width sixteen elements at a time, the last of them fewer. Included by
-// kernel sources, after what vec.h says.
+// Iterates over rows of any width, sixteen elements at a time, the last of them fewer. Included by
+// kernel sources, after vec.h.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_VEC_LOOP_H_
@@ -16,7 +16,7 @@
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
 
-// How many of the sixteen lanes there are: all of them, or fewer.
+// The number of valid lanes: all sixteen, or fewer.
 struct Whole {};
 struct Part {
   int64_t n;
@@ -38,7 +38,7 @@ template <class T>
 NIBBLE_INLINE void Store(T* p, Vec v, Part part) {
   StorePart(p, v, part.n);
 }
-// Zeros, or `other`, in the lanes that are not there.
+// Zeros, or `other`, in the lanes that are not valid.
 NIBBLE_INLINE Vec Present(Vec v, Whole) { return v; }
 NIBBLE_INLINE Vec Present(Vec v, Part part) { return FirstLanes(v, part.n); }
 NIBBLE_INLINE Vec PresentOr(Vec v, float, Whole) { return v; }

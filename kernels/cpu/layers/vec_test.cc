@@ -51,7 +51,7 @@ double UlpsOff(float actual, double expected) {
   return std::abs(actual - expected) / std::ldexp(1.0, exponent - 24);
 }
 
-TEST_P(VecTest, ExpIsWithinThreeUnitsAndExactAtTheEnds) {
+TEST_P(VecTest, ExpIsWithinThreeUlpsAndExactAtTheEnds) {
   double worst = 0;
   const auto visit = [&](const float* x) {
     float y[16];
@@ -93,7 +93,7 @@ TEST_P(VecTest, ExpKeepsEveryKindOfNan) {
   for (const float v : y) EXPECT_TRUE(std::isnan(v));
 }
 
-TEST_P(VecTest, SigmoidAndSiluAreWithinFiveUnits) {
+TEST_P(VecTest, SigmoidAndSiluAreWithinFiveUlps) {
   double worst = 0;
   ForFloats([&](const float* x) {
     float sigmoid[16], silu[16];
@@ -120,7 +120,7 @@ TEST_P(VecTest, SigmoidAndSiluAreWithinFiveUnits) {
   EXPECT_LT(worst, 5);
 }
 
-TEST_P(VecTest, RoundingToBf16IsThatOfTheFormatsAndNanStays) {
+TEST_P(VecTest, RoundingToBf16MatchesTheFormatsAndKeepsNan) {
   ForFloats([&](const float* x) {
     uint16_t y[16];
     float rounded[16], widened[16];
@@ -168,7 +168,7 @@ TEST_P(VecTest, ReductionsAddHalvesThenQuarters) {
   }
 }
 
-TEST_P(VecTest, OfANanAndANumberMaxAndMinGiveTheSecond) {
+TEST_P(VecTest, MaxAndMinReturnTheSecondOperandIfOneIsNan) {
   const std::vector<float> nan(16, kNan), one(16, 1);
   float y[16];
   for (const auto kernel : {k_.max, k_.min}) {
@@ -179,7 +179,7 @@ TEST_P(VecTest, OfANanAndANumberMaxAndMinGiveTheSecond) {
   }
 }
 
-TEST_P(VecTest, PartsTouchTheirElementsOnly) {
+TEST_P(VecTest, PartialLoadsAndStoresTouchOnlyTheirElements) {
   for (int64_t n = 1; n < 16; ++n) {
     // Exactly n elements, so that the address sanitizer sees one too many.
     std::vector<float> x(n, 3), y(n), all(16, -1);

@@ -1,5 +1,4 @@
-// The functions of vec.h, one table per instruction set, for the test that holds them to what they
-// promise.
+// The functions of vec.h, one table per instruction set, for their test.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_VEC_TESTING_KERNELS_H_
@@ -24,7 +23,7 @@ struct VecTestingKernels {
   void (*to_bf16)(const float* x, uint16_t* y);
   void (*rounded)(const float* x, float* y);
   void (*from_bf16)(const uint16_t* x, float* y);
-  // The first n elements, copied by LoadPart and StorePart; what LoadPart left in a vector: all.
+  // The first n elements, copied by LoadPart and StorePart; all lanes that LoadPart yields.
   void (*part)(const float* x, int64_t n, float* y, float* all);
   void (*part_bf16)(const uint16_t* x, int64_t n, uint16_t* y, float* all);
   void (*first_lanes)(const float* x, int64_t n, float rest, float* y);

@@ -21,7 +21,7 @@ std::string Refusal(const std::string& line) {
   return std::string(question.status().message());
 }
 
-TEST(ChoiceFile, AQuestionIsReadUnderEitherOfItsNames) {
+TEST(ChoiceFile, QuestionFieldsHaveAliases) {
   const auto a = ParseChoiceQuestion(
       R"({"id": "q7", "context": "The sky is", "choices": ["blue", "green"], "gold": 1, "x": 2})");
   ASSERT_TRUE(a.ok()) << a.status();
@@ -35,7 +35,7 @@ TEST(ChoiceFile, AQuestionIsReadUnderEitherOfItsNames) {
   EXPECT_EQ(b->context, "");
 }
 
-TEST(ChoiceFile, WhatIsWrongIsNamedWithItsField) {
+TEST(ChoiceFile, ErrorsNameTheField) {
   EXPECT_THAT(Refusal("not json"), HasSubstr("is no JSON"));
   EXPECT_THAT(Refusal("[1]"), HasSubstr("is array, not an object"));
   EXPECT_THAT(Refusal(R"({"choices": ["a"], "gold": 0})"), HasSubstr("context: missing"));
@@ -68,7 +68,7 @@ TEST(ChoiceFile, WhatIsWrongIsNamedWithItsField) {
   EXPECT_THAT(Refusal("{\"context\": \"\xff\"}"), HasSubstr("byte 13, 0xff, is no UTF-8"));
 }
 
-TEST(ChoiceFile, LinesAreNumberedAndEmptyOnesPassedOver) {
+TEST(ChoiceFile, LinesAreNumberedAndEmptyOnesSkipped) {
   const TempDirectory directory;
   const std::string path = directory.Path("q.jsonl");
   WriteFile(path,
@@ -83,7 +83,7 @@ TEST(ChoiceFile, LinesAreNumberedAndEmptyOnesPassedOver) {
   EXPECT_THAT(std::string(reader->Next().status().message()), HasSubstr(path + ":4: gold: 9"));
 }
 
-TEST(ChoiceFile, TheLastLineNeedsNoEnd) {
+TEST(ChoiceFile, LastLineNeedsNoNewline) {
   const TempDirectory directory;
   WriteFile(directory.Path("q"), R"({"context": "a", "choices": ["b"], "gold": 0})");
   auto reader = ChoiceReader::Open(directory.Path("q"));
@@ -92,7 +92,7 @@ TEST(ChoiceFile, TheLastLineNeedsNoEnd) {
   EXPECT_FALSE((*reader->Next()).has_value());
 }
 
-TEST(ChoiceFile, AHugeLineIsRefusedWithItsNumber) {
+TEST(ChoiceFile, HugeLineIsRefusedWithItsNumber) {
   const TempDirectory directory;
   const std::string path = directory.Path("q.jsonl");
   WriteFile(path, "\n" + std::string(kMaxChoiceLine + 1, ' '));
@@ -102,7 +102,7 @@ TEST(ChoiceFile, AHugeLineIsRefusedWithItsNumber) {
               HasSubstr(":2: the line has more than 16777216 bytes"));
 }
 
-TEST(ChoiceFile, AFileThatIsNotThereIsNotFound) {
+TEST(ChoiceFile, MissingFileIsNotFound) {
   const TempDirectory directory;
   EXPECT_EQ(ChoiceReader::Open(directory.Path("none")).status().code(),
             absl::StatusCode::kNotFound);
@@ -144,7 +144,7 @@ class MultipleChoiceTest : public testing::TestWithParam<const char*> {
   ByteTokenizer tokenizer;
 };
 
-TEST_P(MultipleChoiceTest, ScoresAreThoseOfRunningEveryTextWhole) {
+TEST_P(MultipleChoiceTest, ScoresMatchRunningEachTextWhole) {
   const std::vector<ChoiceTokens> questions = {
       {Bytes("What is it?"), {Bytes(" a"), Bytes(" tree"), Bytes("x")}},
       {Bytes("z"), {Bytes(" one"), Bytes(" two and three")}},
@@ -162,7 +162,7 @@ TEST_P(MultipleChoiceTest, ScoresAreThoseOfRunningEveryTextWhole) {
   }
 }
 
-TEST_P(MultipleChoiceTest, AFileIsAnsweredWithTheLikeliestChoices) {
+TEST_P(MultipleChoiceTest, AnswersAreTheLikeliestChoices) {
   const TempDirectory directory;
   const std::string path = directory.Path("q.jsonl");
   std::string text;
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Models, MultipleChoiceTest, testing::Values("tiny-hybri
                            return std::string(info.param) == "tiny-llama" ? "llama" : "hybrid";
                          });
 
-TEST(MultipleChoice, SpacesAtTheContextsEndAreScoredWithTheChoice) {
+TEST(MultipleChoice, TrailingSpacesOfTheContextAreScoredWithTheChoice) {
   const ByteTokenizer tokenizer;
   const auto tokens =
       TokenizeQuestion(tokenizer, {.context = "ab  ", .choices = {"c"}, .gold = 0}, " ");
@@ -214,7 +214,7 @@ TEST(MultipleChoice, SpacesAtTheContextsEndAreScoredWithTheChoice) {
   EXPECT_EQ(empty->choices[0], Bytes("c"));
 }
 
-TEST(MultipleChoice, SubwordTokensOfContextAndChoiceAreThoseOfTheWholeText) {
+TEST(MultipleChoice, ContextAndChoiceAreTokenizedAsOneText) {
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok());
   const auto tokens = TokenizeQuestion(
@@ -227,7 +227,7 @@ TEST(MultipleChoice, SubwordTokensOfContextAndChoiceAreThoseOfTheWholeText) {
   }
 }
 
-TEST(MultipleChoice, TheSummaryCountsAndHasTheErrorOfAMean) {
+TEST(MultipleChoice, SummaryHasMeansAndStandardErrors) {
   std::vector<Answer> answers(10);
   for (size_t i = 0; i < 10; ++i) {
     answers[i] = {.gold = 1, .chosen = i < 6 ? 1 : 0, .chosen_norm = i < 9 ? 1 : 0};
@@ -259,7 +259,7 @@ TEST(MultipleChoice, ErrorsNameFileLineAndField) {
   EXPECT_THAT(message(""), HasSubstr("no questions"));
 }
 
-TEST(MultipleChoice, AModelWithoutFiniteLogitsIsAnError) {
+TEST(MultipleChoice, NonFiniteLogitsAreAnError) {
   TestWeights weights(*ModelPreset("tiny-gpt2"));
   weights.values("final_norm.bias")[0] = NAN;
   const auto decoder = MustCreate(weights, {.threads = 1, .max_sequence = 20});

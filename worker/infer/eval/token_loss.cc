@@ -37,7 +37,7 @@ class WindowGroup {
     for (const Batch& batch : batches_) {
       const auto length = static_cast<size_t>(batch.length);
       for (size_t begin = 0, end; begin < length; begin = end) {
-        // A document that does not attend to earlier ones is a sequence of its own.
+        // A document that does not attend to earlier ones is a separate sequence.
         end = begin + 1;
         while (end < length && batch.doc_begin[end] == batch.doc_begin[begin]) ++end;
         NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,

@@ -63,7 +63,7 @@ class TokenLossTest : public testing::TestWithParam<const char*> {
       MakeShard(RandomDocuments(1, 12, 90, kVocab), TestOptions(kVocab));
 };
 
-TEST_P(TokenLossTest, LossIsThatOfTrainingsValidation) {
+TEST_P(TokenLossTest, LossMatchesTrainingsValidation) {
   const auto decoder =
       MustCreate(weights, {.precision = DType::kF32, .threads = 2, .max_sequence = 512});
   for (const WindowOptions& window :
@@ -85,7 +85,7 @@ TEST_P(TokenLossTest, LossIsThatOfTrainingsValidation) {
   }
 }
 
-TEST_P(TokenLossTest, ThreadsChangeNothing) {
+TEST_P(TokenLossTest, ResultsDoNotDependOnThreads) {
   const TokenLossOptions options = {.sequence = 40};
   const auto one = MustCreate(weights, {.threads = 1, .max_sequence = 64}),
              three = MustCreate(weights, {.threads = 3, .max_sequence = 64});
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TokenLossTest, testing::Values("tiny-hybrid", "
                            return std::string(info.param) == "tiny-gpt2" ? "gpt2" : "hybrid";
                          });
 
-TEST(TokenLoss, DataThatDoesNotGoWithTheModelIsNamed) {
+TEST(TokenLoss, DataThatDoesNotFitTheModelIsNamed) {
   TestWeights weights(*ModelPreset("tiny-gpt2"));
   const auto decoder = MustCreate(weights, {.threads = 1, .max_sequence = 1000});
   const auto message = [&](std::shared_ptr<const TokenSource> source,

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/trainer/link/link_message.h"
+#include "worker/link/trainer_exit.h"
 
 namespace nibble {
 

@@ -17,9 +17,9 @@
 // compared to a ring, whose order of summation depends on the position in the data.
 //
 // Failure: a rank that dies or hangs fails the operations of the others within the timeout:
-// UNAVAILABLE when it is known to be gone, DEADLINE_EXCEEDED when it does not answer; the message
-// names the operation, its number, this rank and the missing rank. A group that has failed once
-// stays failed: later operations return the same error at once. Start a new attempt.
+// UNAVAILABLE when it is known to have ended, DEADLINE_EXCEEDED when it does not answer; the
+// message names the operation, its number, this rank and the missing rank. A group that has failed
+// once stays failed: later operations return the same error at once. Start a new attempt.
 //
 // Ownership: buffers belong to the caller and must live until the operation has run.
 // Thread-safety: one thread at a time per object.
@@ -73,7 +73,7 @@ class Collective {
   absl::Status AllGather(const void* in, void* out, int64_t bytes);
 
   // in: [world, count] f32, out: [count] f32; out = sum over ranks r of in_r[rank], in rank order.
-  // In place: out == in[rank]; the rest of `in` is left as it was.
+  // In place: out == in[rank]; the rest of `in` is unchanged.
   absl::Status ReduceScatter(const float* in, float* out, int64_t count);
 
   // data: [count], in place. At most kMaxAllReduceBytes.
@@ -120,7 +120,7 @@ class Collective {
   virtual absl::Status DoBroadcast(const Operation& operation, void* data, int64_t bytes,
                                    int root) = 0;
   virtual absl::Status DoBarrier(const Operation& operation) = 0;
-  // words: [world, count], on the host; row `rank` holds this rank's.
+  // words: [world, count], on the host; row `rank` contains this rank's.
   virtual absl::Status DoExchange(const Operation& operation, uint64_t* words, int64_t count) = 0;
 
  private:

@@ -1,4 +1,4 @@
-// What holds for every collective, shown on the one of a single rank.
+// Promises of every collective, tested with the collective of a single rank.
 #include <algorithm>
 #include <bit>
 #include <cmath>

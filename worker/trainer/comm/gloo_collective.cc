@@ -208,7 +208,6 @@ absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& option
                                              .interface = options.interface,
                                              .timeout = options.timeout},
                                             rendezvous->store(), deadline));
-  rendezvous->store().Done();
   return std::make_unique<GlooCollective>(options, std::move(mesh));
 }
 

@@ -24,7 +24,7 @@ namespace nibble {
 struct GlooOptions {
   int rank = 0;
   int world = 1;  // at most kMaxGlooWorld
-  // As Rendezvous::Open: "file:/directory", "tcp:host:port", "served:host:port".
+  // As Rendezvous::Open: "tcp:host:port" or "served:host:port".
   std::string rendezvous;
   // Names this attempt at forming a group; no two attempts at one rendezvous may share a name.
   std::string attempt = "0";

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -26,9 +25,9 @@ namespace {
 
 constexpr int kWorlds[] = {1, 2, 4};
 
-std::unique_ptr<Collective> Join(const RendezvousDirectory& directory, int rank, int world) {
+std::unique_ptr<Collective> Join(const RendezvousProcess& rendezvous, int rank, int world) {
   absl::StatusOr<std::unique_ptr<Collective>> collective =
-      CreateGloo({.rank = rank, .world = world, .rendezvous = directory.address()});
+      CreateGloo({.rank = rank, .world = world, .rendezvous = rendezvous.address()});
   EXPECT_TRUE(collective.ok()) << collective.status();
   return collective.ok() ? *std::move(collective) : nullptr;
 }
@@ -37,9 +36,9 @@ std::unique_ptr<Collective> Join(const RendezvousDirectory& directory, int rank,
 template <class Body>
 void InEveryWorld(Body body) {
   for (const int world : kWorlds) {
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     ExpectRanks(world, [&](int rank) {
-      const std::unique_ptr<Collective> collective = Join(directory, rank, world);
+      const std::unique_ptr<Collective> collective = Join(rendezvous, rank, world);
       if (collective == nullptr) return;
       EXPECT_EQ(collective->rank(), rank);
       EXPECT_EQ(collective->world(), world);
@@ -137,9 +136,9 @@ TEST(GlooCollectiveTest, ReduceScatterIsTheSumInRankOrder) {
 
 TEST(GlooCollectiveTest, BigMessagesPass) {
   constexpr int64_t kBytes = 32 << 20;
-  const RendezvousDirectory directory;
+  const RendezvousProcess rendezvous;
   ExpectRanks(2, [&](int rank) {
-    const std::unique_ptr<Collective> group = Join(directory, rank, 2);
+    const std::unique_ptr<Collective> group = Join(rendezvous, rank, 2);
     ASSERT_NE(group, nullptr);
     CheckGather(*group, kBytes, true);
     CheckReduceScatter(*group, kBytes / 4 / 2, false);
@@ -231,10 +230,10 @@ TEST(GlooCollectiveTest, ControlWordsOfEveryRankReachEveryRank) {
 TEST(GlooCollectiveTest, NoRankLeavesABarrierBeforeTheLastHasEntered) {
   constexpr int kRounds = 100;
   for (const int world : {2, 4}) {
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     const SharedCounter entered;
     ExpectRanks(world, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, world);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, world);
       ASSERT_NE(group, nullptr);
       for (int round = 1; round <= kRounds; ++round) {
         entered.Add(1);
@@ -245,7 +244,7 @@ TEST(GlooCollectiveTest, NoRankLeavesABarrierBeforeTheLastHasEntered) {
   }
 }
 
-TEST(GlooCollectiveTest, GroupOverTheTcpRendezvousWorksTheSame) {
+TEST(GlooCollectiveTest, RanksMeetAtAServerOfRankZero) {
   for (const int world : {2, 4}) {
     const ReservedPort port;
     ExpectRanks(world, [&](int rank) {
@@ -258,7 +257,7 @@ TEST(GlooCollectiveTest, GroupOverTheTcpRendezvousWorksTheSame) {
   }
 }
 
-TEST(GlooCollectiveTest, StrangersAtTheRendezvousAreIgnored) {
+TEST(GlooCollectiveTest, UnknownClientsOfTheRendezvousAreIgnored) {
   constexpr int kWorld = 2;
   const ReservedPort port;
   const SharedCounter strangers, formed;
@@ -292,23 +291,23 @@ TEST(GlooCollectiveTest, StrangersAtTheRendezvousAreIgnored) {
   EXPECT_GE(strangers.value(), 100);
 }
 
-TEST(GlooCollectiveTest, RendezvousDirectoryIsEmptyOnceConnected) {
-  const RendezvousDirectory directory;
-  for (int round = 0; round < 2; ++round) {  // and so the same name serves again
+TEST(GlooCollectiveTest, LaterAttemptsFormGroupsAtTheSameRendezvous) {
+  const RendezvousProcess rendezvous;
+  for (const char* const attempt : {"1", "2"}) {
     ExpectRanks(2, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, 2);
-      ASSERT_NE(group, nullptr);
-      EXPECT_TRUE(group->Barrier().ok());
-      EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+      const auto group = CreateGloo(
+          {.rank = rank, .world = 2, .rendezvous = rendezvous.address(), .attempt = attempt});
+      ASSERT_TRUE(group.ok()) << group.status();
+      EXPECT_TRUE((*group)->Barrier().ok());
     });
   }
 }
 
 TEST(GlooCollectiveTest, InterfaceCanBeNamedInsteadOfAnAddress) {
-  const RendezvousDirectory directory;
+  const RendezvousProcess rendezvous;
   ExpectRanks(2, [&](int rank) {
     auto group = CreateGloo(
-        {.rank = rank, .world = 2, .rendezvous = directory.address(), .interface = "lo"});
+        {.rank = rank, .world = 2, .rendezvous = rendezvous.address(), .interface = "lo"});
     ASSERT_TRUE(group.ok()) << group.status();
     EXPECT_EQ((*group)->Name(), "gloo tcp lo, rank " + std::to_string(rank) + " of 2");
     CheckGather(**group, 1000, false);
@@ -316,11 +315,11 @@ TEST(GlooCollectiveTest, InterfaceCanBeNamedInsteadOfAnAddress) {
 }
 
 TEST(GlooCollectiveTest, AddressOfAnotherMachineIsAnErrorThatNamesIt) {
-  const RendezvousDirectory directory;
+  const RendezvousProcess rendezvous;
   ExpectRanks(2, [&](int rank) {
     const absl::Status status = CreateGloo({.rank = rank,
                                             .world = 2,
-                                            .rendezvous = directory.address(),
+                                            .rendezvous = rendezvous.address(),
                                             .bind_address = "203.0.113.7"})
                                     .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
@@ -340,8 +339,7 @@ TEST(GlooCollectiveTest, BadOptionsAreNamed) {
             "timeout = 0 ms not above 0");
   EXPECT_EQ(message({.world = 2, .attempt = ""}), "attempt = \"\" does not have 1 to 128 bytes");
   EXPECT_EQ(message({.world = 2, .rendezvous = "nowhere"}),
-            "rendezvous = \"nowhere\" is neither file:/directory nor tcp:host:port nor "
-            "served:host:port");
+            "rendezvous = \"nowhere\" is neither tcp:host:port nor served:host:port");
   EXPECT_EQ(message({.world = 2, .rendezvous = "tcp:localhost"}),
             "address localhost is not host:port with a port up to 65535");
 }

@@ -1,4 +1,4 @@
-// What the ranks of a group are told when one of them dies, hangs, leaves or does not come.
+// The errors that the ranks of a group get when one of them dies, hangs, leaves or never arrives.
 #include <signal.h>
 
 #include <chrono>
@@ -25,15 +25,15 @@ using testing::HasSubstr;
 constexpr milliseconds kPatience = std::chrono::minutes(1);  // never waited for in full
 constexpr milliseconds kShort{300};
 
-absl::StatusOr<std::unique_ptr<Collective>> TryJoin(const RendezvousDirectory& directory, int rank,
+absl::StatusOr<std::unique_ptr<Collective>> TryJoin(const RendezvousProcess& rendezvous, int rank,
                                                     int world, milliseconds timeout = kPatience) {
   return CreateGloo(
-      {.rank = rank, .world = world, .rendezvous = directory.address(), .timeout = timeout});
+      {.rank = rank, .world = world, .rendezvous = rendezvous.address(), .timeout = timeout});
 }
 
-std::unique_ptr<Collective> Join(const RendezvousDirectory& directory, int rank, int world,
+std::unique_ptr<Collective> Join(const RendezvousProcess& rendezvous, int rank, int world,
                                  milliseconds timeout = kPatience) {
-  auto group = TryJoin(directory, rank, world, timeout);
+  auto group = TryJoin(rendezvous, rank, world, timeout);
   EXPECT_TRUE(group.ok()) << group.status();
   return group.ok() ? *std::move(group) : nullptr;
 }
@@ -83,10 +83,10 @@ TEST(GlooFailureTest, KilledPeerIsNamedByEveryOtherRankInEveryOperation) {
   constexpr int kWorld = 3;
   for (const NamedOperation& operation : EveryOperation()) {
     SCOPED_TRACE(operation.name);
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     Gate ready[kWorld];
     const std::vector<RankOutcome> outcomes = RunRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, kWorld);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld);
       ASSERT_NE(group, nullptr);
       ASSERT_TRUE(group->Barrier().ok());
       ready[rank].Open();
@@ -108,9 +108,9 @@ TEST(GlooFailureTest, KilledPeerIsNamedByEveryOtherRankInEveryOperation) {
 TEST(GlooFailureTest, PeerKilledInTheMiddleOfATransferIsNamedLongBeforeTheTimeout) {
   constexpr int kWorld = 3;
   for (int round = 0; round < 5; ++round) {
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     const std::vector<RankOutcome> outcomes = RunRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, kWorld);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld);
       ASSERT_NE(group, nullptr);
       constexpr int64_t kCount = 1 << 20;
       std::vector<float> in(kCount * kWorld), out(kCount);
@@ -137,16 +137,16 @@ TEST(GlooFailureTest, HungPeerIsNamedOnceTheTimeoutHasPassed) {
     const std::string name = operation.name;
     if (name != "AllGather" && name != "ReduceScatter" && name != "AllReduce") continue;
     SCOPED_TRACE(name);
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     Gate given_up[2];
     ExpectRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, kWorld, kTimeout);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld, kTimeout);
       ASSERT_NE(group, nullptr);
       ASSERT_TRUE(group->Barrier().ok());
       if (rank == 2) {
         EXPECT_TRUE(given_up[0].Wait(kPatience));
         EXPECT_TRUE(given_up[1].Wait(kPatience));
-        // Whoever comes back finds that the others have gone on without it.
+        // A rank that returns finds that the others have given up.
         EXPECT_FALSE(operation.run(*group).ok());
         return;
       }
@@ -161,10 +161,10 @@ TEST(GlooFailureTest, HungPeerIsNamedOnceTheTimeoutHasPassed) {
   }
 }
 
-TEST(GlooFailureTest, FailedGroupRepeatsItsCauseAtOnce) {
-  const RendezvousDirectory directory;
+TEST(GlooFailureTest, FailedGroupRepeatsItsFirstErrorAtOnce) {
+  const RendezvousProcess rendezvous;
   const std::vector<RankOutcome> outcomes = RunRanks(2, [&](int rank) {
-    const std::unique_ptr<Collective> group = Join(directory, rank, 2);
+    const std::unique_ptr<Collective> group = Join(rendezvous, rank, 2);
     ASSERT_NE(group, nullptr);
     if (rank == 1) raise(SIGKILL);
     const absl::Status first = group->Barrier();
@@ -180,11 +180,11 @@ TEST(GlooFailureTest, FailedGroupRepeatsItsCauseAtOnce) {
   EXPECT_EQ(outcomes[0].exit_code, 0);
 }
 
-TEST(GlooFailureTest, RankThatHasFinishedIsToldFromOneThatDied) {
-  const RendezvousDirectory directory;
+TEST(GlooFailureTest, RankThatHasFinishedIsReportedAsSuch) {
+  const RendezvousProcess rendezvous;
   Gate gone;
   ExpectRanks(2, [&](int rank) {
-    std::unique_ptr<Collective> group = Join(directory, rank, 2);
+    std::unique_ptr<Collective> group = Join(rendezvous, rank, 2);
     ASSERT_NE(group, nullptr);
     EXPECT_TRUE(group->Barrier().ok());
     if (rank == 1) {
@@ -202,9 +202,9 @@ TEST(GlooFailureTest, RankThatHasFinishedIsToldFromOneThatDied) {
 
 TEST(GlooFailureTest, LastOperationSucceedsEverywhereThoughRanksLeaveRightAfterIt) {
   for (int round = 0; round < 20; ++round) {
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     ExpectRanks(3, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, 3);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, 3);
       ASSERT_NE(group, nullptr);
       std::vector<char> data(1 << 20, static_cast<char>(rank));
       const absl::Status status = group->Broadcast(data.data(), data.size(), 1);
@@ -247,9 +247,9 @@ TEST(GlooFailureTest, OperationsThatDisagreeFailInsteadOfMixingData) {
   };
   for (const auto& [name, run] : cases) {
     SCOPED_TRACE(name);
-    const RendezvousDirectory directory;
+    const RendezvousProcess rendezvous;
     ExpectRanks(2, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(directory, rank, 2, kShort);
+      const std::unique_ptr<Collective> group = Join(rendezvous, rank, 2, kShort);
       ASSERT_NE(group, nullptr);
       const absl::Status status = run(*group);
       EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) << status;
@@ -258,47 +258,47 @@ TEST(GlooFailureTest, OperationsThatDisagreeFailInsteadOfMixingData) {
   }
 }
 
-TEST(GlooFailureTest, RanksThatDoNotComeAreNamed) {
-  const RendezvousDirectory directory;
+TEST(GlooFailureTest, RanksThatDoNotArriveAreNamed) {
+  const RendezvousProcess rendezvous;
   ExpectRanks(2, [&](int rank) {
     const absl::Status status = CreateGloo({.rank = rank * 2,  // 0 and 2 of 6
                                             .world = 6,
-                                            .rendezvous = directory.address(),
+                                            .rendezvous = rendezvous.address(),
                                             .attempt = "7",
                                             .connect_timeout = kShort})
                                     .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     EXPECT_EQ(std::string(status.message()),
-              "rendezvous of attempt \"7\": ranks 1, 3, 4 and 1 more of 6 have not come");
+              "rendezvous of attempt \"7\": ranks 1, 3, 4 and 1 more of 6 have not arrived");
   });
 }
 
 TEST(GlooFailureTest, RankOfAnotherWorldIsNamed) {
-  const RendezvousDirectory directory;
+  const RendezvousProcess rendezvous;
   ExpectRanks(2, [&](int rank) {
-    const absl::Status status = TryJoin(directory, rank, 2 + rank).status();
+    const absl::Status status = TryJoin(rendezvous, rank, 2 + rank).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-    EXPECT_EQ(std::string(status.message()), rank == 0
-                                                 ? "rank 1 came for world 3, rank 0 for world 2"
-                                                 : "rank 0 came for world 2, rank 1 for world 3");
+    EXPECT_EQ(std::string(status.message()),
+              rank == 0 ? "rank 1 arrived with world 3, rank 0 with world 2"
+                        : "rank 0 arrived with world 2, rank 1 with world 3");
   });
 }
 
 TEST(GlooFailureTest, SecondProcessWithTheSameRankIsRefused) {
-  const RendezvousDirectory directory;
+  const RendezvousProcess rendezvous;
   const SharedCounter joined, refused;
   Gate one_refused;
   ExpectRanks(3, [&](int process) {
     if (process == 0) {
       EXPECT_TRUE(one_refused.Wait(kPatience));
-      EXPECT_NE(Join(directory, 0, 2), nullptr);
+      EXPECT_NE(Join(rendezvous, 0, 2), nullptr);
       return;
     }
-    const auto group = TryJoin(directory, 1, 2);
+    const auto group = TryJoin(rendezvous, 1, 2);
     if (group.ok()) return joined.Add(1);
     EXPECT_EQ(group.status().code(), absl::StatusCode::kAlreadyExists) << group.status();
     EXPECT_THAT(std::string(group.status().message()),
-                HasSubstr("rank 1 of attempt \"0\" has come before"));
+                HasSubstr("rank 1 of attempt \"0\" has arrived before"));
     refused.Add(1);
     one_refused.Open();
   });
@@ -306,12 +306,12 @@ TEST(GlooFailureTest, SecondProcessWithTheSameRankIsRefused) {
   EXPECT_EQ(refused.value(), 1);
 }
 
-TEST(GlooFailureTest, OtherAttemptsAtTheSamePlaceAreNotSeen) {
-  const RendezvousDirectory directory;
+TEST(GlooFailureTest, AttemptsAtOneRendezvousDoNotMeet) {
+  const RendezvousProcess rendezvous;
   const auto join = [&](int rank, const char* attempt, milliseconds patience) {
     return CreateGloo({.rank = rank,
                        .world = 2,
-                       .rendezvous = directory.address(),
+                       .rendezvous = rendezvous.address(),
                        .attempt = attempt,
                        .connect_timeout = patience});
   };

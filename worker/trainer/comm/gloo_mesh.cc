@@ -50,7 +50,7 @@ std::string Reason(const std::exception& error) {
 // error, since Gloo's exceptions have only its text.
 class StoreForGloo final : public gloo::rendezvous::Store {
  public:
-  StoreForGloo(RendezvousStore& store, std::string attempt, Deadline deadline)
+  StoreForGloo(TcpStore& store, std::string attempt, Deadline deadline)
       : store_(store), attempt_(std::move(attempt)), deadline_(deadline) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
@@ -75,7 +75,7 @@ class StoreForGloo final : public gloo::rendezvous::Store {
     if (!status.ok()) throw gloo::Exception(std::string(status.message()));
   }
 
-  RendezvousStore& store_;
+  TcpStore& store_;
   const std::string attempt_;
   const Deadline deadline_;
   absl::Status status_;
@@ -88,7 +88,7 @@ struct Introduction {
   int32_t rank;
   int32_t world;
 };
-constexpr char kMagic[8] = {'n', 'i', 'b', 'c', 'o', 'm', 'm', '1'};
+constexpr char kGreetingMagic[8] = {'n', 'i', 'b', 'c', 'o', 'm', 'm', '1'};
 
 uint64_t HashOf(std::string_view text) {  // FNV-1a, the same in every build
   uint64_t hash = 0xcbf29ce484222325;
@@ -113,7 +113,7 @@ struct GlooMesh::Gloo {
   std::unique_ptr<gloo::rendezvous::Context> context;
   // Per peer; the buffers are null for this rank.
   std::vector<Farewell> arriving;   // where a farewell is received
-  std::vector<Farewell> farewells;  // kNone until it is known to have come
+  std::vector<Farewell> farewells;  // kNone until it is known to have arrived
   std::vector<BufferPtr> farewell_buffers;
   // A receive without a sender: it fails when the connection does.
   std::vector<char> nothing;
@@ -123,8 +123,7 @@ struct GlooMesh::Gloo {
 GlooMesh::GlooMesh(const Options& options, std::unique_ptr<Gloo> gloo)
     : options_(options), gloo_(std::move(gloo)) {}
 
-absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& options,
-                                                            RendezvousStore& store,
+absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& options, TcpStore& store,
                                                             Deadline deadline) {
   const BlockSigpipe block;
   StoreForGloo rendezvous(store, options.attempt, deadline);
@@ -171,7 +170,7 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& optio
 
 absl::Status GlooMesh::Introduce(Deadline deadline) {
   Introduction mine = {{}, HashOf(options_.attempt), options_.rank, options_.world};
-  std::copy(std::begin(kMagic), std::end(kMagic), mine.magic);
+  std::copy(std::begin(kGreetingMagic), std::end(kGreetingMagic), mine.magic);
   std::vector<Introduction> theirs(options_.world);
   const absl::Status status =
       Run(kIntroductionTag,
@@ -189,11 +188,11 @@ absl::Status GlooMesh::Introduce(Deadline deadline) {
   for (int peer = 0; peer < options_.world; ++peer) {
     const Introduction& they = theirs[peer];
     if (peer == options_.rank) continue;
-    if (!std::equal(std::begin(kMagic), std::end(kMagic), they.magic) || they.rank != peer ||
-        they.world != options_.world || they.attempt != mine.attempt) {
+    if (!std::equal(std::begin(kGreetingMagic), std::end(kGreetingMagic), they.magic) ||
+        they.rank != peer || they.world != options_.world || they.attempt != mine.attempt) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "who connected to rank ", options_.rank, " as rank ", peer, " of ", options_.world,
-          " says it is rank ", they.rank, " of ", they.world, ", of attempt ",
+          "the peer connected to rank ", options_.rank, " as rank ", peer, " of ", options_.world,
+          " introduced itself as rank ", they.rank, " of ", they.world, ", of attempt ",
           absl::Hex(they.attempt), " where this is ", absl::Hex(mine.attempt)));
     }
   }
@@ -263,14 +262,14 @@ bool GlooMesh::Lost(int peer) {
     (void)lifeline.waitRecv(options_.timeout);
     return false;
   } catch (const std::exception&) {
-    // A rank that has done its part in this exchange may be gone by now.
-    const Farewell& farewell = HearFarewell(peer);
+    // A rank that has finished its part in this exchange may have ended.
+    const Farewell& farewell = ReceiveFarewell(peer);
     return farewell.kind != Farewell::kFinished || farewell.exchanges < exchanges_;
   }
 }
 
 // Called after the connection has failed: the farewell has arrived or never will.
-const GlooMesh::Farewell& GlooMesh::HearFarewell(int peer) {
+const GlooMesh::Farewell& GlooMesh::ReceiveFarewell(int peer) {
   Farewell& farewell = gloo_->farewells[peer];
   if (farewell.kind != Farewell::kNone) return farewell;
   try {
@@ -297,7 +296,7 @@ absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
   int culprit = -1;
   for (int p = 0; p < options_.world; ++p) {
     if (p == options_.rank || (p != peer && !Lost(p))) continue;
-    const Farewell& farewell = HearFarewell(p);
+    const Farewell& farewell = ReceiveFarewell(p);
     if (farewell.kind == Farewell::kNone) {
       lost.push_back(p);
     } else if (farewell.kind == Farewell::kFinished) {
@@ -325,7 +324,7 @@ void GlooMesh::SendFarewells(const Farewell& farewell) {
   const Deadline deadline = Clock::now() + kFarewellPatience;
   std::vector<BufferPtr> sent(options_.world);
   Farewell copy = farewell;
-  // A peer that cannot receive it is gone or will see the connection close.
+  // A peer that cannot receive it has ended or will see the connection close.
   const auto for_each_peer = [&](auto&& act) {
     for (int peer = 0; peer < options_.world; ++peer) {
       if (peer == options_.rank) continue;

@@ -42,8 +42,7 @@ class GlooMesh {
 
   // Call after Rendezvous::Meet(). Returns when all ranks are connected and have identified each
   // other; no rank needs the store afterwards.
-  static absl::StatusOr<std::unique_ptr<GlooMesh>> Connect(const Options& options,
-                                                           RendezvousStore& store,
+  static absl::StatusOr<std::unique_ptr<GlooMesh>> Connect(const Options& options, TcpStore& store,
                                                            Deadline deadline);
   ~GlooMesh();
   GlooMesh(const GlooMesh&) = delete;
@@ -77,7 +76,7 @@ class GlooMesh {
   absl::Status Introduce(Deadline deadline);
   absl::Status Run(uint64_t tag, const Rows& rows, std::chrono::milliseconds timeout);
   bool Lost(int peer);
-  const Farewell& HearFarewell(int peer);
+  const Farewell& ReceiveFarewell(int peer);
   absl::Status FailAsLate(Transfers& transfers, int peer, std::chrono::milliseconds timeout);
   absl::Status FailAsLost(int peer, const std::string& what);
   void SendFarewells(const Farewell& farewell);

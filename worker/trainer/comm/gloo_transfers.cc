@@ -1,5 +1,6 @@
 #include "worker/trainer/comm/gloo_transfers.h"
 
+#include <chrono>
 #include <exception>
 
 namespace nibble {
@@ -7,7 +8,7 @@ namespace {
 
 // Long enough that Gloo's own timeout never expires.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24);
-constexpr std::chrono::milliseconds kInstant{1};
+constexpr std::chrono::milliseconds kShortestWait{1};
 
 }  // namespace
 
@@ -24,7 +25,7 @@ class WaitTicker::Watch {
 
  private:
   void Set(gloo::transport::UnboundBuffer* in, gloo::transport::UnboundBuffer* out) {
-    const std::lock_guard<std::mutex> lock(ticker_.mutex_);
+    const MutexLock lock(&ticker_.mutex_);
     ticker_.in_ = in;
     ticker_.out_ = out;
   }
@@ -35,18 +36,20 @@ WaitTicker::WaitTicker() : thread_([this] { Run(); }) {}
 
 WaitTicker::~WaitTicker() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stop_ = true;
   }
-  stopping_.notify_one();
+  stopping_.Signal();
   thread_.join();
 }
 
 void WaitTicker::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_.wait_for(lock, kTick, [this] { return stop_; })) {
+  const MutexLock lock(&mutex_);
+  while (!stop_) {
+    // Under the lock, so that the buffer still exists. Neither call waits.
     if (in_ != nullptr) in_->abortWaitRecv();
     if (out_ != nullptr) out_->abortWaitSend();
+    (void)stopping_.WaitFor(&mutex_, kTick);
   }
 }
 
@@ -74,17 +77,17 @@ void Transfers::Receive(int peer, std::span<std::byte> message) {
   buffer->recv(peer, tag_);
 }
 
-void Transfers::AwaitIn(int peer, absl::FunctionRef<void()> look) {
+void Transfers::AwaitIn(int peer, absl::FunctionRef<void()> check) {
   std::deque<BufferPtr>& messages = peers_[peer].in;
   if (messages.empty()) return;
-  while (!ticker_.WaitIn(*messages.front())) look();
+  while (!ticker_.WaitIn(*messages.front())) check();
   messages.pop_front();
 }
 
-void Transfers::AwaitOut(int peer, absl::FunctionRef<void()> look) {
+void Transfers::AwaitOut(int peer, absl::FunctionRef<void()> check) {
   std::deque<BufferPtr>& messages = peers_[peer].out;
   if (messages.empty()) return;
-  while (!ticker_.WaitOut(*messages.front())) look();
+  while (!ticker_.WaitOut(*messages.front())) check();
   messages.pop_front();
 }
 
@@ -96,10 +99,10 @@ std::vector<int> Transfers::Unfinished() {
       // The first wait may still see the abort of the tick that ended the last one; the second does
       // not.
       for (const BufferPtr& buffer : peers_[peer].in) {
-        all = all && (buffer->waitRecv(kInstant) || buffer->waitRecv(kInstant));
+        all = all && (buffer->waitRecv(kShortestWait) || buffer->waitRecv(kShortestWait));
       }
       for (const BufferPtr& buffer : peers_[peer].out) {
-        all = all && (buffer->waitSend(kInstant) || buffer->waitSend(kInstant));
+        all = all && (buffer->waitSend(kShortestWait) || buffer->waitSend(kShortestWait));
       }
     } catch (const std::exception&) {
       all = false;

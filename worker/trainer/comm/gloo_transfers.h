@@ -13,17 +13,16 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -44,12 +43,12 @@ class WaitTicker {
   class Watch;
   void Run();
 
-  std::mutex mutex_;
-  std::condition_variable stopping_;
-  // Guarded by mutex_.
-  gloo::transport::UnboundBuffer* in_ = nullptr;
-  gloo::transport::UnboundBuffer* out_ = nullptr;
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar stopping_;
+  // The buffers that are being waited for; null: none.
+  gloo::transport::UnboundBuffer* in_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  gloo::transport::UnboundBuffer* out_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -62,10 +61,10 @@ class Transfers {
   void Send(int peer, std::span<const std::byte> message);
   void Receive(int peer, std::span<std::byte> message);
 
-  // Waits for the oldest message from or to this peer, if there is one; `look` is called at each
+  // Waits for the oldest message from or to this peer, if there is one; `check` is called at each
   // tick and ends the wait by throwing.
-  void AwaitIn(int peer, absl::FunctionRef<void()> look);
-  void AwaitOut(int peer, absl::FunctionRef<void()> look);
+  void AwaitIn(int peer, absl::FunctionRef<void()> check);
+  void AwaitOut(int peer, absl::FunctionRef<void()> check);
 
   // After a failed exchange: the peers with unfinished messages. Closes every connection of the
   // group.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -15,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <system_error>
 
@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/rendezvous.h"
+#include "worker/trainer/comm/tcp_store_server.h"
 
 namespace nibble {
 namespace {
@@ -127,7 +128,7 @@ absl::Status RankProcess::Start(const std::vector<std::string>& arguments,
     (void)!write(report[1], &error, sizeof(error));
     _exit(127);
   }
-  (void)setpgid(pid_, pid_);  // in both, so that the group is there whoever comes first
+  (void)setpgid(pid_, pid_);  // in both, so that the group exists whichever runs first
   (void)close(report[1]);
   int error = 0;
   ssize_t got = 0;
@@ -152,13 +153,12 @@ class Launch {
   }
 
   absl::Status Start(const LaunchOptions& options, const std::string& program,
-                     const std::string& directory) {
+                     const std::string& rendezvous) {
     for (size_t rank = 0; rank < processes_.size(); ++rank) {
       std::vector<std::string> arguments = {program};
       arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-      arguments.insert(arguments.end(),
-                       {"--rank", absl::StrCat(rank), "--world", absl::StrCat(options.ranks),
-                        "--rendezvous", absl::StrCat(Rendezvous::kFilePrefix, directory)});
+      arguments.insert(arguments.end(), {"--rank", absl::StrCat(rank), "--world",
+                                         absl::StrCat(options.ranks), "--rendezvous", rendezvous});
       NIBBLE_RETURN_IF_ERROR(processes_[rank].Start(arguments, signals_.before()));
     }
     return absl::OkStatus();
@@ -273,18 +273,15 @@ absl::StatusOr<LaunchResult> LaunchLocal(const LaunchOptions& options) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink(kThisProgram, error).string();
   if (error) {
-    return absl::InternalError(absl::StrCat("reading ", kThisProgram, ": ", error.message()));
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("reading ", kThisProgram));
   }
-  std::string directory =
-      (std::filesystem::temp_directory_path(error) / "nibble-ranks-XXXXXX").string();
-  if (error || mkdtemp(directory.data()) == nullptr) {
-    return SystemError(absl::StrCat("making the directory ", directory));
-  }
-  const absl::Cleanup remove_directory = [&] { std::filesystem::remove_all(directory, error); };
   const SignalsAsMessages signals;
   if (signals.fd() < 0) return SystemError("signalfd");
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<TcpStoreServer> server,
+                          TcpStoreServer::Start("127.0.0.1:0"));
   Launch launch(options.ranks, options.grace, signals);
-  NIBBLE_RETURN_IF_ERROR(launch.Start(options, program, directory));
+  NIBBLE_RETURN_IF_ERROR(launch.Start(
+      options, program, absl::StrCat(Rendezvous::kServedPrefix, "127.0.0.1:", server->port())));
   return launch.WaitForAll();
 }
 

@@ -1,14 +1,15 @@
 // Runs the ranks of a job as processes of this machine, without a cluster: the current program is
 // started once per rank and the group lives and ends together.
 //
-// Each rank gets `arguments` and then --rank i --world N --rendezvous file:DIRECTORY, for a
-// directory made for this launch. Ranks inherit standard input, output and error. Each is in a
-// process group of its own, so that a terminal's Ctrl-C reaches them once, through the launcher.
+// Each rank gets `arguments` and then --rank i --world N --rendezvous served:HOST:PORT, the address
+// of a server on loopback that runs for as long as the ranks. Ranks inherit standard input, output
+// and error. Each is in a process group of its own, so that a terminal's Ctrl-C reaches them once,
+// through the launcher.
 //
 // No rank outlives the launch: when one fails the rest get SIGTERM and, after the grace, SIGKILL;
 // when the launching thread dies, however it dies, the kernel kills them all.
 //
-// Ownership: owns the processes it starts and the directory.
+// Ownership: owns the processes it starts and the rendezvous server.
 // Thread-safety: one launch at a time per process. Call it from a program's main thread before it
 // starts others: those would take the signals that are to be forwarded.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_LAUNCH_LOCAL_H_

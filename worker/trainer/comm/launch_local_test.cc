@@ -22,14 +22,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/comm/gloo_collective.h"
-#include "worker/trainer/comm/rank_processes_testing.h"
 
 namespace nibble {
 namespace {
 
 using testing::StartsWith;
 
-// What a launched rank finds on its command line.
+// The arguments of a launched rank.
 struct Rank {
   std::string role, argument, rendezvous;
   int rank = -1;
@@ -66,7 +65,7 @@ int Play(const Rank& me) {
         << me.rank << " " << me.world << " " << me.rendezvous;
     return 0;
   }
-  if (me.role == "hold") {  // tells that it is there, then holds the pipe for ever
+  if (me.role == "hold") {  // reports its start, then keeps the pipe open
     (void)!write(std::atoi(me.argument.c_str()), "x", 1);
     WaitForEver();
   }
@@ -130,24 +129,25 @@ struct InheritedPipe {
   }
 };
 
-TEST(LaunchLocalTest, EveryRankIsToldWhoItIs) {
-  const RendezvousDirectory notes;
-  const LaunchResult result = Launch(3, "note", notes.path());
+TEST(LaunchLocalTest, EveryRankGetsItsNumberTheWorldAndOneRendezvous) {
+  std::string notes = testing::TempDir() + "/nibble-launch-XXXXXX";
+  ASSERT_NE(mkdtemp(notes.data()), nullptr) << errno;
+  const LaunchResult result = Launch(3, "note", notes);
   EXPECT_TRUE(result.ok());
   EXPECT_EQ(result.Describe(), "all 3 ranks succeeded");
-  std::string place;
+  std::string shared;
   for (int rank = 0; rank < 3; ++rank) {
-    std::ifstream note(notes.path() + "/" + std::to_string(rank));
+    std::ifstream note(notes + "/" + std::to_string(rank));
     int me = -1, world = -1;
     std::string rendezvous;
     note >> me >> world >> rendezvous;
     EXPECT_EQ(me, rank);
     EXPECT_EQ(world, 3);
-    EXPECT_THAT(rendezvous, StartsWith("file:/"));
-    EXPECT_TRUE(rank == 0 || rendezvous == place) << rendezvous << " and " << place;
-    place = rendezvous;
+    EXPECT_THAT(rendezvous, StartsWith("served:127.0.0.1:"));
+    EXPECT_TRUE(rank == 0 || rendezvous == shared) << rendezvous << " and " << shared;
+    shared = rendezvous;
   }
-  EXPECT_FALSE(std::filesystem::exists(place.substr(5))) << "the directory was left behind";
+  std::filesystem::remove_all(notes);
 }
 
 TEST(LaunchLocalTest, LaunchedRanksFormAGroup) {
@@ -180,7 +180,7 @@ TEST(LaunchLocalTest, SignalsOfTheLauncherReachEveryRank) {
   EXPECT_EQ(result.forwarded_signal, SIGTERM);
 }
 
-TEST(LaunchLocalTest, WhatARankLeavesBehindEndsWithIt) {
+TEST(LaunchLocalTest, ChildrenOfARankEndWithIt) {
   InheritedPipe pipe;
   EXPECT_TRUE(Launch(2, "leave a child").ok());
   pipe.CloseMine();
@@ -189,10 +189,8 @@ TEST(LaunchLocalTest, WhatARankLeavesBehindEndsWithIt) {
 
 TEST(LaunchLocalTest, RanksDieWithTheirLauncher) {
   InheritedPipe pipe;
-  const RendezvousDirectory temporary;  // nobody else removes what a killed launcher leaves
   const pid_t launcher = fork();
   if (launcher == 0) {
-    (void)setenv("TMPDIR", temporary.path().c_str(), 1);
     (void)Launch(2, "hold", std::to_string(pipe.out));
     _exit(1);
   }
@@ -205,7 +203,7 @@ TEST(LaunchLocalTest, RanksDieWithTheirLauncher) {
   EXPECT_EQ(waitpid(launcher, nullptr, 0), launcher);
 }
 
-TEST(LaunchLocalTest, ProgramThatCannotBeStartedIsToldAndNoRankIsLeft) {
+TEST(LaunchLocalTest, ProgramThatCannotBeStartedIsNamedAndNoRankIsLeft) {
   const std::string too_long(1 << 20, 'x');  // for one argument
   const absl::Status status = LaunchLocal({.ranks = 2, .arguments = {"--role", too_long}}).status();
   EXPECT_THAT(std::string(status.message()), StartsWith("launching ranks: exec of /"));

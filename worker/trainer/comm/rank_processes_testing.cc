@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -12,11 +13,11 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <new>
 
 #include "gtest/gtest.h"
+#include "worker/trainer/comm/rendezvous.h"
+#include "worker/trainer/comm/tcp_store_server.h"
 
 #if defined(__SANITIZE_THREAD__)
 // Debian's Gloo is built without the thread sanitizer, which sees its locks but not its reference
@@ -98,14 +99,29 @@ void ExpectRanks(int world, absl::FunctionRef<void(int rank)> body) {
   }
 }
 
-RendezvousDirectory::RendezvousDirectory() {
-  path_ = testing::TempDir() + "/nibble-rendezvous-XXXXXX";
-  EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_ << ": " << errno;
+RendezvousProcess::RendezvousProcess() {
+  int report[2];  // brings the server's port
+  EXPECT_EQ(pipe(report), 0);
+  pid_ = fork();
+  if (pid_ == 0) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const auto server = TcpStoreServer::Start("127.0.0.1:0");
+    const uint16_t port = server.ok() ? (*server)->port() : 0;
+    (void)!write(report[1], &port, sizeof(port));
+    while (true) pause();
+  }
+  EXPECT_GT(pid_, 0) << errno;
+  uint16_t port = 0;
+  EXPECT_EQ(read(report[0], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
+  EXPECT_NE(port, 0);
+  for (const int fd : report) (void)close(fd);
+  address_ = Rendezvous::kServedPrefix + ("127.0.0.1:" + std::to_string(port));
 }
 
-RendezvousDirectory::~RendezvousDirectory() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
+RendezvousProcess::~RendezvousProcess() {
+  if (pid_ <= 0) return;
+  (void)kill(pid_, SIGKILL);
+  (void)waitpid(pid_, nullptr, 0);
 }
 
 ReservedPort::ReservedPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,7 +1,8 @@
-// For tests: runs the ranks of a group as processes of this machine, forked from the test.
+// For tests: runs the ranks of a group, and the server where they meet, as processes of this
+// machine, forked from the test.
 //
-// Ownership: RunRanks leaves no process behind. Thread-safety: call it from a test without threads,
-// since a fork copies only the calling one.
+// Ownership: RunRanks leaves no process behind; a RendezvousProcess owns its process.
+// Thread-safety: call it from a test without threads, since a fork copies only the calling one.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_RANK_PROCESSES_TESTING_H_
 #define NIBBLE_WORKER_TRAINER_COMM_RANK_PROCESSES_TESTING_H_
 
@@ -27,18 +28,19 @@ std::vector<RankOutcome> RunRanks(int world, absl::FunctionRef<void(int rank)> b
 // RunRanks, and expects every rank to have ended well.
 void ExpectRanks(int world, absl::FunctionRef<void(int rank)> body);
 
-// A directory of its own for one rendezvous, removed with what is in it.
-class RendezvousDirectory {
+// A rendezvous server for one test, in a process of its own, so that the test has no thread.
+class RendezvousProcess {
  public:
-  RendezvousDirectory();
-  ~RendezvousDirectory();
-  RendezvousDirectory(const RendezvousDirectory&) = delete;
-  RendezvousDirectory& operator=(const RendezvousDirectory&) = delete;
-  const std::string& path() const { return path_; }
-  std::string address() const { return "file:" + path_; }
+  RendezvousProcess();
+  ~RendezvousProcess();
+  RendezvousProcess(const RendezvousProcess&) = delete;
+  RendezvousProcess& operator=(const RendezvousProcess&) = delete;
+  // "served:127.0.0.1:port"
+  const std::string& address() const { return address_; }
 
  private:
-  std::string path_;
+  std::string address_;
+  int pid_ = -1;
 };
 
 // A loopback port that stays free for one server: others that ask for any port do not get it.

@@ -1,23 +1,19 @@
 #include "worker/trainer/comm/rendezvous.h"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,125 +23,16 @@
 namespace nibble {
 
 absl::Status CheckRendezvousSizes(std::string_view key, std::string_view value) {
-  if (key.empty() || key.size() > RendezvousStore::kMaxKeyBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous key of ", key.size(),
-                                                   " bytes, not in [1, ",
-                                                   RendezvousStore::kMaxKeyBytes, "]"));
+  if (key.empty() || key.size() > tcp_store::kMaxKeyBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rendezvous key of ", key.size(), " bytes, not in [1, ", tcp_store::kMaxKeyBytes, "]"));
   }
-  if (value.size() > RendezvousStore::kMaxValueBytes) {
+  if (value.size() > tcp_store::kMaxValueBytes) {
     return absl::InvalidArgumentError(absl::StrCat("rendezvous value of key ", std::string(key),
                                                    " has ", value.size(), " bytes, above ",
-                                                   RendezvousStore::kMaxValueBytes));
+                                                   tcp_store::kMaxValueBytes));
   }
   return absl::OkStatus();
-}
-
-namespace {
-
-// Shared file systems do not report changes by other machines, so readers poll.
-constexpr auto kLookAgain = std::chrono::milliseconds(2);
-// A file name holds 255 bytes and an escaped byte takes three.
-constexpr size_t kMaxNameBytes = 240;
-
-absl::Status WriteAll(int fd, std::string_view value, const std::string& path) {
-  while (!value.empty()) {
-    const ssize_t written = write(fd, value.data(), value.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
-    }
-    value.remove_prefix(written);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory) {
-  struct stat info = {};
-  if (stat(directory.c_str(), &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("rendezvous directory ", directory));
-  }
-  if (!S_ISDIR(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rendezvous directory ", directory, " is not a directory"));
-  }
-  return std::unique_ptr<FileStore>(new FileStore(directory));
-}
-
-void FileStore::Done() {
-  for (const std::string& path : written_) (void)unlink(path.c_str());
-  written_.clear();
-}
-
-std::string FileStore::PathOf(std::string_view key) const {
-  std::string name;
-  for (const unsigned char c : key) {
-    if (absl::ascii_isalnum(c)) {
-      name.push_back(static_cast<char>(c));
-    } else {
-      absl::StrAppend(&name, "_", absl::Hex(c, absl::kZeroPad2));
-    }
-  }
-  return absl::StrCat(directory_, "/", name);
-}
-
-absl::Status FileStore::Set(std::string_view key, std::string_view value, Deadline) {
-  NIBBLE_RETURN_IF_ERROR(CheckRendezvousSizes(key, value));
-  const std::string path = PathOf(key);
-  if (path.size() - directory_.size() - 1 > kMaxNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rendezvous key ", std::string(key), " makes a file name above ", kMaxNameBytes, " bytes"));
-  }
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating ", temporary));
-  const absl::Cleanup remove_temporary = [&] { (void)unlink(temporary.c_str()); };
-  absl::Status status = WriteAll(fd, value, temporary);
-  if (close(fd) != 0 && status.ok()) {
-    status = absl::ErrnoToStatus(errno, absl::StrCat("closing ", temporary));
-  }
-  if (!status.ok()) return status;
-  // A link fails if the name exists; a rename would replace it.
-  if (link(temporary.c_str(), path.c_str()) != 0) {
-    if (errno == EEXIST) {
-      return absl::AlreadyExistsError(absl::StrCat("rendezvous key ", std::string(key),
-                                                   " is already in ", directory_, " (", path, ")"));
-    }
-    return absl::ErrnoToStatus(errno, absl::StrCat("creating ", path));
-  }
-  written_.push_back(path);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> FileStore::Get(std::string_view key, Deadline deadline) {
-  NIBBLE_RETURN_IF_ERROR(CheckRendezvousSizes(key, ""));
-  const std::string path = PathOf(key);
-  int fd = -1;
-  while ((fd = open(path.c_str(), O_RDONLY | O_CLOEXEC)) < 0) {
-    if (errno != ENOENT && errno != EINTR) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
-    }
-    const Deadline now = std::chrono::steady_clock::now();
-    if (deadline <= now) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("rendezvous key ", std::string(key), " did not come to ", directory_));
-    }
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(deadline - now, kLookAgain));
-  }
-  const absl::Cleanup close_fd = [fd] { (void)close(fd); };
-  std::string value(kMaxValueBytes + 1, '\0');
-  size_t size = 0;
-  while (size < value.size()) {
-    const ssize_t got = read(fd, value.data() + size, value.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", path));
-    if (got == 0) break;
-    size += got;
-  }
-  value.resize(size);
-  NIBBLE_RETURN_IF_ERROR(CheckRendezvousSizes(key, value));
-  return value;
 }
 
 namespace {
@@ -230,7 +117,7 @@ TcpStore::~TcpStore() {
   if (fd_ >= 0) (void)close(fd_);
 }
 
-absl::Status TcpStore::Move(bool out, char* data, size_t bytes, Deadline deadline) {
+absl::Status TcpStore::Transfer(bool out, char* data, size_t bytes, Deadline deadline) {
   while (bytes > 0) {
     const ssize_t moved = out ? send(fd_, data, bytes, MSG_NOSIGNAL) : recv(fd_, data, bytes, 0);
     if (moved > 0) {
@@ -253,21 +140,21 @@ absl::Status TcpStore::Move(bool out, char* data, size_t bytes, Deadline deadlin
 absl::Status TcpStore::Exchange(std::string_view request, Deadline deadline, absl::StatusCode* code,
                                 std::string* body) {
   std::string bytes(request);
-  absl::Status status = Move(true, bytes.data(), bytes.size(), deadline);
+  absl::Status status = Transfer(true, bytes.data(), bytes.size(), deadline);
   bytes.assign(tcp_store::kResponseHead, '\0');
-  if (status.ok()) status = Move(false, bytes.data(), bytes.size(), deadline);
+  if (status.ok()) status = Transfer(false, bytes.data(), bytes.size(), deadline);
   if (!status.ok()) return status;
   const absl::StatusOr<tcp_store::ResponseHead> head = tcp_store::ParseResponse(bytes);
   if (!head.ok()) {
     return absl::UnavailableError(absl::StrCat(
-        "what listens at ", address_, " is no rendezvous server: ", head.status().message()));
+        "the server at ", address_, " is not a rendezvous server: ", head.status().message()));
   }
   *code = head->code;
   body->assign(head->value_bytes, '\0');
-  return Move(false, body->data(), body->size(), deadline);
+  return Transfer(false, body->data(), body->size(), deadline);
 }
 
-absl::StatusOr<std::string> TcpStore::Ask(std::string_view request, Deadline deadline) {
+absl::StatusOr<std::string> TcpStore::Call(std::string_view request, Deadline deadline) {
   if (fd_ < 0) {
     return absl::UnavailableError(
         absl::StrCat("rendezvous server at ", address_, ": the connection has failed before"));
@@ -287,7 +174,7 @@ absl::StatusOr<std::string> TcpStore::Ask(std::string_view request, Deadline dea
 absl::Status TcpStore::Set(std::string_view key, std::string_view value, Deadline deadline) {
   NIBBLE_RETURN_IF_ERROR(CheckRendezvousSizes(key, value));
   const absl::Status status =
-      Ask(tcp_store::EncodeRequest(tcp_store::Operation::kSet, key, value, 0), deadline).status();
+      Call(tcp_store::EncodeRequest(tcp_store::Operation::kSet, key, value, 0), deadline).status();
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("setting rendezvous key ", std::string(key),
                                                   " at ", address_, ": ", status.message()));
@@ -297,9 +184,9 @@ absl::StatusOr<std::string> TcpStore::Get(std::string_view key, Deadline deadlin
   NIBBLE_RETURN_IF_ERROR(CheckRendezvousSizes(key, ""));
   const Deadline now = Clock::now();
   deadline = std::clamp(deadline, now, now + kMaxWait);
-  absl::StatusOr<std::string> value =
-      Ask(tcp_store::EncodeRequest(tcp_store::Operation::kGet, key, "", MillisecondsLeft(deadline)),
-          deadline + kAnswerTime);
+  absl::StatusOr<std::string> value = Call(
+      tcp_store::EncodeRequest(tcp_store::Operation::kGet, key, "", MillisecondsLeft(deadline)),
+      deadline + kAnswerTime);
   if (value.ok()) return value;
   return absl::Status(value.status().code(),
                       absl::StrCat("rendezvous key ", std::string(key), " at ", address_, ": ",
@@ -308,16 +195,10 @@ absl::StatusOr<std::string> TcpStore::Get(std::string_view key, Deadline deadlin
 
 absl::StatusOr<Rendezvous> Rendezvous::Open(const std::string& address, int rank,
                                             Deadline deadline) {
-  if (absl::StartsWith(address, kFilePrefix)) {
-    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store,
-                            FileStore::Open(address.substr(sizeof(kFilePrefix) - 1)));
-    return Rendezvous(nullptr, std::move(store));
-  }
   const bool served = absl::StartsWith(address, kServedPrefix);
   if (!served && !absl::StartsWith(address, kTcpPrefix)) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous = \"", address,
-                                                   "\" is neither file:/directory nor "
-                                                   "tcp:host:port nor served:host:port"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rendezvous = \"", address, "\" is neither tcp:host:port nor served:host:port"));
   }
   const std::string host_port =
       address.substr((served ? sizeof(kServedPrefix) : sizeof(kTcpPrefix)) - 1);
@@ -337,7 +218,7 @@ absl::Status Rendezvous::Meet(const std::string& attempt, int rank, int world, D
   if (absl::Status status = store_->Set(key(rank), mine, deadline); !status.ok()) {
     if (!absl::IsAlreadyExists(status)) return status;
     return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " of attempt \"", attempt,
-                                                 "\" has come before (", status.message(),
+                                                 "\" has arrived before (", status.message(),
                                                  "); every attempt needs a name of its own"));
   }
   std::vector<int> missing;
@@ -349,13 +230,13 @@ absl::Status Rendezvous::Meet(const std::string& attempt, int rank, int world, D
       return theirs.status();
     } else if (*theirs != mine) {
       return absl::FailedPreconditionError(
-          absl::StrCat("rank ", r, " came for ", *theirs, ", rank ", rank, " for ", mine));
+          absl::StrCat("rank ", r, " arrived with ", *theirs, ", rank ", rank, " with ", mine));
     }
   }
   if (missing.empty()) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("rendezvous of attempt \"", attempt, "\": ", NameRanks(missing), " of ", world,
-                   missing.size() == 1 ? " has not come" : " have not come"));
+                   missing.size() == 1 ? " has not arrived" : " have not arrived"));
 }
 
 std::string NameRanks(const std::vector<int>& ranks) {

@@ -1,14 +1,13 @@
-// Rendezvous: how the ranks of a group find each other. A small key-value store, in a directory
-// (FileStore) or on a server (TcpStore), and on top of it Rendezvous, which opens the store that an
-// address names and waits until every rank has arrived.
+// Rendezvous: how the ranks of a group find each other. TcpStore is the client of a key-value store
+// (tcp_store_server.h); Rendezvous connects to the store that an address names and waits until
+// every rank has arrived.
 //
 // A key is written once. Each attempt at forming a group has its own key prefix, so that the keys
 // of an older attempt are never read.
 //
-// Ownership: a TcpStore owns its connection, a FileStore nothing but a list of its files. A
-// Rendezvous owns its store and, on rank 0 with a "tcp:" address, the server: keep rank 0's until
-// every rank is done with it. Thread-safety: one thread at a time per object; any number of
-// processes per store.
+// Ownership: a TcpStore owns its connection. A Rendezvous owns its store and, on rank 0 with a
+// "tcp:" address, the server: keep rank 0's until every rank is done with it. Thread-safety: one
+// thread at a time per object; any number of processes per server.
 #ifndef NIBBLE_WORKER_TRAINER_COMM_RENDEZVOUS_H_
 #define NIBBLE_WORKER_TRAINER_COMM_RENDEZVOUS_H_
 
@@ -28,65 +27,34 @@ namespace nibble {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-class RendezvousStore {
- public:
-  static constexpr size_t kMaxKeyBytes = 256;
-  static constexpr size_t kMaxValueBytes = size_t{1} << 18;
-
-  virtual ~RendezvousStore() = default;
-
-  // ALREADY_EXISTS if the key exists, INVALID_ARGUMENT beyond the limits.
-  virtual absl::Status Set(std::string_view key, std::string_view value, Deadline deadline) = 0;
-  // Waits for the key; DEADLINE_EXCEEDED if it is not set. A deadline in the past checks once.
-  virtual absl::StatusOr<std::string> Get(std::string_view key, Deadline deadline) = 0;
-  // Call when every rank has read what it needs: removes this object's keys if they are persistent.
-  virtual void Done() {}
-};
-
 // INVALID_ARGUMENT with the size and the bound if key or value is too large.
 absl::Status CheckRendezvousSizes(std::string_view key, std::string_view value);
 
-// A store in an existing directory that every rank can read and write: one file per key, created
-// atomically. Files stay until Done(), so that ranks can still read those of a failed attempt.
-class FileStore final : public RendezvousStore {
- public:
-  // NOT_FOUND or FAILED_PRECONDITION if `directory` is not a directory.
-  static absl::StatusOr<std::unique_ptr<FileStore>> Open(const std::string& directory);
-
-  absl::Status Set(std::string_view key, std::string_view value, Deadline deadline) override;
-  absl::StatusOr<std::string> Get(std::string_view key, Deadline deadline) override;
-  void Done() override;
-
- private:
-  explicit FileStore(std::string directory) : directory_(std::move(directory)) {}
-  // Maps any key to a plain file name: other characters than letters and digits become hexadecimal.
-  std::string PathOf(std::string_view key) const;
-
-  const std::string directory_;
-  std::vector<std::string> written_;
-};
-
 // The client of a TcpStoreServer.
-class TcpStore final : public RendezvousStore {
+class TcpStore {
  public:
   // Retries until `deadline`, since the server may start later than its clients; then
   // DEADLINE_EXCEEDED with the last error.
   static absl::StatusOr<std::unique_ptr<TcpStore>> Connect(const std::string& address,
                                                            Deadline deadline);
-  ~TcpStore() override;
+  ~TcpStore();
   TcpStore(const TcpStore&) = delete;
   TcpStore& operator=(const TcpStore&) = delete;
 
-  // UNAVAILABLE if the server is gone or does not speak the protocol; the object stays unusable.
-  absl::Status Set(std::string_view key, std::string_view value, Deadline deadline) override;
-  absl::StatusOr<std::string> Get(std::string_view key, Deadline deadline) override;
+  // Both return UNAVAILABLE if the server has ended or does not speak the protocol; the object
+  // stays unusable. INVALID_ARGUMENT beyond the size limits.
+  //
+  // ALREADY_EXISTS if the key exists.
+  absl::Status Set(std::string_view key, std::string_view value, Deadline deadline);
+  // Waits for the key; DEADLINE_EXCEEDED if it is not set. A deadline in the past checks once.
+  absl::StatusOr<std::string> Get(std::string_view key, Deadline deadline);
 
  private:
   TcpStore(std::string address, int fd) : address_(std::move(address)), fd_(fd) {}
-  absl::StatusOr<std::string> Ask(std::string_view request, Deadline deadline);
+  absl::StatusOr<std::string> Call(std::string_view request, Deadline deadline);
   absl::Status Exchange(std::string_view request, Deadline deadline, absl::StatusCode* code,
                         std::string* body);
-  absl::Status Move(bool out, char* data, size_t bytes, Deadline deadline);
+  absl::Status Transfer(bool out, char* data, size_t bytes, Deadline deadline);
 
   const std::string address_;
   int fd_;
@@ -96,17 +64,15 @@ class TcpStore final : public RendezvousStore {
 // connection between ranks is made.
 class Rendezvous {
  public:
-  // A directory shared by all ranks, the address at which rank 0 runs the server, or one at which
-  // the launcher of the ranks runs it as long as they live.
-  static constexpr char kFilePrefix[] = "file:";
+  // Followed by host:port. "tcp:": rank 0 runs the server there. "served:": the launcher of the
+  // ranks runs it for as long as they live.
   static constexpr char kTcpPrefix[] = "tcp:";
   static constexpr char kServedPrefix[] = "served:";
 
-  // address: "file:/directory", "tcp:host:port" or "served:host:port". INVALID_ARGUMENT for
-  // anything else.
+  // INVALID_ARGUMENT for any other address.
   static absl::StatusOr<Rendezvous> Open(const std::string& address, int rank, Deadline deadline);
 
-  RendezvousStore& store() { return *store_; }
+  TcpStore& store() { return *store_; }
 
   // Records this rank's arrival under `attempt` and waits for the others. DEADLINE_EXCEEDED names
   // the ranks that have not arrived, FAILED_PRECONDITION one with another world size;
@@ -114,11 +80,11 @@ class Rendezvous {
   absl::Status Meet(const std::string& attempt, int rank, int world, Deadline deadline);
 
  private:
-  Rendezvous(std::unique_ptr<TcpStoreServer> server, std::unique_ptr<RendezvousStore> store)
+  Rendezvous(std::unique_ptr<TcpStoreServer> server, std::unique_ptr<TcpStore> store)
       : server_(std::move(server)), store_(std::move(store)) {}
 
   std::unique_ptr<TcpStoreServer> server_;
-  std::unique_ptr<RendezvousStore> store_;
+  std::unique_ptr<TcpStore> store_;
 };
 
 // "rank 2", "ranks 1, 3", "ranks 1, 2, 3 and 4 more": at most three by name.

@@ -5,8 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -25,149 +23,8 @@ namespace {
 
 Deadline Later() { return std::chrono::steady_clock::now() + std::chrono::minutes(1); }
 
-TEST(RendezvousTest, AtMostThreeRanksAreNamed) {
-  EXPECT_EQ(NameRanks({2}), "rank 2");
-  EXPECT_EQ(NameRanks({1, 2, 3}), "ranks 1, 2, 3");
-  EXPECT_EQ(NameRanks({1, 2, 3, 4, 9}), "ranks 1, 2, 3 and 2 more");
-}
-
-TEST(RendezvousTest, RanksMeetOverEitherKindOfStore) {
-  constexpr int kWorld = 3;
-  const RendezvousDirectory directory;
-  const ReservedPort port;
-  for (const std::string& address : {directory.address(), "tcp:" + port.host_port()}) {
-    std::vector<std::thread> ranks;
-    std::vector<absl::StatusOr<Rendezvous>> opened;
-    std::vector<absl::Status> met(kWorld);
-    for (int rank = 0; rank < kWorld; ++rank) opened.emplace_back(absl::UnknownError(""));
-    for (int rank = 0; rank < kWorld; ++rank) {
-      ranks.emplace_back([&, rank] {
-        opened[rank] = Rendezvous::Open(address, rank, Later());
-        met[rank] = opened[rank].ok() ? opened[rank]->Meet("1", rank, kWorld, Later())
-                                      : opened[rank].status();
-      });
-    }
-    for (std::thread& rank : ranks) rank.join();
-    for (const absl::Status& status : met) EXPECT_TRUE(status.ok()) << address << ": " << status;
-  }
-}
-
-TEST(RendezvousTest, RanksMeetAtAStoreThatNoneOfThemServes) {
-  auto server = TcpStoreServer::Start("127.0.0.1:0");
-  ASSERT_TRUE(server.ok()) << server.status();
-  const std::string address = "served:127.0.0.1:" + std::to_string((*server)->port());
-  std::vector<std::thread> ranks;
-  std::vector<absl::Status> met(2);
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      absl::StatusOr<Rendezvous> opened = Rendezvous::Open(address, rank, Later());
-      met[rank] = opened.ok() ? opened->Meet("1", rank, 2, Later()) : opened.status();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  for (const absl::Status& status : met) EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
-  const RendezvousDirectory directory;
-  absl::StatusOr<Rendezvous> rendezvous = Rendezvous::Open(directory.address(), 1, Later());
-  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-  const absl::Status status = rendezvous->Meet("1", 1, 3, Deadline::min());
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(std::string(status.message()),
-            "rendezvous of attempt \"1\": ranks 0, 2 of 3 have not come");
-}
-
-using testing::HasSubstr;
-
-std::unique_ptr<FileStore> Open(const RendezvousDirectory& directory) {
-  auto store = FileStore::Open(directory.path());
-  EXPECT_TRUE(store.ok()) << store.status();
-  return *std::move(store);
-}
-
-TEST(FileStoreTest, ValueSetByOneIsReadByAnother) {
-  const RendezvousDirectory directory;
-  const auto a = Open(directory), b = Open(directory);
-  const std::string binary("\0\xff\n", 3);
-  ASSERT_TRUE(a->Set("key", binary, Later()).ok());
-  ASSERT_TRUE(a->Set("empty", "", Later()).ok());
-  EXPECT_EQ(*b->Get("key", Later()), binary);
-  EXPECT_EQ(*b->Get("empty", Later()), "");
-}
-
-TEST(FileStoreTest, ReaderWaitsForTheWriter) {
-  const RendezvousDirectory directory;
-  const auto reader = Open(directory), writer = Open(directory);
-  absl::StatusOr<std::string> value;
-  std::thread waiting([&] { value = reader->Get("key", Later()); });
-  ASSERT_TRUE(writer->Set("key", "value", Later()).ok());
-  waiting.join();
-  EXPECT_EQ(*value, "value");
-}
-
-TEST(FileStoreTest, KeyThatDoesNotComeEndsTheWait) {
-  const RendezvousDirectory directory;
-  const absl::Status status = Open(directory)->Get("key", Deadline::min()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-  EXPECT_EQ(std::string(status.message()),
-            "rendezvous key key did not come to " + directory.path());
-}
-
-TEST(FileStoreTest, KeyIsWrittenOnce) {
-  const RendezvousDirectory directory;
-  const auto a = Open(directory), b = Open(directory);
-  ASSERT_TRUE(a->Set("key", "first", Later()).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(b->Set("key", "second", Later())));
-  EXPECT_EQ(*b->Get("key", Later()), "first");
-}
-
-TEST(FileStoreTest, KeysThatLookLikePathsStayApartAndInTheDirectory) {
-  const RendezvousDirectory directory;
-  const auto store = Open(directory);
-  const std::string keys[] = {"a/b", "a_2fb", "a.b", "../up", ".", "A/B"};
-  for (const std::string& key : keys) ASSERT_TRUE(store->Set(key, key, Later()).ok()) << key;
-  for (const std::string& key : keys) EXPECT_EQ(*store->Get(key, Later()), key);
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-    EXPECT_TRUE(entry.is_regular_file());
-    ++files;
-  }
-  EXPECT_EQ(files, static_cast<int>(std::size(keys)));
-}
-
-TEST(FileStoreTest, DoneTakesBackWhatThisOneWrote) {
-  const RendezvousDirectory directory;
-  const auto a = Open(directory), b = Open(directory);
-  ASSERT_TRUE(a->Set("a", "1", Later()).ok());
-  ASSERT_TRUE(b->Set("b", "2", Later()).ok());
-  a->Done();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(b->Get("a", Deadline::min()).status()));
-  EXPECT_EQ(*a->Get("b", Later()), "2");
-  EXPECT_TRUE(a->Set("a", "3", Later()).ok());
-}
-
-TEST(FileStoreTest, SizesBeyondTheLimitsAreRefused) {
-  const RendezvousDirectory directory;
-  const auto store = Open(directory);
-  const std::string big(RendezvousStore::kMaxValueBytes + 1, 'x');
-  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("key", big, Later())));
-  EXPECT_TRUE(absl::IsInvalidArgument(store->Set("", "x", Later())));
-  const absl::Status status = store->Set(std::string(200, '/'), "x", Later());
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("file name above 240 bytes"));
-  std::ofstream(directory.path() + "/planted") << big;
-  EXPECT_TRUE(absl::IsInvalidArgument(store->Get("planted", Later()).status()));
-}
-
-TEST(FileStoreTest, DirectoryMustBeThere) {
-  const RendezvousDirectory directory;
-  EXPECT_TRUE(absl::IsNotFound(FileStore::Open(directory.path() + "/none").status()));
-  std::ofstream(directory.path() + "/file") << "x";
-  EXPECT_TRUE(absl::IsFailedPrecondition(FileStore::Open(directory.path() + "/file").status()));
-}
-
 using std::chrono::milliseconds;
+using testing::HasSubstr;
 
 Deadline In(milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
@@ -187,42 +44,90 @@ std::unique_ptr<TcpStore> Client(const TcpStoreServer& server) {
   return *std::move(store);
 }
 
-// A connection that speaks whatever it likes.
-class Stranger {
+// A connection that sends any bytes.
+class RawClient {
  public:
-  explicit Stranger(const TcpStoreServer& server) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(const TcpStoreServer& server) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(server.port());
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
-  ~Stranger() { (void)close(fd_); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  ~RawClient() { (void)close(fd_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
 
-  void Say(const std::string& bytes) const {
+  void Send(const std::string& bytes) const {
     (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Everything the server says until it closes the connection.
-  std::string HearUntilClosed() const {
-    std::string heard;
+  // Everything the server sends until it closes the connection.
+  std::string ReceiveUntilClosed() const {
+    std::string received;
     char buffer[256];
     pollfd one = {fd_, POLLIN, 0};
     while (poll(&one, 1, 60'000) > 0) {
       const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
-      if (got <= 0) return heard;
-      heard.append(buffer, got);
+      if (got <= 0) return received;
+      received.append(buffer, got);
     }
     ADD_FAILURE() << "the connection was not closed";
-    return heard;
+    return received;
   }
 
  private:
   const int fd_;
 };
 
-TEST(TcpStoreTest, ValueSetByOneIsReadByAnother) {
+TEST(RendezvousTest, AtMostThreeRanksAreNamed) {
+  EXPECT_EQ(NameRanks({2}), "rank 2");
+  EXPECT_EQ(NameRanks({1, 2, 3}), "ranks 1, 2, 3");
+  EXPECT_EQ(NameRanks({1, 2, 3, 4, 9}), "ranks 1, 2, 3 and 2 more");
+}
+
+// Every rank opens the rendezvous and meets the others; returns what each got.
+std::vector<absl::Status> MeetAt(const std::string& address, int world) {
+  std::vector<std::thread> ranks;
+  std::vector<absl::StatusOr<Rendezvous>> opened;
+  std::vector<absl::Status> met(world);
+  for (int rank = 0; rank < world; ++rank) opened.emplace_back(absl::UnknownError(""));
+  for (int rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      opened[rank] = Rendezvous::Open(address, rank, Later());
+      met[rank] =
+          opened[rank].ok() ? opened[rank]->Meet("1", rank, world, Later()) : opened[rank].status();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return met;
+}
+
+TEST(RendezvousTest, RanksMeetAtAServerOfRankZero) {
+  const ReservedPort port;
+  for (const absl::Status& status : MeetAt("tcp:" + port.host_port(), 3)) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(RendezvousTest, RanksMeetAtAServerOfTheirLauncher) {
+  const auto server = Serve();
+  for (const absl::Status& status : MeetAt("served:" + AddressOf(*server), 3)) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
+  const auto server = Serve();
+  absl::StatusOr<Rendezvous> rendezvous =
+      Rendezvous::Open("served:" + AddressOf(*server), 1, Later());
+  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+  const absl::Status status = rendezvous->Meet("1", 1, 3, In(milliseconds(300)));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(std::string(status.message()),
+            "rendezvous of attempt \"1\": ranks 0, 2 of 3 have not arrived");
+}
+
+TEST(TcpStoreTest, ValueSetByOneClientIsReadByAnother) {
   const auto server = Serve();
   const auto a = Client(*server), b = Client(*server);
   const std::string binary("\0\xff\n", 3);
@@ -243,7 +148,7 @@ TEST(TcpStoreTest, ReaderWaitsForTheWriter) {
   EXPECT_EQ(*value, "value");
 }
 
-TEST(TcpStoreTest, KeyThatDoesNotComeEndsTheWaitAndTheConnectionGoesOn) {
+TEST(TcpStoreTest, GetFailsAtItsDeadlineAndTheConnectionStaysUsable) {
   const auto server = Serve();
   const auto store = Client(*server);
   const absl::Status status = store->Get("key", In(milliseconds(20))).status();
@@ -262,10 +167,18 @@ TEST(TcpStoreTest, KeyIsWrittenOnce) {
   EXPECT_EQ(*store->Get("key", Later()), "first");
 }
 
+TEST(TcpStoreTest, KeysAreComparedByteForByte) {
+  const auto server = Serve();
+  const auto store = Client(*server);
+  const std::string keys[] = {"a/b", "a_2fb", "a.b", "../up", ".", "A/B"};
+  for (const std::string& key : keys) ASSERT_TRUE(store->Set(key, key, Later()).ok()) << key;
+  for (const std::string& key : keys) EXPECT_EQ(*store->Get(key, Later()), key);
+}
+
 TEST(TcpStoreTest, SizesBeyondTheLimitsAreRefusedWithTheBound) {
   const auto server = Serve();
   const auto store = Client(*server);
-  const std::string big(RendezvousStore::kMaxValueBytes, 'x');
+  const std::string big(tcp_store::kMaxValueBytes, 'x');
   EXPECT_TRUE(store->Set("big", big, Later()).ok());
   EXPECT_EQ(*store->Get("big", Later()), big);
   EXPECT_TRUE(absl::IsInvalidArgument(store->Set("bigger", big + "x", Later())));
@@ -273,7 +186,7 @@ TEST(TcpStoreTest, SizesBeyondTheLimitsAreRefusedWithTheBound) {
   EXPECT_TRUE(absl::IsInvalidArgument(store->Set(std::string(257, 'k'), "x", Later())));
 }
 
-TEST(TcpStoreTest, FullServerRefusesAndKeepsWhatItHas) {
+TEST(TcpStoreTest, FullServerRefusesNewKeysAndKeepsTheOthers) {
   const auto server = Serve({.keys = 2, .bytes = 20});
   const auto store = Client(*server);
   EXPECT_TRUE(store->Set("a", "0123456789", Later()).ok());
@@ -283,7 +196,7 @@ TEST(TcpStoreTest, FullServerRefusesAndKeepsWhatItHas) {
   EXPECT_EQ(*store->Get("a", Later()), "0123456789");
 }
 
-TEST(TcpStoreTest, GarbageIsCutOffAndTheOthersNeverNotice) {
+TEST(TcpStoreTest, ConnectionWithAnInvalidFrameIsClosedAndOthersAreNot) {
   const auto server = Serve();
   const auto store = Client(*server);
   const std::string good = tcp_store::EncodeRequest(tcp_store::Operation::kGet, "key", "", 0);
@@ -300,45 +213,45 @@ TEST(TcpStoreTest, GarbageIsCutOffAndTheOthersNeverNotice) {
     lines.push_back(line);
   }
   for (const std::string& line : lines) {
-    const Stranger stranger(*server);
-    stranger.Say(line);
-    EXPECT_EQ(stranger.HearUntilClosed(), "");
+    const RawClient client(*server);
+    client.Send(line);
+    EXPECT_EQ(client.ReceiveUntilClosed(), "");
   }
   ASSERT_TRUE(store->Set("key", "value", Later()).ok());
   EXPECT_EQ(*store->Get("key", Later()), "value");
 }
 
-TEST(TcpStoreTest, HalfAFrameIsCutOffWhenItsTimeIsUp) {
+TEST(TcpStoreTest, ConnectionWithAnIncompleteFrameIsClosedAfterFrameTime) {
   const auto server = Serve({.frame_time = milliseconds(50)});
-  const Stranger silent(*server), half(*server), member(*server);
-  half.Say(tcp_store::EncodeRequest(tcp_store::Operation::kSet, "key", "value", 0).substr(0, 22));
-  EXPECT_EQ(half.HearUntilClosed(), "");
-  EXPECT_EQ(silent.HearUntilClosed(), "");
+  const RawClient silent(*server), half(*server), member(*server);
+  half.Send(tcp_store::EncodeRequest(tcp_store::Operation::kSet, "key", "value", 0).substr(0, 22));
+  EXPECT_EQ(half.ReceiveUntilClosed(), "");
+  EXPECT_EQ(silent.ReceiveUntilClosed(), "");
   const auto store = Client(*server);
   EXPECT_TRUE(absl::IsDeadlineExceeded(store->Get("key", In(milliseconds(1))).status()));
 }
 
-TEST(TcpStoreTest, FrameThatComesInPiecesIsOneFrame) {
+TEST(TcpStoreTest, FrameMayArriveInPieces) {
   const auto server = Serve();
   const auto store = Client(*server);
-  const Stranger slow(*server);
+  const RawClient slow(*server);
   const std::string frame = tcp_store::EncodeRequest(tcp_store::Operation::kSet, "key", "value", 0);
-  for (const char c : frame) slow.Say(std::string(1, c));
+  for (const char c : frame) slow.Send(std::string(1, c));
   EXPECT_EQ(*store->Get("key", Later()), "value");
 }
 
-TEST(TcpStoreTest, MoreConnectionsThanTheLimitWaitForAPlace) {
+TEST(TcpStoreTest, ConnectionsBeyondTheLimitWait) {
   const auto server = Serve({.connections = 2, .frame_time = milliseconds(50)});
-  const Stranger first(*server), second(*server);  // say nothing, and lose their places
+  const RawClient first(*server), second(*server);  // are silent, and are closed
   const auto store = Client(*server);
   EXPECT_TRUE(store->Set("key", "value", Later()).ok());
 }
 
-TEST(TcpStoreTest, ClientThatHangsUpWhileItWaitsGivesUpItsPlace) {
+TEST(TcpStoreTest, ClientThatDisconnectsDuringAGetFreesItsConnection) {
   const auto server = Serve({.connections = 2});
   const std::string wait_an_hour =
       tcp_store::EncodeRequest(tcp_store::Operation::kGet, "key", "", 3'600'000);
-  for (int i = 0; i < 10; ++i) Stranger(*server).Say(wait_an_hour);
+  for (int i = 0; i < 10; ++i) RawClient(*server).Send(wait_an_hour);
   EXPECT_TRUE(Client(*server)->Set("key", "value", Later()).ok());
 }
 
@@ -353,21 +266,21 @@ TEST(TcpStoreTest, ClientFindsAServerThatStartsLater) {
   EXPECT_TRUE((*store)->Set("key", "value", Later()).ok());
 }
 
-TEST(TcpStoreTest, NobodyThereIsToldAtTheDeadline) {
+TEST(TcpStoreTest, ConnectWithoutAServerFailsAtTheDeadline) {
   const ReservedPort port;
   const absl::Status status = TcpStore::Connect(port.host_port(), In(milliseconds(30))).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(port.host_port() + ": Connection refused"));
 }
 
-TEST(TcpStoreTest, TakenPortIsNamed) {
+TEST(TcpStoreTest, PortInUseIsNamed) {
   const auto server = Serve();
   const absl::Status status = TcpStoreServer::Start(AddressOf(*server)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(AddressOf(*server)));
 }
 
-TEST(TcpStoreTest, ServerThatStopsEndsAWaitAsUnavailable) {
+TEST(TcpStoreTest, GetIsUnavailableOnceTheServerStops) {
   auto server = Serve();
   const auto store = Client(*server);
   ASSERT_TRUE(store->Set("key", "value", Later()).ok());

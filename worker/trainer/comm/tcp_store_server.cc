@@ -22,7 +22,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "worker/trainer/comm/rendezvous.h"
 #include "worker/trainer/comm/signal_block.h"
 
 namespace nibble {
@@ -54,8 +53,7 @@ absl::Status TakeIntro(std::string_view& in, size_t bytes) {
     return absl::InvalidArgumentError(absl::StrCat("magic ", absl::Hex(magic), " is not ours"));
   }
   if (const uint64_t version = Take(in, 1); version != kVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("version ", version, ", this program speaks ", kVersion));
+    return absl::InvalidArgumentError(absl::StrCat("version ", version, ", not ", kVersion));
   }
   return absl::OkStatus();
 }
@@ -100,11 +98,11 @@ absl::StatusOr<RequestHead> ParseRequest(std::string_view head) {
   if (!set && operation != static_cast<uint64_t>(Operation::kGet)) {
     return absl::InvalidArgumentError(absl::StrCat("operation ", operation, " is not known"));
   }
-  if (key_bytes == 0 || key_bytes > RendezvousStore::kMaxKeyBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("key of ", key_bytes, " bytes, not in [1, ",
-                                                   RendezvousStore::kMaxKeyBytes, "]"));
+  if (key_bytes == 0 || key_bytes > kMaxKeyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key of ", key_bytes, " bytes, not in [1, ", kMaxKeyBytes, "]"));
   }
-  const uint64_t most = set ? RendezvousStore::kMaxValueBytes : 0;
+  const uint64_t most = set ? kMaxValueBytes : 0;
   if (value_bytes > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("value of ", value_bytes, " bytes, above ", most));
@@ -120,9 +118,9 @@ absl::StatusOr<ResponseHead> ParseResponse(std::string_view head) {
   if (code > static_cast<uint64_t>(absl::StatusCode::kUnauthenticated) || zero != 0) {
     return absl::InvalidArgumentError(absl::StrCat("status ", code, " is not known"));
   }
-  if (value_bytes > RendezvousStore::kMaxValueBytes) {
+  if (value_bytes > kMaxValueBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("value of ", value_bytes, " bytes, above ", RendezvousStore::kMaxValueBytes));
+        absl::StrCat("value of ", value_bytes, " bytes, above ", kMaxValueBytes));
   }
   return ResponseHead{static_cast<absl::StatusCode>(code), value_bytes};
 }
@@ -269,7 +267,7 @@ class TcpStoreServer::Loop {
       if ((events & (POLLERR | POLLHUP | POLLRDHUP)) != 0) {
         connection.closing = true;
       } else if (Clock::now() >= connection.deadline) {
-        Answer(connection, absl::DeadlineExceededError("the key did not come"), "");
+        Answer(connection, absl::DeadlineExceededError("the key was not set in time"), "");
       }
     } else if (Clock::now() >= connection.deadline) {
       connection.closing = true;

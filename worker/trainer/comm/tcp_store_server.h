@@ -27,6 +27,9 @@ namespace nibble {
 
 namespace tcp_store {
 
+inline constexpr size_t kMaxKeyBytes = 256;
+inline constexpr size_t kMaxValueBytes = size_t{1} << 18;
+
 inline constexpr size_t kRequestHead = 20;
 inline constexpr size_t kResponseHead = 12;
 
@@ -49,7 +52,7 @@ std::string EncodeRequest(Operation operation, std::string_view key, std::string
 std::string EncodeResponse(const absl::Status& status, std::string_view value);
 
 // head: exactly kRequestHead or kResponseHead bytes. INVALID_ARGUMENT names the bad field; sizes
-// are checked against the limits of RendezvousStore.
+// are checked against the limits above.
 absl::StatusOr<RequestHead> ParseRequest(std::string_view head);
 absl::StatusOr<ResponseHead> ParseResponse(std::string_view head);
 

@@ -52,7 +52,7 @@ TEST(TcpStoreFrameTest, DamagedRequestIsRefusedWithTheReason) {
     return std::string(ParseRequest(head).status().message());
   };
   EXPECT_THAT(refusal(0, 'X'), HasSubstr("magic"));
-  EXPECT_THAT(refusal(4, 2), HasSubstr("version 2, this program speaks 1"));
+  EXPECT_THAT(refusal(4, 2), HasSubstr("version 2, not 1"));
   EXPECT_THAT(refusal(5, 3), HasSubstr("operation 3"));
   EXPECT_THAT(refusal(6, 0), HasSubstr("key of 0 bytes, not in [1, 256]"));
   EXPECT_THAT(refusal(7, 2), HasSubstr("key of 513 bytes"));

@@ -26,7 +26,7 @@ absl::Status CheckIn(const char* field, int64_t value, int64_t low, int64_t high
 
 absl::StatusOr<IndexRange> SliceRange(int64_t global_sequences, const BatchSlice& slice) {
   absl::Status status = CheckIn("global_sequences", global_sequences, 1, kMaxIndex);
-  // A world or a number of micro-batches above the number of sequences cannot divide it.
+  // A divisor of the number of sequences is at most that number.
   if (status.ok()) status = CheckIn("world", slice.world, 1, global_sequences);
   if (status.ok()) status = CheckIn("micros", slice.micros, 1, global_sequences);
   if (status.ok()) status = CheckIn("rank", slice.rank, 0, slice.world - 1);
@@ -50,8 +50,8 @@ absl::StatusOr<Batch> MakeBatch(int64_t sequences, int64_t length) {
   }
   if (sequences < 1 || sequences > kMaxBatchTokens / length) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("a batch of %d sequences of %d tokens is not of 1 to %d tokens", sequences,
-                        length, kMaxBatchTokens));
+        absl::StrFormat("a batch of %d sequences of %d tokens does not have 1 to %d tokens",
+                        sequences, length, kMaxBatchTokens));
   }
   Batch batch{.sequences = sequences, .length = length};
   const auto size = static_cast<size_t>(sequences * length);
@@ -81,7 +81,7 @@ absl::Status FillSequence(const TokenSource& source, int64_t index, const Window
   NIBBLE_RETURN_IF_ERROR(source.Read(first + length, 1, targets + length - 1));
   std::copy(tokens + 1, tokens + length, targets);
 
-  int64_t begin = 0;  // of the document reached, within the window
+  int64_t begin = 0;  // of the current document, within the window
   // The beginnings of later documents, until past the last target.
   for (int64_t d = source.DocumentOf(first) + 1; d < source.documents(); ++d) {
     const int64_t next = source.DocumentBegin(d) - first;

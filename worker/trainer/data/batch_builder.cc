@@ -37,10 +37,10 @@ absl::StatusOr<std::vector<int64_t>> CountSamples(const Sources& sources,
     const TokenSource& source = *sources[i];
     const TokenSource& front = *sources.front();
     if (source.tokenizer() != front.tokenizer() || source.vocabulary() != front.vocabulary()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: tokenizer \"%s\" of %d tokens is not that of %s, \"%s\" of %d",
-                          source.name(), source.tokenizer(), source.vocabulary(), front.name(),
-                          front.tokenizer(), front.vocabulary()));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: tokenizer \"%s\" with %d tokens differs from that of %s, \"%s\" with %d",
+          source.name(), source.tokenizer(), source.vocabulary(), front.name(), front.tokenizer(),
+          front.vocabulary()));
     }
     samples.push_back(SampleCount(source.tokens(), options.length));
     if (samples.back() < 1) {

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Token values that name their position, so that a batch says where it was read.
+// Each token is its position, so that a batch shows where it was read.
 Documents Counting(int32_t first, int32_t count) {
   Documents documents;
   for (int32_t i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ BatchBuilder Builder(int64_t global_sequences, int64_t length, uint64_t seed = 5
   return *std::move(builder);
 }
 
-// The step's batch as ranks and their micro-batches see it, put together in their order.
+// The global batch, concatenated from the micro-batches of all ranks.
 Batch Together(const BatchBuilder& builder, int64_t step, int64_t world, int64_t micros) {
   Batch all{.length = builder.options().length};
   for (int64_t rank = 0; rank < world; ++rank) {
@@ -72,7 +72,7 @@ TEST(BatchBuilder, TheGlobalBatchIsTheSameForAnyNumberOfRanksAndMicroBatches) {
   }
 }
 
-TEST(BatchBuilder, TheOrderIsThatOfTheGlobalIndexWhateverTheSizeOfTheGlobalBatch) {
+TEST(BatchBuilder, TheOrderFollowsTheGlobalIndexForAnyGlobalBatchSize) {
   const Batch a = Together(Builder(24, 8), 0, 1, 1);
   Batch b{.length = 8};
   for (int64_t step = 0; step < 4; ++step) {
@@ -116,7 +116,7 @@ TEST(BatchBuilder, SequencesComeFromTheDatasetsInProportionToTheirWeights) {
   }
 }
 
-TEST(BatchBuilder, AStepIsTheSameWhateverWasBuiltBefore) {
+TEST(BatchBuilder, ABatchDoesNotDependOnEarlierBuilds) {
   const BatchBuilder a = Builder(8, 6), b = Builder(8, 6);
   std::vector<Batch> forward;
   for (int64_t step = 0; step < 20; ++step) forward.push_back(*a.Build({.step = step}));
@@ -162,7 +162,7 @@ TEST(BatchBuilder, PhasesThatDoNotFitTheSourcesAreRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 weights"));
 }
 
-TEST(BatchBuilder, WhatCannotBeBlendedIsRefusedByName) {
+TEST(BatchBuilder, SourcesThatCannotBeBlendedAreRefusedByName) {
   const BatchOptions options{.global_sequences = 2, .length = 10};
   const auto error = [](std::vector<BlendedSource> sources, const BatchOptions& with) {
     const absl::Status status = BatchBuilder::Create(std::move(sources), with).status();
@@ -185,7 +185,7 @@ TEST(BatchBuilder, WhatCannotBeBlendedIsRefusedByName) {
               HasSubstr("global_sequences is 0"));
 }
 
-TEST(BatchBuilder, DamageOfTheDataComesOutAsAnError) {
+TEST(BatchBuilder, DamagedDataIsAnError) {
   const TempDirectory directory;
   WriteShard(directory.Path("s"), Counting(0, 1000), TestOptions(60'000));
   std::string bytes = Contents(directory.Path("s"));
@@ -239,14 +239,14 @@ TEST(ValidationSet, EveryTargetCountsExactlyOnceInOrderForAnyNumberOfRanks) {
           }
         }
         std::vector<int32_t> expected = Counting((tokens - 1) / 10 * 10 + 1);
-        expected.erase(expected.begin());  // the first token is no target
+        expected.erase(expected.begin());  // the first token is not a target
         EXPECT_EQ(counted, expected) << tokens << " " << world << " " << micros;
       }
     }
   }
 }
 
-TEST(ValidationSet, TheLastBatchIsFilledUpWithItsLastWindowIgnored) {
+TEST(ValidationSet, TheLastBatchIsPaddedWithItsLastWindowIgnored) {
   const ValidationSet set = Make(31, {.global_sequences = 4, .length = 10});  // three windows
   ASSERT_EQ(set.batches(), 1);
   const auto batch = set.Build({});
@@ -256,7 +256,7 @@ TEST(ValidationSet, TheLastBatchIsFilledUpWithItsLastWindowIgnored) {
   EXPECT_EQ(batch->targets[29], 30);
 }
 
-TEST(ValidationSet, TheFirstBatchesAreTheSameUnderALimit) {
+TEST(ValidationSet, ALimitDoesNotChangeTheFirstBatches) {
   const ValidationSet all = Make(500, {.global_sequences = 4, .length = 10});
   const ValidationSet two = Make(500, {.global_sequences = 4, .length = 10, .max_batches = 2});
   EXPECT_EQ(all.batches(), 13);
@@ -266,7 +266,7 @@ TEST(ValidationSet, TheFirstBatchesAreTheSameUnderALimit) {
   EXPECT_EQ(two.Build({.step = 2}).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(ValidationSet, WhatCannotValidateIsRefusedByName) {
+TEST(ValidationSet, InvalidSourcesAndOptionsAreRefusedByName) {
   const auto error = [](int32_t tokens, const ValidationOptions& options) {
     const absl::Status status =
         ValidationSet::Create(MakeShard({Counting(tokens)}), options).status();

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(BatchSlice, RanksAndTheirMicroBatchesInOrderAreTheGlobalBatchInOrder) {
+TEST(BatchSlice, TheSlicesInOrderAreTheGlobalBatch) {
   for (const int64_t sequences : {1, 2, 7, 12, 24, 48, 97}) {
     for (int64_t world = 1; world <= sequences; ++world) {
       for (int64_t micros = 1; world * micros <= sequences; ++micros) {
@@ -69,7 +69,7 @@ TEST(BatchSlice, SlicesOutOfBoundsAreRefusedByName) {
 
 using ::testing::ElementsAre;
 
-// What batch.h promises, written down without a thought for speed.
+// FillSequence() as batch.h specifies it, written for clarity.
 Batch Reference(const Documents& documents, int64_t window, int64_t length,
                 const WindowOptions& options) {
   std::vector<int32_t> tokens;
@@ -94,7 +94,7 @@ Batch Reference(const Documents& documents, int64_t window, int64_t length,
   return batch;
 }
 
-TEST(Batch, EveryWindowIsThatOfTheNaiveReference) {
+TEST(Batch, EveryWindowEqualsTheNaiveReference) {
   std::mt19937 random(8);
   for (int i = 0; i < 150; ++i) {
     const Documents documents =
@@ -115,7 +115,7 @@ TEST(Batch, EveryWindowIsThatOfTheNaiveReference) {
   }
 }
 
-TEST(Batch, AnExampleByHand) {
+TEST(Batch, AnExampleComputedByHand) {
   ShardOptions shard_options = TestOptions(10);
   shard_options.end_of_document = 9;
   const auto shard = MakeShard({{1, 2}, {3}, {4, 5, 6, 7}}, shard_options);  // 1 2 9 3 9 4 5 6 7 9
@@ -128,7 +128,7 @@ TEST(Batch, AnExampleByHand) {
   EXPECT_THAT(batch.targets, ElementsAre(2, 9, -1, 9, -1, 5));
 }
 
-TEST(Batch, ASequenceIsFilledInItsRowOnly) {
+TEST(Batch, FillingASequenceLeavesOtherRowsUnchanged) {
   const auto shard = MakeShard(RandomDocuments(1, 10, 20, 1000));
   Batch batch = *MakeBatch(3, 5);
   const Batch zeros = batch;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/files/files.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/byte_pairs.h"
@@ -76,7 +77,7 @@ std::string BpeLabel(std::string_view canonical) {
 }
 
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::Load(const std::string& path) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxTokenizerJsonBytes));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTokenizerJsonBytes));
   NIBBLE_ASSIGN_OR_RETURN(const std::string end,
                           EndOfDocumentIn(std::filesystem::path(path).parent_path().string()));
   NIBBLE_ASSIGN_OR_RETURN(TokenizerJson json, ReadTokenizerJson(path, text, end));
@@ -104,7 +105,7 @@ BpeTokenizer::BpeTokenizer(TokenizerJson json)
     if (piece.empty()) continue;
     if (json_.whole_words && !added[token]) words_.emplace(piece, static_cast<int32_t>(token));
     if (json_.bytes || FindInvalidUtf8(piece) != std::string_view::npos) continue;
-    // As texts have it when they are looked up.
+    // The spelling in texts, in which spaces are marked before look-up.
     const std::string_view spelling = json_.mark_spaces && piece == " " ? kSpaceMark : piece;
     size_t size = 0;
     const uint32_t character = FirstCharacter(spelling, size);
@@ -143,7 +144,7 @@ size_t BpeTokenizer::PieceEnd(std::string_view text, size_t at_least) const {
 
 absl::Status BpeTokenizer::EncodePiece(std::string_view piece, int64_t offset, Sink sink) const {
   if (const size_t bad = FindInvalidUtf8(piece); bad != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is no UTF-8",
+    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is not UTF-8",
                                                       offset + bad,
                                                       static_cast<unsigned char>(piece[bad])));
   }
@@ -230,7 +231,7 @@ absl::Status BpeTokenizer::Word(std::string_view word, Output& out) const {
     return absl::InvalidArgumentError(
         absl::StrFormat("a word has %d bytes, more than %d", word.size(), size_t{kMaxWordBytes}));
   }
-  const absl::string_view key(word.data(), word.size());  // as Abseil's tables take it
+  const absl::string_view key(word.data(), word.size());  // the key type of Abseil's tables
   if (json_.whole_words) {
     if (const auto found = words_.find(key); found != words_.end()) return out.Add({found->second});
   }
@@ -261,7 +262,7 @@ absl::Status BpeTokenizer::Word(std::string_view word, Output& out) const {
 
 absl::StatusOr<std::string> BpeTokenizer::Decode(absl::Span<const int32_t> tokens) const {
   std::string text;
-  size_t document = 0;  // where it begins
+  size_t document = 0;  // the beginning of the current one
   const auto end_document = [&] {
     if (json_.mark != TokenizerJson::Mark::kNone && document < text.size() &&
         text[document] == ' ') {

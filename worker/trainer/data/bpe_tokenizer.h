@@ -53,7 +53,7 @@ class BpeTokenizer final : public Tokenizer {
 
  private:
   using Symbols = std::vector<int32_t>;
-  struct Output;  // the tokens of one call, and its cache of words
+  struct Output;  // the tokens of one call and its cache of words
 
   // The added token of a pass that `text` begins with; null if there is none.
   const TokenizerJson::Added* AddedAt(bool second, std::string_view text) const;

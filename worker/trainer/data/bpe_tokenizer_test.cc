@@ -44,10 +44,7 @@ std::vector<int32_t> Tokens(const Tokenizer& tokenizer, std::string_view text, s
     const size_t size = tokenizer.PieceEnd(text.substr(begin), piece_bytes);
     EXPECT_GT(size, 0u);
     const absl::Status status = tokenizer.EncodePiece(
-        text.substr(begin, size), static_cast<int64_t>(begin), [&](absl::Span<const int32_t> more) {
-          tokens.insert(tokens.end(), more.begin(), more.end());
-          return absl::OkStatus();
-        });
+        text.substr(begin, size), static_cast<int64_t>(begin), AppendTo(tokens));
     EXPECT_TRUE(status.ok()) << status;
     begin += size;
   }
@@ -87,7 +84,7 @@ TEST(BpeTokenizer, TokensDecodeToTheirText) {
   }
 }
 
-TEST(BpeTokenizer, ItsFileReadsBackAsTheSameTokenizerWithoutAnyBesideIt) {
+TEST(BpeTokenizer, ItsFileReadsBackAsTheSameTokenizerWithoutOtherFiles) {
   const TempDirectory directory;
   const auto tokenizer = Fixture("llama3");
   WriteFile(directory.Path("t"), std::string(tokenizer->file()));
@@ -98,7 +95,7 @@ TEST(BpeTokenizer, ItsFileReadsBackAsTheSameTokenizerWithoutAnyBesideIt) {
   EXPECT_EQ((*again)->file(), tokenizer->file());
 }
 
-TEST(BpeTokenizer, TheLabelIsOfWhatDecidesTheTokens) {
+TEST(BpeTokenizer, TheLabelDependsExactlyOnWhatDeterminesTheTokens) {
   json changed = json::parse(FixtureText("gpt2"));
   const std::string label = Fixture("gpt2")->label();
   const auto label_of = [&](const char* end) {
@@ -112,21 +109,21 @@ TEST(BpeTokenizer, TheLabelIsOfWhatDecidesTheTokens) {
   EXPECT_NE(label_of("<|end|>"), label);
 }
 
-TEST(BpeTokenizer, WhatEndsADocumentIsAskedFor) {
+TEST(BpeTokenizer, AnEndOfDocumentTokenIsRequired) {
   const TempDirectory directory;
   WriteFile(directory.Path("tokenizer.json"), FixtureText("gpt2"));
   const auto load = [&] { return BpeTokenizer::Load(directory.Path("tokenizer.json")); };
   EXPECT_THAT(std::string(load().status().message()),
-              AllOf(HasSubstr("which token ends a document"), HasSubstr("\"eos_token\"")));
+              AllOf(HasSubstr("no end-of-document token"), HasSubstr("\"eos_token\"")));
   WriteFile(directory.Path("tokenizer_config.json"), R"({"eos_token": {"content": "nibble"}})");
   ASSERT_TRUE(load().ok()) << load().status();
   EXPECT_EQ((*load())->end_of_document(), 400);
   WriteFile(directory.Path("tokenizer_config.json"), R"({"eos_token": "<end>"})");
   EXPECT_THAT(std::string(load().status().message()),
-              HasSubstr("eos_token: \"<end>\" is none of its tokens"));
+              HasSubstr("eos_token: \"<end>\" is not one of its tokens"));
 }
 
-TEST(BpeTokenizer, APartThatIsNotReadIsNamed) {
+TEST(BpeTokenizer, UnsupportedPartsAreNamed) {
   const json whole = json::parse(FixtureText("gpt2"));
   const auto refusal = [&](const char* pointer, const json& value) {
     json changed = whole;
@@ -164,7 +161,7 @@ TEST(BpeTokenizer, APartThatIsNotReadIsNamed) {
   EXPECT_THAT(refusal("/model/vocab", short_vocabulary), HasSubstr("byte 0x21"));
 }
 
-TEST(BpeTokenizer, DamagedTextIsOneErrorAndNeverACrash) {
+TEST(BpeTokenizer, DamagedFilesAreRefusedAndNeverCrash) {
   const std::string whole = FixtureText("llama2");
   uint32_t state = 1;
   const auto next = [&](size_t below) {
@@ -190,13 +187,13 @@ TEST(BpeTokenizer, DamagedTextIsOneErrorAndNeverACrash) {
   EXPECT_GT(refused, 200);
 }
 
-TEST(BpeTokenizer, WhatIsNotUtf8IsNamedByItsByte) {
+TEST(BpeTokenizer, InvalidUtf8IsRefusedByItsByte) {
   const absl::Status status = Fixture("gpt2")->EncodePiece(
       "ab\xff", 10, [](absl::Span<const int32_t>) { return absl::OkStatus(); });
-  EXPECT_EQ(status.message(), "byte 12 of the text, 0xff, is no UTF-8");
+  EXPECT_EQ(status.message(), "byte 12 of the text, 0xff, is not UTF-8");
 }
 
-TEST(BytePairs, TheEarliestMergeComesFirstAndOfEqualOnesTheOneFurthestLeft) {
+TEST(BytePairs, TheLowestRankMergesFirstAndOfEqualRanksTheLeftmost) {
   // 1 2 -> 4, 2 1 -> 5, 4 4 -> 6.
   const BytePairs pairs({{1, 2, 4}, {2, 1, 5}, {4, 4, 6}});
   std::vector<int32_t> symbols = {1, 2, 1, 2, 1};
@@ -207,7 +204,7 @@ TEST(BytePairs, TheEarliestMergeComesFirstAndOfEqualOnesTheOneFurthestLeft) {
   EXPECT_THAT(symbols, ElementsAre(5, 4));
 }
 
-TEST(WordSplit, OnlyKnownExpressionsAreTaken) {
+TEST(WordSplit, OnlySupportedExpressionsAreAccepted) {
   EXPECT_FALSE(WordSplitOf("\\s+").has_value());
   EXPECT_EQ(FirstWord({}, "a b"), 3u);
   EXPECT_EQ(FirstWord(kGpt2Split, "a b"), 1u);

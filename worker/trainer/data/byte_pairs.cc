@@ -18,7 +18,7 @@ namespace {
 constexpr struct {
   std::string_view expression;
   WordSplit split;
-} kKnown[] = {
+} kExpressions[] = {
     {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", kGpt2Split},
     // Llama 3
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
@@ -111,7 +111,7 @@ size_t Llama3Word(std::string_view text, size_t digits) {
 }  // namespace
 
 std::optional<WordSplit> WordSplitOf(std::string_view expression) {
-  for (const auto& known : kKnown) {
+  for (const auto& known : kExpressions) {
     if (known.expression == expression) return known.split;
   }
   return std::nullopt;
@@ -143,7 +143,7 @@ struct Link {
 
 struct Candidate {
   int32_t rank;
-  int32_t at;  // of the left side
+  int32_t at;  // index of the left side
   int32_t joined;
 };
 struct Later {
@@ -187,8 +187,8 @@ void BytePairs::Join(std::vector<int32_t>& symbols) const {
     Link& left = links[top.at];
     if (left.gone || left.after < 0) continue;
     Link& right = links[left.after];
-    // Its sides may have changed since. What they join to now counts, by whatever merge: as in
-    // Hugging Face's.
+    // Its sides may have changed. The merge applies if they still join to the same symbol, by any
+    // rule, as in Hugging Face's tokenizers.
     const Joined* now = Find(left.symbol, right.symbol);
     if (now == nullptr || now->symbol != top.joined) continue;
     left.symbol = top.joined;

@@ -1,11 +1,14 @@
-// What the tests of this folder share: a directory of their own and small shards in it.
+// For tests of this and other rooms: temporary directories, small shards, texts and tokenizers.
 //
-// Ownership: TempDirectory owns the directory and all in it. Thread-safety: none.
+// Ownership: a TempDirectory owns the directory and everything in it. Thread-safety: none, except
+// that TestModel() may be called from any thread.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
 #define NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,11 +20,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/sentencepiece.h"
 #include "worker/trainer/data/shard.h"
 #include "worker/trainer/data/shard_writer.h"
+#include "worker/trainer/data/token_source.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 
@@ -86,8 +92,8 @@ inline std::vector<int32_t> Concatenated(const Documents& documents) {
   return tokens;
 }
 
-// Small chunks, so that small shards have many; no end-of-document token, so that the shard holds
-// exactly what it was given.
+// Small chunks, so that small shards have several; no end-of-document token, so that the shard has
+// exactly the given tokens.
 inline ShardOptions TestOptions(int64_t vocabulary = 1000) {
   return {.tokenizer = "test", .vocabulary = vocabulary, .chunk_bytes = 64};
 }
@@ -104,7 +110,7 @@ inline void WriteShard(const std::string& path, const Documents& documents,
   ASSERT_TRUE(status.ok()) << status;
 }
 
-// Written and opened. A shard needs its file no longer than it takes to map it.
+// Writes a shard and opens it. The file is removed: the mapping keeps its content.
 inline std::shared_ptr<TokenShard> MakeShard(const Documents& documents,
                                              const ShardOptions& options = TestOptions()) {
   const TempDirectory directory;
@@ -121,13 +127,29 @@ inline std::vector<int32_t> ReadAll(const TokenSource& source) {
   return tokens;
 }
 
-// What the SentencePiece tests share: a text of many lines and models that are trained on it, once
-// per program.
-//
-// Thread-safety: pure; the models are made under the language's guard.
+// Overwrites bytes of a file's content.
+template <class T>
+void PutAt(std::string& file, size_t at, T value) {
+  std::memcpy(file.data() + at, &value, sizeof(value));
+}
 
-// Lines of words that are made of few syllables, with what real texts have besides: indentation,
-// tabs, runs of spaces, numbers, empty lines, other scripts, carriage returns.
+// A Tokenizer::Sink; `tokens` outlives it.
+inline auto AppendTo(std::vector<int32_t>& tokens) {
+  return [&tokens](absl::Span<const int32_t> more) {
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    return absl::OkStatus();
+  };
+}
+
+inline std::vector<int32_t> Encoded(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> tokens;
+  const absl::Status status = tokenizer.Encode(text, AppendTo(tokens));
+  EXPECT_TRUE(status.ok()) << status;
+  return tokens;
+}
+
+// Lines of words made of few syllables, with indentation, tabs, runs of spaces, numbers, empty
+// lines, other scripts and carriage returns, as in real texts.
 inline std::string TestText(uint32_t seed, int lines) {
   static const char* const kSyllables[] = {"ta", "ren", "mo", "li", "sku", "e",  "ing", "the",
                                            "or", "an",  "be", "ch", "ai",  "no", "vel", "um"};
@@ -150,7 +172,7 @@ inline std::string TestText(uint32_t seed, int lines) {
   return text;
 }
 
-// A model of 400 pieces.
+// A model of 400 pieces, trained on TestText() once per program.
 inline const std::string& TestModel(SentencePieceType type = SentencePieceType::kBpe) {
   const auto train = [](SentencePieceType of_type) {
     auto model = TrainSentencePiece(TestText(1, 800), {.vocabulary = 400, .type = of_type});

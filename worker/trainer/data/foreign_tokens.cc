@@ -115,7 +115,7 @@ absl::Status TokenArray::Read(const std::string& name, int64_t vocabulary, int64
     case TokenType::kInt64:
       return Copy<int64_t>(name, data_, vocabulary, first, count, out);
   }
-  return absl::InternalError(absl::StrFormat("%s: no such type of token", name));
+  return absl::InternalError(absl::StrFormat("%s: unknown token type", name));
 }
 
 namespace {
@@ -124,13 +124,13 @@ namespace {
 constexpr size_t kRawHeaderInts = 256;
 constexpr size_t kRawHeaderBytes = kRawHeaderInts * sizeof(int32_t);
 
-struct Variant {
+struct RawVariant {
   int32_t magic;
   int32_t version;
   TokenType type;
 };
-constexpr Variant kVariants[] = {{20240520, 1, TokenType::kUint16},
-                                 {20240801, 7, TokenType::kUint32}};
+constexpr RawVariant kRawVariants[] = {{20240520, 1, TokenType::kUint16},
+                                       {20240801, 7, TokenType::kUint32}};
 
 int32_t HeaderInt(absl::Span<const std::byte> file, size_t index) {
   int32_t value;
@@ -138,12 +138,12 @@ int32_t HeaderInt(absl::Span<const std::byte> file, size_t index) {
   return value;
 }
 
-const Variant* FindVariant(absl::Span<const std::byte> file) {
+const RawVariant* FindVariant(absl::Span<const std::byte> file) {
   if (file.size() < sizeof(int32_t)) return nullptr;
   const int32_t magic = HeaderInt(file, 0);
-  const auto* found = std::find_if(std::begin(kVariants), std::end(kVariants),
-                                   [&](const Variant& v) { return v.magic == magic; });
-  return found == std::end(kVariants) ? nullptr : found;
+  const auto* found = std::find_if(std::begin(kRawVariants), std::end(kRawVariants),
+                                   [&](const RawVariant& v) { return v.magic == magic; });
+  return found == std::end(kRawVariants) ? nullptr : found;
 }
 
 }  // namespace
@@ -165,12 +165,12 @@ absl::StatusOr<std::unique_ptr<RawTokens>> RawTokens::Open(std::string path, Map
 
 absl::Status RawTokens::Load() {
   const absl::Span<const std::byte> bytes = file_.bytes();
-  const Variant* variant = FindVariant(bytes);
+  const RawVariant* variant = FindVariant(bytes);
   if (variant != nullptr) return LoadHeader();
   if (hints_.token_width == 0) {
     return absl::InvalidArgumentError(
-        "begins with no header known here; token_width (2 or 4) would say that it is nothing but "
-        "tokens");
+        "does not begin with a known header; for tokens without a header, give token_width (2 or "
+        "4)");
   }
   if (bytes.size() % hints_.token_width != 0) {
     return absl::InvalidArgumentError(
@@ -184,11 +184,10 @@ absl::Status RawTokens::Load() {
 
 absl::Status RawTokens::LoadHeader() {
   const absl::Span<const std::byte> bytes = file_.bytes();
-  const Variant& variant = *FindVariant(bytes);
+  const RawVariant& variant = *FindVariant(bytes);
   if (hints_.token_width != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("token_width: %d was given for a file of nothing but tokens, but this one "
-                        "has a header, of magic %d",
+        absl::StrFormat("token_width is %d, but the file has a header (magic %d), which records it",
                         hints_.token_width, variant.magic));
   }
   if (bytes.size() < kRawHeaderBytes) {
@@ -196,7 +195,7 @@ absl::Status RawTokens::LoadHeader() {
         "the file has %d bytes, fewer than the %d of its header", bytes.size(), kRawHeaderBytes));
   }
   if (const int32_t version = HeaderInt(bytes, 1); version != variant.version) {
-    return absl::InvalidArgumentError(absl::StrFormat("version is %d, not %d, the one of magic %d",
+    return absl::InvalidArgumentError(absl::StrFormat("version is %d, not %d as for magic %d",
                                                       version, variant.version, variant.magic));
   }
   const int64_t count = HeaderInt(bytes, 2);
@@ -248,16 +247,14 @@ std::optional<int32_t> RawTokens::end_of_document() const {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
-
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
-constexpr size_t kVersionAt = 9, kTypeAt = 17, kSequencesAt = 18, kDocumentsAt = 26;
+constexpr std::string_view kIndexMagic("MMIDIDX\0\0", 9);
+constexpr size_t kIndexVersionAt = 9, kIndexTypeAt = 17, kSequencesAt = 18, kDocumentsAt = 26;
 constexpr size_t kIndexHeaderBytes = 34;
 // Keeps sums of sizes far from overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
 template <class T>
-T At(const std::byte* bytes, size_t index = 0) {
+T IndexEntry(const std::byte* bytes, size_t index = 0) {
   T value;
   std::memcpy(&value, bytes + index * sizeof(T), sizeof(T));
   return value;
@@ -274,7 +271,7 @@ constexpr CodedType kTypes[] = {
     {"float32", std::nullopt},    {"uint16", TokenType::kUint16},
 };
 
-absl::StatusOr<TokenType> TypeOf(uint8_t code) {
+absl::StatusOr<TokenType> TypeOfCode(uint8_t code) {
   if (code < 1 || code > std::size(kTypes)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("dtype code is %d, not in [1, %d]", code, std::size(kTypes)));
@@ -282,7 +279,7 @@ absl::StatusOr<TokenType> TypeOf(uint8_t code) {
   const CodedType& coded = kTypes[code - 1];
   if (!coded.type.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("dtype code is %d, %s, which is no type of tokens", code, coded.name));
+        absl::StrFormat("dtype code is %d, %s, which is not an integer type", code, coded.name));
   }
   return *coded.type;
 }
@@ -290,15 +287,12 @@ absl::StatusOr<TokenType> TypeOf(uint8_t code) {
 absl::Status CheckHints(const TokenHints& hints) {
   NIBBLE_RETURN_IF_ERROR(Validate(hints));
   if (hints.token_width != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "token_width: %d was given for a file of nothing but tokens, but this is an index, which "
-        "tells the width",
-        hints.token_width));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("token_width is %d, but the index records the width", hints.token_width));
   }
   if (hints.document_mark.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("document_mark: %d was given, but the index tells the documents",
-                        hints.document_mark->token));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "document_mark is %d, but the index records the documents", hints.document_mark->token));
   }
   return absl::OkStatus();
 }
@@ -306,8 +300,8 @@ absl::Status CheckHints(const TokenHints& hints) {
 }  // namespace
 
 bool HasMegatronMagic(absl::Span<const std::byte> file) {
-  return file.size() >= kMagic.size() &&
-         std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
+  return file.size() >= kIndexMagic.size() &&
+         std::memcmp(file.data(), kIndexMagic.data(), kIndexMagic.size()) == 0;
 }
 
 absl::StatusOr<std::unique_ptr<MegatronTokens>> MegatronTokens::Open(std::string path,
@@ -329,20 +323,21 @@ absl::StatusOr<std::unique_ptr<MegatronTokens>> MegatronTokens::Open(std::string
 absl::Status MegatronTokens::Load() {
   const absl::Span<const std::byte> index = index_.bytes();
   if (!HasMegatronMagic(index)) {
-    return absl::InvalidArgumentError("begins with another magic than an index's, MMIDIDX");
+    return absl::InvalidArgumentError("does not begin with the magic of an index, MMIDIDX");
   }
   if (index.size() < kIndexHeaderBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the index has %d bytes, fewer than the %d of its header", index.size(),
                         kIndexHeaderBytes));
   }
-  if (const auto version = At<uint64_t>(index.data() + kVersionAt); version != 1) {
+  if (const auto version = IndexEntry<uint64_t>(index.data() + kIndexVersionAt); version != 1) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("version is %d, not 1, the one known here", version));
+        absl::StrFormat("version is %d, not 1, the only supported version", version));
   }
-  NIBBLE_ASSIGN_OR_RETURN(const TokenType type, TypeOf(At<uint8_t>(index.data() + kTypeAt)));
-  const auto sequences = At<uint64_t>(index.data() + kSequencesAt);
-  const auto boundaries = At<uint64_t>(index.data() + kDocumentsAt);
+  NIBBLE_ASSIGN_OR_RETURN(const TokenType type,
+                          TypeOfCode(IndexEntry<uint8_t>(index.data() + kIndexTypeAt)));
+  const auto sequences = IndexEntry<uint64_t>(index.data() + kSequencesAt);
+  const auto boundaries = IndexEntry<uint64_t>(index.data() + kDocumentsAt);
   if (sequences > kMaxCount) {
     return absl::InvalidArgumentError(
         absl::StrFormat("sequence count is %d, more than %d", sequences, kMaxCount));
@@ -354,10 +349,10 @@ absl::Status MegatronTokens::Load() {
   const uint64_t expected = kIndexHeaderBytes + sequences * (sizeof(int32_t) + sizeof(int64_t)) +
                             boundaries * sizeof(int64_t);
   if (index.size() == expected + sequences && sequences > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the index has a mode for each of its %d sequences, as those of more than "
-                        "text have",
-                        sequences));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the index has a mode for each of its %d sequences, as multimodal data sets "
+        "have, which are not supported",
+        sequences));
   }
   if (index.size() != expected) {
     return absl::InvalidArgumentError(
@@ -369,7 +364,7 @@ absl::Status MegatronTokens::Load() {
   const auto width = static_cast<size_t>(TokenTypeBytes(type));
   if (data.size() % width != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("its tokens' file has %d bytes, not a multiple of dtype %s", data.size(),
+        absl::StrFormat("its .bin file has %d bytes, not a multiple of dtype %s", data.size(),
                         TokenTypeName(type)));
   }
   array_ = {type, data};
@@ -382,16 +377,16 @@ absl::Status MegatronTokens::Load() {
 }
 
 int64_t MegatronTokens::LengthOf(int64_t sequence) const {
-  return At<int32_t>(lengths_, static_cast<size_t>(sequence));
+  return IndexEntry<int32_t>(lengths_, static_cast<size_t>(sequence));
 }
 
 int64_t MegatronTokens::PointerOf(int64_t sequence) const {
   return sequence == sequences_ ? static_cast<int64_t>(tokens_.bytes().size())
-                                : At<int64_t>(pointers_, static_cast<size_t>(sequence));
+                                : IndexEntry<int64_t>(pointers_, static_cast<size_t>(sequence));
 }
 
 int64_t MegatronTokens::FirstSequence(int64_t document) const {
-  return At<int64_t>(documents_at_, static_cast<size_t>(document));
+  return IndexEntry<int64_t>(documents_at_, static_cast<size_t>(document));
 }
 
 absl::Status MegatronTokens::CheckSequences() const {
@@ -402,18 +397,18 @@ absl::Status MegatronTokens::CheckSequences() const {
     const int64_t length = LengthOf(s);
     if (const int64_t pointer = PointerOf(s); pointer != end) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "sequence pointer %d is %d, not %d, where the sequence before ends", s, pointer, end));
+          "sequence pointer %d is %d, not %d, the end of the previous sequence", s, pointer, end));
     }
     if (length < 0 || length > (bytes - end) / width) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("sequence length %d is %d, not in [0, %d], the tokens that are left", s,
+          absl::StrFormat("sequence length %d is %d, not in [0, %d], the remaining tokens", s,
                           length, (bytes - end) / width));
     }
     end += length * width;
   }
   if (end != bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "the sequences end at byte %d, but their tokens' file has %d bytes", end, bytes));
+        "the sequences end at byte %d, but the .bin file has %d bytes", end, bytes));
   }
   return absl::OkStatus();
 }

@@ -23,11 +23,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr TokenType kTypes[] = {TokenType::kUint8,  TokenType::kInt8,  TokenType::kInt16,
-                                TokenType::kUint16, TokenType::kInt32, TokenType::kUint32,
-                                TokenType::kInt64};
+constexpr TokenType kTokenTypes[] = {TokenType::kUint8,  TokenType::kInt8,  TokenType::kInt16,
+                                     TokenType::kUint16, TokenType::kInt32, TokenType::kUint32,
+                                     TokenType::kInt64};
 
-// The low bytes of each value first.
+// The values, little-endian.
 std::vector<std::byte> Bytes(TokenType type, const std::vector<int64_t>& values,
                              size_t before = 0) {
   std::vector<std::byte> bytes(before);
@@ -40,7 +40,7 @@ std::vector<std::byte> Bytes(TokenType type, const std::vector<int64_t>& values,
 }
 
 TEST(TokenArray, EveryTypeAndAlignmentReadsItsValues) {
-  for (const TokenType type : kTypes) {
+  for (const TokenType type : kTokenTypes) {
     for (size_t shift = 0; shift < 9; ++shift) {
       std::vector<int64_t> values;
       for (int64_t i = 0; i < 50; ++i) values.push_back(i * 37 % 128);
@@ -131,14 +131,14 @@ std::string Packed(const std::vector<int32_t>& tokens, int width) {
   return bytes;
 }
 
-// As the header's description in docs/formats/token-files.md says.
+// From docs/formats/token-files.md, not from the code under test.
 std::string WithHeader(const std::vector<int32_t>& tokens, int32_t magic = 20240520,
                        int32_t version = 1, int width = 2) {
   int32_t header[256] = {magic, version, static_cast<int32_t>(tokens.size())};
   return std::string(reinterpret_cast<const char*>(header), sizeof(header)) + Packed(tokens, width);
 }
 
-// The reader of a file's bytes, which `bytes` keeps.
+// Reads `bytes` as a file; they must outlive the reader.
 absl::StatusOr<std::unique_ptr<RawTokens>> Open(const std::string& bytes, const TokenHints& hints) {
   return RawTokens::Open(
       "some.bin",
@@ -176,7 +176,7 @@ TEST(RawTokens, BothHeadersReadWhatWasWritten) {
   }
 }
 
-TEST(RawTokens, FilesOfNothingButTokensReadAtTheWidthTheyAreGiven) {
+TEST(RawTokens, FilesWithoutAHeaderAreReadAtTheGivenWidth) {
   const std::vector<int32_t> tokens = RandomTokens(2, 777);
   for (const int width : {2, 4}) {
     const std::string bytes = Packed(tokens, width);
@@ -187,9 +187,9 @@ TEST(RawTokens, FilesOfNothingButTokensReadAtTheWidthTheyAreGiven) {
   }
 }
 
-TEST(RawTokens, AHeaderAndAWidthContradictEachOther) {
+TEST(RawTokens, AWidthForAFileWithAHeaderIsRefused) {
   EXPECT_THAT(ErrorOf(WithHeader({1, 2}), Headerless(2)),
-              AllOf(HasSubstr("token_width: 2"), HasSubstr("20240520")));
+              AllOf(HasSubstr("token_width is 2"), HasSubstr("20240520")));
 }
 
 TEST(RawTokens, EveryRuleOfTheHeaderIsCheckedAndNamed) {
@@ -242,7 +242,7 @@ TEST(RawTokens, TokensOutsideTheVocabularyAreRefusedByPosition) {
   EXPECT_EQ((*opened)->Verify(), status);
 }
 
-// Where each document begins, as a naive reading of the marks has it.
+// Where each document begins, by a naive search for the marks.
 std::vector<int64_t> Begins(const std::vector<int32_t>& tokens, const DocumentMark& mark) {
   std::vector<int64_t> begins;
   for (int64_t i = 0; i < static_cast<int64_t>(tokens.size()); ++i) {
@@ -309,22 +309,22 @@ TEST(RawTokens, EmptyFilesHaveNoDocument) {
   }
 }
 
-TEST(RawTokens, WhatTheFileDoesNotSayMustBeSaid) {
+TEST(RawTokens, PropertiesThatTheFileDoesNotRecordAreRequired) {
   EXPECT_THAT(ErrorOf(WithHeader({1}), {.vocabulary = 5}), HasSubstr("tokenizer"));
   EXPECT_THAT(ErrorOf(WithHeader({1}), {.tokenizer = "gpt2"}), HasSubstr("vocabulary"));
 }
 
 const TokenHints kHints{.tokenizer = "gpt2", .vocabulary = 100};
 
-// Offsets of the index, as docs/formats/token-files.md has them.
-constexpr size_t kVersion = 9, kType = 17, kSequences = 18, kDocuments = 26, kHeader = 34;
+// Offsets of the index, from docs/formats/token-files.md.
+constexpr size_t kIndexVersion = 9, kType = 17, kSequences = 18, kDocuments = 26, kHeader = 34;
 
 template <class T>
 void Append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 template <class T>
-void Put(std::string& bytes, size_t at, T value) {
+void PutAt(std::string& bytes, size_t at, T value) {
   std::memcpy(bytes.data() + at, &value, sizeof(value));
 }
 
@@ -332,7 +332,7 @@ struct Files {
   std::string index, tokens;
 };
 
-// Documents of sequences of tokens.
+// documents[d][s]: the tokens of sequence s of document d.
 using Nested = std::vector<std::vector<std::vector<int32_t>>>;
 
 Files Write(const Nested& documents, uint8_t type, int width) {
@@ -383,9 +383,9 @@ TEST(MegatronTokens, TokensAndDocumentsOfEveryTypeAreReadBack) {
   const struct {
     uint8_t code;
     int width;
-  } kTypes[] = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+  } kTokenTypes[] = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
   std::mt19937 random(1);
-  for (const auto& type : kTypes) {
+  for (const auto& type : kTokenTypes) {
     for (int i = 0; i < 50; ++i) {
       Nested nested(random() % 6);
       Documents documents;
@@ -427,8 +427,8 @@ TEST(MegatronTokens, EveryNumberOfTheIndexIsCheckedAndNamed) {
   } kCases[] = {
       {"magic", [](Files& f) { f.index[0] = 'm'; }},
       {"magic", [](Files& f) { f.index[8] = 1; }},
-      {"version is 2", [](Files& f) { Put<uint64_t>(f.index, kVersion, 2); }},
-      {"version is 0", [](Files& f) { Put<uint64_t>(f.index, kVersion, 0); }},
+      {"version is 2", [](Files& f) { PutAt<uint64_t>(f.index, kIndexVersion, 2); }},
+      {"version is 0", [](Files& f) { PutAt<uint64_t>(f.index, kIndexVersion, 0); }},
       {"dtype code is 0", [](Files& f) { f.index[kType] = 0; }},
       {"dtype code is 9", [](Files& f) { f.index[kType] = 9; }},
       {"dtype code is 255", [](Files& f) { f.index[kType] = '\xff'; }},
@@ -436,30 +436,30 @@ TEST(MegatronTokens, EveryNumberOfTheIndexIsCheckedAndNamed) {
       {"float32", [](Files& f) { f.index[kType] = 7; }},
       {"sequence pointer 1 is 6, not 3", [](Files& f) { f.index[kType] = 2; }},
       {"sequence count is 18446744073709551615",
-       [](Files& f) { Put<uint64_t>(f.index, kSequences, UINT64_MAX); }},
-      {"sequence count 7", [](Files& f) { Put<uint64_t>(f.index, kSequences, 7); }},
-      {"sequence count 5", [](Files& f) { Put<uint64_t>(f.index, kSequences, 5); }},
-      {"document count is 0", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 0); }},
-      {"document count is 8", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 8); }},
-      {"document count 5", [](Files& f) { Put<uint64_t>(f.index, kDocuments, 5); }},
+       [](Files& f) { PutAt<uint64_t>(f.index, kSequences, UINT64_MAX); }},
+      {"sequence count 7", [](Files& f) { PutAt<uint64_t>(f.index, kSequences, 7); }},
+      {"sequence count 5", [](Files& f) { PutAt<uint64_t>(f.index, kSequences, 5); }},
+      {"document count is 0", [](Files& f) { PutAt<uint64_t>(f.index, kDocuments, 0); }},
+      {"document count is 8", [](Files& f) { PutAt<uint64_t>(f.index, kDocuments, 8); }},
+      {"document count 5", [](Files& f) { PutAt<uint64_t>(f.index, kDocuments, 5); }},
       {"document count is 9223372036854775812",  // wraps to the same size
-       [](Files& f) { Put<uint64_t>(f.index, kDocuments, 4 + (uint64_t{1} << 63)); }},
+       [](Files& f) { PutAt<uint64_t>(f.index, kDocuments, 4 + (uint64_t{1} << 63)); }},
       {"mode", [](Files& f) { f.index += std::string(6, '\0'); }},
       {"index has", [](Files& f) { f.index += '\0'; }},
       {"index has", [](Files& f) { f.index.pop_back(); }},
-      {"sequence pointer 0 is 2", [&](Files& f) { Put<int64_t>(f.index, pointers, 2); }},
-      {"sequence pointer 3 is -1", [&](Files& f) { Put<int64_t>(f.index, pointers + 24, -1); }},
-      {"sequence length 0 is -1", [&](Files& f) { Put<int32_t>(f.index, lengths, -1); }},
-      {"sequence length 0 is 10", [&](Files& f) { Put<int32_t>(f.index, lengths, 10); }},
-      {"sequence pointer 1 is 6, not 4", [&](Files& f) { Put<int32_t>(f.index, lengths, 2); }},
-      {"sequence length 5 is 3", [&](Files& f) { Put<int32_t>(f.index, lengths + 20, 3); }},
-      {"end at byte 16", [&](Files& f) { Put<int32_t>(f.index, lengths + 20, 1); }},
-      {"document index 0 is 1", [&](Files& f) { Put<int64_t>(f.index, documents, 1); }},
-      {"document index 1 is 0", [&](Files& f) { Put<int64_t>(f.index, documents + 8, 0); }},
-      {"document index 1 is -2", [&](Files& f) { Put<int64_t>(f.index, documents + 8, -2); }},
-      {"document index 2 is 7", [&](Files& f) { Put<int64_t>(f.index, documents + 16, 7); }},
-      {"document indices end at 5", [&](Files& f) { Put<int64_t>(f.index, documents + 24, 5); }},
-      {"document index 3 is 7", [&](Files& f) { Put<int64_t>(f.index, documents + 24, 7); }},
+      {"sequence pointer 0 is 2", [&](Files& f) { PutAt<int64_t>(f.index, pointers, 2); }},
+      {"sequence pointer 3 is -1", [&](Files& f) { PutAt<int64_t>(f.index, pointers + 24, -1); }},
+      {"sequence length 0 is -1", [&](Files& f) { PutAt<int32_t>(f.index, lengths, -1); }},
+      {"sequence length 0 is 10", [&](Files& f) { PutAt<int32_t>(f.index, lengths, 10); }},
+      {"sequence pointer 1 is 6, not 4", [&](Files& f) { PutAt<int32_t>(f.index, lengths, 2); }},
+      {"sequence length 5 is 3", [&](Files& f) { PutAt<int32_t>(f.index, lengths + 20, 3); }},
+      {"end at byte 16", [&](Files& f) { PutAt<int32_t>(f.index, lengths + 20, 1); }},
+      {"document index 0 is 1", [&](Files& f) { PutAt<int64_t>(f.index, documents, 1); }},
+      {"document index 1 is 0", [&](Files& f) { PutAt<int64_t>(f.index, documents + 8, 0); }},
+      {"document index 1 is -2", [&](Files& f) { PutAt<int64_t>(f.index, documents + 8, -2); }},
+      {"document index 2 is 7", [&](Files& f) { PutAt<int64_t>(f.index, documents + 16, 7); }},
+      {"document indices end at 5", [&](Files& f) { PutAt<int64_t>(f.index, documents + 24, 5); }},
+      {"document index 3 is 7", [&](Files& f) { PutAt<int64_t>(f.index, documents + 24, 7); }},
       {"18 bytes", [](Files& f) { f.tokens.resize(20); }},
       {"not a multiple of dtype uint16", [](Files& f) { f.tokens.push_back('\0'); }},
       {"sequence length 5 is 2", [](Files& f) { f.tokens.resize(16); }},
@@ -468,7 +468,7 @@ TEST(MegatronTokens, EveryNumberOfTheIndexIsCheckedAndNamed) {
     Files forged = good;
     one.forge(forged);
     if (std::string(one.message) == "18 bytes") {
-      EXPECT_THAT(ErrorOf(forged), HasSubstr("end at byte 18, but their tokens' file has 20"));
+      EXPECT_THAT(ErrorOf(forged), HasSubstr("end at byte 18, but the .bin file has 20"));
     } else {
       EXPECT_THAT(ErrorOf(forged), HasSubstr(one.message));
     }
@@ -527,14 +527,14 @@ TEST(MegatronTokens, TokensOutsideTheVocabularyAreRefused) {
   }
 }
 
-TEST(MegatronTokens, HintsMustSayWhatTheIndexDoesNotAndOnlyThat) {
+TEST(MegatronTokens, HintsAreRequiredForWhatTheIndexDoesNotRecordAndOnlyForThat) {
   const Files files = Write(kSmall, 8, 2);
   EXPECT_THAT(ErrorOf(files, {}), HasSubstr("tokenizer"));
   TokenHints width = kHints, mark = kHints;
   width.token_width = 2;
   mark.document_mark = DocumentMark{.token = 7};
-  EXPECT_THAT(ErrorOf(files, width), HasSubstr("token_width: 2"));
-  EXPECT_THAT(ErrorOf(files, mark), HasSubstr("document_mark: 7"));
+  EXPECT_THAT(ErrorOf(files, width), HasSubstr("token_width is 2"));
+  EXPECT_THAT(ErrorOf(files, mark), HasSubstr("document_mark is 7"));
 }
 
 }  // namespace

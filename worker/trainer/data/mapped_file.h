@@ -1,18 +1,16 @@
-// Regular files mapped into memory read-only, and text files that may be compressed.
+// Regular files mapped into memory read-only.
 //
-// Access to a mapped file that another process has truncated raises SIGBUS, so nobody may write to
-// it in place; replacing it by a rename is safe.
+// Access to a mapped file that another process has truncated raises SIGBUS, so files must not be
+// written to in place while they are mapped; replacing them by a rename is safe.
 //
 // Ownership: a MappedFile owns its mapping; views stay valid as long as it lives, also when it is
-// moved. Thread-safety: immutable; the functions depend on nothing but the file system.
+// moved. Thread-safety: immutable.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_MAPPED_FILE_H_
 #define NIBBLE_WORKER_TRAINER_DATA_MAPPED_FILE_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -52,22 +50,6 @@ class MappedFile {
 
   Mapping data_;  // null for an empty file, which cannot be mapped
 };
-
-// The path without the suffix .gz or .zst, if it has one.
-std::string_view ExpandedName(std::string_view path);
-
-// Maps a file that may be compressed with gzip or zstd, detected from its first bytes. A compressed
-// file is expanded into an unnamed temporary file in TMPDIR or /tmp, which the mapping keeps, so
-// that memory holds only a buffer.
-//
-//   DataLoss         compressed data is damaged, truncated or followed by other data; names the
-//                    file and the byte in it
-//   InvalidArgument  the name ends with .gz or .zst and the content is not of that kind
-//   any other        as MappedFile::Open(), or writing the temporary file failed
-absl::StatusOr<MappedFile> OpenExpanded(const std::string& path);
-
-// The expanded size in bytes; expands a compressed file to count them. Errors as OpenExpanded().
-absl::StatusOr<int64_t> ExpandedSize(const std::string& path);
 
 }  // namespace nibble
 

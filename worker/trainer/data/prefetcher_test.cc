@@ -18,7 +18,7 @@
 namespace nibble {
 namespace {
 
-// A batch that says its number.
+// A batch whose token is its number.
 Batch Numbered(int64_t number) {
   Batch batch{.sequences = 1, .length = 1};
   batch.tokens = {static_cast<int32_t>(number)};
@@ -27,7 +27,7 @@ Batch Numbered(int64_t number) {
 
 int64_t NoTime() { return 0; }
 
-// A number that threads wait for.
+// A counter that threads can wait on.
 class Counter {
  public:
   void Add() {
@@ -50,14 +50,14 @@ class Counter {
   int count_ = 0;
 };
 
-TEST(Prefetcher, BatchesComeInOrderFromTheFirstNumberOnAtAnyDepth) {
+TEST(Prefetcher, BatchesAreReturnedInOrderAtAnyDepth) {
   for (const int depth : {-1, 0, 1, 2, 7}) {
     Prefetcher prefetcher([](int64_t n) { return Numbered(n); }, 40, depth, NoTime);
     for (int64_t n = 40; n < 140; ++n) ASSERT_EQ(*prefetcher.Next(), Numbered(n)) << depth;
   }
 }
 
-TEST(Prefetcher, BatchesAreThoseBuiltWithoutIt) {
+TEST(Prefetcher, BatchesEqualThoseBuiltDirectly) {
   const auto builder = BatchBuilder::Create({{MakeShard(RandomDocuments(1, 100, 50, 1000))}},
                                             {.seed = 3, .global_sequences = 8, .length = 16});
   ASSERT_TRUE(builder.ok());
@@ -75,7 +75,7 @@ TEST(Prefetcher, NoMoreThanItsDepthIsMadeAhead) {
   {
     Prefetcher prefetcher(
         [&](int64_t n) {
-          // This one and those before it that nobody took.
+          // This batch and earlier ones that were not taken.
           most_ahead = std::max(most_ahead.load(), n + 1 - taken.load());
           made.Add();
           return Numbered(n);
@@ -83,14 +83,14 @@ TEST(Prefetcher, NoMoreThanItsDepthIsMadeAhead) {
         0, 3, NoTime);
     made.WaitFor(3);  // without a single Next()
     for (int i = 0; i < 50; ++i) {
-      ++taken;  // before, since the thread goes on as soon as Next() has taken
+      ++taken;  // before Next(), which lets the thread continue
       ASSERT_TRUE(prefetcher.Next().ok());
     }
   }
   EXPECT_LE(most_ahead, 3);
 }
 
-TEST(Prefetcher, AnErrorComesInItsPlaceAndStaysAndNothingIsMadeAfterIt) {
+TEST(Prefetcher, AnErrorIsReturnedInOrderAndStaysAndNoBatchIsMadeAfterIt) {
   std::atomic<int> calls{0};
   Prefetcher prefetcher(
       [&](int64_t n) -> absl::StatusOr<Batch> {
@@ -104,8 +104,8 @@ TEST(Prefetcher, AnErrorComesInItsPlaceAndStaysAndNothingIsMadeAfterIt) {
   EXPECT_EQ(calls, 4);
 }
 
-// Time passes only while make() runs, and make() runs only once somebody waits.
-TEST(Prefetcher, WaitingTimeIsWhatTheClockSaysAndReadyBatchesAddNothing) {
+// The fake clock advances only in make(), which runs only while a thread waits in Next().
+TEST(Prefetcher, OnlyWaitingForUnreadyBatchesCountsAsWaitingTime) {
   std::atomic<int64_t> now{100};
   Counter asked, made;
   Prefetcher prefetcher(
@@ -126,7 +126,7 @@ TEST(Prefetcher, WaitingTimeIsWhatTheClockSaysAndReadyBatchesAddNothing) {
   ASSERT_TRUE(prefetcher.Next().ok());
   EXPECT_EQ(prefetcher.wait_nanos(), 5'000'000);
 
-  // make(3) begins only after batch 1 was put down and taken, batch 2 was put down: it is ready.
+  // make(3) begins only after batch 1 was taken and batch 2 was queued, so batch 2 is ready.
   made.WaitFor(3);
   ASSERT_TRUE(prefetcher.Next().ok());
   made.WaitFor(4);

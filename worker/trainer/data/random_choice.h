@@ -53,25 +53,6 @@ class EpochPermutation {
   PhiloxWords<uint32_t> key_;
 };
 
-// Which documents of a corpus are held out for validation.
-//
-// The choice depends on the document's number alone, so that it needs no storage and does not
-// change when documents are appended. Copies of one text under two numbers are two documents.
-class HoldOut {
- public:
-  // InvalidArgument unless `fraction` is in [0, 1). Each document is held out with this
-  // probability, independently of the others.
-  static absl::StatusOr<HoldOut> Create(uint64_t seed, double fraction);
-
-  bool Contains(int64_t document) const;
-
- private:
-  HoldOut(uint64_t seed, uint64_t threshold) : seed_(seed), threshold_(threshold) {}
-
-  uint64_t seed_;
-  uint64_t threshold_;  // of 2^64
-};
-
 }  // namespace nibble
 
 #endif  // NIBBLE_WORKER_TRAINER_DATA_RANDOM_CHOICE_H_

@@ -57,7 +57,7 @@ TEST(EpochPermutation, SizesUpToTheBoundStayInsideAndDistinct) {
   }
 }
 
-TEST(EpochPermutation, SeedStreamAndEpochEachGiveAnotherOrder) {
+TEST(EpochPermutation, SeedStreamAndEpochEachChangeTheOrder) {
   const auto order = Order(1000, 1, 2, 3);
   EXPECT_EQ(Order(1000, 1, 2, 3), order);
   EXPECT_NE(Order(1000, 2, 2, 3), order);
@@ -68,7 +68,7 @@ TEST(EpochPermutation, SeedStreamAndEpochEachGiveAnotherOrder) {
 }
 
 // Chi-squared over all orders of a few elements: the hardest case for a network of few bits.
-TEST(EpochPermutation, EveryOrderOfAFewIsEquallyLikely) {
+TEST(EpochPermutation, EveryOrderOfAFewElementsIsEquallyLikely) {
   for (const uint64_t size : {2, 3, 4, 5, 6}) {
     const int orders = static_cast<int>(std::tgamma(size + 1.0));
     constexpr int kEach = 200;
@@ -84,8 +84,8 @@ TEST(EpochPermutation, EveryOrderOfAFewIsEquallyLikely) {
   }
 }
 
-// Every place takes every sample equally often over epochs, and neighbours in one epoch are no
-// neighbours in the data more often than chance has it.
+// Every position gets every sample equally often over epochs, and adjacent positions get adjacent
+// samples no more often than by chance.
 TEST(EpochPermutation, LargerOrdersShowNoPattern) {
   constexpr uint64_t kSize = 97;
   constexpr int kEpochs = 20'000;
@@ -102,54 +102,6 @@ TEST(EpochPermutation, LargerOrdersShowNoPattern) {
   for (const int count : first) chi_squared += (count - expected) * (count - expected) / expected;
   EXPECT_NEAR(chi_squared, kSize - 1, 5 * std::sqrt(2.0 * kSize));
   EXPECT_NEAR(adjacent, expected, 5 * std::sqrt(expected));
-}
-
-using ::testing::HasSubstr;
-
-TEST(HoldOut, FractionsOutsideTheirBoundsAreRefused) {
-  for (const double fraction :
-       {-0.1, 1.0, 2.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    const absl::Status status = HoldOut::Create(1, fraction).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fraction;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("validation_fraction"));
-  }
-}
-
-TEST(HoldOut, TheShareHeldOutIsTheFraction) {
-  constexpr int64_t kDocuments = 200'000;
-  for (const double fraction : {0.0, 0.001, 0.05, 0.5, 0.999}) {
-    const auto hold_out = HoldOut::Create(7, fraction);
-    int64_t held = 0;
-    for (int64_t d = 0; d < kDocuments; ++d) held += hold_out->Contains(d);
-    // Five standard deviations of the binomial.
-    EXPECT_NEAR(held, fraction * kDocuments, 5 * std::sqrt(kDocuments * fraction * (1 - fraction)))
-        << fraction;
-  }
-}
-
-TEST(HoldOut, ALargerFractionHoldsOutTheSameDocumentsAndMore) {
-  const auto small = HoldOut::Create(7, 0.01), large = HoldOut::Create(7, 0.1);
-  for (int64_t d = 0; d < 10'000; ++d) {
-    EXPECT_LE(small->Contains(d), large->Contains(d)) << d;
-  }
-}
-
-TEST(HoldOut, AnotherSeedHoldsOutOthers) {
-  const auto a = HoldOut::Create(1, 0.5), b = HoldOut::Create(2, 0.5);
-  int64_t both = 0;
-  for (int64_t d = 0; d < 40'000; ++d) both += a->Contains(d) && b->Contains(d);
-  EXPECT_NEAR(both, 10'000, 500);
-}
-
-// The choice is stored nowhere, so that a changed one would mix training and validation texts of
-// shards made before and after.
-TEST(HoldOut, TheChoiceIsThatOfEveryEarlierVersion) {
-  const auto hold_out = HoldOut::Create(1, 0.05);
-  std::vector<int64_t> held;
-  for (int64_t d = 0; d < 100; ++d) {
-    if (hold_out->Contains(d)) held.push_back(d);
-  }
-  EXPECT_EQ(held, (std::vector<int64_t>{14, 36, 58, 94}));
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ namespace {
 
 // The data set of index t, if data set i has had[i] of the t indices before it.
 //
-// With λ = w/period, c = 2·(data sets) − 2 and the deficit λ·(t+1) − had, a data set may take its
-// turn from a deficit of 1/c on, and must before one of 1 − 1/c; the deadline is the time that
-// leaves, (1 − 1/c − deficit)/λ. All is multiplied by c·period to stay in integers, which are below
+// With λ = w/period, c = 2·(data sets) − 2 and the deficit λ·(t+1) − had, a data set is
+// eligible from a deficit of 1/c on and must be chosen before its deficit exceeds 1 − 1/c: its
+// deadline is in (1 − 1/c − deficit)/λ. Multiplied by c·period, all are integers, below
 // 2^9 · 2^17 · 2^2 · 2^17 in the comparison of deadlines.
 size_t NextTurn(const std::vector<uint64_t>& weights, const std::vector<uint32_t>& had, int64_t t,
                 int64_t period) {
@@ -64,9 +64,9 @@ absl::StatusOr<Blend> Blend::Create(absl::Span<const int64_t> weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     const int64_t part = weights[i] / divisor;
     if (part > kMaxPeriod - period) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "weights[%d] is %d, which takes their sum over the common divisor %d above %d", i,
-          weights[i], divisor, int64_t{kMaxPeriod}));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("weights[%d] is %d: the sum of the weights, divided by %d, exceeds %d", i,
+                          weights[i], divisor, int64_t{kMaxPeriod}));
     }
     parts.push_back(static_cast<uint64_t>(part));
     period += part;
@@ -122,7 +122,7 @@ absl::Status CheckPhase(size_t number, const BlendPhase& phase, size_t datasets)
 absl::Status Check(const PhasePlan& plan) {
   const size_t phases = plan.phases.size();
   if (phases < 1 || phases > static_cast<size_t>(PhasedBlend::kMaxPhases)) {
-    return absl::InvalidArgumentError(absl::StrFormat("phases: %d of them, not 1 to %d", phases,
+    return absl::InvalidArgumentError(absl::StrFormat("phases has %d entries, not 1 to %d", phases,
                                                       int64_t{PhasedBlend::kMaxPhases}));
   }
   if (plan.steps < 1 || plan.steps > kMaxIndices) {
@@ -177,7 +177,7 @@ absl::StatusOr<PhasedBlend> PhasedBlend::Create(const PhasePlan& plan) {
       return absl::InvalidArgumentError(
           absl::StrFormat("phases[%d], without weights of 0: %s", p, blend.status().message()));
     }
-    // Above 64 bits on the way.
+    // The product may exceed 64 bits.
     const __int128 steps_parts = static_cast<__int128>(plan.steps) * parts_before;
     const auto first_step = static_cast<uint64_t>((steps_parts + all_parts - 1) / all_parts);
     const uint64_t begin = first_step * static_cast<uint64_t>(plan.sequences);

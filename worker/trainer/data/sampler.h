@@ -28,8 +28,8 @@ struct BlendPlace {
 // Weights are whole parts (70, 20, 10), so that proportions are exact: for every n, data set d has
 // n·w[d]/Σw of the first n indices, with an error below one. One period of Σw indices (after
 // division by the common divisor) is a table made by Tijdeman's solution of the chairman assignment
-// problem (Discrete Mathematics 32, 1980): among the data sets whose turn has come, the one whose
-// turn ends first.
+// problem (Discrete Mathematics 32, 1980): among the eligible data sets, the one with the earliest
+// deadline.
 class Blend {
  public:
   static constexpr int64_t kMaxDatasets = 256;

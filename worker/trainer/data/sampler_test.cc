@@ -19,7 +19,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Over `indices` prefixes: counts are within one of exact, and ordinals count.
+// At every prefix of `indices` indices: counts are within one of exact, and ordinals are
+// consecutive.
 void ExpectProportions(const std::vector<int64_t>& weights, uint64_t indices) {
   const auto blend = Blend::Create(weights);
   ASSERT_TRUE(blend.ok()) << blend.status();
@@ -79,7 +80,7 @@ TEST(Blend, ProportionsHoldForRandomWeightsOfManyDatasets) {
   ExpectProportions(weights, 15'000);
 }
 
-TEST(Blend, CommonDivisorsChangeNothing) {
+TEST(Blend, CommonDivisorsDoNotMatter) {
   const auto a = Blend::Create({7, 2, 1}), b = Blend::Create({70'000'000, 20'000'000, 10'000'000});
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(b->period(), 10);
@@ -206,7 +207,7 @@ TEST(PhasedBlend, AStepIsNeverDividedBetweenPhases) {
   }
 }
 
-TEST(PhasedBlend, EveryPhaseKeepsItsProportionsAndOrdinalsCountThroughAll) {
+TEST(PhasedBlend, EveryPhaseKeepsItsProportionsAndOrdinalsContinueAcrossPhases) {
   std::mt19937 random(2);
   for (int i = 0; i < 200; ++i) {
     const PhasePlan plan = RandomPlan(random);
@@ -234,7 +235,7 @@ TEST(PhasedBlend, EveryPhaseKeepsItsProportionsAndOrdinalsCountThroughAll) {
   }
 }
 
-TEST(PhasedBlend, OnePhaseIsItsBlendWhateverTheSteps) {
+TEST(PhasedBlend, OnePhaseEqualsItsBlendForAnyNumberOfSteps) {
   const std::vector<int64_t> weights = {5, 3, 9, 1};
   const auto plain = Blend::Create(weights);
   for (const int64_t steps : {1, 7, 100'000}) {
@@ -245,7 +246,7 @@ TEST(PhasedBlend, OnePhaseIsItsBlendWhateverTheSteps) {
   EXPECT_EQ(PhasedBlend(*plain).At(12'345), plain->At(12'345));
 }
 
-TEST(PhasedBlend, FarIndicesOfLaterPhasesCountWhatCameBefore) {
+TEST(PhasedBlend, OrdinalsAtFarIndicesOfLaterPhasesCountEarlierPhases) {
   const uint64_t half = uint64_t{1} << 60;
   const auto blend =
       PhasedBlend::Create({{{.parts = 1, .weights = {3, 1, 0}}, {.parts = 1, .weights = {0, 1, 1}}},
@@ -269,8 +270,8 @@ TEST(PhasedBlend, PlansOutOfBoundsAreRefusedByPhaseAndField) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(error([](auto& p) { p.phases.clear(); }), HasSubstr("phases: 0"));
-  EXPECT_THAT(error([](auto& p) { p.phases.resize(65, p.phases[0]); }), HasSubstr("phases: 65"));
+  EXPECT_THAT(error([](auto& p) { p.phases.clear(); }), HasSubstr("phases has 0"));
+  EXPECT_THAT(error([](auto& p) { p.phases.resize(65, p.phases[0]); }), HasSubstr("phases has 65"));
   EXPECT_THAT(error([](auto& p) { p.phases[1].parts = 0; }), HasSubstr("phases[1]: parts is 0"));
   EXPECT_THAT(error([](auto& p) { p.phases[0].parts = 1'000'000'001; }),
               HasSubstr("phases[0]: parts is 1000000001"));
@@ -309,7 +310,7 @@ void ExpectExactEpochs(uint64_t seed, const std::vector<SampledDataset>& dataset
     ASSERT_GE(sample.index, 0);
     ASSERT_LT(sample.index, samples);
     ASSERT_EQ(sample.epoch, had[sample.dataset]++ / samples);
-    // Drawn as often as there were epochs before: never twice in one.
+    // Drawn once in every earlier epoch, and never twice in one.
     ASSERT_EQ(times[sample.dataset][sample.index]++, sample.epoch) << "index " << i;
   }
 }
@@ -338,7 +339,7 @@ TEST(Sampler, EpochsOfEveryDatasetOfABlendAreExactOnTheirOwn) {
   }
 }
 
-TEST(Sampler, AnIndexGivesTheSameSampleWhateverWasAskedBefore) {
+TEST(Sampler, TheSampleAtAnIndexDoesNotDependOnEarlierCalls) {
   const std::vector<SampledDataset> datasets = {{.samples = 101, .weight = 3},
                                                 {.samples = 7, .weight = 2}};
   const auto a = Sampler::Create(1, datasets), b = Sampler::Create(1, datasets);
@@ -365,7 +366,7 @@ TEST(Sampler, EpochsDatasetsAndSeedsHaveOrdersOfTheirOwn) {
   EXPECT_NE((orders[{0, 0}]), reseeded);
 }
 
-// A job that resumes on a newer build must go on in the order it began with.
+// A job that resumes on a newer build must keep its order.
 TEST(Sampler, TheOrderIsThatOfEveryEarlierVersion) {
   const auto sampler = Sampler::Create(42, {{.samples = 1000, .weight = 2}, {.samples = 10}});
   std::vector<std::pair<int32_t, int64_t>> got;
@@ -376,8 +377,6 @@ TEST(Sampler, TheOrderIsThatOfEveryEarlierVersion) {
   EXPECT_THAT(got, ElementsAre(Pair(0, 21), Pair(1, 5), Pair(0, 609), Pair(0, 378), Pair(1, 9),
                                Pair(0, 952), Pair(1, 0)));
 }
-
-// ---- phases ---------------------------------------------------------------------------------
 
 PhasePlan RandomPlan(std::mt19937& random, size_t datasets) {
   PhasePlan plan{.steps = 1 + static_cast<int64_t>(random() % 300),
@@ -394,7 +393,7 @@ PhasePlan RandomPlan(std::mt19937& random, size_t datasets) {
   return plan;
 }
 
-TEST(Sampler, NoSampleComesAgainBeforeItsEpochIsOverWhateverThePhases) {
+TEST(Sampler, NoSampleRepeatsWithinAnEpochInAnyPhases) {
   std::mt19937 random(7);
   for (int i = 0; i < 100; ++i) {
     std::vector<int64_t> samples(1 + random() % 5);
@@ -413,8 +412,8 @@ TEST(Sampler, NoSampleComesAgainBeforeItsEpochIsOverWhateverThePhases) {
   }
 }
 
-TEST(Sampler, PhasesChangeWhichDatasetIsNextAndNotItsOrder) {
-  // Data set 1 alone, and behind 0 in the second half: its samples come in one and the same order.
+TEST(Sampler, PhasesDoNotChangeTheOrderWithinADataset) {
+  // Data set 1 alone, and from the second half after data set 0: the order of its samples is equal.
   const std::vector<int64_t> samples = {40, 30};
   const auto alone = Sampler::Create(3, samples, {{{1, {0, 1}}, {1, {1, 0}}}, 100, 1});
   const auto late = Sampler::Create(3, samples, {{{1, {1, 0}}, {1, {0, 1}}}, 100, 1});
@@ -430,7 +429,7 @@ TEST(Sampler, PhasesChangeWhichDatasetIsNextAndNotItsOrder) {
   };
   ASSERT_EQ(order(*alone).size(), 50u);
   EXPECT_EQ(order(*late), order(*alone));
-  std::vector<int64_t> of_mixed = order(*mixed);  // give or take a sample per phase
+  std::vector<int64_t> of_mixed = order(*mixed);  // up to one sample per phase more or less
   ASSERT_GE(of_mixed.size(), 49u);
   of_mixed.resize(49);
   std::vector<int64_t> of_alone = order(*alone);
@@ -438,7 +437,7 @@ TEST(Sampler, PhasesChangeWhichDatasetIsNextAndNotItsOrder) {
   EXPECT_EQ(of_mixed, of_alone);
 }
 
-TEST(Sampler, OnePhaseIsTheBlendOfItsWeightsWhateverTheSteps) {
+TEST(Sampler, OnePhaseEqualsTheBlendOfItsWeightsForAnyNumberOfSteps) {
   const auto plain =
       Sampler::Create(42, {{.samples = 101, .weight = 3}, {.samples = 7, .weight = 2}});
   for (const int64_t steps : {1, 10, 1'000'000}) {
@@ -455,7 +454,7 @@ TEST(Sampler, PhasesFollowTheStepsOfTheRun) {
   for (int64_t i = 0; i < 200; ++i) EXPECT_EQ(hundred->SampleAt(i).dataset, i < 140 ? 0 : 1) << i;
 }
 
-// As above, of phases.
+// As above, with phases.
 TEST(Sampler, TheOrderOfPhasesIsThatOfEveryEarlierVersion) {
   const auto sampler =
       Sampler::Create(42, {1000, 10}, {{{70, {2, 1}}, {20, {1, 1}}, {10, {0, 1}}}, 100, 3});

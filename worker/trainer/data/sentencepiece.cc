@@ -70,7 +70,7 @@ bool TakeValue(uint64_t wire_type, std::string_view& rest, Field& field) {
     case 5:
       size = 4;
       break;
-    default:  // groups are of an older time
+    default:  // groups are obsolete
       return false;
   }
   if (size > rest.size()) return false;
@@ -87,9 +87,9 @@ absl::Status ForEachField(const char* message, std::string_view bytes,
     Field field;
     if (!TakeVarint(rest, tag) || tag >> 3 == 0 || tag >> 32 != 0 ||
         !TakeValue(tag & 7, rest, field)) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: no field at byte %d of %d: not a SentencePiece model, or cut short",
-                          message, begin.data() - bytes.data(), bytes.size()));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: no valid field at byte %d of %d: not a SentencePiece model, or truncated", message,
+          begin.data() - bytes.data(), bytes.size()));
     }
     field.number = static_cast<uint32_t>(tag >> 3);
     field.whole = begin.substr(0, begin.size() - rest.size());
@@ -179,11 +179,11 @@ absl::StatusOr<SentencePieceFacts> ReadSentencePieceModel(std::string_view model
                                                  : nullptr;
   if (missing != nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is missing: not a SentencePiece model, or cut short", missing));
+        absl::StrFormat("%s is missing: not a SentencePiece model, or truncated", missing));
   }
   facts.continued.append(kNoDummyPrefix);
   facts.by_rank = parts.model_type == kModelBpe;
-  // BPE takes an unused piece apart again the way it was last put together anywhere in the text.
+  // BPE splits an unused piece as it was last merged, which may have been in another line.
   facts.lines_apart = (facts.by_rank ? !parts.unused_piece : parts.model_type == kModelUnigram) &&
                       !parts.whitespace_as_suffix && !parts.character_map &&
                       !parts.remove_extra_whitespaces && !parts.feed_inside_a_piece &&
@@ -195,12 +195,12 @@ namespace {
 
 using sentencepiece_internal::Error;
 
-// Below this the library's cost per call shows; far above it BPE slows down, as its queue of
-// possible merges grows with the text.
+// Smaller units are dominated by the library's cost per call; much larger ones slow BPE down, whose
+// queue of possible merges grows with the text.
 constexpr size_t kBpeUnitBytes = 4096;
 
 // The size of the first line of `text`, including its line feed.
-size_t LineEnd(std::string_view text) {
+size_t LineBytes(std::string_view text) {
   const size_t feed = text.find('\n');
   return feed == std::string_view::npos ? text.size() : feed + 1;
 }
@@ -226,7 +226,7 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
   if (error.empty()) error = tokenizer->continued_.Load(facts->continued);
   if (!error.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": the SentencePiece library refuses the model: ", error));
+        absl::StrCat(name, ": the SentencePiece library rejects the model: ", error));
   }
   tokenizer->model_ = std::string(model);
   tokenizer->label_ = SentencePieceLabel(model);
@@ -250,7 +250,7 @@ size_t SentencePieceTokenizer::PieceEnd(std::string_view text, size_t at_least) 
 absl::Status SentencePieceTokenizer::EncodePiece(std::string_view piece, int64_t offset,
                                                  Sink sink) const {
   if (const size_t bad = FindInvalidUtf8(piece); bad != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is no UTF-8",
+    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is not UTF-8",
                                                       offset + bad,
                                                       static_cast<unsigned char>(piece[bad])));
   }
@@ -258,8 +258,8 @@ absl::Status SentencePieceTokenizer::EncodePiece(std::string_view piece, int64_t
   while (!piece.empty()) {
     size_t size = 0;
     while (size < piece.size() && size < unit_bytes_) {
-      const size_t line = LineEnd(piece.substr(size));
-      // A long line is told from one that short ones come before.
+      const size_t line = LineBytes(piece.substr(size));
+      // A long line starts a unit of its own, so that an error names its position.
       if (size > 0 && line > kMaxUnitBytes - unit_bytes_) break;
       size += line;
     }
@@ -276,7 +276,7 @@ absl::Status SentencePieceTokenizer::EncodeUnit(std::string_view unit, int64_t o
     return absl::InvalidArgumentError(absl::StrFormat(
         "the %s from byte %d on has %d bytes, more than the %d that are encoded at once%s",
         lines_apart_ ? "line" : "text", offset, unit.size(), size_t{kMaxUnitBytes},
-        lines_apart_ ? "" : " (the tokens of this model reach across line feeds)"));
+        lines_apart_ ? "" : " (tokens of this model may span line feeds)"));
   }
   std::vector<int> tokens;
   const Error error = (offset == 0 ? first_ : continued_).Encode(unit, tokens);
@@ -319,11 +319,11 @@ namespace {
 
 // The library skips sentences above its configured maximum, so longer lines are cut.
 constexpr size_t kMaxSentenceBytes = size_t{1} << 16;
-// U+2585 is the library's own mark of a rare character; it skips sentences that contain it.
+// U+2585, which the library uses for rare characters; it skips sentences that contain it.
 constexpr std::string_view kReserved = "\xe2\x96\x85";
 
-// Takes the next sentence off a text: a line, or a part of a line that is cut because the library
-// would skip it. Empty only at the end of the text.
+// Removes and returns the next sentence: a line, or a part of a line that the library would skip.
+// Empty only at the end of the text.
 std::string TakeSentence(std::string_view& rest) {
   while (!rest.empty()) {
     std::string_view sentence = rest.substr(0, rest.find('\n'));
@@ -356,7 +356,7 @@ absl::StatusOr<std::string> TrainSentencePiece(std::string_view text,
   }
   if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the text to train on is no UTF-8 at byte %d", bad));
+        absl::StrFormat("the text to train on is not UTF-8 at byte %d", bad));
   }
   if (text.find_first_not_of('\n') == std::string_view::npos) {
     return absl::InvalidArgumentError("there is no text to train on");
@@ -379,9 +379,9 @@ absl::StatusOr<std::string> TrainSentencePiece(std::string_view text,
   const sentencepiece_internal::Error error = sentencepiece_internal::Train(
       options, [&] { return TakeSentence(rest); }, model);
   if (!error.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("no SentencePiece model of %d pieces from %d bytes of text: %s",
-                        training.vocabulary, text.size(), error));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "training a SentencePiece model of %d pieces on %d bytes of text failed: %s",
+        training.vocabulary, text.size(), error));
   }
   return model;
 }

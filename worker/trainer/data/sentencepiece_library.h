@@ -18,7 +18,7 @@
 
 namespace nibble::sentencepiece_internal {
 
-// The library's message, empty where all went well.
+// The library's message; empty on success.
 using Error = std::string;
 
 class Model {
@@ -26,7 +26,7 @@ class Model {
   Model();
   ~Model();
 
-  // Once, before anything else; nothing else after an error.
+  // Call once, before any other method; after an error the Model can only be destroyed.
   Error Load(std::string_view serialized);
 
   int pieces() const;
@@ -39,7 +39,7 @@ class Model {
   std::unique_ptr<Processor> processor_;
 };
 
-// `next` gives one sentence after the other, and an empty one at the end.
+// `next` returns the next sentence, or an empty one at the end.
 Error Train(const std::unordered_map<std::string, std::string>& options,
             const std::function<std::string()>& next, std::string& serialized);
 

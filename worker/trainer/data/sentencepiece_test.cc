@@ -51,17 +51,17 @@ TEST(SentencePieceModel, TheLabelIsTheHashOfTheBytes) {
   EXPECT_EQ(SentencePieceLabel("foobar"), "sp:85944171f73967e8");
 }
 
-TEST(SentencePieceModel, LinesAreApartExactlyWhereNothingReachesAcross) {
+TEST(SentencePieceModel, LinesAreApartExactlyIfNoTokenSpansALineFeed) {
   const std::string spec = Field(2, kByteFallback);
   EXPECT_TRUE(LinesApart(Piece("a") + spec + kIdentity));
   EXPECT_TRUE(LinesApart(Piece("a") + Field(2, kBpe + kByteFallback) + kIdentity));
   EXPECT_TRUE(LinesApart(Piece("a\n") + spec + kIdentity));
   EXPECT_TRUE(LinesApart(Piece("\n") + Field(2, "") + kIdentity));
   EXPECT_TRUE(LinesApart(Piece("\n", 4) + Field(2, "") + kIdentity));
-  EXPECT_TRUE(LinesApart(Piece("\nb", 3) + spec + kIdentity));  // control: never in a text
+  EXPECT_TRUE(LinesApart(Piece("\nb", 3) + spec + kIdentity));  // a control piece: never in a text
 
-  EXPECT_FALSE(LinesApart(Piece("a") + Field(2, "") + kIdentity));      // a feed is unknown
-  EXPECT_FALSE(LinesApart(Piece("\n", 5) + Field(2, "") + kIdentity));  // and so here
+  EXPECT_FALSE(LinesApart(Piece("a") + Field(2, "") + kIdentity));      // a line feed is unknown
+  EXPECT_FALSE(LinesApart(Piece("\n", 5) + Field(2, "") + kIdentity));  // unused: also unknown
   EXPECT_FALSE(LinesApart(Piece("a\nb") + spec + kIdentity));
   EXPECT_FALSE(LinesApart(Piece("\n\n") + spec + kIdentity));
   EXPECT_FALSE(LinesApart(Piece("\nb", 4) + spec + kIdentity));
@@ -75,7 +75,7 @@ TEST(SentencePieceModel, LinesAreApartExactlyWhereNothingReachesAcross) {
       LinesApart(Piece("a") + Piece("ab", 5) + Field(2, kBpe + kByteFallback) + kIdentity));
 }
 
-TEST(SentencePieceModel, LaterFieldsOverruleEarlierOnesAsInProtobuf) {
+TEST(SentencePieceModel, LaterFieldsOverrideEarlierOnesAsInProtobuf) {
   const std::string spec = Field(2, kByteFallback);
   EXPECT_TRUE(LinesApart(Piece("a") + spec + Field(3, "") + kIdentity));
   EXPECT_FALSE(LinesApart(Piece("a") + spec + kIdentity + Field(3, Number(4, 1))));
@@ -90,7 +90,7 @@ TEST(SentencePieceModel, ContinuedIsTheModelWithoutSelfTestAndDummyPrefix) {
   EXPECT_FALSE(facts->by_rank);
 }
 
-TEST(SentencePieceModel, WhatIsMissingOrBrokenIsNamed) {
+TEST(SentencePieceModel, MissingAndMalformedFieldsAreNamed) {
   const std::string spec = Field(2, kByteFallback);
   const struct {
     std::string model;
@@ -100,14 +100,15 @@ TEST(SentencePieceModel, WhatIsMissingOrBrokenIsNamed) {
       {spec + kIdentity, "pieces is missing"},
       {Piece("a") + kIdentity, "trainer_spec is missing"},
       {Piece("a") + spec, "normalizer_spec is missing"},
-      {Piece("a") + "\x12", "model: no field at byte"},             // a length is missing
-      {Piece("a") + "\x12\x05" + "ab", "model: no field at byte"},  // fewer bytes than it says
-      {Piece("a") + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "model: no field"},
-      {std::string("\x02\x00", 2), "model: no field at byte 0"},  // number 0
-      {"\x0b", "model: no field at byte 0"},                      // a group
-      {Field(1, "\x0a"), "pieces: no field at byte 0"},
-      {Piece("a") + Field(2, "\x98"), "trainer_spec: no field"},
-      {Piece("a") + Field(3, "\x25"), "normalizer_spec: no field"},
+      {Piece("a") + "\x12", "model: no valid field at byte"},  // without a length
+      {Piece("a") + "\x12\x05" + "ab",
+       "model: no valid field at byte"},  // fewer bytes than its length
+      {Piece("a") + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "model: no valid field"},
+      {std::string("\x02\x00", 2), "model: no valid field at byte 0"},  // number 0
+      {"\x0b", "model: no valid field at byte 0"},                      // a group
+      {Field(1, "\x0a"), "pieces: no valid field at byte 0"},
+      {Piece("a") + Field(2, "\x98"), "trainer_spec: no valid field"},
+      {Piece("a") + Field(3, "\x25"), "normalizer_spec: no valid field"},
   };
   for (const auto& one : kCases) {
     const absl::Status status = ReadSentencePieceModel(one.model).status();
@@ -128,31 +129,16 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 
 using Options = std::unordered_map<std::string, std::string>;
-using Tokenizer = SentencePieceTokenizer;
 
-constexpr SentencePieceType kTypes[] = {SentencePieceType::kBpe, SentencePieceType::kUnigram};
+constexpr SentencePieceType kModelTypes[] = {SentencePieceType::kBpe, SentencePieceType::kUnigram};
 
-std::unique_ptr<Tokenizer> FromModel(const std::string& model) {
-  auto tokenizer = Tokenizer::FromModel("model", model);
+std::unique_ptr<SentencePieceTokenizer> FromModel(const std::string& model) {
+  auto tokenizer = SentencePieceTokenizer::FromModel("model", model);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-auto AppendTo(std::vector<int32_t>& tokens) {
-  return [&tokens](absl::Span<const int32_t> more) {
-    tokens.insert(tokens.end(), more.begin(), more.end());
-    return absl::OkStatus();
-  };
-}
-
-std::vector<int32_t> Encoded(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> tokens;
-  const absl::Status status = tokenizer.Encode(text, AppendTo(tokens));
-  EXPECT_TRUE(status.ok()) << status;
-  return tokens;
-}
-
-// What the library itself gives for the whole text.
+// The library's own tokens of the whole text.
 std::vector<int> LibraryTokens(const std::string& model, std::string_view text) {
   sentencepiece_internal::Model library;
   EXPECT_EQ(library.Load(model), "");
@@ -161,7 +147,7 @@ std::vector<int> LibraryTokens(const std::string& model, std::string_view text) 
   return tokens;
 }
 
-// As other trainers make models: the library's defaults, with `changes`.
+// A model with the library's default options, except for `changes`.
 std::string OtherModel(Options changes) {
   Options options = {{"vocab_size", "400"},
                      {"model_type", "bpe"},
@@ -188,8 +174,8 @@ std::string OtherModel(Options changes) {
   return model;
 }
 
-TEST(SentencePieceTokenizer, AnyUtf8TextComesBackAsItWas) {
-  for (const SentencePieceType type : kTypes) {
+TEST(SentencePieceTokenizer, AnyUtf8TextDecodesToItself) {
+  for (const SentencePieceType type : kModelTypes) {
     const auto tokenizer = FromModel(TestModel(type));
     for (const std::string& text :
          {std::string(), std::string("a"), std::string("\n"), std::string("\n\n x\n"),
@@ -207,15 +193,15 @@ TEST(SentencePieceTokenizer, AnyUtf8TextComesBackAsItWas) {
 }
 
 TEST(SentencePieceTokenizer, TokensAreFewerThanBytes) {
-  for (const SentencePieceType type : kTypes) {
+  for (const SentencePieceType type : kModelTypes) {
     const std::string text = TestText(3, 200);
     EXPECT_LT(2 * Encoded(*FromModel(TestModel(type)), text).size(), text.size());
   }
 }
 
-TEST(SentencePieceTokenizer, WhereATextIsCutChangesNoToken) {
+TEST(SentencePieceTokenizer, CutsDoNotChangeTheTokens) {
   std::mt19937 random(4);
-  for (const SentencePieceType type : kTypes) {
+  for (const SentencePieceType type : kModelTypes) {
     const auto tokenizer = FromModel(TestModel(type));
     ASSERT_TRUE(tokenizer->lines_apart());
     const std::string text = TestText(5, 400);
@@ -238,7 +224,7 @@ TEST(SentencePieceTokenizer, WhereATextIsCutChangesNoToken) {
   }
 }
 
-TEST(SentencePieceTokenizer, PiecesEndAfterTheFirstLineFeedThatIsFarEnough) {
+TEST(SentencePieceTokenizer, PiecesEndAfterTheFirstLineFeedAtOrAfterTheBound) {
   const auto tokenizer = FromModel(TestModel());
   EXPECT_EQ(tokenizer->PieceEnd("ab\ncd\nef", 1), 3u);
   EXPECT_EQ(tokenizer->PieceEnd("ab\ncd\nef", 3), 3u);
@@ -266,7 +252,7 @@ TEST(SentencePieceTokenizer, UnigramTokensAreTheLibrarysForShortTexts) {
   }
 }
 
-TEST(SentencePieceTokenizer, ModelsWhoseTokensMayReachAcrossLinesEncodeTextsWhole) {
+TEST(SentencePieceTokenizer, ModelsWhoseTokensMaySpanLinesEncodeTextsWhole) {
   const Options kModels[] = {
       {{"normalization_rule_name", "nmt_nfkc"}},
       {{"remove_extra_whitespaces", "true"}},
@@ -285,7 +271,7 @@ TEST(SentencePieceTokenizer, ModelsWhoseTokensMayReachAcrossLinesEncodeTextsWhol
     EXPECT_FALSE(tokenizer->lines_apart()) << name;
     EXPECT_EQ(tokenizer->PieceEnd(text, 1), text.size()) << name;
     EXPECT_EQ(Encoded(*tokenizer, text), LibraryTokens(model, text)) << name;
-    const std::string long_text(Tokenizer::kMaxUnitBytes + 1, '\n');
+    const std::string long_text(SentencePieceTokenizer::kMaxUnitBytes + 1, '\n');
     const absl::Status status = tokenizer->Encode(long_text, [](auto) { return absl::OkStatus(); });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(status.message()),
@@ -293,7 +279,7 @@ TEST(SentencePieceTokenizer, ModelsWhoseTokensMayReachAcrossLinesEncodeTextsWhol
   }
 }
 
-TEST(SentencePieceTokenizer, OtherModelsWhoseLinesAreApartAgreeWithTheLibraryToo) {
+TEST(SentencePieceTokenizer, OtherModelsWithIndependentLinesAlsoMatchTheLibrary) {
   const Options kModels[] = {
       {},
       {{"add_dummy_prefix", "false"}},
@@ -313,17 +299,17 @@ TEST(SentencePieceTokenizer, OtherModelsWhoseLinesAreApartAgreeWithTheLibraryToo
   }
 }
 
-TEST(SentencePieceTokenizer, ALineAboveTheBoundIsRefusedByPlaceAndALongOneBelowItIsNot) {
+TEST(SentencePieceTokenizer, ALineAboveTheBoundIsRefusedByItsPositionAndALongOneBelowItIsNot) {
   const auto tokenizer = FromModel(TestModel(SentencePieceType::kUnigram));
   const auto ignore = [](absl::Span<const int32_t>) { return absl::OkStatus(); };
-  const std::string line(Tokenizer::kMaxUnitBytes, 'x');
+  const std::string line(SentencePieceTokenizer::kMaxUnitBytes, 'x');
   const absl::Status status = tokenizer->Encode("short\n" + line + "\n", ignore);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("line from byte 6 on has 4194305 bytes"));
   EXPECT_TRUE(tokenizer->Encode("short\n" + std::string(100'000, 'x'), ignore).ok());
 }
 
-TEST(SentencePieceTokenizer, WhatIsNoUtf8IsRefusedByItsByteInTheWholeText) {
+TEST(SentencePieceTokenizer, InvalidUtf8IsRefusedByItsByteInTheWholeText) {
   const auto tokenizer = FromModel(TestModel());
   std::string text = TestText(9, 4000);
   ASSERT_GT(text.size(), kEncodePieceBytes);
@@ -334,8 +320,8 @@ TEST(SentencePieceTokenizer, WhatIsNoUtf8IsRefusedByItsByteInTheWholeText) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("byte " + at), HasSubstr("0xe9")));
 }
 
-TEST(SentencePieceTokenizer, EveryDocumentDecodesAsIfAlone) {
-  for (const SentencePieceType type : kTypes) {
+TEST(SentencePieceTokenizer, EachDocumentIsDecodedSeparately) {
+  for (const SentencePieceType type : kModelTypes) {
     const auto tokenizer = FromModel(TestModel(type));
     std::vector<int32_t> tokens;
     for (const char* text : {"the one\n", " indented", "", "last"}) {
@@ -369,7 +355,7 @@ TEST(SentencePieceTokenizer, TheSinksErrorStopsTheEncoding) {
 }
 
 TEST(SentencePieceTokenizer, ThreadsThatShareAModelGetTheSameTokens) {
-  for (const SentencePieceType type : kTypes) {
+  for (const SentencePieceType type : kModelTypes) {
     const auto tokenizer = FromModel(TestModel(type));
     const std::string text = TestText(11, 200);
     std::vector<std::vector<int32_t>> got(4);
@@ -382,30 +368,31 @@ TEST(SentencePieceTokenizer, ThreadsThatShareAModelGetTheSameTokens) {
   }
 }
 
-TEST(SentencePieceTokenizer, AFileGivesTheTokenizerOfItsBytes) {
+TEST(SentencePieceTokenizer, ALoadedFileGivesTheSameTokenizerAsItsBytes) {
   const TempDirectory directory;
   const std::string path = directory.Path("m.model");
   WriteFile(path, TestModel());
-  const auto tokenizer = Tokenizer::Load(path);
+  const auto tokenizer = SentencePieceTokenizer::Load(path);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->label(), FromModel(TestModel())->label());
   EXPECT_NE((*tokenizer)->label(), FromModel(TestModel(SentencePieceType::kUnigram))->label());
   EXPECT_EQ((*tokenizer)->vocabulary(), 400);
   EXPECT_EQ((*tokenizer)->end_of_document(), 2);
-  EXPECT_EQ(Tokenizer::Load(directory.Path("absent")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SentencePieceTokenizer::Load(directory.Path("absent")).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(SentencePieceTokenizer, AModelWithoutAnEndOfSentenceIsRefused) {
   const absl::Status status =
-      Tokenizer::FromModel("some.model", OtherModel({{"eos_id", "-1"}})).status();
+      SentencePieceTokenizer::FromModel("some.model", OtherModel({{"eos_id", "-1"}})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("some.model"), HasSubstr("eos_id")));
 }
 
-TEST(SentencePieceTokenizer, WhatIsNoCompleteModelIsRefusedByName) {
+TEST(SentencePieceTokenizer, AnIncompleteModelIsRefusedByName) {
   const std::string& model = TestModel();
   const auto refused = [](std::string_view bytes) {
-    const auto tokenizer = Tokenizer::FromModel("some.model", bytes);
+    const auto tokenizer = SentencePieceTokenizer::FromModel("some.model", bytes);
     if (tokenizer.ok()) return false;
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("some.model"));
@@ -420,8 +407,8 @@ TEST(SentencePieceTokenizer, WhatIsNoCompleteModelIsRefusedByName) {
   }
 }
 
-TEST(SentencePieceTraining, EqualTextsGiveEqualBytesAndOthersOthers) {
-  for (const SentencePieceType type : kTypes) {
+TEST(SentencePieceTraining, EqualTextsGiveEqualModelsAndDifferentTextsDifferentOnes) {
+  for (const SentencePieceType type : kModelTypes) {
     const SentencePieceTraining training{.vocabulary = 400, .type = type};
     EXPECT_EQ(*TrainSentencePiece(TestText(1, 800), training), TestModel(type));
     EXPECT_NE(*TrainSentencePiece(TestText(2, 800), training), TestModel(type));
@@ -429,8 +416,8 @@ TEST(SentencePieceTraining, EqualTextsGiveEqualBytesAndOthersOthers) {
   EXPECT_NE(TestModel(SentencePieceType::kBpe), TestModel(SentencePieceType::kUnigram));
 }
 
-TEST(SentencePieceTraining, TheVocabularyIsTheOneAskedFor) {
-  for (const SentencePieceType type : kTypes) {
+TEST(SentencePieceTraining, TheVocabularyIsTheRequestedOne) {
+  for (const SentencePieceType type : kModelTypes) {
     for (const int64_t vocabulary : {320, 377, 450}) {
       const auto model = TrainSentencePiece(TestText(1, 800), {vocabulary, type});
       ASSERT_TRUE(model.ok()) << model.status();
@@ -442,8 +429,8 @@ TEST(SentencePieceTraining, TheVocabularyIsTheOneAskedFor) {
   }
 }
 
-TEST(SentencePieceTraining, WhatTheLibraryWouldLeaveOutIsTrainedOnToo) {
-  // One line of 300,000 bytes, and the mark that the library keeps for itself.
+TEST(SentencePieceTraining, LinesThatTheLibraryWouldSkipAreTrainedOn) {
+  // One line of 300,000 bytes with the character that the library reserves.
   std::string text;
   while (text.size() < 300'000) {
     text += "\u6f22\u5b57 tarenmolisku \u2585vel" + std::to_string(text.size()) + " ";
@@ -477,7 +464,7 @@ TEST(SentencePieceTraining, VocabulariesOutOfBoundsAreRefused) {
   }
 }
 
-TEST(SentencePieceTraining, TextsThatAreNoneAreRefused) {
+TEST(SentencePieceTraining, EmptyAndInvalidTextsAreRefused) {
   for (const std::string_view text : {"", "\n\n\n",
                                       "a\xff"
                                       "b"}) {
@@ -487,7 +474,7 @@ TEST(SentencePieceTraining, TextsThatAreNoneAreRefused) {
   }
 }
 
-TEST(SentencePieceTraining, NothingIsSaidOnTheErrorStream) {
+TEST(SentencePieceTraining, TrainingPrintsNothingOnStderr) {
   testing::internal::CaptureStderr();
   EXPECT_TRUE(TrainSentencePiece(TestText(1, 300), {.vocabulary = 330}).ok());
   EXPECT_FALSE(TrainSentencePiece(TestText(1, 300), {.vocabulary = 262}).ok());

@@ -87,7 +87,7 @@ absl::Status Check(const ShardHeader& header) {
   if (header.vocabulary == 0 || header.vocabulary > largest) {
     return Refuse(
         "vocabulary", header.vocabulary,
-        absl::StrFormat("in [1, %d], what token_width %d can hold", largest, header.token_width));
+        absl::StrFormat("in [1, %d], the range of token_width %d", largest, header.token_width));
   }
   if (header.end_of_document != kNoEndOfDocument && header.end_of_document >= header.vocabulary) {
     return Refuse("end_of_document", header.end_of_document,
@@ -146,12 +146,12 @@ absl::StatusOr<ShardHeader> DecodeHeader(absl::Span<const std::byte> file) {
   const std::string magic(reinterpret_cast<const char*>(bytes.data()) + kMagicAt, kMagic.size());
   const std::string ours(kMagic.data(), kMagic.size());
   if (magic != ours) {
-    return absl::InvalidArgumentError(absl::StrFormat("magic is \"%s\", not \"%s\": no token shard",
-                                                      absl::CHexEscape(magic), ours));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "magic is \"%s\", not \"%s\": not a token shard", absl::CHexEscape(magic), ours));
   }
   // Before the checksum, which another version may store elsewhere.
   if (const auto version = Load<uint32_t>(bytes, kVersionAt); version != kVersion) {
-    return Refuse("version", version, absl::StrFormat("%d, the one known here", kVersion));
+    return Refuse("version", version, absl::StrFormat("%d, the only supported version", kVersion));
   }
   const auto stored_crc = Load<uint32_t>(bytes, kHeaderCrcAt);
   if (const uint32_t crc = Crc32c(bytes.subspan(0, kHeaderCrcAt)); crc != stored_crc) {
@@ -310,8 +310,8 @@ absl::Status TokenShard::CheckChunk(uint64_t chunk) const {
                                                     : Largest<uint32_t>(data_ + begin, count);
   if (largest >= header_.vocabulary) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: chunk %d holds token %d, not below the vocabulary of %d", path_, chunk,
-                        largest, header_.vocabulary));
+        absl::StrFormat("%s: chunk %d contains token %d, not in [0, %d)", path_, chunk, largest,
+                        header_.vocabulary));
   }
   sound_[chunk].store(true, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -123,7 +123,7 @@ class TokenShard final : public TokenSource {
   const std::byte* data_ = nullptr;
   const std::byte* index_ = nullptr;  // [documents] uint64
   const std::byte* table_ = nullptr;  // [chunks] uint32
-  // [chunks]: has passed its check. Relaxed order is enough: the data never change.
+  // [chunks]: whether it has passed its check. Relaxed order is enough: the data never change.
   std::unique_ptr<std::atomic<bool>[]> sound_;
 };
 

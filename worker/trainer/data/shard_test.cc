@@ -25,7 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Where the fields lie, as docs/formats/token-shards.md says; not taken from the code under test.
+// Offsets of the fields, from docs/formats/token-shards.md, not from the code under test.
 constexpr size_t kVersion = 8, kTokenWidth = 12, kTokenCount = 16, kDocumentCount = 24;
 constexpr size_t kVocabulary = 32, kEndOfDocument = 36, kChunkBytes = 40, kIndexCrc = 44;
 constexpr size_t kChunkTableCrc = 48, kTokenizer = 52, kReserved = 84, kHeaderCrc = 124;
@@ -35,14 +35,9 @@ uint32_t CrcOf(const std::string& file, size_t begin, size_t size) {
   return Crc32c({reinterpret_cast<const std::byte*>(file.data()) + begin, size});
 }
 
-template <class T>
-void Put(std::string& file, size_t at, T value) {
-  std::memcpy(file.data() + at, &value, sizeof(value));
-}
+void SealHeader(std::string& file) { PutAt(file, kHeaderCrc, CrcOf(file, 0, kHeaderCrc)); }
 
-void SealHeader(std::string& file) { Put(file, kHeaderCrc, CrcOf(file, 0, kHeaderCrc)); }
-
-// A shard as bytes, in a directory to write forgeries to.
+// The bytes of a shard, and a directory for corrupted versions of it.
 class ShardTest : public testing::Test {
  protected:
   ShardTest() : documents_(RandomDocuments(1, 20, 30, 1000)), tokens_(Concatenated(documents_)) {
@@ -51,7 +46,7 @@ class ShardTest : public testing::Test {
     WriteFile(directory_.Path("forged"), "");
   }
 
-  // Over what is there: file systems take milliseconds to replace a file, and thousands follow.
+  // Overwrites the file in place: replacing it takes milliseconds, for thousands of versions.
   std::string Forge(const std::string& file) {
     const std::string path = directory_.Path("forged");
     std::ofstream(path, std::ios::binary | std::ios::in | std::ios::out) << file;
@@ -59,7 +54,7 @@ class ShardTest : public testing::Test {
     return path;
   }
 
-  // What opening and then reading all of `file` says; tokens that come out are right in any case.
+  // The status of opening and reading `file`; checks that every token read is the original one.
   absl::Status OpenAndRead(const std::string& file) {
     const auto shard = TokenShard::Open(Forge(file));
     if (!shard.ok()) return shard.status();
@@ -97,26 +92,26 @@ TEST_F(ShardTest, BytesAreExactlyThoseOfTheFormat) {
 
   std::string expected(kHeaderBytes, '\0');
   expected.replace(0, 8, "NBTOKENS");
-  Put<uint32_t>(expected, kVersion, 1);
-  Put<uint32_t>(expected, kTokenWidth, 2);
-  Put<uint64_t>(expected, kTokenCount, 6);
-  Put<uint64_t>(expected, kDocumentCount, 3);
-  Put<uint32_t>(expected, kVocabulary, 257);
-  Put<uint32_t>(expected, kEndOfDocument, 256);
-  Put<uint32_t>(expected, kChunkBytes, 64);
+  PutAt<uint32_t>(expected, kVersion, 1);
+  PutAt<uint32_t>(expected, kTokenWidth, 2);
+  PutAt<uint64_t>(expected, kTokenCount, 6);
+  PutAt<uint64_t>(expected, kDocumentCount, 3);
+  PutAt<uint32_t>(expected, kVocabulary, 257);
+  PutAt<uint32_t>(expected, kEndOfDocument, 256);
+  PutAt<uint32_t>(expected, kChunkBytes, 64);
   expected.replace(kTokenizer, 5, "bytes");
   expected += std::string("\1\0\2\0\0\1\0\1\xff\0\0\1", 12);  // data
   expected += std::string(4, '\0');                           // padding
   expected += std::string("\3\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0", 24);
   expected += std::string(4, '\0');
-  Put(expected, 168, CrcOf(expected, 128, 12));
-  Put(expected, kIndexCrc, CrcOf(expected, 144, 24));
-  Put(expected, kChunkTableCrc, CrcOf(expected, 168, 4));
+  PutAt(expected, 168, CrcOf(expected, 128, 12));
+  PutAt(expected, kIndexCrc, CrcOf(expected, 144, 24));
+  PutAt(expected, kChunkTableCrc, CrcOf(expected, 168, 4));
   SealHeader(expected);
   EXPECT_EQ(Contents(directory.Path("s")), expected);
 }
 
-TEST_F(ShardTest, WhatIsWrittenIsReadBackAtEveryWidthAndAroundChunkBounds) {
+TEST_F(ShardTest, TokensAreReadBackAtEveryWidthAndAroundChunkBounds) {
   for (const int width : {2, 4}) {
     for (const int count : {1, 2, 15, 16, 17, 31, 32, 33, 64, 65, 100}) {
       ShardOptions options = TestOptions(width == 2 ? 65536 : int64_t{1} << 31);
@@ -133,7 +128,7 @@ TEST_F(ShardTest, WhatIsWrittenIsReadBackAtEveryWidthAndAroundChunkBounds) {
   }
 }
 
-TEST_F(ShardTest, EveryRangeReadsAsTheSameRangeOfTheWhole) {
+TEST_F(ShardTest, EveryRangeEqualsThatRangeOfAllTokens) {
   const auto shard = MakeShard(documents_);
   const auto count = static_cast<int64_t>(tokens_.size());
   for (int64_t first = 0; first <= count; ++first) {
@@ -175,7 +170,7 @@ TEST_F(ShardTest, DocumentsAreFoundFromAnyOfTheirTokens) {
   EXPECT_EQ(shard->DocumentBegin(shard->documents()), position);
 }
 
-TEST_F(ShardTest, AnEmptyShardIsAShard) {
+TEST_F(ShardTest, AShardWithoutDocumentsIsValid) {
   const auto shard = MakeShard({});
   ASSERT_NE(shard, nullptr);
   EXPECT_EQ(shard->tokens(), 0);
@@ -184,7 +179,7 @@ TEST_F(ShardTest, AnEmptyShardIsAShard) {
   EXPECT_TRUE(shard->Verify().ok());
 }
 
-TEST_F(ShardTest, EveryFlippedBitIsNoticedAndNoWrongTokenComesOut) {
+TEST_F(ShardTest, EveryFlippedBitIsDetectedAndNoWrongTokenIsRead) {
   for (size_t bit = 0; bit < 8 * file_.size(); ++bit) {
     std::string forged = file_;
     forged[bit / 8] ^= static_cast<char>(1 << (bit % 8));
@@ -194,7 +189,7 @@ TEST_F(ShardTest, EveryFlippedBitIsNoticedAndNoWrongTokenComesOut) {
   }
 }
 
-TEST_F(ShardTest, RandomDamageOfSeveralBytesIsNoticedAndNoWrongTokenComesOut) {
+TEST_F(ShardTest, RandomDamageOfSeveralBytesIsDetectedAndNoWrongTokenIsRead) {
   std::mt19937 random(2);
   for (int i = 0; i < 3000; ++i) {
     std::string forged = file_;
@@ -206,7 +201,7 @@ TEST_F(ShardTest, RandomDamageOfSeveralBytesIsNoticedAndNoWrongTokenComesOut) {
   }
 }
 
-TEST_F(ShardTest, EveryTruncationAndEveryTailIsRefusedAtOpen) {
+TEST_F(ShardTest, TruncatedAndExtendedFilesAreRefusedAtOpen) {
   for (size_t size = 0; size < file_.size(); ++size) {
     ASSERT_FALSE(Open(file_.substr(0, size)).ok()) << size;
   }
@@ -230,7 +225,7 @@ TEST_F(ShardTest, DamageInOneChunkLeavesTheOthersReadable) {
   }
 }
 
-// Headers that are wrong and say so with a right checksum.
+// Wrong headers with a correct checksum.
 TEST_F(ShardTest, EveryRuleOfTheHeaderIsCheckedAndNamed) {
   const uint64_t count = tokens_.size();
   const struct {
@@ -238,35 +233,35 @@ TEST_F(ShardTest, EveryRuleOfTheHeaderIsCheckedAndNamed) {
     std::function<void(std::string&)> forge;
   } kCases[] = {
       {"magic", [](std::string& f) { f[0] = 'n'; }},
-      {"version is 2", [](std::string& f) { Put<uint32_t>(f, kVersion, 2); }},
-      {"version is 0", [](std::string& f) { Put<uint32_t>(f, kVersion, 0); }},
-      {"token_width is 0", [](std::string& f) { Put<uint32_t>(f, kTokenWidth, 0); }},
-      {"token_width is 1", [](std::string& f) { Put<uint32_t>(f, kTokenWidth, 1); }},
-      {"token_width is 8", [](std::string& f) { Put<uint32_t>(f, kTokenWidth, 8); }},
-      {"token_width 4", [](std::string& f) { Put<uint32_t>(f, kTokenWidth, 4); }},
-      {"token_count", [&](std::string& f) { Put<uint64_t>(f, kTokenCount, count + 1); }},
-      {"token_count", [&](std::string& f) { Put<uint64_t>(f, kTokenCount, count - 4); }},
-      {"token_count", [](std::string& f) { Put<uint64_t>(f, kTokenCount, UINT64_MAX); }},
-      {"token_count", [](std::string& f) { Put<uint64_t>(f, kTokenCount, uint64_t{1} << 63); }},
+      {"version is 2", [](std::string& f) { PutAt<uint32_t>(f, kVersion, 2); }},
+      {"version is 0", [](std::string& f) { PutAt<uint32_t>(f, kVersion, 0); }},
+      {"token_width is 0", [](std::string& f) { PutAt<uint32_t>(f, kTokenWidth, 0); }},
+      {"token_width is 1", [](std::string& f) { PutAt<uint32_t>(f, kTokenWidth, 1); }},
+      {"token_width is 8", [](std::string& f) { PutAt<uint32_t>(f, kTokenWidth, 8); }},
+      {"token_width 4", [](std::string& f) { PutAt<uint32_t>(f, kTokenWidth, 4); }},
+      {"token_count", [&](std::string& f) { PutAt<uint64_t>(f, kTokenCount, count + 1); }},
+      {"token_count", [&](std::string& f) { PutAt<uint64_t>(f, kTokenCount, count - 4); }},
+      {"token_count", [](std::string& f) { PutAt<uint64_t>(f, kTokenCount, UINT64_MAX); }},
+      {"token_count", [](std::string& f) { PutAt<uint64_t>(f, kTokenCount, uint64_t{1} << 63); }},
       {"token_count",  // wraps to the same size of data
-       [&](std::string& f) { Put<uint64_t>(f, kTokenCount, count + (uint64_t{1} << 63)); }},
-      {"document_count", [](std::string& f) { Put<uint64_t>(f, kTokenCount, 0); }},
-      {"document_count", [](std::string& f) { Put<uint64_t>(f, kDocumentCount, 0); }},
-      {"document_count", [&](std::string& f) { Put<uint64_t>(f, kDocumentCount, count + 1); }},
-      {"document_count", [](std::string& f) { Put<uint64_t>(f, kDocumentCount, 21); }},
+       [&](std::string& f) { PutAt<uint64_t>(f, kTokenCount, count + (uint64_t{1} << 63)); }},
+      {"document_count", [](std::string& f) { PutAt<uint64_t>(f, kTokenCount, 0); }},
+      {"document_count", [](std::string& f) { PutAt<uint64_t>(f, kDocumentCount, 0); }},
+      {"document_count", [&](std::string& f) { PutAt<uint64_t>(f, kDocumentCount, count + 1); }},
+      {"document_count", [](std::string& f) { PutAt<uint64_t>(f, kDocumentCount, 21); }},
       {"document_count",  // wraps to the same size of index
-       [](std::string& f) { Put<uint64_t>(f, kDocumentCount, 20 + (uint64_t{1} << 61)); }},
-      {"vocabulary is 0", [](std::string& f) { Put<uint32_t>(f, kVocabulary, 0); }},
-      {"vocabulary is 65537", [](std::string& f) { Put<uint32_t>(f, kVocabulary, 65537); }},
-      {"end_of_document", [](std::string& f) { Put<uint32_t>(f, kEndOfDocument, 1000); }},
-      {"end_of_document", [](std::string& f) { Put<uint32_t>(f, kEndOfDocument, 0xfffffffe); }},
-      {"chunk_bytes is 0", [](std::string& f) { Put<uint32_t>(f, kChunkBytes, 0); }},
-      {"chunk_bytes is 32", [](std::string& f) { Put<uint32_t>(f, kChunkBytes, 32); }},
-      {"chunk_bytes is 96", [](std::string& f) { Put<uint32_t>(f, kChunkBytes, 96); }},
-      {"chunk_bytes", [](std::string& f) { Put<uint32_t>(f, kChunkBytes, uint32_t{1} << 31); }},
-      {"chunk_bytes 128", [](std::string& f) { Put<uint32_t>(f, kChunkBytes, 128); }},
-      {"index_crc", [](std::string& f) { Put<uint32_t>(f, kIndexCrc, 0); }},
-      {"chunk_table_crc", [](std::string& f) { Put<uint32_t>(f, kChunkTableCrc, 0); }},
+       [](std::string& f) { PutAt<uint64_t>(f, kDocumentCount, 20 + (uint64_t{1} << 61)); }},
+      {"vocabulary is 0", [](std::string& f) { PutAt<uint32_t>(f, kVocabulary, 0); }},
+      {"vocabulary is 65537", [](std::string& f) { PutAt<uint32_t>(f, kVocabulary, 65537); }},
+      {"end_of_document", [](std::string& f) { PutAt<uint32_t>(f, kEndOfDocument, 1000); }},
+      {"end_of_document", [](std::string& f) { PutAt<uint32_t>(f, kEndOfDocument, 0xfffffffe); }},
+      {"chunk_bytes is 0", [](std::string& f) { PutAt<uint32_t>(f, kChunkBytes, 0); }},
+      {"chunk_bytes is 32", [](std::string& f) { PutAt<uint32_t>(f, kChunkBytes, 32); }},
+      {"chunk_bytes is 96", [](std::string& f) { PutAt<uint32_t>(f, kChunkBytes, 96); }},
+      {"chunk_bytes", [](std::string& f) { PutAt<uint32_t>(f, kChunkBytes, uint32_t{1} << 31); }},
+      {"chunk_bytes 128", [](std::string& f) { PutAt<uint32_t>(f, kChunkBytes, 128); }},
+      {"index_crc", [](std::string& f) { PutAt<uint32_t>(f, kIndexCrc, 0); }},
+      {"chunk_table_crc", [](std::string& f) { PutAt<uint32_t>(f, kChunkTableCrc, 0); }},
       {"tokenizer", [](std::string& f) { f.replace(kTokenizer, 4, 4, '\0'); }},
       {"tokenizer", [](std::string& f) { f[kTokenizer + 1] = '\0'; }},
       {"tokenizer", [](std::string& f) { f[kTokenizer + 1] = '\n'; }},
@@ -290,7 +285,7 @@ TEST_F(ShardTest, EveryRuleOfTheHeaderIsCheckedAndNamed) {
 
 TEST_F(ShardTest, EveryRuleOfTheIndexIsCheckedAndNamed) {
   const auto ends = [&](std::string& f, size_t d, uint64_t end) {
-    Put(f, index_begin() + 8 * d, end);
+    PutAt(f, index_begin() + 8 * d, end);
   };
   const uint64_t count = tokens_.size();
   const size_t last = documents_.size() - 1;
@@ -309,7 +304,7 @@ TEST_F(ShardTest, EveryRuleOfTheIndexIsCheckedAndNamed) {
   for (const auto& one : kCases) {
     std::string forged = file_;
     one.forge(forged);
-    Put(forged, kIndexCrc, CrcOf(forged, index_begin(), 8 * documents_.size()));
+    PutAt(forged, kIndexCrc, CrcOf(forged, index_begin(), 8 * documents_.size()));
     SealHeader(forged);
     const absl::Status status = Open(forged);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << one.message;
@@ -317,18 +312,18 @@ TEST_F(ShardTest, EveryRuleOfTheIndexIsCheckedAndNamed) {
   }
 }
 
-TEST_F(ShardTest, TokensOutsideTheVocabularyNeverComeOutEvenUnderRightChecksums) {
+TEST_F(ShardTest, TokensOutsideTheVocabularyAreRefusedEvenWithCorrectChecksums) {
   std::string forged = file_;
-  Put<uint16_t>(forged, kHeaderBytes + 2 * 40, 1000);  // in chunk 1; the vocabulary is 1000
-  Put(forged, table_begin() + 4, CrcOf(forged, kHeaderBytes + 64, 64));
-  Put(forged, kChunkTableCrc, CrcOf(forged, table_begin(), forged.size() - table_begin()));
+  PutAt<uint16_t>(forged, kHeaderBytes + 2 * 40, 1000);  // in chunk 1; the vocabulary is 1000
+  PutAt(forged, table_begin() + 4, CrcOf(forged, kHeaderBytes + 64, 64));
+  PutAt(forged, kChunkTableCrc, CrcOf(forged, table_begin(), forged.size() - table_begin()));
   SealHeader(forged);
   const absl::Status status = OpenAndRead(forged);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 1 holds token 1000"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 1 contains token 1000"));
 }
 
-TEST_F(ShardTest, WhatIsNoShardIsRefused) {
+TEST_F(ShardTest, OtherFilesAreRefused) {
   EXPECT_EQ(Open("").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Open("hello").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Open(std::string(1000, 'x')).code(), absl::StatusCode::kInvalidArgument);
@@ -338,7 +333,7 @@ TEST_F(ShardTest, WhatIsNoShardIsRefused) {
             absl::StatusCode::kNotFound);
 }
 
-TEST_F(ShardTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {
+TEST_F(ShardTest, ThreadsThatReadAChunkFirstGetTheSameTokens) {
   const auto shard = MakeShard(documents_);
   std::vector<std::vector<int32_t>> got(4);
   std::vector<std::thread> threads;

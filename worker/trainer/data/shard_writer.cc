@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
-#include "common/staged_file.h"
+#include "common/files/staged_file.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/shard.h"
 
@@ -51,7 +51,7 @@ absl::StatusOr<ShardHeader> HeaderFor(const ShardOptions& options) {
   if (options.end_of_document.has_value()) {
     if (*options.end_of_document < 0) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("end_of_document is %d, not a token", *options.end_of_document));
+          absl::StrFormat("end_of_document is %d, not at least 0", *options.end_of_document));
     }
     header.end_of_document = static_cast<uint32_t>(*options.end_of_document);
   }
@@ -92,7 +92,7 @@ absl::Status TokenShardWriter::Append(absl::Span<const int32_t> tokens) {
 absl::Status TokenShardWriter::AppendTokens(absl::Span<const int32_t> tokens) {
   if (tokens.size() > kMaxTokens - header_.token_count) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: %d tokens after %d pass the bound of %d", path(), tokens.size(),
+        absl::StrFormat("%s: %d tokens after %d exceed the bound of %d", path(), tokens.size(),
                         header_.token_count, kMaxTokens));
   }
   std::array<std::byte, 4096> bytes;

@@ -1,7 +1,7 @@
 // Writes token shards (format: docs/formats/token-shards.md) atomically. Equal documents and
 // options give equal bytes.
 //
-// Tokens are written as they come; memory holds 8 bytes per document and 4 per chunk.
+// Tokens are written when they are appended; 8 bytes per document and 4 per chunk stay in memory.
 //
 // Ownership: owns the temporary file, which is removed unless Commit() succeeded.
 // Thread-safety: one thread at a time.
@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/staged_file.h"
+#include "common/files/staged_file.h"
 #include "worker/trainer/data/shard.h"
 
 namespace nibble {
@@ -29,7 +29,7 @@ struct ShardOptions {
   int64_t vocabulary = 0;  // tokens are in [0, vocabulary); at most 2^31
   // If set, appended to every document.
   std::optional<int32_t> end_of_document;
-  // Bytes per token, 2 or 4; 0: the fewest that hold the vocabulary.
+  // Bytes per token, 2 or 4; 0: the smaller that fits the vocabulary.
   int token_width = 0;
   // Bytes under one checksum: a power of two from 64 to 2^30. The amount lost to one damaged byte,
   // and the amount checked when any of its tokens is first read.

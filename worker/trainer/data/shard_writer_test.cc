@@ -74,7 +74,7 @@ TEST_F(ShardWriterTest, AnEarlierShardStaysUntilTheCommitAndIsReplacedByIt) {
   const auto open = TokenShard::Open(Path());
   ASSERT_TRUE(writer->Commit().ok());
   EXPECT_EQ((*TokenShard::Open(Path()))->tokens(), 500'000);
-  EXPECT_EQ(ReadAll(**open), std::vector<int32_t>{1});  // who has it open keeps the old one
+  EXPECT_EQ(ReadAll(**open), std::vector<int32_t>{1});  // an open reader keeps the old shard
 }
 
 TEST_F(ShardWriterTest, AProcessThatDiesWhileWritingLeavesTheEarlierShard) {
@@ -85,19 +85,19 @@ TEST_F(ShardWriterTest, AProcessThatDiesWhileWritingLeavesTheEarlierShard) {
     auto writer = TokenShardWriter::Create(Path(), TestOptions());
     const bool good = writer.ok() && (*writer)->Append(std::vector<int32_t>(500'000, 2)).ok() &&
                       (*writer)->EndDocument().ok() && (*writer)->Finish().ok();
-    _exit(good ? 42 : 1);  // no destructor runs
+    _exit(good ? 42 : 1);  // without running destructors
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42);
   EXPECT_EQ(Contents(Path()), before);
-  EXPECT_EQ(directory_.Files().size(), 2u);  // and a temporary file that nothing mistakes for it
+  EXPECT_EQ(directory_.Files().size(), 2u);  // the shard and a temporary file
 }
 
 TEST_F(ShardWriterTest, AFullDiskIsAnErrorThatLeavesTheEarlierShard) {
   WriteShard(Path(), {{1}});
   const std::string before = Contents(Path());
-  // A limit on file sizes stands in for the disk: write(2) fails in the same place.
+  // A limit on file sizes replaces the full disk: write(2) fails in the same way.
   struct rlimit old_limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -111,7 +111,7 @@ TEST_F(ShardWriterTest, AFullDiskIsAnErrorThatLeavesTheEarlierShard) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_FALSE(status.ok());
-  // The error stays although there is room again: the shard has a hole.
+  // The error stays even if there is space again: the shard is incomplete.
   EXPECT_EQ(writer->EndDocument(), status);
   EXPECT_EQ(writer->Commit(), status);
   writer.reset();
@@ -119,7 +119,7 @@ TEST_F(ShardWriterTest, AFullDiskIsAnErrorThatLeavesTheEarlierShard) {
   EXPECT_THAT(directory_.Files(), UnorderedElementsAre("shard"));
 }
 
-TEST_F(ShardWriterTest, BytesDoNotDependOnHowTokensArePieced) {
+TEST_F(ShardWriterTest, BytesDoNotDependOnTheSizesOfAppends) {
   const Documents documents = RandomDocuments(3, 50, 100, 1000);
   WriteShard(directory_.Path("whole"), documents);
   auto writer = Create();
@@ -135,7 +135,7 @@ TEST_F(ShardWriterTest, BytesDoNotDependOnHowTokensArePieced) {
   EXPECT_EQ(Contents(Path()), Contents(directory_.Path("whole")));
 }
 
-TEST_F(ShardWriterTest, TheEndOfDocumentTokenIsAppendedAndMakesEmptyDocumentsPossible) {
+TEST_F(ShardWriterTest, TheEndOfDocumentTokenIsAppendedAlsoToEmptyDocuments) {
   ShardOptions options = TestOptions();
   options.end_of_document = 999;
   WriteShard(Path(), {{5}, {}, {6, 7}}, options);
@@ -208,7 +208,7 @@ TEST_F(ShardWriterTest, EmptyAndUnendedDocumentsAreRefused) {
   EXPECT_EQ(writer->Commit().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ShardWriterTest, NothingIsAddedToAFinishedShard) {
+TEST_F(ShardWriterTest, AFinishedShardAcceptsNoTokens) {
   auto writer = Create();
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(writer->Append({1}).code(), absl::StatusCode::kFailedPrecondition);

@@ -45,20 +45,19 @@ int64_t TokenSource::DocumentOf(int64_t position) const {
 }
 
 absl::Status Validate(const TokenHints& hints) {
-  constexpr int64_t kMaxVocabulary = int64_t{1} << 31;  // tokens are handed out as int32
+  constexpr int64_t kMaxVocabulary = int64_t{1} << 31;  // tokens are int32
   const bool printable = std::all_of(hints.tokenizer.begin(), hints.tokenizer.end(),
                                      [](char c) { return c >= ' ' && c <= '~'; });
   if (hints.tokenizer.empty() || hints.tokenizer.size() > 32 || !printable) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "tokenizer: the file does not say which one made it, and what was given, \"%s\", is not 1 "
-        "to 32 printable ASCII characters",
+        "tokenizer: the file does not record it, and the given label \"%s\" is not 1 to 32 "
+        "printable ASCII characters",
         absl::CHexEscape(hints.tokenizer)));
   }
   if (hints.vocabulary < 1 || hints.vocabulary > kMaxVocabulary) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("vocabulary: the file does not say it, and what was given, %d, is not in "
-                        "[1, %d]",
-                        hints.vocabulary, kMaxVocabulary));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "vocabulary: the file does not record it, and the given %d is not in [1, %d]",
+        hints.vocabulary, kMaxVocabulary));
   }
   if (hints.token_width != 0 && hints.token_width != 2 && hints.token_width != 4) {
     return absl::InvalidArgumentError(
@@ -80,10 +79,11 @@ constexpr std::string_view kIndexSuffix = ".idx";
 constexpr struct {
   std::string_view magic;
   const char* what;
-} kUnread[] = {
-    {std::string_view("TNTIDX\0\0", 8), "a Megatron index of the old kind, not MMIDIDX"},
+} kUnsupported[] = {
+    {std::string_view("TNTIDX\0\0", 8),
+     "a Megatron index of the old format TNTIDX; only MMIDIDX is supported"},
     // 20240522
-    {std::string_view("\x8a\xd8\x34\x01", 4), "llm.c's evaluation data, not tokens to train on"},
+    {std::string_view("\x8a\xd8\x34\x01", 4), "llm.c's evaluation data, which is not for training"},
 };
 
 bool BeginsWith(absl::Span<const std::byte> file, const char* magic, size_t size) {
@@ -95,7 +95,7 @@ absl::StatusOr<TokenFileKind> Recognise(const std::string& path, absl::Span<cons
   if (BeginsWith(file, kMagic.data(), kMagic.size())) return TokenFileKind::kShard;
   if (HasMegatronMagic(file)) return TokenFileKind::kMegatronIndex;
   if (HasRawHeader(file)) return TokenFileKind::kRaw;
-  for (const auto& [magic, what] : kUnread) {
+  for (const auto& [magic, what] : kUnsupported) {
     if (BeginsWith(file, magic.data(), magic.size())) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is ", what));
     }
@@ -109,18 +109,18 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenShard(const std::string& path, 
   if (!shard.ok()) return shard.status();
   if (!hints.tokenizer.empty() && hints.tokenizer != (*shard)->tokenizer()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: tokenizer is \"%s\", not the \"%s\" asked for", path,
+        absl::StrFormat("%s: tokenizer is \"%s\", not the requested \"%s\"", path,
                         (*shard)->tokenizer(), hints.tokenizer));
   }
   if (hints.vocabulary != 0 && hints.vocabulary != (*shard)->vocabulary()) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: vocabulary is %d, not the %d asked for",
+    return absl::InvalidArgumentError(absl::StrFormat("%s: vocabulary is %d, not the requested %d",
                                                       path, (*shard)->vocabulary(),
                                                       hints.vocabulary));
   }
   if (hints.token_width != 0 || hints.document_mark.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", hints.token_width != 0 ? "token_width" : "document_mark",
-                     " was given, but the file is a token shard, which says so itself"));
+                     " was given, but the file is a token shard, which records it"));
   }
   return *std::move(shard);
 }
@@ -130,8 +130,8 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenMegatron(const std::string& pat
   if (!std::string_view(path).ends_with(kIndexSuffix)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
-                     ": a Megatron index whose name does not end with .idx, so that its "
-                     "tokens' name cannot be told"));
+                     ": the name of a Megatron index does not end with .idx; its tokens are "
+                     "expected in the same path with .bin"));
   }
   const std::string tokens_path =
       absl::StrCat(path.substr(0, path.size() - kIndexSuffix.size()), ".bin");
@@ -165,8 +165,8 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenTokens(const std::string& path,
       if (hints.token_width == 0) {
         return absl::InvalidArgumentError(absl::StrCat(
             path,
-            ": begins like no token file known here. Of a Megatron data set, give the .idx; "
-            "of a file of nothing but tokens, their width (2 or 4 bytes)"));
+            ": not a known kind of token file. For a Megatron data set, give the .idx; for "
+            "tokens without a header, give token_width (2 or 4 bytes)"));
       }
       break;
     case TokenFileKind::kRaw:

@@ -1,5 +1,5 @@
-// Sources of tokens: the interface that samples are read through, whatever the file format, and
-// opening a token file of any supported format.
+// Sources of tokens: the interface through which samples are read from any file format, and opening
+// a token file of any supported format.
 //
 // Ownership: an implementation owns the files it reads from.
 // Thread-safety: const methods may be called from any thread; the functions depend on nothing but

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(TokenHints, WhatAFileDoesNotSayMustBeSaid) {
+TEST(TokenHints, PropertiesThatTheFileDoesNotRecordAreRequired) {
   EXPECT_TRUE(Validate(TokenHints{.tokenizer = "gpt2", .vocabulary = 50257}).ok());
   EXPECT_TRUE(Validate(TokenHints{.tokenizer = "gpt2",
                                   .vocabulary = int64_t{1} << 31,
@@ -35,7 +35,7 @@ TEST(TokenHints, HintsOutOfBoundsAreRefusedByName) {
   EXPECT_THAT(error([](auto& h) { h.tokenizer = ""; }), HasSubstr("tokenizer"));
   EXPECT_THAT(error([](auto& h) { h.tokenizer = std::string(33, 'x'); }), HasSubstr("tokenizer"));
   EXPECT_THAT(error([](auto& h) { h.tokenizer = "a\nb"; }), HasSubstr("\"a\\nb\""));
-  EXPECT_THAT(error([](auto& h) { h.vocabulary = 0; }), HasSubstr("given, 0, is not in [1, "));
+  EXPECT_THAT(error([](auto& h) { h.vocabulary = 0; }), HasSubstr("given 0 is not in [1, "));
   EXPECT_THAT(error([](auto& h) { h.vocabulary = (int64_t{1} << 31) + 1; }),
               HasSubstr("2147483649"));
   EXPECT_THAT(error([](auto& h) { h.token_width = 1; }), HasSubstr("token_width is 1"));
@@ -105,7 +105,7 @@ TEST_F(OpenTokensTest, EveryKindOpens) {
   EXPECT_THAT(Read("set.idx", gpt2_), ElementsAre(1, 2, 3));
 }
 
-TEST_F(OpenTokensTest, NothingIsTakenForWhatItDoesNotSay) {
+TEST_F(OpenTokensTest, AFileIsReadOnlyAsAKindThatItOrTheHintsName) {
   EXPECT_THAT(ErrorOf("bare.bin", gpt2_), AllOf(HasSubstr(".idx"), HasSubstr("2 or 4")));
   EXPECT_THAT(ErrorOf("set.bin", gpt2_), HasSubstr(".idx"));
   EXPECT_THAT(ErrorOf("llmc.bin", bare_), HasSubstr("token_width"));
@@ -114,15 +114,16 @@ TEST_F(OpenTokensTest, NothingIsTakenForWhatItDoesNotSay) {
   EXPECT_THAT(ErrorOf("set.idx", {}), HasSubstr("tokenizer"));
 }
 
-TEST_F(OpenTokensTest, AShardThatIsNotWhatTheHintsSayIsRefused) {
-  EXPECT_THAT(ErrorOf("shard", {.tokenizer = "gpt2"}), HasSubstr("\"test\", not the \"gpt2\""));
-  EXPECT_THAT(ErrorOf("shard", {.vocabulary = 7}), HasSubstr("1000, not the 7"));
+TEST_F(OpenTokensTest, AShardThatContradictsTheHintsIsRefused) {
+  EXPECT_THAT(ErrorOf("shard", {.tokenizer = "gpt2"}),
+              HasSubstr("\"test\", not the requested \"gpt2\""));
+  EXPECT_THAT(ErrorOf("shard", {.vocabulary = 7}), HasSubstr("1000, not the requested 7"));
   EXPECT_THAT(ErrorOf("shard", {.token_width = 2}), HasSubstr("token_width"));
   EXPECT_THAT(ErrorOf("shard", {.document_mark = DocumentMark{.token = 1}}),
               HasSubstr("document_mark"));
 }
 
-TEST_F(OpenTokensTest, AnIndexNeedsItsNameAndItsTokens) {
+TEST_F(OpenTokensTest, AnIndexNeedsTheSuffixIdxAndItsBinFile) {
   const std::string index = Contents(directory_.Path("set.idx"));
   WriteFile(directory_.Path("index"), index);
   EXPECT_THAT(ErrorOf("index", gpt2_), HasSubstr("does not end with .idx"));
@@ -130,16 +131,16 @@ TEST_F(OpenTokensTest, AnIndexNeedsItsNameAndItsTokens) {
   EXPECT_THAT(ErrorOf("lone.idx", gpt2_, absl::StatusCode::kNotFound), HasSubstr("lone.bin"));
 }
 
-TEST_F(OpenTokensTest, KindsThatAreKnownAndNotReadAreNamed) {
+TEST_F(OpenTokensTest, UnsupportedKindsAreNamed) {
   const int32_t evaluation[3] = {20240522, 1, 3};
   WriteFile(directory_.Path("eval.bin"),
             std::string(reinterpret_cast<const char*>(evaluation), sizeof(evaluation)));
   EXPECT_THAT(ErrorOf("eval.bin", bare_), HasSubstr("evaluation"));
   WriteFile(directory_.Path("old.idx"), std::string("TNTIDX\0\0\1\0\0\0", 12));
-  EXPECT_THAT(ErrorOf("old.idx", gpt2_), HasSubstr("old kind"));
+  EXPECT_THAT(ErrorOf("old.idx", gpt2_), HasSubstr("old format"));
 }
 
-TEST_F(OpenTokensTest, WhatIsNoFileIsWhatTheSystemSays) {
+TEST_F(OpenTokensTest, AMissingFileIsTheSystemsError) {
   ErrorOf("absent", gpt2_, absl::StatusCode::kNotFound);
   EXPECT_EQ(OpenTokens(directory_.path(), gpt2_).status().code(),
             absl::StatusCode::kFailedPrecondition);

@@ -17,7 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "common/staged_file.h"
+#include "common/bytes.h"
+#include "common/errno_error.h"
+#include "common/files/staged_file.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/bpe_tokenizer.h"
 #include "worker/trainer/data/mapped_file.h"
@@ -26,9 +28,7 @@
 namespace nibble {
 
 std::string TokenizerHash(std::string_view content) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : content) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return absl::StrFormat("%016x", hash);
+  return absl::StrFormat("%016x", Fnv1a64(content));
 }
 
 absl::Status Tokenizer::Encode(std::string_view text, Sink sink) const {
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& name
   if (named == ByteTokenizer().label()) return std::make_unique<ByteTokenizer>();
   NIBBLE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(named));
   const std::string_view content = TextOf(file);
-  // No SentencePiece model begins with a brace: as protobuf that is a group, which it does not use.
+  // No SentencePiece model begins with a brace, which in protobuf is a group.
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && content[first] == '{') {
     absl::StatusOr<std::unique_ptr<BpeTokenizer>> loaded = BpeTokenizer::Load(named);
@@ -119,14 +119,16 @@ absl::StatusOr<std::string> SaveTokenizer(const std::string& directory,
   std::error_code error;
   std::filesystem::create_directory(directory, error);  // an existing one is no error
   if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("making the directory ", directory));
+    return ErrnoError(error.value(), absl::StrCat("making the directory ", directory));
   }
   const std::string path = PathIn(directory, TokenizerFileName(tokenizer.label()));
   const absl::StatusOr<MappedFile> present = MappedFile::Open(path);
   if (present.ok()) {
     if (TextOf(*present) == content) return path;
-    return absl::DataLossError(
-        absl::StrCat(path, " is there and does not hold the tokenizer that its name says"));
+    return absl::DataLossError(absl::StrCat(
+        path,
+        " exists with other content than the tokenizer of its name; remove it or write to another "
+        "directory"));
   }
   if (!absl::IsNotFound(present.status())) return present.status();
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));

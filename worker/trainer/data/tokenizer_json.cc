@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/files/files.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -27,8 +28,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Far above any vocabulary, far below what would not fit into memory.
-constexpr int64_t kMaxTokens = int64_t{1} << 21;
+// Above any real vocabulary, and small enough for its tables to fit into memory.
+constexpr int64_t kMaxTokenCount = int64_t{1} << 21;
 
 std::string Utf8(uint32_t character) {
   if (character < 0x80) return {static_cast<char>(character)};
@@ -87,25 +88,27 @@ class Reader {
     return absl::InvalidArgumentError(
         absl::StrCat(std::string(name_), ": ", std::string(field), ": ", std::string(why)));
   }
-  absl::Status NotRead(std::string_view field, const Json& value, std::string_view what) const {
-    return Refuse(field, absl::StrCat(BriefJson(value), " is not read here; ", std::string(what)));
+  absl::Status Unsupported(std::string_view field, const Json& value,
+                           std::string_view supported) const {
+    return Refuse(field,
+                  absl::StrCat(BriefJson(value), " is not supported; ", std::string(supported)));
   }
 
   absl::Status ReadModel() {
     const Json& model = At(root_, "model");
-    if (!model.is_object()) return Refuse("model", "missing; it is no tokenizer.json");
-    // Files of before 2020 do not say the type.
+    if (!model.is_object()) return Refuse("model", "missing: not a tokenizer.json");
+    // Files from before 2020 have no type.
     if (const std::string type = TextAt(model, "type"); type != "BPE" && !type.empty()) {
-      return Refuse("model.type", absl::StrCat("'", type, "' is not read here; BPE is"));
+      return Refuse("model.type", absl::StrCat("'", type, "' is not supported; only BPE is"));
     }
     for (const char* prefix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!TextAt(model, prefix).empty()) {
-        return NotRead(absl::StrCat("model.", prefix), At(model, prefix), "none is");
+        return Unsupported(absl::StrCat("model.", prefix), At(model, prefix), "it must be empty");
       }
     }
     const Json& dropout = At(model, "dropout");
     if (!dropout.is_null() && dropout != 0.0) {
-      return NotRead("model.dropout", dropout, "tokens are never random");
+      return Unsupported("model.dropout", dropout, "it must be 0 or null");
     }
     out_.whole_words = FlagAt(model, "ignore_merges", false);
     return absl::OkStatus();
@@ -122,22 +125,23 @@ class Reader {
                  TextAt(part, "content") == kSpaceMark) {
         out_.mark_spaces = true;
       } else {
-        return NotRead("normalizer", part,
-                       "Prepend and Replace, of spaces by U+2581, are, and texts as they are");
+        return Unsupported("normalizer", part,
+                           "only null, and Prepend and Replace of spaces by U+2581, are");
       }
     }
     if (out_.mark != TokenizerJson::Mark::kNone && !out_.mark_spaces) {
-      return Refuse("normalizer", "it puts U+2581 before a text but leaves its spaces");
+      return Refuse("normalizer", "it prepends U+2581 but does not replace spaces by it");
     }
     return absl::OkStatus();
   }
 
   absl::Status ReadByteLevel(const Json& part, bool with_split) {
     if (FlagAt(part, "add_prefix_space", true)) {
-      return Refuse("pre_tokenizer.add_prefix_space", "true is not read here; false is");
+      return Refuse("pre_tokenizer.add_prefix_space", "true is not supported; only false is");
     }
     if (FlagAt(part, "use_regex", true)) {
-      if (with_split) return Refuse("pre_tokenizer.use_regex", "true, after a Split");
+      if (with_split)
+        return Refuse("pre_tokenizer.use_regex", "true is not supported after a Split");
       out_.split = kGpt2Split;
     }
     out_.bytes = true;
@@ -148,11 +152,12 @@ class Reader {
     const std::string expression = TextAt(At(part, "pattern"), "Regex");
     const std::optional<WordSplit> split = WordSplitOf(expression);
     if (!split.has_value()) {
-      return NotRead("pre_tokenizer.pattern", At(part, "pattern"),
-                     "the expressions of GPT-2, Llama 3 and Qwen 2 are");
+      return Unsupported("pre_tokenizer.pattern", At(part, "pattern"),
+                         "only the expressions of GPT-2, Llama 3 and Qwen 2 are");
     }
     if (TextAt(part, "behavior") != "Isolated" || FlagAt(part, "invert", false)) {
-      return NotRead("pre_tokenizer.behavior", At(part, "behavior"), "Isolated, not inverted, is");
+      return Unsupported("pre_tokenizer.behavior", At(part, "behavior"),
+                         "only Isolated, not inverted, is");
     }
     out_.split = *split;
     return absl::OkStatus();
@@ -162,9 +167,10 @@ class Reader {
     const std::string scheme = TextAt(part, "prepend_scheme");
     if (TextAt(part, "replacement") != kSpaceMark || FlagAt(part, "split", true) ||
         out_.mark_spaces || (scheme != "always" && scheme != "first" && scheme != "never")) {
-      return NotRead("pre_tokenizer", part,
-                     "Metaspace is with the replacement U+2581, a prepend_scheme, split false and "
-                     "no normalizer");
+      return Unsupported(
+          "pre_tokenizer", part,
+          "Metaspace needs the replacement U+2581, a prepend_scheme, split false and "
+          "no normalizer");
     }
     out_.mark_spaces = true;
     out_.mark = scheme == "always"  ? TokenizerJson::Mark::kUnlessThere
@@ -185,21 +191,21 @@ class Reader {
         absl::StrAppend(&types, types.empty() ? "" : ", ", TypeOf(part));
       return Refuse("pre_tokenizer",
                     absl::StrCat(types,
-                                 " is not read here; ByteLevel, alone or after a Split, "
-                                 "Metaspace and none are"));
+                                 " is not supported; only null, Metaspace and ByteLevel, alone or "
+                                 "after a Split, are"));
     }
     if (parts.size() == 2) {
       NIBBLE_RETURN_IF_ERROR(ReadSplit(parts[0]));
     }
-    if (out_.mark_spaces) return Refuse("normalizer", "is not read before ByteLevel");
+    if (out_.mark_spaces) return Refuse("normalizer", "is not supported before ByteLevel");
     return ReadByteLevel(parts.back(), parts.size() == 2);
   }
 
   // Sets the text of a token; each text belongs to one token.
   absl::Status Name(std::string_view field, const std::string& text, const Json& id) {
-    if (!id.is_number_integer() || id < 0 || id >= kMaxTokens) {
+    if (!id.is_number_integer() || id < 0 || id >= kMaxTokenCount) {
       return Refuse(field, absl::StrCat("the token of ", BriefText(text), " is ", BriefJson(id),
-                                        ", not in [0, ", kMaxTokens, ")"));
+                                        ", not in [0, ", kMaxTokenCount, ")"));
     }
     const auto token = id.get<int32_t>();
     if (static_cast<size_t>(token) >= out_.pieces.size()) out_.pieces.resize(token + 1);
@@ -282,14 +288,14 @@ class Reader {
       for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
         if (FlagAt(added[i], flag, false)) {
           return Refuse(absl::StrCat(field, ".", flag),
-                        absl::StrCat("true, of ", BriefText(text), ", is not read here"));
+                        absl::StrCat("true, of ", BriefText(text), ", is not supported"));
         }
       }
       const bool normalized = FlagAt(added[i], "normalized", !FlagAt(added[i], "special", false));
       if (normalized && (!At(root_, "normalizer").is_null())) {
         return Refuse(
             absl::StrCat(field, ".normalized"),
-            absl::StrCat("true, of ", BriefText(text), ", is not read with a normalizer"));
+            absl::StrCat("true, of ", BriefText(text), ", is not supported with a normalizer"));
       }
       NIBBLE_RETURN_IF_ERROR(Name(field, text, At(added[i], "id")));
       out_.added.push_back({text, tokens_.at(text), normalized});
@@ -300,12 +306,14 @@ class Reader {
   // Every byte must have a token, so that every text can be encoded.
   absl::Status ReadBytes() {
     if (out_.whole_words && !out_.bytes) {
-      return Refuse("model.ignore_merges", "true is not read without a ByteLevel pre_tokenizer");
+      return Refuse("model.ignore_merges",
+                    "true is not supported without a ByteLevel pre_tokenizer");
     }
     const bool fallback = FlagAt(At(root_, "model"), "byte_fallback", false);
     if (!out_.bytes && !fallback) {
       return Refuse("model.byte_fallback",
-                    "false without a ByteLevel pre_tokenizer, so that some texts have no tokens");
+                    "false is not supported without a ByteLevel pre_tokenizer: some texts would "
+                    "have no tokens");
     }
     for (int byte = 0; byte < 256; ++byte) {
       const std::string spelling =
@@ -326,12 +334,12 @@ class Reader {
     if (end_.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(std::string(name_),
-                       ": which token ends a document is not known; name it as \"eos_token\" in a "
+                       ": no end-of-document token; name it as \"eos_token\" in a "
                        "tokenizer_config.json beside the file"));
     }
     const auto found = tokens_.find(end_);
     if (found == tokens_.end()) {
-      return Refuse("eos_token", absl::StrCat(BriefText(end_), " is none of its tokens"));
+      return Refuse("eos_token", absl::StrCat(BriefText(end_), " is not one of its tokens"));
     }
     out_.end_of_document = found->second;
     return absl::OkStatus();
@@ -409,7 +417,7 @@ absl::StatusOr<TokenizerJson> ReadTokenizerJson(std::string_view name, std::stri
 
 absl::StatusOr<std::string> EndOfDocumentIn(const std::string& directory) {
   const std::string path = (std::filesystem::path(directory) / "tokenizer_config.json").string();
-  const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigBytes);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   if (!text.ok()) return text.status();
   NIBBLE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(path, *text));

@@ -17,34 +17,24 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::vector<int32_t> Encoded(const std::string& text) {
-  std::vector<int32_t> tokens;
-  const absl::Status status = ByteTokenizer().Encode(text, [&](absl::Span<const int32_t> piece) {
-    tokens.insert(tokens.end(), piece.begin(), piece.end());
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return tokens;
-}
-
 TEST(ByteTokenizer, EveryByteIsItsOwnTokenAndDecodesToItself) {
   std::string text;
   for (int b = 0; b < 256; ++b) text += static_cast<char>(b);
-  const std::vector<int32_t> tokens = Encoded(text);
+  const std::vector<int32_t> tokens = Encoded(ByteTokenizer(), text);
   ASSERT_EQ(tokens.size(), 256u);
   for (int b = 0; b < 256; ++b) EXPECT_EQ(tokens[b], b);
   EXPECT_EQ(*ByteTokenizer().Decode(tokens), text);
 }
 
-TEST(ByteTokenizer, TextsLongerThanAPieceComeWholeAndInOrder) {
+TEST(ByteTokenizer, TextsLongerThanAPieceAreEncodedInOrder) {
   for (const size_t size : {0, 1, 4095, 4096, 4097, 10'000}) {
     std::string text;
     for (size_t i = 0; i < size; ++i) text += static_cast<char>(i * 31 + i / 4096);
-    EXPECT_EQ(*ByteTokenizer().Decode(Encoded(text)), text) << size;
+    EXPECT_EQ(*ByteTokenizer().Decode(Encoded(ByteTokenizer(), text)), text) << size;
   }
 }
 
-TEST(ByteTokenizer, EndOfDocumentIsNoText) {
+TEST(ByteTokenizer, EndOfDocumentAddsNoText) {
   EXPECT_EQ(*ByteTokenizer().Decode({'a', ByteTokenizer::kEndOfDocument, 'b'}), "ab");
 }
 
@@ -90,7 +80,7 @@ TEST(TokenizerFiles, ASavedModelIsFoundByItsLabel) {
   EXPECT_EQ((*tokenizer)->vocabulary(), 400);
 }
 
-TEST(TokenizerFiles, AFilesContentTellsItsKind) {
+TEST(TokenizerFiles, TheKindOfAFileIsDetectedFromItsContent) {
   const TempDirectory directory;
   WriteFile(directory.Path("any"), TestModel());
   EXPECT_EQ((*LoadTokenizer(directory.Path("any")))->label(), SentencePieceLabel(TestModel()));
@@ -129,7 +119,7 @@ TEST(TokenizerFiles, LabelsWithoutATokenizerAreRefused) {
   EXPECT_THAT(std::string(absent.message()), HasSubstr("/tmp/sp-0123456789abcdef.model"));
 }
 
-TEST(TokenizerFiles, AnotherModelUnderTheNameIsNeverTakenForIt) {
+TEST(TokenizerFiles, AnotherModelUnderTheFileNameIsRefused) {
   const TempDirectory directory;
   const std::string label = SentencePieceLabel(TestModel());
   const std::string name = TokenizerFileName(label);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// By the definition of the encoding, for any number below 2^21.
-std::string Encoded(uint32_t c) {
+// The encoding by its definition, for any number below 2^21, valid or not.
+std::string Utf8Of(uint32_t c) {
   const auto byte = [](uint32_t b) { return static_cast<char>(b); };
   if (c < 0x80) return {byte(c)};
   if (c < 0x800) return {byte(0xc0 | c >> 6), byte(0x80 | (c & 63))};
@@ -24,10 +24,10 @@ std::string Encoded(uint32_t c) {
           byte(0x80 | (c & 63))};
 }
 
-TEST(Utf8, EveryCharacterIsValidAndNothingElseIsOne) {
+TEST(Utf8, ExactlyTheCharactersAreValid) {
   for (uint32_t c = 0; c < 0x200000; ++c) {
     const bool character = c < 0xd800 || (c > 0xdfff && c <= 0x10ffff);
-    ASSERT_EQ(FindInvalidUtf8(Encoded(c)), character ? kNone : 0) << std::hex << c;
+    ASSERT_EQ(FindInvalidUtf8(Utf8Of(c)), character ? kNone : 0) << std::hex << c;
   }
 }
 
@@ -40,7 +40,7 @@ TEST(Utf8, OverlongFormsAndLoneBytesAreInvalid) {
   }
 }
 
-TEST(Utf8, TheFirstInvalidByteIsFoundWhereverItStands) {
+TEST(Utf8, TheFirstInvalidByteIsFoundAtEveryPosition) {
   for (size_t before = 0; before < 40; ++before) {
     for (size_t after = 0; after < 20; ++after) {
       const std::string valid = std::string(before, 'a') + "\xe2\x82\xac";

@@ -4,92 +4,74 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "recipe/recipe_json.h"
-#include "worker/trainer/link/daemon_link.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "proto/nibble/link/v1/link.pb.h"
+#include "proto/nibble/v1/recipe.pb.h"
+#include "worker/link/link_messages.h"
 
 namespace nibble {
 namespace {
-
-constexpr std::chrono::milliseconds kFirstWord = std::chrono::seconds(30);
-
-constexpr size_t kLongHistory = 64;  // revisions that have begun, or were refused
 
 // The words of a boundary. All but the bits are set by rank 0 only.
 enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
 constexpr size_t kReasonWords = 64;
 constexpr uint64_t kStop = 1, kLast = 2, kPause = 4, kStoring = 8;
 
-}  // namespace
+std::vector<FieldSetting> SettingsOf(
+    const google::protobuf::RepeatedPtrField<v1::FieldSetting>& messages) {
+  std::vector<FieldSetting> settings;
+  for (const v1::FieldSetting& message : messages) {
+    settings.push_back({message.field(), message.value()});
+  }
+  return settings;
+}
 
-absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offered,
-                                       int64_t next_step) {
-  std::map<int64_t, Revision> adopted;  // by number
-  int64_t known = 0;                    // the latest that has begun
-  int64_t before = 0;                   // the one before it
-  for (const Revision& revision : run.revisions()) {
-    const bool begun = revision.refused.empty() && revision.first_step < next_step;
-    if (begun) before = std::exchange(known, revision.number);
-    if (begun || !revision.refused.empty()) adopted.emplace(revision.number, revision);
-  }
-  if (adopted.size() > kLongHistory && before > 0) {
-    adopted.erase(adopted.begin(), adopted.find(before));
-    adopted.begin()->second.first_step = 0;
-  }
-  int64_t earliest = next_step;
-  for (const Revision& revision : offered.revisions()) {
-    if (revision.number <= known) continue;
-    const auto [at, added] = adopted.emplace(revision.number, revision);
-    if (!added || !revision.refused.empty()) continue;
-    earliest = std::max(earliest, revision.first_step);
-    at->second.first_step = earliest;
-  }
+// Errors as Timeline::FromRevisions.
+absl::StatusOr<Timeline> TimelineOf(const link::v1::Command& command) {
   std::vector<Revision> revisions;
-  for (auto& [number, revision] : adopted) revisions.push_back(std::move(revision));
+  for (const v1::RecipeRevision& message : command.revisions()) {
+    Recipe recipe = {.preset = message.recipe().preset(),
+                     .set = SettingsOf(message.recipe().set())};
+    for (const v1::LayerRule& rule : message.recipe().layers()) {
+      recipe.layers.push_back({rule.match(), SettingsOf(rule.set())});
+    }
+    revisions.push_back({.number = message.number(),
+                         .first_step = message.first_step(),
+                         .author = message.author(),
+                         .time_unix_ms = message.time_unix_ms(),
+                         .reason = message.reason(),
+                         .recipe = std::move(recipe),
+                         .refused = message.refused()});
+  }
   return Timeline::FromRevisions(std::move(revisions));
 }
 
-// Shows the daemon which collective this rank is in.
-class JobControl::Whereabouts : public CollectiveObserver {
+}  // namespace
+
+class JobControl::Observer : public CollectiveObserver {
  public:
-  explicit Whereabouts(std::unique_ptr<WaitingPage> page) : page_(std::move(page)) {}
-  void Entered(const char* operation, uint64_t number) override { page_->Enter(operation, number); }
-  void Left() override { page_->Leave(); }
+  explicit Observer(WaitingPage& page) : page_(page) {}
+  void Entered(const char* operation, uint64_t number) override { page_.Enter(operation, number); }
+  void Left() override { page_.Leave(); }
 
  private:
-  const std::unique_ptr<WaitingPage> page_;
+  WaitingPage& page_;
 };
 
-JobControl::JobControl(Collective& collective, const std::atomic<bool>& stop)
-    : collective_(collective), stop_(stop) {}
+JobControl::JobControl(Collective& collective, const std::atomic<bool>& stop, RankLink* link)
+    : collective_(collective),
+      stop_(stop),
+      link_(link),
+      observer_(link == nullptr ? nullptr : std::make_unique<Observer>(link->page())) {
+  collective.set_observer(observer_.get());
+}
 
 JobControl::~JobControl() { collective_.set_observer(nullptr); }
-
-absl::StatusOr<std::unique_ptr<JobControl>> JobControl::Create(Collective& collective,
-                                                               const std::atomic<bool>& stop,
-                                                               const std::string& daemon,
-                                                               int64_t attempt) {
-  std::unique_ptr<JobControl> control(new JobControl(collective, stop));
-  if (daemon.empty()) return control;
-  // The page must exist before the daemon is contacted.
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<WaitingPage> page,
-                          WaitingPage::Create(WaitingPage::PathOf(daemon, collective.rank())));
-  control->whereabouts_ = std::make_unique<Whereabouts>(std::move(page));
-  collective.set_observer(control->whereabouts_.get());
-  NIBBLE_ASSIGN_OR_RETURN(
-      std::unique_ptr<DaemonLink> link,
-      DaemonLink::Connect({.address = daemon, .rank = collective.rank(), .attempt = attempt}));
-  control->link_ = std::move(link);
-  if (collective.rank() == 0) {
-    NIBBLE_RETURN_IF_ERROR(control->link_->AwaitWord(kFirstWord));
-  }
-  return control;
-}
 
 absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t bytes) {
   std::string shared(static_cast<size_t>(bytes), '\0');
@@ -106,22 +88,24 @@ absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t b
 
 absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
                                                        std::chrono::milliseconds patience) {
-  ControlWord word;
+  link::v1::Command command;  // of rank 0
   if (link_ != nullptr) {
     const bool waits = collective_.rank() == 0 && patience.count() > 0;
-    NIBBLE_ASSIGN_OR_RETURN(ControlWord heard,
-                            waits ? link_->WaitForChange(patience) : link_->Poll());
-    if (collective_.rank() == 0) word = std::move(heard);
+    NIBBLE_RETURN_IF_ERROR(waits ? link_->WaitForChange(patience) : link_->Poll());
+    command = link_->command();
   }
+  const int64_t newest = command.revisions().empty() ? 0 : command.revisions().rbegin()->number();
+  std::string timeline;  // to be shared
   uint64_t mine[kWords] = {};
   if (stop_.load(std::memory_order_relaxed)) mine[kBits] |= kStop;
   if (storing) mine[kBits] |= kStoring;
-  if (word.command == ControlWord::Command::kStop) mine[kBits] |= kStop | kLast;
-  if (word.command == ControlWord::Command::kPause) mine[kBits] |= kPause;
-  mine[kCheckpointRequest] = static_cast<uint64_t>(word.checkpoint_request);
-  if (word.timeline_revision > revision_) {
-    mine[kRevision] = static_cast<uint64_t>(word.timeline_revision);
-    mine[kTimelineBytes] = word.timeline.size();
+  if (command.command() == v1::GANG_COMMAND_STOP) mine[kBits] |= kStop | kLast;
+  if (command.command() == v1::GANG_COMMAND_PAUSE) mine[kBits] |= kPause;
+  mine[kCheckpointRequest] = static_cast<uint64_t>(command.checkpoint_request());
+  if (newest > revision_) {
+    timeline = command.SerializeAsString();
+    mine[kRevision] = static_cast<uint64_t>(newest);
+    mine[kTimelineBytes] = timeline.size();
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(mine));
   uint64_t bits = 0;
@@ -136,10 +120,11 @@ absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
   const auto revision = static_cast<int64_t>(all[kRevision]);
   if (revision == 0) return boundary;
   NIBBLE_ASSIGN_OR_RETURN(const std::string text,
-                          Share(word.timeline, static_cast<int64_t>(all[kTimelineBytes])));
+                          Share(timeline, static_cast<int64_t>(all[kTimelineBytes])));
   revision_ = revision;
   boundary.revision = revision;
-  boundary.timeline = TimelineFromJson(text);
+  NIBBLE_RETURN_IF_ERROR(ParseLinkMessage(text, command));
+  boundary.timeline = TimelineOf(command);
   return boundary;
 }
 

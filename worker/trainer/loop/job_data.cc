@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "worker/corpus/text_shards.h"
 #include "worker/trainer/data/sampler.h"
 #include "worker/trainer/data/shard.h"
-#include "worker/trainer/data/text_shards.h"
 #include "worker/trainer/data/token_source.h"
 #include "worker/trainer/data/tokenizer.h"
 

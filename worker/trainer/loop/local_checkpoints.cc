@@ -1,27 +1,27 @@
 #include "worker/trainer/loop/local_checkpoints.h"
 
-#include <chrono>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/disk.h"
+#include "worker/trainer/loop/run_reporter.h"
 #include "worker/weights/checkpoint_weights.h"
 
 namespace nibble {
 namespace {
 
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+int64_t SteadyMilliseconds() { return static_cast<int64_t>(1000 * SteadySeconds()); }
 
 void AddSkipped(const GoodCheckpoint& good, std::vector<std::string>& notices) {
   for (const SkippedCheckpoint& skipped : good.skipped) {
     notices.push_back(
         absl::StrCat("checkpoint of step ", skipped.step,
-                     " is damaged and passed over: ", std::string(skipped.status.message())));
+                     " is damaged and was skipped: ", std::string(skipped.status.message())));
   }
 }
 
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) {
-    return ErrnoStatus(error.value(), absl::StrCat("output.directory: cannot make ", path));
+    return ErrnoError(error.value(), absl::StrCat("output.directory: cannot make ", path));
   }
   NIBBLE_ASSIGN_OR_RETURN(
       std::unique_ptr<CheckpointStore> store,
@@ -92,15 +92,39 @@ absl::StatusOr<std::unique_ptr<LocalCheckpoints>> LocalCheckpoints::Open(
       return good.status();
     }
   }
-  NIBBLE_ASSIGN_OR_RETURN(
-      std::unique_ptr<CheckpointHost> host,
-      CheckpointHost::Start({.store = local->store_.get(),
-                             .attempt = local->attempt_,
-                             .ranks = static_cast<int32_t>(spec.resources.ranks),
-                             .clock = SteadySeconds,
-                             .trouble = std::move(trouble)}));
-  local->host_ = std::move(host);
+  NIBBLE_RETURN_IF_ERROR(
+      local->Serve(static_cast<int32_t>(spec.resources.ranks), std::move(trouble)));
   return local;
+}
+
+absl::Status LocalCheckpoints::Serve(int32_t ranks,
+                                     std::function<void(const std::string&)> trouble) {
+  NIBBLE_ASSIGN_OR_RETURN(host_, CheckpointHost::Start({.store = store_.get(),
+                                                        .attempt = attempt_,
+                                                        .ranks = ranks,
+                                                        .clock = SteadySeconds,
+                                                        .trouble = std::move(trouble)}));
+  std::error_code error;
+  // Not in the job's directory: a socket's path may have at most 107 characters.
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) return ErrnoError(error.value(), "TMPDIR: finding the temporary directory");
+  std::string directory = temporary / "nibble-link-XXXXXX";
+  if (mkdtemp(directory.data()) == nullptr) {
+    return ErrnoError(errno, absl::StrCat("TMPDIR: making ", directory));
+  }
+  socket_directory_ = directory;
+  NIBBLE_ASSIGN_OR_RETURN(link_, LinkHost::Start({.address = directory + "/link",
+                                                  .attempt = attempt_,
+                                                  .ranks = ranks,
+                                                  .clock = SteadyMilliseconds,
+                                                  .snapshots = host_.get()}));
+  return absl::OkStatus();
+}
+
+LocalCheckpoints::~LocalCheckpoints() {
+  link_.reset();
+  std::error_code ignored;
+  if (!socket_directory_.empty()) std::filesystem::remove_all(socket_directory_, ignored);
 }
 
 }  // namespace nibble

@@ -1,7 +1,9 @@
 // The checkpoints of a run without a cluster: a store in the run's output directory, which this
-// process writes for its ranks, and the choice of the checkpoint to resume from.
+// process writes for its ranks, whose link it serves, and the choice of the checkpoint to resume
+// from.
 //
-// Ownership: owns the store and the host. Thread-safety: one thread.
+// Ownership: owns the store, the hosts and the directory of the link's socket. Thread-safety: one
+// thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_LOCAL_CHECKPOINTS_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_LOCAL_CHECKPOINTS_H_
 
@@ -16,6 +18,7 @@
 #include "job/job_spec.h"
 #include "worker/checkpoint/checkpoint_host.h"
 #include "worker/checkpoint/checkpoint_store.h"
+#include "worker/link/link_host.h"
 
 namespace nibble {
 
@@ -24,8 +27,8 @@ std::string CheckpointDirectory(const JobSpec& spec);
 
 struct StartFrom {
   bool fresh = false;  // begin at the first step, whatever is stored
-  std::optional<int64_t>
-      step;  // resume from this one; nullopt: the newest that passes its checksums
+  // Resume from this one; nullopt: the newest that passes its checksums.
+  std::optional<int64_t> step;
 };
 
 // The checkpoint whose weights init_from.path names.
@@ -48,18 +51,24 @@ class LocalCheckpoints {
       const JobSpec& spec, const StartFrom& from,
       std::function<void(const std::string&)> trouble = nullptr);
 
-  const std::string& address() const { return host_->address(); }
+  // LinkHost::address(), for every rank.
+  const std::string& address() const { return link_->address(); }
   int64_t attempt() const { return attempt_; }
   // The checkpoint to load; nullopt: begin at the first step.
   std::optional<int64_t> resume_step() const { return resume_step_; }
   // For the user: what was found damaged or left over, and what was done about it.
   const std::vector<std::string>& notices() const { return notices_; }
 
+  ~LocalCheckpoints();
+
  private:
   LocalCheckpoints() = default;
+  absl::Status Serve(int32_t ranks, std::function<void(const std::string&)> trouble);
 
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<CheckpointHost> host_;
+  std::string socket_directory_;
+  std::unique_ptr<LinkHost> link_;
   int64_t attempt_ = 1;
   std::optional<int64_t> resume_step_;
   std::vector<std::string> notices_;

@@ -1,145 +1,112 @@
-#include "worker/trainer/loop/job_run.h"
+#include "worker/trainer/loop/run_job.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
-#include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/disk.h"
+#include "worker/link/checkpoint_client.h"
+#include "worker/link/rank_link.h"
+#include "worker/link/trainer_exit.h"
 #include "worker/trainer/data/prefetcher.h"
-#include "worker/trainer/link/link_message.h"
-#include "worker/trainer/loop/run_job.h"
+#include "worker/trainer/loop/checkpoint_taker.h"
+#include "worker/trainer/loop/job_control.h"
+#include "worker/trainer/loop/job_data.h"
+#include "worker/trainer/loop/rank_status.h"
+#include "worker/trainer/loop/recipe_switch.h"
+#include "worker/trainer/loop/run_errors.h"
+#include "worker/trainer/loop/run_model.h"
+#include "worker/trainer/loop/run_reporter.h"
 
 namespace nibble {
 namespace {
 
 constexpr int kBatchesAhead = 2;
+// Between two agreements of paused ranks: shorter than the timeout of any collective.
+constexpr std::chrono::milliseconds kPausePatience(500);
 
-// A model or optimizer that rejects its configuration would reject it again.
-absl::Status OfSpec(absl::Status status) {
-  if (!absl::IsInvalidArgument(status) && !absl::IsUnimplemented(status)) return status;
-  return WithExit(std::move(status), TrainerExit::kSpec);
-}
+// What a run owns, in the order in which it is made, and the loop over its steps.
+class JobRun {
+ public:
+  JobRun(const JobSpec& spec, Collective& collective, const RunOptions& options)
+      : spec_(spec), collective_(collective), options_(options) {}
 
-// Missing or unusable data will not be better in another attempt; a full disk or a failed read may
-// be.
-absl::Status OfData(absl::Status status) {
-  switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted:
-      return WithExit(std::move(status), TrainerExit::kDisk);
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kDataLoss:
-      return WithExit(std::move(status), TrainerExit::kSpec);
-    default:
-      return status;
+  absl::StatusOr<RunSummary> Execute();
+
+ private:
+  absl::Status Prepare();
+  absl::Status OpenData();
+  // Loads the checkpoint to begin from, if there is one. Returns its step for a resumed run, else
+  // -1.
+  absl::StatusOr<int64_t> Load();
+  void WriteStart();
+  absl::Status TrainAll();
+  absl::Status ValidateAll();
+  // Runs the agreements of a step boundary, and waits while the job is paused. False: stop.
+  absl::StatusOr<bool> PassBoundary();
+  void Send(link::v1::RankActivity activity) {
+    status_->Send(activity, trainer().next_step(), reporter_->trouble());
   }
-}
+  Trainer& trainer() { return model_->trainer(); }
 
-// DataLoss and NotFound concern the stored bytes; FailedPrecondition means that the spec differs
-// from the checkpoint's.
-absl::Status OfCheckpoint(absl::Status status) {
-  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
-    return WithExit(std::move(status), TrainerExit::kCheckpoint);
-  }
-  if (absl::IsFailedPrecondition(status)) return WithExit(std::move(status), TrainerExit::kSpec);
-  return status;
-}
+  const JobSpec& spec_;
+  Collective& collective_;
+  const RunOptions& options_;
+  std::unique_ptr<RankLink> link_;  // null: nobody serves this rank
+  std::unique_ptr<JobControl> control_;
+  std::unique_ptr<RunReporter> reporter_;
+  std::optional<JobData> data_;
+  std::unique_ptr<RunModel> model_;
+  std::optional<RankStatus> status_;
+  std::optional<RecipeSwitch> recipes_;
+  std::unique_ptr<CheckpointTaker> checkpoints_;
+  std::optional<ResumeEvent> resumed_;
+  std::string begins_with_;        // notice of a run that starts from another job's weights
+  bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec says
+  RunSummary summary_;
+};
 
-}  // namespace
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-absl::Status OfDisk(absl::Status status) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  return WithExit(std::move(status), TrainerExit::kDisk);
-}
-
-absl::Status NameBound(const JobSpec& spec, const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status) || spec.resources.memory_mib == 0) return status;
-  return WithExit(
-      absl::ResourceExhaustedError(absl::StrCat("resources.memory_mib: ", spec.resources.memory_mib,
-                                                " MiB are too few: ", status.message())),
-      TrainerExit::kSpec);
-}
-
-absl::Status JobRun::Prepare() {
-  directory_ = OutputDirectory(spec_);
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<JobControl> control,
-                          JobControl::Create(collective_, *options_.stop, options_.daemon_link,
-                                             options_.checkpoints.attempt));
-  control_ = std::move(control);
-  absl::Status status;
+absl::Status JobRun::OpenData() {
+  const std::string directory = OutputDirectory(spec_);
   if (options_.prepares_data) {
     std::error_code error;
-    std::filesystem::create_directories(directory_, error);
+    std::filesystem::create_directories(directory, error);
     if (error) {
       return OfDisk(
-          ErrnoStatus(error.value(), absl::StrCat("output.directory: cannot make ", directory_)));
+          ErrnoError(error.value(), absl::StrCat("output.directory: cannot make ", directory)));
     }
-    status = OfData(JobData::Prepare(spec_, directory_));
-    if (!status.ok()) return status;
+    const absl::Status prepared = OfData(JobData::Prepare(spec_, directory));
+    if (!prepared.ok()) return prepared;
   }
   // Other ranks of the node use the shards that one of them has made.
-  status = collective_.Barrier();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(collective_.Barrier());
   absl::StatusOr<std::unique_ptr<RunReporter>> reporter =
-      RunReporter::Open(spec_, {.directory = directory_,
-                                .speaks = collective_.rank() == 0,
+      RunReporter::Open(spec_, {.directory = directory,
+                                .writes = collective_.rank() == 0,
                                 .progress = options_.progress,
                                 .terminal = options_.terminal,
                                 .clock = SteadySeconds});
   if (!reporter.ok()) return OfDisk(reporter.status());
   reporter_ = *std::move(reporter);
-  absl::StatusOr<JobData> data = JobData::Open(spec_, directory_);
+  absl::StatusOr<JobData> data = JobData::Open(spec_, directory);
   if (!data.ok()) return OfData(data.status());
   data_.emplace(*std::move(data));
   for (const std::string& notice : data_->notices()) reporter_->Note(notice);
-
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device,
-                          CpuDevice::Create(static_cast<int>(spec_.resources.threads),
-                                            static_cast<size_t>(spec_.resources.memory_mib) << 20));
-  device_ = std::move(device);
-  const absl::StatusOr<Outline> outline = MakeOutline(spec_.model);
-  if (!outline.ok()) return OfSpec(outline.status());
-  absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
-      device_->backend->memory(), *outline, spec_.training.seed, collective_.world());
-  if (!parameters.ok()) return OfSpec(NameBound(spec_, parameters.status()));
-  parameters_ = *std::move(parameters);
-  absl::StatusOr<std::unique_ptr<Trainer>> trainer =
-      Trainer::Create(spec_, {.device = device_->device(),
-                              .collective = collective_,
-                              .parameters = *parameters_,
-                              .clock = SteadySeconds});
-  if (!trainer.ok()) return OfSpec(NameBound(spec_, trainer.status()));
-  trainer_ = *std::move(trainer);
-  recorded_ = spec_;
-  recorded_.data.tokenizer_label = data_->tokenizer();
-  state_ = std::make_unique<RunState>(recorded_, device_->device(), *trainer_);
-  return PrepareCheckpoints();
+  return absl::OkStatus();
 }
 
-absl::Status JobRun::PrepareCheckpoints() {
-  const RunCheckpoints& checkpoints = options_.checkpoints;
-  if (checkpoints.resume_step >= 0) {
-    NIBBLE_RETURN_IF_ERROR(Resume());
-  } else if (spec_.init_from.any()) {
+absl::StatusOr<int64_t> JobRun::Load() {
+  const RunCheckpoints& from = options_.checkpoints;
+  if (from.resume_step < 0) {
+    if (!spec_.init_from.any()) return -1;
     // Do not begin with random weights instead.
     const bool named = !spec_.init_from.job.empty();
     return WithExit(
@@ -150,61 +117,69 @@ absl::Status JobRun::PrepareCheckpoints() {
             "init_from.path names a checkpoint store")),
         TrainerExit::kSpec);
   }
-  // A daemon may request one at any time.
-  const bool wanted = spec_.checkpoints.any() || control_->has_daemon();
-  if (checkpoints.host.empty() || !wanted) return absl::OkStatus();
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointGuest> guest,
-                          CheckpointGuest::Connect({.address = checkpoints.host,
-                                                    .rank = collective_.rank(),
-                                                    .attempt = checkpoints.attempt,
-                                                    .slices = state_->slices(),
-                                                    .clock = SteadySeconds}));
-  guest_ = std::move(guest);
+  if (from.weights_only) {
+    NIBBLE_ASSIGN_OR_RETURN(begins_with_, model_->LoadWeights(from.store, from.resume_step));
+    return -1;
+  }
+  NIBBLE_ASSIGN_OR_RETURN(resumed_, model_->Resume(from.store, from.resume_step, from.attempt));
+  status_->AddHistory(trainer().timeline(), trainer().next_step());
+  return from.resume_step;
+}
+
+absl::Status JobRun::Prepare() {
+  if (!options_.link.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(link_, RankLink::Connect({.address = options_.link,
+                                                      .rank = collective_.rank(),
+                                                      .attempt = options_.checkpoints.attempt}));
+  }
+  control_ = std::make_unique<JobControl>(collective_, *options_.stop, link_.get());
+  NIBBLE_RETURN_IF_ERROR(OpenData());
+  NIBBLE_ASSIGN_OR_RETURN(model_, RunModel::Create(spec_, data_->tokenizer(), collective_));
+  status_.emplace(link_.get(), SteadySeconds);
+  recipes_.emplace(spec_, trainer(), *control_, *reporter_, *status_);
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t resumed_step, Load());
+  std::unique_ptr<CheckpointClient> client;
+  if (link_ != nullptr) {
+    NIBBLE_ASSIGN_OR_RETURN(
+        client, CheckpointClient::Create(*link_, model_->state().slices(), SteadySeconds));
+  }
+  checkpoints_ = std::make_unique<CheckpointTaker>(
+      CheckpointTaker::Options{.spec = spec_,
+                               .attempt = options_.checkpoints.attempt,
+                               .model = *model_,
+                               .reporter = *reporter_,
+                               .status = *status_,
+                               .client = std::move(client),
+                               .resumed_step = resumed_step});
   return absl::OkStatus();
 }
 
-absl::Status JobRun::Resume() {
-  const RunCheckpoints& from = options_.checkpoints;
+absl::StatusOr<bool> JobRun::PassBoundary() {
   const double begin = SteadySeconds();
-  // A fork resumes from its parent's store.
-  const absl::StatusOr<StoreIdentity> identity = CheckpointStore::IdentityOf(from.store);
-  if (!identity.ok()) return OfCheckpoint(identity.status());
-  const absl::StatusOr<std::unique_ptr<CheckpointStore>> store =
-      CheckpointStore::Open(from.store, {.identity = *identity, .read_only = true});
-  if (!store.ok()) return OfCheckpoint(store.status());
-  const auto reader = (*store)->OpenCheckpoint(from.resume_step);
-  if (!reader.ok()) return OfCheckpoint(reader.status());
-  const absl::Status loaded =
-      from.weights_only ? state_->LoadWeightsOf(**reader) : state_->Load(**reader);
-  if (!loaded.ok()) return OfCheckpoint(loaded);
-  if (from.weights_only) {
-    begins_with_ = absl::StrCat("begins with the weights of ", identity->job,
-                                ", checkpoint of step ", from.resume_step);
-    return absl::OkStatus();
-  }
-  taken_step_ = summary_.last_checkpoint = from.resume_step;
-  const CheckpointHeader& header = (*reader)->manifest().header;
-  const int64_t next = trainer_->next_step();
-  // Report past revisions again: the coordinator may not know them if its store was restored from
-  // an older copy.
-  const std::vector<Revision>& revisions = trainer_->timeline().revisions();
-  for (size_t i = 1; i < revisions.size(); ++i) {
-    const Revision& revision = revisions[i];
-    if (!revision.refused.empty()) {
-      NoteRefused({revision.number, revision.refused}, news_);
-    } else if (revision.first_step < next &&
-               trainer_->timeline().At(revision.first_step).number == revision.number) {
-      NoteBegun({.revision = revision.number, .first_step = revision.first_step}, news_);
+  std::chrono::milliseconds patience(0);
+  while (true) {
+    checkpoints_->Poll();
+    NIBBLE_ASSIGN_OR_RETURN(const JobControl::Boundary boundary,
+                            control_->Agree(checkpoints_->in_flight(), patience));
+    recipes_->Adopt(boundary);
+    if (boundary.stop) {
+      final_checkpoint_ = boundary.last_checkpoint;
+      return false;
     }
+    // Before a checkpoint, so that its timeline contains the refusals.
+    NIBBLE_RETURN_IF_ERROR(recipes_->Prepare());
+    checkpoints_->Request(boundary.checkpoint_request);
+    NIBBLE_RETURN_IF_ERROR(checkpoints_->TakeIfDue(boundary.storing));
+    if (!boundary.pause) break;
+    if (patience.count() == 0) Send(link::v1::RANK_ACTIVITY_PAUSED);
+    patience = kPausePatience;
   }
-  resumed_ = ResumeEvent{
-      .step = next,
-      .checkpoint_attempt = header.attempt,
-      .checkpoint_ranks = header.world,
-      .attempt = from.attempt,
-      .revision = trainer_->timeline().At(std::min(next, spec_.training.steps - 1)).number,
-      .seconds = SteadySeconds() - begin};
-  return absl::OkStatus();
+  if (patience.count() > 0) {
+    Send(link::v1::RANK_ACTIVITY_STEPS);
+    // Pauses do not count as the steps' time.
+    reporter_->Waited(SteadySeconds() - begin);
+  }
+  return true;
 }
 
 absl::Status JobRun::ValidateAll() {
@@ -214,17 +189,17 @@ absl::Status JobRun::ValidateAll() {
     const double set_begin = SteadySeconds();
     const int64_t batches = validation.set.batches();
     NIBBLE_ASSIGN_OR_RETURN(
-        const double loss, trainer_->Validate(
+        const double loss, trainer().Validate(
                                [&](int64_t step, int64_t micro) {
                                  return validation.set.Build({.step = step,
                                                               .rank = collective_.rank(),
                                                               .world = collective_.world(),
                                                               .micro = micro,
-                                                              .micros = trainer_->micro_batches()});
+                                                              .micros = trainer().micro_batches()});
                                },
                                batches));
     sum += loss;
-    reporter_->Write(ValidationEvent{.step = trainer_->next_step(),
+    reporter_->Write(ValidationEvent{.step = trainer().next_step(),
                                      .set = validation.name,
                                      .loss = loss,
                                      .batches = batches,
@@ -236,13 +211,13 @@ absl::Status JobRun::ValidateAll() {
   }
   reporter_->Waited(SteadySeconds() - begin);
   if (!data_->validation().empty()) {
-    trainer_->ObserveValidation(sum / static_cast<double>(data_->validation().size()));
+    trainer().ObserveValidation(sum / static_cast<double>(data_->validation().size()));
   }
   return absl::OkStatus();
 }
 
 absl::Status JobRun::TrainAll() {
-  const int64_t micros = trainer_->micro_batches();
+  const int64_t micros = trainer().micro_batches();
   Prefetcher prefetcher(
       [&](int64_t number) {
         return data_->training().Build({.step = number / micros,
@@ -251,37 +226,42 @@ absl::Status JobRun::TrainAll() {
                                         .micro = number % micros,
                                         .micros = micros});
       },
-      trainer_->next_step() * micros, kBatchesAhead, SteadyNanos);
+      trainer().next_step() * micros, kBatchesAhead, SteadyNanos);
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
-  while (trainer_->next_step() < spec_.training.steps) {
+  while (trainer().next_step() < spec_.training.steps) {
     // Checked first, for a run that resumes from the checkpoint that it ended with.
-    if (trainer_->stops_early()) {
-      reporter_->Note(absl::StrCat("ends before step ", trainer_->next_step(),
+    if (trainer().stops_early()) {
+      reporter_->Note(absl::StrCat("ends before step ", trainer().next_step(),
                                    ": the validation loss no longer improves"));
       summary_.reason = "early_stop";
       return absl::OkStatus();
     }
-    NIBBLE_ASSIGN_OR_RETURN(const bool goes_on, PassBoundary());
-    if (!goes_on) {
+    NIBBLE_ASSIGN_OR_RETURN(const bool continues, PassBoundary());
+    if (!continues) {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
-    BeginRevision();
+    recipes_->Begin();
     StepReport report;
-    const absl::Status status = trainer_->Step(batches, report);
+    const absl::Status status = trainer().Step(batches, report);
     if (status.ok() || absl::IsAborted(status)) {
-      reporter_->StepDone(report, *trainer_);
-      TellDaemon(RankNews::Doing::kSteps, &report);
+      std::vector<link::v1::PrecisionSample> precision;
+      if (collective_.rank() == 0) {
+        precision = PrecisionOf(report, trainer().outline(), trainer().timeline());
+      }
+      reporter_->StepDone(report, trainer(), precision);
+      status_->AddStep(report, precision);
+      Send(link::v1::RANK_ACTIVITY_STEPS);
     }
     if (!status.ok()) return status;
     ++summary_.steps;
-    summary_.loss = report.loss;
-    if (!report.updated) ++summary_.skipped_steps;
-    const int64_t next = trainer_->next_step();
+    summary_.loss = report.sample.loss();
+    if (!report.sample.updated()) ++summary_.skipped_steps;
+    const int64_t next = trainer().next_step();
     if (next == spec_.training.steps || (every > 0 && next % every == 0)) {
       // Validation uses the recipe of the next step.
-      NIBBLE_RETURN_IF_ERROR(PrepareRecipe());
+      NIBBLE_RETURN_IF_ERROR(recipes_->Prepare());
       NIBBLE_RETURN_IF_ERROR(ValidateAll());
     }
   }
@@ -289,57 +269,57 @@ absl::Status JobRun::TrainAll() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunSummary> JobRun::Execute() {
-  absl::Status status = Prepare();
-  if (!status.ok()) return status;
-  began_ = SteadySeconds();
+void JobRun::WriteStart() {
+  const int64_t next = trainer().next_step();
   reporter_->Begin();
-  reporter_->Write(StartOf(spec_, trainer_->outline(), trainer_->next_step(),
-                           device_->backend->pool().threads()));
-  if (reporter_->progress() != nullptr) {
-    reporter_->progress()->Start(trainer_->next_step(), spec_.training.steps);
-  }
-  for (const std::string& notice : options_.checkpoints.notices) {
-    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = notice});
-    reporter_->Note(notice);
-  }
-  if (!begins_with_.empty()) {
-    reporter_->Write(NoticeEvent{.step = trainer_->next_step(), .text = begins_with_});
-    reporter_->Note(begins_with_);
-  }
+  reporter_->Write(StartOf(spec_, trainer().outline(), next, model_->threads()));
+  if (reporter_->progress() != nullptr) reporter_->progress()->Start(next, spec_.training.steps);
+  for (const std::string& notice : options_.checkpoints.notices) reporter_->Notice(next, notice);
+  if (!begins_with_.empty()) reporter_->Notice(next, begins_with_);
   if (resumed_.has_value()) {
     reporter_->Write(*resumed_);
-    reporter_->Note(absl::StrCat("goes on from the checkpoint of step ", resumed_->step));
+    reporter_->Note(absl::StrCat("resumes from the checkpoint of step ", resumed_->step));
   }
-  status = TrainAll();
+}
+
+absl::StatusOr<RunSummary> JobRun::Execute() {
+  NIBBLE_RETURN_IF_ERROR(Prepare());
+  const double begin = SteadySeconds();
+  WriteStart();
+  absl::Status status = TrainAll();
   if (status.ok()) {
-    status = FinishCheckpoints();
-  } else if (IsGuards(ExitOf(status)) && guest_ != nullptr) {
+    status = checkpoints_->Finish(final_checkpoint_);
+  } else if (IsGuards(ExitOf(status))) {
     // A guard ended the run, which will resume from the good checkpoint in flight.
-    if (const auto outcome = guest_->Wait(); outcome.has_value()) ReportCheckpoint(*outcome);
+    checkpoints_->Wait();
   }
+  const int64_t next = trainer().next_step();
   if (!status.ok()) {
-    reporter_->Write(ErrorEvent{.step = trainer_->next_step(),
+    reporter_->Write(ErrorEvent{.step = next,
                                 .code = absl::StatusCodeToString(status.code()),
                                 .message = std::string(status.message())});
     reporter_->Close();
     return status;
   }
-  const double seconds = SteadySeconds() - began_;
-  const int64_t tokens = summary_.steps * TokensPerStep(spec_);
-  reporter_->Write(
-      FinishEvent{.steps = trainer_->next_step(),
-                  .tokens = trainer_->next_step() * TokensPerStep(spec_),
-                  .loss = summary_.loss,
-                  .skipped_steps = summary_.skipped_steps,
-                  .failed_checkpoints = summary_.failed_checkpoints,
-                  .last_checkpoint = summary_.last_checkpoint,
-                  .seconds = seconds,
-                  .tokens_per_second = seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0,
-                  .reason = summary_.reason});
+  summary_.failed_checkpoints = checkpoints_->summary().failed;
+  summary_.last_checkpoint = checkpoints_->summary().last_step;
+  summary_.checkpoint_status = checkpoints_->summary().status;
+  const double seconds = SteadySeconds() - begin;
+  const auto tokens = static_cast<double>(summary_.steps * TokensPerStep(spec_));
+  reporter_->Write(FinishEvent{.steps = next,
+                               .tokens = next * TokensPerStep(spec_),
+                               .loss = summary_.loss,
+                               .skipped_steps = summary_.skipped_steps,
+                               .failed_checkpoints = summary_.failed_checkpoints,
+                               .last_checkpoint = summary_.last_checkpoint,
+                               .seconds = seconds,
+                               .tokens_per_second = seconds > 0 ? tokens / seconds : 0.0,
+                               .reason = summary_.reason});
   reporter_->Close();
   return summary_;
 }
+
+}  // namespace
 
 absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
                                   const RunOptions& options) {

@@ -18,9 +18,8 @@
 
 namespace nibble {
 
-// Where a run's checkpoints are stored and loaded from; see worker/checkpoint.
+// Where a run's checkpoints are loaded from; see worker/checkpoint.
 struct RunCheckpoints {
-  std::string host;          // CheckpointHost::address(); empty: none are taken
   int64_t attempt = 1;       // this launch's number
   std::string store;         // the store of `resume_step`
   int64_t resume_step = -1;  // the checkpoint to resume from; -1: begin at the first step
@@ -37,7 +36,9 @@ struct RunOptions {
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is a terminal
   RunCheckpoints checkpoints;
-  std::string daemon_link;  // LinkHost::address(); empty: no daemon
+  // LinkHost::address() of the process that serves this rank, passes commands on and stores its
+  // checkpoints. Empty: none; no checkpoints are taken.
+  std::string link;
   // This rank prepares the data for the ranks of its node.
   bool prepares_data = true;
 };

@@ -1,5 +1,5 @@
-// What a run reports about itself: events and progress (RunReporter), and the status updates that
-// each rank sends to its daemon.
+// What a run reports about itself: events and progress. rank_status.h has the reports to the
+// daemon.
 //
 // Ownership: a RunReporter owns event log and progress and borrows the stream. Thread-safety: one
 // thread per object; the free functions are pure.
@@ -18,8 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
-#include "worker/checkpoint/checkpoint_link.h"
-#include "worker/trainer/link/link_message.h"
+#include "proto/nibble/link/v1/link.pb.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/report/event_log.h"
 #include "worker/trainer/report/events.h"
@@ -30,33 +29,16 @@ namespace nibble {
 inline constexpr char kTrainerVersion[] = "0.1.0";
 
 StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
-// `tokens_per_second`: over the steps since the last step event.
-StepEvent StepOf(const StepReport& report, double tokens_per_second);
 // One for every operand sampled.
-std::vector<PrecisionEvent> PrecisionOf(const StepReport& report, const Outline& outline,
-                                        const Timeline& timeline);
+std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
+                                                   const Timeline& timeline);
 // If a guard found something.
 std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards);
 RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
                          const Outline& outline);
 
-// The following update the rank's status for the daemon, which the rank keeps for its lifetime:
-// totals accumulate, other fields describe the newest step. The caller sets what the rank is doing,
-// its next step and its memory.
-
-// After a step. `with_precision`: include precision figures, which rank 0 reports for all; their
-// number is bounded.
-void AddStep(const StepReport& report, const Outline& outline, const Timeline& timeline,
-             bool with_precision, RankNews& news);
-
-// Before a step with this revision. False if the step before had the same one.
-bool NoteBegun(const RevisionBegun& begun, RankNews& news);
-
-// After ranks could not prepare this revision.
-void NoteRefused(RevisionRefused refused, RankNews& news);
-
-// After a checkpoint was stored or failed.
-void AddCheckpoint(const CheckpointGuest::Outcome& outcome, RankNews& news);
+// Seconds of the monotonic clock, by which a run is timed.
+double SteadySeconds();
 
 // The event log of a run, and its progress output. Only rank 0's reporter writes; those of other
 // ranks do nothing.
@@ -67,7 +49,7 @@ class RunReporter {
  public:
   struct Options {
     std::string directory;             // of the event log
-    bool speaks = false;               // write the log: rank 0
+    bool writes = false;               // write the log: rank 0
     std::ostream* progress = nullptr;  // null: none
     bool terminal = false;             // `progress` is a terminal
     std::function<double()> clock;     // seconds, monotonic
@@ -79,29 +61,36 @@ class RunReporter {
   void Begin() { logged_at_ = clock_(); }
   // Excludes a time from the step events' rates.
   void Waited(double seconds) { logged_at_ += seconds; }
-  void StepDone(const StepReport& report, const Trainer& trainer);
+  // `precision`: the samples of the step.
+  void StepDone(const StepReport& report, const Trainer& trainer,
+                const std::vector<link::v1::PrecisionSample>& precision);
 
   template <class Event>
   void Write(const Event& event) {
     if (log_ == nullptr) return;
-    LookAtLog(log_->Write(event));
+    NoteLogState(log_->Write(event));
   }
   // Writes the events kept in memory; reports those that it cannot write.
   void Close();
   // Why events are kept in memory, in words that stay the same as long as they are; else empty.
   std::string trouble() const;
+  // An event for operators, and the same text in the progress output.
+  void Notice(int64_t step, const std::string& text) {
+    Write(NoticeEvent{.step = step, .text = text});
+    Note(text);
+  }
   void Note(const std::string& text) {
     if (progress_ != nullptr) progress_->Note(text);
   }
   Progress* progress() { return progress_.get(); }
-  bool speaks() const { return log_ != nullptr; }
+  bool writes() const { return log_ != nullptr; }
   // The recipe revision in effect in the last step.
   int64_t revision() const { return revision_; }
 
  private:
   RunReporter(const JobSpec& spec, std::function<double()> clock)
       : spec_(spec), clock_(std::move(clock)) {}
-  void LookAtLog(const absl::Status& status);
+  void NoteLogState(const absl::Status& status);
   void RevisionBegins(const Trainer& trainer, const Revision& revision);
 
   const JobSpec& spec_;

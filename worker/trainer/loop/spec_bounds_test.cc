@@ -154,8 +154,8 @@ void MakeOneStep(const JobSpec& spec) {
       },
       report);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(std::isfinite(report.loss)) << report.loss;
-  EXPECT_TRUE(report.updated) << report.skip_reason;
+  EXPECT_TRUE(std::isfinite(report.sample.loss())) << report.sample.loss();
+  EXPECT_TRUE(report.sample.updated()) << report.skip_reason;
   double sum = 0;
   for (size_t i = 0; i < outline->params.size(); ++i) {
     const float* const weight = (*parameters)->weight(static_cast<int64_t>(i));

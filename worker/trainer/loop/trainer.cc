@@ -8,12 +8,23 @@
 #include "common/status_macros.h"
 #include "job/recipe_check.h"
 #include "job/schedule.h"
-#include "worker/trainer/link/link_message.h"
+#include "worker/link/trainer_exit.h"
 
 namespace nibble {
+
+// The time of a step's parts.
+struct StepSeconds {
+  double data = 0;
+  double weights = 0;
+  double forward = 0;
+  double backward = 0;
+  double reduce = 0;
+  double update = 0;
+};
+
 namespace {
 
-constexpr size_t kMostBadOperands = 3;
+constexpr size_t kMaxBadOperands = 3;
 
 absl::Status AllocateInts(Memory& memory, int64_t n, Buffer& out) {
   NIBBLE_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(static_cast<size_t>(n) * sizeof(int32_t)));
@@ -21,21 +32,32 @@ absl::Status AllocateInts(Memory& memory, int64_t n, Buffer& out) {
   return absl::OkStatus();
 }
 
-// Adds the time since the last mark to one of the report's parts.
+// Adds the time since the last mark to one of the step's parts.
 class Stopwatch {
  public:
-  explicit Stopwatch(const Trainer::Clock& clock) : clock_(clock), begin_(clock()), mark_(begin_) {}
+  explicit Stopwatch(const Trainer::Clock& clock) : clock_(clock), mark_(clock()) {}
   void Lap(double& part) {
     const double now = clock_();
     part += now - mark_;
     mark_ = now;
   }
-  double total() const { return mark_ - begin_; }
 
  private:
   const Trainer::Clock& clock_;
-  double begin_, mark_;
+  double mark_;
 };
+
+void SetSeconds(const StepSeconds& seconds, double total, StepReport& report) {
+  v1::StepSample& sample = report.sample;
+  sample.set_data_seconds(seconds.data);
+  sample.set_weights_seconds(seconds.weights);
+  sample.set_forward_seconds(seconds.forward);
+  sample.set_backward_seconds(seconds.backward);
+  sample.set_reduce_seconds(seconds.reduce);
+  sample.set_update_seconds(seconds.update);
+  sample.set_step_seconds(total);
+  sample.set_tokens_per_second(total > 0 ? static_cast<double>(report.tokens) / total : 0);
+}
 
 int64_t CountingTargets(const Batch& batch) {
   return static_cast<int64_t>(batch.targets.size()) -
@@ -121,7 +143,7 @@ absl::Status Trainer::Restore(Position position) {
   updates_ = position.updates;
   skipped_in_a_row_ = non_finite_in_a_row_ = 0;
   timeline_ = std::move(position.timeline);
-  revision_ = 0;  // whatever its number was in force before
+  revision_ = 0;  // the number may be of another recipe now
   return absl::OkStatus();
 }
 
@@ -200,7 +222,7 @@ absl::Status Trainer::FindBadOperands(StepReport& report, int64_t& bad) {
   for (const OperandFigures& f : figures) {
     if (f.head.non_finite == 0) continue;
     bad += static_cast<int64_t>(f.head.non_finite);
-    if (report.bad_operands.size() < kMostBadOperands) {
+    if (report.bad_operands.size() < kMaxBadOperands) {
       report.bad_operands.push_back({.linear = outline().linears[f.linear].name,
                                      .role = f.role,
                                      .count = static_cast<int64_t>(f.head.non_finite)});
@@ -211,19 +233,20 @@ absl::Status Trainer::FindBadOperands(StepReport& report, int64_t& bad) {
 }
 
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& report,
-                                      double& loss_sum, double& targets, int64_t& bad) {
+                                      StepSeconds& seconds, double& loss_sum, double& targets,
+                                      int64_t& bad) {
   Stopwatch watch(options_.clock);
-  StepSeconds& seconds = report.seconds;
+  const int64_t step = report.sample.step();
   const int64_t every = spec_.metrics.precision_every;
-  const bool sampled = every > 0 && report.step % every == 0;
+  const bool sampled = every > 0 && step % every == 0;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
-    NIBBLE_ASSIGN_OR_RETURN(Batch batch, batches(report.step, micro));
+    NIBBLE_ASSIGN_OR_RETURN(Batch batch, batches(step, micro));
     absl::Status status = LoadBatch(batch);
     if (!status.ok()) return status;
     targets += static_cast<double>(CountingTargets(batch));
     watch.Lap(seconds.data);
 
-    StepContext context = ContextFor(report.step, micro);
+    StepContext context = ContextFor(step, micro);
     // Weights are quantised once a step, before the first micro-batch.
     context.statistics = sampled;
     if (micro == 0) status = model_->BeginStep(context);
@@ -250,7 +273,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
 
 absl::Status Trainer::JudgeNonFinite(StepReport& report) {
   const GuardSpec& guards = spec_.guards;
-  const std::string what = absl::StrCat("step ", report.step, ": ", report.skip_reason);
+  const std::string what = absl::StrCat("step ", report.sample.step(), ": ", report.skip_reason);
   if (guards.non_finite == NonFinitePolicy::kStop) {
     return WithExit(absl::AbortedError(absl::StrCat("guards.non_finite: stop; ", what)),
                     TrainerExit::kGuardFail);
@@ -267,16 +290,21 @@ absl::Status Trainer::JudgeNonFinite(StepReport& report) {
 
 absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   const int64_t step = next_step_;
-  report = {.step = step, .tokens = TokensPerStep(spec_)};
+  report = {.tokens = TokensPerStep(spec_)};
+  v1::StepSample& sample = report.sample;
+  sample.set_step(step);
+  sample.set_tokens((step + 1) * report.tokens);
   const double begin = options_.clock();
   NIBBLE_RETURN_IF_ERROR(SetRecipe(step));
-  report.revision = revision_;
-  report.learning_rate = LearningRate(spec_.optimizer, spec_.training.steps, step);
+  sample.set_revision(revision_);
+  sample.set_revision_first_step(timeline_.At(step).first_step);
+  sample.set_learning_rate(LearningRate(spec_.optimizer, spec_.training.steps, step));
 
+  StepSeconds seconds;
   double loss_sum = 0;
   double targets = 0;
   int64_t bad = 0;
-  absl::Status status = RunMicroBatches(batches, report, loss_sum, targets, bad);
+  absl::Status status = RunMicroBatches(batches, report, seconds, loss_sum, targets, bad);
   if (!status.ok()) return status;
 
   Stopwatch watch(options_.clock);
@@ -284,28 +312,29 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   double shared[] = {loss_sum, targets, static_cast<double>(bad)};
   status = options_.collective.AllReduce(shared, 3, Reduction::kSum);
   if (!status.ok()) return status;
-  watch.Lap(report.seconds.reduce);
-  report.loss = shared[1] > 0 ? shared[0] / shared[1] : 0.0;
-  report.gradient_norm = norm;
+  watch.Lap(seconds.reduce);
+  sample.set_loss(shared[1] > 0 ? shared[0] / shared[1] : 0.0);
+  sample.set_gradient_norm(norm);
+  sample.set_updated(true);
 
   const bool finite =
-      std::isfinite(report.loss) && std::isfinite(report.gradient_norm) && shared[2] == 0;
+      std::isfinite(sample.loss()) && std::isfinite(sample.gradient_norm()) && shared[2] == 0;
   if (!finite) {
-    report.updated = false;
+    sample.set_updated(false);
     report.skip_reason =
-        absl::StrCat("not finite: loss ", report.loss, ", gradient norm ", report.gradient_norm,
+        absl::StrCat("not finite: loss ", sample.loss(), ", gradient norm ", sample.gradient_norm(),
                      ", ", static_cast<int64_t>(shared[2]), " elements of quantised operands");
   } else if (guard_.has_value()) {
-    const SpikeGuard::Verdict verdict = guard_->Observe(report.loss);
+    const SpikeGuard::Verdict verdict = guard_->Observe(sample.loss());
     report.spike = verdict.spike;
     report.spike_z = verdict.z;
     if (verdict.spike && spec_.guards.spike == SpikePolicy::kSkip) {
-      report.updated = false;
-      report.skip_reason = absl::StrCat("loss ", report.loss, " is a spike: z ", verdict.z);
+      sample.set_updated(false);
+      report.skip_reason = absl::StrCat("loss ", sample.loss(), " is a spike: z ", verdict.z);
     }
   }
-  if (report.updated) {
-    status = optimizer_->Update(updates_ + 1, report.learning_rate);
+  if (sample.updated()) {
+    status = optimizer_->Update(updates_ + 1, sample.learning_rate());
     if (status.ok()) status = options_.device.backend.Synchronize();
     if (!status.ok()) return status;
     ++updates_;
@@ -313,8 +342,8 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   } else {
     ++skipped_in_a_row_;
   }
-  watch.Lap(report.seconds.update);
-  report.seconds.total = options_.clock() - begin;
+  watch.Lap(seconds.update);
+  SetSeconds(seconds, options_.clock() - begin, report);
   if (!finite) {
     if (status = JudgeNonFinite(report); !status.ok()) return status;
   }

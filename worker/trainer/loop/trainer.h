@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
+#include "proto/nibble/v1/metrics.pb.h"
 #include "recipe/timeline.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/data/batch.h"
@@ -29,17 +30,6 @@
 
 namespace nibble {
 
-// The time of a step's parts, by the injected clock.
-struct StepSeconds {
-  double data = 0;  // waiting for batches
-  double weights = 0;
-  double forward = 0;
-  double backward = 0;
-  double reduce = 0;  // gradients over ranks, and their norm
-  double update = 0;  // AdamW and gathering the weights
-  double total = 0;
-};
-
 // A quantised operand with NaN or infinities.
 struct BadOperand {
   std::string linear;
@@ -48,13 +38,10 @@ struct BadOperand {
 };
 
 struct StepReport {
-  int64_t step = 0;
-  int64_t tokens = 0;  // of all ranks
-  double loss = 0;     // mean over the targets that are not ignored
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  int64_t revision = 0;
-  bool updated = true;      // false: the weights are unchanged
+  // Every figure. The loss is the mean over the targets that are not ignored; without an update the
+  // weights are unchanged; times are by the injected clock.
+  v1::StepSample sample;
+  int64_t tokens = 0;       // of the step, of all ranks
   std::string skip_reason;  // if not updated
   bool last_skip = false;   // the spec allows no further skip in a row: the run ends
   bool spike = false;       // the guard detected a loss spike
@@ -62,8 +49,9 @@ struct StepReport {
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
   // Of this rank's last micro-batch, if the step samples them.
   std::vector<OperandFigures> figures;
-  StepSeconds seconds;
 };
+
+struct StepSeconds;
 
 class Trainer {
  public:
@@ -138,8 +126,8 @@ class Trainer {
   StepContext ContextFor(int64_t step, int64_t micro) const;
   // Sum of the losses of the last micro-batch.
   absl::StatusOr<double> SumLosses();
-  absl::Status RunMicroBatches(const BatchSource& batches, StepReport& report, double& loss_sum,
-                               double& targets, int64_t& bad);
+  absl::Status RunMicroBatches(const BatchSource& batches, StepReport& report, StepSeconds& seconds,
+                               double& loss_sum, double& targets, int64_t& bad);
   absl::Status FindBadOperands(StepReport& report, int64_t& bad);
   // Applies the spec's policy for a step with non-finite numbers.
   absl::Status JudgeNonFinite(StepReport& report);

@@ -1,14 +1,13 @@
 // nibble-trainer: trains one job on this machine, alone or as one rank of a group.
 //
-//   nibble-trainer --spec job.yaml                    every rank that the spec asks for
+//   nibble-trainer --spec job.yaml                    every rank of the spec
 //   nibble-trainer --spec job.yaml --rank 1 --world 2 --rendezvous tcp:host:port
 //
-// Its exit code says whose fault its end is: worker/trainer/link/link_message.h.
+// The exit code names the cause of its end: worker/link/trainer_exit.h.
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -23,12 +22,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "job/job_spec.h"
+#include "worker/link/trainer_exit.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/signal_block.h"
-#include "worker/trainer/link/daemon_link.h"
-#include "worker/trainer/link/link_message.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/progress.h"
@@ -37,11 +35,11 @@ namespace {
 
 using nibble::TrainerExit;
 
-std::atomic<bool> stop_asked = false;
+std::atomic<bool> stop_requested = false;
 // A second Ctrl-C ends the process at once. A second TERM does not: when one rank of a group has
 // stopped, the launcher sends it to those that are about to.
-void AskToStop(int signal) {
-  stop_asked.store(true, std::memory_order_relaxed);
+void RequestStop(int signal) {
+  stop_requested.store(true, std::memory_order_relaxed);
   if (signal == SIGINT) std::signal(signal, SIG_DFL);
 }
 
@@ -51,7 +49,7 @@ struct Arguments {
   int world = 1;
   std::string rendezvous;
   int64_t attempt = 0;
-  std::string checkpoint_host;
+  std::string link;
   int64_t resume_step = -1;
   std::string resume_store;
   bool weights_only = false;
@@ -114,17 +112,18 @@ TrainerExit OpenCheckpoints(const Arguments& arguments, const nibble::JobSpec& s
   return TrainerExit::kDone;
 }
 
-// Where a run without a cluster stores its checkpoints, and what it begins with: the newest of
-// them, else the weights that its spec names. `local` serves as long as the run.
+// Opens the checkpoints of a run without a cluster, and chooses what it begins with: the newest of
+// them, else the weights that its spec names. `local` must live as long as the run and serves its
+// ranks at `link`.
 TrainerExit BeginLocally(const Arguments& arguments, const nibble::JobSpec& spec,
-                         std::unique_ptr<nibble::LocalCheckpoints>& local,
+                         std::unique_ptr<nibble::LocalCheckpoints>& local, std::string& link,
                          nibble::RunCheckpoints& checkpoints) {
   // The threads of stores take no signals: these are for the launcher, or the run.
   const nibble::BlockAllSignals blocked;
   const TrainerExit opened = OpenCheckpoints(arguments, spec, local);
   if (opened != TrainerExit::kDone) return opened;
   if (local != nullptr) {
-    checkpoints.host = local->address();
+    link = local->address();
     checkpoints.attempt = local->attempt();
     checkpoints.resume_step = local->resume_step().value_or(-1);
     checkpoints.notices = local->notices();
@@ -145,8 +144,8 @@ TrainerExit BeginLocally(const Arguments& arguments, const nibble::JobSpec& spec
   return TrainerExit::kDone;
 }
 
-// Whose fault it is that a group has ended: the rank's that failed, not of those that lost it or
-// had to be killed after it.
+// The exit code of a group: that of the rank that failed, not of those that lost it or had to be
+// killed after it.
 TrainerExit ExitOfGroup(const nibble::LaunchResult& result) {
   TrainerExit exit = TrainerExit::kStopped;
   for (const nibble::RankExit& rank : result.ranks) {
@@ -166,15 +165,15 @@ TrainerExit ExitOfGroup(const nibble::LaunchResult& result) {
 TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec) {
   std::unique_ptr<nibble::LocalCheckpoints> local;
   nibble::RunCheckpoints checkpoints = {.store = nibble::CheckpointDirectory(spec)};
-  const TrainerExit begun = BeginLocally(arguments, spec, local, checkpoints);
+  std::string link;
+  const TrainerExit begun = BeginLocally(arguments, spec, local, link, checkpoints);
   if (begun != TrainerExit::kDone) return begun;
   std::vector<std::string> passed = {"--spec", arguments.spec};
   for (const std::string& notice : checkpoints.notices) {
     passed.insert(passed.end(), {"--notice", notice});
   }
-  if (!checkpoints.host.empty()) {
-    passed.insert(passed.end(), {"--checkpoint-host", checkpoints.host, "--attempt",
-                                 absl::StrCat(checkpoints.attempt)});
+  if (!link.empty()) {
+    passed.insert(passed.end(), {"--link", link, "--attempt", absl::StrCat(checkpoints.attempt)});
   }
   if (checkpoints.resume_step >= 0) {
     passed.insert(passed.end(), {"--resume-step", absl::StrCat(checkpoints.resume_step),
@@ -194,18 +193,19 @@ TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec)
 }
 
 TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
-  nibble::RunCheckpoints checkpoints = {.host = arguments.checkpoint_host,
-                                        .attempt = arguments.attempt,
+  nibble::RunCheckpoints checkpoints = {.attempt = arguments.attempt,
                                         .store = arguments.resume_store.empty()
                                                      ? nibble::CheckpointDirectory(spec)
                                                      : arguments.resume_store,
                                         .resume_step = arguments.resume_step,
                                         .weights_only = arguments.weights_only,
                                         .notices = arguments.notices};
-  // A run of one rank stores its own; otherwise whoever started the ranks does.
+  std::string link = arguments.link;
+  // A run of one rank stores its own checkpoints; otherwise the process that started the ranks
+  // does.
   std::unique_ptr<nibble::LocalCheckpoints> local;
   if (arguments.rank < 0) {
-    const TrainerExit begun = BeginLocally(arguments, spec, local, checkpoints);
+    const TrainerExit begun = BeginLocally(arguments, spec, local, link, checkpoints);
     if (begun != TrainerExit::kDone) return begun;
   }
   std::unique_ptr<nibble::Collective> collective;
@@ -226,21 +226,20 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
     }
     collective = *std::move(gloo);
   }
-  std::signal(SIGINT, AskToStop);
-  std::signal(SIGTERM, AskToStop);
-  const char* const daemon_link = std::getenv(nibble::kDaemonLinkVariable);
+  std::signal(SIGINT, RequestStop);
+  std::signal(SIGTERM, RequestStop);
   const absl::StatusOr<nibble::RunSummary> summary =
       nibble::RunJob(spec, *collective,
-                     {.stop = &stop_asked,
+                     {.stop = &stop_requested,
                       .progress = arguments.quiet ? nullptr : &std::cerr,
                       .terminal = nibble::IsTerminal(2),
                       .checkpoints = std::move(checkpoints),
-                      .daemon_link = daemon_link == nullptr ? "" : daemon_link,
+                      .link = std::move(link),
                       .prepares_data = arguments.local_rank < 0 ? arguments.rank <= 0
                                                                 : arguments.local_rank == 0});
   if (!summary.ok()) return Complain(summary.status());
-  const bool speaks = arguments.rank <= 0;
-  if (speaks && summary->failed_checkpoints > 0) {
+  const bool reports = arguments.rank <= 0;
+  if (reports && summary->failed_checkpoints > 0) {
     Chat(arguments,
          absl::StrCat(summary->failed_checkpoints, " checkpoints could not be stored; ",
                       summary->last_checkpoint < 0
@@ -248,7 +247,7 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
                           : absl::StrCat("the newest is that of step ", summary->last_checkpoint)));
   }
   if (!summary->checkpoint_status.ok()) {
-    if (speaks) (void)Complain(summary->checkpoint_status);
+    if (reports) (void)Complain(summary->checkpoint_status);
     return nibble::ExitOf(summary->checkpoint_status);
   }
   return summary->reason == "completed" || summary->reason == "early_stop" ? TrainerExit::kDone
@@ -263,25 +262,26 @@ int main(int argc, char** argv) {
   app.Add("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)").Required();
   app.Add("--rank", arguments.rank, "This process's rank in a group started by others");
   app.Add("--world", arguments.world, "Ranks of that group");
-  app.Add("--rendezvous", arguments.rendezvous, "file:DIRECTORY or tcp:HOST:PORT");
+  app.Add("--rendezvous", arguments.rendezvous, "tcp:HOST:PORT or served:HOST:PORT");
   app.Add("--attempt", arguments.attempt, "Number of this launch of the group");
   app.Add("--bind", arguments.bind_address, "Address that this rank listens at").ShowDefault();
-  app.Add("--checkpoint-host", arguments.checkpoint_host,
-          "Where checkpoints are handed over, in a group started by others");
-  app.Add("--resume-step", arguments.resume_step, "The checkpoint that such a group begins from");
+  app.Add("--link", arguments.link,
+          "Socket of the process that serves this rank, in a group started by others");
+  app.Add("--resume-step", arguments.resume_step,
+          "The step of the checkpoint that such a group begins from");
   app.Add("--resume-store", arguments.resume_store,
-          "Where that checkpoint is; else among the run's own");
+          "The store of that checkpoint (default: the run's own)");
   app.AddFlag("--weights-only", arguments.weights_only,
-              "Take its weights alone, and begin at the first step");
+              "Load only its weights, and begin at the first step");
   app.Add("--local-rank", arguments.local_rank,
           "This process's number on its node, in a group started by others");
-  app.Add("--notice", arguments.notices, "For the event log of such a group");
+  app.Add("--notice", arguments.notices, "A notice for the event log of such a group");
   const nibble::Option fresh = app.AddFlag(
-      "--fresh", arguments.fresh, "Begin at the first step, whatever checkpoints are there");
+      "--fresh", arguments.fresh, "Begin at the first step, even if there are checkpoints");
   app.Add("--from-step", arguments.from_step,
-          "Go on from the checkpoint of this step, not from the newest")
+          "Resume from the checkpoint of this step, not from the newest")
       .Excludes(fresh);
-  app.AddFlag("--quiet", arguments.quiet, "No progress; the event log tells all");
+  app.AddFlag("--quiet", arguments.quiet, "No progress output; the event log has everything");
   if (const std::optional<int> ended = app.Parse(argc, argv, CodeOf(TrainerExit::kUsage)))
     return *ended;
   const absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);

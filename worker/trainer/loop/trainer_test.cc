@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "worker/link/trainer_exit.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/link/link_message.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {
@@ -72,7 +72,7 @@ struct Rig {
       StepReport report;
       const absl::Status status = Step(report);
       EXPECT_TRUE(status.ok()) << status;
-      losses.push_back(report.loss);
+      losses.push_back(report.sample.loss());
     }
     return losses;
   }
@@ -122,11 +122,11 @@ TEST(Trainer, APlannedChangeTakesForceAtItsStepAndNotBefore) {
     StepReport a, b;
     ASSERT_TRUE(plain.Step(a).ok());
     ASSERT_TRUE(switched.Step(b).ok());
-    EXPECT_EQ(b.revision, step < 5 ? 1 : 2);
+    EXPECT_EQ(b.sample.revision(), step < 5 ? 1 : 2);
     if (step < 5) {
-      EXPECT_EQ(a.loss, b.loss) << step;
+      EXPECT_EQ(a.sample.loss(), b.sample.loss()) << step;
     } else {
-      EXPECT_NE(a.loss, b.loss) << step;
+      EXPECT_NE(a.sample.loss(), b.sample.loss()) << step;
     }
   }
 }
@@ -198,7 +198,7 @@ TEST(Trainer, ANumberThatIsNoneSkipsTheUpdateAndNamesItsPlace) {
                                   rig.parameters->weights() + rig.parameters->elements());
   StepReport report;
   ASSERT_TRUE(rig.Step(report).ok());
-  EXPECT_FALSE(report.updated);
+  EXPECT_FALSE(report.sample.updated());
   ASSERT_FALSE(report.bad_operands.empty());
   const bool named = std::any_of(report.bad_operands.begin(), report.bad_operands.end(),
                                  [](const BadOperand& b) { return b.linear == "blocks.1.mlp.up"; });
@@ -208,7 +208,7 @@ TEST(Trainer, ANumberThatIsNoneSkipsTheUpdateAndNamesItsPlace) {
             std::memcmp(before.data(), rig.parameters->weights(), before.size() * sizeof(float)));
   weight = good;
   ASSERT_TRUE(rig.Step(report).ok());
-  EXPECT_TRUE(report.updated);
+  EXPECT_TRUE(report.sample.updated());
 }
 
 TEST(Trainer, WithThePolicyToStopABadNumberEndsTheRun) {
@@ -275,12 +275,13 @@ TEST(Trainer, TheTimeOfAStepIsTheSumOfItsParts) {
   Rig rig(Spec());
   StepReport report;
   ASSERT_TRUE(rig.Step(report).ok());
-  const StepSeconds& s = report.seconds;
-  const double parts = s.data + s.weights + s.forward + s.backward + s.reduce + s.update;
-  EXPECT_GT(s.forward, 0);
-  EXPECT_GT(s.backward, 0);
+  const v1::StepSample& s = report.sample;
+  const double parts = s.data_seconds() + s.weights_seconds() + s.forward_seconds() +
+                       s.backward_seconds() + s.reduce_seconds() + s.update_seconds();
+  EXPECT_GT(s.forward_seconds(), 0);
+  EXPECT_GT(s.backward_seconds(), 0);
   // Each reading of the test's clock takes a second; few lie between the parts.
-  EXPECT_NEAR(parts, s.total, 6);
+  EXPECT_NEAR(parts, s.step_seconds(), 6);
 }
 
 TEST(Trainer, ABatchOfAnotherShapeIsRefused) {

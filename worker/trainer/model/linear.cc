@@ -8,12 +8,12 @@
 
 namespace nibble {
 
-Linear::Linear(const Device& device, const Parameters& parameters, int64_t linear, DType dtype)
+Linear::Linear(const Device& device, const ParameterView& parameters, int64_t linear, DType dtype)
     : device_(device),
       index_(linear),
       info_(parameters.outline().linears[linear]),
       dtype_(dtype),
-      weight_(parameters.weight(info_.weight)),
+      weight_(parameters.matrix(info_.weight)),
       dweight_(parameters.gradient(info_.weight)) {
   if (info_.bias) {
     bias_ = parameters.weight(info_.weight + 1);
@@ -74,7 +74,7 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
   }
   bf16_weight_ = Buffer();
   const bool plain = !recipe_[kFpropWeight].has_value() || !recipe_[kDgradWeight].has_value();
-  if (status.ok() && plain && dtype_ == DType::kBf16) {
+  if (status.ok() && plain && dtype_ != weight_.dtype) {
     NIBBLE_ASSIGN_OR_RETURN(Buffer buffer, step.Allocate(info_.out * info_.in * sizeof(uint16_t)));
     bf16_weight_ = std::move(buffer);
   }
@@ -109,13 +109,12 @@ CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
 absl::Status Linear::PrepareWeights(const StepContext& context) {
   if (bf16_weight_) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(
-        Cast{.from = ConstMatrix::Of(weight_, info_.out, info_.in),
+        Cast{.from = weight_,
              .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)}));
   }
   if (!fprop_w_.tensor && !dgrad_w_.tensor) return absl::OkStatus();
-  return device_.backend.Quantize({.x = ConstMatrix::Of(weight_, info_.out, info_.in),
-                                   .row = Request(fprop_w_, context),
-                                   .column = Request(dgrad_w_, context)});
+  return device_.backend.Quantize(
+      {.x = weight_, .row = Request(fprop_w_, context), .column = Request(dgrad_w_, context)});
 }
 
 GemmSource Linear::WeightSource(OperandRole role) const {
@@ -123,7 +122,7 @@ GemmSource Linear::WeightSource(OperandRole role) const {
     const bool own = role == OperandRole::kDgradWeight && !weight_serves_both_;
     return &*(own ? dgrad_w_ : fprop_w_).tensor;
   }
-  if (dtype_ == DType::kF32) return ConstMatrix::Of(weight_, info_.out, info_.in);
+  if (dtype_ == weight_.dtype) return weight_;
   return ConstMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in);
 }
 

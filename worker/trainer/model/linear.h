@@ -1,5 +1,6 @@
-// A linear layer, the only place that quantises: it takes the operands of its three GEMMs from its
-// recipe and makes one call per tensor that writes every quantised copy needed.
+// A linear layer, the only place that quantises: its recipe determines the operands of its three
+// GEMMs, and one call per tensor writes every quantised copy needed. In inference it has no recipe
+// and reads the weight as it is stored.
 //
 // Ownership: borrows the device and the parameters; copies live in the memories of Places.
 // Thread-safety: none; runs on the device's queue.
@@ -8,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,10 +19,12 @@
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/parameters.h"
 #include "worker/trainer/model/region.h"
+#include "worker/trainer/model/sequence_state.h"
 
 namespace nibble {
 
-// Describes the micro-batch that passes through the layers.
+// Describes the rows that pass through the layers: a micro-batch of training, or tokens that
+// continue sequences.
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -29,9 +33,10 @@ struct StepContext {
   // by this position, so that they do not depend on how the batch is divided.
   int64_t first_token = 0;
   int64_t batch_tokens = 0;
-  // Weight gradients are written by the first micro-batch of a step and added to by the others.
+  // The first micro-batch of a step overwrites weight gradients; the others add to them.
   bool first_micro_batch = true;
-  bool statistics = false;  // precision figures of every quantised operand
+  bool statistics = false;                    // precision figures of every quantised operand
+  std::span<SequenceState* const> sequences;  // [layout.continued.size()]
 
   int64_t tokens() const { return layout.tokens(); }
 };
@@ -47,19 +52,20 @@ struct OperandFigures {
 class Linear {
  public:
   // `linear`: index in the outline. `dtype`: of activations; FP32 takes high-precision recipes
-  // only.
-  Linear(const Device& device, const Parameters& parameters, int64_t linear, DType dtype);
+  // only. A weight stored in `dtype` is used in place.
+  Linear(const Device& device, const ParameterView& parameters, int64_t linear, DType dtype);
 
   const LinearInfo& info() const { return info_; }
   float* bias() const { return bias_; }
 
   // Before Allocate(). InvalidArgument for a quantised operand if activations are FP32.
   absl::Status SetRecipe(const LayerRecipe& recipe);
-  // Whether Backward() reads x again. If not, its memory may be reused after Forward().
+  // Whether Backward() reads x. If not, its memory may be reused after Forward().
   bool keeps_input() const { return !recipe_[OperandRole::kWgradActivation].has_value(); }
   absl::Status Allocate(int64_t tokens, const Places& places);
 
-  // Makes the working copies of the FP32 weights; once per step, before the first Forward().
+  // Makes the working copies of an FP32 weight; once per step, before the first Forward(). In
+  // inference there are none.
   absl::Status PrepareWeights(const StepContext& context);
 
   // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
@@ -87,15 +93,15 @@ class Linear {
   int64_t index_;
   LinearInfo info_;
   DType dtype_;
-  float* weight_;
+  ConstMatrix weight_;  // [out, in]
   float* dweight_;
   float* bias_ = nullptr;
   float* dbias_ = nullptr;
 
   LayerRecipe recipe_;
-  bool weight_serves_both_ = false;  // one square quantisation for Fprop and Dgrad
+  bool weight_serves_both_ = false;  // Fprop and Dgrad share one quantisation in square blocks
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
-  Buffer bf16_weight_;  // [out, in], where an operand is BF16
+  Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16
 };
 
 }  // namespace nibble

@@ -1,15 +1,18 @@
 #include "worker/trainer/model/mixer.h"
+
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
-namespace {
 
-using Factory = absl::StatusOr<std::unique_ptr<Mixer>> (*)(const Device&, const Parameters&,
-                                                           int64_t, DType);
+// Each in the file of its name in mixers/.
+MixerFactory MakeAttentionMixer, MakeMamba2Mixer, MakeMlpMixer;
+
+namespace {
 
 struct Entry {
   char symbol;
-  Factory make;
+  MixerFactory* make;
 };
 
 constexpr Entry kMixers[] = {
@@ -20,8 +23,9 @@ constexpr Entry kMixers[] = {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Mixer>> MakeMixer(const Device& device, const Parameters& parameters,
-                                                 int64_t block, DType dtype) {
+absl::StatusOr<std::unique_ptr<Mixer>> MakeMixer(const Device& device,
+                                                 const ParameterView& parameters, int64_t block,
+                                                 DType dtype) {
   const char symbol = parameters.outline().spec.pattern[block];
   for (const Entry& entry : kMixers) {
     if (entry.symbol == symbol) return entry.make(device, parameters, block, dtype);
@@ -30,10 +34,12 @@ absl::StatusOr<std::unique_ptr<Mixer>> MakeMixer(const Device& device, const Par
       absl::StrCat("block ", block, ": no mixer for '", std::string(1, symbol), "'"));
 }
 
-absl::StatusOr<int64_t> FindLinear(const Outline& outline, int64_t block, const std::string& kind) {
-  for (size_t i = 0; i < outline.linears.size(); ++i) {
-    const LinearInfo& linear = outline.linears[i];
-    if (linear.block == block && linear.kind == kind) return static_cast<int64_t>(i);
+absl::StatusOr<Linear> FindLinear(const Device& device, const ParameterView& parameters,
+                                  int64_t block, const std::string& kind, DType dtype) {
+  const std::vector<LinearInfo>& linears = parameters.outline().linears;
+  for (size_t i = 0; i < linears.size(); ++i) {
+    if (linears[i].block != block || linears[i].kind != kind) continue;
+    return Linear(device, parameters, static_cast<int64_t>(i), dtype);
   }
   return absl::InternalError(absl::StrCat("the outline has no ", kind, " in block ", block));
 }
@@ -41,6 +47,20 @@ absl::StatusOr<int64_t> FindLinear(const Outline& outline, int64_t block, const 
 absl::StatusOr<int64_t> FindBlockParam(const Outline& outline, int64_t block,
                                        const std::string& name) {
   return outline.Find(absl::StrCat("blocks.", block, ".", name));
+}
+
+absl::StatusOr<NormLayer> FindNorm(const ParameterView& parameters, const std::string& prefix) {
+  const Outline& outline = parameters.outline();
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t weight, outline.Find(absl::StrCat(prefix, ".weight")));
+  NormLayer norm = {.params = {.centered = outline.spec.norm == NormKind::kLayerNorm,
+                               .eps = static_cast<float>(outline.spec.norm_eps),
+                               .weight = parameters.weight(weight)},
+                    .dweight = parameters.gradient(weight)};
+  if (!norm.params.centered) return norm;
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t bias, outline.Find(absl::StrCat(prefix, ".bias")));
+  norm.params.bias = parameters.weight(bias);
+  norm.dbias = parameters.gradient(bias);
+  return norm;
 }
 
 }  // namespace nibble

@@ -1,6 +1,12 @@
-// One mixer of a block: the layer between the norm and the residual addition. A new mixer is one
-// file in mixers/ that implements this, its factory below and one line in mixer.cc (and its
-// description in model/mixers).
+// A mixer layer of a block: the layer between the norm and the residual addition. Its class states
+// the forward pass once, for whole sequences (training, evaluation) and for tokens that continue
+// sequences (decoding); the operations of kernels/ops take either layout.
+//
+// A new mixer is
+//   model/<mixer>.cc, a line in model/mixers.cc             its MixerKind; sizes in ModelSpec
+//   kernels/ops/<mixer>_ops.h, an accessor in LayerOps      its operations, if they are new
+//   kernels/cpu/layers/                                     their kernels
+//   mixers/<mixer>_mixer.cc, two lines in mixer.cc          this class
 //
 // Ownership: mixers borrow device and parameters. Thread-safety: none; one queue.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_MIXER_H_
@@ -13,7 +19,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops/norm_ops.h"
 #include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/sequence_state.h"
 
 namespace nibble {
 
@@ -26,10 +34,17 @@ class Mixer {
   virtual std::vector<Linear*> linears() = 0;
   // Whether Backward() reads the input again.
   virtual bool keeps_input() const = 0;
-  // After the linears have their recipes. Allocates saved tensors and scratch for `tokens` rows.
-  virtual absl::Status Allocate(int64_t tokens, const Places& places) = 0;
+  // After the linears have their recipes. Allocate the tensors of the passes, for up to `tokens`
+  // rows; AllocateBackward() only for training, after the other.
+  virtual absl::Status AllocateForward(int64_t tokens, const Places& places) = 0;
+  virtual absl::Status AllocateBackward(int64_t tokens, const Places& places) = 0;
 
-  // y = mixer(x). x: [tokens, d_model], y: [tokens, d_model].
+  // The state of an empty sequence that may grow to `capacity` tokens; null if the mixer keeps no
+  // state.
+  virtual absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t capacity) = 0;
+
+  // y = mixer(x), for context.layout: whole sequences, or continuations, whose states advance. x:
+  // [tokens, d_model], y: [tokens, d_model].
   virtual absl::Status Forward(const StepContext& context, const ConstMatrix& x,
                                const MutableMatrix& y) = 0;
   // Computes dx from dy and adds to the gradients of the parameters. x is read if keeps_input(). dx
@@ -38,33 +53,27 @@ class Mixer {
                                 const ConstMatrix& dy, const MutableMatrix& dx) = 0;
 };
 
+using MixerFactory = absl::StatusOr<std::unique_ptr<Mixer>>(const Device& device,
+                                                            const ParameterView& parameters,
+                                                            int64_t block, DType dtype);
 // The mixer of block `block`. Internal for an unknown symbol.
-absl::StatusOr<std::unique_ptr<Mixer>> MakeMixer(const Device& device, const Parameters& parameters,
-                                                 int64_t block, DType dtype);
+MixerFactory MakeMixer;
 
-// The factories that MakeMixer() chooses from.
-//
-// Causal grouped-query attention: qkv projection, rotary positions, attention, output projection.
-absl::StatusOr<std::unique_ptr<Mixer>> MakeAttentionMixer(const Device& device,
-                                                          const Parameters& parameters,
-                                                          int64_t block, DType dtype);
-
-// The Mamba-2 mixer: in_proj to z | xBC | dt, convolution and SiLU over xBC, scan, gated norm,
-// out_proj.
-absl::StatusOr<std::unique_ptr<Mixer>> MakeMamba2Mixer(const Device& device,
-                                                       const Parameters& parameters, int64_t block,
-                                                       DType dtype);
-
-// The feed-forward mixer: up-projection, non-linearity, down-projection.
-absl::StatusOr<std::unique_ptr<Mixer>> MakeMlpMixer(const Device& device,
-                                                    const Parameters& parameters, int64_t block,
-                                                    DType dtype);
-
-// For mixers: the layer "blocks.<block>.<kind>" and the parameter "blocks.<block>.<name>".
-// Internal if the outline lacks it.
-absl::StatusOr<int64_t> FindLinear(const Outline& outline, int64_t block, const std::string& kind);
+// For mixers: the layer "blocks.<block>.<kind>", Internal if the outline lacks it, and the index of
+// the parameter "blocks.<block>.<name>", NotFound if it does.
+absl::StatusOr<Linear> FindLinear(const Device& device, const ParameterView& parameters,
+                                  int64_t block, const std::string& kind, DType dtype);
 absl::StatusOr<int64_t> FindBlockParam(const Outline& outline, int64_t block,
                                        const std::string& name);
+
+// A norm and where its gradients go.
+struct NormLayer {
+  NormParams params;
+  float* dweight = nullptr;
+  float* dbias = nullptr;
+};
+// The norm "<prefix>.weight" (and ".bias"). NotFound if the outline lacks it.
+absl::StatusOr<NormLayer> FindNorm(const ParameterView& parameters, const std::string& prefix);
 
 }  // namespace nibble
 

@@ -133,39 +133,19 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Param
   return model;
 }
 
-absl::Status Model::FindNorm(const std::string& prefix, Block& block) {
-  const Outline& outline = parameters_.outline();
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t weight, outline.Find(absl::StrCat(prefix, ".weight")));
-  block.norm = {.centered = outline.spec.norm == NormKind::kLayerNorm,
-                .eps = static_cast<float>(outline.spec.norm_eps),
-                .weight = parameters_.weight(weight)};
-  block.dnorm_weight = parameters_.gradient(weight);
-  if (!block.norm.centered) return absl::OkStatus();
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t bias, outline.Find(absl::StrCat(prefix, ".bias")));
-  block.norm.bias = parameters_.weight(bias);
-  block.dnorm_bias = parameters_.gradient(bias);
-  return absl::OkStatus();
-}
-
 absl::Status Model::Build() {
   const Outline& outline = parameters_.outline();
-  absl::StatusOr<int64_t> param = outline.Find("embedding.weight");
-  if (!param.ok()) return param.status();
-  embedding_ = *param;
+  NIBBLE_ASSIGN_OR_RETURN(embedding_, outline.Find("embedding.weight"));
   if (outline.spec.positions == Positions::kLearned) {
-    param = outline.Find("positions.weight");
-    if (!param.ok()) return param.status();
-    positions_ = *param;
+    NIBBLE_ASSIGN_OR_RETURN(positions_, outline.Find("positions.weight"));
   }
   for (int64_t i = 0; i < outline.spec.blocks(); ++i) {
     Block& block = blocks_.emplace_back();
-    absl::Status status = FindNorm(absl::StrCat("blocks.", i, ".norm"), block);
-    if (!status.ok()) return status;
-    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Mixer> mixer,
-                            MakeMixer(device_, parameters_, i, options_.activations));
-    block.mixer = std::move(mixer);
+    NIBBLE_ASSIGN_OR_RETURN(block.norm, FindNorm(parameters_, absl::StrCat("blocks.", i, ".norm")));
+    NIBBLE_ASSIGN_OR_RETURN(block.mixer, MakeMixer(device_, parameters_, i, options_.activations));
   }
-  return FindNorm("final_norm", final_);
+  NIBBLE_ASSIGN_OR_RETURN(final_.norm, FindNorm(parameters_, "final_norm"));
+  return absl::OkStatus();
 }
 
 absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
@@ -210,15 +190,18 @@ absl::Status Model::Plan() {
     scratch_.Rewind();
     if (status.ok()) status = block.input.Allocate(kept_, dtype, tokens_, d_model_);
     if (status.ok()) status = AllocateFloats(saved_, tokens_, block.rstd);
-    if (status.ok() && block.norm.centered) status = AllocateFloats(saved_, tokens_, block.mean);
+    if (status.ok() && block.norm.params.centered)
+      status = AllocateFloats(saved_, tokens_, block.mean);
     if (status.ok() && block.mixer->keeps_input()) {
       status = block.normed.Allocate(saved_, dtype, tokens_, d_model_);
     }
-    if (status.ok()) status = block.mixer->Allocate(tokens_, places);
+    if (status.ok()) status = block.mixer->AllocateForward(tokens_, places);
+    if (status.ok()) status = block.mixer->AllocateBackward(tokens_, places);
   }
   if (status.ok()) status = final_.input.Allocate(kept_, dtype, tokens_, d_model_);
   if (status.ok()) status = AllocateFloats(kept_, tokens_, final_.rstd);
-  if (status.ok() && final_.norm.centered) status = AllocateFloats(kept_, tokens_, final_.mean);
+  if (status.ok() && final_.norm.params.centered)
+    status = AllocateFloats(kept_, tokens_, final_.mean);
   scratch_.Rewind();
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
   return status;
@@ -244,7 +227,7 @@ absl::Status Model::BeginStep(const StepContext& context) {
 
 absl::Status Model::ForwardBlock(const StepContext& context, int64_t i, bool again) {
   Block& block = blocks_[i];
-  AddNormForward norm = {.norm = block.norm,
+  AddNormForward norm = {.norm = block.norm.params,
                          .x = block.input.view(),
                          .out = Normed(block).mut(),
                          .mean = block.mean.data<float>(),
@@ -269,16 +252,14 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
   absl::Status status = device_.ops.token().Forward(
       EmbeddingForward{.layout = context.layout,
                        .tokens = batch.tokens,
-                       .vocab = spec.vocab,
-                       .table = parameters_.weight(embedding_),
-                       .max_positions = spec.max_positions,
-                       .positions = positions_ < 0 ? nullptr : parameters_.weight(positions_),
+                       .table = parameters_.matrix(embedding_),
+                       .positions = positions_ < 0 ? ConstMatrix() : parameters_.matrix(positions_),
                        .out = (blocks_.empty() ? final_ : blocks_[0]).input.mut()});
   for (int64_t i = 0; status.ok() && i < spec.blocks(); ++i) {
     status = ForwardBlock(context, i, /*again=*/false);
   }
   if (!status.ok()) return status;
-  AddNormForward norm = {.norm = final_.norm,
+  AddNormForward norm = {.norm = final_.norm.params,
                          .x = final_.input.view(),
                          .out = last_.mut(),
                          .mean = final_.mean.data<float>(),
@@ -293,14 +274,14 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
 
 absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch) {
   // Head left the gradient of the normed output in dnormed_.
-  absl::Status status = device_.ops.norm().Backward(NormBackward{.norm = final_.norm,
+  absl::Status status = device_.ops.norm().Backward(NormBackward{.norm = final_.norm.params,
                                                                  .x = final_.input.view(),
                                                                  .dout = dnormed_.view(),
                                                                  .mean = final_.mean.data<float>(),
                                                                  .rstd = final_.rstd.data<float>(),
                                                                  .dx = dx_.mut(),
-                                                                 .dweight = final_.dnorm_weight,
-                                                                 .dbias = final_.dnorm_bias});
+                                                                 .dweight = final_.norm.dweight,
+                                                                 .dbias = final_.norm.dbias});
   const int64_t last = parameters_.outline().spec.blocks() - 1;
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
@@ -310,15 +291,15 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
       status = block.mixer->Backward(context, Normed(block).view(), dx_.view(), dnormed_.mut());
     }
     if (status.ok()) {
-      status = device_.ops.norm().Backward(NormBackward{.norm = block.norm,
+      status = device_.ops.norm().Backward(NormBackward{.norm = block.norm.params,
                                                         .x = block.input.view(),
                                                         .dout = dnormed_.view(),
                                                         .residual = dx_.view(),
                                                         .mean = block.mean.data<float>(),
                                                         .rstd = block.rstd.data<float>(),
                                                         .dx = dx_.mut(),
-                                                        .dweight = block.dnorm_weight,
-                                                        .dbias = block.dnorm_bias});
+                                                        .dweight = block.norm.dweight,
+                                                        .dbias = block.norm.dbias});
     }
   }
   if (!status.ok()) return status;

@@ -28,7 +28,7 @@ class Head {
   static absl::StatusOr<Head> Create(const Device& device, const Parameters& parameters,
                                      DType dtype);
 
-  // `step` holds the working copy of the weight, `scratch` the chunk.
+  // The working copy of the weight is in `step`, the chunk in `scratch`.
   absl::Status Allocate(int64_t tokens, Region& step, Region& scratch);
   absl::Status PrepareWeights();
 
@@ -43,7 +43,6 @@ class Head {
 
   int64_t param() const { return param_; }
   bool tied() const { return tied_; }
-  int64_t chunk_rows() const { return chunk_rows_; }
 
  private:
   Head(const Device& device, DType dtype) : device_(device), dtype_(dtype) {}
@@ -70,7 +69,7 @@ struct ModelBatch {
 
 // The residual stream x_i enters block i, which adds mixer(norm(x_i)). The backward pass needs
 // every x_i and the saved tensors of each mixer or, with `recompute`, only every x_i: each block
-// then runs forward again just before its backward pass, with bitwise the same results.
+// then runs forward again just before its backward pass, with the same results bit for bit.
 class Model {
  public:
   struct Options {
@@ -83,7 +82,7 @@ class Model {
                                                        const ResolvedRecipe& recipe,
                                                        const Options& options);
 
-  // Between steps: plans the memory again if the recipe differs. After an error the model has no
+  // Between steps: plans the memory anew if the recipe differs. After an error the model has no
   // recipe and only SetRecipe() may be called.
   absl::Status SetRecipe(const ResolvedRecipe& recipe);
 
@@ -95,7 +94,7 @@ class Model {
                        float* loss);
   // After Forward() of the same micro-batch.
   absl::Status Backward(const StepContext& context, const ModelBatch& batch);
-  // After BeginStep(): only the loss, under the same recipe.
+  // After BeginStep(): only the loss, with the same recipe.
   absl::Status Evaluate(const StepContext& context, const ModelBatch& batch, float* loss);
   // After BeginStep(): logits [tokens, vocab] FP32.
   absl::Status Logits(const StepContext& context, const ModelBatch& batch,
@@ -114,9 +113,7 @@ class Model {
 
  private:
   struct Block {
-    NormParams norm;
-    float* dnorm_weight = nullptr;
-    float* dnorm_bias = nullptr;
+    NormLayer norm;
     std::unique_ptr<Mixer> mixer;
     ActivationBuffer input;   // x_i: [tokens, d_model]
     ActivationBuffer normed;  // [tokens, d_model], if the mixer keeps its input
@@ -126,7 +123,6 @@ class Model {
   Model(const Device& device, Parameters& parameters, const Options& options, Head head);
 
   absl::Status Build();
-  absl::Status FindNorm(const std::string& prefix, Block& block);
   absl::Status Plan();
   absl::Status RunBlocks(const StepContext& context, const ModelBatch& batch);
   absl::Status ForwardBlock(const StepContext& context, int64_t i, bool again);

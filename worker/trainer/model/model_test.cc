@@ -42,7 +42,7 @@ class EveryPrecision : public testing::TestWithParam<const char*> {
   const TestBatch batch_{kSequences, kLength, Spec().vocab, 5};
 };
 
-TEST_P(EveryPrecision, RecomputingChangesNoBit) {
+TEST_P(EveryPrecision, RecomputeChangesNoBit) {
   TestRig kept(Spec(), GetParam(), Options(DType::kBf16));
   TestRig again(Spec(), GetParam(), Options(DType::kBf16, /*recompute=*/true));
   EXPECT_EQ(kept.Step(batch_, batch_.context()), again.Step(batch_, batch_.context()));
@@ -66,7 +66,7 @@ TEST_P(EveryPrecision, StatisticsChangeNoBit) {
   EXPECT_EQ(off.Gradients(), on.Gradients());
 }
 
-TEST_P(EveryPrecision, ARecipeThatWentAndCameBackChangesNoBit) {
+TEST_P(EveryPrecision, ChangingTheRecipeAndBackChangesNoBit) {
   TestRig stayed(Spec(), GetParam(), Options(DType::kBf16));
   TestRig changed(Spec(), GetParam(), Options(DType::kBf16));
   const ResolvedRecipe own = ResolvedPreset(changed.outline, GetParam());
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Presets, EveryPrecision,
 
 // A wrong scale, a transform on one operand only or a lost tensor scale would leave an error of the
 // gradient's own size, or put formats out of order.
-TEST(Model, FewerBitsLeaveALargerErrorInTheGradient) {
+TEST(Model, FewerBitsHaveALargerGradientError) {
   const TestBatch batch(kSequences, kLength, Spec().vocab, 5);
   TestRig exact(Spec(), "bf16", Options(DType::kF32));
   const double loss = exact.Step(batch, batch.context());
@@ -127,7 +127,7 @@ TEST(Model, MicroBatchesAddUpToTheBatch) {
 }
 
 // The draws belong to the rows, wherever a row is processed.
-TEST(Model, StochasticRoundingDoesNotDependOnHowTheBatchIsDivided) {
+TEST(Model, StochasticRoundingDoesNotDependOnTheDivisionOfTheBatch) {
   const ModelSpec spec = Spec();
   const TestBatch batch(1, kLength, spec.vocab, 9);
   const Model::Options options = {.activations = DType::kBf16, .sequences = 1, .length = kLength};
@@ -163,7 +163,7 @@ TEST(Model, EveryQuantisedOperandReportsItsFigures) {
   }
 }
 
-TEST(Model, ANumberThatIsNoneIsCountedWhereItAppears) {
+TEST(Model, NanIsCountedInTheOperandWhereItAppears) {
   const TestBatch batch(kSequences, kLength, Spec().vocab, 5);
   TestRig rig(Spec(), "nvfp4-base", Options(DType::kBf16));
   const absl::StatusOr<int64_t> bad = FindBlockParam(rig.outline, 3, "mlp.up.weight");
@@ -200,7 +200,7 @@ TEST(Model, Fp32RefusesAQuantisedRecipeByLayerAndOperand) {
   EXPECT_NE(status.message().find("fprop.activation"), absl::string_view::npos) << status;
 }
 
-TEST(Model, AMicroBatchOfAnotherShapeIsRefused) {
+TEST(Model, MicroBatchOfAnotherShapeIsRefused) {
   TestRig rig(Spec(), "bf16", Options(DType::kBf16));
   const TestBatch batch(kSequences + 1, kLength, Spec().vocab, 5);
   std::vector<float> loss(batch.tokens.size());
@@ -253,8 +253,8 @@ TEST_P(Gradients, MatchDifferencesOfTheLossForEveryParameter) {
     for (int64_t i = 0; i < n; ++i) norm += double{gradient[i]} * gradient[i];
     norm = std::sqrt(norm);
     ASSERT_GT(norm, 0) << param.name;
-    // Along the gradient itself, and along it with half of its elements turned by chance: an error
-    // in any part of the tensor shows in the second where it does not in the first.
+    // Along the gradient, and along it with a random half of its elements scaled down: an error in
+    // any part of the tensor shows in the second even if it does not in the first.
     for (int turn = 0; turn < 2; ++turn) {
       std::vector<float> direction(n);
       double expected = 0;

@@ -109,4 +109,9 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::Create(Memory& memory,
   return result;
 }
 
+ConstMatrix Parameters::matrix(int64_t param) const {
+  const ParamInfo& info = outline_.params[param];
+  return ConstMatrix::Of(weight(param), info.shape[0], info.elements() / info.shape[0]);
+}
+
 }  // namespace nibble

@@ -1,9 +1,13 @@
-// A model's parameters and gradients: two flat FP32 vectors in the order of the outline, so that
-// collectives, optimizer and checkpoints use one array and layers use named parts of it.
+// A model's parameters.
 //
-// Each parameter starts at a multiple of kParameterAlign elements; the gaps are always zero.
+//   ParameterView   what layers are built over, in training and in inference
+//   Parameters      of training: parameters and gradients as two flat FP32 vectors in the order of
+//                   the outline, so that collectives, optimizer and checkpoints use one array and
+//                   layers use named parts of it. Each parameter starts at a multiple of
+//                   kParameterAlign elements; the gaps are always zero.
 //
-// Ownership: owns both vectors, in the device's memory; the outline is copied. Thread-safety: none.
+// Ownership: Parameters owns both vectors, in the device's memory; the outline is copied.
+// Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
 
@@ -13,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/tensor/matrix.h"
 #include "kernels/tensor/memory.h"
 #include "model/outline.h"
 
@@ -20,7 +25,21 @@ namespace nibble {
 
 inline constexpr int64_t kParameterAlign = 64;
 
-class Parameters {
+// Parameters by their index in the outline, in the device's memory.
+class ParameterView {
+ public:
+  virtual ~ParameterView() = default;
+  virtual const Outline& outline() const = 0;
+  // The values of a parameter that is stored in FP32: in inference, of none that matrix() gives in
+  // another type.
+  virtual float* weight(int64_t param) const = 0;
+  // Layers add the gradient here, FP32. Null in inference.
+  virtual float* gradient(int64_t param) const = 0;
+  // [shape[0], …], in the type in which it is stored: FP32 in training.
+  virtual ConstMatrix matrix(int64_t param) const = 0;
+};
+
+class Parameters : public ParameterView {
  public:
   // Initialises each weight as a function of (seed, parameter's name, element), so that it does not
   // depend on ranks or the order of parameters. Gradients are zero. The flat vectors are padded so
@@ -28,15 +47,16 @@ class Parameters {
   static absl::StatusOr<std::unique_ptr<Parameters>> Create(Memory& memory, const Outline& outline,
                                                             uint64_t seed, int world = 1);
 
-  const Outline& outline() const { return outline_; }
+  const Outline& outline() const override { return outline_; }
   // Elements of the flat vectors, gaps included.
   int64_t elements() const { return elements_; }
   int64_t offset(int64_t param) const { return offsets_[param]; }
 
   float* weights() const { return weights_.data<float>(); }
   float* gradients() const { return gradients_.data<float>(); }
-  float* weight(int64_t param) const { return weights() + offsets_[param]; }
-  float* gradient(int64_t param) const { return gradients() + offsets_[param]; }
+  float* weight(int64_t param) const override { return weights() + offsets_[param]; }
+  float* gradient(int64_t param) const override { return gradients() + offsets_[param]; }
+  ConstMatrix matrix(int64_t param) const override;
 
  private:
   Parameters() = default;

@@ -31,7 +31,7 @@ Moments MomentsOf(const std::vector<float>& x) {
   return m;
 }
 
-TEST(InitialValues, NormalOnesHaveTheirMeanAndDeviation) {
+TEST(InitialValues, NormalValuesHaveTheirMeanAndDeviation) {
   const Moments m = MomentsOf(
       Values({.name = "w", .shape = {1000, 1000}, .init = Init::kNormal, .scale = 0.02}, 1));
   EXPECT_NEAR(m.mean, 0, 1e-4);
@@ -76,7 +76,7 @@ TEST(InitialValues, DependOnSeedAndNameAlone) {
   EXPECT_EQ(begin, Values(param, 1));
 }
 
-TEST(Parameters, PartsOfEveryRankAreWholeAndGapsAreZero) {
+TEST(Parameters, PartsOfEveryRankAreAlignedAndGapsAreZero) {
   HostMemory memory;
   const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
   for (const int world : {1, 2, 3, 4}) {

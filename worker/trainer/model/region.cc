@@ -24,7 +24,7 @@ absl::StatusOr<Buffer> Region::Allocate(size_t bytes) {
   if (!committed_) return Buffer(this, reinterpret_cast<void*>(kNowhere + begin), bytes);
   if (used_ > memory_.bytes()) {
     return absl::InternalError(
-        absl::StrCat("region: ", used_, " bytes asked for, ", memory_.bytes(), " were planned"));
+        absl::StrCat("region: ", used_, " bytes requested, ", memory_.bytes(), " were planned"));
   }
   return Buffer(this, memory_.data<char>() + begin, bytes);
 }

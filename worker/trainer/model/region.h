@@ -17,9 +17,9 @@
 
 namespace nibble {
 
-// A planned region: first all buffers are requested to measure it, then it is committed in one
+// A planned region: all buffers are requested once to measure it, then it is committed in one
 // allocation, then the same buffers are requested again in the same order. It is a Memory, so that
-// quantised tensors and plain buffers are planned alike.
+// quantised tensors and plain buffers are planned in the same way.
 class Region : public Memory {
  public:
   explicit Region(Memory& parent) : parent_(parent) {}
@@ -92,6 +92,8 @@ class ActivationBuffer {
 
   const MutableMatrix& mut() const { return matrix_; }
   ConstMatrix view() const { return Const(matrix_); }
+  // The first `rows` rows: a pass may have fewer than were planned.
+  MutableMatrix rows(int64_t rows) const { return Rows(matrix_, 0, rows); }
 
  private:
   Buffer buffer_;

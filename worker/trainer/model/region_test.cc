@@ -9,7 +9,7 @@
 namespace nibble {
 namespace {
 
-TEST(Region, WhatWasMeasuredIsThereAfterOneAllocation) {
+TEST(Region, BuffersMatchTheirMeasurementAfterOneAllocation) {
   HostMemory memory;
   Region region(memory);
   ASSERT_TRUE(region.Allocate(100).ok());
@@ -25,7 +25,7 @@ TEST(Region, WhatWasMeasuredIsThereAfterOneAllocation) {
   std::memset(b->data(), 2, 1000);
 }
 
-TEST(Region, RewindingMeasuresTheMostInUseAtOnce) {
+TEST(Region, RewindingMeasuresThePeak) {
   HostMemory memory;
   Region region(memory);
   ASSERT_TRUE(region.Allocate(1 << 10).ok());
@@ -36,7 +36,7 @@ TEST(Region, RewindingMeasuresTheMostInUseAtOnce) {
   EXPECT_EQ(region.bytes(), size_t{1} << 12);
 }
 
-TEST(Region, MoreThanWasMeasuredIsRefused) {
+TEST(Region, AllocatingMoreThanMeasuredIsRefused) {
   HostMemory memory;
   Region region(memory);
   ASSERT_TRUE(region.Allocate(512).ok());
@@ -45,7 +45,7 @@ TEST(Region, MoreThanWasMeasuredIsRefused) {
   EXPECT_EQ(region.Allocate(1).status().code(), absl::StatusCode::kInternal);
 }
 
-TEST(Region, ClearingStartsANewMeasure) {
+TEST(Region, ClearStartsANewMeasurement) {
   HostMemory memory;
   Region region(memory);
   ASSERT_TRUE(region.Allocate(512).ok());

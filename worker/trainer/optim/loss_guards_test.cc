@@ -11,7 +11,7 @@
 namespace nibble {
 namespace {
 
-TEST(EarlyStopTest, ItStopsAfterAsManyValidationsWithoutABetterOne) {
+TEST(EarlyStopTest, ItStopsAfterPatienceValidationsWithoutImprovement) {
   EarlyStop early(2, 0);
   for (const double loss : {5.0, 4.0, 4.0, 3.9, 4.5}) {
     early.Observe(loss);
@@ -22,7 +22,7 @@ TEST(EarlyStopTest, ItStopsAfterAsManyValidationsWithoutABetterOne) {
   EXPECT_EQ(early.state(), (EarlyStop::State{.best = 3.9, .since = 2}));
 }
 
-TEST(EarlyStopTest, AnImprovementUpToTheLeastIsNone) {
+TEST(EarlyStopTest, AnImprovementUpToMinDeltaDoesNotCount) {
   EarlyStop early(1, 0.5);
   early.Observe(4.0);
   EXPECT_FALSE(early.stops());
@@ -36,14 +36,14 @@ TEST(EarlyStopTest, WithoutPatienceItNeverStops) {
   EXPECT_FALSE(early.stops());
 }
 
-TEST(EarlyStopTest, NumbersThatAreNoneAreNoImprovement) {
+TEST(EarlyStopTest, NanIsNotAnImprovement) {
   EarlyStop early(2, 0);
   early.Observe(std::numeric_limits<double>::quiet_NaN());
   early.Observe(std::numeric_limits<double>::infinity());
   EXPECT_TRUE(early.stops());
 }
 
-TEST(EarlyStopTest, ContinuedFromItsStateItStopsWhereItWouldHave) {
+TEST(EarlyStopTest, RestoredFromItsStateItStopsAtTheSameValidation) {
   EarlyStop whole(2, 0.1), first(2, 0.1), second(2, 0.1);
   for (const double loss : {5.0, 4.95}) {
     whole.Observe(loss);
@@ -127,7 +127,7 @@ TEST(SpikeGuardTest, SpikesAreFoundOnARealCurve) {
   }
 }
 
-TEST(SpikeGuardTest, AFallIsNoSpike) {
+TEST(SpikeGuardTest, AFallIsNotASpike) {
   SpikeGuard guard = Filled(8);
   const SpikeGuard::Verdict verdict = guard.Observe(1.0);
   EXPECT_FALSE(verdict.spike);
@@ -153,7 +153,7 @@ TEST(SpikeGuardTest, SpikesDoNotEnterTheWindow) {
   EXPECT_EQ(guard.state().in_a_row, 0);
 }
 
-TEST(SpikeGuardTest, ALevelThatStaysIsLearnt) {
+TEST(SpikeGuardTest, APersistentNewLevelIsAccepted) {
   SpikeGuard guard = Filled(8);
   for (int64_t i = 1; i < SpikeGuard::kMostInARow; ++i) {
     const SpikeGuard::Verdict verdict = guard.Observe(6.0);
@@ -168,7 +168,7 @@ TEST(SpikeGuardTest, ALevelThatStaysIsLearnt) {
   EXPECT_TRUE(guard.Observe(9.0).spike);
 }
 
-TEST(SpikeGuardTest, NanAndInfinityAreSpikesThatLeaveNoTrace) {
+TEST(SpikeGuardTest, NanAndInfinityAreSpikesThatDoNotEnterTheWindow) {
   SpikeGuard guard({.z = 6, .window = 4});
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(),
                            -std::numeric_limits<double>::infinity()}) {
@@ -190,7 +190,7 @@ TEST(SpikeGuardTest, LargestLossesDoNotOverflow) {
   EXPECT_EQ(verdict.z, 0);
 }
 
-TEST(SpikeGuardTest, ARestoredGuardGoesOnAsTheOtherWould) {
+TEST(SpikeGuardTest, ARestoredGuardBehavesLikeTheOriginal) {
   for (const int cut : {0, 5, 40, 63, 64, 200, 205}) {
     Curve curve(3);
     SpikeGuard whole({.z = 6, .window = 64});
@@ -209,7 +209,7 @@ TEST(SpikeGuardTest, ARestoredGuardGoesOnAsTheOtherWould) {
   }
 }
 
-TEST(SpikeGuardTest, AStateThatCannotBeIsRefused) {
+TEST(SpikeGuardTest, AnInvalidStateIsRefused) {
   SpikeGuard guard({.z = 6, .window = 4});
   EXPECT_THAT(std::string(guard.Restore({.losses = {1, std::nan("")}}).message()),
               HasSubstr("losses: nan is not finite"));
@@ -218,7 +218,7 @@ TEST(SpikeGuardTest, AStateThatCannotBeIsRefused) {
   EXPECT_THAT(guard.state().losses, IsEmpty());
 }
 
-TEST(SpikeGuardTest, OfALargerWindowTheLastLossesAreTaken) {
+TEST(SpikeGuardTest, RestoringALargerWindowKeepsItsLastLosses) {
   SpikeGuard guard({.z = 6, .window = 2});
   ASSERT_TRUE(guard.Restore({.losses = {1, 2, 3, 4}}).ok());
   EXPECT_THAT(guard.state().losses, ElementsAre(3, 4));

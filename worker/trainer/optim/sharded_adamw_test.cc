@@ -67,7 +67,7 @@ TEST(ShardedAdamW, TwoUpdatesFollowTheFormulaWithDecayOnMatricesOnly) {
   }
 }
 
-TEST(ShardedAdamW, TheNormIsThatOfAllGradientsBeforeClipping) {
+TEST(ShardedAdamW, TheNormIsOverAllGradientsBeforeClipping) {
   Rig rig({.clip_norm = 1.0f});
   const double norm = rig.Norm();
   const absl::StatusOr<float> reported = rig.optimizer->ReduceGradients();
@@ -75,7 +75,7 @@ TEST(ShardedAdamW, TheNormIsThatOfAllGradientsBeforeClipping) {
   EXPECT_NEAR(*reported / norm, 1.0, 1e-6);
 }
 
-TEST(ShardedAdamW, ClippingScalesTheMomentsByTheNormOfTheWhole) {
+TEST(ShardedAdamW, ClippingUsesTheGlobalNorm) {
   Rig rig({.clip_norm = 1.0f});
   const double norm = rig.Norm();
   ASSERT_GT(norm, 1.0);
@@ -87,7 +87,7 @@ TEST(ShardedAdamW, ClippingScalesTheMomentsByTheNormOfTheWhole) {
   }
 }
 
-TEST(ShardedAdamW, ABadGradientShowsInTheNorm) {
+TEST(ShardedAdamW, ANonFiniteGradientMakesTheNormNonFinite) {
   Rig rig({});
   rig.parameters->gradients()[5] = std::numeric_limits<float>::quiet_NaN();
   const absl::StatusOr<float> norm = rig.optimizer->ReduceGradients();

@@ -55,6 +55,30 @@ std::string EventLine::Text() const {
   return json_->object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string FigureEventText(const google::protobuf::Message& figures, absl::Time time) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *figures.GetReflection();
+  EventLine line(FigureEventKind(*figures.GetDescriptor()).name(), time);
+  for (const FigureField& figure : FigureEventFields(*figures.GetDescriptor())) {
+    const FieldDescriptor* const field = figure.field;
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT64:
+        line.Put(figure.name, reflection.GetInt64(figures, field));
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        line.Put(figure.name, reflection.GetDouble(figures, field));
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        line.Put(figure.name, reflection.GetBool(figures, field));
+        break;
+      default:  // texts; figures have no other types
+        line.Put(figure.name, reflection.GetString(figures, field));
+        break;
+    }
+  }
+  return line.Text();
+}
+
 namespace {
 
 absl::Status SystemError(std::string_view what, const std::string& path) {
@@ -69,7 +93,7 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const std::string& path
   if (file < 0) return SystemError("cannot open", path);
   struct stat info = {};
   if (fstat(file, &info) != 0) {
-    absl::Status status = SystemError("cannot look at", path);
+    absl::Status status = SystemError("cannot read the state of", path);
     close(file);
     return status;
   }

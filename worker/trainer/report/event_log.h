@@ -21,6 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "worker/trainer/report/figure_event.h"
 
 namespace nibble {
 
@@ -47,13 +49,20 @@ class EventLine {
   std::unique_ptr<Json> json_;
 };
 
+// Of the figures of a message (figure_event.h).
+std::string FigureEventText(const google::protobuf::Message& figures, absl::Time time);
+
 template <class Event>
 std::string EventText(const Event& event, absl::Time time) {
-  EventLine line(Event::kName, time);
-  Event::Describe([&](std::string_view name, auto member, std::string_view, std::string_view) {
-    line.Put(name, event.*member);
-  });
-  return line.Text();
+  if constexpr (kIsFigureEvent<Event>) {
+    return FigureEventText(event, time);
+  } else {
+    EventLine line(Event::kName, time);
+    Event::Describe([&](std::string_view name, auto member, std::string_view, std::string_view) {
+      line.Put(name, event.*member);
+    });
+    return line.Text();
+  }
 }
 
 // The log's name in a run's output directory.

@@ -66,7 +66,10 @@ class EventLogTest : public testing::Test {
 TEST_F(EventLogTest, EveryEventIsALineWithSchemaNameTimeAndItsFields) {
   const auto log = Open();
   ASSERT_TRUE(log->Write(StartEvent{.job = "j", .seed = 18446744073709551615u}).ok());
-  ASSERT_TRUE(log->Write(StepEvent{.step = 7, .loss = 3.25, .updated = false}).ok());
+  v1::StepSample step;
+  step.set_step(7);
+  step.set_loss(3.25);
+  ASSERT_TRUE(log->Write(step).ok());
   const std::vector<nlohmann::json> lines = Lines(path_);
   ASSERT_THAT(lines, SizeIs(2));
   EXPECT_EQ(lines[0]["schema"], kEventSchema);
@@ -89,13 +92,51 @@ TEST_F(EventLogTest, FieldsComeInTheOrderOfTheirDescription) {
       "\"seconds\":0.5}\n");
 }
 
-TEST_F(EventLogTest, AnEventIsThereWhenWriteReturns) {
+TEST_F(EventLogTest, FiguresOfAStepComeInTheOrderOfTheirDeclaration) {
+  v1::StepSample step;
+  step.set_step(7);
+  step.set_tokens(4096);
+  step.set_loss(3.25);
+  step.set_gradient_norm(0.5);
+  step.set_learning_rate(0.001);
+  step.set_tokens_per_second(2048);
+  step.set_step_seconds(2);
+  step.set_revision(3);
+  step.set_revision_first_step(2);
+  step.set_updated(true);
+  step.set_data_seconds(0.125);
+  step.set_backward_seconds(std::nan(""));
+  EXPECT_EQ(EventText(step, kNoon),
+            "{\"schema\":1,\"event\":\"step\",\"time\":\"2026-01-31T12:00:00.250Z\","
+            "\"step\":7,\"tokens\":4096,\"loss\":3.25,\"gradient_norm\":0.5,"
+            "\"learning_rate\":0.001,\"revision\":3,\"updated\":true,"
+            "\"tokens_per_second\":2048.0,\"seconds\":2.0,\"data_seconds\":0.125,"
+            "\"weights_seconds\":0.0,\"forward_seconds\":0.0,\"backward_seconds\":\"nan\","
+            "\"reduce_seconds\":0.0,\"update_seconds\":0.0}\n");
+}
+
+TEST_F(EventLogTest, FiguresOfAnOperandComeInTheOrderOfTheirDeclaration) {
+  link::v1::PrecisionSample sample;
+  sample.set_step(8);
+  sample.set_layer("blocks.3.mlp.up");
+  sample.set_operand("fprop.weight");
+  sample.set_format("nvfp4");
+  sample.set_snr_db(20.5);
+  sample.set_non_finite(2);
+  EXPECT_EQ(EventText(sample, kNoon),
+            "{\"schema\":1,\"event\":\"precision\",\"time\":\"2026-01-31T12:00:00.250Z\","
+            "\"step\":8,\"layer\":\"blocks.3.mlp.up\",\"operand\":\"fprop.weight\","
+            "\"format\":\"nvfp4\",\"relative_error\":0.0,\"snr_db\":20.5,\"underflow\":0.0,"
+            "\"clipped\":0.0,\"amax\":0.0,\"scale_spread_octaves\":0.0,\"non_finite\":2}\n");
+}
+
+TEST_F(EventLogTest, AnEventIsInTheFileWhenWriteReturns) {
   const auto log = Open();
   ASSERT_TRUE(log->Write(NoticeEvent{.text = "first"}).ok());
   EXPECT_THAT(Lines(path_), SizeIs(1));  // the log is still open
 }
 
-TEST_F(EventLogTest, NumbersThatJsonCannotHoldAreTexts) {
+TEST_F(EventLogTest, NumbersThatJsonDoesNotHaveAreTexts) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto log = Open();
   ASSERT_TRUE(
@@ -125,7 +166,7 @@ TEST_F(EventLogTest, ALogThatExistsIsAppendedTo) {
   EXPECT_EQ(lines[1]["text"], "after");
 }
 
-TEST_F(EventLogTest, WhatACrashLeftOfALineIsCutOff) {
+TEST_F(EventLogTest, APartialLineAfterACrashIsCutOff) {
   for (const size_t torn : {size_t{1}, size_t{4095}, size_t{4096}, size_t{4097}, size_t{20000}}) {
     std::ofstream(path_, std::ios::binary) << "{\"whole\":1}\n" << std::string(torn, 'x');
     ASSERT_TRUE(Open()->Write(NoticeEvent{}).ok());
@@ -147,7 +188,7 @@ TEST_F(EventLogTest, AFullDiskIsAnErrorThatNamesTheFile) {
 }
 
 // A write that stops in the middle of a line, as on a disk that fills up.
-TEST_F(EventLogTest, AfterAnErrorNoHalfLineStaysAndTheLogGoesOn) {
+TEST_F(EventLogTest, AfterAnErrorNoPartialLineStaysAndTheLogContinues) {
   const auto log = Open();
   ASSERT_TRUE(log->Write(NoticeEvent{.text = "whole"}).ok());
   struct rlimit before = {};
@@ -168,7 +209,7 @@ TEST_F(EventLogTest, AfterAnErrorNoHalfLineStaysAndTheLogGoesOn) {
   EXPECT_EQ(Lines(path_)[2]["text"], "fits again");
 }
 
-TEST_F(EventLogTest, WhatIsMoreThanWaitsInMemoryIsCountedInItsPlace) {
+TEST_F(EventLogTest, EventsBeyondTheMemoryForThemAreCountedInTheirPlace) {
   const auto log = Open();
   struct rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -195,9 +236,18 @@ TEST_F(EventLogTest, AFileThatCannotBeOpenedIsAnError) {
   EXPECT_FALSE(EventLog::Open(testing::TempDir(), Noon).ok());
 }
 
+template <class Event>
+std::string NameOf() {
+  if constexpr (kIsFigureEvent<Event>) {
+    return FigureEventKind(*Event::descriptor()).name();
+  } else {
+    return Event::kName;
+  }
+}
+
 template <class... Events>
 std::set<std::string> Names(const std::tuple<Events...>*) {
-  return {Events::kName...};
+  return {NameOf<Events>()...};
 }
 
 TEST_F(EventLogTest, EveryEventHasAName) {

@@ -1,8 +1,9 @@
-// The events of a training run. Each event is a struct that describes its fields once; the JSON
-// lines (event_log.h) and docs/reference/events.md are generated from these descriptions.
+// The events of a training run. Each event describes its fields once; the JSON lines (event_log.h)
+// and docs/reference/events.md are generated from these descriptions.
 //
-// Describe() calls its visitor with each field's name, member, unit and meaning, in the order of
-// the JSON. Steps count from 0.
+// Figures of a step are messages whose options describe them (figure_event.h): v1::StepSample and
+// link::v1::PrecisionSample. The other events are structs; Describe() calls its visitor with each
+// field's name, member, unit and meaning, in the order of the JSON. Steps count from 0.
 //
 // Thread-safety: values.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_
@@ -13,6 +14,9 @@
 #include <tuple>
 #include <vector>
 
+#include "proto/nibble/link/v1/link.pb.h"
+#include "proto/nibble/v1/metrics.pb.h"
+
 namespace nibble {
 
 // Incremented when a field changes its meaning or is removed, not for new fields or events.
@@ -20,7 +24,7 @@ inline constexpr int kEventSchema = 1;
 
 struct StartEvent {
   static constexpr char kName[] = "start";
-  static constexpr char kMeaning[] = "The run begins, or goes on from a checkpoint.";
+  static constexpr char kMeaning[] = "The run begins, or resumes from a checkpoint.";
   std::string job;
   std::string version;
   std::string model;
@@ -48,7 +52,7 @@ struct StartEvent {
     visit("parameters", &E::parameters, "", "of the model");
     visit("recipe", &E::recipe, "", "preset of the first step");
     visit("precision", &E::precision, "", "of everything that is not quantised");
-    visit("first_step", &E::first_step, "", "0, or where the checkpoint left off");
+    visit("first_step", &E::first_step, "", "0, or the step of the checkpoint");
     visit("steps", &E::steps, "", "of the whole run");
     visit("tokens_per_step", &E::tokens_per_step, "tokens", "over all ranks");
     visit("sequence", &E::sequence, "tokens", "length of a sample");
@@ -62,50 +66,9 @@ struct StartEvent {
   }
 };
 
-struct StepEvent {
-  static constexpr char kName[] = "step";
-  static constexpr char kMeaning[] =
-      "A step is done: every metrics.log_every steps, the first and the last.";
-  int64_t step = 0;
-  int64_t tokens = 0;
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  int64_t revision = 0;
-  bool updated = true;
-  double tokens_per_second = 0;
-  double seconds = 0;
-  double data_seconds = 0;
-  double weights_seconds = 0;
-  double forward_seconds = 0;
-  double backward_seconds = 0;
-  double reduce_seconds = 0;
-  double update_seconds = 0;
-
-  template <class Visitor>
-  static void Describe(Visitor&& visit) {
-    using E = StepEvent;
-    visit("step", &E::step, "", "its number");
-    visit("tokens", &E::tokens, "tokens", "trained on so far, this step's included");
-    visit("loss", &E::loss, "nats per token", "mean over the step's tokens");
-    visit("gradient_norm", &E::gradient_norm, "", "before clipping");
-    visit("learning_rate", &E::learning_rate, "", "of this step");
-    visit("revision", &E::revision, "", "of the recipe in force");
-    visit("updated", &E::updated, "", "false where a guard skipped the update");
-    visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "over the last steps");
-    visit("seconds", &E::seconds, "s", "the step took");
-    visit("data_seconds", &E::data_seconds, "s", "of it: waiting for batches");
-    visit("weights_seconds", &E::weights_seconds, "s", "of it: making working weights");
-    visit("forward_seconds", &E::forward_seconds, "s", "of it: forward");
-    visit("backward_seconds", &E::backward_seconds, "s", "of it: backward");
-    visit("reduce_seconds", &E::reduce_seconds, "s", "of it: gradients over ranks");
-    visit("update_seconds", &E::update_seconds, "s", "of it: optimizer and weights over ranks");
-  }
-};
-
 struct ValidationEvent {
   static constexpr char kName[] = "validation";
-  static constexpr char kMeaning[] = "A validation set has been read.";
+  static constexpr char kMeaning[] = "A validation set was evaluated.";
   int64_t step = 0;
   std::string set;
   double loss = 0;
@@ -118,8 +81,8 @@ struct ValidationEvent {
     using E = ValidationEvent;
     visit("step", &E::step, "", "steps done before it");
     visit("set", &E::set, "", "its name");
-    visit("loss", &E::loss, "nats per token", "mean over the tokens that were read");
-    visit("batches", &E::batches, "", "that were read");
+    visit("loss", &E::loss, "nats per token", "mean over the tokens that were evaluated");
+    visit("batches", &E::batches, "", "that were evaluated");
     visit("revision", &E::revision, "", "of the recipe it was computed under");
     visit("seconds", &E::seconds, "s", "it took");
   }
@@ -127,7 +90,7 @@ struct ValidationEvent {
 
 struct RevisionEvent {
   static constexpr char kName[] = "revision";
-  static constexpr char kMeaning[] = "A revision of the recipe takes force.";
+  static constexpr char kMeaning[] = "A revision of the recipe takes effect.";
   int64_t step = 0;
   int64_t revision = 0;
   std::string author;
@@ -140,44 +103,10 @@ struct RevisionEvent {
     using E = RevisionEvent;
     visit("step", &E::step, "", "the first under it");
     visit("revision", &E::revision, "", "its number");
-    visit("author", &E::author, "", "who asked for it");
+    visit("author", &E::author, "", "who requested it");
     visit("reason", &E::reason, "", "why");
     visit("recipe", &E::recipe, "", "the whole recipe, as JSON");
     visit("changes", &E::changes, "", "what differs from the revision before, a text each");
-  }
-};
-
-struct PrecisionEvent {
-  static constexpr char kName[] = "precision";
-  static constexpr char kMeaning[] =
-      "Figures of one quantised operand: every metrics.precision_every steps.";
-  int64_t step = 0;
-  std::string layer;
-  std::string operand;
-  std::string format;
-  double relative_error = 0;
-  double snr_db = 0;
-  double underflow = 0;
-  double clipped = 0;
-  double amax = 0;
-  double scale_spread_octaves = 0;
-  int64_t non_finite = 0;
-
-  template <class Visitor>
-  static void Describe(Visitor&& visit) {
-    using E = PrecisionEvent;
-    visit("step", &E::step, "", "that was sampled");
-    visit("layer", &E::layer, "", "such as blocks.3.mlp.up");
-    visit("operand", &E::operand, "", "such as fprop.weight");
-    visit("format", &E::format, "", "it is in");
-    visit("relative_error", &E::relative_error, "", "norm of the error over norm of the values");
-    visit("snr_db", &E::snr_db, "dB", "signal to quantisation noise");
-    visit("underflow", &E::underflow, "fraction", "of the non-zero values that became zero");
-    visit("clipped", &E::clipped, "fraction", "of all values beyond the largest code");
-    visit("amax", &E::amax, "", "largest magnitude");
-    visit("scale_spread_octaves", &E::scale_spread_octaves, "octaves",
-          "between the smallest and the largest block scale");
-    visit("non_finite", &E::non_finite, "", "values that are NaN or infinite");
   }
 };
 
@@ -199,18 +128,18 @@ struct GuardEvent {
     visit("step", &E::step, "", "its number");
     visit("guard", &E::guard, "", "non-finite or spike");
     visit("action", &E::action, "",
-          "observed, skipped (no update), stopped, or what guards.after_skips says");
+          "observed, skipped (no update), stopped, or the value of guards.after_skips");
     visit("loss", &E::loss, "nats per token", "of the step");
     visit("gradient_norm", &E::gradient_norm, "", "before clipping");
     visit("z", &E::z, "standard deviations", "above the mean of the last losses, of a spike");
     visit("detail", &E::detail, "", "for people");
-    visit("operands", &E::operands, "", "quantised operands that held NaN or infinities");
+    visit("operands", &E::operands, "", "quantised operands with NaN or infinities");
   }
 };
 
 struct ResumeEvent {
   static constexpr char kName[] = "resume";
-  static constexpr char kMeaning[] = "The run goes on from a checkpoint.";
+  static constexpr char kMeaning[] = "The run resumes from a checkpoint.";
   int64_t step = 0;
   int64_t checkpoint_attempt = 0;
   int64_t checkpoint_ranks = 0;
@@ -225,7 +154,7 @@ struct ResumeEvent {
     visit("checkpoint_attempt", &E::checkpoint_attempt, "", "launch that made the checkpoint");
     visit("checkpoint_ranks", &E::checkpoint_ranks, "", "that made it");
     visit("attempt", &E::attempt, "", "number of this launch");
-    visit("revision", &E::revision, "", "of the recipe in force");
+    visit("revision", &E::revision, "", "of the recipe in effect");
     visit("seconds", &E::seconds, "s", "that loading took");
   }
 };
@@ -246,9 +175,9 @@ struct CheckpointEvent {
   static void Describe(Visitor&& visit) {
     using E = CheckpointEvent;
     visit("step", &E::step, "", "the first that is run from it");
-    visit("stored", &E::stored, "", "false: training goes on without it, older ones stay");
+    visit("stored", &E::stored, "", "false: training continues without it, older ones stay");
     visit("bytes", &E::bytes, "bytes", "of rank 0's part of the state");
-    visit("deleted", &E::deleted, "", "older checkpoints that were let go for it");
+    visit("deleted", &E::deleted, "", "older checkpoints that were deleted for it");
     visit("stall_seconds", &E::stall_seconds, "s", "that rank 0's training waited");
     visit("write_seconds", &E::write_seconds, "s", "from then on until it was stored");
     visit("direct", &E::direct, "", "written past the page cache; false is slower");
@@ -266,7 +195,7 @@ struct NoticeEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = NoticeEvent;
-    visit("step", &E::step, "", "to come when it was noticed");
+    visit("step", &E::step, "", "the next one when it was noticed");
     visit("text", &E::text, "", "for people");
   }
 };
@@ -274,13 +203,13 @@ struct NoticeEvent {
 struct LostEvent {
   static constexpr char kName[] = "lost";
   static constexpr char kMeaning[] =
-      "Events that belong here could not be written, and were more than wait in memory.";
+      "Events that belong here could not be written, and exceeded the memory for them.";
   int64_t events = 0;
 
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = LostEvent;
-    visit("events", &E::events, "", "that are missing");
+    visit("events", &E::events, "", "the number missing");
   }
 };
 
@@ -303,7 +232,7 @@ struct FinishEvent {
     visit("steps", &E::steps, "", "done, those before a checkpoint included");
     visit("tokens", &E::tokens, "tokens", "trained on");
     visit("loss", &E::loss, "nats per token", "of the last step");
-    visit("skipped_steps", &E::skipped_steps, "", "that a guard kept from updating");
+    visit("skipped_steps", &E::skipped_steps, "", "whose update a guard skipped");
     visit("failed_checkpoints", &E::failed_checkpoints, "", "that could not be stored");
     visit("last_checkpoint", &E::last_checkpoint, "", "step of the newest one stored, or -1");
     visit("seconds", &E::seconds, "s", "since the start event");
@@ -329,9 +258,9 @@ struct ErrorEvent {
 };
 
 // All of them, in the order of the reference.
-using AllEvents =
-    std::tuple<StartEvent, StepEvent, ValidationEvent, RevisionEvent, PrecisionEvent, GuardEvent,
-               ResumeEvent, CheckpointEvent, NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
+using AllEvents = std::tuple<StartEvent, v1::StepSample, ValidationEvent, RevisionEvent,
+                             link::v1::PrecisionSample, GuardEvent, ResumeEvent, CheckpointEvent,
+                             NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
 
 }  // namespace nibble
 

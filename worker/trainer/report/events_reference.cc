@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/trainer/report/events.h"
+#include "worker/trainer/report/figure_event.h"
 
 namespace nibble {
 namespace {
@@ -18,18 +19,18 @@ constexpr char kIntroduction[] =
 # Events
 
 A run writes its events to `events.jsonl` in its output directory (`output.directory` of its spec):
-one JSON object a line, handed to the system as it happens. A run that goes on from a checkpoint
+one JSON object a line, handed to the system as it happens. A run that resumes from a checkpoint
 appends, beginning with another `start`. Readers skip events and fields that they do not know.
 
 Every line has
 - `schema`: )";
 
 constexpr char kCommon[] =
-    R"(, the version of this page. It grows when a field changes its meaning or goes;
+    R"(, the version of this page. It grows when a field changes its meaning or is removed;
 - `event`: one of those below;
 - `time`: when it was written, UTC, `2026-01-31T12:00:00.250Z`.
 
-Numbers that JSON cannot hold are texts: `"nan"`, `"inf"`, `"-inf"`. Steps count from 0.
+Numbers that JSON does not have are texts: `"nan"`, `"inf"`, `"-inf"`. Steps count from 0.
 )";
 
 template <class T>
@@ -41,16 +42,47 @@ std::string_view TypeName() {
   return "whole number";
 }
 
+std::string_view TypeName(const google::protobuf::FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+      return TypeName<double>();
+    case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+      return TypeName<bool>();
+    case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
+      return TypeName<std::string>();
+    default:
+      return TypeName<int64_t>();
+  }
+}
+
+void AddHead(const std::string& name, const std::string& meaning, std::string& out) {
+  absl::StrAppend(&out, "\n## ", name, "\n", meaning,
+                  "\n\n| field | type | unit | meaning |\n|---|---|---|---|\n");
+}
+
+void AddRow(const std::string& name, const std::string& type, const std::string& unit,
+            const std::string& meaning, std::string& out) {
+  absl::StrAppend(&out, "| `", name, "` | ", type, " | ", unit, " | ");
+  absl::StrAppend(&out, meaning, " |\n");
+}
+
 template <class Event>
 void AddEvent(std::string& out) {
-  absl::StrAppend(&out, "\n## ", Event::kName, "\n", Event::kMeaning,
-                  "\n\n| field | type | unit | meaning |\n|---|---|---|---|\n");
-  Event::Describe([&out]<class T>(std::string_view name, T Event::*, std::string_view unit,
-                                  std::string_view meaning) {
-    absl::StrAppend(&out, "| `", std::string(name), "` | ", std::string(TypeName<T>()), " | ",
-                    std::string(unit), " | ");
-    absl::StrAppend(&out, std::string(meaning), " |\n");
-  });
+  if constexpr (kIsFigureEvent<Event>) {
+    const v1::EventKind& kind = FigureEventKind(*Event::descriptor());
+    AddHead(kind.name(), kind.meaning(), out);
+    for (const FigureField& figure : FigureEventFields(*Event::descriptor())) {
+      AddRow(figure.name, std::string(TypeName(*figure.field)), figure.option->unit(),
+             figure.option->meaning(), out);
+    }
+  } else {
+    AddHead(Event::kName, Event::kMeaning, out);
+    Event::Describe([&out]<class T>(std::string_view name, T Event::*, std::string_view unit,
+                                    std::string_view meaning) {
+      AddRow(std::string(name), std::string(TypeName<T>()), std::string(unit), std::string(meaning),
+             out);
+    });
+  }
 }
 
 template <class... Events>

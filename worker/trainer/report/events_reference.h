@@ -1,4 +1,4 @@
-// Generates docs/reference/events.md from the descriptions in events.h.
+// Generates docs/reference/events.md from the descriptions of the events (events.h).
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_REFERENCE_H_

@@ -10,7 +10,7 @@
 namespace nibble {
 namespace {
 
-TEST(EventsReferenceTest, ThePageIsWhatTheEventsSay) {
+TEST(EventsReferenceTest, ThePageIsGeneratedFromTheEvents) {
   std::ifstream file("docs/reference/events.md", std::ios::binary);
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_EQ(page, EventsReferenceMarkdown())

@@ -205,15 +205,15 @@ bool Progress::LineIsDue(int64_t step, double now) const {
   return step - shown_step_ >= options_.line_steps && now - shown_at_ >= options_.line_seconds;
 }
 
-void Progress::StepDone(const Step& step) {
+void Progress::StepDone(const v1::StepSample& step, int64_t tokens, std::string_view recipe) {
   const double now = options_.clock();
-  pace_.Step(now, step.tokens);
-  state_.done = step.step + 1;
-  state_.loss = step.loss;
-  state_.learning_rate = step.learning_rate;
-  state_.revision = step.revision;
-  state_.recipe = step.recipe;
-  if (!step.updated) ++state_.skipped;
+  pace_.Step(now, tokens);
+  state_.done = step.step() + 1;
+  state_.loss = step.loss();
+  state_.learning_rate = step.learning_rate();
+  state_.revision = step.revision();
+  state_.recipe = std::string(recipe);
+  if (!step.updated()) ++state_.skipped;
   state_.tokens_per_second = pace_.tokens_per_second();
   state_.eta_seconds =
       pace_.seconds_per_step() > 0
@@ -221,11 +221,11 @@ void Progress::StepDone(const Step& step) {
           : -1;
 
   const bool due =
-      options_.terminal ? now - shown_at_ >= options_.redraw_seconds : LineIsDue(step.step, now);
+      options_.terminal ? now - shown_at_ >= options_.redraw_seconds : LineIsDue(step.step(), now);
   if (shown_any_ && !due && state_.done < state_.steps) return;
   shown_any_ = true;
   shown_at_ = now;
-  shown_step_ = step.step;
+  shown_step_ = step.step();
   if (options_.terminal) {
     Draw();
   } else {

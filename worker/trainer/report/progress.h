@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "proto/nibble/v1/metrics.pb.h"
+
 namespace nibble {
 
 // The speed of a run over its last steps, so that it follows changes and a single slow step matters
@@ -23,7 +25,7 @@ class Pace {
  public:
   static constexpr size_t kSteps = 32;
 
-  // The run begins (again): forgets earlier steps.
+  // The run begins or resumes: forgets earlier steps.
   void Start(double now);
   // A step with this number of tokens has ended. Times never decrease.
   void Step(double now, int64_t tokens);
@@ -94,16 +96,6 @@ class Progress {
     double line_seconds = 0;
   };
 
-  struct Step {
-    int64_t step = 0;  // that has ended, from 0
-    int64_t tokens = 0;
-    double loss = 0;
-    double learning_rate = 0;
-    int64_t revision = 0;
-    std::string recipe;
-    bool updated = true;
-  };
-
   Progress(Options options, std::ostream& out);
   // Ends a drawn line.
   ~Progress();
@@ -112,8 +104,9 @@ class Progress {
 
   // Before the first step. Speed and remaining time count from here.
   void Start(int64_t first_step, int64_t steps);
-  // The first and the last step are always shown.
-  void StepDone(const Step& step);
+  // After a step of `tokens` tokens under a recipe of the preset `recipe`. The first and the last
+  // step are always shown.
+  void StepDone(const v1::StepSample& step, int64_t tokens, std::string_view recipe);
   // After a validation, whose time does not count as the steps'.
   void ValidationDone(const std::string& set, double loss);
   // A line of its own, above the bar.

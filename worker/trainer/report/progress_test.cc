@@ -208,13 +208,15 @@ class ProgressTest : public testing::Test {
             .clock = [this] { return now_; },
             .redraw_seconds = 1};
   }
-  Progress::Step Step(int64_t step) {
-    return {.step = step,
-            .tokens = 1000,
-            .loss = 5.0 - 0.1 * static_cast<double>(step),
-            .learning_rate = 0.01,
-            .revision = 1,
-            .recipe = "nvfp4"};
+  // A step of 1000 tokens has ended.
+  static void Done(Progress& progress, int64_t step, bool updated = true) {
+    v1::StepSample sample;
+    sample.set_step(step);
+    sample.set_loss(5.0 - 0.1 * static_cast<double>(step));
+    sample.set_learning_rate(0.01);
+    sample.set_revision(1);
+    sample.set_updated(updated);
+    progress.StepDone(sample, 1000, "nvfp4");
   }
   std::vector<std::string> Lines() { return absl::StrSplit(out_.str(), '\n', absl::SkipEmpty()); }
 
@@ -227,7 +229,7 @@ TEST_F(ProgressTest, APipeGetsPlainLinesWithSpeedAndRemainingTime) {
   progress.Start(0, 3);
   for (int64_t step = 0; step < 3; ++step) {
     now_ += 2;
-    progress.StepDone(Step(step));
+    Done(progress, step);
   }
   EXPECT_EQ(out_.str(),
             "step 1/3 (33%)  loss 5.0000  lr 0.01  500 tok/s  eta 4s  recipe r1 nvfp4\n"
@@ -235,30 +237,30 @@ TEST_F(ProgressTest, APipeGetsPlainLinesWithSpeedAndRemainingTime) {
             "step 3/3 (100%)  loss 4.8000  lr 0.01  500 tok/s  eta 0s  recipe r1 nvfp4\n");
 }
 
-TEST_F(ProgressTest, LinesComeAtMostEverySoManySteps) {
+TEST_F(ProgressTest, LinesHaveALeastNumberOfStepsBetweenThem) {
   Progress progress(Plain(10, 0), out_);
   progress.Start(0, 25);
-  for (int64_t step = 0; step < 25; ++step) progress.StepDone(Step(step));
+  for (int64_t step = 0; step < 25; ++step) Done(progress, step);
   EXPECT_THAT(Lines(), ElementsAre(StartsWith("step 1/25 "), StartsWith("step 11/25 "),
                                    StartsWith("step 21/25 "), StartsWith("step 25/25 ")));
 }
 
-TEST_F(ProgressTest, LinesComeAtMostEverySoManySeconds) {
+TEST_F(ProgressTest, LinesHaveALeastTimeBetweenThem) {
   Progress progress(Plain(1, 5), out_);
   progress.Start(0, 100);
   for (int64_t step = 0; step < 12; ++step) {
     now_ += 1;
-    progress.StepDone(Step(step));
+    Done(progress, step);
   }
   EXPECT_THAT(Lines(), ElementsAre(StartsWith("step 1/100 "), StartsWith("step 6/100 "),
                                    StartsWith("step 11/100 ")));
 }
 
-TEST_F(ProgressTest, ARunThatGoesOnCountsFromWhereItWas) {
+TEST_F(ProgressTest, ARunThatResumesCountsFromItsFirstStep) {
   Progress progress(Plain(1, 0), out_);
   progress.Start(90, 100);
   now_ += 1;
-  progress.StepDone(Step(90));
+  Done(progress, 90);
   EXPECT_THAT(out_.str(), StartsWith("step 91/100 (91%)"));
   EXPECT_THAT(out_.str(), HasSubstr("1.00k tok/s  eta 9s"));
 }
@@ -269,7 +271,7 @@ TEST_F(ProgressTest, ATerminalIsDrawnInPlace) {
     progress.Start(0, 100);
     for (int64_t step = 0; step < 3; ++step) {
       now_ += 1;
-      progress.StepDone(Step(step));
+      Done(progress, step);
     }
     EXPECT_THAT(out_.str(), Not(HasSubstr("\n")));
   }
@@ -289,32 +291,32 @@ TEST_F(ProgressTest, ATerminalIsNotDrawnTooOften) {
   progress.Start(0, 1000);
   for (int64_t step = 0; step < 100; ++step) {
     now_ += 0.0625;
-    progress.StepDone(Step(step));
+    Done(progress, step);
   }
   const std::vector<std::string> drawings = absl::StrSplit(out_.str(), '\r', absl::SkipEmpty());
   EXPECT_THAT(drawings, SizeIs(7));  // the first, then one each of the 6 seconds
 }
 
-TEST_F(ProgressTest, NotesStandAboveTheBar) {
+TEST_F(ProgressTest, NotesAreWrittenAboveTheBar) {
   Progress progress(Terminal(80), out_);
   progress.Start(0, 100);
   progress.Note("before the bar");
   EXPECT_EQ(out_.str(), "before the bar\n");
-  progress.StepDone(Step(0));
+  Done(progress, 0);
   out_.str("");
   progress.Note("revision 2 is in force");
   EXPECT_THAT(out_.str(), StartsWith("\r\x1b[Krevision 2 is in force\n\r1/100 ["));
 }
 
-TEST_F(ProgressTest, ValidationIsToldAndDoesNotSlowTheSteps) {
+TEST_F(ProgressTest, ValidationIsShownAndDoesNotSlowTheSteps) {
   Progress progress(Plain(1, 0), out_);
   progress.Start(0, 10);
   now_ += 1;
-  progress.StepDone(Step(0));
+  Done(progress, 0);
   now_ += 100;
   progress.ValidationDone("wiki", 4.25);
   now_ += 1;
-  progress.StepDone(Step(1));
+  Done(progress, 1);
   EXPECT_THAT(Lines()[1], "step 1  validation wiki 4.2500");
   EXPECT_THAT(Lines()[2], HasSubstr("val 4.2500"));
   EXPECT_EQ(progress.state().eta_seconds, 8);
@@ -323,17 +325,15 @@ TEST_F(ProgressTest, ValidationIsToldAndDoesNotSlowTheSteps) {
 TEST_F(ProgressTest, SkippedStepsAreCounted) {
   Progress progress(Plain(1, 0), out_);
   progress.Start(0, 10);
-  Progress::Step step = Step(0);
-  step.updated = false;
-  progress.StepDone(step);
-  progress.StepDone(Step(1));
+  Done(progress, 0, /*updated=*/false);
+  Done(progress, 1);
   EXPECT_THAT(Lines()[1], EndsWith("skipped 1"));
 }
 
-TEST_F(ProgressTest, AClockThatStandsStillMakesNoSpeed) {
+TEST_F(ProgressTest, AClockThatDoesNotAdvanceGivesNoSpeed) {
   Progress progress(Plain(1, 0), out_);
   progress.Start(0, 10);
-  progress.StepDone(Step(0));
+  Done(progress, 0);
   EXPECT_THAT(out_.str(), Not(HasSubstr("tok/s")));
   EXPECT_THAT(out_.str(), Not(HasSubstr("eta")));
 }

@@ -1,5 +1,8 @@
+// Causal grouped-query attention: qkv projection, rotary positions, attention, output projection.
+// A sequence keeps its keys and values.
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "common/status_macros.h"
 #include "worker/trainer/model/mixer.h"
@@ -10,8 +13,10 @@ namespace {
 
 class AttentionMixer : public Mixer {
  public:
-  AttentionMixer(const Device& device, const ModelSpec& spec, Linear qkv, Linear out, DType dtype)
+  AttentionMixer(const Device& device, const ModelSpec& spec, int64_t block, Linear qkv, Linear out,
+                 DType dtype)
       : device_(device),
+        block_(block),
         shape_({.heads = static_cast<int>(spec.heads),
                 .kv_heads = static_cast<int>(spec.kv_heads),
                 .head_dim = static_cast<int>(spec.head_dim),
@@ -25,36 +30,50 @@ class AttentionMixer : public Mixer {
   std::vector<Linear*> linears() override { return {&qkv_, &out_}; }
   bool keeps_input() const override { return qkv_.keeps_input(); }
 
-  absl::Status Allocate(int64_t tokens, const Places& places) override {
-    const int64_t heads_cols = shape_.out_cols();
+  absl::Status AllocateForward(int64_t tokens, const Places& places) override {
     absl::Status status = qkv_.Allocate(tokens, places);
     if (status.ok()) status = out_.Allocate(tokens, places);
     // Attention's backward pass reads q, k, v and its own output.
     if (status.ok()) status = projected_.Allocate(places.saved, dtype_, tokens, shape_.qkv_cols());
-    if (status.ok()) status = mixed_.Allocate(places.saved, dtype_, tokens, heads_cols);
+    if (status.ok()) status = mixed_.Allocate(places.saved, dtype_, tokens, shape_.out_cols());
     if (status.ok()) status = AllocateFloats(places.saved, tokens * shape_.heads, lse_);
-    if (status.ok()) {
-      status = dprojected_.Allocate(places.scratch, dtype_, tokens, shape_.qkv_cols());
-    }
-    if (status.ok()) status = dmixed_.Allocate(places.scratch, dtype_, tokens, heads_cols);
     return status;
+  }
+  absl::Status AllocateBackward(int64_t tokens, const Places& places) override {
+    NIBBLE_RETURN_IF_ERROR(dprojected_.Allocate(places.scratch, dtype_, tokens, shape_.qkv_cols()));
+    return dmixed_.Allocate(places.scratch, dtype_, tokens, shape_.out_cols());
+  }
+
+  absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t capacity) override {
+    auto state = std::make_unique<MixerState>();
+    const int64_t key_bytes = int64_t{shape_.head_dim} * DTypeBytes(dtype_);
+    for (int i = 0; i < 2; ++i) {  // keys, values
+      NIBBLE_RETURN_IF_ERROR(
+          state->AddPerToken(device_.memory(), shape_.kv_heads, capacity, key_bytes));
+    }
+    return state;
   }
 
   absl::Status Forward(const StepContext& context, const ConstMatrix& x,
                        const MutableMatrix& y) override {
-    absl::Status status = qkv_.Forward(context, x, projected_.mut());
-    if (status.ok()) status = qkv_.AddBias(projected_.mut());
-    if (status.ok()) status = Rotate(context, projected_.mut(), /*inverse=*/false);
-    if (status.ok()) {
-      status = device_.ops.attention().Forward(AttentionForward{.shape = shape_,
-                                                                .layout = context.layout,
-                                                                .qkv = projected_.view(),
-                                                                .out = mixed_.mut(),
-                                                                .lse = lse_.data<float>()});
+    const MutableMatrix projected = projected_.rows(x.rows), mixed = mixed_.rows(x.rows);
+    NIBBLE_RETURN_IF_ERROR(qkv_.Forward(context, x, projected));
+    NIBBLE_RETURN_IF_ERROR(qkv_.AddBias(projected));
+    NIBBLE_RETURN_IF_ERROR(Rotate(context, projected, /*inverse=*/false));
+    std::vector<KvCache> caches;
+    for (const SequenceState* sequence : context.sequences) {
+      const MixerState& state = sequence->mixer(block_);
+      caches.push_back({state.tensor<void>(0), state.tensor<void>(1), sequence->capacity()});
     }
-    if (status.ok()) status = out_.Forward(context, mixed_.view(), y);
-    if (status.ok()) status = out_.AddBias(y);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.attention().Forward(AttentionForward{.shape = shape_,
+                                                         .layout = context.layout,
+                                                         .qkv = Const(projected),
+                                                         .out = mixed,
+                                                         .lse = lse_.data<float>(),
+                                                         .caches = caches}));
+    NIBBLE_RETURN_IF_ERROR(out_.Forward(context, Const(mixed), y));
+    return out_.AddBias(y);
   }
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
@@ -85,6 +104,7 @@ class AttentionMixer : public Mixer {
   }
 
   Device device_;
+  int64_t block_;
   AttentionShape shape_;
   bool rope_;
   double theta_;
@@ -99,15 +119,14 @@ class AttentionMixer : public Mixer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Mixer>> MakeAttentionMixer(const Device& device,
-                                                          const Parameters& parameters,
+                                                          const ParameterView& parameters,
                                                           int64_t block, DType dtype) {
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t qkv,
-                          FindLinear(parameters.outline(), block, "attention.qkv"));
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t out,
-                          FindLinear(parameters.outline(), block, "attention.out"));
-  return std::make_unique<AttentionMixer>(device, parameters.outline().spec,
-                                          Linear(device, parameters, qkv, dtype),
-                                          Linear(device, parameters, out, dtype), dtype);
+  NIBBLE_ASSIGN_OR_RETURN(Linear qkv,
+                          FindLinear(device, parameters, block, "attention.qkv", dtype));
+  NIBBLE_ASSIGN_OR_RETURN(Linear out,
+                          FindLinear(device, parameters, block, "attention.out", dtype));
+  return std::make_unique<AttentionMixer>(device, parameters.outline().spec, block, std::move(qkv),
+                                          std::move(out), dtype);
 }
 
 }  // namespace nibble

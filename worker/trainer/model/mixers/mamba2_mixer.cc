@@ -1,4 +1,7 @@
+// Mamba-2: in_proj to z | xBC | dt, convolution and SiLU over xBC, scan, gated norm, out_proj. A
+// sequence keeps the convolution's window and the recurrent state, both FP32.
 #include <utility>
+#include <vector>
 
 #include "common/status_macros.h"
 #include "worker/trainer/model/mixer.h"
@@ -19,9 +22,10 @@ struct Mamba2Weights {
 
 class Mamba2Mixer : public Mixer {
  public:
-  Mamba2Mixer(const Device& device, const ModelSpec& spec, const Mamba2Weights& weights,
-              Linear in_proj, Linear out_proj, DType dtype)
+  Mamba2Mixer(const Device& device, const ModelSpec& spec, int64_t block,
+              const Mamba2Weights& weights, Linear in_proj, Linear out_proj, DType dtype)
       : device_(device),
+        block_(block),
         shape_({.heads = static_cast<int>(spec.mamba_heads),
                 .head_dim = static_cast<int>(spec.mamba_head_dim),
                 .groups = static_cast<int>(spec.mamba_groups),
@@ -37,57 +41,74 @@ class Mamba2Mixer : public Mixer {
   std::vector<Linear*> linears() override { return {&in_, &out_}; }
   bool keeps_input() const override { return in_.keeps_input(); }
 
-  absl::Status Allocate(int64_t tokens, const Places& places) override {
+  absl::Status AllocateForward(int64_t tokens, const Places& places) override {
     const int64_t inner = shape_.d_inner();
     Region& saved = places.saved;
-    Region& scratch = places.scratch;
     absl::Status status = in_.Allocate(tokens, places);
     if (status.ok()) status = out_.Allocate(tokens, places);
     if (status.ok()) status = projected_.Allocate(saved, dtype_, tokens, in_.info().out);
     if (status.ok()) status = xbc_.Allocate(saved, dtype_, tokens, shape_.xbc_cols());
     if (status.ok()) status = scanned_.Allocate(saved, dtype_, tokens, inner);
     if (status.ok()) status = AllocateFloats(saved, tokens * shape_.groups, rstd_);
-    Region& gated_place = out_.keeps_input() ? saved : scratch;
+    Region& gated_place = out_.keeps_input() ? saved : places.scratch;
     if (status.ok()) status = gated_.Allocate(gated_place, dtype_, tokens, inner);
-    if (status.ok()) status = dprojected_.Allocate(scratch, dtype_, tokens, in_.info().out);
+    return status;
+  }
+  absl::Status AllocateBackward(int64_t tokens, const Places& places) override {
+    const int64_t inner = shape_.d_inner();
+    Region& scratch = places.scratch;
+    absl::Status status = dprojected_.Allocate(scratch, dtype_, tokens, in_.info().out);
     if (status.ok()) status = dxbc_.Allocate(scratch, dtype_, tokens, shape_.xbc_cols());
     if (status.ok()) status = dscanned_.Allocate(scratch, dtype_, tokens, inner);
     if (status.ok()) status = dgated_.Allocate(scratch, dtype_, tokens, inner);
     return status;
   }
 
+  absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t) override {
+    auto state = std::make_unique<MixerState>();
+    const int64_t window = (conv_width_ - 1) * shape_.xbc_cols();
+    for (const int64_t elements : {window, shape_.d_inner() * shape_.state}) {
+      NIBBLE_RETURN_IF_ERROR(
+          state->AddFixed(device_.memory(), elements * static_cast<int64_t>(sizeof(float))));
+    }
+    return state;
+  }
+
   absl::Status Forward(const StepContext& context, const ConstMatrix& x,
                        const MutableMatrix& y) override {
-    absl::Status status = in_.Forward(context, x, projected_.mut());
-    if (status.ok()) status = in_.AddBias(projected_.mut());
-    if (status.ok()) {
-      status = device_.ops.mamba().Forward(ConvForward{.layout = context.layout,
-                                                       .width = conv_width_,
-                                                       .weight = weights_.conv.value,
-                                                       .bias = weights_.conv_bias.value,
-                                                       .in = Xbc(projected_.view()),
-                                                       .out = xbc_.mut()});
+    const MutableMatrix projected = projected_.rows(x.rows), xbc = xbc_.rows(x.rows);
+    const MutableMatrix scanned = scanned_.rows(x.rows), gated = gated_.rows(x.rows);
+    NIBBLE_RETURN_IF_ERROR(in_.Forward(context, x, projected));
+    NIBBLE_RETURN_IF_ERROR(in_.AddBias(projected));
+    std::vector<float*> windows, states;
+    for (const SequenceState* sequence : context.sequences) {
+      windows.push_back(sequence->mixer(block_).tensor<float>(0));
+      states.push_back(sequence->mixer(block_).tensor<float>(1));
     }
-    if (status.ok()) {
-      status = device_.ops.mamba().Forward(ScanForward{.shape = shape_,
-                                                       .params = ScanWeights(),
-                                                       .layout = context.layout,
-                                                       .xbc = xbc_.view(),
-                                                       .dt = Dt(projected_.view()),
-                                                       .y = scanned_.mut()});
-    }
-    if (status.ok()) {
-      status = device_.ops.norm().Forward(GatedNormForward{.groups = shape_.groups,
-                                                           .eps = eps_,
-                                                           .weight = weights_.norm.value,
-                                                           .y = scanned_.view(),
-                                                           .z = Z(projected_.view()),
-                                                           .out = gated_.mut(),
-                                                           .rstd = rstd_.data<float>()});
-    }
-    if (status.ok()) status = out_.Forward(context, gated_.view(), y);
-    if (status.ok()) status = out_.AddBias(y);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(device_.ops.mamba().Forward(ConvForward{.layout = context.layout,
+                                                                   .width = conv_width_,
+                                                                   .weight = weights_.conv.value,
+                                                                   .bias = weights_.conv_bias.value,
+                                                                   .in = Const(Xbc(projected)),
+                                                                   .out = xbc,
+                                                                   .windows = windows}));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.mamba().Forward(ScanForward{.shape = shape_,
+                                                                   .params = ScanWeights(),
+                                                                   .layout = context.layout,
+                                                                   .xbc = Const(xbc),
+                                                                   .dt = Const(Dt(projected)),
+                                                                   .y = scanned,
+                                                                   .states = states}));
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.norm().Forward(GatedNormForward{.groups = shape_.groups,
+                                                    .eps = eps_,
+                                                    .weight = weights_.norm.value,
+                                                    .y = Const(scanned),
+                                                    .z = Const(Z(projected)),
+                                                    .out = gated,
+                                                    .rstd = rstd_.data<float>()}));
+    NIBBLE_RETURN_IF_ERROR(out_.Forward(context, Const(gated), y));
+    return out_.AddBias(y);
   }
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
@@ -153,6 +174,7 @@ class Mamba2Mixer : public Mixer {
   }
 
   Device device_;
+  int64_t block_;
   ScanShape shape_;
   int conv_width_;
   float eps_;
@@ -170,9 +192,8 @@ class Mamba2Mixer : public Mixer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Mixer>> MakeMamba2Mixer(const Device& device,
-                                                       const Parameters& parameters, int64_t block,
-                                                       DType dtype) {
-  const Outline& outline = parameters.outline();
+                                                       const ParameterView& parameters,
+                                                       int64_t block, DType dtype) {
   Mamba2Weights weights;
   const std::pair<const char*, Weights*> named[] = {
       {"mamba.conv.weight", &weights.conv},
@@ -183,14 +204,14 @@ absl::StatusOr<std::unique_ptr<Mixer>> MakeMamba2Mixer(const Device& device,
       {"mamba.norm.weight", &weights.norm},
   };
   for (const auto& [name, weight] : named) {
-    NIBBLE_ASSIGN_OR_RETURN(const int64_t param, FindBlockParam(outline, block, name));
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t param, FindBlockParam(parameters.outline(), block, name));
     *weight = {parameters.weight(param), parameters.gradient(param)};
   }
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t in, FindLinear(outline, block, "mamba.in_proj"));
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t out, FindLinear(outline, block, "mamba.out_proj"));
-  return std::make_unique<Mamba2Mixer>(device, outline.spec, weights,
-                                       Linear(device, parameters, in, dtype),
-                                       Linear(device, parameters, out, dtype), dtype);
+  NIBBLE_ASSIGN_OR_RETURN(Linear in, FindLinear(device, parameters, block, "mamba.in_proj", dtype));
+  NIBBLE_ASSIGN_OR_RETURN(Linear out,
+                          FindLinear(device, parameters, block, "mamba.out_proj", dtype));
+  return std::make_unique<Mamba2Mixer>(device, parameters.outline().spec, block, weights,
+                                       std::move(in), std::move(out), dtype);
 }
 
 }  // namespace nibble

@@ -1,3 +1,4 @@
+// The feed-forward mixer: up-projection, non-linearity, down-projection.
 #include <utility>
 
 #include "common/status_macros.h"
@@ -19,27 +20,28 @@ class MlpMixer : public Mixer {
   std::vector<Linear*> linears() override { return {&up_, &down_}; }
   bool keeps_input() const override { return up_.keeps_input(); }
 
-  absl::Status Allocate(int64_t tokens, const Places& places) override {
+  absl::Status AllocateForward(int64_t tokens, const Places& places) override {
     absl::Status status = up_.Allocate(tokens, places);
     if (status.ok()) status = down_.Allocate(tokens, places);
     if (status.ok()) status = wide_.Allocate(places.saved, dtype_, tokens, up_.info().out);
     Region& active_place = down_.keeps_input() ? places.saved : places.scratch;
     if (status.ok()) status = active_.Allocate(active_place, dtype_, tokens, down_.info().in);
-    if (status.ok()) status = dwide_.Allocate(places.scratch, dtype_, tokens, up_.info().out);
-    if (status.ok()) status = dactive_.Allocate(places.scratch, dtype_, tokens, down_.info().in);
     return status;
   }
+  absl::Status AllocateBackward(int64_t tokens, const Places& places) override {
+    NIBBLE_RETURN_IF_ERROR(dwide_.Allocate(places.scratch, dtype_, tokens, up_.info().out));
+    return dactive_.Allocate(places.scratch, dtype_, tokens, down_.info().in);
+  }
+  absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t) override { return nullptr; }
 
   absl::Status Forward(const StepContext& context, const ConstMatrix& x,
                        const MutableMatrix& y) override {
-    absl::Status status = up_.Forward(context, x, wide_.mut());
-    if (status.ok()) {
-      status = device_.ops.elementwise().Forward(ActivationForward{
-          .kind = activation_, .bias = up_.bias(), .in = wide_.view(), .out = active_.mut()});
-    }
-    if (status.ok()) status = down_.Forward(context, active_.view(), y);
-    if (status.ok()) status = down_.AddBias(y);
-    return status;
+    const MutableMatrix wide = wide_.rows(x.rows), active = active_.rows(x.rows);
+    NIBBLE_RETURN_IF_ERROR(up_.Forward(context, x, wide));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Forward(ActivationForward{
+        .kind = activation_, .bias = up_.bias(), .in = Const(wide), .out = active}));
+    NIBBLE_RETURN_IF_ERROR(down_.Forward(context, Const(active), y));
+    return down_.AddBias(y);
   }
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
@@ -69,13 +71,12 @@ class MlpMixer : public Mixer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Mixer>> MakeMlpMixer(const Device& device,
-                                                    const Parameters& parameters, int64_t block,
+                                                    const ParameterView& parameters, int64_t block,
                                                     DType dtype) {
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t up, FindLinear(parameters.outline(), block, "mlp.up"));
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t down, FindLinear(parameters.outline(), block, "mlp.down"));
-  return std::make_unique<MlpMixer>(device, parameters.outline().spec,
-                                    Linear(device, parameters, up, dtype),
-                                    Linear(device, parameters, down, dtype), dtype);
+  NIBBLE_ASSIGN_OR_RETURN(Linear up, FindLinear(device, parameters, block, "mlp.up", dtype));
+  NIBBLE_ASSIGN_OR_RETURN(Linear down, FindLinear(device, parameters, block, "mlp.down", dtype));
+  return std::make_unique<MlpMixer>(device, parameters.outline().spec, std::move(up),
+                                    std::move(down), dtype);
 }
 
 }  // namespace nibble

@@ -1,0 +1,105 @@
+// The nouns that work without a cluster and in one: `nibble job`, `recipe` and `checkpoint`. Each
+// noun is defined once: verbs, options, help and the choice between its two sources, which run the
+// verbs and render their replies. Rooms below add verbs that only one of them has.
+//
+// Ownership: the app keeps the verbs, their flags and their sources; `exit_code` outlives it.
+// Thread-safety: none; one command runs in a process.
+#ifndef NIBBLE_CLIENT_SHELL_NOUNS_H_
+#define NIBBLE_CLIENT_SHELL_NOUNS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/shell/command_line.h"
+#include "client/shell/output.h"
+#include "common/command_line/command_line.h"
+
+namespace nibble {
+
+// ---- job ---------------------------------------------------------------------------------------
+
+// `nibble job show-defaults | validate`. An invalid spec is an error.
+void AddJobCommand(Command app, int& exit_code);
+
+// ---- recipe ------------------------------------------------------------------------------------
+
+struct RecipeFlags {
+  RemoteFlags remote;
+  std::string recipe;                   // PRESET, or A of diff: a preset or a job
+  std::string other;                    // B of diff: a preset or a revision
+  std::string to;                       // of diff: a revision
+  std::string model;                    // empty: the recipe is a job's
+  std::vector<std::string> set, layer;  // changes of the recipe
+  int64_t tokens = 0;
+  int64_t sequence = 0;  // 0: the model's default
+  int64_t revision = 0;  // 0: the whole timeline
+  bool each = false;
+};
+
+// Recipes that verbs can compare and price: those of presets, or those of jobs.
+class RecipeSource {
+ public:
+  virtual ~RecipeSource() = default;
+
+  virtual absl::StatusOr<Reply> Presets(const RecipeFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Diff(const RecipeFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Cost(const RecipeFlags& flags) = 0;
+};
+
+// `nibble recipe presets | fields | show | diff | cost`. `diff` and `cost` with --model, and
+// `presets` without --server, need no cluster; otherwise they ask `jobs`. Returns the noun.
+Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSource> jobs);
+
+// ---- checkpoint --------------------------------------------------------------------------------
+
+struct CheckpointFlags {
+  RemoteFlags remote;
+  std::string name;    // DIRECTORY[@STEP] or JOB[@STEP]
+  std::string target;  // of export: the directory to create
+  // Of directories, for export.
+  std::string format = "safetensors";
+  std::string dtype = "bf16";  // or fp32
+  bool quantised = false;      // by the recipe in effect at the checkpoint
+  std::string recipe;          // quantise by this preset instead
+  bool overwrite = false;
+  // Of jobs.
+  int64_t attempt = 0;  // 0: any
+  bool uncommitted = false;
+  bool no_wait = false;
+  std::string reason;
+};
+
+// Where checkpoints are stored: in the directories of runs on this machine, or by the workers of a
+// cluster.
+class CheckpointSource {
+ public:
+  virtual ~CheckpointSource() = default;
+
+  virtual absl::StatusOr<Reply> List(const CheckpointFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) = 0;
+  // A damaged checkpoint is a reply with kExitError.
+  virtual absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Export(const CheckpointFlags& flags) = 0;
+  // StepMissing() if the name has no step.
+  virtual absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) = 0;
+  virtual absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) = 0;
+};
+
+// InvalidArgument: the checkpoint's name needs a step.
+absl::Status StepMissing(const std::string& name);
+
+// `nibble checkpoint list | describe | verify | export | pin | unpin | delete`. A name with a
+// slash, or of an existing directory, is about `directories`; any other name, or any with --server,
+// is about `jobs`. Options of the other source are usage errors. Returns the noun.
+Command AddCheckpointCommand(Command app, int& exit_code,
+                             std::shared_ptr<CheckpointSource> directories,
+                             std::shared_ptr<CheckpointSource> jobs);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_CLIENT_SHELL_NOUNS_H_

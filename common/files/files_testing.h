@@ -1,0 +1,49 @@
+// For tests: temporary directories, and faults of the disk at chosen writes.
+//
+// Ownership: a TempDirectory owns the directory and everything in it. Thread-safety: a WriteHook's
+// methods from any thread; otherwise one thread at a time.
+#ifndef NIBBLE_COMMON_FILES_FILES_TESTING_H_
+#define NIBBLE_COMMON_FILES_FILES_TESTING_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "common/files/files.h"
+#include "common/mutex.h"
+
+namespace nibble::file_testing {
+
+// A new temporary directory, removed with its content.
+class TempDirectory {
+ public:
+  TempDirectory();
+  ~TempDirectory();
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Calls `before` at every write, one call at a time.
+class WriteHook : public DiskFaults {
+ public:
+  explicit WriteHook(std::function<int(const std::string& path, int64_t bytes)> before)
+      : before_(std::move(before)) {}
+  int BeforeWrite(const std::string& path, int64_t bytes) override {
+    MutexLock lock(&mutex_);
+    return before_(path, bytes);
+  }
+  void AfterSync(const std::string&) override {}
+
+ private:
+  Mutex mutex_;
+  const std::function<int(const std::string&, int64_t)> before_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace nibble::file_testing
+
+#endif  // NIBBLE_COMMON_FILES_FILES_TESTING_H_

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Turns the log of a terminal session into an SVG that plays it.
+
+    script -qec './quickstart.sh --down' quickstart.log
+    docs/pictures/record.py quickstart.log docs/pictures/quickstart.svg
+
+Lines of '$ command' and '== heading' are emphasised. Of a run of progress lines only some are kept. Each line
+appears after the one before it; readers that play no animation see the last screen.
+"""
+import argparse
+import html
+import re
+import sys
+
+COLUMNS, ROWS = 110, 30
+CHARACTER, LINE = 7.8, 18  # pixels
+ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1f]")
+PROGRESS = re.compile(r"^step +\d+/\d+|^\[[\d,]+ / [\d,]+\]|tokenized +\d+ %")
+
+
+def screen_lines(text, progress):
+    """The lines as a reader saw them: after a carriage return only what overwrote the line; progress thinned."""
+    run, lines = [], []
+
+    def flush():
+        keep = max(1, len(run) // progress) if progress else 1
+        lines.extend(line for i, line in enumerate(run) if i % keep == 0 or i == len(run) - 1)
+        run.clear()
+
+    for raw in text.replace("\r\n", "\n").split("\n"):
+        line = ESCAPES.sub("", raw.split("\r")[-1]).rstrip()
+        if line.startswith(("Script started", "Script done")):
+            continue
+        if PROGRESS.search(line):
+            run.append(line)
+            continue
+        flush()
+        if line or (lines and lines[-1]):
+            lines.append(line)
+    flush()
+    return [line if len(line) <= COLUMNS else line[: COLUMNS - 1] + "…" for line in lines]
+
+
+def style(line):
+    if line.startswith("$ "):
+        return "command"
+    return "heading" if line.startswith("== ") else ""
+
+
+def svg(lines, seconds_per_line):
+    """The screen scrolls by one line at a time once it is full."""
+    width, height = COLUMNS * CHARACTER + 24, ROWS * LINE + 24
+    total = len(lines) * seconds_per_line + 4
+    scrolls = max(0, len(lines) - ROWS)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" '
+        'aria-label="A recording of the quick start" font-family="ui-monospace, monospace" font-size="13">',
+        "<style>",
+        "  rect { fill: #0f172a } text { fill: #e2e8f0; white-space: pre }",
+        "  .command { fill: #7dd3fc; font-weight: 600 } .heading { fill: #fcd34d }",
+        f"  .line {{ animation-duration: {total:.1f}s; animation-timing-function: steps(1, end); animation-iteration-count: infinite }}",
+    ]
+    for i in range(len(lines)):
+        at = 100 * i * seconds_per_line / total
+        out.append(f"  @keyframes l{i} {{ 0% {{ opacity: 0 }} {at:.2f}% {{ opacity: 1 }} 100% {{ opacity: 1 }} }}")
+    frames = ["0% { transform: translateY(0px) }"]
+    for i in range(1, scrolls + 1):
+        at = 100 * (ROWS + i - 1) * seconds_per_line / total
+        frames.append(f"{at:.2f}% {{ transform: translateY({-i * LINE}px) }}")
+    frames.append(f"100% {{ transform: translateY({-scrolls * LINE}px) }}")
+    out.append("  @keyframes scroll { " + " ".join(frames) + " }")
+    out.append(f"  .screen {{ animation: scroll {total:.1f}s steps(1, end) infinite; "
+               f"transform: translateY({-scrolls * LINE}px) }}")
+    out.append("  @media (prefers-reduced-motion: reduce) { .line, .screen { animation: none } }")
+    out += ["</style>", f'<clipPath id="window"><rect x="0" y="8" width="{width:.0f}" height="{ROWS * LINE + 8}"/></clipPath>',
+            f'<rect width="{width:.0f}" height="{height}" rx="8"/>', '<g clip-path="url(#window)"><g class="screen">']
+    for i, line in enumerate(lines):
+        if line:
+            out.append(f'<text class="line {style(line)}" style="animation-name: l{i}" x="12" y="{24 + i * LINE}" '
+                       f'xml:space="preserve">{html.escape(line)}</text>')
+    out += ["</g></g>", "</svg>", ""]
+    return "\n".join(out)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("log")
+    arguments.add_argument("svg")
+    arguments.add_argument("--progress", type=int, default=8, help="lines to keep of each run of progress lines")
+    arguments.add_argument("--seconds-per-line", type=float, default=0.35)
+    arguments.add_argument("--from-line", default="== a cluster", help="leave out what comes before the line that begins so")
+    flags = arguments.parse_args()
+    with open(flags.log, encoding="utf-8", errors="replace") as file:
+        lines = screen_lines(file.read(), flags.progress)
+    starts = [i for i, line in enumerate(lines) if line.startswith(flags.from_line)]
+    if not starts:
+        sys.exit(f"{flags.log}: no line begins with '{flags.from_line}'; --from-line names another")
+    with open(flags.svg, "w", encoding="utf-8") as file:
+        file.write(svg(lines[starts[0]:], flags.seconds_per_line))
+
+
+if __name__ == "__main__":
+    main()

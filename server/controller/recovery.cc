@@ -1,0 +1,137 @@
+#include "server/controller/recovery.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller/log.h"
+#include "server/state/decide.h"
+#include "server/state/limits.h"
+
+namespace nibble {
+
+Recovery::Recovery(const ControllerContext& context)
+    : context_(context), opened_sequence_(context.ledger.Shown()->sequence()) {}
+
+std::optional<v1::StoreIdentity> Recovery::NoteEpoch(const v1::Update& update) {
+  std::optional<v1::StoreIdentity> store;
+  for (const v1::Fact& fact : update.facts()) {
+    if (!fact.has_store_restored()) continue;
+    store.emplace();
+    store->set_id(fact.store_restored().store_id());
+    store->set_epoch(fact.store_restored().epoch());
+    if (store->epoch() == 1) continue;
+    restored_ms_ = std::max<int64_t>(1, context_.clock.SteadyMs());
+    Log(LogLevel::kWarning,
+        absl::StrCat("the store was restored: epoch ", store->epoch(), " begins (",
+                     fact.store_restored().reason(),
+                     "); newer jobs and checkpoints are adopted from the workers' reports"));
+  }
+  return store;
+}
+
+void Recovery::CheckStore(const v1::ConnectRequest& report) {
+  int64_t sent = opened_sequence_;
+  {
+    MutexLock lock(&mutex_);
+    const auto at = sent_sequence_.find(report.identity().name());
+    if (at != sent_sequence_.end()) sent = std::max(sent, at->second);
+  }
+  context_.ledger.ChangeUnawaited(
+      [&](const State& state) {
+        return DecideStoreBehind(state, report, sent, context_.coordinator());
+      },
+      absl::StrCat("store identity reported by ", report.identity().name()));
+}
+
+void Recovery::TakeOrphans(const v1::ConnectRequest& report) {
+  if (!report.all_shards()) return;
+  const std::string& worker = report.identity().name();
+  context_.orphans.Replace(worker, report, context_.ledger.Decided()->store());
+  const std::set<std::string> jobs = context_.orphans.JobsOn(worker);
+  for (const std::string& job : jobs) {
+    const OrphanRegistry::Holdings holdings = context_.orphans.Of(job);
+    context_.ledger.ChangeUnawaited(
+        [&](const State& state) {
+          return DecideRecover(state, job, holdings.evidence(), context_.coordinator());
+        },
+        absl::StrCat("recovery of ", job, " from ", worker));
+  }
+  context_.ledger.ChangeUnawaited(
+      [&](const State& state) {
+        return DecideRemovalsDone(state, worker, jobs, context_.coordinator());
+      },
+      absl::StrCat("removals on ", worker));
+}
+
+void Recovery::AddOrders(const State& state, const std::string& worker,
+                         v1::ConnectResponse& desired) const {
+  for (const v1::OrphanRemoval* removal : state.RemovalsOn(worker)) {
+    if (state.FindJob(removal->job()) != nullptr) continue;
+    v1::OrphanOrder& order = *desired.add_orphans();
+    order.set_job(removal->job());
+    *order.mutable_store() = removal->store();
+  }
+  // A wanted copy: from now on the worker stores it by an order of this store.
+  for (const v1::ShardReport& shard : context_.orphans.ShardsOn(worker)) {
+    const v1::CheckpointShard* const known = state.FindShard(shard.ref(), shard.rank());
+    if (known == nullptr || known->manifest_crc32c() != shard.manifest_crc32c()) continue;
+    v1::DesiredReplica& wanted = *desired.add_replicas();
+    *wanted.mutable_ref() = shard.ref();
+    wanted.set_rank(shard.rank());
+    wanted.set_manifest_crc32c(shard.manifest_crc32c());
+  }
+  // Ranks of a known job outside its living attempt end with a checkpoint, from which the next
+  // attempt resumes.
+  for (const std::string& id : context_.orphans.JobsOn(worker)) {
+    const v1::JobRecord* const job = state.FindJob(id);
+    const int64_t attempt = context_.orphans.RunningOn(worker, id);
+    if (job == nullptr || attempt == 0) continue;
+    if (job->has_attempt() && job->attempt().number() == attempt) continue;
+    const OrphanRegistry::Holdings holdings = context_.orphans.Of(id);
+    for (const OrphanEvidence& one : holdings.evidence()) {
+      if (one.worker != worker || !IsOwn(state, *job, one.orphan->store())) continue;
+      v1::DesiredGang& gang = *desired.add_gangs();
+      gang.set_job(id);
+      gang.set_attempt(attempt);
+      gang.set_command(v1::GANG_COMMAND_STOP);
+      gang.set_stop_by_unix_ms(context_.clock.NowUnixMs() + kDefaultGraceMs);
+      gang.set_stop_within_ms(kDefaultGraceMs);
+    }
+  }
+}
+
+void Recovery::NoteSent(const std::string& worker, int64_t sequence) {
+  MutexLock lock(&mutex_);
+  int64_t& sent = sent_sequence_[worker];
+  sent = std::max(sent, sequence);
+}
+
+std::string Recovery::WhyNotLaunched(const State& state, const v1::JobRecord& job) const {
+  const std::string stray =
+      context_.orphans.StrayOf(job.id(), job.has_attempt() ? job.attempt().number() : 0);
+  if (!stray.empty()) {
+    return absl::StrCat("waits until the ranks on ", stray,
+                        " with which it was adopted have ended with a checkpoint");
+  }
+  const int64_t restored_ms = restored_ms_.load();
+  const int64_t since_ms = context_.clock.SteadyMs() - restored_ms;
+  if (restored_ms == 0 || since_ms < 0 || since_ms > context_.options.lease_ms) return "";
+  return absl::StrCat("waits for workers to report their jobs and checkpoints: epoch ",
+                      state.store().epoch(), " of the store began ", since_ms, " ms ago");
+}
+
+std::map<std::string, std::string> Recovery::HeldBack(const State& state) const {
+  std::map<std::string, std::string> held;
+  if (restored_ms_ == 0 && context_.orphans.empty()) return held;
+  for (const auto& [number, id] : state.index().unfinished()) {
+    const v1::JobRecord& job = *state.FindJob(id);
+    if (job.has_attempt() || job.state() == v1::JOB_STATE_PAUSED) continue;
+    std::string why = WhyNotLaunched(state, job);
+    if (!why.empty()) held[id] = std::move(why);
+  }
+  return held;
+}
+
+}  // namespace nibble

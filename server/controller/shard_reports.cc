@@ -1,0 +1,145 @@
+#include "server/controller/shard_reports.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller/checkpoint_care.h"
+#include "server/controller/log.h"
+#include "server/state/decide.h"
+#include "server/state/entities.h"
+#include "server/state/limits.h"
+#include "server/state/workers.h"
+
+namespace nibble {
+namespace {
+
+void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
+  v1::DroppedShard& dropped = *desired.add_dropped();
+  *dropped.mutable_ref() = shard.ref();
+  dropped.set_rank(shard.rank());
+}
+
+}  // namespace
+
+void LogUnlessStale(const std::string& what, const absl::Status& status) {
+  if (status.ok() || absl::IsAborted(status) || absl::IsNotFound(status)) return;
+  Log(LogLevel::kWarning, absl::StrCat(what, ": ", status.ToString()));
+}
+
+void ShardReports::TakeDamage(const v1::ConnectRequest& report) {
+  const std::string& reader = report.identity().name();
+  for (const v1::DamagedShard& damage : report.damaged()) {
+    bool given_up = false;
+    context_.ledger.ChangeUnawaited(
+        [&](const State& state) -> MaybeUpdate {
+          MaybeUpdate update = DecideDamage(state, damage, context_.coordinator());
+          given_up =
+              update.ok() && update->has_value() && (*update)->facts(0).has_shard_holder_set();
+          return update;
+        },
+        absl::StrCat("damage reported by ", reader));
+    Log(LogLevel::kWarning,
+        absl::StrCat("the copy on ", damage.holder(), " of the shard of rank ", damage.rank(),
+                     " of the ", CheckpointText(damage.ref()), " is damaged, as ", reader,
+                     " reports: ", damage.detail()));
+    if (!given_up) continue;
+    // The holder reports the copy until it gets the order to drop it.
+    for (const auto& session : sessions_.Of(damage.holder())) {
+      session->NoteDamaged(ShardKey(damage.ref(), damage.rank()));
+    }
+    sessions_.Notify({damage.holder()});
+  }
+}
+
+void ShardReports::TakeShards(WorkerSession& session, const v1::ConnectRequest& report) {
+  const std::string& worker = report.identity().name();
+  const auto log = [worker](const absl::Status& status) {
+    LogUnlessStale(absl::StrCat("shard reported by ", worker), status);
+  };
+  for (const v1::ShardReport& shard : report.shards()) {
+    context_.ledger.Change(
+        [&](const State& state) -> MaybeUpdate {
+          if (IsOutlived(state, shard)) return std::nullopt;
+          // The copy is surplus, or the worker was ordered to drop it before this report.
+          if (IsUnwanted(state, worker, shard, context_.options.copies) ||
+              session.IsStale(ShardKey(shard.ref(), shard.rank()), report.desired_number())) {
+            return std::nullopt;
+          }
+          return DecideShardReport(state, worker, shard, context_.coordinator());
+        },
+        log);
+  }
+  if (report.all_shards()) {
+    std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());
+    // Shards of an adopted job are reported as orphans until the worker learns of the adoption.
+    for (const v1::Orphan& orphan : report.orphans()) {
+      shards.insert(shards.end(), orphan.shards().begin(), orphan.shards().end());
+    }
+    context_.ledger.Change(
+        [&](const State& state) {
+          return DecideShardInventory(state, worker, shards, context_.coordinator());
+        },
+        log);
+  }
+  session.NoteShards(report);
+}
+
+void ShardReports::AddDropOrders(const State& shown, WorkerSession& session,
+                                 const WorkerSession::Snapshot& snapshot,
+                                 v1::ConnectResponse& desired) {
+  for (v1::DroppedShard& shard : DroppedShards(shown, snapshot.shards)) {
+    *desired.add_dropped() = std::move(shard);
+  }
+  for (const v1::ShardReport& shard : snapshot.shards) {
+    const v1::JobRecord* const job = shown.FindJob(shard.ref().job());
+    const bool lives =
+        job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt();
+    if (lives && IsOutlived(shown, shard)) AddDropped(shard, desired);
+  }
+  AddSurplus(shown, session, snapshot, desired);
+  AddDamaged(shown, session, snapshot, desired);
+}
+
+void ShardReports::AddSurplus(const State& shown, WorkerSession& session,
+                              const WorkerSession::Snapshot& snapshot,
+                              v1::ConnectResponse& desired) {
+  const auto unwanted = [&](const State& state, const std::vector<v1::ShardReport>& shards) {
+    std::vector<v1::ShardReport> found;
+    for (const v1::ShardReport& shard : shards) {
+      if (IsUnwanted(state, snapshot.worker, shard, context_.options.copies)) {
+        found.push_back(shard);
+      }
+    }
+    return found;
+  };
+  const std::vector<v1::ShardReport> durably = unwanted(shown, snapshot.shards);
+  if (durably.empty()) return;
+  // Checks again on the decided state, where a worker may be lost and this copy needed again. Under
+  // the ledger's lock, so that the decisions about later reports see the order.
+  context_.ledger.BetweenDecisions([&](const State& decided) {
+    for (const v1::ShardReport& shard : unwanted(decided, durably)) {
+      session.NoteDropOrder(ShardKey(shard.ref(), shard.rank()), snapshot.number);
+      AddDropped(shard, desired);
+    }
+  });
+}
+
+void ShardReports::AddDamaged(const State& shown, WorkerSession& session,
+                              const WorkerSession::Snapshot& snapshot,
+                              v1::ConnectResponse& desired) {
+  std::set<std::string> damaged = session.damaged();
+  if (damaged.empty()) return;
+  // Only copies of which it durably is no longer a holder.
+  for (const std::string& key : shown.index().ShardsOn(snapshot.worker)) damaged.erase(key);
+  for (const v1::ShardReport& shard : snapshot.shards) {
+    const std::string key = ShardKey(shard.ref(), shard.rank());
+    if (!damaged.contains(key)) continue;
+    // Before TakeDamaged, so that reports about the copy stay stale throughout.
+    session.NoteDropOrder(key, snapshot.number);
+    AddDropped(shard, desired);
+  }
+  session.TakeDamaged(damaged);
+}
+
+}  // namespace nibble

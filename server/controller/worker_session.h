@@ -1,0 +1,150 @@
+// One stream of a worker (WorkerSession) and all open ones (WorkerSessions).
+//
+// A session is notified when the desired state of its worker may have changed. Notifications run in
+// a thread of their own, one at a time, so that they delay neither changes nor reports.
+// Notifications of a session that have not begun are merged: the desired state is complete, and the
+// reader of a session fetches the newest.
+//
+// Ownership: sessions are shared by WorkerSessions and their streams. Thread-safety: all methods.
+// `notify` and `end` run without a lock and may call everything except WorkerSessions::Settle and
+// Stop.
+#ifndef NIBBLE_SERVER_CONTROLLER_WORKER_SESSION_H_
+#define NIBBLE_SERVER_CONTROLLER_WORKER_SESSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+#include "server/controller/clock.h"
+#include "server/controller/live_status.h"
+
+namespace nibble {
+
+class WorkerSession {
+ public:
+  using Notify = std::function<void()>;
+  using End = std::function<void(absl::Status)>;
+
+  WorkerSession(Notify notify, End end, int64_t now_ms)
+      : notify_(std::move(notify)), end_(std::move(end)), heard_ms_(now_ms) {}
+
+  void CallNotify() const {
+    if (notify_) notify_();
+  }
+  void CallEnd(const absl::Status& why) const {
+    if (end_) end_(why);
+  }
+
+  // A report has arrived. InvalidArgument: the stream belongs to another worker or incarnation.
+  absl::Status NoteReport(const v1::WorkerIdentity& identity, int64_t now_ms);
+  // The worker has registered. Returns whether the session had no worker before.
+  bool SetWorker(const v1::WorkerIdentity& identity);
+  std::string worker() const;  // empty: no report yet
+  int64_t heard_ms() const;    // of the newest report, or of the opening
+  // The consequences of report `number` are durable.
+  void NoteDurable(int64_t number);
+
+  // The shards of a report, which replace all earlier ones if `all_shards`. Orders to drop copies
+  // that the report acknowledges are over.
+  void NoteShards(const v1::ConnectRequest& report);
+  // The copy was found damaged and given up; the worker is yet to be ordered to drop it.
+  void NoteDamaged(const std::string& shard_key);
+  // Desired state `number` orders the worker to drop the copy.
+  void NoteDropOrder(const std::string& shard_key, int64_t number);
+  // Whether a report about the shard is stale: the copy is damaged, or the report does not
+  // acknowledge the newest order to drop it. `acknowledged`: the newest desired state that it does.
+  bool IsStale(const std::string& shard_key, int64_t acknowledged) const;
+  // Keys of damaged copies for which there is no order yet. TakeDamaged removes them.
+  std::set<std::string> damaged() const;
+  void TakeDamaged(const std::set<std::string>& shard_keys);
+
+  // What the next desired state is made from.
+  struct Snapshot {
+    std::string worker;
+    int64_t incarnation = 0;
+    int64_t number = 0;    // of this desired state
+    int64_t answered = 0;  // the newest report whose consequences are durable
+    std::vector<v1::ShardReport> shards;
+  };
+  Snapshot BeginDesired();
+
+ private:
+  const Notify notify_;
+  const End end_;
+
+  mutable Mutex mutex_;
+  int64_t heard_ms_ ABSL_GUARDED_BY(mutex_);
+  std::string worker_ ABSL_GUARDED_BY(mutex_);
+  int64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t answered_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By shard key.
+  std::map<std::string, v1::ShardReport> shards_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> drop_orders_ ABSL_GUARDED_BY(mutex_);  // the newest number
+  std::set<std::string> damaged_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WorkerSessions {
+ public:
+  using Session = std::shared_ptr<WorkerSession>;
+
+  struct Options {
+    size_t most = 0;       // open at once
+    int64_t lease_ms = 0;  // a session without a report for longer ends
+  };
+
+  // Forgets the orphans of a worker when its last session closes.
+  WorkerSessions(const Clock& clock, const Options& options, OrphanRegistry& orphans);
+  ~WorkerSessions() { Stop(); }
+
+  // `notify`: the desired state may have changed. `end`: the session has expired, without a report
+  // for a lease; it may be called more than once. ResourceExhausted: too many sessions are open.
+  absl::StatusOr<Session> Open(WorkerSession::Notify notify, WorkerSession::End end = nullptr);
+  // No `notify` begins after this; one may still be running.
+  void Close(const Session& session);
+  // The worker of an open session has registered. A worker has two sessions while an old stream is
+  // ending.
+  void SetWorker(const Session& session, const v1::WorkerIdentity& identity);
+  std::vector<Session> Of(const std::string& worker) const;
+  size_t count() const;
+
+  // Notifies the sessions of these workers.
+  void Notify(const std::set<std::string>& workers);
+  void EndSilent(int64_t now_ms);
+  // Waits until all notifications so far have run.
+  void Settle();
+  // Waits for the running notification; no other begins.
+  void Stop();
+
+ private:
+  void Serve();
+
+  const Clock& clock_;
+  const Options options_;
+  OrphanRegistry& orphans_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::set<Session> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<std::string, Session> by_worker_ ABSL_GUARDED_BY(mutex_);
+  int64_t none_silent_before_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<Session> to_notify_ ABSL_GUARDED_BY(mutex_);
+  bool notifying_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the above
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_CONTROLLER_WORKER_SESSION_H_

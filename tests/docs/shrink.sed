@@ -1,0 +1,9 @@
+# Makes jobs of the documentation small enough for a test. Steps stay, since commands name them.
+s/^\( *batch:\) 16$/\1 2/
+s/^\( *sequence:\) 256$/\1 32/
+s/^training:$/resources: {threads: 1}\
+training:/
+s/--train-tokenizer 4096/--train-tokenizer 512/
+s/vocab: 4096/vocab: 512/
+s/^model: tiny-hybrid/model: tiny-transformer/
+s/^\( *preset:\) tiny-hybrid/\1 tiny-transformer/

@@ -1,0 +1,192 @@
+#include "worker/agent/shard_index.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes.h"
+#include "common/crc32c.h"
+#include "worker/agent/data_directory.h"
+
+namespace nibble {
+
+std::string ShardManifestBytes(const ShardManifest& shard) {
+  ShardManifest tensors = shard;
+  tensors.files.clear();
+  std::string record = EncodeShard(tensors);
+  record.resize(record.size() - sizeof(uint32_t));
+  return record;
+}
+
+uint32_t ShardManifestCrc(const ShardManifest& shard) { return Crc32c(ShardManifestBytes(shard)); }
+
+absl::StatusOr<ShardManifest> ShardManifestFrom(const std::string& bytes) {
+  std::string record = bytes;
+  AppendLittle(record, Crc32c(bytes));
+  return DecodeShard(record);
+}
+
+v1::ShardReport ShardReportOf(const std::string& job, const ShardManifest& shard, int32_t world) {
+  v1::ShardReport report;
+  report.mutable_ref()->set_job(job);
+  report.mutable_ref()->set_step(shard.step);
+  report.mutable_ref()->set_attempt(shard.attempt);
+  report.set_rank(shard.rank);
+  report.set_world(world);
+  report.set_bytes(shard.bytes());
+  report.set_manifest_crc32c(ShardManifestCrc(shard));
+  return report;
+}
+
+CheckpointKey KeyOf(const v1::CheckpointRef& ref) {
+  return {.job = ref.job(), .step = ref.step(), .attempt = ref.attempt()};
+}
+
+std::string Describe(const CheckpointKey& key) {
+  return absl::StrCat("checkpoint of ", key.job, ", step ", key.step, ", attempt ", key.attempt);
+}
+
+bool StoredCheckpoint::accepted() const {
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const auto& shard) { return shard.second.accepted; });
+}
+
+StoredCheckpoint* ShardIndex::Find(const CheckpointKey& key) {
+  const auto at = checkpoints_.find(key);
+  return at == checkpoints_.end() ? nullptr : &at->second;
+}
+
+const StoredCheckpoint* ShardIndex::Find(const CheckpointKey& key) const {
+  const auto at = checkpoints_.find(key);
+  return at == checkpoints_.end() ? nullptr : &at->second;
+}
+
+std::vector<CheckpointKey> ShardIndex::CommittedRivals(const CheckpointKey& key) const {
+  std::vector<CheckpointKey> rivals;
+  for (const auto& [other, checkpoint] : checkpoints_) {
+    if (checkpoint.committed && other != key && other.job == key.job && other.step == key.step) {
+      rivals.push_back(other);
+    }
+  }
+  return rivals;
+}
+
+ShardIndex::Replaced ShardIndex::ReplaceJob(const std::string& job, int64_t generation,
+                                            Checkpoints present) {
+  Replaced replaced;
+  size_t before = 0;
+  size_t after = 0;
+  for (auto at = checkpoints_.begin(); at != checkpoints_.end();) {
+    const bool of_job = at->first.job == job;
+    if (of_job) before += at->second.shards.size();
+    if (!of_job || at->second.generation == generation) {
+      ++at;
+      continue;
+    }
+    if (at->second.awaited) replaced.awaited.push_back(at->first);
+    at = checkpoints_.erase(at);
+  }
+  checkpoints_.merge(present);
+  for (const auto& [key, checkpoint] : checkpoints_) {
+    if (key.job == job) after += checkpoint.shards.size();
+  }
+  replaced.lost = before - std::min(before, after);
+  return replaced;
+}
+
+bool ShardIndex::IsToBeDropped(const CheckpointKey& key, int32_t rank) const {
+  for (const auto* drops : {&work_.drop, &dropping_}) {
+    const auto at = drops->find(key);
+    if (at != drops->end() && at->second.contains(rank)) return true;
+  }
+  return false;
+}
+
+void ShardIndex::DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint) {
+  for (const auto& [rank, shard] : checkpoint.shards) work_.drop[key].insert(rank);
+}
+
+std::vector<v1::ShardReport> ShardIndex::Report(int64_t number) {
+  std::vector<v1::ShardReport> all;
+  for (auto& [key, checkpoint] : checkpoints_) {
+    if (checkpoint.input) continue;
+    for (auto& [rank, shard] : checkpoint.shards) {
+      if (IsToBeDropped(key, rank)) continue;
+      if (shard.first_report == 0 || number == 1) shard.first_report = number;
+      all.push_back(shard.report);
+      if (!checkpoint.store.id().empty()) *all.back().mutable_store() = checkpoint.store;
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> ShardIndex::Answered(const v1::ConnectResponse& response) {
+  std::vector<std::string> lines;
+  for (const v1::DroppedShard& dropped : response.dropped()) {
+    const CheckpointKey key = KeyOf(dropped.ref());
+    const StoredCheckpoint* const checkpoint = Find(key);
+    if (checkpoint == nullptr || !checkpoint->shards.contains(dropped.rank())) continue;
+    if (!SameEpoch(checkpoint->store, response.store())) {
+      lines.push_back(absl::StrCat(Describe(key), " is kept: the coordinator dropped it, but ",
+                                   "another store, or an earlier epoch, ordered it"));
+      continue;
+    }
+    work_.drop[key].insert(dropped.rank());
+  }
+  for (auto& [key, checkpoint] : checkpoints_) {
+    if (!SameEpoch(checkpoint.store, response.store())) continue;
+    for (auto& [rank, shard] : checkpoint.shards) {
+      if (shard.accepted || shard.first_report == 0 || shard.first_report > response.answered() ||
+          IsToBeDropped(key, rank)) {
+        continue;
+      }
+      shard.accepted = true;
+      work_.settle.insert(key);
+    }
+  }
+  return lines;
+}
+
+void ShardIndex::Accept(const CheckpointKey& key) {
+  StoredCheckpoint* const checkpoint = Find(key);
+  if (checkpoint == nullptr) return;
+  for (auto& [rank, shard] : checkpoint->shards) shard.accepted = true;
+  work_.settle.insert(key);
+}
+
+void ShardIndex::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store) {
+  const CheckpointKey key = KeyOf(known.ref());
+  const StoredCheckpoint* const checkpoint = Find(key);
+  if (checkpoint == nullptr || checkpoint->input || SameEpoch(checkpoint->store, store)) return;
+  const auto shard = checkpoint->shards.find(known.rank());
+  if (shard != checkpoint->shards.end() &&
+      shard->second.report.manifest_crc32c() == known.manifest_crc32c()) {
+    work_.take_over[key] = store;
+  }
+}
+
+void ShardIndex::RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept) {
+  for (const auto& [key, checkpoint] : checkpoints_) {
+    if (key.job == job && !checkpoint.input && checkpoint.store.id() == store_id &&
+        checkpoint.store.epoch() != kept) {
+      DropAll(key, checkpoint);
+    }
+  }
+}
+
+void ShardIndex::ReleaseLease(const CheckpointKey& key) {
+  if (--leases_[key] > 0) return;
+  leases_.erase(key);
+  const StoredCheckpoint* const checkpoint = Find(key);
+  if (checkpoint != nullptr && checkpoint->input) DropAll(key, *checkpoint);
+}
+
+ShardIndex::Work ShardIndex::BeginWork() {
+  Work work = std::exchange(work_, {});
+  dropping_ = work.drop;
+  return work;
+}
+
+}  // namespace nibble

@@ -1,0 +1,433 @@
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/link/link_host.h"
+#include "worker/link/link_messages.h"
+#include "worker/link/rank_link.h"
+#include "worker/link/waiting_page.h"
+
+namespace nibble {
+namespace {
+
+using link::v1::Command;
+using link::v1::RankReport;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience(20);
+
+Command CommandOf(v1::GangCommand command, int64_t checkpoint_request = 0) {
+  Command message;
+  message.set_command(command);
+  message.set_checkpoint_request(checkpoint_request);
+  return message;
+}
+
+class LinkTest : public testing::Test {
+ protected:
+  LinkTest() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
+    auto host = LinkHost::Start({.address = directory_ + "/link",
+                                 .attempt = 3,
+                                 .first_rank = 0,
+                                 .ranks = 2,
+                                 .clock = [this] { return now_.load(); },
+                                 .changed =
+                                     [this] {
+                                       { MutexLock lock(&mutex_); }
+                                       changed_.SignalAll();
+                                     }});
+    EXPECT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+  }
+  ~LinkTest() override {
+    host_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  absl::StatusOr<std::unique_ptr<RankLink>> TryConnect(int32_t rank, int64_t attempt = 3) {
+    return RankLink::Connect({.address = host_->address(), .rank = rank, .attempt = attempt});
+  }
+  std::unique_ptr<RankLink> Connect(int32_t rank) {
+    auto link = TryConnect(rank);
+    EXPECT_TRUE(link.ok()) << link.status();
+    return *std::move(link);
+  }
+  // Waits until the host's ranks are as `done` wants.
+  template <class Done>
+  bool Await(Done done) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    MutexLock lock(&mutex_);
+    while (!done(host_->Ranks())) {
+      if (changed_.WaitUntil(&mutex_, until)) return false;
+    }
+    return true;
+  }
+  void MakeStep(RankLink& link, int64_t next_step, int64_t took_ms) {
+    now_ += took_ms;
+    RankReport report;
+    report.set_activity(link::v1::RANK_ACTIVITY_STEPS);
+    report.set_next_step(next_step);
+    report.mutable_sample()->set_step(next_step - 1);
+    report.mutable_sample()->set_loss(2.5);
+    report.mutable_sample()->set_data_seconds(0.5);
+    link.Report(report);
+    EXPECT_TRUE(Await([&](const auto& ranks) {
+      const auto at = ranks.find(0);
+      return at != ranks.end() && at->second.report.next_step() == next_step;
+    }));
+  }
+
+  std::string directory_ = "/tmp/nibble-link-XXXXXX";  // sockets have short names
+  std::atomic<int64_t> now_ = 1000;
+  Mutex mutex_;
+  CondVar changed_;
+  std::unique_ptr<LinkHost> host_;
+};
+
+Command AwaitCommand(RankLink& link, const Command& wanted) {
+  for (int i = 0; i < 20; ++i) {
+    if (link.command().SerializeAsString() == wanted.SerializeAsString()) break;
+    const absl::Status status = link.WaitForChange(std::chrono::seconds(1));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  return link.command();
+}
+
+void ExpectEqual(const google::protobuf::Message& a, const google::protobuf::Message& b) {
+  EXPECT_EQ(a.DebugString(), b.DebugString());
+}
+
+// The error that ends the link.
+absl::Status EndOf(RankLink& link) {
+  absl::Status status;
+  for (int i = 0; i < 20 && status.ok(); ++i) status = link.WaitForChange(std::chrono::seconds(1));
+  return status;
+}
+
+TEST_F(LinkTest, WithoutACommandTheJobRuns) {
+  const auto link = Connect(0);
+  EXPECT_EQ(link->Poll(), absl::OkStatus());
+  ExpectEqual(link->command(), Command());
+}
+
+TEST_F(LinkTest, ACommandSetBeforeRankZeroConnectsIsThereOnceItIsConnected) {
+  const Command command = CommandOf(v1::GANG_COMMAND_PAUSE, 4);
+  host_->SetCommand(command);
+  ExpectEqual(Connect(0)->command(), command);
+}
+
+TEST_F(LinkTest, ALargeTimelineArrivesComplete) {
+  const auto link = Connect(0);
+  Command command;
+  command.add_revisions()->set_reason(std::string(3 << 20, 'q'));
+  host_->SetCommand(command);
+  ExpectEqual(AwaitCommand(*link, command), command);
+}
+
+TEST_F(LinkTest, OnlyRankZeroReceivesCommands) {
+  const auto zero = Connect(0);
+  const auto one = Connect(1);
+  const Command command = CommandOf(v1::GANG_COMMAND_STOP);
+  host_->SetCommand(command);
+  ExpectEqual(AwaitCommand(*zero, command), command);
+  EXPECT_EQ(one->Poll(), absl::OkStatus());
+  ExpectEqual(one->command(), Command());
+}
+
+TEST_F(LinkTest, StepsAndTheirMedianAreRecorded) {
+  const auto link = Connect(0);
+  MakeStep(*link, 1, 5000);  // the first does not count
+  for (int64_t step = 2; step <= 6; ++step) MakeStep(*link, step, step == 4 ? 900 : 100);
+  const auto ranks = host_->TakeRanks();
+  const LinkHost::Rank& rank = ranks.at(0);
+  EXPECT_EQ(rank.median_step_ms, 100);
+  EXPECT_EQ(rank.step_at_ms, now_.load());
+  EXPECT_EQ(rank.pid, getpid());
+  ASSERT_EQ(rank.samples.size(), 6u);
+  EXPECT_EQ(rank.samples.back().step(), 5);
+  EXPECT_EQ(rank.samples.back().data_seconds(), 0) << "stays on the worker";
+  EXPECT_EQ(rank.report.sample().data_seconds(), 0.5);
+  EXPECT_TRUE(host_->Ranks().at(0).samples.empty());
+}
+
+TEST_F(LinkTest, ARankOfAnotherAttemptIsRefused) {
+  const absl::Status status = TryConnect(0, 2).status();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("attempt 2, not 3"));
+  EXPECT_FALSE(host_->Ranks().contains(0));
+}
+
+TEST_F(LinkTest, RanksAreInRangeAndConnectOnce) {
+  const auto one = Connect(1);
+  EXPECT_TRUE(absl::IsInvalidArgument(TryConnect(2).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(TryConnect(1).status()));
+  EXPECT_EQ(one->Poll(), absl::OkStatus());
+}
+
+TEST_F(LinkTest, ARankThatIsGoneIsNoLongerConnectedAndMayConnectAgain) {
+  auto link = Connect(1);
+  EXPECT_TRUE(host_->Ranks().at(1).connected);
+  link.reset();
+  EXPECT_TRUE(Await([](const auto& ranks) { return !ranks.at(1).connected; }));
+  EXPECT_EQ(Connect(1)->Poll(), absl::OkStatus());
+}
+
+TEST_F(LinkTest, ADaemonThatIsGoneIsAnErrorOfPoll) {
+  const auto link = Connect(0);
+  const std::string address = host_->address();
+  host_.reset();
+  const absl::Status status = EndOf(*link);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+  EXPECT_EQ(link->Poll(), status);
+  link->Report(RankReport());  // has no effect
+}
+
+TEST_F(LinkTest, WhereNobodyListensTheAddressIsNamed) {
+  const std::string address = host_->address();
+  host_.reset();
+  const absl::Status status = RankLink::Connect({.address = address}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+  EXPECT_TRUE(absl::IsInvalidArgument(RankLink::Connect({.address = ""}).status()));
+}
+
+TEST_F(LinkTest, OfReportsThatTheDaemonIsTooSlowForOnlyTheNewestArrives) {
+  const auto link = Connect(0);
+  RankReport report;
+  report.set_trouble(std::string(1 << 20, 'x'));
+  {
+    MutexLock lock(&mutex_);  // the host waits in `changed` after its first message
+    for (int64_t step = 1; step <= 1000; ++step) {
+      report.set_next_step(step);
+      link->Report(report);
+    }
+  }
+  EXPECT_EQ(link->Poll(), absl::OkStatus());
+  EXPECT_TRUE(Await([&](const auto& ranks) {
+    EXPECT_EQ(link->Poll(), absl::OkStatus());
+    return ranks.at(0).report.next_step() == 1000;
+  }));
+}
+
+TEST_F(LinkTest, AMalformedReportEndsTheLinkAndTheRankLearnsTheField) {
+  const auto link = Connect(0);
+  RankReport report;
+  report.add_precision()->set_layer(std::string(kMaxLayerNameBytes + 1, 'x'));
+  link->Report(report);
+  const absl::Status status = EndOf(*link);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("report.precision.layer: 129 bytes"));
+}
+
+TEST_F(LinkTest, WithoutASinkMemoryForCheckpointsIsRefused) {
+  const auto link = Connect(0);
+  const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC));
+  EXPECT_TRUE(absl::IsFailedPrecondition(link->OfferArea(memory.get())));
+  EXPECT_EQ(link->Poll(), absl::OkStatus()) << "the link stays";
+}
+
+// A peer that sends what it likes.
+class RawPeerTest : public LinkTest {
+ protected:
+  RawPeerTest() : socket_(OwnedDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) {
+    const auto name = SocketName(host_->address());
+    EXPECT_EQ(
+        connect(socket_.descriptor(), reinterpret_cast<const sockaddr*>(&*name), sizeof *name), 0);
+  }
+  // The outcome of the next message from the host.
+  absl::Status Answer() {
+    link::v1::ToRank message;
+    absl::Status status;
+    while (status.ok() && message.message_case() != link::v1::ToRank::kWelcome) {
+      status = socket_.Send();
+      if (status.ok()) {
+        status = socket_.Receive(
+            [&](absl::string_view bytes) { return ParseLinkMessage(bytes, message); });
+      }
+    }
+    return message.has_welcome() ? StatusOf(message.welcome()) : status;
+  }
+
+  LinkSocket socket_;
+};
+
+TEST_F(RawPeerTest, AnotherVersionIsRefusedNamingBoth) {
+  OwnedDescriptor memory;
+  const auto page = WaitingPage::Create(memory);
+  ASSERT_TRUE(page.ok()) << page.status();
+  link::v1::ToDaemon message;
+  message.mutable_hello()->set_version(kLinkVersion + 1);
+  message.mutable_hello()->set_attempt(3);
+  socket_.Queue(message, std::move(memory));
+  const absl::Status status = Answer();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat(kLinkVersion + 1, " is not ", kLinkVersion)));
+}
+
+TEST_F(RawPeerTest, AHelloWithoutAPageIsRefused) {
+  link::v1::ToDaemon message;
+  message.mutable_hello()->set_version(kLinkVersion);
+  message.mutable_hello()->set_attempt(3);
+  socket_.Queue(message);
+  const absl::Status status = Answer();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("hello.page"));
+}
+
+TEST_F(RawPeerTest, AReportBeforeTheHelloEndsTheLink) {
+  link::v1::ToDaemon message;
+  message.mutable_report();
+  socket_.Queue(message);
+  EXPECT_TRUE(absl::IsInvalidArgument(Answer()));
+}
+
+TEST_F(RawPeerTest, BytesOfAnotherProtocolEndTheLink) {
+  const std::string request = "HTTP/1.1 200 OK";
+  ASSERT_EQ(send(socket_.descriptor(), request.data(), request.size(), 0),
+            static_cast<ssize_t>(request.size()));
+  const absl::Status status = Answer();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("length: "));
+}
+
+// --- The socket
+
+class LinkSocketTest : public testing::Test {
+ protected:
+  LinkSocketTest() {
+    int pair[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    near_ = std::make_unique<LinkSocket>(OwnedDescriptor(pair[0]));
+    far_ = std::make_unique<LinkSocket>(OwnedDescriptor(pair[1]));
+  }
+  std::unique_ptr<LinkSocket> near_, far_;
+};
+
+TEST_F(LinkSocketTest, MessagesMayArriveInAnyPieces) {
+  link::v1::ToDaemon message;
+  message.mutable_snapshot()->set_step(7);
+  near_->Queue(message);
+  message.mutable_snapshot()->set_step(8);
+  near_->Queue(message);
+  ASSERT_EQ(near_->Send(), absl::OkStatus());
+  char stream[256];
+  const ssize_t size = recv(far_->descriptor(), stream, sizeof stream, 0);
+  ASSERT_GT(size, 8);
+  std::vector<int64_t> steps;
+  for (ssize_t i = 0; i < size; ++i) {
+    ASSERT_EQ(send(near_->descriptor(), stream + i, 1, 0), 1);
+    ASSERT_EQ(far_->Receive([&](absl::string_view bytes) {
+      link::v1::ToDaemon received;
+      EXPECT_EQ(ParseLinkMessage(bytes, received), absl::OkStatus());
+      steps.push_back(received.snapshot().step());
+      return absl::OkStatus();
+    }),
+              absl::OkStatus());
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{7, 8}));
+}
+
+TEST_F(LinkSocketTest, DescriptorsComeWithTheirMessages) {
+  for (int64_t step = 1; step <= 3; ++step) {
+    link::v1::ToDaemon message;
+    message.mutable_snapshot()->set_step(step);
+    OwnedDescriptor memory;
+    if (step != 2) {
+      memory = OwnedDescriptor(memfd_create("test", MFD_CLOEXEC));
+      ASSERT_EQ(ftruncate(memory.get(), step), 0);
+    }
+    near_->Queue(message, std::move(memory));
+  }
+  ASSERT_EQ(near_->Send(), absl::OkStatus());
+  std::vector<int64_t> sizes;
+  ASSERT_EQ(far_->Receive([&](absl::string_view bytes) {
+    link::v1::ToDaemon received;
+    EXPECT_EQ(ParseLinkMessage(bytes, received), absl::OkStatus());
+    if (received.snapshot().step() == 2) return absl::OkStatus();
+    sizes.push_back(lseek(far_->TakeDescriptor().get(), 0, SEEK_END));
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+  EXPECT_EQ(sizes, (std::vector<int64_t>{1, 3}));
+}
+
+TEST_F(LinkSocketTest, DescriptorsThatNoMessageHasAreBounded) {
+  for (int i = 0; i < 5; ++i) {
+    near_->Queue(link::v1::ToDaemon(), OwnedDescriptor(memfd_create("test", MFD_CLOEXEC)));
+  }
+  ASSERT_EQ(near_->Send(), absl::OkStatus());
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(far_->Receive([](absl::string_view) { return absl::OkStatus(); })));
+}
+
+// --- The page
+
+class WaitingPageTest : public testing::Test {
+ protected:
+  WaitingPageTest() {
+    OwnedDescriptor memory;
+    auto rank = WaitingPage::Create(memory);
+    EXPECT_TRUE(rank.ok()) << rank.status();
+    rank_ = *std::move(rank);
+    auto daemon = WaitingPage::Adopt(memory);
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+  std::unique_ptr<WaitingPage> rank_, daemon_;
+};
+
+TEST_F(WaitingPageTest, TheDaemonReadsInWhichCollectiveTheRankIs) {
+  EXPECT_EQ(daemon_->Read(), "");
+  rank_->Enter("ReduceScatter", 17);
+  EXPECT_EQ(daemon_->Read(), "ReduceScatter #17");
+  rank_->Leave();
+  EXPECT_EQ(daemon_->Read(), "");
+  rank_->Enter("Barrier", 18);
+  EXPECT_EQ(daemon_->Read(), "Barrier #18") << "no rest of a longer name";
+}
+
+TEST_F(WaitingPageTest, TheCollectiveOfAKilledRankCanStillBeRead) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rank_->Enter("AllGather", 5);
+    (void)raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(daemon_->Read(), "AllGather #5");
+}
+
+TEST_F(WaitingPageTest, ALongNameIsCut) {
+  rank_->Enter("AnOperationWithANameOfFortyCharactersOrSo", 1);
+  EXPECT_EQ(rank_->Read(), "AnOperationWithANameOfFortyChar #1");
+}
+
+TEST_F(WaitingPageTest, MemoryThatCouldShrinkIsRefused) {
+  const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 40), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(memory).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(OwnedDescriptor()).status()));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,47 @@
+#include "worker/link/trainer_exit.h"
+
+#include <array>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace nibble {
+namespace {
+
+constexpr char kPayload[] = "nibble/trainer-exit";
+
+constexpr std::array kAll = {
+    TrainerExit::kDone,      TrainerExit::kError,      TrainerExit::kUsage,
+    TrainerExit::kSpec,      TrainerExit::kCheckpoint, TrainerExit::kDisk,
+    TrainerExit::kPeer,      TrainerExit::kGuardPause, TrainerExit::kGuardRollback,
+    TrainerExit::kGuardFail, TrainerExit::kStopped,
+};
+
+}  // namespace
+
+absl::Status WithExit(absl::Status status, TrainerExit exit) {
+  if (status.ok() || status.GetPayload(kPayload).has_value()) return status;
+  status.SetPayload(kPayload, absl::Cord(absl::StrCat(static_cast<int>(exit))));
+  return status;
+}
+
+TrainerExit ExitOf(const absl::Status& status) {
+  if (status.ok()) return TrainerExit::kDone;
+  const auto payload = status.GetPayload(kPayload);
+  int code = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &code)) {
+    return TrainerExit::kError;
+  }
+  return TrainerExitFrom(code).value_or(TrainerExit::kError);
+}
+
+std::optional<TrainerExit> TrainerExitFrom(int code) {
+  for (const TrainerExit exit : kAll) {
+    if (static_cast<int>(exit) == code) return exit;
+  }
+  return std::nullopt;
+}
+
+}  // namespace nibble

@@ -1,0 +1,103 @@
+#include "worker/trainer/loop/rank_status.h"
+
+#include <algorithm>
+
+#include "common/metrics/process_figures.h"
+#include "worker/link/link_messages.h"
+
+namespace nibble {
+namespace {
+
+// Reading the memory figures takes as long as a small layer, so it is done at this interval.
+constexpr double kMemorySeconds = 1;
+
+void Cut(std::string& name) {
+  if (name.size() > kMaxLayerNameBytes) name.resize(kMaxLayerNameBytes);
+}
+
+}  // namespace
+
+void RankStatus::AddStep(const StepReport& step,
+                         const std::vector<link::v1::PrecisionSample>& precision) {
+  link::v1::StepTotals& totals = *report_.mutable_totals();
+  totals.set_steps(totals.steps() + 1);
+  totals.set_skipped(totals.skipped() + (step.sample.updated() ? 0 : 1));
+  totals.set_tokens(totals.tokens() + step.tokens);
+  AddFigures(step.sample, *totals.mutable_sums());
+  *report_.mutable_sample() = step.sample;
+  report_.clear_precision();
+  for (const link::v1::PrecisionSample& sample : precision) {
+    if (report_.precision_size() == kMaxPrecisionSamples) break;
+    link::v1::PrecisionSample& added = *report_.add_precision();
+    added = sample;
+    Cut(*added.mutable_layer());
+    Cut(*added.mutable_operand());
+    Cut(*added.mutable_format());
+  }
+}
+
+bool RankStatus::AddRevision(int64_t revision, int64_t first_step) {
+  auto& begun = *report_.mutable_begun();
+  if (!begun.empty() && begun.rbegin()->revision() == revision &&
+      begun.rbegin()->first_step() == first_step) {
+    return false;
+  }
+  if (begun.size() == kMaxRevisionsBegun) begun.erase(begun.begin());
+  v1::RevisionStart& start = *begun.Add();
+  start.set_revision(revision);
+  start.set_first_step(first_step);
+  return true;
+}
+
+void RankStatus::AddRefusal(int64_t revision, const std::string& reason) {
+  auto& refused = *report_.mutable_refused();
+  if (refused.size() == kMaxRevisionsRefused) refused.erase(refused.begin());
+  link::v1::RevisionRefused& refusal = *refused.Add();
+  refusal.set_revision(revision);
+  refusal.set_reason(reason);
+}
+
+void RankStatus::AddHistory(const Timeline& timeline, int64_t next_step) {
+  const std::vector<Revision>& revisions = timeline.revisions();
+  for (size_t i = 1; i < revisions.size(); ++i) {
+    const Revision& revision = revisions[i];
+    if (!revision.refused.empty()) {
+      AddRefusal(revision.number, revision.refused);
+    } else if (revision.first_step < next_step &&
+               timeline.At(revision.first_step).number == revision.number) {
+      AddRevision(revision.number, revision.first_step);
+    }
+  }
+}
+
+void RankStatus::AddCheckpoint(const CheckpointClient::Outcome& outcome, int64_t request) {
+  link::v1::CheckpointTotals& totals = *report_.mutable_checkpoints();
+  totals.set_stall_seconds(totals.stall_seconds() + outcome.stall_seconds);
+  totals.set_write_seconds(totals.write_seconds() + outcome.write_seconds);
+  if (!outcome.status.ok()) {
+    totals.set_failed(totals.failed() + 1);
+    return;
+  }
+  totals.set_stored(totals.stored() + 1);
+  totals.set_bytes(totals.bytes() + outcome.bytes);
+  report_.set_checkpoint_request(std::max(report_.checkpoint_request(), request));
+}
+
+void RankStatus::Send(link::v1::RankActivity activity, int64_t next_step,
+                      const std::string& trouble) {
+  if (link_ == nullptr) return;
+  report_.set_activity(activity);
+  report_.set_next_step(next_step);
+  report_.set_trouble(trouble);
+  if (const double now = clock_(); now - memory_read_at_ > kMemorySeconds) {
+    memory_read_at_ = now;
+    report_.set_memory_bytes(ReadProcessFigures().resident_bytes);
+  }
+  Send();
+}
+
+void RankStatus::Send() {
+  if (link_ != nullptr) link_->Report(report_);
+}
+
+}  // namespace nibble
