@@ -21,7 +21,7 @@ JobSpec Valid() {
   return spec;
 }
 
-std::string Error(const JobSpec& spec) {
+std::string CheckError(const JobSpec& spec) {
   const absl::Status status = Validate(spec);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
@@ -33,36 +33,37 @@ TEST(JobCheckTest, RangesApplyToSpecsMadeInCode) {
   JobSpec spec = Valid();
   spec.optimizer.lr = -1;
   spec.training.batch = 0;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "2 problems:\n"
             "  training.batch: 0 is not in [1, 65536]\n"
             "  optimizer.lr: -1 is not in [1.0e-12, 10]");
-  EXPECT_THAT(Error(JobSpec()), HasSubstr("training.steps: 0 is not in"));
+  EXPECT_THAT(CheckError(JobSpec()), HasSubstr("training.steps: 0 is not in"));
 }
 
 TEST(JobCheckTest, TheBatchIsAMultipleOfTheRanks) {
   JobSpec spec = Valid();
   spec.resources.ranks = 3;
-  EXPECT_EQ(Error(spec), "training.batch: 32 is not a multiple of resources.ranks, which is 3");
+  EXPECT_EQ(CheckError(spec),
+            "training.batch: 32 is not a multiple of resources.ranks, which is 3");
 }
 
 TEST(JobCheckTest, TheMicroBatchDividesARanksShare) {
   JobSpec spec = Valid();
   spec.resources.ranks = 4;
   spec.training.micro_batch = 3;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "training.micro_batch: 3 does not divide 8, a rank's share of training.batch");
   spec.training.micro_batch = 8;
   EXPECT_TRUE(Validate(spec).ok());
   spec.training.micro_batch = 16;
-  EXPECT_THAT(Error(spec), HasSubstr("16 does not divide 8"));
+  EXPECT_THAT(CheckError(spec), HasSubstr("16 does not divide 8"));
 }
 
 TEST(JobCheckTest, ASequenceFitsTheLearnedPositions) {
   JobSpec spec = Valid();
   spec.model = *ModelPreset("tiny-gpt2");
   spec.data.sequence = 1024;
-  EXPECT_EQ(Error(spec), "data.sequence: 1024 is over the model's max_positions, 512");
+  EXPECT_EQ(CheckError(spec), "data.sequence: 1024 is over the model's max_positions, 512");
   spec.data.sequence = 512;
   EXPECT_TRUE(Validate(spec).ok());
 }
@@ -70,7 +71,7 @@ TEST(JobCheckTest, ASequenceFitsTheLearnedPositions) {
 TEST(JobCheckTest, ErrorsOfTheModelNameTheField) {
   JobSpec spec = Valid();
   spec.model.kv_heads = 3;
-  EXPECT_EQ(Error(spec), "model.kv_heads: 3 does not divide heads, which is 4");
+  EXPECT_EQ(CheckError(spec), "model.kv_heads: 3 does not divide heads, which is 4");
 }
 
 TEST(JobCheckTest, TheVocabularyIsAtLeastTheTokenizers) {
@@ -78,50 +79,51 @@ TEST(JobCheckTest, TheVocabularyIsAtLeastTheTokenizers) {
   spec.model.vocab = 256;
   EXPECT_TRUE(Validate(spec).ok());  // checked when the data is read
   spec.data.tokenizer = JobTokenizer::kBytes;
-  EXPECT_EQ(Error(spec), "model.vocab: 256 is under 257, the tokens of data.tokenizer bytes");
+  EXPECT_EQ(CheckError(spec), "model.vocab: 256 is under 257, the tokens of data.tokenizer bytes");
 }
 
 TEST(JobCheckTest, TheTokenizerFileMatchesTheTokenizer) {
   JobSpec spec = Valid();
   spec.data.tokenizer = JobTokenizer::kHuggingFace;
-  EXPECT_EQ(Error(spec), "data.tokenizer_model: missing; data.tokenizer is huggingface");
+  EXPECT_EQ(CheckError(spec), "data.tokenizer_model: missing; data.tokenizer is huggingface");
   spec.data.tokenizer_model = "tokenizer.json";
   EXPECT_TRUE(Validate(spec).ok());
   spec.data.tokenizer = JobTokenizer::kData;
   EXPECT_TRUE(Validate(spec).ok());
   spec.data.tokenizer = JobTokenizer::kBytes;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "data.tokenizer_model: 'tokenizer.json' is not used: data.tokenizer is bytes");
 }
 
 TEST(JobCheckTest, TheTokenizerLabelFitsAShardAndMatchesTheTokenizer) {
   JobSpec spec = Valid();
   spec.data.tokenizer_label = std::string(33, 'x');
-  EXPECT_EQ(Error(spec), "data.tokenizer_label: '" + std::string(33, 'x') +
-                             "' is not at most 32 printable ASCII characters");
+  EXPECT_EQ(CheckError(spec), "data.tokenizer_label: '" + std::string(33, 'x') +
+                                  "' is not at most 32 printable ASCII characters");
   spec.data.tokenizer_label = "gpt2";
   EXPECT_TRUE(Validate(spec).ok());
   spec.data.tokenizer = JobTokenizer::kBytes;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "data.tokenizer_label: 'gpt2' does not match data.tokenizer, which is bytes");
 }
 
 TEST(JobCheckTest, WeightsAddUpToAtMostTheLimitOfABlend) {
   JobSpec spec = Valid();
   spec.data.train = {{"a", 60'000}, {"b", 60'000}};
-  EXPECT_EQ(Error(spec), "data.train: the weights add up to 120000, over 100000");
+  EXPECT_EQ(CheckError(spec), "data.train: the weights add up to 120000, over 100000");
 }
 
 TEST(JobCheckTest, ValidationSetsHaveUniqueNames) {
   JobSpec spec = Valid();
   spec.data.validation = {{"a", "x/a"}, {"a", "y/a"}};
-  EXPECT_EQ(Error(spec), "data.validation[1].name: 'a' is already the name of an earlier entry");
+  EXPECT_EQ(CheckError(spec),
+            "data.validation[1].name: 'a' is already the name of an earlier entry");
 }
 
 TEST(JobCheckTest, ValidationNeedsSomethingToValidateOn) {
   JobSpec spec = Valid();
   spec.data.validation_fraction = 0;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "training.validate_every: 100 needs validation data, but data.validation is empty "
             "and data.validation_fraction is 0");
   spec.training.validate_every = 0;
@@ -134,7 +136,7 @@ TEST(JobCheckTest, AnEarlyStopNeedsValidations) {
   EXPECT_TRUE(Validate(spec).ok());
   spec.training.validate_every = 0;
   EXPECT_EQ(
-      Error(spec),
+      CheckError(spec),
       "early_stop.patience: 3 needs validations, but training.validate_every is 0 or there is "
       "nothing to validate on");
 }
@@ -142,26 +144,27 @@ TEST(JobCheckTest, AnEarlyStopNeedsValidations) {
 TEST(JobCheckTest, TheWarmUpEndsBeforeTheDecay) {
   JobSpec spec = Valid();
   spec.optimizer.warmup_steps = 801;
-  EXPECT_EQ(Error(spec), "optimizer.warmup_steps: 801 is over 800, the steps before the decay");
+  EXPECT_EQ(CheckError(spec),
+            "optimizer.warmup_steps: 801 is over 800, the steps before the decay");
   spec.optimizer.warmup_steps = 800;
   EXPECT_TRUE(Validate(spec).ok());
   spec.optimizer.schedule = LrSchedule::kCosine;
   spec.optimizer.warmup_steps = 1001;
-  EXPECT_EQ(Error(spec), "optimizer.warmup_steps: 1001 is over 1000, the steps of the run");
+  EXPECT_EQ(CheckError(spec), "optimizer.warmup_steps: 1001 is over 1000, the steps of the run");
 }
 
 TEST(JobCheckTest, TheFinalRateIsNotOverTheRate) {
   JobSpec spec = Valid();
   spec.optimizer.final_lr = 0.002;
-  EXPECT_EQ(Error(spec), "optimizer.final_lr: 0.002 is over 0.001, optimizer.lr");
+  EXPECT_EQ(CheckError(spec), "optimizer.final_lr: 0.002 is over 0.001, optimizer.lr");
 }
 
 TEST(JobCheckTest, TheRecipeResolvesWithTheTokensOfAMicroBatch) {
   JobSpec spec = Valid();
   spec.data.sequence = 100;
   spec.training.micro_batch = 1;
-  EXPECT_THAT(Error(spec), HasSubstr("recipe: layer 'blocks.0.mamba.in_proj'"));
-  EXPECT_THAT(Error(spec), HasSubstr("tokens = 100 is not a multiple of the block 16"));
+  EXPECT_THAT(CheckError(spec), HasSubstr("recipe: layer 'blocks.0.mamba.in_proj'"));
+  EXPECT_THAT(CheckError(spec), HasSubstr("tokens = 100 is not a multiple of the block 16"));
   spec.training.micro_batch = 4;
   EXPECT_TRUE(Validate(spec).ok());
 }
@@ -171,7 +174,7 @@ TEST(JobCheckTest, EachRecipeErrorNamesItsField) {
   spec.recipe.preset = "nvpf4";
   spec.recipe.set = {{"fprop", "bf17"}, {"fprp", "bf16"}, {"fprop", "bf16"}};
   spec.recipe.layers = {{"last 9 blocks", {{"all", "bf16"}}}, {"what?", {{"all", "fp7"}}}};
-  const std::string error = Error(spec);
+  const std::string error = CheckError(spec);
   for (const char* part :
        {"recipe.preset: 'nvpf4' is not known; nearest: 'nvfp4'",
         "recipe.set.fprop: 'bf17' is not known; nearest: 'bf16'",
@@ -185,13 +188,13 @@ TEST(JobCheckTest, EachRecipeErrorNamesItsField) {
 TEST(JobCheckTest, Fp32AllowsNoQuantisedLayer) {
   JobSpec spec = Valid();
   spec.training.precision = JobPrecision::kFp32;
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "training.precision: fp32 allows no quantised layer, but recipe quantises "
             "blocks.0.mamba.in_proj; use recipe: bf16");
   spec.recipe = {.preset = "bf16"};
   EXPECT_TRUE(Validate(spec).ok());
   spec.changes = {{.at = {.kind = EffectiveAt::Kind::kLrDecay}, .set = {{"all", "nvfp4"}}}};
-  EXPECT_THAT(Error(spec), HasSubstr("but changes[0] quantises blocks.0.mamba.in_proj"));
+  EXPECT_THAT(CheckError(spec), HasSubstr("but changes[0] quantises blocks.0.mamba.in_proj"));
 }
 
 TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
@@ -199,18 +202,18 @@ TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
   spec.changes = {
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 1001}, .set = {{"all", "bf16"}}},
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 7}}};
-  EXPECT_EQ(Error(spec), "changes[1]: changes nothing: neither set nor layers has a field");
+  EXPECT_EQ(CheckError(spec), "changes[1]: changes nothing: neither set nor layers has a field");
   spec.changes.pop_back();
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "changes[0].at: step:1001 is step 1001, outside [0, 1000], the steps of the run");
   spec.changes[0].at = {.kind = EffectiveAt::Kind::kNow};
-  EXPECT_EQ(Error(spec),
+  EXPECT_EQ(CheckError(spec),
             "changes[0].at: 'now' is only for running jobs; allowed: step:N, tokens:N, fraction:F, "
             "P%, lr-decay");
   spec.changes[0].at = {.kind = EffectiveAt::Kind::kLrDecay};
   EXPECT_TRUE(Validate(spec).ok());
   spec.optimizer.schedule = LrSchedule::kConstant;
-  EXPECT_THAT(Error(spec), HasSubstr("changes[0].at: lr-decay, but the learning rate never"));
+  EXPECT_THAT(CheckError(spec), HasSubstr("changes[0].at: lr-decay, but the learning rate never"));
 }
 
 TEST(JobCheckTest, AChangeIsCheckedOnTopOfTheRecipeBeforeIt) {
@@ -222,15 +225,16 @@ TEST(JobCheckTest, AChangeIsCheckedOnTopOfTheRecipeBeforeIt) {
   spec.changes = {
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 20}, .set = {{"wgrad", "mxfp4"}}},
       {.at = {.kind = EffectiveAt::Kind::kStep, .count = 10}, .set = {{"all", "nvfp4"}}}};
-  EXPECT_THAT(Error(spec), HasSubstr("changes[0]: layer 'blocks.0.mamba.in_proj', wgrad.gradient: "
-                                     "tokens = 16"));
+  EXPECT_THAT(CheckError(spec),
+              HasSubstr("changes[0]: layer 'blocks.0.mamba.in_proj', wgrad.gradient: "
+                        "tokens = 16"));
 }
 
 TEST(JobCheckTest, OneMistakeIsReportedOnce) {
   JobSpec spec = Valid();
   spec.training.batch = -3;  // would also fail the checks of ranks and tokens
   spec.resources.ranks = 2;
-  EXPECT_EQ(Error(spec), "training.batch: -3 is not in [1, 65536]");
+  EXPECT_EQ(CheckError(spec), "training.batch: -3 is not in [1, 65536]");
 }
 
 TEST(TimelineTest, RevisionsAreInTheOrderOfTheirSteps) {

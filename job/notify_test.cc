@@ -21,7 +21,7 @@ absl::StatusOr<JobSpec> ParsedNotify(std::string_view more) {
   return ParseJobSpec(absl::StrCat(kSilentSpec, std::string(more)));
 }
 
-std::string Error(std::string_view more) {
+std::string NotifyError(std::string_view more) {
   return std::string(ParsedNotify(more).status().message());
 }
 
@@ -40,16 +40,16 @@ TEST(NotifyTest, ASpecNamesUrlsAndEvents) {
 }
 
 TEST(NotifyTest, InvalidEventListsAreRefusedWithTheAllowedValues) {
-  EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: [complete]}]\n"),
+  EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: [complete]}]\n"),
               HasSubstr("line 5: notify[0].on[0]: 'complete' is not one of submitted, started, "));
-  EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: []}]\n"),
+  EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: []}]\n"),
               HasSubstr("notify[0].on: 0 entries; allowed: 1 to 12"));
-  EXPECT_THAT(Error("notify: [{url: \"http://a.org\", on: [failed, failed]}]\n"),
+  EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: [failed, failed]}]\n"),
               HasSubstr("notify[0].on: failed is listed twice"));
-  EXPECT_THAT(Error("notify: [{on: [failed]}]\n"), HasSubstr("notify[0].url: missing"));
+  EXPECT_THAT(NotifyError("notify: [{on: [failed]}]\n"), HasSubstr("notify[0].url: missing"));
   std::string many = "notify:\n";
   for (int i = 0; i < 9; ++i) absl::StrAppend(&many, "  - http://a", i, ".org\n");
-  EXPECT_THAT(Error(many), HasSubstr("notify: 9 entries; allowed: 0 to 8"));
+  EXPECT_THAT(NotifyError(many), HasSubstr("notify: 9 entries; allowed: 0 to 8"));
 }
 
 TEST(NotifyTest, AUrlHasAHostAPortAndAPath) {
@@ -99,7 +99,7 @@ TEST(NotifyTest, AmbiguousHostsAreRefused) {
     EXPECT_FALSE(ParseNotifyUrl(bad).ok()) << bad;
   }
   EXPECT_FALSE(ParseNotifyUrl("http://a.org/" + std::string(1000, 'x')).ok());
-  EXPECT_THAT(Error("notify: [http://user:secret@a.org]\n"),
+  EXPECT_THAT(NotifyError("notify: [http://user:secret@a.org]\n"),
               HasSubstr("line 5: notify[0].url: a user name or password would be stored"));
 }
 

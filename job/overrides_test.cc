@@ -22,7 +22,7 @@ training:
   steps: 1000
 )";
 
-JobSpec With(const std::vector<std::string>& settings) {
+JobSpec SpecWith(const std::vector<std::string>& settings) {
   const absl::StatusOr<std::string> yaml = OverrideFields(kSpec, settings);
   EXPECT_TRUE(yaml.ok()) << yaml.status();
   if (!yaml.ok()) return JobSpec();
@@ -31,7 +31,7 @@ JobSpec With(const std::vector<std::string>& settings) {
   return spec.ok() ? *spec : JobSpec();
 }
 
-std::string Error(const std::vector<std::string>& settings) {
+std::string OverrideError(const std::vector<std::string>& settings) {
   const absl::StatusOr<std::string> yaml = OverrideFields(kSpec, settings);
   const absl::Status status = yaml.ok() ? ParseJobSpec(*yaml).status() : yaml.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -43,7 +43,7 @@ TEST(OverridesTest, WithoutSettingsTheTextIsUnchanged) {
 }
 
 TEST(OverridesTest, AFieldIsReplacedOrAdded) {
-  const JobSpec spec = With({"training.steps=200", "optimizer.lr=2e-3", "name=other"});
+  const JobSpec spec = SpecWith({"training.steps=200", "optimizer.lr=2e-3", "name=other"});
   EXPECT_EQ(spec.training.steps, 200);
   EXPECT_EQ(spec.optimizer.lr, 2e-3);
   EXPECT_EQ(spec.name, "other");
@@ -51,28 +51,31 @@ TEST(OverridesTest, AFieldIsReplacedOrAdded) {
 }
 
 TEST(OverridesTest, ValuesHaveTheSameTypesAsInAFile) {
-  const JobSpec spec = With({"data.train=[x.txt, {path: y, weight: 2}]",
-                             "data.reset_at_documents=false", "guards={spike: skip}"});
+  const JobSpec spec = SpecWith({"data.train=[x.txt, {path: y, weight: 2}]",
+                                 "data.reset_at_documents=false", "guards={spike: skip}"});
   ASSERT_EQ(spec.data.train.size(), 2u);
   EXPECT_EQ(spec.data.train[1].weight, 2);
   EXPECT_FALSE(spec.data.reset_at_documents);
   EXPECT_EQ(spec.guards.spike, SpikePolicy::kSkip);
-  EXPECT_THAT(Error({"training.steps='200'"}), HasSubstr("the text '200' is not a whole number"));
-  EXPECT_THAT(Error({"model.pattern=*-"}), HasSubstr("put a text that begins with * in quotes"));
+  EXPECT_THAT(OverrideError({"training.steps='200'"}),
+              HasSubstr("the text '200' is not a whole number"));
+  EXPECT_THAT(OverrideError({"model.pattern=*-"}),
+              HasSubstr("put a text that begins with * in quotes"));
 }
 
 TEST(OverridesTest, EntriesOfListsAreAddressedByIndex) {
-  const JobSpec spec = With({"data.train[1].weight=7", "data.train[0].weight=2"});
+  const JobSpec spec = SpecWith({"data.train[1].weight=7", "data.train[0].weight=2"});
   ASSERT_EQ(spec.data.train.size(), 2u);
   EXPECT_EQ(spec.data.train[1].weight, 7);
   EXPECT_EQ(spec.data.train[0], (TrainingSource{"corpus.txt", 2}));
-  EXPECT_EQ(Error({"data.train[2].weight=7"}),
+  EXPECT_EQ(OverrideError({"data.train[2].weight=7"}),
             "data.train[2].weight: data.train has 2 entries; the first is [0]");
-  EXPECT_THAT(Error({"data.train[x]=7"}), HasSubstr("'[' must be followed by an entry's number"));
+  EXPECT_THAT(OverrideError({"data.train[x]=7"}),
+              HasSubstr("'[' must be followed by an entry's number"));
 }
 
 TEST(OverridesTest, RecipeFieldsAreNamedInFullAndThePresetIsKept) {
-  const JobSpec spec = With({"recipe.set.wgrad.rounding=nearest", "model.chunk=32"});
+  const JobSpec spec = SpecWith({"recipe.set.wgrad.rounding=nearest", "model.chunk=32"});
   EXPECT_EQ(spec.recipe.preset, "nvfp4");
   ASSERT_EQ(spec.recipe.set.size(), 1u);
   EXPECT_EQ(spec.recipe.set[0], (FieldSetting{"wgrad.rounding", "nearest"}));
@@ -81,22 +84,22 @@ TEST(OverridesTest, RecipeFieldsAreNamedInFullAndThePresetIsKept) {
 }
 
 TEST(OverridesTest, AMistypedPathIsReportedWithTheNearestName) {
-  EXPECT_THAT(Error({"training.stepz=5"}), HasSubstr("did you mean steps?"));
-  EXPECT_THAT(Error({"name.steps=5"}), HasSubstr("name is 'over', not a map"));
+  EXPECT_THAT(OverrideError({"training.stepz=5"}), HasSubstr("did you mean steps?"));
+  EXPECT_THAT(OverrideError({"name.steps=5"}), HasSubstr("name is 'over', not a map"));
 }
 
 TEST(OverridesTest, OverlappingSettingsAreRefused) {
-  EXPECT_EQ(Error({"training.steps=5", "training.steps=6"}),
+  EXPECT_EQ(OverrideError({"training.steps=5", "training.steps=6"}),
             "training.steps: an earlier setting sets training.steps");
-  EXPECT_EQ(Error({"training.steps=5", "training={steps: 6}"}),
+  EXPECT_EQ(OverrideError({"training.steps=5", "training={steps: 6}"}),
             "training: an earlier setting sets training.steps");
 }
 
 TEST(OverridesTest, AMalformedSettingIsReportedWithAnExample) {
-  EXPECT_EQ(Error({"steps"}), "'steps' is not PATH=VALUE, such as training.steps=200");
-  EXPECT_THAT(Error({"=5"}), HasSubstr("is not PATH=VALUE"));
-  EXPECT_THAT(Error({"training..steps=5"}), HasSubstr("a part of the path is empty"));
-  EXPECT_THAT(Error({"training.=5"}), HasSubstr("a part of the path is empty"));
+  EXPECT_EQ(OverrideError({"steps"}), "'steps' is not PATH=VALUE, such as training.steps=200");
+  EXPECT_THAT(OverrideError({"=5"}), HasSubstr("is not PATH=VALUE"));
+  EXPECT_THAT(OverrideError({"training..steps=5"}), HasSubstr("a part of the path is empty"));
+  EXPECT_THAT(OverrideError({"training.=5"}), HasSubstr("a part of the path is empty"));
 }
 
 TEST(MakePathsAbsoluteTest, RelativeInputPathsArePrefixedWithTheDirectory) {

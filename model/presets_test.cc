@@ -9,11 +9,11 @@
 namespace nibble {
 namespace {
 
-Outline OutlineOf(const std::string& name) {
+Outline PresetOutline(const std::string& name) {
   return MakeOutline(ModelPreset(name).value()).value();
 }
 
-int64_t ParametersOf(const char* name) { return OutlineOf(name).parameters(); }
+int64_t ParametersOf(const char* name) { return PresetOutline(name).parameters(); }
 
 TEST(PresetsTest, EveryPresetIsValidAndHasItsName) {
   ASSERT_EQ(ModelPresetNames().size(), 14);
@@ -89,7 +89,7 @@ TEST(PresetsTest, SmallModelsHaveSimilarSizesAndTinyOnesAreTiny) {
 
 TEST(PresetsTest, DimensionsOfLinearsAreMultiplesOf32) {
   for (const std::string& name : ModelPresetNames()) {
-    for (const LinearInfo& linear : OutlineOf(name).linears) {
+    for (const LinearInfo& linear : PresetOutline(name).linears) {
       EXPECT_EQ(linear.in % 32, 0) << name << " " << linear.name;
       EXPECT_EQ(linear.out % 32, 0) << name << " " << linear.name;
     }
@@ -99,7 +99,7 @@ TEST(PresetsTest, DimensionsOfLinearsAreMultiplesOf32) {
 TEST(PresetsTest, ByteModelsHaveMultiplesOf128AndAnEndOfDocument) {
   for (const std::string& name : ModelPresetNames()) {
     if (!name.starts_with("tiny-") && !name.starts_with("small-")) continue;
-    const Outline outline = OutlineOf(name);
+    const Outline outline = PresetOutline(name);
     EXPECT_GE(outline.spec.vocab, 257) << name;
     for (const LinearInfo& linear : outline.linears) {
       EXPECT_EQ(linear.in % 128, 0) << name << " " << linear.name;

@@ -23,7 +23,7 @@ int64_t StepOf(const std::string& text, const ScheduleFacts& facts = kFacts) {
   return step.value_or(-1);
 }
 
-std::string Refusal(const std::string& text, const ScheduleFacts& facts = kFacts) {
+std::string EffectiveAtRefusal(const std::string& text, const ScheduleFacts& facts = kFacts) {
   const absl::StatusOr<EffectiveAt> at = ParseEffectiveAt(text);
   const absl::Status status = at.ok() ? ResolveStep(*at, facts).status() : at.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
@@ -48,8 +48,9 @@ TEST(EffectiveAt, TokensResolveToTheFirstStepAfterThem) {
   EXPECT_EQ(StepOf("tokens:4096"), 1);
   EXPECT_EQ(StepOf("tokens:4097"), 2);
   EXPECT_EQ(StepOf("tokens:4096000"), 1000);
-  EXPECT_THAT(Refusal("tokens:4096001"), AllOf(HasSubstr("step 1001"), HasSubstr("[0, 1000]")));
-  EXPECT_THAT(Refusal("tokens:9223372036854775807"), HasSubstr("[0, 1000]"));
+  EXPECT_THAT(EffectiveAtRefusal("tokens:4096001"),
+              AllOf(HasSubstr("step 1001"), HasSubstr("[0, 1000]")));
+  EXPECT_THAT(EffectiveAtRefusal("tokens:9223372036854775807"), HasSubstr("[0, 1000]"));
 }
 
 TEST(EffectiveAt, FractionsOfAnyLengthOfRunAreExact) {
@@ -82,16 +83,17 @@ TEST(EffectiveAt, InvalidTimesAreRefusedWithTheAllowedForms) {
        {"", "soon", "step", "step:", "step:-1", "step:1.5", "step:99999999999999999999", "tokens:x",
         "fraction:", "fraction:1.01", "fraction:-0.1", "fraction:nan", "101%", "%", "-1%", "0.82",
         "step: 5", "lr-decay:3", "Now"}) {
-    EXPECT_THAT(Refusal(text), AllOf(HasSubstr("'" + std::string(text) + "'"),
-                                     HasSubstr("allowed: step:N, tokens:N")));
+    EXPECT_THAT(EffectiveAtRefusal(text), AllOf(HasSubstr("'" + std::string(text) + "'"),
+                                                HasSubstr("allowed: step:N, tokens:N")));
   }
 }
 
 TEST(EffectiveAt, StepsOutsideTheRunAreRefusedWithTheBound) {
-  EXPECT_THAT(Refusal("step:1001"), AllOf(HasSubstr("step:1001"), HasSubstr("[0, 1000]")));
+  EXPECT_THAT(EffectiveAtRefusal("step:1001"),
+              AllOf(HasSubstr("step:1001"), HasSubstr("[0, 1000]")));
   ScheduleFacts late = kFacts;
   late.next_step = 1001;
-  EXPECT_THAT(Refusal("now", late), HasSubstr("[0, 1000]"));
+  EXPECT_THAT(EffectiveAtRefusal("now", late), HasSubstr("[0, 1000]"));
   EffectiveAt at = {.kind = EffectiveAt::Kind::kFraction, .fraction = 1.5};
   EXPECT_THAT(std::string(ResolveStep(at, kFacts).status().message()),
               AllOf(HasSubstr("fraction:1.5"), HasSubstr("[0, 1]")));
@@ -104,13 +106,14 @@ TEST(EffectiveAt, StepsOutsideTheRunAreRefusedWithTheBound) {
 TEST(EffectiveAt, LrDecayWithoutADecayIsRefused) {
   ScheduleFacts constant = kFacts;
   constant.decay_first_step = constant.steps;
-  EXPECT_THAT(Refusal("lr-decay", constant), HasSubstr("never decays in the 1000 steps"));
+  EXPECT_THAT(EffectiveAtRefusal("lr-decay", constant),
+              HasSubstr("never decays in the 1000 steps"));
 }
 
 TEST(EffectiveAt, TokensWithoutTokensPerStepAreRefused) {
   ScheduleFacts facts = kFacts;
   facts.tokens_per_step = 0;
-  EXPECT_THAT(Refusal("tokens:5", facts), HasSubstr("0 tokens per step"));
+  EXPECT_THAT(EffectiveAtRefusal("tokens:5", facts), HasSubstr("0 tokens per step"));
 }
 
 }  // namespace

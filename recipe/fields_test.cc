@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Refusal(const std::string& field, const std::string& value) {
+std::string FieldRefusal(const std::string& field, const std::string& value) {
   const absl::StatusOr<FieldValue> parsed = ParseField({field, value});
   if (parsed.ok()) return "accepted";
   EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
@@ -86,7 +86,7 @@ TEST(Fields, EveryAllowedValueIsAccepted) {
       std::string value = values.substr(0, at);
       if (value == "F+L") value = "2+8";
       if (value == "seeded:N") value = "seeded:17";
-      EXPECT_EQ(Refusal(field.name, value), "accepted") << field.name << "=" << value;
+      EXPECT_EQ(FieldRefusal(field.name, value), "accepted") << field.name << "=" << value;
       ++count;
     }
     EXPECT_GE(count, 3) << field.name;
@@ -112,9 +112,10 @@ TEST(Fields, ValuesAreParsed) {
 }
 
 TEST(Fields, AnInvalidValueIsReportedWithTheAllowedAndTheNearestOnes) {
-  EXPECT_THAT(Refusal("fprop", "nvfp5"), AllOf(HasSubstr("fprop"), HasSubstr("'nvfp5'"),
-                                               HasSubstr("nearest: 'nvfp4'"), HasSubstr("mxfp8")));
-  EXPECT_THAT(Refusal("wgrad", "defualt"), HasSubstr("nearest: 'default'"));
+  EXPECT_THAT(FieldRefusal("fprop", "nvfp5"),
+              AllOf(HasSubstr("fprop"), HasSubstr("'nvfp5'"), HasSubstr("nearest: 'nvfp4'"),
+                    HasSubstr("mxfp8")));
+  EXPECT_THAT(FieldRefusal("wgrad", "defualt"), HasSubstr("nearest: 'default'"));
   for (const auto& [field, value] :
        {std::pair{"hadamard", "24"}, std::pair{"hadamard", "256"}, std::pair{"hadamard", "1"},
         std::pair{"hadamard", "0"}, std::pair{"rounding", "up"}, std::pair{"weights.block", "2x16"},
@@ -123,19 +124,20 @@ TEST(Fields, AnInvalidValueIsReportedWithTheAllowedAndTheNearestOnes) {
         std::pair{"formula", "te-2"}, std::pair{"keep", "2"}, std::pair{"keep", "2+"},
         std::pair{"keep", "-1+8"}, std::pair{"keep", "99999999999999999999+1"},
         std::pair{"all", ""}}) {
-    EXPECT_THAT(Refusal(field, value),
+    EXPECT_THAT(FieldRefusal(field, value),
                 AllOf(HasSubstr(field), HasSubstr("'" + std::string(value) + "'"),
                       HasSubstr("allowed: " + FindField(field)->values)));
   }
 }
 
 TEST(Fields, AnUnknownFieldIsReportedWithTheNearestOne) {
-  EXPECT_THAT(Refusal("fprp", "bf16"),
+  EXPECT_THAT(FieldRefusal("fprp", "bf16"),
               AllOf(HasSubstr("'fprp'"), HasSubstr("nearest: 'fprop'"), HasSubstr("wgrad")));
-  EXPECT_THAT(Refusal("gradient.rounding", "nearest"), HasSubstr("nearest: 'gradients.rounding'"));
-  EXPECT_THAT(Refusal("zzzzzzzzzzzz", "1"), Not(HasSubstr("nearest")));
+  EXPECT_THAT(FieldRefusal("gradient.rounding", "nearest"),
+              HasSubstr("nearest: 'gradients.rounding'"));
+  EXPECT_THAT(FieldRefusal("zzzzzzzzzzzz", "1"), Not(HasSubstr("nearest")));
   // A transform belongs to a GEMM: its operands cannot have different ones.
-  EXPECT_THAT(Refusal("wgrad.gradient.hadamard", "16"), HasSubstr("not known"));
+  EXPECT_THAT(FieldRefusal("wgrad.gradient.hadamard", "16"), HasSubstr("not known"));
 }
 
 TEST(Fields, SettingsSplitAtTheFirstEqualsSign) {

@@ -71,7 +71,7 @@ std::vector<Row> Table() {
   };
 }
 
-std::string Refusal(const OperandSpec& spec) {
+std::string SpecRefusal(const OperandSpec& spec) {
   const absl::Status status = spec.Validate();
   if (status.ok()) return "accepted";
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -139,7 +139,7 @@ TEST(OperandSpec, DefaultsOfEveryFormatAreValid) {
     EXPECT_EQ(spec.rounding, Rounding::kNearest);
     EXPECT_EQ(spec.hadamard.size, 0);
     EXPECT_EQ(spec.formula, FormulaVersion::kTe2_14);
-    EXPECT_EQ(Refusal(spec), "accepted") << row.name;
+    EXPECT_EQ(SpecRefusal(spec), "accepted") << row.name;
   }
 }
 
@@ -167,10 +167,10 @@ TEST(OperandSpec, EveryBlockOfEveryOtherFormatIsRefusedByName) {
       for (const BlockShape& s : row.shapes) allowed |= s == shape;
       EXPECT_EQ(Allows(Info(row.format), shape), allowed);
       if (allowed) {
-        EXPECT_EQ(Refusal(spec), "accepted");
+        EXPECT_EQ(SpecRefusal(spec), "accepted");
         continue;
       }
-      const std::string message = Refusal(spec);
+      const std::string message = SpecRefusal(spec);
       EXPECT_THAT(message,
                   AllOf(HasSubstr("block"), HasSubstr(BlockShapeName(shape)), HasSubstr(row.name)));
       for (const BlockShape& s : row.shapes) EXPECT_THAT(message, HasSubstr(BlockShapeName(s)));
@@ -185,9 +185,9 @@ TEST(OperandSpec, HadamardSizesArePowersOfTwoFrom2To128) {
     bool allowed = size == 0;
     for (int power = 2; power <= 128; power *= 2) allowed |= size == power;
     if (allowed) {
-      EXPECT_EQ(Refusal(spec), "accepted") << size;
+      EXPECT_EQ(SpecRefusal(spec), "accepted") << size;
     } else {
-      EXPECT_THAT(Refusal(spec),
+      EXPECT_THAT(SpecRefusal(spec),
                   AllOf(HasSubstr("hadamard"), HasSubstr(" " + std::to_string(size) + " "),
                         HasSubstr("power of two"), HasSubstr("128")));
     }
@@ -201,9 +201,9 @@ TEST(OperandSpec, HadamardWithABlockOfSeveralRowsIsRefused) {
         std::tuple{Format::kFp8Block, BlockShape{128, 128}, "128x128"}}) {
     OperandSpec spec = OperandSpec::Of(format);
     spec.block = shape;
-    EXPECT_EQ(Refusal(spec), "accepted");
+    EXPECT_EQ(SpecRefusal(spec), "accepted");
     spec.hadamard.size = 16;
-    EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("hadamard"), HasSubstr("16"), HasSubstr(name)));
+    EXPECT_THAT(SpecRefusal(spec), AllOf(HasSubstr("hadamard"), HasSubstr("16"), HasSubstr(name)));
   }
 }
 
@@ -214,10 +214,10 @@ TEST(OperandSpec, OnlyNvfp4HasFormulaVersions) {
     OperandSpec spec = OperandSpec::Of(row.format);
     spec.formula = FormulaVersion::kTePre2_14;
     if (row.format == Format::kNvfp4) {
-      EXPECT_EQ(Refusal(spec), "accepted");
+      EXPECT_EQ(SpecRefusal(spec), "accepted");
     } else {
-      EXPECT_THAT(Refusal(spec), AllOf(HasSubstr("formula"), HasSubstr("te-pre-2.14"),
-                                       HasSubstr("nvfp4"), HasSubstr(row.name)));
+      EXPECT_THAT(SpecRefusal(spec), AllOf(HasSubstr("formula"), HasSubstr("te-pre-2.14"),
+                                           HasSubstr("nvfp4"), HasSubstr(row.name)));
     }
   }
 }

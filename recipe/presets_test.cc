@@ -20,7 +20,7 @@ constexpr int kHybridBlocks = 62;
 // As many blocks as the paper's 12B model: six attention blocks among Mamba and MLP ones.
 std::string HybridPattern() { return Repeat("M-M-M-M*-", 6) + "M-M-M-M-"; }
 
-ResolvedRecipe Resolved(const std::string& preset, const Outline& outline) {
+ResolvedRecipe ResolvedPreset(const std::string& preset, const Outline& outline) {
   const absl::StatusOr<ResolvedRecipe> resolved = Resolve({.preset = preset}, outline, 4096);
   EXPECT_TRUE(resolved.ok()) << preset << ": " << resolved.status();
   return resolved.ok() ? *resolved : ResolvedRecipe{};
@@ -67,9 +67,9 @@ TEST(Presets, ThereAreEightWithAOneLineSummary) {
 TEST(Presets, EveryPresetResolvesForEveryKindOfModel) {
   for (const Preset& preset : AllPresets()) {
     for (const std::string pattern : {"*-", "M-", "-", "M", "*", "M-M*-M-", "M*-M-M-*-"}) {
-      Resolved(preset.name, TestOutline(pattern));
+      ResolvedPreset(preset.name, TestOutline(pattern));
     }
-    Resolved(preset.name, Llama125m());
+    ResolvedPreset(preset.name, Llama125m());
   }
 }
 
@@ -82,14 +82,14 @@ TEST(Presets, AnUnknownNameIsReportedWithTheNearestOne) {
 
 TEST(Presets, Bf16QuantisesNothing) {
   const Outline outline = TestOutline("M-*-");
-  for (const LayerRecipe& layer : Resolved("bf16", outline).layers) {
+  for (const LayerRecipe& layer : ResolvedPreset("bf16", outline).layers) {
     EXPECT_EQ(layer, LayerRecipe());
   }
 }
 
 TEST(Presets, Nvfp4MatchesThePaper) {
   const Outline outline = TestOutline(HybridPattern());
-  const ResolvedRecipe recipe = Resolved("nvfp4", outline);
+  const ResolvedRecipe recipe = ResolvedPreset("nvfp4", outline);
   ASSERT_EQ(outline.spec.blocks(), kHybridBlocks);
   EXPECT_THAT(Bf16Blocks(recipe, outline), ElementsAre(0, 1, 54, 55, 56, 57, 58, 59, 60, 61));
   for (size_t i = 0; i < outline.linears.size(); ++i) {
@@ -102,14 +102,14 @@ TEST(Presets, Nvfp4MatchesThePaper) {
 
 TEST(Presets, Nvfp4BaseUsesNoneOfTheTechniques) {
   const Outline outline = TestOutline(HybridPattern());
-  for (const LayerRecipe& layer : Resolved("nvfp4-base", outline).layers) {
+  for (const LayerRecipe& layer : ResolvedPreset("nvfp4-base", outline).layers) {
     for (const std::string& name : Names(layer)) EXPECT_EQ(name, "nvfp4 1x16");
   }
 }
 
 TEST(Presets, Mxfp4TransformsBy32AndKeepsTheLastEight) {
   const Outline outline = TestOutline(HybridPattern());
-  const ResolvedRecipe recipe = Resolved("mxfp4", outline);
+  const ResolvedRecipe recipe = ResolvedPreset("mxfp4", outline);
   EXPECT_THAT(Bf16Blocks(recipe, outline), ElementsAre(54, 55, 56, 57, 58, 59, 60, 61));
   EXPECT_THAT(Names(recipe.layers[0]),
               ElementsAre("mxfp4 1x32", "mxfp4 32x32", "mxfp4 1x32 stochastic", "mxfp4 32x32",
@@ -118,14 +118,14 @@ TEST(Presets, Mxfp4TransformsBy32AndKeepsTheLastEight) {
 
 TEST(Presets, Mxfp8UsesMxfp8Everywhere) {
   const Outline outline = TestOutline(HybridPattern());
-  for (const LayerRecipe& layer : Resolved("mxfp8", outline).layers) {
+  for (const LayerRecipe& layer : ResolvedPreset("mxfp8", outline).layers) {
     for (const std::string& name : Names(layer)) EXPECT_EQ(name, "mxfp8 1x32");
   }
 }
 
 TEST(Presets, Fp8BlockHasSquareWeightBlocksAndKeepsThreeBlocks) {
   const Outline outline = TestOutline(HybridPattern());
-  const ResolvedRecipe recipe = Resolved("fp8-block", outline);
+  const ResolvedRecipe recipe = ResolvedPreset("fp8-block", outline);
   EXPECT_THAT(Bf16Blocks(recipe, outline), ElementsAre(0, 60, 61));
   EXPECT_THAT(Names(recipe.layers[2]),
               ElementsAre("fp8-block 1x128", "fp8-block 128x128", "fp8-block 1x128",
@@ -136,7 +136,7 @@ TEST(Presets, ZhouTreatsAttentionAndMambaAlikeAndKeepsDgradInBf16) {
   const Outline outline = TestOutline("M-*-");
   for (const auto& [preset, fp4] : {std::pair{"fp4-zhou", "fp4-block128 1x128"},
                                     std::pair{"fp4-zhou-token", "fp4-token-channel 1xall"}}) {
-    const ResolvedRecipe recipe = Resolved(preset, outline);
+    const ResolvedRecipe recipe = ResolvedPreset(preset, outline);
     const std::string fp8 = "fp8-tensor allxall", e5m2 = "fp8-tensor-e5m2 allxall";
     for (const char* name : {"blocks.0.mamba.in_proj", "blocks.0.mamba.out_proj",
                              "blocks.2.attention.qkv", "blocks.2.attention.out"}) {

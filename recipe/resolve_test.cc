@@ -26,7 +26,7 @@ ResolvedRecipe Resolved(const Recipe& recipe, const Outline& outline, int64_t to
   return resolved.ok() ? *resolved : ResolvedRecipe{std::vector<LayerRecipe>(1000)};
 }
 
-std::string Refusal(const Recipe& recipe, const Outline& outline, int64_t tokens = 4096) {
+std::string ResolveRefusal(const Recipe& recipe, const Outline& outline, int64_t tokens = 4096) {
   const absl::Status status = Resolve(recipe, outline, tokens).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
@@ -267,28 +267,30 @@ TEST(Resolve, TheLastSettingOfAFieldWinsInRandomRecipes) {
 
 TEST(Resolve, ARefusedRecipeNamesPresetFieldOrSelector) {
   const Outline outline = TestOutline("*-");
-  EXPECT_THAT(Refusal({.preset = "nvfp5"}, outline),
+  EXPECT_THAT(ResolveRefusal({.preset = "nvfp5"}, outline),
               AllOf(HasSubstr("'nvfp5'"), HasSubstr("nearest: 'nvfp4'")));
-  EXPECT_THAT(Refusal({.set = {{"fprp", "bf16"}}}, outline), HasSubstr("nearest: 'fprop'"));
-  EXPECT_THAT(Refusal({.layers = {{"mlp", {{"fprop", "nvfp"}}}}}, outline), HasSubstr("'nvfp'"));
-  EXPECT_THAT(Refusal({.layers = {{"mamba", {{"fprop", "bf16"}}}}}, outline),
+  EXPECT_THAT(ResolveRefusal({.set = {{"fprp", "bf16"}}}, outline), HasSubstr("nearest: 'fprop'"));
+  EXPECT_THAT(ResolveRefusal({.layers = {{"mlp", {{"fprop", "nvfp"}}}}}, outline),
+              HasSubstr("'nvfp'"));
+  EXPECT_THAT(ResolveRefusal({.layers = {{"mamba", {{"fprop", "bf16"}}}}}, outline),
               HasSubstr("selector 'mamba' matches no linear layer"));
-  EXPECT_THAT(Refusal({.layers = {{"mlp", {{"keep", "1+1"}}}}}, outline), HasSubstr("keep"));
-  EXPECT_THAT(Refusal({.set = {{"keep", "1+2"}}}, outline),
+  EXPECT_THAT(ResolveRefusal({.layers = {{"mlp", {{"keep", "1+1"}}}}}, outline), HasSubstr("keep"));
+  EXPECT_THAT(ResolveRefusal({.set = {{"keep", "1+2"}}}, outline),
               AllOf(HasSubstr("keep: 1+2"), HasSubstr("2 blocks")));
-  EXPECT_THAT(Refusal({}, outline, -1), HasSubstr("tokens: -1"));
+  EXPECT_THAT(ResolveRefusal({}, outline, -1), HasSubstr("tokens: -1"));
 }
 
 TEST(Resolve, ABlockShapeTheFormatLacksIsRefusedByLayerAndOperand) {
-  EXPECT_THAT(Refusal({.preset = "nvfp4-base",
-                       .set = {{"weights.block", "16x16"}},
-                       .layers = {{"mlp.down", {{"dgrad", "mxfp8"}}}}},
-                      TestOutline("*-")),
+  EXPECT_THAT(ResolveRefusal({.preset = "nvfp4-base",
+                              .set = {{"weights.block", "16x16"}},
+                              .layers = {{"mlp.down", {{"dgrad", "mxfp8"}}}}},
+                             TestOutline("*-")),
               AllOf(HasSubstr("'blocks.1.mlp.down', dgrad.weight"), HasSubstr("block: 16x16"),
                     HasSubstr("mxfp8"), HasSubstr("1x32")));
-  EXPECT_THAT(Refusal({.preset = "nvfp4", .set = {{"keep", "none"}, {"fprop.hadamard", "16"}}},
-                      TestOutline("*-")),
-              AllOf(HasSubstr("fprop.weight"), HasSubstr("hadamard: size 16"), HasSubstr("16x16")));
+  EXPECT_THAT(
+      ResolveRefusal({.preset = "nvfp4", .set = {{"keep", "none"}, {"fprop.hadamard", "16"}}},
+                     TestOutline("*-")),
+      AllOf(HasSubstr("fprop.weight"), HasSubstr("hadamard: size 16"), HasSubstr("16x16")));
 }
 
 TEST(Resolve, DimensionsThatBlocksDoNotDivideAreRefusedByName) {
@@ -329,7 +331,8 @@ TEST(Resolve, DimensionsThatBlocksDoNotDivideAreRefusedByName) {
        "fprop.activation: tokens = 64 is not a multiple of the block 128"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(Refusal(c.recipe, TestOutline("-", c.sizes), c.tokens), HasSubstr(c.message));
+    EXPECT_THAT(ResolveRefusal(c.recipe, TestOutline("-", c.sizes), c.tokens),
+                HasSubstr(c.message));
   }
 }
 

@@ -14,7 +14,7 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
   }
   if (out.orientation() != orientation) {
     return absl::InvalidArgumentError(
-        absl::StrCat(which, " copy: the output is a ", out.Name(), ", which is no ", which, " copy"));
+        absl::StrCat(which, " copy: the output is a ", out.Name(), ", of the other orientation"));
   }
   if (out.rows() != request.x.rows || out.cols() != request.x.cols) {
     return absl::InvalidArgumentError(absl::StrCat(which, " copy: the output is a ", out.Name(),
@@ -25,9 +25,9 @@ absl::Status ValidateCopy(const QuantizeRequest& request, const CopyRequest& cop
   const int64_t along = orientation == Orientation::kRow ? place.first_col : place.first_row;
   const int64_t global = orientation == Orientation::kRow ? place.global_cols : place.global_rows;
   if (out.spec().rounding == Rounding::kStochastic && along > 0 && global == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        which, " copy: placement at ", along,
-        " lacks the size of the unsharded tensor, which random bits depend on"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(which, " copy: placement at ", along,
+                     " lacks the size of the unsharded tensor, which random bits depend on"));
   }
   if (out.spec().rounding == Rounding::kStochastic && (along % 16 != 0 || global % 16 != 0)) {
     return absl::InvalidArgumentError(

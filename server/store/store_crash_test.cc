@@ -44,7 +44,7 @@ constexpr int kBatchesEach = 45;
 constexpr int kRounds = 2;  // the store is closed and opened again between them
 constexpr uint64_t kTrimAt = 130, kTrimThrough = 80;
 
-RocksStoreOptions Options(std::shared_ptr<rocksdb::FileSystem> fs) {
+RocksStoreOptions CrashOptions(std::shared_ptr<rocksdb::FileSystem> fs) {
   RocksStoreOptions options;
   options.cluster = "crash";
   options.write_buffer_bytes = size_t{64} << 10;
@@ -59,7 +59,7 @@ class StoreCrashTest : public ::testing::Test {
     recording_ = std::make_shared<Recording>(directory_.path());
     for (int round = 0; round < kRounds; ++round) {
       auto store = RocksStore::Open(directory_.path() + "/store",
-                                    Options(recording_->FileSystem(recording_)));
+                                    CrashOptions(recording_->FileSystem(recording_)));
       ASSERT_TRUE(store.ok()) << store.status();
       std::vector<std::thread> threads;
       for (int t = 0; t < kThreads; ++t) {
@@ -122,7 +122,7 @@ class StoreCrashTest : public ::testing::Test {
   void Recovers(const DiskImage::Files& files, uint64_t acknowledged) {
     MakeDisk(disk_.path(), files);
     const std::string path = disk_.path() + "/store";
-    auto store = RocksStore::Open(path, Options(rocks::UnsyncedFileSystem(nullptr)));
+    auto store = RocksStore::Open(path, CrashOptions(rocks::UnsyncedFileSystem(nullptr)));
     ASSERT_TRUE(store.ok()) << store.status();
     const StoreInfo info = (*store)->Info();
     ASSERT_GE(info.last_sequence, acknowledged);
@@ -144,7 +144,7 @@ class StoreCrashTest : public ::testing::Test {
     const absl::Status verified = (*store)->Verify();
     ASSERT_TRUE(verified.ok()) << verified;
     store->reset();
-    store = RocksStore::Open(path, Options(rocks::UnsyncedFileSystem(nullptr)));
+    store = RocksStore::Open(path, CrashOptions(rocks::UnsyncedFileSystem(nullptr)));
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_EQ(*ReadAll(**store), expected);
   }
@@ -165,7 +165,7 @@ class StoreCrashTest : public ::testing::Test {
     DiskImage again = recording->Begin(left);
     {
       auto store =
-          RocksStore::Open(disk_.path() + "/store", Options(recording->FileSystem(recording)));
+          RocksStore::Open(disk_.path() + "/store", CrashOptions(recording->FileSystem(recording)));
       ASSERT_TRUE(store.ok()) << store.status();
       // The batch that had this number in the history, if any.
       const uint64_t next = (*store)->Info().last_sequence + 1;

@@ -44,7 +44,7 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 using Random = std::mt19937_64;
 
-RocksStoreOptions Options() {
+RocksStoreOptions DamageOptions() {
   RocksStoreOptions options;
   options.cluster = "damage";
   options.write_buffer_bytes = size_t{96} << 10;
@@ -136,7 +136,7 @@ class StoreDamageTest : public ::testing::Test {
   // A store with tables, a log and a trimmed journal.
   void SetUp() override {
     const auto recording = std::make_shared<Recording>(directory_.path());
-    RocksStoreOptions options = Options();
+    RocksStoreOptions options = DamageOptions();
     options.file_system = recording->FileSystem(recording);
     auto store = RocksStore::Open(directory_.path() + "/store", options);
     ASSERT_TRUE(store.ok()) << store.status();
@@ -193,7 +193,7 @@ class StoreDamageTest : public ::testing::Test {
   // OK if the damage has no effect: everything is served, and correctly.
   absl::Status FoundIn(const DiskImage::Files& files) {
     MakeDisk(disk_.path(), files);
-    auto store = RocksStore::Open(disk_.path() + "/store", Options());
+    auto store = RocksStore::Open(disk_.path() + "/store", DamageOptions());
     opened_ = store.ok();
     if (!opened_) return store.status();
     const absl::StatusOr<Content> content = ReadAll(**store);
@@ -232,7 +232,7 @@ TEST_F(StoreDamageTest, EveryDamageToAKilledStoreIsDetectedAndNamedOrHarmless) {
 TEST_F(StoreDamageTest, ATruncatedOrMissingLogIsDetectedEvenBeforeAnIntactOne) {
   // While no table can be written, the unflushed batches stay in two logs.
   const auto fs = std::make_shared<HeldTables>();
-  RocksStoreOptions options = Options();
+  RocksStoreOptions options = DamageOptions();
   options.file_system = fs;
   const TempDirectory directory;
   auto store = RocksStore::Open(directory.path() + "/store", options);

@@ -203,7 +203,7 @@ TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   EXPECT_THAT(paused.out, HasSubstr("to be paused at a step boundary"));
   worker.ReportPhase(v1::RANK_PHASE_PAUSED, 7);
   EXPECT_THAT(Nibble({"job", "resume", job}).out,
-              HasSubstr("train-1 is paused at 7/1000 , to be resumed: "));
+              HasSubstr("train-1 is paused at 7/1000 (0%), to be resumed: "));
   EXPECT_EQ(Json({"job", "describe", job})["job"]["goal"], "JOB_GOAL_RUN");
   const Outcome again = Nibble({"job", "resume", job});
   EXPECT_EQ(again.exit_code, 1);

@@ -1,5 +1,7 @@
 #include "worker/agent/checkpoint_registry.h"
 
+#include <stdlib.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -45,6 +47,8 @@ struct TestRank {
 
 class CheckpointRegistryTest : public testing::Test {
  protected:
+  CheckpointRegistryTest() { EXPECT_NE(mkdtemp(sockets_.data()), nullptr); }
+  ~CheckpointRegistryTest() override { std::filesystem::remove_all(sockets_); }
   void Open() {
     registry_ = std::make_unique<CheckpointRegistry>(
         CheckpointRegistry::Options{.clock = SteadySeconds,
@@ -64,7 +68,7 @@ class CheckpointRegistryTest : public testing::Test {
     EXPECT_TRUE(sink.ok()) << sink.status();
     auto one = std::make_unique<TestRank>();
     auto host =
-        LinkHost::Start({.address = absl::StrCat(sockets_.path(), "/", ++links_),
+        LinkHost::Start({.address = absl::StrCat(sockets_, "/", ++links_),
                          .attempt = attempt,
                          .first_rank = rank,
                          .ranks = 1,
@@ -116,7 +120,7 @@ class CheckpointRegistryTest : public testing::Test {
   bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
 
   TempDirectory directory_;
-  TempDirectory sockets_;
+  std::string sockets_ = "/tmp/nibble-registry-XXXXXX";  // sockets have short names
   int links_ = 0;
   v1::StoreIdentity store_;      // that orders what is made here
   v1::StoreIdentity answering_;  // of the coordinator

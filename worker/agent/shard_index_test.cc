@@ -7,7 +7,7 @@
 namespace nibble {
 namespace {
 
-v1::StoreIdentity Store(char digit, int64_t epoch = 1) {
+v1::StoreIdentity IndexedStore(char digit, int64_t epoch = 1) {
   v1::StoreIdentity store;
   store.set_id(std::string(32, digit));
   store.set_epoch(epoch);
@@ -19,7 +19,7 @@ ShardIndex TwoShards() {
   ShardIndex index;
   StoredCheckpoint& checkpoint = index.FindOrAdd({"a-1", 10, 1});
   checkpoint.header.world = 2;
-  checkpoint.store = Store('a');
+  checkpoint.store = IndexedStore('a');
   for (int32_t rank = 0; rank < 2; ++rank) {
     v1::ShardReport& report = checkpoint.shards[rank].report;
     report.mutable_ref()->set_job("a-1");
@@ -32,7 +32,7 @@ ShardIndex TwoShards() {
 }
 const CheckpointKey kStep10 = {"a-1", 10, 1};
 
-v1::ConnectResponse Answer(int64_t answered, const v1::StoreIdentity& store = Store('a')) {
+v1::ConnectResponse Answer(int64_t answered, const v1::StoreIdentity& store = IndexedStore('a')) {
   v1::ConnectResponse response;
   *response.mutable_store() = store;
   response.set_answered(answered);
@@ -74,7 +74,7 @@ TEST(ShardIndexTest, ADroppedShardIsNeitherAcceptedNorReportedUntilItsRemovalHas
 TEST(ShardIndexTest, AnAnswerOfAnotherStoreOrEpochNeitherDropsNorAccepts) {
   ShardIndex index = TwoShards();
   (void)index.Report(1);
-  for (const v1::StoreIdentity& other : {Store('b'), Store('a', 2)}) {
+  for (const v1::StoreIdentity& other : {IndexedStore('b'), IndexedStore('a', 2)}) {
     EXPECT_EQ(index.Answered(Drop(Answer(1, other), 0)).size(), 1u);
     EXPECT_FALSE(index.HasWork());
   }
@@ -86,13 +86,13 @@ TEST(ShardIndexTest, AShardIsTakenOverByItsManifest) {
   *known.mutable_ref() = index.Find(kStep10)->shards.at(1).report.ref();
   known.set_rank(1);
   known.set_manifest_crc32c(70);
-  index.TakeOver(known, Store('b'));
+  index.TakeOver(known, IndexedStore('b'));
   EXPECT_FALSE(index.HasWork());
   known.set_manifest_crc32c(71);
-  index.TakeOver(known, Store('a'));  // its own
+  index.TakeOver(known, IndexedStore('a'));  // its own
   EXPECT_FALSE(index.HasWork());
-  index.TakeOver(known, Store('b'));
-  EXPECT_EQ(index.BeginWork().take_over.at(kStep10).id(), Store('b').id());
+  index.TakeOver(known, IndexedStore('b'));
+  EXPECT_EQ(index.BeginWork().take_over.at(kStep10).id(), IndexedStore('b').id());
 }
 
 TEST(ShardIndexTest, InputIsNotReportedAndDroppedWithItsLastLease) {

@@ -36,7 +36,7 @@ OperandCheck CheckActivation(const char* operation, Activation kind, const Const
   OperandCheck check(operation);
   const bool gated = kind == Activation::kSwiglu;
   check.That(kind <= Activation::kSwiglu, "kind is ", static_cast<int>(kind),
-             ", which is no activation");
+             ", which is not an activation");
   check.Present("in", in).Shape(out_name, out, in.rows, gated ? in.cols / 2 : in.cols);
   check.That(!gated || in.cols % 2 == 0, "in has ", in.cols,
              " columns, which are not gate | up of equal width");

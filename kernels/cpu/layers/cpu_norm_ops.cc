@@ -13,10 +13,10 @@ using cpu::Blocks;
 using cpu::OperandCheck;
 using cpu::View;
 
-constexpr int64_t kTaskElements = 32768;
-constexpr int64_t kCombineCols = 1024;
+constexpr int64_t kNormTaskElements = 32768;
+constexpr int64_t kNormCombineCols = 1024;
 
-int Index(DType dtype) { return static_cast<int>(dtype); }
+int NormIndex(DType dtype) { return static_cast<int>(dtype); }
 
 void CheckNorm(OperandCheck& check, const NormParams& norm, const ConstMatrix& x) {
   check.That(x.cols > 0, "x has ", x.cols, " columns, which have no mean");
@@ -59,10 +59,10 @@ absl::Status CpuNormOps::Forward(const AddNormForward& request) {
   }
   if (!check.status().ok()) return check.status();
 
-  const Blocks blocks = cpu::RowBlocks(x.rows, x.cols, kTaskElements);
+  const Blocks blocks = cpu::RowBlocks(x.rows, x.cols, kNormTaskElements);
   float* block_amax = block_amax_.Get(blocks.count());
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
-    block_amax[i] = kernels_.forward[Index(x.dtype)](request, blocks.begin(i), blocks.end(i));
+    block_amax[i] = kernels_.forward[NormIndex(x.dtype)](request, blocks.begin(i), blocks.end(i));
   });
   CombineAmax(block_amax, blocks.count(), request.amax);
   return absl::OkStatus();
@@ -87,9 +87,10 @@ absl::Status CpuNormOps::Backward(const NormBackward& request) {
   float* partial = partial_.Get(blocks.count() * stride);
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
     float* own = partial + i * stride;
-    kernels_.backward[Index(x.dtype)](request, blocks.begin(i), blocks.end(i), own, own + x.cols);
+    kernels_.backward[NormIndex(x.dtype)](request, blocks.begin(i), blocks.end(i), own,
+                                          own + x.cols);
   });
-  const Blocks columns{x.cols, kCombineCols};
+  const Blocks columns{x.cols, kNormCombineCols};
   pool_.ParallelFor(columns.count() * (centered ? 2 : 1), [&](int64_t task, int) {
     const int64_t i = task % columns.count();
     const bool bias = task >= columns.count();
@@ -109,13 +110,13 @@ absl::Status CpuNormOps::Forward(const GatedNormForward& request) {
       .That(request.eps >= 0 && std::isfinite(request.eps), "eps is ", request.eps, ", below 0");
   if (!check.status().ok()) return check.status();
 
-  const Blocks blocks = cpu::RowBlocks(y.rows, y.cols, kTaskElements);
+  const Blocks blocks = cpu::RowBlocks(y.rows, y.cols, kNormTaskElements);
   const int64_t width = y.cols / request.groups;
   float* block_amax = block_amax_.Get(blocks.count());
   float* rows = rows_.Get(width * pool_.threads());
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int thread) {
-    block_amax[i] = kernels_.gated_forward[Index(y.dtype)](request, blocks.begin(i), blocks.end(i),
-                                                           rows + width * thread);
+    block_amax[i] = kernels_.gated_forward[NormIndex(y.dtype)](
+        request, blocks.begin(i), blocks.end(i), rows + width * thread);
   });
   CombineAmax(block_amax, blocks.count(), request.amax);
   return absl::OkStatus();
@@ -140,10 +141,10 @@ absl::Status CpuNormOps::Backward(const GatedNormBackward& request) {
   float* partial = partial_.Get(blocks.count() * y.cols);
   float* rows = rows_.Get(width * pool_.threads());
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int thread) {
-    kernels_.gated_backward[Index(y.dtype)](request, blocks.begin(i), blocks.end(i),
-                                            partial + i * y.cols, rows + width * thread);
+    kernels_.gated_backward[NormIndex(y.dtype)](request, blocks.begin(i), blocks.end(i),
+                                                partial + i * y.cols, rows + width * thread);
   });
-  const Blocks columns{y.cols, kCombineCols};
+  const Blocks columns{y.cols, kNormCombineCols};
   pool_.ParallelFor(columns.count(), [&](int64_t i, int) {
     sums_.combine(partial, blocks.count(), y.cols, columns.begin(i), columns.end(i),
                   request.dweight);

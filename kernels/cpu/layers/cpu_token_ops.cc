@@ -18,7 +18,7 @@ constexpr int64_t kTaskElements = 32768;
 // Columns per task that adds rows by key: even a batch of one token alone has several tasks.
 constexpr int64_t kGatherCols = 512;
 
-int Index(DType dtype) { return static_cast<int>(dtype); }
+int TokenIndex(DType dtype) { return static_cast<int>(dtype); }
 
 // The positions are null if they are not used. The checks before have made sure that everything can
 // be read.
@@ -90,7 +90,7 @@ absl::Status CpuTokenOps::Forward(const EmbeddingForward& request) {
   absl::Status status =
       CheckTokens("embedding forward", request.tokens, out.rows, table.rows, positions, at.rows);
   if (!status.ok()) return status;
-  const auto kernel = kernels_.embed[Index(table.dtype)][Index(out.dtype)];
+  const auto kernel = kernels_.embed[TokenIndex(table.dtype)][TokenIndex(out.dtype)];
   const Blocks blocks = cpu::RowBlocks(out.rows, out.cols, kTaskElements);
   pool_.ParallelFor(blocks.count(), [&](int64_t block, int) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
@@ -112,8 +112,8 @@ void CpuTokenOps::AddByKey(const ConstMatrix& from, const int32_t* keys, int64_t
     const int64_t end = groups_.GroupFrom(runs.end(run));
     for (int64_t i = groups_.GroupFrom(runs.begin(run)); i < end; ++i) {
       const cpu::RowGroups::Group group = groups_.at(i);
-      kernels_.add_rows[Index(from.dtype)](from, group.rows, group.count, across.begin(span),
-                                           across.end(span), table + group.key * from.cols);
+      kernels_.add_rows[TokenIndex(from.dtype)](from, group.rows, group.count, across.begin(span),
+                                                across.end(span), table + group.key * from.cols);
     }
   });
 }
@@ -160,7 +160,7 @@ absl::Status CpuTokenOps::Run(const CrossEntropy& request) {
     }
   }
 
-  const auto kernel = kernels_.cross_entropy[Index(logits.dtype)][Index(dlogits.dtype)];
+  const auto kernel = kernels_.cross_entropy[TokenIndex(logits.dtype)][TokenIndex(dlogits.dtype)];
   const Blocks blocks = cpu::RowBlocks(logits.rows, logits.cols, kTaskElements);
   pool_.ParallelFor(blocks.count(), [&](int64_t block, int) {
     for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {

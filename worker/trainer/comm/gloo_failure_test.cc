@@ -31,8 +31,8 @@ absl::StatusOr<std::unique_ptr<Collective>> TryJoin(const RendezvousProcess& ren
       {.rank = rank, .world = world, .rendezvous = rendezvous.address(), .timeout = timeout});
 }
 
-std::unique_ptr<Collective> Join(const RendezvousProcess& rendezvous, int rank, int world,
-                                 milliseconds timeout = kPatience) {
+std::unique_ptr<Collective> JoinDoomed(const RendezvousProcess& rendezvous, int rank, int world,
+                                       milliseconds timeout = kPatience) {
   auto group = TryJoin(rendezvous, rank, world, timeout);
   EXPECT_TRUE(group.ok()) << group.status();
   return group.ok() ? *std::move(group) : nullptr;
@@ -86,7 +86,7 @@ TEST(GlooFailureTest, KilledPeerIsNamedByEveryOtherRankInEveryOperation) {
     const RendezvousProcess rendezvous;
     Gate ready[kWorld];
     const std::vector<RankOutcome> outcomes = RunRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld);
+      const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, kWorld);
       ASSERT_NE(group, nullptr);
       ASSERT_TRUE(group->Barrier().ok());
       ready[rank].Open();
@@ -110,7 +110,7 @@ TEST(GlooFailureTest, PeerKilledInTheMiddleOfATransferIsNamedLongBeforeTheTimeou
   for (int round = 0; round < 5; ++round) {
     const RendezvousProcess rendezvous;
     const std::vector<RankOutcome> outcomes = RunRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld);
+      const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, kWorld);
       ASSERT_NE(group, nullptr);
       constexpr int64_t kCount = 1 << 20;
       std::vector<float> in(kCount * kWorld), out(kCount);
@@ -140,7 +140,7 @@ TEST(GlooFailureTest, HungPeerIsNamedOnceTheTimeoutHasPassed) {
     const RendezvousProcess rendezvous;
     Gate given_up[2];
     ExpectRanks(kWorld, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(rendezvous, rank, kWorld, kTimeout);
+      const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, kWorld, kTimeout);
       ASSERT_NE(group, nullptr);
       ASSERT_TRUE(group->Barrier().ok());
       if (rank == 2) {
@@ -164,7 +164,7 @@ TEST(GlooFailureTest, HungPeerIsNamedOnceTheTimeoutHasPassed) {
 TEST(GlooFailureTest, FailedGroupRepeatsItsFirstErrorAtOnce) {
   const RendezvousProcess rendezvous;
   const std::vector<RankOutcome> outcomes = RunRanks(2, [&](int rank) {
-    const std::unique_ptr<Collective> group = Join(rendezvous, rank, 2);
+    const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, 2);
     ASSERT_NE(group, nullptr);
     if (rank == 1) raise(SIGKILL);
     const absl::Status first = group->Barrier();
@@ -184,7 +184,7 @@ TEST(GlooFailureTest, RankThatHasFinishedIsReportedAsSuch) {
   const RendezvousProcess rendezvous;
   Gate gone;
   ExpectRanks(2, [&](int rank) {
-    std::unique_ptr<Collective> group = Join(rendezvous, rank, 2);
+    std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, 2);
     ASSERT_NE(group, nullptr);
     EXPECT_TRUE(group->Barrier().ok());
     if (rank == 1) {
@@ -204,7 +204,7 @@ TEST(GlooFailureTest, LastOperationSucceedsEverywhereThoughRanksLeaveRightAfterI
   for (int round = 0; round < 20; ++round) {
     const RendezvousProcess rendezvous;
     ExpectRanks(3, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(rendezvous, rank, 3);
+      const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, 3);
       ASSERT_NE(group, nullptr);
       std::vector<char> data(1 << 20, static_cast<char>(rank));
       const absl::Status status = group->Broadcast(data.data(), data.size(), 1);
@@ -249,7 +249,7 @@ TEST(GlooFailureTest, OperationsThatDisagreeFailInsteadOfMixingData) {
     SCOPED_TRACE(name);
     const RendezvousProcess rendezvous;
     ExpectRanks(2, [&](int rank) {
-      const std::unique_ptr<Collective> group = Join(rendezvous, rank, 2, kShort);
+      const std::unique_ptr<Collective> group = JoinDoomed(rendezvous, rank, 2, kShort);
       ASSERT_NE(group, nullptr);
       const absl::Status status = run(*group);
       EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) << status;
@@ -291,7 +291,7 @@ TEST(GlooFailureTest, SecondProcessWithTheSameRankIsRefused) {
   ExpectRanks(3, [&](int process) {
     if (process == 0) {
       EXPECT_TRUE(one_refused.Wait(kPatience));
-      EXPECT_NE(Join(rendezvous, 0, 2), nullptr);
+      EXPECT_NE(JoinDoomed(rendezvous, 0, 2), nullptr);
       return;
     }
     const auto group = TryJoin(rendezvous, 1, 2);
