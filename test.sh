@@ -2,7 +2,8 @@
 # Installs what is missing, builds everything, runs every test; ends with the line `N passed, N failed`.
 #   ./test.sh                    all tests
 #   ./test.sh --sanitizers       numbers, checkpoints, readers, coordinator and daemon again under address and undefined-behaviour sanitizers
-#   ./test.sh --threads          clang's thread-safety analysis, and the thread sanitizer over the rooms that share data between threads
+#   ./test.sh --threads          clang's thread-safety analysis of the rooms that share data between threads
+#   ./test.sh --tsan             the same rooms under the thread sanitizer
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
@@ -12,6 +13,7 @@ source third_party/debian/install.sh
 
 sanitizers=0
 threads=0
+tsan=0
 interop=0
 quickstart=0
 flags=()
@@ -19,6 +21,7 @@ for argument in "$@"; do
   case $argument in
     --sanitizers) sanitizers=1 ;;
     --threads) threads=1 ;;
+    --tsan) tsan=1 ;;
     --interop) interop=1 ;;
     --quickstart) quickstart=1 ;;
     *) flags+=("$argument") ;;
@@ -92,7 +95,7 @@ if ((sanitizers)); then
     //server/... //worker/agent/... //worker/metrics/... //client/shell/... //client/remote/... //client/cluster/... \
     -//kernels/cpu/layers/... -//worker/agent:daemon_test
 fi
-if ((threads)); then
+if ((tsan)); then
   echo "test: coordinator, daemon, their link and collectives under the thread sanitizer"
   # Without the tests that run the trainer, as above.
   run_tests "${flags[@]}" --config=tsan -- //common/... //server/... //worker/agent/... //worker/link/... \

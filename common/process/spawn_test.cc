@@ -24,6 +24,7 @@ namespace nibble {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr std::chrono::milliseconds kSpawnPatience(30'000);
 
