@@ -447,7 +447,7 @@ TEST_F(CheckpointRegistryTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShard
   store_ = StoreOf('a', 1);
   answering_ = StoreOf('b', 1);
   Open();
-  const auto rank = Connect(1);
+  auto rank = Connect(1);
   Snapshot(*rank, 10, 1);
   const v1::ShardReport shard = Report().at(0);
   Answer();
@@ -465,6 +465,7 @@ TEST_F(CheckpointRegistryTest, AnotherStoreAcceptsNothingUntilItHasTakenTheShard
   Answer();
   EXPECT_TRUE(IsThere(shard.ref()));
   // The same in the next life.
+  rank.reset();
   registry_.reset();
   Open();
   EXPECT_EQ(Report().at(0).store().id(), answering_.id());
