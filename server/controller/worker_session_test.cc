@@ -79,6 +79,7 @@ TEST_F(WorkerSessionsTest, ASlowSessionDelaysNoCallOfAnother) {
   sessions_.Close(other);
   EXPECT_EQ(sessions_.count(), 1u);
   may_end.set_value();
+  sessions_.Settle();  // the call uses the promise
 }
 
 TEST_F(WorkerSessionsTest, AClosedSessionIsNotNotified) {
