@@ -7,20 +7,23 @@ instantiating templates, which take most of the compile time, then happen once p
 _FILES = 6  # per object at most: a change in one of them recompiles the others
 
 def _write(ctx):
-    ctx.actions.write(
-        ctx.outputs.out,
-        "".join(["#include \"%s\"\n" % file.short_path for file in ctx.files.srcs]),
-    )
+    lines = []
+    for i, file in enumerate(ctx.files.srcs):
+        lines += ["#define %s %s_%d" % (name, name, i + 1) for name in ctx.attr.rename]
+        lines.append("#include \"%s\"" % file.short_path)
+        lines += ["#undef " + name for name in ctx.attr.rename]
+    ctx.actions.write(ctx.outputs.out, "\n".join(lines) + "\n")
 
 _joined = rule(
     implementation = _write,
     attrs = {
         "srcs": attr.label_list(allow_files = [".cc"]),
         "out": attr.output(mandatory = True),
+        "rename": attr.string_list(),
     },
 )
 
-def joined_sources(name, srcs, apart = []):
+def joined_sources(name, srcs, apart = [], rename = []):
     """Returns the files to compile instead of srcs, which must be textual headers of the target.
 
     Args:
@@ -39,6 +42,7 @@ def joined_sources(name, srcs, apart = []):
             name = "%s_%d_joined" % (name, i + 1),
             srcs = group,
             out = out,
+            rename = rename,
             visibility = ["//visibility:private"],
         )
         outs.append(out)

@@ -5,6 +5,13 @@ by their path from the root of the repository: "proto/nibble/v1/job.pb.h".
 """
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//bazel:joined.bzl", "joined_sources")
+
+# Static names that protoc gives to every file of messages.
+_SAME_NAMES = [
+    "file_default_instances",
+    "schemas",
+]
 
 def nibble_proto(name, srcs, services = [], imports = [], deps = [], visibility = None):
     """Makes `name` (messages), `name`_descriptors (a descriptor set) and, with services, `name`_grpc.
@@ -36,8 +43,9 @@ def nibble_proto(name, srcs, services = [], imports = [], deps = [], visibility 
     )
     cc_library(
         name = name,
-        srcs = [m + ".pb.cc" for m in messages],
+        srcs = joined_sources(name, [m + ".pb.cc" for m in messages], rename = _SAME_NAMES),
         hdrs = [m + ".pb.h" for m in messages],
+        textual_hdrs = [m + ".pb.cc" for m in messages],
         visibility = visibility,
         # Code refers to nothing in a file that has only services. Without its object the program
         # has no descriptors of its services, which reflection and the metrics by method need.
@@ -57,8 +65,9 @@ def nibble_proto(name, srcs, services = [], imports = [], deps = [], visibility 
     )
     cc_library(
         name = name + "_grpc",
-        srcs = [m + ".grpc.pb.cc" for m in grpc],
+        srcs = joined_sources(name + "_grpc", [m + ".grpc.pb.cc" for m in grpc]),
         hdrs = [m + ".grpc.pb.h" for m in grpc],
+        textual_hdrs = [m + ".grpc.pb.cc" for m in grpc],
         visibility = visibility,
         deps = [
             ":" + name,

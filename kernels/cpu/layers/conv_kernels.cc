@@ -85,8 +85,8 @@ void ForwardTile(const ConvShape& shape, const ConvParams& params, int64_t r, co
 }
 
 template <class T>
-void Forward(const ConvShape& shape, const ConvParams& params, int64_t row_begin, int64_t row_end,
-             const T* in, T* out) {
+void ConvForward(const ConvShape& shape, const ConvParams& params, int64_t row_begin,
+                 int64_t row_end, const T* in, T* out) {
   int64_t r = row_begin;
   while (r < row_end) {
     if (shape.width == kFastWidth && r + kTile <= row_end && SeeAll(params.reach, r, r + kTile)) {
@@ -195,8 +195,8 @@ void BackwardRow(const BackwardRows<T>& b, int64_t r, bool own, int64_t first) {
 }
 
 template <class T>
-void Backward(const ConvShape& shape, const ConvParams& params, int64_t row_begin, int64_t row_end,
-              const T* in, const T* dout, T* din, float* sums, float* carry) {
+void ConvBackward(const ConvShape& shape, const ConvParams& params, int64_t row_begin,
+                  int64_t row_end, const T* in, const T* dout, T* din, float* sums, float* carry) {
   const int past = shape.width - 1;
   for (int w = 0; w <= shape.width; ++w) {
     std::memset(sums + w * shape.param_stride, 0, shape.channels * sizeof(float));
@@ -222,9 +222,9 @@ void Backward(const ConvShape& shape, const ConvParams& params, int64_t row_begi
 }  // namespace
 
 #if !defined(__AVX512BF16__)
-const ConvKernels<float> kConvFp32 = {Forward<float>, Backward<float>};
+const ConvKernels<float> kConvFp32 = {ConvForward<float>, ConvBackward<float>};
 #endif
-const ConvKernels<uint16_t> kConvBf16 = {Forward<uint16_t>, Backward<uint16_t>};
+const ConvKernels<uint16_t> kConvBf16 = {ConvForward<uint16_t>, ConvBackward<uint16_t>};
 
 }  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

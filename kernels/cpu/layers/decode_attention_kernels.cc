@@ -31,7 +31,7 @@ NIBBLE_INLINE void Scores(const DecodeBlock<T>& block, const float* q, float* sc
 }
 
 // Scores become exp(s − top).
-NIBBLE_INLINE void Softmax(float* scores, int64_t keys, float* top, float* sum) {
+NIBBLE_INLINE void DecodeSoftmax(float* scores, int64_t keys, float* top, float* sum) {
   float largest = scores[0];
   for (int64_t j = 1; j < keys; ++j) largest = scores[j] > largest ? scores[j] : largest;
   Vec total = {};
@@ -64,13 +64,14 @@ void Heads(const DecodeBlock<T>& block, int first, float* q, float* scores) {
   });
   Scores<kHeads>(block, q, scores);
   for (int h = 0; h < kHeads; ++h) {
-    Softmax(scores + h * kDecodeKeys, block.keys, block.top + first + h, block.sum + first + h);
+    DecodeSoftmax(scores + h * kDecodeKeys, block.keys, block.top + first + h,
+                  block.sum + first + h);
   }
   Values<kHeads>(block, scores, block.out + int64_t{first} * block.head_dim);
 }
 
 template <class T>
-void Block(const DecodeBlock<T>& block) {
+void DecodeKeys(const DecodeBlock<T>& block) {
   float* q = block.room;
   float* scores = block.room + int64_t{block.heads} * block.head_dim;
   int first = 0;
@@ -81,7 +82,7 @@ void Block(const DecodeBlock<T>& block) {
 }
 
 template <class T>
-void Finish(const DecodeFinish<T>& finish) {
+void FinishDecode(const DecodeFinish<T>& finish) {
   float top = finish.top[0];
   for (int64_t b = 1; b < finish.blocks; ++b) {
     const float other = finish.top[b * finish.top_stride];
@@ -103,8 +104,8 @@ void Finish(const DecodeFinish<T>& finish) {
 
 }  // namespace
 
-const DecodeAttentionKernels kDecodeAttentionKernels = {{Block<float>, Finish<float>},
-                                                        {Block<uint16_t>, Finish<uint16_t>}};
+const DecodeAttentionKernels kDecodeAttentionKernels = {
+    {DecodeKeys<float>, FinishDecode<float>}, {DecodeKeys<uint16_t>, FinishDecode<uint16_t>}};
 
 }  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

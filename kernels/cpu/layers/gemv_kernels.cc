@@ -19,7 +19,7 @@ NIBBLE_INLINE void Put(float* y, float x) { *y = x; }
 NIBBLE_INLINE void Put(uint16_t* y, float x) { StorePart(y, Splat(x), 1); }
 
 template <int kRows, int kOutputs, class T, class Y>
-NIBBLE_INLINE void Block(const GemvTask<T, Y>& task, int64_t row, int64_t output) {
+NIBBLE_INLINE void OutputBlock(const GemvTask<T, Y>& task, int64_t row, int64_t output) {
   const T* x = task.x + row * task.x_stride;
   const T* w = task.w + output * task.in;
   Vec sum[kRows][kOutputs] = {};
@@ -42,11 +42,11 @@ NIBBLE_INLINE void Block(const GemvTask<T, Y>& task, int64_t row, int64_t output
 }
 
 template <int kRows, class T, class Y>
-void Rows(const GemvTask<T, Y>& task, int64_t row) {
+void RowBlock(const GemvTask<T, Y>& task, int64_t row) {
   constexpr int kOutputs = Outputs(kRows);
   int64_t o = 0;
-  for (; o + kOutputs <= task.outputs; o += kOutputs) Block<kRows, kOutputs>(task, row, o);
-  for (; o < task.outputs; ++o) Block<kRows, 1>(task, row, o);
+  for (; o + kOutputs <= task.outputs; o += kOutputs) OutputBlock<kRows, kOutputs>(task, row, o);
+  for (; o < task.outputs; ++o) OutputBlock<kRows, 1>(task, row, o);
 }
 
 template <class T, class Y>
@@ -54,16 +54,16 @@ void Gemv(const GemvTask<T, Y>& task) {
   for (int64_t row = 0; row < task.rows; row += kMostRows) {
     switch (task.rows - row) {
       case 1:
-        Rows<1>(task, row);
+        RowBlock<1>(task, row);
         break;
       case 2:
-        Rows<2>(task, row);
+        RowBlock<2>(task, row);
         break;
       case 3:
-        Rows<3>(task, row);
+        RowBlock<3>(task, row);
         break;
       default:
-        Rows<kMostRows>(task, row);
+        RowBlock<kMostRows>(task, row);
     }
   }
 }

@@ -1,6 +1,7 @@
 """Kernels that are compiled once for each instruction set, in namespace NIBBLE_ISA."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//bazel:joined.bzl", "joined_sources")
 
 _AVX512 = [
     "-mavx512f",
@@ -25,6 +26,8 @@ _QUIET = [
     "-Wno-maybe-uninitialized",
     "-Wno-uninitialized",
     "-Wno-psabi",
+    # The files are joined.
+    "-Wno-subobject-linkage",
 ]
 
 ISAS = ["baseline", "avx2", "avx512"]
@@ -45,7 +48,7 @@ def isa_kernels(name, srcs, deps, more = {}, **kwargs):
     for isa, files in sources.items():
         cc_library(
             name = "%s_%s" % (name, isa),
-            srcs = files,
+            srcs = joined_sources("%s_%s" % (name, isa), files),
             # Contraction: see vec.h. Order of evaluation stays as written.
             copts = [
                 "-O3",
@@ -54,6 +57,7 @@ def isa_kernels(name, srcs, deps, more = {}, **kwargs):
                 "-fno-trapping-math",
                 "-DNIBBLE_ISA=" + isa,
             ] + _QUIET + _FLAGS[isa],
+            textual_hdrs = files,
             deps = deps,
             **kwargs
         )

@@ -75,8 +75,8 @@ float Forward(const AddNormForward& request, int64_t begin, int64_t end) {
 // dx = residual + rstd (g − mean(g) − x̂ mean(g x̂)) with g = dout ⊙ weight; an RMSNorm has no
 // mean(g).
 template <class T>
-void Backward(const NormBackward& request, int64_t begin, int64_t end, float* dweight,
-              float* dbias) {
+void NormBackwardRows(const NormBackward& request, int64_t begin, int64_t end, float* dweight,
+                      float* dbias) {
   const int64_t d = request.x.cols;
   const NormParams& norm = request.norm;
   for (int64_t i = 0; i < d; ++i) dweight[i] = 0;
@@ -190,7 +190,7 @@ void GatedBackward(const GatedNormBackward& request, int64_t begin, int64_t end,
 
 const NormKernels kNormKernels = {
     {Forward<float>, Forward<uint16_t>},
-    {Backward<float>, Backward<uint16_t>},
+    {NormBackwardRows<float>, NormBackwardRows<uint16_t>},
     {GatedForward<float>, GatedForward<uint16_t>},
     {GatedBackward<float>, GatedBackward<uint16_t>},
 };
