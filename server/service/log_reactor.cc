@@ -30,12 +30,12 @@ namespace {
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 // Reads one rank's lines from its worker's daemon (nibble.v1.RankLogs): passes on each response,
-// and reads the next one only on request. Deletes itself when its call is over. Next and Cancel may
-// be called from any thread until `done` was called; callbacks run in gRPC's threads, one at a
-// time.
+// and reads the next one only on request. Deletes itself when its call is over. Callbacks run in
+// gRPC's threads, one at a time.
 class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
  public:
-  // A response is in response(); the next one is read after Next.
+  // A response is in response(). If it is to be read later, Keep must be called in this callback,
+  // and then Next or Drop: otherwise the call may end, and the reader with it, in between.
   using Received = std::function<void()>;
   using Done = std::function<void(const grpc::Status&)>;
 
@@ -52,10 +52,14 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
     StartCall();
   }
   v1::ReadRankLogResponse& response() { return response_; }
+  void Keep() { AddHold(); }
   void Next() {
     response_.Clear();
     StartRead(&response_);
+    RemoveHold();
   }
+  void Drop() { RemoveHold(); }
+  // From any thread, until `done` is called.
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -92,7 +96,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   struct Reading {
     LogSource source;
     RankReader* reader = nullptr;
-    bool ready = false;      // its response waits to be written
+    bool ready = false;      // its response is kept, and waits to be written
     bool written = false;    // some of its lines were written
     bool cancelled = false;  // because it was silent
     SteadyTime requested;    // when the pending response was
@@ -189,6 +193,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   void HandleResponse(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     const auto found = readings_.find(number);
     if (found == readings_.end()) return;
+    found->second.reader->Keep();
     found->second.ready = true;
     ready_.push_back(number);
     Pump();
@@ -306,7 +311,10 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   }
 
   void CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
-    for (auto& [number, reading] : readings_) reading.reader->Cancel();
+    for (auto& [number, reading] : readings_) {
+      reading.reader->Cancel();
+      if (reading.ready) reading.reader->Drop();
+    }
     readings_.clear();
     if (alarm_ != nullptr) alarm_->Cancel();
   }

@@ -75,6 +75,11 @@ class Daemon : public v1::RankLogs::Service {
     return status;
   }
 
+  // Whether this many responses were sent within the deadline.
+  bool WaitUntilSent(int responses) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLogDeadline, [&] { return sent_ >= responses; });
+  }
   // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
     std::unique_lock lock(mutex_);
@@ -105,6 +110,8 @@ class Daemon : public v1::RankLogs::Service {
         lock.unlock();
         writer.Write(response);
         lock.lock();
+        ++sent_;
+        changed_.notify_all();
       } else if (!silent_ && (!request.follow() || log.over)) {
         return grpc::Status::OK;
       } else {
@@ -124,6 +131,7 @@ class Daemon : public v1::RankLogs::Service {
   bool stopped_ = false;
   bool silent_ = false;
   int reading_ = 0;
+  int sent_ = 0;
 };
 
 class LogReactorTest : public testing::Test {
@@ -315,6 +323,24 @@ TEST_F(TwoLogStreamsTest, TheNumberOfOpenLogStreamsIsBounded) {
   std::string message;
   for (int i = 0; i < 1000 && message != "1.0 a"; ++i) message = Open(job, 0)->Next();
   EXPECT_EQ(message, "1.0 a");
+}
+
+TEST_F(LogReactorTest, ALineThatWaitsForASlowCallerOutlivesItsReader) {
+  const std::string job = Run(1);
+  // More than gRPC buffers for a caller that does not read: later lines wait in the coordinator.
+  const std::string large(size_t{3} << 20, 'x');
+  auto stream = Open(job, 0, true);
+  d1_.AddLine(1, 0, large);
+  ASSERT_TRUE(d1_.WaitUntilSent(1));
+  d1_.AddLine(1, 0, "last");
+  d1_.EndRank(1, 0);
+  ASSERT_TRUE(d1_.WaitUntilSent(2));
+  ASSERT_TRUE(d1_.WaitUntilUnread());
+  KillJob(job);
+  EXPECT_EQ(stream->Next().size(), large.size() + 4);
+  EXPECT_EQ(stream->Next(), "1.0 last");
+  EXPECT_EQ(stream->Next(), "end");
+  EXPECT_TRUE(stream->reader->Finish().ok());
 }
 
 TEST_F(LogReactorTest, ACancelledStreamCancelsItsReadsOfTheWorker) {
