@@ -68,11 +68,11 @@ absl::Status InProcess(int workers, int rounds) {
   std::vector<v1::ConnectRequest> reports;
   v1::ConnectResponse desired;
   const auto report = [&](int w) {
-    std::promise<absl::Status> taken;
-    (*controller)->reports().Take(sessions[w], reports[w], [&taken](const absl::Status& status) {
-      taken.set_value(status);
+    const auto taken = std::make_shared<std::promise<absl::Status>>();
+    (*controller)->reports().Take(sessions[w], reports[w], [taken](const absl::Status& status) {
+      taken->set_value(status);
     });
-    const absl::Status status = taken.get_future().get();
+    const absl::Status status = taken->get_future().get();
     if (status.ok()) desired = (*controller)->reports().Desired(sessions[w]);
     return status;
   };

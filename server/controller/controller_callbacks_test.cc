@@ -61,10 +61,13 @@ class ControllerCallbacksTest : public testing::Test {
     identity.set_address("w1:7000");
     identity.set_slots(2);
     identity.mutable_hardware()->set_device(v1::DEVICE_CPU);
-    std::promise<absl::Status> taken;
+    ASSERT_EQ(Report(), absl::OkStatus());
+  }
+  absl::Status Report() {
+    auto taken = std::make_shared<std::promise<absl::Status>>();
     controller().reports().Take(worker_session_, worker_report_,
-                                [&taken](const absl::Status& status) { taken.set_value(status); });
-    ASSERT_EQ(taken.get_future().get(), absl::OkStatus());
+                                [taken](const absl::Status& status) { taken->set_value(status); });
+    return taken->get_future().get();
   }
 
   TestCoordinator coordinator_{{.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"}};
@@ -81,6 +84,7 @@ TEST_F(ControllerCallbacksTest, ASessionMayCallBackWhenItIsNotified) {
   coordinator_.Submit(1);
   coordinator_.Tick();
   EXPECT_EQ(called.get_future().get().get(), absl::OkStatus());
+  controller().Settle();  // later notifications use `calls`
 }
 
 TEST_F(ControllerCallbacksTest, ASessionMayCallBackWhenItEnds) {
@@ -115,6 +119,7 @@ TEST_F(ControllerCallbacksTest, AWatchAndAWaitMayCallBackWhenTheyAreNotified) {
   EXPECT_EQ(from_watch.get_future().get().get(), absl::OkStatus());
   EXPECT_EQ(from_wait.get_future().get().get(), absl::OkStatus());
   controller().watches().Close(*watch);
+  controller().Settle();  // the callbacks use the promises
 }
 
 TEST_F(ControllerCallbacksTest, AnAnswerMayCallBackAlsoWhenATickGivesIt) {
@@ -201,10 +206,7 @@ TEST_F(ControllerCallbacksTest, ASlowReaderDelaysNeitherChangesNorReportsAndMiss
     request.set_priority(priority);
     ASSERT_EQ(coordinator_.Do<v1::SetJobPriorityResponse>(request).status(), absl::OkStatus());
   }
-  std::promise<absl::Status> taken;
-  controller().reports().Take(worker_session_, worker_report_,
-                              [&taken](const absl::Status& status) { taken.set_value(status); });
-  EXPECT_EQ(taken.get_future().get(), absl::OkStatus());
+  EXPECT_EQ(Report(), absl::OkStatus());
   controller().Tick();
   may_end.set_value();
   controller().Settle();

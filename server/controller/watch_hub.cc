@@ -89,9 +89,10 @@ void WatchPump::Run(std::function<void()> task) {
 }
 
 void WatchPump::Settle() {
-  std::promise<void> reached;
-  Run([&reached] { reached.set_value(); });
-  reached.get_future().wait();
+  // Shared: the task may still use it when the wait is over.
+  const auto reached = std::make_shared<std::promise<void>>();
+  Run([reached] { reached->set_value(); });
+  reached->get_future().wait();
 }
 
 WatchPump::Watches WatchPump::TakeTurn() {

@@ -235,8 +235,8 @@ TEST(WatchHubTest, AStalledWatchIsCutAndOneThatHasReadEverythingIsNot) {
 }
 
 TEST(WatchHubTest, AWatchThatIsCutIsNotified) {
+  std::promise<void> notified;  // outlives the hub, whose thread uses it
   WatchHub hub({.stall_ms = 100});
-  std::promise<void> notified;
   auto stalled = hub.Open({}, nullptr, [&notified] { notified.set_value(); });
   ASSERT_EQ(stalled.status(), absl::OkStatus());
   hub.Publish(1, OneEach({"a"}));

@@ -201,15 +201,15 @@ TEST_F(CoordinatorHttpTest, AScrapeDoesNotWaitForTheState) {
   v1::SetQueueRequest request;
   request.set_request_id("request-q");
   request.mutable_queue()->set_name("q");
-  std::promise<absl::Status> changed;
+  const auto changed = std::make_shared<std::promise<absl::Status>>();
   controller().requests().Change<v1::SetQueueResponse>(
-      request, "ann", [&](const absl::StatusOr<v1::SetQueueResponse>& answer) {
-        changed.set_value(answer.status());
+      request, "ann", [changed](const absl::StatusOr<v1::SetQueueResponse>& answer) {
+        changed->set_value(answer.status());
       });
   EXPECT_THAT(Scrape().MissingOf(CoordinatorRows()), IsEmpty());
   release.set_value();
   reader.join();
-  EXPECT_EQ(changed.get_future().get(), absl::OkStatus());
+  EXPECT_EQ(changed->get_future().get(), absl::OkStatus());
 }
 
 TEST_F(CoordinatorHttpTest, ProbesShowLivenessAndReadiness) {
