@@ -252,12 +252,14 @@ absl::StatusOr<int64_t> WatchHub::Wait(const std::string& job, std::set<v1::JobS
 }
 
 bool WatchHub::EndWait(int64_t number) {
+  Waiting ended;  // destroyed without the lock: what `done` owns may call back
   MutexLock lock(&mutex_);
   const auto found = waits_.find(number);
   if (found == waits_.end()) return false;
   const auto of = waits_of_.find(found->second.job);
   of->second.erase(number);
   if (of->second.empty()) waits_of_.erase(of);
+  ended = std::move(found->second);
   waits_.erase(found);
   return true;
 }

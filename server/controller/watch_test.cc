@@ -336,6 +336,17 @@ TEST(WatchHubTest, AnEndedWaitIsNotAnswered) {
   EXPECT_EQ(answered, 1);
 }
 
+TEST(WatchHubTest, WhatAnEndedWaitOwnsMayCallTheHubWhenItIsDestroyed) {
+  WatchHub hub({});
+  size_t open = 1;
+  std::shared_ptr<void> owned(nullptr, [&](void*) { open = hub.Count().waits; });
+  const auto number = hub.Wait("a", {}, [owned](const absl::Status&) {});
+  ASSERT_EQ(number.status(), absl::OkStatus());
+  owned.reset();
+  EXPECT_TRUE(hub.EndWait(*number));
+  EXPECT_EQ(open, 0u);
+}
+
 TEST(WatchHubTest, InvalidResumeTokensAreRefused) {
   v1::StoreIdentity store;
   store.set_id("27c4934527c5ca44567c36dd41a7ec8e");
