@@ -87,6 +87,31 @@ TEST_F(ControllerCallbacksTest, ASessionMayCallBackWhenItIsNotified) {
   controller().Settle();  // later notifications use `calls`
 }
 
+TEST_F(ControllerCallbacksTest, ASessionClosedWhileAnotherIsNotifiedIsNotNotified) {
+  WorkerSessions& sessions = controller().sessions();
+  std::promise<void> began, may_end;
+  std::atomic<int> calls = 0;
+  std::vector<WorkerSessions::Session> both;
+  v1::WorkerIdentity identity;
+  identity.set_name("w1");
+  for (int i = 0; i < 2; ++i) {
+    const auto session = sessions.Open([&] {
+      if (++calls > 1) return;
+      began.set_value();
+      may_end.get_future().wait();
+    });
+    ASSERT_EQ(session.status(), absl::OkStatus());
+    sessions.SetWorker(*session, identity);
+    both.push_back(*session);
+  }
+  sessions.Notify({"w1"});
+  began.get_future().wait();
+  for (const WorkerSessions::Session& session : both) sessions.Close(session);
+  may_end.set_value();
+  sessions.Settle();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(ControllerCallbacksTest, ASessionMayCallBackWhenItEnds) {
   std::vector<std::future<absl::Status>> answers;
   Connect(nullptr, [&](const absl::Status& why) {

@@ -140,6 +140,11 @@ size_t WorkerSessions::count() const {
   return sessions_.size();
 }
 
+bool WorkerSessions::IsOpen(const Session& session) const {
+  MutexLock lock(&mutex_);
+  return sessions_.contains(session);
+}
+
 void WorkerSessions::EndSilent(int64_t now_ms) {
   std::vector<std::pair<Session, absl::Status>> silent;
   {
@@ -183,7 +188,9 @@ void WorkerSessions::Serve() {
     std::set<Session> sessions = std::exchange(to_notify_, {});
     notifying_ = true;
     mutex_.Unlock();
-    for (const Session& session : sessions) session->CallNotify();
+    for (const Session& session : sessions) {
+      if (IsOpen(session)) session->CallNotify();
+    }
     sessions.clear();
     mutex_.Lock();
     notifying_ = false;

@@ -129,6 +129,7 @@ class WorkerSessions {
 
  private:
   void Serve();
+  bool IsOpen(const Session& session) const;
 
   const Clock& clock_;
   const Options options_;
