@@ -13,7 +13,8 @@ namespace nibble {
 // as NotFound, PermissionDenied, AlreadyExists or FailedPrecondition, except that
 //
 //   ResourceExhausted  also stands for EFBIG, the process's limit on the size of files
-//   Internal           stands for EIO, an error of the device, and for unknown numbers
+//   Internal           stands for EIO, an error of the device, and for unknown numbers; also for 0,
+//                      if the call that failed left no errno
 //
 // ResourceExhausted is a full disk (ENOSPC), an exhausted quota (EDQUOT) or too many open files
 // (EMFILE, ENFILE). Unavailable means that the same call may succeed when it is repeated.

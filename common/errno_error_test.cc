@@ -35,6 +35,7 @@ TEST(ErrnoErrorTest, TheCodeIsThatOfTheErrno) {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), testing::StartsWith("writing /a/b: "));
   }
+  EXPECT_EQ(ErrnoError(0, "writing").code(), StatusCode::kInternal);
   EXPECT_THAT(std::string(ErrnoError(ENOMEM, "fork").message()), testing::StartsWith("fork: "));
 }
 
