@@ -268,14 +268,14 @@ absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job
   if (newest == nullptr) {
     // Does not silently repeat all steps.
     if (const v1::Checkpoint* const damaged = NewestDamaged(state, job.id()); damaged != nullptr) {
-      return absl::UnavailableError(
+      return absl::DataLossError(
           absl::StrCat("every checkpoint of it is damaged, the newest is the ",
                        CheckpointText(damaged->ref()), "; submit it anew to begin at step 0"));
     }
     if (!job.has_origin()) return resume;
   }
   if (newest == nullptr || newest->state() != v1::CHECKPOINT_STATE_COMMITTED) {
-    return absl::UnavailableError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         "it is to begin with the ", CheckpointText(job.origin().checkpoint()), ", which is ",
         newest == nullptr ? "gone" : "damaged", "; submit it anew to begin with another"));
   }

@@ -85,8 +85,10 @@ struct Resume {
   std::optional<v1::CheckpointRef> from;  // unset: begins at step 0
   std::string remark;                     // for people, if it is not the newest checkpoint
 };
-// Unavailable, naming the checkpoint and its absent workers, if there are checkpoints and none can
-// be loaded now: starting over would lose their progress.
+// If there are checkpoints and none can be loaded, because starting over would lose their progress:
+//   Unavailable         the workers that have them are absent (named)
+//   DataLoss            all of them are damaged
+//   FailedPrecondition  the one that it is to begin with is damaged or gone
 absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job);
 
 // Jobs that wait for slots and cannot be launched without a checkpoint, with the reason.

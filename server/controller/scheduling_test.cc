@@ -158,7 +158,9 @@ TEST(SchedulingTest, AJobWithOnlyDamagedCheckpointsIsHeldBackWithTheReason) {
   EXPECT_EQ(ChooseResume(cluster.state(), cluster.Job(job))->from->step(), 10);
   ASSERT_EQ(cluster.Run(DecideShardInventory(cluster.state(), "w1", {}, cluster.caller())),
             absl::OkStatus());
-  EXPECT_THAT(std::string(ChooseResume(cluster.state(), cluster.Job(job)).status().message()),
+  const absl::Status damaged = ChooseResume(cluster.state(), cluster.Job(job)).status();
+  EXPECT_TRUE(absl::IsDataLoss(damaged));
+  EXPECT_THAT(std::string(damaged.message()),
               HasSubstr("every checkpoint of it is damaged, the newest is the checkpoint of"));
 }
 
