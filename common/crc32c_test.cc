@@ -4,18 +4,13 @@
 #include <cstdint>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/types/span.h"
+#include "common/bytes.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
 namespace {
-
-absl::Span<const std::byte> Bytes(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
 
 std::string Counting(int first, int step) {
   std::string text;
@@ -46,8 +41,8 @@ std::vector<KnownAnswer> KnownAnswers() {
 
 TEST(Crc32c, GivesTheKnownAnswers) {
   for (const KnownAnswer& known : KnownAnswers()) {
-    EXPECT_EQ(Crc32c(Bytes(known.text)), known.crc) << known.text.size() << " bytes";
-    EXPECT_EQ(crc32c_internal::ExtendByTable(0, Bytes(known.text)), known.crc);
+    EXPECT_EQ(Crc32c(AsBytes(known.text)), known.crc) << known.text.size() << " bytes";
+    EXPECT_EQ(crc32c_internal::ExtendByTable(0, AsBytes(known.text)), known.crc);
   }
 }
 
@@ -58,7 +53,7 @@ TEST(Crc32c, TableAndInstructionAgreeAtEveryLengthAndAlignment) {
   for (char& c : text) c = static_cast<char>(random());
   for (size_t begin = 0; begin < 9; ++begin) {
     for (size_t length = 0; length + begin <= text.size(); ++length) {
-      const auto bytes = Bytes(text).subspan(begin, length);
+      const auto bytes = AsBytes(text).subspan(begin, length);
       const uint32_t crc = random();
       ASSERT_EQ(crc32c_internal::ExtendByTable(crc, bytes),
                 crc32c_internal::ExtendByInstruction(crc, bytes))
@@ -70,19 +65,19 @@ TEST(Crc32c, TableAndInstructionAgreeAtEveryLengthAndAlignment) {
 TEST(Crc32c, ExtendingByPartsEqualsTheWholeWhereverItIsCut) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i * i);
-  const uint32_t whole = Crc32c(Bytes(text));
+  const uint32_t whole = Crc32c(AsBytes(text));
   for (size_t cut = 0; cut <= text.size(); ++cut) {
-    const auto bytes = Bytes(text);
+    const auto bytes = AsBytes(text);
     EXPECT_EQ(ExtendCrc32c(Crc32c(bytes.subspan(0, cut)), bytes.subspan(cut)), whole) << cut;
   }
 }
 
 TEST(Crc32c, EverySingleBitChangesIt) {
   std::string text = Counting(7, 5);
-  const uint32_t right = Crc32c(Bytes(text));
+  const uint32_t right = Crc32c(AsBytes(text));
   for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
     text[bit / 8] ^= static_cast<char>(1 << (bit % 8));
-    EXPECT_NE(Crc32c(Bytes(text)), right) << bit;
+    EXPECT_NE(Crc32c(AsBytes(text)), right) << bit;
     text[bit / 8] ^= static_cast<char>(1 << (bit % 8));
   }
 }

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/safetensors/reader.h"
 #include "common/status_macros.h"
 #include "gmock/gmock.h"
@@ -33,9 +34,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-absl::Span<const std::byte> Bytes(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
+absl::Span<const std::byte> Bytes(std::string_view text) { return AsBytes(text); }
 
 std::string Contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -7,8 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "job/job_spec.h"
 #include "server/state/decide_tools.h"
@@ -27,17 +25,12 @@ bool IsHolder(const v1::CheckpointShard& shard, const std::string& worker) {
   return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
 }
 
-uint32_t Extend(uint32_t crc, absl::string_view text) {
-  return ExtendCrc32c(
-      crc, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()));
-}
-
 // The rank of each worker in one shard's order.
 class Order {
  public:
-  Order(const v1::CheckpointRef& ref, int32_t rank) : crc_(Extend(0, ShardKey(ref, rank) + "@")) {}
+  Order(const v1::CheckpointRef& ref, int32_t rank) : crc_(Crc32c(ShardKey(ref, rank) + "@")) {}
   std::pair<uint32_t, std::string> of(const std::string& worker) const {
-    return {Extend(crc_, worker), worker};
+    return {ExtendCrc32c(crc_, worker), worker};
   }
 
  private:
