@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <chrono>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "common/errno_error.h"
 #include "common/mutex.h"
+#include "common/process/spawn.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -100,21 +101,17 @@ absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
                                         "--cluster",     "test",    "--listen",
                                         "127.0.0.1:0",   "--http",  options.http};
   arguments.insert(arguments.end(), options.flags.begin(), options.flags.end());
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) != 0) return ErrnoError(errno, "making a pipe");
-  const pid_t pid = fork();
-  if (pid < 0) return ErrnoError(errno, "starting", options.program);
-  if (pid == 0) {
-    (void)dup2(pipe_fds[1], STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
+  const absl::StatusOr<pid_t> pid =
+      SpawnProcess({.arguments = std::move(arguments), .error = pipe_fds[1]});
   (void)close(pipe_fds[1]);
+  if (!pid.ok()) {
+    (void)close(pipe_fds[0]);
+    return pid.status();
+  }
   std::unique_ptr<CoordinatorProcess> process(
-      new CoordinatorProcess(pid, std::make_unique<Output>(pipe_fds[0])));
+      new CoordinatorProcess(*pid, std::make_unique<Output>(pipe_fds[0])));
   if (process->output_->WaitForPort(options.patience) > 0) return process;
   const bool lived = process->Lives();
   process->Kill();

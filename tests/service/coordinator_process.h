@@ -28,8 +28,8 @@ class CoordinatorProcess {
     std::chrono::seconds patience{60};  // time allowed until it listens
   };
 
-  // Returns when the program listens. With its output: Internal if it exits, DeadlineExceeded if it
-  // does not listen in time.
+  // Returns when the program listens. The errors of SpawnProcess; with its output: Internal if it
+  // exits, DeadlineExceeded if it does not listen in time.
   static absl::StatusOr<std::unique_ptr<CoordinatorProcess>> Start(const Options& options);
   ~CoordinatorProcess();
   CoordinatorProcess(const CoordinatorProcess&) = delete;
