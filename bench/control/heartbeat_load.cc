@@ -1,14 +1,13 @@
 #include "bench/control/heartbeat_load.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 
@@ -44,7 +43,7 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
   // Skips the report if the previous one has no answer yet.
   void Beat() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       if (writing_ || sent_) {
         ++late_;
         return;
@@ -57,36 +56,36 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
   }
   void Finish() {
     context_.TryCancel();
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return done_; });
+    MutexLock lock(&mutex_);
+    while (!done_) ended_.Wait(&mutex_);
   }
   std::vector<double> TakeSeconds() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return std::exchange(seconds_, {});
   }
   int64_t late() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return late_;
   }
   // The error with which the stream ended before Finish; empty: none.
   std::string ended_with() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return ended_with_;
   }
   bool answered() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     return answers_ > 0;
   }
 
  private:
   void OnWriteDone(bool) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     writing_ = false;
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       ++answers_;
       if (sent_) {
         seconds_.push_back(std::chrono::duration<double>(SteadyClock::now() - *sent_).count());
@@ -96,25 +95,26 @@ class Worker : public grpc::ClientBidiReactor<v1::ConnectRequest, v1::ConnectRes
     StartRead(&desired_);
   }
   void OnDone(const grpc::Status& status) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (status.error_code() != grpc::StatusCode::CANCELLED) {
       ended_with_ = status.error_message();
     }
     done_ = true;
-    ended_.notify_all();
+    ended_.SignalAll();
   }
 
   grpc::ClientContext context_;
   v1::ConnectRequest report_;
   v1::ConnectResponse desired_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  // Guarded by mutex_.
-  bool writing_ = false, done_ = false;
-  std::optional<SteadyClock::time_point> sent_;
-  std::vector<double> seconds_;
-  int64_t late_ = 0, answers_ = 0;
-  std::string ended_with_;
+  Mutex mutex_;
+  CondVar ended_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<SteadyClock::time_point> sent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<double> seconds_ ABSL_GUARDED_BY(mutex_);
+  int64_t late_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t answers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string ended_with_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Each worker reports once a second; the reports of all processes are spread evenly over it.

@@ -5,12 +5,10 @@
 // Goal: with 100,000 finished and 1,000 live jobs, under five seconds.
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "bench/control/measure.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/clock.h"
@@ -34,29 +33,28 @@ namespace {
 class Flow {
  public:
   void Begin() {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [this] { return under_way_ < kMax; });
+    MutexLock lock(&mutex_);
+    while (under_way_ >= kMax) room_.Wait(&mutex_);
     ++under_way_;
   }
   void End(const absl::Status& status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     --under_way_;
     failed_.Update(status);
-    room_.notify_all();
+    room_.SignalAll();
   }
   absl::Status Finish() {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [this] { return under_way_ == 0; });
+    MutexLock lock(&mutex_);
+    while (under_way_ > 0) room_.Wait(&mutex_);
     return failed_;
   }
 
  private:
   static constexpr int kMax = 256;
-  std::mutex mutex_;
-  std::condition_variable room_;
-  // Guarded by mutex_.
-  int under_way_ = 0;
-  absl::Status failed_;
+  Mutex mutex_;
+  CondVar room_;
+  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status Fill(const std::string& path, int64_t finished, int64_t live) {

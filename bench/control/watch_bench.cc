@@ -12,13 +12,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -29,6 +27,7 @@
 #include "bench/control/heartbeat_load.h"
 #include "bench/control/measure.h"
 #include "common/command_line/command_line.h"
+#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "tests/service/coordinator_process.h"
@@ -57,13 +56,12 @@ std::unique_ptr<grpc::ClientContext> Context() {
 // The readers, in a process of their own.
 
 struct Reading {
-  std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  int64_t messages = 0;
-  int caught_up = 0;
-  int ended = 0;
-  std::string why;
+  Mutex mutex;
+  CondVar changed;
+  int64_t messages ABSL_GUARDED_BY(mutex) = 0;
+  int caught_up ABSL_GUARDED_BY(mutex) = 0;
+  int ended ABSL_GUARDED_BY(mutex) = 0;
+  std::string why ABSL_GUARDED_BY(mutex);
 };
 
 class Reader : public grpc::ClientReadReactor<v1::WatchJobsResponse> {
@@ -78,20 +76,20 @@ class Reader : public grpc::ClientReadReactor<v1::WatchJobsResponse> {
   void OnReadDone(bool ok) override {
     if (!ok) return;
     {
-      std::lock_guard lock(reading_.mutex);
+      MutexLock lock(&reading_.mutex);
       ++reading_.messages;
       if (message_.caught_up()) {
         ++reading_.caught_up;
-        reading_.changed.notify_all();
+        reading_.changed.SignalAll();
       }
     }
     StartRead(&message_);
   }
   void OnDone(const grpc::Status& status) override {
-    std::lock_guard lock(reading_.mutex);
+    MutexLock lock(&reading_.mutex);
     ++reading_.ended;
     if (status.error_code() != grpc::StatusCode::CANCELLED) reading_.why = status.error_message();
-    reading_.changed.notify_all();
+    reading_.changed.SignalAll();
   }
 
  private:
@@ -117,17 +115,20 @@ int Read(const std::string& target, int watches, int connections, double seconds
   for (int i = 0; i < watches; ++i) {
     readers.push_back(std::make_unique<Reader>(*stubs[i % stubs.size()], reading));
   }
-  std::unique_lock lock(reading.mutex);
-  reading.changed.wait_for(lock, std::chrono::duration<double>(seconds),
-                           [&] { return reading.caught_up + reading.ended >= watches; });
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(seconds));
+  reading.mutex.Lock();
+  while (reading.caught_up + reading.ended < watches) {
+    if (reading.changed.WaitUntil(&reading.mutex, deadline)) break;
+  }
   std::printf("%d of %d watches read their whole beginnings, %lld messages, in %.1f s%s%s\n",
               reading.caught_up, watches, static_cast<long long>(reading.messages), Since(start),
               reading.why.empty() ? "" : "; one ended: ", reading.why.c_str());
   std::fflush(stdout);
-  lock.unlock();
+  reading.mutex.Unlock();
   for (const auto& reader : readers) reader->Cancel();
-  lock.lock();
-  reading.changed.wait(lock, [&] { return reading.ended == watches; });
+  MutexLock lock(&reading.mutex);
+  while (reading.ended < watches) reading.changed.Wait(&reading.mutex);
   return 0;
 }
 

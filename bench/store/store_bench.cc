@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -28,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/mutex.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 
@@ -82,7 +82,7 @@ absl::Status Commits(const std::string& directory, int clients, double seconds) 
   auto store = Open(path);
   if (!store.ok()) return store.status();
   const double sync_before = SyncRate(directory, seconds / 4);
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<double> latencies;  // guarded by mutex
   absl::Status failed;            // guarded by mutex
   const auto start = std::chrono::steady_clock::now();
@@ -96,7 +96,7 @@ absl::Status Commits(const std::string& directory, int clients, double seconds) 
         StoreBatch batch = JobChange(i, static_cast<uint64_t>(c) * 100 + i % 100, 2000);
         mine.push_back(Seconds([&] { status = (*store)->Commit(std::move(batch)).status(); }));
       }
-      const std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(&mutex);
       latencies.insert(latencies.end(), mine.begin(), mine.end());
       failed.Update(status);
     });
@@ -139,10 +139,11 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
                       size_t entity_bytes) {
   const std::string path = directory + "/recovery";
   {
+    // They outlive the store, whose thread uses them.
+    Mutex mutex;
+    absl::Status failed;  // guarded by mutex
     auto store = Open(path);
     if (!store.ok()) return store.status();
-    std::mutex mutex;
-    absl::Status failed;  // guarded by mutex
     for (int64_t job = 0; job < finished + live; ++job) {
       const auto id = static_cast<uint64_t>(job);
       // Every 256th waits, so that no more batches are in flight than the store accepts.
@@ -154,7 +155,7 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
         status = (*store)
                      ->Append(std::move(batch),
                               [&](absl::Status result) {
-                                const std::lock_guard<std::mutex> lock(mutex);
+                                MutexLock lock(&mutex);
                                 failed.Update(result);
                               })
                      .status();

@@ -1,12 +1,11 @@
-#include <condition_variable>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/controller/controller.h"
@@ -65,8 +64,8 @@ class Reader {
 
   // Waits until this many were taken.
   std::vector<std::string> Wait(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return taken_.size() >= count; });
+    MutexLock lock(&mutex_);
+    while (taken_.size() < count) changed_.Wait(&mutex_);
     return taken_;
   }
 
@@ -74,18 +73,18 @@ class Reader {
   void Take() {
     const Watch::Message message = watch_->Next();
     if (message != nullptr) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       taken_.push_back(message->has_job() ? message->job().id() : "caught up");
-      changed_.notify_all();
+      changed_.SignalAll();
     }
     hub_.RequestTurn(watch_);
   }
 
   WatchHub& hub_;
   std::shared_ptr<Watch> watch_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> taken_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> taken_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST(WatchHubTest, OnlyTheLastMessageOfAnUpdateHasItsToken) {

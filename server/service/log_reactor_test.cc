@@ -1,15 +1,14 @@
 #include "server/service/log_reactor.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -42,48 +41,46 @@ class Daemon : public v1::RankLogs::Service {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   void Stop() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       stopped_ = true;
-      changed_.notify_all();
+      changed_.SignalAll();
     }
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
   }
 
   void AddLine(int64_t attempt, int32_t rank, const std::string& line) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     logs_[{attempt, rank}].lines.push_back(line);
-    changed_.notify_all();
+    changed_.SignalAll();
   }
   void EndRank(int64_t attempt, int32_t rank) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     logs_[{attempt, rank}].over = true;
-    changed_.notify_all();
+    changed_.SignalAll();
   }
   void BeSilent() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     silent_ = true;
   }
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(&mutex_);
     ++reading_;
-    const grpc::Status status = Serve(*context, *request, *writer, lock);
+    const grpc::Status status = Serve(*context, *request, *writer);
     --reading_;
-    changed_.notify_all();
+    changed_.SignalAll();
     return status;
   }
 
   // Whether this many responses were sent within the deadline.
   bool WaitUntilSent(int responses) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLogDeadline, [&] { return sent_ >= responses; });
+    return Await([&] { return sent_ >= responses; });
   }
   // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLogDeadline, [this] { return reading_ == 0; });
+    return Await([this] { return reading_ == 0; });
   }
 
  private:
@@ -92,9 +89,19 @@ class Daemon : public v1::RankLogs::Service {
     bool over = false;
   };
 
+  template <class Condition>
+  bool Await(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kLogDeadline;
+    MutexLock lock(&mutex_);
+    while (!condition()) {
+      if (changed_.WaitUntil(&mutex_, deadline)) return condition();
+    }
+    return true;
+  }
+
   grpc::Status Serve(grpc::ServerContext& context, const v1::ReadRankLogRequest& request,
-                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer,
-                     std::unique_lock<std::mutex>& lock) {
+                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto found = logs_.find({request.attempt(), request.rank()});
     if (found == logs_.end()) return {StatusCode::NOT_FOUND, "no such log"};
     const Log& log = found->second;
@@ -107,16 +114,16 @@ class Daemon : public v1::RankLogs::Service {
       if (!silent_ && next < log.lines.size()) {
         v1::ReadRankLogResponse response;
         while (next < log.lines.size()) response.add_lines(log.lines[next++]);
-        lock.unlock();
+        mutex_.Unlock();
         writer.Write(response);
-        lock.lock();
+        mutex_.Lock();
         ++sent_;
-        changed_.notify_all();
+        changed_.SignalAll();
       } else if (!silent_ && (!request.follow() || log.over)) {
         return grpc::Status::OK;
       } else {
         // Cancellation does not notify, so it is polled.
-        changed_.wait_for(lock, std::chrono::milliseconds(20));
+        (void)changed_.WaitFor(&mutex_, std::chrono::milliseconds(20));
       }
     }
     return {StatusCode::UNAVAILABLE, "stopping"};
@@ -124,14 +131,13 @@ class Daemon : public v1::RankLogs::Service {
 
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::map<std::pair<int64_t, int32_t>, Log> logs_;
-  bool stopped_ = false;
-  bool silent_ = false;
-  int reading_ = 0;
-  int sent_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::pair<int64_t, int32_t>, Log> logs_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  int reading_ ABSL_GUARDED_BY(mutex_) = 0;
+  int sent_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class LogReactorTest : public testing::Test {

@@ -269,7 +269,7 @@ std::string ClusterBed::Story(const std::string& job) {
 }
 
 std::vector<json> ClusterBed::EventLog(const std::string& job) const {
-  // By start time. Ranks of an ended attempt that have not been told may still write to one
+  // By start time. Ranks of an ended attempt that are not stopped yet may still write to one
   // worker's log while the next attempt writes to another's.
   std::multimap<std::string, std::vector<json>> attempts;
   for (const auto& entry : fs::directory_iterator(cluster_->paths().directory)) {

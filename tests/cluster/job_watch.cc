@@ -55,7 +55,7 @@ JobWatch::JobWatch(const std::string& address)
 
 JobWatch::~JobWatch() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     end_ = true;
     if (call_ != nullptr) call_->TryCancel();
   }
@@ -70,41 +70,47 @@ void JobWatch::Follow() {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (end_) return;
       call_ = &context;
     }
     const auto stream = stub->WatchJobs(&context, request);
-    v1::WatchJobsResponse told;
-    while (stream->Read(&told)) {
-      request.set_resume_token(told.resume_token());
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (told.has_job()) seen_[told.job().id()].job = told.job();
-      if (told.has_event()) {
-        seen_[told.event().job()].events[told.event().number()] = told.event();
+    v1::WatchJobsResponse message;
+    while (stream->Read(&message)) {
+      request.set_resume_token(message.resume_token());
+      MutexLock lock(&mutex_);
+      if (message.has_job()) seen_[message.job().id()].job = message.job();
+      if (message.has_event()) {
+        seen_[message.event().job()].events[message.event().number()] = message.event();
       }
-      if (told.has_sample()) {
-        Seen& seen = seen_[told.sample().job()];
-        seen.samples[told.sample().sample().step()] = told.sample().sample();
-        ++seen.times_sampled[told.sample().sample().step()];
+      if (message.has_sample()) {
+        Seen& seen = seen_[message.sample().job()];
+        seen.samples[message.sample().sample().step()] = message.sample().sample();
+        ++seen.times_sampled[message.sample().sample().step()];
       }
-      changed_.notify_all();
+      changed_.SignalAll();
     }
     const grpc::Status status = stream->Finish();
     // The history since the token no longer exists: start from the current state.
     if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) request.clear_resume_token();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     call_ = nullptr;
   }
 }
 
 bool JobWatch::Await(const std::string& job, const std::function<bool(const Seen&)>& holds,
                      std::chrono::milliseconds patience) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, patience, [&] {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  MutexLock lock(&mutex_);
+  const auto is_there = [&] {
+    mutex_.AssertHeld();
     const auto at = seen_.find(job);
     return at != seen_.end() && holds(at->second);
-  });
+  };
+  while (!is_there()) {
+    if (changed_.WaitUntil(&mutex_, deadline)) return is_there();
+  }
+  return true;
 }
 
 bool JobWatch::AwaitState(const std::string& job, v1::JobState state,
@@ -134,7 +140,7 @@ bool JobWatch::AwaitStep(const std::string& job, int64_t step, std::chrono::mill
 }
 
 JobWatch::Seen JobWatch::Of(const std::string& job) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto at = seen_.find(job);
   return at == seen_.end() ? Seen() : at->second;
 }

@@ -6,18 +6,17 @@
 #define NIBBLE_TESTS_CLUSTER_JOB_WATCH_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "client/remote/rpcs.h"
+#include "common/mutex.h"
 #include "google/protobuf/message.h"
 
 namespace grpc {
@@ -81,13 +80,12 @@ class JobWatch {
   void Follow();
 
   const std::shared_ptr<grpc::Channel> channel_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool end_ = false;
-  grpc::ClientContext* call_ = nullptr;
-  std::map<std::string, Seen> seen_;
-  std::thread thread_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses the above
 };
 
 }  // namespace nibble

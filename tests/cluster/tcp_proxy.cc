@@ -124,7 +124,7 @@ TcpProxy::TcpProxy(int target, int port) : target_(target) {
 
 TcpProxy::~TcpProxy() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     end_ = true;
   }
   Wake();
@@ -138,17 +138,21 @@ std::string TcpProxy::address() const { return "127.0.0.1:" + std::to_string(por
 void TcpProxy::Wake() { (void)eventfd_write(wake_, 1); }
 
 void TcpProxy::Set(Mode mode) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   wanted_ = mode;
   lost_ = 0;
   const int64_t change = ++changes_;
   Wake();
-  changed_.wait(lock, [&] { return in_effect_ >= change; });
+  while (in_effect_ < change) changed_.Wait(&mutex_);
 }
 
 bool TcpProxy::AwaitLost(int answers, std::chrono::milliseconds patience) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, patience, [&] { return lost_ >= answers; });
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  MutexLock lock(&mutex_);
+  while (lost_ < answers) {
+    if (changed_.WaitUntil(&mutex_, deadline)) return lost_ >= answers;
+  }
+  return true;
 }
 
 void TcpProxy::Accept(std::vector<std::unique_ptr<Pair>>& pairs) {
@@ -175,9 +179,9 @@ void TcpProxy::Move(Pair& pair) {
   if (mode_ == Mode::kMute) {
     pair.back.pending.clear();
     if (ends > 0) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       lost_ += ends;
-      changed_.notify_all();
+      changed_.SignalAll();
     }
   }
   whole = whole && pair.back.Write(pair.near);
@@ -189,14 +193,14 @@ void TcpProxy::Serve() {
   std::vector<std::unique_ptr<Pair>> pairs;
   while (true) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (end_) return;
       if (in_effect_ != changes_) {
         // Data passed before the change cannot be recalled.
         mode_ = wanted_;
         if (mode_ == Mode::kCut) pairs.clear();
         in_effect_ = changes_;
-        changed_.notify_all();
+        changed_.SignalAll();
       }
     }
     std::vector<pollfd> waits = {{.fd = wake_, .events = POLLIN},

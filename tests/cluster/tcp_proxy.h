@@ -7,13 +7,13 @@
 #define NIBBLE_TESTS_CLUSTER_TCP_PROXY_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -54,14 +54,13 @@ class TcpProxy {
   int wake_ = -1;  // an eventfd
   std::thread thread_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool end_ = false;
-  Mode wanted_ = Mode::kPass;
-  int64_t changes_ = 0;    // of `wanted_`
-  int64_t in_effect_ = 0;  // the change that Serve has seen
-  int lost_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  Mode wanted_ ABSL_GUARDED_BY(mutex_) = Mode::kPass;
+  int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;    // of `wanted_`
+  int64_t in_effect_ ABSL_GUARDED_BY(mutex_) = 0;  // the change that Serve has seen
+  int lost_ ABSL_GUARDED_BY(mutex_) = 0;
 
   Mode mode_ = Mode::kPass;  // used by the thread only
 };
