@@ -21,10 +21,10 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
   }
-  wake_.notify_all();
+  wake_.SignalAll();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -34,17 +34,17 @@ void ThreadPool::ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t, int)
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     task_ = &task;
     tasks_ = tasks;
     next_.store(0, std::memory_order_relaxed);
     running_ = static_cast<int>(workers_.size());
     ++generation_;
   }
-  wake_.notify_all();
+  wake_.SignalAll();
   for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i, 0);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return running_ == 0; });
+  MutexLock lock(&mutex_);
+  while (running_ > 0) done_.Wait(&mutex_);
 }
 
 void ThreadPool::Work(int thread) {
@@ -53,8 +53,8 @@ void ThreadPool::Work(int thread) {
     const absl::FunctionRef<void(int64_t, int)>* task;
     int64_t tasks;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+      MutexLock lock(&mutex_);
+      while (!stop_ && generation_ == seen) wake_.Wait(&mutex_);
       if (stop_) return;
       seen = generation_;
       task = task_;
@@ -63,8 +63,8 @@ void ThreadPool::Work(int thread) {
     for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       (*task)(i, thread);
     }
-    std::lock_guard lock(mutex_);
-    if (--running_ == 0) done_.notify_one();
+    MutexLock lock(&mutex_);
+    if (--running_ == 0) done_.Signal();
   }
 }
 

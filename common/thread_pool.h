@@ -7,13 +7,13 @@
 #define NIBBLE_COMMON_THREAD_POOL_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "common/mutex.h"
 
 namespace nibble {
 
@@ -34,16 +34,13 @@ class ThreadPool {
  private:
   void Work(int thread);
 
-  // The standard library's locks, not Abseil's: Debian's Abseil is built without the thread
-  // sanitizer, which would report every hand-over through it as a race.
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  // Guarded by mutex_.
-  int64_t generation_ = 0;
-  int running_ = 0;
-  bool stop_ = false;
-  const absl::FunctionRef<void(int64_t, int)>* task_ = nullptr;
-  int64_t tasks_ = 0;
+  Mutex mutex_;
+  CondVar wake_, done_;
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  const absl::FunctionRef<void(int64_t, int)>* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t tasks_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::atomic<int64_t> next_{0};
   std::vector<std::thread> workers_;

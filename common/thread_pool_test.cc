@@ -3,13 +3,12 @@
 #include <sched.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -89,15 +88,15 @@ TEST(ThreadPool, TasksRunAtTheSameTimeOnAllThreads) {
   constexpr int kThreads = 5;
   ThreadPool pool(kThreads);
   for (int round = 0; round < 20; ++round) {
-    std::mutex mutex;
-    std::condition_variable all_begun;
+    Mutex mutex;
+    CondVar all_begun;
     int begun = 0;
     std::vector<int> seen(kThreads, 0);
     pool.ParallelFor(kThreads, [&](int64_t, int thread) {
-      std::unique_lock lock(mutex);
+      MutexLock lock(&mutex);
       ++seen[thread];
-      if (++begun == kThreads) all_begun.notify_all();
-      all_begun.wait(lock, [&] { return begun == kThreads; });
+      if (++begun == kThreads) all_begun.SignalAll();
+      while (begun < kThreads) all_begun.Wait(&mutex);
     });
     EXPECT_EQ(seen, std::vector<int>(kThreads, 1));
   }
