@@ -193,7 +193,7 @@ struct HttpLoop::Parts {
 
   void Accept() {
     if (Clock::now() < accept_after_) return;
-    // At most so many per round, so that existing connections get their turn.
+    // A bounded number per round, so that existing connections get their turn.
     for (size_t i = 0; i < limits_.connections; ++i) {
       if (connections_.size() >= limits_.connections && !CloseOldest(Connection::Phase::kReading) &&
           !CloseOldest(Connection::Phase::kWriting)) {
