@@ -8,8 +8,8 @@
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <chrono>
 
+#include <chrono>
 #include <cstdio>
 #include <string_view>
 
