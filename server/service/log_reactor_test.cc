@@ -76,11 +76,17 @@ class Daemon : public v1::RankLogs::Service {
 
   // Whether this many responses were sent within the deadline.
   bool WaitUntilSent(int responses) {
-    return Await([&] { return sent_ >= responses; });
+    return Await([&] {
+      mutex_.AssertHeld();
+      return sent_ >= responses;
+    });
   }
   // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
-    return Await([this] { return reading_ == 0; });
+    return Await([this] {
+      mutex_.AssertHeld();
+      return reading_ == 0;
+    });
   }
 
  private:
