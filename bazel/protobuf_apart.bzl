@@ -12,10 +12,10 @@ Tests need it too, with `linkstatic = True`, since otherwise each of their libra
 //tests/client_remote checks the program.
 """
 
-PROTOBUF_APART_INPUTS = ["//client:protobuf_apart.lds"]
+PROTOBUF_APART_INPUTS = ["//bazel:protobuf_apart.lds"]
 
 PROTOBUF_APART = [
-    "-Wl,--version-script=$(location //client:protobuf_apart.lds)",
+    "-Wl,--version-script=$(location //bazel:protobuf_apart.lds)",
     "-Wl,--exclude-libs,ALL",
     "-l:libprotobuf.a",
     "-lz",
