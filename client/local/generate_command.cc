@@ -18,6 +18,7 @@
 #include "client/shell/output.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/infer/decoder.h"
 #include "worker/infer/generator.h"
@@ -45,7 +46,7 @@ absl::Status WriteOut(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
     return absl::OkStatus();
   }
-  return absl::ErrnoToStatus(errno, "cannot write to stdout");
+  return ErrnoError(errno, "cannot write to stdout");
 }
 
 using Json = nlohmann::ordered_json;
@@ -56,10 +57,10 @@ double Rate(int64_t tokens, double seconds) {
 
 // Decodes samples to text, in order. Streams them to stdout if `stream` is set, each after a header
 // line if there are several.
-class SampleText {
+class SampleStream {
  public:
-  SampleText(const Tokenizer& tokenizer, absl::Span<const int32_t> prompt, int64_t samples,
-             bool stream)
+  SampleStream(const Tokenizer& tokenizer, absl::Span<const int32_t> prompt, int64_t samples,
+               bool stream)
       : tokenizer_(tokenizer), prompt_(prompt), samples_(samples), streams_(stream) {}
 
   absl::Status Add(int64_t sample, int32_t token) {
@@ -174,7 +175,7 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
                                 .threads = request.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
 
-  SampleText text(**tokenizer, *prompt, request.samples, request.stream);
+  SampleStream text(**tokenizer, *prompt, request.samples, request.stream);
   NIBBLE_ASSIGN_OR_RETURN(
       const Generated generated,
       Generate(*decoder, *prompt,

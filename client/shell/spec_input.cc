@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "recipe/fields.h"
 
@@ -36,7 +37,7 @@ absl::StatusOr<std::string> ReadInput(const std::string& path, size_t max_bytes)
   const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close)> file(
       path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
-  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  if (file == nullptr) return ErrnoError(errno, "cannot open", path);
   std::string text;
   std::array<char, 1 << 16> piece;
   while (text.size() <= max_bytes) {
@@ -45,9 +46,7 @@ absl::StatusOr<std::string> ReadInput(const std::string& path, size_t max_bytes)
     if (read == 0) break;
     text.append(piece.data(), read);
   }
-  if (std::ferror(file.get()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  }
+  if (std::ferror(file.get()) != 0) return ErrnoError(errno, "cannot read", path);
   return text;
 }
 
