@@ -52,7 +52,7 @@ echo "$job"
 
 # In the background: once step 100 is done, switch the forward pass to BF16.
 {
-  nibble job wait "$job" --step 100 >/dev/null &&
+  nibble job wait "$job" --step 100 >switch.log 2>&1 &&
     nibble recipe set "$job" fprop=bf16 --reason "live switch" >switch.log 2>&1
 } &
 switch=$!

@@ -26,12 +26,27 @@ absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& job) {
 // How often Ctrl-C and the deadline are checked while the stream is silent.
 constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
 
-bool MayRetry(const absl::Status& end) {
-  // A coordinator that is stopping cancels its streams.
-  return end.ok() || absl::IsUnavailable(end) || absl::IsCancelled(end);
+// Reports once per wait that the coordinator is away.
+void SayAway(Session& session, bool& reported) {
+  if (std::exchange(reported, true)) return;
+  session.Say(absl::StrCat(session.client().options().server,
+                           " does not answer; retrying until it does"));
 }
 
 }  // namespace
+
+bool MayResume(const absl::Status& end) {
+  switch (end.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kCancelled:  // the coordinator is stopping
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInternal:  // the connection broke within a message
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
 
 absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
                                    const std::vector<v1::JobState>& states) {
@@ -68,10 +83,7 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
       case absl::StatusCode::kUnavailable: {
         const absl::Duration pause = absl::FromChrono(backoff.Next());
         if (SteadyNow() + pause >= deadline) return client.Explain(response.status());
-        if (!std::exchange(reported, true)) {
-          session.Say(
-              absl::StrCat(client.options().server, " does not answer; retrying until it does"));
-        }
+        SayAway(session, reported);
         interrupt.SleepFor(pause);
         break;
       }
@@ -88,7 +100,15 @@ absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, in
   request.add_jobs(job);
   request.set_with_samples(true);
   v1::Job seen;
+  // Without a message from the stream yet, the coordinator is called.
+  const auto present = [&]() -> absl::StatusOr<v1::Job> {
+    if (seen.id().empty()) return DescribeJob(session, job);
+    return seen;
+  };
   Interrupt interrupt;
+  session.Say(absl::StrCat("waiting for step ", step, " of ", job,
+                           "; Ctrl-C detaches, the job keeps running"));
+  bool reported = false;
   Backoff backoff = RetryBackoff();
   while (true) {
     WatchStream stream(client, request);
@@ -109,11 +129,12 @@ absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, in
       if (interrupt.happened()) {
         session.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job wait ", job,
                                  " --step ", step, "' to wait again"));
-        return seen;
+        return present();
       }
-      if (SteadyNow() >= deadline) return seen;
+      if (SteadyNow() >= deadline) return present();
     }
-    if (!MayRetry(*end)) return client.Explain(*end);
+    if (!MayResume(*end)) return client.Explain(*end);
+    SayAway(session, reported);
     interrupt.SleepFor(std::min(absl::FromChrono(backoff.Next()), deadline - SteadyNow()));
   }
 }

@@ -36,6 +36,10 @@ absl::StatusOr<v1::Job> WaitForJob(Session& session, const std::string& job,
 // before, when --timeout has passed, or when Ctrl-C detaches; its next_step tells them apart.
 absl::StatusOr<v1::Job> WaitForStep(Session& session, const std::string& job, int64_t step);
 
+// Whether a stream that ended with this status can be opened again: the coordinator stopped, or the
+// connection broke.
+bool MayResume(const absl::Status& end);
+
 // A stream of job changes, read by a thread of its own, so that the caller can draw and cancel
 // while it waits.
 class WatchStream {

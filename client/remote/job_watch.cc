@@ -228,17 +228,14 @@ class Watcher {
 
   // OK: the stream may be opened again.
   absl::Status PrepareRetry(const absl::Status& end) {
+    if (MayResume(end)) {
+      if (!std::exchange(away_, true)) {
+        display_.Note(absl::StrCat(session_.client().options().server,
+                                   " does not answer; the watch continues when it does"));
+      }
+      return absl::OkStatus();
+    }
     switch (end.code()) {
-      case absl::StatusCode::kOk:
-      case absl::StatusCode::kCancelled:  // the coordinator is stopping
-      case absl::StatusCode::kUnavailable:
-      case absl::StatusCode::kInternal:  // the connection broke within a message
-      case absl::StatusCode::kUnknown:
-        if (!std::exchange(away_, true)) {
-          display_.Note(absl::StrCat(session_.client().options().server,
-                                     " does not answer; the watch continues when it does"));
-        }
-        return absl::OkStatus();
       case absl::StatusCode::kOutOfRange:
       case absl::StatusCode::kInvalidArgument:
       case absl::StatusCode::kResourceExhausted:

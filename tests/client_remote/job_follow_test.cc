@@ -196,6 +196,19 @@ TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheStepIsComplete) {
   EXPECT_EQ(RemoteCluster::Nibble({"job", "wait", job, "--step", "900"}).exit_code, 103);
 }
 
+TEST_F(JobFollowTest, AWaitForAStepOutlivesTheCoordinatorAndEndsWithTheJobsState) {
+  const std::string job = cluster_.Submit();
+  NibbleProcess wait({"job", "wait", job, "--step", "3"});
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("waiting for step 3 of train-1"));
+  cluster_.Stop();
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("does not answer"));
+  cluster_.Start();
+  wait.Signal(SIGINT);
+  EXPECT_THAT(wait.ErrLine(), HasSubstr("Run 'nibble job wait train-1 --step 3' to wait again"));
+  EXPECT_THAT(wait.OutLine(), StartsWith("train-1 is queued"));
+  EXPECT_EQ(wait.Wait(), 101);
+}
+
 // A daemon with fixed logs.
 class Daemon : public v1::RankLogs::Service {
  public:
