@@ -31,11 +31,6 @@ namespace nibble {
 
 namespace {
 
-// "train-7@300"
-std::string NameOf(const v1::CheckpointRef& ref) {
-  return absl::StrCat(ref.job(), "@", ref.step());
-}
-
 // One line per checkpoint, oldest first; the response lists them newest first.
 std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
   TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
@@ -52,7 +47,7 @@ std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpo
 std::string TaskText(const v1::CheckpointRef& ref, const v1::CheckpointTask& task) {
   std::string text =
       absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT ? "export " : "verification ",
-                   task.number(), " of ", NameOf(ref), " is ", Word(task.state()));
+                   task.number(), " of ", RefText(ref), " is ", Word(task.state()));
   if (!task.worker().empty()) absl::StrAppend(&text, " on ", task.worker());
   if (!task.destination().empty()) absl::StrAppend(&text, " to ", task.destination());
   if (!task.detail().empty()) absl::StrAppend(&text, ": ", task.detail());
@@ -63,7 +58,7 @@ std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
   const v1::Checkpoint& checkpoint = described.checkpoint();
   TextList list;
   list.Add("checkpoint",
-           absl::StrCat(NameOf(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
+           absl::StrCat(RefText(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
   list.Add("state", checkpoint.left()
                         ? "abandoned: a later attempt resumed from an earlier checkpoint"
                     : checkpoint.damage().empty()
@@ -136,7 +131,8 @@ absl::StatusOr<Reply> Describe(Session& session, const CheckpointFlags& flags) {
   return ReplyOf(described, CheckpointText(described));
 }
 
-// Waits for the task; returns its present state also when the wait ends before.
+// Waits for the task; returns its present state also when the wait ends before. NotFound if newer
+// tasks of the checkpoint have replaced it.
 absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::CheckpointRef& ref,
                                                int64_t number, bool no_wait) {
   Interrupt interrupt;
@@ -146,13 +142,19 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
   while (true) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeCheckpointResponse described,
                             DescribeRef(session, ref));
-    for (const v1::CheckpointTask& task : described.checkpoint().tasks()) {
-      if (task.number() != number) continue;
-      const bool ended = task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
-      if (ended || no_wait || interrupt.happened() || SteadyNow() >= deadline) return task;
-      if (!std::exchange(reported, true)) {
-        session.Say(absl::StrCat(TaskText(ref, task), "; waiting for its end, Ctrl-C detaches"));
-      }
+    const auto& tasks = described.checkpoint().tasks();
+    const auto task =
+        std::find_if(tasks.begin(), tasks.end(),
+                     [number](const v1::CheckpointTask& one) { return one.number() == number; });
+    if (task == tasks.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("task: ", number, " of ", RefText(ref),
+                       " has ended, but the coordinator stores only newer ones; request it again"));
+    }
+    const bool ended = task->state() != v1::CHECKPOINT_TASK_STATE_REQUESTED;
+    if (ended || no_wait || interrupt.happened() || SteadyNow() >= deadline) return *task;
+    if (!std::exchange(reported, true)) {
+      session.Say(absl::StrCat(TaskText(ref, *task), "; waiting for its end, Ctrl-C detaches"));
     }
     interrupt.SleepFor(std::min(absl::FromChrono(backoff.Next()), deadline - SteadyNow()));
   }
@@ -168,7 +170,7 @@ absl::StatusOr<Reply> FinishTask(Session& session, const v1::CheckpointRef& ref,
   } else if (task.state() != v1::CHECKPOINT_TASK_STATE_DONE) {
     reply.exit_code = flags.no_wait ? kExitDone : kExitNotFinished;
     reply.notes = {
-        absl::StrCat("run 'nibble checkpoint describe ", NameOf(ref), "' to see its result")};
+        absl::StrCat("run 'nibble checkpoint describe ", RefText(ref), "' to see its result")};
   }
   return reply;
 }
@@ -223,14 +225,14 @@ absl::StatusOr<Response> Change(Session& session, const CheckpointFlags& flags,
 absl::StatusOr<Reply> Pin(Session& session, const CheckpointFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kPinCheckpoint));
   return ReplyOf(response.checkpoint(),
-                 absl::StrCat(NameOf(response.checkpoint().ref()), " is pinned\n"));
+                 absl::StrCat(RefText(response.checkpoint().ref()), " is pinned\n"));
 }
 
 absl::StatusOr<Reply> Unpin(Session& session, const CheckpointFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kUnpinCheckpoint));
   const v1::Checkpoint& checkpoint = response.checkpoint();
   return ReplyOf(checkpoint,
-                 absl::StrCat(NameOf(checkpoint.ref()), checkpoint.pins().empty()
+                 absl::StrCat(RefText(checkpoint.ref()), checkpoint.pins().empty()
                                                             ? " is no longer pinned\n"
                                                             : " is still pinned by others\n"));
 }
@@ -239,7 +241,7 @@ absl::StatusOr<Reply> Delete(Session& session, const CheckpointFlags& flags) {
   v1::DeleteCheckpointRequest request;
   request.set_reason(flags.reason);
   NIBBLE_ASSIGN_OR_RETURN(const auto response, Change(session, flags, kDeleteCheckpoint, request));
-  return ReplyOf(response, absl::StrCat(NameOf(response.ref()), " is deleted\n"));
+  return ReplyOf(response, absl::StrCat(RefText(response.ref()), " is deleted\n"));
 }
 
 class ClusterCheckpoints : public CheckpointSource {

@@ -41,11 +41,6 @@ std::string SchedulingText(const v1::JobScheduling& scheduling) {
   return text;
 }
 
-// "base-1@2000": as `nibble` commands name a checkpoint.
-std::string CheckpointName(const v1::CheckpointRef& ref) {
-  return absl::StrCat(ref.job(), "@", ref.step());
-}
-
 std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t now_unix_ms) {
   std::string text = absl::StrCat(attempt.number(), " with ", Counted(attempt.world(), "rank"),
                                   ", launched ", AgoText(attempt.launched_unix_ms(), now_unix_ms));
@@ -53,7 +48,7 @@ std::string AttemptText(const v1::Job& job, const v1::Attempt& attempt, int64_t 
     const bool own = attempt.resume().job() == job.id();
     absl::StrAppend(&text, ", from ",
                     own ? absl::StrCat("the checkpoint of step ", attempt.resume().step())
-                        : CheckpointName(attempt.resume()));
+                        : RefText(attempt.resume()));
   }
   if (attempt.outcome() != v1::ATTEMPT_OUTCOME_UNSPECIFIED) {
     absl::StrAppend(&text, ", ", Word(attempt.outcome()), " ",
@@ -121,7 +116,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
                AgoText(job.submitted_unix_ms(), now_unix_ms),
-               job.has_origin() ? CheckpointName(job.origin().checkpoint()) : "-",
+               job.has_origin() ? RefText(job.origin().checkpoint()) : "-",
                OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
   }
   return table.Text();
@@ -160,7 +155,7 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   }
   if (job.has_origin()) {
     list.Add(job.origin().weights_only() ? "weights from" : "forked from",
-             CheckpointName(job.origin().checkpoint()));
+             RefText(job.origin().checkpoint()));
   }
   if (job.submitted_unix_ms() != 0) {
     list.Add("submitted", absl::StrCat(TimeText(job.submitted_unix_ms()), " UTC"));
@@ -221,6 +216,10 @@ std::string EventTable(const std::vector<v1::JobEvent>& events) {
                event.step() < 0 ? "-" : absl::StrCat(event.step()), Fit(EventText(event), 400)});
   }
   return table.Text();
+}
+
+std::string RefText(const v1::CheckpointRef& ref) {
+  return absl::StrCat(ref.job(), "@", ref.step());
 }
 
 std::string PlacementText(const v1::Placement& placement) {

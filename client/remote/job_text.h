@@ -38,6 +38,8 @@ std::string EventTable(const std::vector<v1::JobEvent>& events);
 std::string EventText(const v1::JobEvent& event);
 // "w1: ranks 0-3 running"
 std::string PlacementText(const v1::Placement& placement);
+// "base-1@2000": as `nibble` commands name a checkpoint.
+std::string RefText(const v1::CheckpointRef& ref);
 
 // The fields and layer rules of the change; its preset is ignored.
 v1::RecipeChange ChangeMessage(const Recipe& change);

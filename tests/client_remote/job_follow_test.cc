@@ -309,7 +309,7 @@ TEST(RetryTest, TheServerOptionMayStandBeforeTheVerb) {
   }
 }
 
-// Applies every pause, but loses its first responses.
+// Applies every pause, but loses its first responses, and forgets tasks.
 class ForgetfulCoordinator : public v1::Coordinator::Service {
  public:
   static constexpr int kLost = 2;
@@ -341,6 +341,22 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status VerifyCheckpoint(grpc::ServerContext*, const v1::VerifyCheckpointRequest* request,
+                                v1::VerifyCheckpointResponse* response) override {
+    *response->mutable_ref() = request->ref();
+    response->set_task(1);
+    return grpc::Status::OK;
+  }
+
+  // Stores only tasks after that one.
+  grpc::Status DescribeCheckpoint(grpc::ServerContext*,
+                                  const v1::DescribeCheckpointRequest* request,
+                                  v1::DescribeCheckpointResponse* response) override {
+    *response->mutable_checkpoint()->mutable_ref() = request->ref();
+    response->mutable_checkpoint()->add_tasks()->set_number(2);
+    return grpc::Status::OK;
+  }
+
   // To be read while no call is running.
   std::vector<std::string> ids;
   bool has_author = false;
@@ -359,6 +375,13 @@ TEST(RetryTest, RetriesOfAChangeShareARequestIdAndCommandsDoNot) {
   EXPECT_TRUE(coordinator.has_author);
   EXPECT_EQ(RemoteCluster::Nibble({"job", "pause", "train-1"}).exit_code, 0);
   EXPECT_NE(coordinator.ids[3], coordinator.ids[0]);
+}
+
+TEST(RetryTest, AWaitForATaskThatNewerOnesHaveReplacedEnds) {
+  ForgetfulCoordinator coordinator;
+  const Outcome verified = NibbleProcess::Run({"checkpoint", "verify", "train-1@100"});
+  EXPECT_EQ(verified.exit_code, 102);
+  EXPECT_THAT(verified.err, HasSubstr("task: 1 of train-1@100 has ended"));
 }
 
 }  // namespace
