@@ -8,6 +8,7 @@
 #include <fstream>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -80,6 +81,21 @@ TEST_F(ClusterFilesTest, ChangesOfTheClusterAreSerialised) {
     }
     EXPECT_TRUE(change.get().ok());
   }
+}
+
+TEST_F(ClusterFilesTest, PurgeRemovesWorkersOfALargerClusterAndNothingElse) {
+  ASSERT_TRUE(WriteClusterRecord(paths_, {.shape = {.workers = 1}}).ok());
+  for (const char* const name : {"coordinator", "worker-1", "worker-3", "worker-notes", "corpus"}) {
+    std::filesystem::create_directory(directory_ + "/" + name);
+  }
+  LocalCluster::Options options;
+  options.directory = directory_;
+  ASSERT_TRUE(LocalCluster(options).Purge().ok());
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    left.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(left, testing::UnorderedElementsAre("worker-notes", "corpus"));
 }
 
 TEST_F(ClusterFilesTest, OnlyTheRecordedProcessCountsAsAlive) {

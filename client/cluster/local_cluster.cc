@@ -10,6 +10,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster/local_processes.h"
@@ -48,6 +50,12 @@ int64_t IncarnationOf(const std::string& data) {
   int64_t incarnation = 0;
   if (!std::getline(file, line) || !absl::SimpleAtoi(line, &incarnation)) return 0;
   return incarnation;
+}
+
+// "worker-1", "worker-2", …
+bool IsWorkerRole(absl::string_view name) {
+  int number = 0;
+  return absl::ConsumePrefix(&name, "worker-") && absl::SimpleAtoi(name, &number) && number > 0;
 }
 
 absl::Status CheckShape(const ClusterShape& shape) {
@@ -397,10 +405,15 @@ absl::Status LocalCluster::Purge() {
     return absl::FailedPreconditionError(
         "the cluster is up and uses its data; run 'nibble cluster down' first");
   }
-  // Remove only the cluster's files: the directory may have existed before.
-  std::vector<std::string> stored = {paths_.Record(), paths_.Address(), paths_.Logs(),
-                                     paths_.Lock()};
-  for (const std::string& role : record.Roles()) stored.push_back(paths_.Data(role));
+  // Remove only the cluster's files: the directory may have existed before. Workers of an earlier,
+  // larger cluster are not in the record. The lock is last: without its file another process could
+  // start the cluster while its data is removed.
+  std::vector<std::string> stored = {paths_.Data(kCoordinatorRole), paths_.Logs()};
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(paths_.directory));
+  for (const std::string& name : names) {
+    if (IsWorkerRole(name)) stored.push_back(paths_.Data(name));
+  }
+  stored.insert(stored.end(), {paths_.Address(), paths_.Record(), paths_.Lock()});
   for (const std::string& path : stored) NIBBLE_RETURN_IF_ERROR(RemoveTree(path));
   std::error_code not_empty;
   std::filesystem::remove(paths_.directory, not_empty);
