@@ -62,7 +62,7 @@ absl::Status ReadGold(const Json& object, ChoiceQuestion& question) {
   NIBBLE_ASSIGN_OR_RETURN(const Json* const gold, Field(object, "gold", "label", &used));
   if (!gold->is_number_integer()) {
     return Bad(used, ": ", gold->dump(-1, ' ', false, Json::error_handler_t::replace),
-               " is no whole number");
+               " is not a whole number");
   }
   const auto count = static_cast<int64_t>(question.choices.size());
   // A number beyond int64 is parsed as unsigned.
@@ -77,11 +77,11 @@ absl::Status ReadGold(const Json& object, ChoiceQuestion& question) {
 
 absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
   if (const size_t bad = FindInvalidUtf8(line); bad != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("byte %d, 0x%02x, is no UTF-8", bad,
+    return absl::InvalidArgumentError(absl::StrFormat("byte %d, 0x%02x, is not UTF-8", bad,
                                                       static_cast<unsigned char>(line[bad])));
   }
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) return Bad("is no JSON");
+  if (object.is_discarded()) return Bad("is not JSON");
   if (!object.is_object()) return Bad("is ", object.type_name(), ", not an object");
   ChoiceQuestion question;
   const char* used = nullptr;

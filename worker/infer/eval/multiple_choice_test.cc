@@ -36,7 +36,7 @@ TEST(ChoiceFile, QuestionFieldsHaveAliases) {
 }
 
 TEST(ChoiceFile, ErrorsNameTheField) {
-  EXPECT_THAT(Refusal("not json"), HasSubstr("is no JSON"));
+  EXPECT_THAT(Refusal("not json"), HasSubstr("is not JSON"));
   EXPECT_THAT(Refusal("[1]"), HasSubstr("is array, not an object"));
   EXPECT_THAT(Refusal(R"({"choices": ["a"], "gold": 0})"), HasSubstr("context: missing"));
   EXPECT_THAT(Refusal(R"({"context": "a", "query": "b", "choices": ["a"], "gold": 0})"),
@@ -60,12 +60,12 @@ TEST(ChoiceFile, ErrorsNameTheField) {
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "label": 18446744073709551615})"),
               HasSubstr("label: 18446744073709551615 is not in"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": 0.5})"),
-              HasSubstr("gold: 0.5 is no whole number"));
+              HasSubstr("gold: 0.5 is not a whole number"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": true})"),
-              HasSubstr("gold: true is no whole number"));
+              HasSubstr("gold: true is not a whole number"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": 0, "id": []})"),
               HasSubstr("id: is array"));
-  EXPECT_THAT(Refusal("{\"context\": \"\xff\"}"), HasSubstr("byte 13, 0xff, is no UTF-8"));
+  EXPECT_THAT(Refusal("{\"context\": \"\xff\"}"), HasSubstr("byte 13, 0xff, is not UTF-8"));
 }
 
 TEST(ChoiceFile, LinesAreNumberedAndEmptyOnesSkipped) {

@@ -304,8 +304,8 @@ TEST_F(ProgressTest, NotesAreWrittenAboveTheBar) {
   EXPECT_EQ(out_.str(), "before the bar\n");
   Done(progress, 0);
   out_.str("");
-  progress.Note("revision 2 is in force");
-  EXPECT_THAT(out_.str(), StartsWith("\r\x1b[Krevision 2 is in force\n\r1/100 ["));
+  progress.Note("revision 2 is active");
+  EXPECT_THAT(out_.str(), StartsWith("\r\x1b[Krevision 2 is active\n\r1/100 ["));
 }
 
 TEST_F(ProgressTest, ValidationIsShownAndDoesNotSlowTheSteps) {
