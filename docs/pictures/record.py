@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Turns the log of a terminal session into an SVG that plays it.
+"""Turns the plain output of a session into an SVG that plays it.
 
-    script -qec './quickstart.sh --down' quickstart.log
+    ./quickstart.sh --down >quickstart.log 2>&1
     docs/pictures/record.py quickstart.log docs/pictures/quickstart.svg
 
-Lines of '$ command' and '== heading' are emphasised. Of a run of progress lines only some are kept. Each line
-appears after the one before it; readers that play no animation see the last screen.
+The log of a terminal is refused: its views are redrawn in place, hundreds of times. Lines of '$ command' and
+'== heading' are emphasised. Of a run of progress lines only some are kept. Each line appears after the one
+before it; readers that play no animation see the last screen.
 """
 import argparse
 import html
@@ -14,12 +15,13 @@ import sys
 
 COLUMNS, ROWS = 110, 30
 CHARACTER, LINE = 7.8, 18  # pixels
-ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1f]")
+CURSOR_UP = re.compile(r"\x1b\[\d*A")
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # not allowed in XML; generated text may have them
 PROGRESS = re.compile(r"^step +\d+/\d+|^\[[\d,]+ / [\d,]+\]|tokenized +\d+ %")
 
 
 def screen_lines(text, progress):
-    """The lines as a reader saw them: after a carriage return only what overwrote the line; progress thinned."""
+    """The lines, with runs of progress lines thinned."""
     run, lines = [], []
 
     def flush():
@@ -27,10 +29,8 @@ def screen_lines(text, progress):
         lines.extend(line for i, line in enumerate(run) if i % keep == 0 or i == len(run) - 1)
         run.clear()
 
-    for raw in text.replace("\r\n", "\n").split("\n"):
-        line = ESCAPES.sub("", raw.split("\r")[-1]).rstrip()
-        if line.startswith(("Script started", "Script done")):
-            continue
+    for raw in text.split("\n"):
+        line = CONTROLS.sub("", raw).rstrip()
         if PROGRESS.search(line):
             run.append(line)
             continue
@@ -91,7 +91,10 @@ def main():
     arguments.add_argument("--from-line", default="== a cluster", help="leave out what comes before the line that begins so")
     flags = arguments.parse_args()
     with open(flags.log, encoding="utf-8", errors="replace") as file:
-        lines = screen_lines(file.read(), flags.progress)
+        text = file.read()
+    if CURSOR_UP.search(text):
+        sys.exit(f"{flags.log}: a terminal's log, with views redrawn in place; record the plain output: COMMAND >LOG 2>&1")
+    lines = screen_lines(text, flags.progress)
     starts = [i for i, line in enumerate(lines) if line.startswith(flags.from_line)]
     if not starts:
         sys.exit(f"{flags.log}: no line begins with '{flags.from_line}'; --from-line names another")
