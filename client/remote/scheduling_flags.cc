@@ -1,7 +1,6 @@
 #include "client/remote/scheduling_flags.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 #include "client/remote/watch_view.h"
 
-#include <cmath>
 #include <limits>
 
 #include "absl/strings/match.h"
