@@ -13,10 +13,6 @@ int main(int argc, char** argv) {
   nibble::CommandLine app("Nibble: pretrain language models in 4-bit floating point", "nibble");
   app.SetVersion(nibble::VersionText());
   app.RequireSubcommand();
-  app.Footer(
-      "'nibble help NOUN VERB' describes every option. To begin:\n"
-      "  nibble cluster up\n"
-      "  nibble job submit examples/quickstart.yaml --watch");
   int exit_code = nibble::kExitDone;
   nibble::AddImportVerb(nibble::AddCheckpointCommand(app, exit_code, nibble::DirectoryCheckpoints(),
                                                      nibble::JobCheckpoints()),
@@ -31,5 +27,10 @@ int main(int argc, char** argv) {
   nibble::AddRemoteCommands(app, exit_code);
   nibble::AddCompletionCommand(app, exit_code);
   nibble::AddHelpCommands(app, exit_code);
+  // Last: commands that are added later would inherit it.
+  app.Footer(
+      "'nibble help NOUN VERB' describes every option. To begin:\n"
+      "  nibble cluster up\n"
+      "  nibble job submit examples/quickstart.yaml --watch");
   return nibble::RunCommandLine(app, argc, argv, exit_code);
 }

@@ -349,7 +349,7 @@ absl::StatusOr<Reply> Remove(Session& session, const OrphanFlags& flags) {
 
 void AddOrphanVerbs(Command checkpoint, int& exit_code) {
   RemoteVerb<OrphanFlags> orphans(
-      checkpoint, "orphans", "List data on workers of jobs that the coordinator does not know");
+      checkpoint, "orphans", "List jobs that workers store and the coordinator does not know");
   orphans.Runs(exit_code, Orphans);
   orphans.app().Footer(
       "Jobs are orphaned when the coordinator's store is lost or replaced. Their data is kept "

@@ -174,8 +174,8 @@ void AddJobReadVerbs(Command job, int& exit_code) {
   events.Runs(exit_code, Events);
 
   RemoteVerb<JobFlags> wait(job, "wait",
-                            "Wait for a job: exit code 0 if it succeeded, 100 failed, 103 was "
-                            "cancelled, 101 is unfinished");
+                            "Wait for a job to finish: exit code 0 succeeded, 100 failed, 101 "
+                            "unfinished, 103 cancelled");
   AddJobOption(wait.app(), wait->job);
   TimeoutEndsWait(wait.app());
   wait.app()

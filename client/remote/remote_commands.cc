@@ -40,9 +40,7 @@ std::string ArgumentOf(Command noun, Command verb) {
     if (name == "WORKER") argument = "worker";
     if (name == "QUEUE") argument = "queue";
     const bool of_job = verb.FindOption("--server").has_value();
-    if (of_job && noun.Name() == "recipe" && (name == "A" || name == "PRESET")) {
-      argument = "job";
-    }
+    if (of_job && noun.Name() == "recipe" && name == "A") argument = "job";
     if (of_job && noun.Name() == "checkpoint" && argument == "file") argument = "checkpoint";
   }
   return argument;

@@ -213,7 +213,7 @@ Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSour
                   [presets, jobs](const RecipeFlags& flags) {
                     return flags.model.empty() ? jobs->Cost(flags) : presets->Cost(flags);
                   });
-  cost.Add("PRESET", flags.recipe, "a job; with --model: a preset").Required();
+  cost.Add("JOB", flags.recipe, "a job; with --model: a preset").Required();
   AddRemoteOptions(cost, flags.remote);
   command.AddModel(cost);
   command.AddChanges(cost, "the recipe");
