@@ -85,12 +85,19 @@ _nibble() {
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     word="${COMP_WORDS[i]}"
-    if [[ $before == --server ]]; then server=(--server "$word"); fi
-    # Bash splits an address at its colon.
-    if [[ ${#server[@]} -gt 0 && $before == : ]]; then server[1]+=":$word"; fi
-    if [[ $word != -* ]]; then
-      if [[ -z $noun ]]; then noun="$word"; elif [[ -z $verb ]]; then verb="$word"; fi
-    fi
+    # Bash splits words at '=' and ':'.
+    if [[ $word == = ]]; then continue; fi
+    case "$before" in
+      --server) server=(--server "$word") ;;
+      --timeout | --output | -o) ;;
+      *)
+        if [[ $before == : && ${#server[@]} -gt 0 ]]; then
+          server[1]+=":$word"
+        elif [[ $word != -* && $word != : ]]; then
+          if [[ -z $noun ]]; then noun="$word"; elif [[ -z $verb ]]; then verb="$word"; fi
+        fi
+        ;;
+    esac
     before="$word"
   done
   case "$before" in

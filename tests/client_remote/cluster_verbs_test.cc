@@ -258,6 +258,12 @@ TEST(CompletionTest, NounsVerbsAndOptionsAreCompleted) {
   EXPECT_THAT(Completions({"worker", "list", "-o", ""}), ElementsAre("table", "json", "yaml"));
   EXPECT_THAT(Completions({"quantize", "--form"}), ElementsAre("--format", "--formula"));
   EXPECT_THAT(Completions({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
+  // Options before the verb, whose values are no nouns.
+  EXPECT_THAT(Completions({"-o", "json", "que"}), ElementsAre("queue"));
+  EXPECT_THAT(Completions({"--server", "10.0.0.1", ":", "7700", "job", "ca"}),
+              ElementsAre("cancel"));
+  EXPECT_THAT(Completions({"--server", "=", "10.0.0.1", ":", "7700", "job", "ca"}),
+              ElementsAre("cancel"));
 }
 
 TEST(CompletionTest, NamesComeFromTheCluster) {
