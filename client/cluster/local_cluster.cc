@@ -172,10 +172,11 @@ bool LocalCluster::IsReady(const std::string& role, const ClusterRecord& record)
   });
 }
 
-absl::Status LocalCluster::NotReady(const std::string& role, const std::string& what) const {
+absl::Status LocalCluster::NotReady(absl::StatusCode code, const std::string& role,
+                                    const std::string& what) const {
   const std::string log = paths_.Log(role);
-  return absl::UnavailableError(
-      absl::StrCat(role, " ", what, "; the end of ", log, ":\n", LogTail(log)));
+  return absl::Status(code,
+                      absl::StrCat(role, " ", what, "; the end of ", log, ":\n", LogTail(log)));
 }
 
 absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterRecord& record) const {
@@ -184,16 +185,19 @@ absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterReco
   std::vector<ProcessIdentity> needed;
   for (const std::string& one : {std::string(kCoordinatorRole), role}) {
     const auto at = record.processes.find(one);
-    if (at == record.processes.end()) return NotReady(one, "does not run");
+    if (at == record.processes.end()) {
+      return NotReady(absl::StatusCode::kFailedPrecondition, one, "does not run");
+    }
     needed.push_back(at->second.identity);
   }
   while (!IsReady(role, record)) {
     if (AwaitAnyEnd(needed, kPollPause)) {
       const bool own = record.Alive(role) == nullptr;
-      return NotReady(own ? role : kCoordinatorRole, "has ended");
+      return NotReady(absl::StatusCode::kInternal, own ? role : kCoordinatorRole, "has ended");
     }
     if (SteadyClock::now() >= deadline) {
-      return NotReady(role, absl::StrCat("is not ready after ", options_.patience.count(), " ms"));
+      return NotReady(absl::StatusCode::kDeadlineExceeded, role,
+                      absl::StrCat("is not ready after ", options_.patience.count(), " ms"));
     }
   }
   return absl::OkStatus();
@@ -228,7 +232,7 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
   }
   record.shape = *std::move(shape);
   if (!coordinator_runs && !IsPortFree(record.shape.port)) {
-    return absl::UnavailableError(
+    return absl::FailedPreconditionError(
         absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port,
                      "; choose another one with --port"));
   }

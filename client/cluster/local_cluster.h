@@ -57,8 +57,9 @@ class LocalCluster {
 
   // Starts the processes that do not run, and returns when the coordinator serves and every worker
   // is present. Workers can be added to a running cluster; any other change of its shape is
-  // FailedPrecondition. Unavailable, with the end of its log, if a process ends or is not ready in
-  // time; the other processes keep running.
+  // FailedPrecondition, and so is a port on which another program listens. Internal if a process
+  // ends, DeadlineExceeded if it is not ready in time, each with the end of its log; the other
+  // processes keep running.
   absl::StatusOr<Before> Up(const Wish& wish);
   // Drains the workers, so that jobs are checkpointed within the grace and resume after the next
   // Up; then ends the workers and the coordinator, by force after the grace. OK if nothing runs.
@@ -106,8 +107,9 @@ class LocalCluster {
   std::vector<std::string> Arguments(const std::string& role, const ClusterShape& shape) const;
   absl::Status AwaitReady(const std::string& role, const ClusterRecord& record) const;
   bool IsReady(const std::string& role, const ClusterRecord& record) const;
-  // The error for a process that has ended or is not ready in time, with the end of its log.
-  absl::Status NotReady(const std::string& role, const std::string& what) const;
+  // The error for a process that is not ready, with the end of its log.
+  absl::Status NotReady(absl::StatusCode code, const std::string& role,
+                        const std::string& what) const;
   absl::Status OpenWorkers(const std::string& address) const;
   void DrainWorkers(const std::string& address, std::chrono::milliseconds grace) const;
   absl::Status EndRole(const std::string& role, ClusterRecord& record,
