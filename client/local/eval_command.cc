@@ -1,6 +1,5 @@
 #include "client/local/local_commands.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "client/shell/command_line.h"
 #include "client/shell/output.h"
+#include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/text/table.h"
@@ -35,7 +35,7 @@ struct EvalRequest {
   std::string choices;            // a file of questions
 
   // For token data.
-  int64_t sequence = 0;  // 0: 2048, or the model's learned positions where these are fewer
+  int64_t sequence = 0;  // 0: DefaultSequence()
   int64_t max_windows = 0;
   bool reset_at_documents = true;
   int token_width = 0;        // of files without a header
@@ -49,8 +49,6 @@ struct EvalRequest {
 };
 
 using Json = nlohmann::ordered_json;
-
-constexpr int64_t kDefaultSequence = 2048;
 
 Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
@@ -107,9 +105,8 @@ Json Head(const EvalRequest& request, const WeightSource& source) {
 
 absl::StatusOr<Reply> EvalData(const EvalRequest& request, const WeightSource& source,
                                const Tokenizer* tokenizer, Decoder& decoder) {
-  const int64_t sequence = request.sequence > 0
-                               ? request.sequence
-                               : std::min(kDefaultSequence, LongestSequence(source.outline()));
+  const int64_t sequence =
+      request.sequence > 0 ? request.sequence : DefaultSequence(source.outline().spec);
   // Opens all files before evaluating any, so that a missing one fails at once.
   std::vector<std::shared_ptr<const TokenSource>> sources;
   for (const std::string& path : request.data) {
