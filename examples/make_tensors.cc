@@ -1,6 +1,6 @@
 // Writes a safetensors file with the three kinds of tensors that training quantises, drawn from
 // fixed seeds: a weight (normal), an activation (normal with a few loud channels), a gradient
-// (tiny, heavy tailed). Something to try `nibble quantize` on.
+// (tiny, heavy tailed): input for `nibble quantize`.
 #include <cstdio>
 #include <random>
 #include <vector>

@@ -34,8 +34,7 @@ void AddQueueNoun(Command app, int& exit_code);       // worker_queue_verbs
 void AddOrphanVerbs(Command checkpoint, int& exit_code);  // checkpoint_verbs: orphans, adopt, ...
 
 // `nibble completion bash | zsh | fish`: a script that completes every noun, verb and option that
-// `app` has when the verb runs, and the names of jobs, workers and queues, which it asks the
-// cluster for.
+// `app` has when the verb runs, and the names of jobs, workers and queues, by calls to the cluster.
 void AddCompletionCommand(Command app, int& exit_code);
 // The script. `shell` is "bash", "zsh" or "fish".
 std::string CompletionScript(const std::string& shell, Command app);

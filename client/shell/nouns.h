@@ -51,7 +51,7 @@ class RecipeSource {
 };
 
 // `nibble recipe presets | fields | show | diff | cost`. `diff` and `cost` with --model, and
-// `presets` without --server, need no cluster; otherwise they ask `jobs`. Returns the noun.
+// `presets` without --server, need no cluster; otherwise `jobs` runs them. Returns the noun.
 Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSource> jobs);
 
 // ---- checkpoint --------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ class CheckpointSource {
 absl::Status StepMissing(const std::string& name);
 
 // `nibble checkpoint list | describe | verify | export | pin | unpin | delete`. A name with a
-// slash, or of an existing directory, is about `directories`; any other name, or any with --server,
-// is about `jobs`. Options of the other source are usage errors. Returns the noun.
+// slash, or of an existing directory, is looked up in `directories`; any other name, or any with
+// --server, in `jobs`. Options of the other source are usage errors. Returns the noun.
 Command AddCheckpointCommand(Command app, int& exit_code,
                              std::shared_ptr<CheckpointSource> directories,
                              std::shared_ptr<CheckpointSource> jobs);
