@@ -232,8 +232,8 @@ absl::StatusOr<Reply> Unpin(Session& session, const CheckpointFlags& flags) {
   const v1::Checkpoint& checkpoint = response.checkpoint();
   return ReplyOf(checkpoint,
                  absl::StrCat(RefText(checkpoint.ref()), checkpoint.pins().empty()
-                                                            ? " is no longer pinned\n"
-                                                            : " is still pinned by others\n"));
+                                                             ? " is no longer pinned\n"
+                                                             : " is still pinned by others\n"));
 }
 
 absl::StatusOr<Reply> Delete(Session& session, const CheckpointFlags& flags) {
@@ -348,8 +348,8 @@ absl::StatusOr<Reply> Remove(Session& session, const OrphanFlags& flags) {
 }  // namespace
 
 void AddOrphanVerbs(Command checkpoint, int& exit_code) {
-  RemoteVerb<OrphanFlags> orphans(
-      checkpoint, "orphans", "List jobs that workers store and the coordinator does not know");
+  RemoteVerb<OrphanFlags> orphans(checkpoint, "orphans",
+                                  "List jobs that workers store and the coordinator does not know");
   orphans.Runs(exit_code, Orphans);
   orphans.app().Footer(
       "Jobs are orphaned when the coordinator's store is lost or replaced. Their data is kept "

@@ -29,8 +29,8 @@ constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
 // Reports once per wait that the coordinator is away.
 void SayAway(Session& session, bool& reported) {
   if (std::exchange(reported, true)) return;
-  session.Say(absl::StrCat(session.client().options().server,
-                           " does not answer; retrying until it does"));
+  session.Say(
+      absl::StrCat(session.client().options().server, " does not answer; retrying until it does"));
 }
 
 }  // namespace

@@ -115,7 +115,8 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
 }
 
 void AddSchedulingOptions(Command verb, SchedulingFlags& flags) {
-  verb.Add("--queue", flags.queue, "queue of the job; default: that of the spec, or of a fork's parent");
+  verb.Add("--queue", flags.queue,
+           "queue of the job; default: that of the spec, or of a fork's parent");
   verb.Add("--priority", flags.priority, "jobs of higher priority are scheduled first")
       .WholeNumber(-kMostPriority, kMostPriority);
   const Option ranks = verb.Add("--ranks", flags.ranks, "allowed numbers of ranks, such as 2,4,8")
