@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/shell/command_line.h"
@@ -157,7 +158,8 @@ absl::StatusOr<std::vector<std::string>> RestartFlags::Settings() const {
   const auto set_pause = [&](const char* field, const std::optional<std::string>& text) {
     if (!text) return absl::OkStatus();
     NIBBLE_ASSIGN_OR_RETURN(const int64_t ms, Milliseconds(*text));
-    settings.push_back(absl::StrCat(field, "=", YamlNumber(absl::StrCat(ms / 1000.0))));
+    // Enough digits for every millisecond, and no exponent.
+    settings.push_back(absl::StrFormat("%s=%.15g", field, static_cast<double>(ms) / 1000));
     return absl::OkStatus();
   };
   NIBBLE_RETURN_IF_ERROR(set_pause("restarts.backoff", backoff));

@@ -48,6 +48,10 @@ TEST(SchedulingFlagsTest, FlagsBecomeSettingsOfTheSpec) {
   EXPECT_THAT(*restarts.Settings(),
               ElementsAre("restarts.max_without_progress=0", "restarts.backoff=0.5",
                           "restarts.max_backoff=120"));
+  // No millisecond is lost.
+  restarts = {.backoff = "1234567ms", .max_backoff = "8760h"};
+  EXPECT_THAT(*restarts.Settings(),
+              ElementsAre("restarts.backoff=1234.567", "restarts.max_backoff=31536000"));
 }
 
 TEST(SchedulingFlagsTest, UnsetFlagsKeepTheirValues) {
