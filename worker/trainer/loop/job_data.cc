@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "worker/corpus/text_shards.h"
 #include "worker/trainer/data/sampler.h"
@@ -187,13 +188,6 @@ absl::StatusOr<DataTokenizer> FindDataTokenizer(const JobSpec& spec) {
 
 namespace {
 
-// FNV-1a, 64 bits: names a directory after its content.
-uint64_t Hash(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
-
 // `path`: as in the spec, also if `source` is made from it.
 absl::Status CheckLength(const JobSpec& spec, const std::string& path, const TokenSource& source) {
   if (SampleCount(source.tokens(), spec.data.sequence) > 0) return absl::OkStatus();
@@ -226,7 +220,7 @@ TextPlace PlaceOf(const JobSpec& spec, const std::string& directory, const Token
       // Last, and omitted if it is the default: existing runs have shards without it.
       spec.data.text_field == DataSpec().text_field ? ""
                                                     : absl::StrCat("\n", spec.data.text_field));
-  options.output_dir = absl::StrFormat("%s/data/%016x", directory, Hash(key));
+  options.output_dir = absl::StrFormat("%s/data/%016x", directory, Fnv1a64(key));
   return place;
 }
 

@@ -5,18 +5,12 @@
 #include <numbers>
 #include <utility>
 
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "kernels/formats/philox.h"
 
 namespace nibble {
 namespace {
-
-// FNV-1a of the name: the random stream of a parameter.
-uint32_t NameStream(std::string_view name) {
-  uint32_t hash = 0x811c9dc5u;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x01000193u;
-  return hash;
-}
 
 // In (0, 1): never 0, so that its logarithm is finite.
 double Uniform(uint32_t bits) { return (static_cast<double>(bits) + 0.5) * 0x1p-32; }
@@ -32,7 +26,7 @@ void InitialValues(const ParamInfo& param, uint64_t seed, float* out) {
     std::fill(out, out + n, param.init == Init::kOnes ? 1.0f : 0.0f);
     return;
   }
-  const RandomStream random = {.seed = seed, .stream = NameStream(param.name), .step = kInitStep};
+  const RandomStream random = {.seed = seed, .stream = Fnv1a32(param.name), .step = kInitStep};
   for (int64_t first = 0; first < n; first += 4) {
     const uint64_t block = static_cast<uint64_t>(first) / 4;
     const PhiloxWords<uint32_t> bits = RoundingBits<uint32_t>(random, static_cast<uint32_t>(block),
