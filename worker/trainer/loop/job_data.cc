@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/bytes.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/corpus/text_shards.h"
 #include "worker/trainer/data/sampler.h"
@@ -166,9 +167,10 @@ absl::Status OfField(absl::string_view field, const std::string& path, const abs
 absl::StatusOr<SourceKind> KindOfSource(const std::string& path, int64_t token_width) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
+  if (status.type() == std::filesystem::file_type::not_found) {
     return absl::NotFoundError(absl::StrCat(path, ": no such file or directory"));
   }
+  if (error) return ErrnoError(error.value(), "looking at", path);
   if (!std::filesystem::is_regular_file(status)) return SourceKind::kText;
   NIBBLE_ASSIGN_OR_RETURN(const TokenFileKind kind, RecogniseTokens(path));
   if (kind == TokenFileKind::kShard) return SourceKind::kShard;
@@ -194,6 +196,13 @@ absl::Status CheckLength(const JobSpec& spec, const std::string& path, const Tok
   return absl::InvalidArgumentError(absl::StrCat(
       path, " has ", source.tokens(), " tokens to train on; one sample of data.sequence ",
       spec.data.sequence, " takes ", spec.data.sequence + 1));
+}
+
+absl::StatusOr<bool> Exists(const std::string& path) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  if (error) return ErrnoError(error.value(), "looking for", path);
+  return exists;
 }
 
 // A text source's shards; `held_out`: with documents kept for validation.
@@ -317,12 +326,12 @@ absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory)
                           TextPlaces(spec, directory, tokenizer));
   for (const TextPlace& place : places) {
     // Shards are published atomically, the training shard last.
-    if (std::filesystem::exists(place.train())) continue;
+    NIBBLE_ASSIGN_OR_RETURN(const bool made, Exists(place.train()));
+    if (made) continue;
     std::error_code error;
     std::filesystem::create_directories(directory + "/data", error);
     if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("data: cannot make ", directory, "/data: ", error.message()));
+      return ErrnoError(error.value(), absl::StrCat("data: cannot make ", directory, "/data"));
     }
     PrepareTextOptions options = place.options;
     options.overwrite = true;
@@ -347,7 +356,8 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
     NIBBLE_ASSIGN_OR_RETURN(const SourceKind kind, KindOfSource(source.path, source.token_width));
     if (kind == SourceKind::kText) {
       const TextPlace place = PlaceOf(spec, directory, *tokenizer.tokenizer, source.path, held_out);
-      if (held_out > 0 && std::filesystem::exists(place.validation())) {
+      NIBBLE_ASSIGN_OR_RETURN(const bool has_validation, Exists(place.validation()));
+      if (held_out > 0 && has_validation) {
         validation.push_back(
             {.name = absl::StrCat("held out of ",
                                   std::filesystem::path(source.path).filename().string()),

@@ -110,6 +110,19 @@ TEST_F(DataTokenizerTest, AShardWithoutItsTokenizersFileIsTrainedOnAndTextBeside
   EXPECT_THAT(Refusal(), HasSubstr("the file of the tokenizer " + label_ + " is not beside"));
 }
 
+TEST_F(DataTokenizerTest, ADirectoryThatCannotBeMadeIsNoErrorToTryAgainFor) {
+  Train({directory_.Path("text.txt")});
+  WriteFile(directory_.Path("data"), "not a directory");
+  const absl::Status status = JobData::Prepare(spec_, directory_.path());
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("data: cannot make "));
+}
+
+TEST(KindOfSource, OnlyAMissingFileIsNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(KindOfSource("/no/such/file", 0).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(KindOfSource("/" + std::string(300, 'x'), 0).status()));
+}
+
 TEST(DecisiveDifference, TokenizersAreComparedByTheirLabels) {
   JobSpec then, now;
   then.data.tokenizer_label = now.data.tokenizer_label = "sp:0123456789abcdef";
