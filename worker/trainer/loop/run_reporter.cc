@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "kernels/tensor/quant_stats.h"
 #include "recipe/recipe_json.h"
 #include "recipe/render.h"
@@ -31,7 +32,7 @@ ResolvedRecipe ResolveOrEmpty(const Recipe& recipe, const Outline& outline) {
 
 StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads) {
   return {.job = spec.name,
-          .version = kTrainerVersion,
+          .version = kVersion,
           .model = spec.model.name,
           .parameters = outline.parameters(),
           .recipe = spec.recipe.preset,

@@ -26,8 +26,6 @@
 
 namespace nibble {
 
-inline constexpr char kTrainerVersion[] = "0.1.0";
-
 StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
 // One for every operand sampled.
 std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
