@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
+#include "common/errno_error.h"
 #include "common/files/files.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"
@@ -356,7 +358,9 @@ absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory) {
   NIBBLE_ASSIGN_OR_RETURN(const bool bytes, NamesBytes(directory));
   if (bytes) return HfTokenizer{.tokenizer = std::make_shared<const ByteTokenizer>()};
   const std::string path = FileIn(directory, kTokenizerFile);
-  const bool has_json = std::filesystem::exists(path);
+  std::error_code error;
+  const bool has_json = std::filesystem::exists(path, error);
+  if (error) return ErrnoError(error.value(), "looking for", path);
   absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> pieces =
       SentencePieceTokenizer::Load(FileIn(directory, kModelFile));
   if (pieces.ok()) return HfTokenizer{.tokenizer = *std::move(pieces)};

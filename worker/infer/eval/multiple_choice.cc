@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/unicode.h"
 
@@ -102,7 +103,7 @@ absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
 
 absl::StatusOr<ChoiceReader> ChoiceReader::Open(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  if (file == nullptr) return ErrnoError(errno, "opening", path);
   ChoiceReader reader(path, file);
   struct stat what = {};
   if (fstat(fileno(file), &what) == 0 && S_ISDIR(what.st_mode)) {
@@ -123,7 +124,7 @@ absl::StatusOr<bool> ChoiceReader::ReadLine(std::string& line) {
     line += static_cast<char>(c);
   }
   if (c == EOF && std::ferror(file_.get()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    return ErrnoError(errno, "reading", path_);
   }
   if (line.ends_with('\r')) line.pop_back();
   return c == '\n' || !line.empty();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/trainer/report/events.h"
 
@@ -82,8 +83,7 @@ std::string FigureEventText(const google::protobuf::Message& figures, absl::Time
 namespace {
 
 absl::Status SystemError(std::string_view what, const std::string& path) {
-  const int error = errno;
-  return absl::ErrnoToStatus(error, absl::StrCat("event log: ", std::string(what), " ", path));
+  return ErrnoError(errno, absl::StrCat("event log: ", std::string(what)), path);
 }
 
 }  // namespace
@@ -139,7 +139,11 @@ absl::Status EventLog::CutTornLine() {
   while (end > 0) {
     const auto length = static_cast<size_t>(std::min<off_t>(end, chunk.size()));
     const ssize_t got = pread(file_, chunk.data(), length, end - static_cast<off_t>(length));
-    if (got != static_cast<ssize_t>(length)) return SystemError("cannot read the end of", path_);
+    if (got < 0) return SystemError("cannot read the end of", path_);
+    if (got != static_cast<ssize_t>(length)) {
+      return absl::AbortedError(
+          absl::StrCat("event log: another process is shortening ", path_, " at byte ", end));
+    }
     const std::string_view text(chunk.data(), length);
     const size_t feed = text.rfind('\n');
     if (feed != std::string_view::npos) {
