@@ -10,17 +10,25 @@ namespace {
 
 TEST(TextTest, DurationsHaveTwoUnits) {
   EXPECT_EQ(DurationText(-3), "0s");
+  EXPECT_EQ(DurationText(0.4), "0s");
   EXPECT_EQ(DurationText(59.4), "59s");
+  EXPECT_EQ(DurationText(59.6), "1m00s");
   EXPECT_EQ(DurationText(125), "2m05s");
   EXPECT_EQ(DurationText(3720), "1h02m");
   EXPECT_EQ(DurationText(4 * 3600 + 3 * 86400), "3d04h");
+  EXPECT_EQ(DurationText(1e300), "9999d00h");
 }
 
 TEST(TextTest, CountsAndBytesHaveThreeDigits) {
   EXPECT_EQ(CountText(0), "0");
+  EXPECT_EQ(CountText(9.994), "9.99");
+  EXPECT_EQ(CountText(9.996), "10.0");
+  EXPECT_EQ(CountText(99.96), "100");
+  EXPECT_EQ(CountText(999.4), "999");
   EXPECT_EQ(CountText(999.7), "1.00k");
   EXPECT_EQ(CountText(12'345), "12.3k");
   EXPECT_EQ(CountText(9'990'000), "9.99M");
+  EXPECT_EQ(CountText(5e15), "5000T");
   EXPECT_EQ(BytesText(999), "999 B");
   EXPECT_EQ(BytesText(1'500'000'000), "1.5 GB");
 }

@@ -71,11 +71,6 @@ std::string RenderBar(const ProgressState& state, int columns);
 //   nvfp4"
 std::string RenderLine(const ProgressState& state);
 
-// "12.3k", "9.99M"; at least three digits of the value.
-std::string ShortCount(double value);
-// "0s", "59s", "2m05s", "1h02m", "3d04h"
-std::string ShortDuration(double seconds);
-
 bool IsTerminal(int file);
 
 // The columns of a terminal; 80 if it is not a terminal or the number is unknown.

@@ -144,29 +144,6 @@ TEST(ProgressTextTest, ALineTellsEverything) {
   EXPECT_EQ(RenderLine({.done = 0, .steps = 10}), "step 0/10 (0%)  lr 0");
 }
 
-TEST(ProgressTextTest, CountsHaveThreeDigits) {
-  EXPECT_EQ(ShortCount(0), "0.00");
-  EXPECT_EQ(ShortCount(9.994), "9.99");
-  EXPECT_EQ(ShortCount(9.996), "10.0");
-  EXPECT_EQ(ShortCount(99.96), "100");
-  EXPECT_EQ(ShortCount(999.4), "999");
-  EXPECT_EQ(ShortCount(999.6), "1.00k");
-  EXPECT_EQ(ShortCount(12345), "12.3k");
-  EXPECT_EQ(ShortCount(9.99e6), "9.99M");
-  EXPECT_EQ(ShortCount(5e15), "5000T");
-}
-
-TEST(ProgressTextTest, DurationsHaveTwoUnits) {
-  EXPECT_EQ(ShortDuration(0.4), "0s");
-  EXPECT_EQ(ShortDuration(59.4), "59s");
-  EXPECT_EQ(ShortDuration(59.6), "1m00s");
-  EXPECT_EQ(ShortDuration(125), "2m05s");
-  EXPECT_EQ(ShortDuration(3725), "1h02m");
-  EXPECT_EQ(ShortDuration(3 * 86400 + 4 * 3600), "3d04h");
-  EXPECT_EQ(ShortDuration(1e300), "999d00h");
-  EXPECT_EQ(ShortDuration(-5), "0s");
-}
-
 TEST(TerminalTest, APipeIsNoTerminalAndHasTheUsualColumns) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
