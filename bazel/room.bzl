@@ -42,6 +42,7 @@ def nibble_room(
         test_copts = _TEST_COPTS,
         test_size = "medium",
         test_linkopts = [],
+        test_linker_inputs = [],
         join_tests = True,
         shards = 1,
         own_tests = {},
@@ -61,6 +62,7 @@ def nibble_room(
       test_copts: of the test files; [] for tests that compute.
       test_size: of the test program.
       test_linkopts: of the test program.
+      test_linker_inputs: files that test_linkopts name.
       join_tests: False where test files take longer to compile than to read their headers.
       shards: processes that share the test program's tests.
       own_tests: file → attributes, for tests that need a separate program.
@@ -105,7 +107,9 @@ def nibble_room(
             srcs = joined_sources("tests", tests, apart if join_tests else tests),
             copts = test_copts + _JOINED_COPTS,
             data = test_data,
+            additional_linker_inputs = test_linker_inputs,
             linkopts = test_linkopts,
+            linkstatic = True,
             shard_count = shards if shards > 1 else None,
             deps = used + [":tests_sources"],
         )
