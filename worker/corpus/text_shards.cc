@@ -238,7 +238,8 @@ TextShard Describe(const Output& output) {
           .bytes = output.bytes};
 }
 
-// Publishes complete shards, replacing existing ones.
+// Publishes complete shards, replacing existing ones; the first of `outputs` last, because callers
+// take its presence for that of all.
 absl::Status Publish(absl::Span<Output* const> outputs, absl::Span<const std::string> paths) {
   for (Output* output : outputs) {
     NIBBLE_RETURN_IF_ERROR(output->writer->Finish());
@@ -246,8 +247,8 @@ absl::Status Publish(absl::Span<Output* const> outputs, absl::Span<const std::st
   for (const std::string& path : paths) {
     NIBBLE_RETURN_IF_ERROR(Remove(path));
   }
-  for (Output* output : outputs) {
-    absl::Status status = output->writer->Commit();
+  for (auto output = outputs.rbegin(); output != outputs.rend(); ++output) {
+    absl::Status status = (*output)->writer->Commit();
     if (status.ok()) continue;
     // Never leave half a pair. Errors of removal are ignored: the first error is returned.
     for (const std::string& path : paths) (void)Remove(path);

@@ -131,7 +131,8 @@ absl::Status CheckPrepareText(const PrepareTextOptions& options);
 // Writes each document to one shard, followed by the tokenizer's end of document: a held-out
 // document never occurs in training (copies of it under other numbers may: see HoldOut). Equal
 // files and options give equal bytes. Both shards are published together, when both are complete;
-// after an error neither is.
+// after an error neither is. The training shard is published last: after a crash, its presence
+// means that both are complete.
 //
 //   InvalidArgument  an option out of bounds, an input that is not text or that the tokenizer
 //                    cannot encode (names file, document and byte), or a shard without any document

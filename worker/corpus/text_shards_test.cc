@@ -1,3 +1,6 @@
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -8,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/corpus/text_sample.h"
 #include "worker/corpus/text_shards.h"
 #include "worker/trainer/data/data_testing.h"
 #include "worker/trainer/data/sentencepiece.h"
@@ -361,6 +366,25 @@ TEST_F(TextShardsTest, ShardsAreReplacedOnlyOnRequestAndThenTogether) {
   ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
   // The old validation shard would have documents of the new training shard.
   EXPECT_THAT(Outputs(), UnorderedElementsAre("train.tokens"));
+}
+
+// So that a crash between the two does not leave a training shard without its held-out documents.
+TEST_F(TextShardsTest, TheTrainingShardIsPublishedLast) {
+  std::filesystem::create_directory(options_.output_dir);
+  const int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  ASSERT_GE(watch, 0);
+  const absl::Cleanup close_watch = [watch] { close(watch); };
+  ASSERT_GE(inotify_add_watch(watch, options_.output_dir.c_str(), IN_MOVED_TO), 0);
+  ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
+  alignas(inotify_event) char events[4096];
+  const ssize_t bytes = read(watch, events, sizeof events);
+  std::vector<std::string> published;
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* const event = reinterpret_cast<const inotify_event*>(events + at);
+    published.emplace_back(event->name);
+    at += static_cast<ssize_t>(sizeof *event + event->len);
+  }
+  EXPECT_THAT(published, ElementsAre("validation.tokens", "train.tokens"));
 }
 
 TEST_F(TextShardsTest, AnErrorLeavesEarlierShardsAndNothingElse) {
