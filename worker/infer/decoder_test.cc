@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ModelSpec Spec(const std::string& name) {
-  if (name == "odd-hybrid") {
+  if (name == "odd-hybrid" || name == "one-tap-hybrid") {
     // No size is a multiple of sixteen unless the format requires it.
     ModelSpec spec = HybridSpec();
     spec.vocab = 51;
@@ -25,6 +25,7 @@ ModelSpec Spec(const std::string& name) {
     spec.mamba_head_dim = 10;
     spec.mamba_heads = 6;
     spec.biases = true;
+    if (name == "one-tap-hybrid") spec.conv_width = 1;  // its window is empty
     return spec;
   }
   return *ModelPreset(name);
@@ -200,7 +201,7 @@ TEST_P(DecoderTest, CopiedSequenceContinuesIndependently) {
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderTest,
                          testing::Values("tiny-hybrid", "tiny-llama", "tiny-gpt2",
-                                         "tiny-transformer", "odd-hybrid"),
+                                         "tiny-transformer", "odd-hybrid", "one-tap-hybrid"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

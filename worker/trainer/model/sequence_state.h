@@ -6,6 +6,7 @@
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_SEQUENCE_STATE_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_SEQUENCE_STATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -66,8 +67,9 @@ class MixerState {
   };
 
   absl::Status Add(Memory& memory, Tensor tensor) {
-    NIBBLE_ASSIGN_OR_RETURN(tensor.data,
-                            memory.Allocate(static_cast<size_t>(tensor.lines * tensor.line_bytes)));
+    // Never null: a convolution of one tap has an empty window, which is cleared and copied too.
+    const int64_t bytes = std::max<int64_t>(1, tensor.lines * tensor.line_bytes);
+    NIBBLE_ASSIGN_OR_RETURN(tensor.data, memory.Allocate(static_cast<size_t>(bytes)));
     tensors_.push_back(std::move(tensor));
     return absl::OkStatus();
   }
