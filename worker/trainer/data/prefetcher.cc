@@ -1,7 +1,6 @@
 #include "worker/trainer/data/prefetcher.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -13,15 +12,8 @@
 
 namespace nibble {
 
-int64_t SteadyNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-Prefetcher::Prefetcher(Make make, int64_t first, int depth, Clock clock)
+Prefetcher::Prefetcher(Make make, int64_t first, int depth)
     : make_(std::move(make)),
-      clock_(std::move(clock)),
       depth_(static_cast<size_t>(std::max(depth, 1))),
       next_number_(first),
       thread_([this] { Run(); }) {}
@@ -53,22 +45,13 @@ void Prefetcher::Run() {
 
 absl::StatusOr<Batch> Prefetcher::Next() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (ready_.empty()) {
-    const int64_t begin = clock_();
-    made_.wait(lock, [this] { return !ready_.empty(); });
-    wait_nanos_ += clock_() - begin;
-  }
+  made_.wait(lock, [this] { return !ready_.empty(); });
   if (!ready_.front().ok()) return ready_.front();
   absl::StatusOr<Batch> batch = std::move(ready_.front());
   ready_.pop_front();
   lock.unlock();
   taken_.notify_one();
   return batch;
-}
-
-int64_t Prefetcher::wait_nanos() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return wait_nanos_;
 }
 
 }  // namespace nibble

@@ -5,12 +5,12 @@
 //
 //   Prefetcher prefetcher([&](int64_t n) {
 //     return builder.Build({.step = n / micros, …, .micro = n % micros, .micros = micros});
-//   }, step * micros, 2, SteadyNanos);
+//   }, step * micros, 2);
 //
 // Ownership: owns its thread and the batches made ahead. The destructor waits for a running make()
 // and drops batches that nobody took.
-// Thread-safety: Next() and wait_nanos() may be called from any thread. `make` is called from the
-// prefetcher's thread only, one call at a time, `clock` from those that call Next().
+// Thread-safety: Next() may be called from any thread. `make` is called from the prefetcher's
+// thread only, one call at a time.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_
 #define NIBBLE_WORKER_TRAINER_DATA_PREFETCHER_H_
 
@@ -27,16 +27,12 @@
 
 namespace nibble {
 
-// Nanoseconds of the monotonic clock.
-int64_t SteadyNanos();
-
 class Prefetcher {
  public:
   using Make = std::function<absl::StatusOr<Batch>(int64_t number)>;
-  using Clock = std::function<int64_t()>;  // nanoseconds, never going back
 
   // Keeps up to `depth` batches ready; less than 1 counts as 1. Starts at once with make(first).
-  Prefetcher(Make make, int64_t first, int depth, Clock clock);
+  Prefetcher(Make make, int64_t first, int depth);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -45,23 +41,18 @@ class Prefetcher {
   // nothing is made after it.
   absl::StatusOr<Batch> Next();
 
-  // The total time that calls of Next() have waited for batches that were not ready.
-  int64_t wait_nanos() const;
-
  private:
   void Run();
 
   const Make make_;
-  const Clock clock_;
   const size_t depth_;
 
   // The standard library's: see common/thread_pool.h.
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable made_, taken_;
   // Guarded by mutex_.
   std::deque<absl::StatusOr<Batch>> ready_;  // an error is the last and is never removed
   int64_t next_number_;
-  int64_t wait_nanos_ = 0;
   bool stop_ = false;
 
   std::thread thread_;

@@ -25,8 +25,6 @@ Batch Numbered(int64_t number) {
   return batch;
 }
 
-int64_t NoTime() { return 0; }
-
 // A counter that threads can wait on.
 class Counter {
  public:
@@ -39,10 +37,6 @@ class Counter {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return count_ >= count; });
   }
-  int count() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return count_;
-  }
 
  private:
   std::mutex mutex_;
@@ -52,7 +46,7 @@ class Counter {
 
 TEST(Prefetcher, BatchesAreReturnedInOrderAtAnyDepth) {
   for (const int depth : {-1, 0, 1, 2, 7}) {
-    Prefetcher prefetcher([](int64_t n) { return Numbered(n); }, 40, depth, NoTime);
+    Prefetcher prefetcher([](int64_t n) { return Numbered(n); }, 40, depth);
     for (int64_t n = 40; n < 140; ++n) ASSERT_EQ(*prefetcher.Next(), Numbered(n)) << depth;
   }
 }
@@ -65,7 +59,7 @@ TEST(Prefetcher, BatchesEqualThoseBuiltDirectly) {
   const auto make = [&](int64_t n) {
     return builder->Build({n / kMicros, 1, 2, n % kMicros, kMicros});
   };
-  Prefetcher prefetcher(make, 10, 3, SteadyNanos);
+  Prefetcher prefetcher(make, 10, 3);
   for (int64_t n = 10; n < 60; ++n) ASSERT_EQ(*prefetcher.Next(), *make(n));
 }
 
@@ -80,7 +74,7 @@ TEST(Prefetcher, NoMoreThanItsDepthIsMadeAhead) {
           made.Add();
           return Numbered(n);
         },
-        0, 3, NoTime);
+        0, 3);
     made.WaitFor(3);  // without a single Next()
     for (int i = 0; i < 50; ++i) {
       ++taken;  // before Next(), which lets the thread continue
@@ -98,43 +92,10 @@ TEST(Prefetcher, AnErrorIsReturnedInOrderAndStaysAndNoBatchIsMadeAfterIt) {
         if (n == 3) return absl::DataLossError("chunk 7");
         return Numbered(n);
       },
-      0, 10, NoTime);
+      0, 10);
   for (int64_t n = 0; n < 3; ++n) EXPECT_EQ(*prefetcher.Next(), Numbered(n));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(prefetcher.Next().status(), absl::DataLossError("chunk 7"));
   EXPECT_EQ(calls, 4);
-}
-
-// The fake clock advances only in make(), which runs only while a thread waits in Next().
-TEST(Prefetcher, OnlyWaitingForUnreadyBatchesCountsAsWaitingTime) {
-  std::atomic<int64_t> now{100};
-  Counter asked, made;
-  Prefetcher prefetcher(
-      [&](int64_t n) {
-        if (n == 0) {
-          asked.WaitFor(1);
-          now += 5'000'000;
-        }
-        made.Add();
-        return Numbered(n);
-      },
-      0, 2,
-      [&] {
-        const int64_t time = now;
-        asked.Add();
-        return time;
-      });
-  ASSERT_TRUE(prefetcher.Next().ok());
-  EXPECT_EQ(prefetcher.wait_nanos(), 5'000'000);
-
-  // make(3) begins only after batch 1 was taken and batch 2 was queued, so batch 2 is ready.
-  made.WaitFor(3);
-  ASSERT_TRUE(prefetcher.Next().ok());
-  made.WaitFor(4);
-  now += 1'000;
-  const int asked_before = asked.count();
-  ASSERT_TRUE(prefetcher.Next().ok());
-  EXPECT_EQ(prefetcher.wait_nanos(), 5'000'000);
-  EXPECT_EQ(asked.count(), asked_before);
 }
 
 TEST(Prefetcher, DestructionWaitsForTheBatchBeingMadeAndDropsTheRest) {
@@ -150,7 +111,7 @@ TEST(Prefetcher, DestructionWaitsForTheBatchBeingMadeAndDropsTheRest) {
             --running;
             return batch;
           },
-          0, 1 + i % 4, NoTime);
+          0, 1 + i % 4);
       if (i % 2 == 0) started.WaitFor(1);
       if (i % 3 == 0) {
         ASSERT_TRUE(prefetcher.Next().ok());
@@ -161,7 +122,7 @@ TEST(Prefetcher, DestructionWaitsForTheBatchBeingMadeAndDropsTheRest) {
 }
 
 TEST(Prefetcher, SeveralTakersGetEveryBatchOnce) {
-  Prefetcher prefetcher([](int64_t n) { return Numbered(n); }, 0, 2, NoTime);
+  Prefetcher prefetcher([](int64_t n) { return Numbered(n); }, 0, 2);
   std::vector<std::vector<int32_t>> got(3);
   std::vector<std::thread> threads;
   for (auto& mine : got) {
@@ -174,15 +135,6 @@ TEST(Prefetcher, SeveralTakersGetEveryBatchOnce) {
   for (const auto& mine : got) all.insert(all.end(), mine.begin(), mine.end());
   std::sort(all.begin(), all.end());
   for (int32_t n = 0; n < 300; ++n) ASSERT_EQ(all[n], n);
-}
-
-TEST(Prefetcher, TheSteadyClockDoesNotGoBack) {
-  int64_t before = SteadyNanos();
-  for (int i = 0; i < 1000; ++i) {
-    const int64_t now = SteadyNanos();
-    ASSERT_GE(now, before);
-    before = now;
-  }
 }
 
 }  // namespace

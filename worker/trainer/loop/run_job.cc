@@ -226,7 +226,7 @@ absl::Status JobRun::TrainAll() {
                                         .micro = number % micros,
                                         .micros = micros});
       },
-      trainer().next_step() * micros, kBatchesAhead, SteadyNanos);
+      trainer().next_step() * micros, kBatchesAhead);
   const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
   const int64_t every = spec_.training.validate_every;
   while (trainer().next_step() < spec_.training.steps) {
