@@ -120,7 +120,7 @@ absl::Status HfWeights::OpenFiles() {
     if (!found) {
       return Refuse(
           directory_, BriefText(tensor),
-          absl::StrCat(std::string(kIndexFile), " says it is in ", name, ", and it is not"));
+          absl::StrCat(std::string(kIndexFile), " lists it in ", name, ", which does not have it"));
     }
   }
   return absl::InternalError("a tensor is in two files");  // the index names one file for each

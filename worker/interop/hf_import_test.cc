@@ -186,7 +186,7 @@ TEST(HfWeights, AnIndexThatContradictsItsFilesIsRefused) {
   write([](nlohmann::json& map) { map.erase("model.norm.weight"); });
   model.ExpectRefused("\"model.norm.weight\": is in model-");
   write([](nlohmann::json& map) { map["model.extra"] = map["model.norm.weight"]; });
-  model.ExpectRefused("\"model.extra\": model.safetensors.index.json says it is in model-");
+  model.ExpectRefused("\"model.extra\": model.safetensors.index.json lists it in model-");
   write([](nlohmann::json& map) { map["model.norm.weight"] = "model-00009-of-00009.safetensors"; });
   EXPECT_FALSE(HfWeights::Open(model.path()).ok());
   write([](nlohmann::json& map) { map["model.norm.weight"] = "../model.safetensors"; });

@@ -138,7 +138,7 @@ absl::StatusOr<SentencePieces> ReadSentencePieces(std::string_view model) {
           whole;
   if (!whole || result.pieces.empty() || model_type < 1 || model_type > 4) {
     return absl::InvalidArgumentError(
-        absl::StrCat(model.size(), " bytes are no complete SentencePiece model"));
+        absl::StrCat(model.size(), " bytes are not a complete SentencePiece model"));
   }
   result.model = static_cast<PieceModel>(model_type);
   return result;
@@ -294,7 +294,7 @@ std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces
     return "it is of words or characters, not BPE or unigram";
   }
   if (!facts.lines_apart) return "it changes text before it looks for pieces";
-  if (!pieces.byte_fallback) return "what is no piece does not become bytes";
+  if (!pieces.byte_fallback) return "text outside its pieces is not encoded as bytes";
   absl::flat_hash_set<float> scores;
   for (const SentencePieces::Piece& piece : pieces.pieces) {
     if (piece.type == PieceType::kUserDefined) return "it has pieces that a user defined";

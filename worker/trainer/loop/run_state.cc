@@ -266,8 +266,8 @@ absl::Status RunState::Load(const CheckpointReader& checkpoint) {
   NIBBLE_ASSIGN_OR_RETURN(const JobSpec then, SpecOf(checkpoint));
   if (const std::string field = DecisiveDifference(then, spec_); !field.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(field, " is not what it was when the checkpoint of step ", header.step,
-                     " was taken: going on would be another run"));
+        absl::StrCat(field, " differs from that of the checkpoint of step ", header.step,
+                     "; only a run with the same value can resume from it"));
   }
   NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, TimelineFromJson(header.recipe_timeline));
   Trainer::Position position = {.next_step = header.step, .timeline = std::move(timeline)};
