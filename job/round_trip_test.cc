@@ -1,7 +1,6 @@
 // ToYaml and ParseJobSpec round trips, and ParseJobSpec on damaged text.
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <random>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "kernels/gemm/expand.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 

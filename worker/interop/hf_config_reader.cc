@@ -1,6 +1,5 @@
 // SpecFromHfConfig: config.json to a ModelSpec, class by class.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <string_view>

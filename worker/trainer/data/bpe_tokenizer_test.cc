@@ -1,7 +1,6 @@
 #include "worker/trainer/data/bpe_tokenizer.h"
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -4,28 +4,17 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/types/span.h"
 #include "common/errno_error.h"
-#include "common/status_macros.h"
 
 namespace nibble {
 

@@ -1,7 +1,6 @@
 #include "worker/trainer/data/random_choice.h"
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "absl/status/status.h"
