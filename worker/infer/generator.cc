@@ -239,11 +239,7 @@ std::string_view StopReasonName(StopReason reason) {
 
 absl::StatusOr<std::vector<int32_t>> PromptTokens(const Tokenizer& tokenizer,
                                                   std::string_view text) {
-  std::vector<int32_t> tokens;
-  NIBBLE_RETURN_IF_ERROR(tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
-    tokens.insert(tokens.end(), some.begin(), some.end());
-    return absl::OkStatus();
-  }));
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.Encode(text));
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());
   return tokens;
 }

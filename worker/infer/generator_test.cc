@@ -237,16 +237,6 @@ TEST(Sampler, BadOptionsAndLogitsAreNamed) {
   }
 }
 
-std::vector<int32_t> TokensOf(const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<int32_t> tokens;
-  const absl::Status status = tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
-    tokens.insert(tokens.end(), some.begin(), some.end());
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return tokens;
-}
-
 // Each piece returned; the last is from Finish.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer, absl::Span<const int32_t> before,
                                 absl::Span<const int32_t> tokens) {
@@ -271,7 +261,7 @@ std::string Joined(const std::vector<std::string>& pieces) {
 TEST(TextStream, CharactersAreReturnedWhole) {
   const std::string text = "a\u00e9\u20ac\U0001f600z";
   const ByteTokenizer tokenizer;
-  EXPECT_EQ(Pieces(tokenizer, {}, TokensOf(tokenizer, text)),
+  EXPECT_EQ(Pieces(tokenizer, {}, Encoded(tokenizer, text)),
             (std::vector<std::string>{"a", "", "\u00e9", "", "", "\u20ac", "", "", "", "\U0001f600",
                                       "z", ""}));
 }
@@ -286,7 +276,7 @@ TEST(TextStream, SubwordPiecesAddUpToTheText) {
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text = TestText(3, 40) + " \u4e2d\u6587 rare \U0001f600 end";
-  const std::vector<int32_t> tokens = TokensOf(**tokenizer, text);
+  const std::vector<int32_t> tokens = Encoded(**tokenizer, text);
   ASSERT_GT(tokens.size(), 300u);
   const auto whole = (*tokenizer)->Decode(tokens);
   ASSERT_TRUE(whole.ok());
@@ -301,7 +291,7 @@ TEST(TextStream, ContinuationKeepsTheSpaceAfterThePrompt) {
   const auto tokenizer = SentencePieceTokenizer::FromModel("test", TestModel());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text = "the moren the tali be no\nthe an\n";
-  const std::vector<int32_t> tokens = TokensOf(**tokenizer, text);
+  const std::vector<int32_t> tokens = Encoded(**tokenizer, text);
   const std::string whole = *(*tokenizer)->Decode(tokens);
   for (size_t cut = 1; cut < tokens.size(); ++cut) {
     const absl::Span<const int32_t> all = tokens;

@@ -147,15 +147,6 @@ absl::StatusOr<std::optional<ChoiceQuestion>> ChoiceReader::Next() {
 
 namespace {
 
-absl::StatusOr<std::vector<int32_t>> Encode(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> tokens;
-  NIBBLE_RETURN_IF_ERROR(tokenizer.Encode(text, [&](absl::Span<const int32_t> some) {
-    tokens.insert(tokens.end(), some.begin(), some.end());
-    return absl::OkStatus();
-  }));
-  return tokens;
-}
-
 double LogSumExp(absl::Span<const float> logits) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -212,19 +203,17 @@ absl::StatusOr<ChoiceTokens> TokenizeQuestion(const Tokenizer& tokenizer,
   context.remove_suffix(spaces.size());
 
   ChoiceTokens tokens;
-  absl::StatusOr<std::vector<int32_t>> encoded = Encode(tokenizer, context);
-  if (!encoded.ok()) return encoded.status();
-  tokens.context = *std::move(encoded);
+  NIBBLE_ASSIGN_OR_RETURN(tokens.context, tokenizer.Encode(context));
   const size_t condition = tokens.context.size();
   for (size_t c = 0; c < question.choices.size(); ++c) {
-    encoded = Encode(tokenizer, absl::StrCat(std::string(context), std::string(spaces), delimiter,
-                                             question.choices[c]));
-    if (!encoded.ok()) return encoded.status();
-    if (encoded->size() <= condition) {
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+                            tokenizer.Encode(absl::StrCat(std::string(context), std::string(spaces),
+                                                          delimiter, question.choices[c])));
+    if (encoded.size() <= condition) {
       return absl::InvalidArgumentError(absl::StrCat(
           "choices[", c, "]: has no token of its own behind the context's ", condition));
     }
-    tokens.choices.emplace_back(encoded->begin() + static_cast<int64_t>(condition), encoded->end());
+    tokens.choices.emplace_back(encoded.begin() + static_cast<int64_t>(condition), encoded.end());
   }
   if (tokens.context.empty()) tokens.context.push_back(tokenizer.end_of_document());
   return tokens;

@@ -142,10 +142,9 @@ inline auto AppendTo(std::vector<int32_t>& tokens) {
 }
 
 inline std::vector<int32_t> Encoded(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> tokens;
-  const absl::Status status = tokenizer.Encode(text, AppendTo(tokens));
-  EXPECT_TRUE(status.ok()) << status;
-  return tokens;
+  const absl::StatusOr<std::vector<int32_t>> tokens = tokenizer.Encode(text);
+  EXPECT_TRUE(tokens.ok()) << tokens.status();
+  return tokens.value_or(std::vector<int32_t>());
 }
 
 // Lines of words made of few syllables, with indentation, tabs, runs of spaces, numbers, empty

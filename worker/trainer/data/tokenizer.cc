@@ -41,6 +41,15 @@ absl::Status Tokenizer::Encode(std::string_view text, Sink sink) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  NIBBLE_RETURN_IF_ERROR(Encode(text, [&](absl::Span<const int32_t> some) {
+    tokens.insert(tokens.end(), some.begin(), some.end());
+    return absl::OkStatus();
+  }));
+  return tokens;
+}
+
 absl::Status ByteTokenizer::EncodePiece(std::string_view piece, int64_t, Sink sink) const {
   std::array<int32_t, 4096> tokens;
   while (!piece.empty()) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -39,6 +40,8 @@ class Tokenizer {
   // tokens of a long document are never all in memory. Stops at the sink's first error and returns
   // it; other errors as EncodePiece().
   absl::Status Encode(std::string_view text, Sink sink) const;
+  // All tokens of a text that is not long, otherwise as above.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const;
 
   // The first position at or after `at_least` (1 or more) where the text may be cut into pieces
   // that are encoded independently, for example by several threads; text.size() if there is none.
