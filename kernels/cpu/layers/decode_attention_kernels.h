@@ -7,7 +7,6 @@
 #define NIBBLE_KERNELS_CPU_LAYERS_DECODE_ATTENTION_KERNELS_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cpu/layers/layer_isa.h"
 
@@ -54,19 +53,7 @@ struct DecodeAttentionOf {
   void (*block)(const DecodeBlock<T>& block);
   void (*finish)(const DecodeFinish<T>& finish);
 };
-struct DecodeAttentionKernels {
-  DecodeAttentionOf<float> fp32;
-  DecodeAttentionOf<uint16_t> bf16;
-
-  template <class T>
-  const DecodeAttentionOf<T>& of() const {
-    if constexpr (std::is_same_v<T, float>) {
-      return fp32;
-    } else {
-      return bf16;
-    }
-  }
-};
+using DecodeAttentionKernels = ByElement<DecodeAttentionOf>;
 
 namespace baseline {
 extern const DecodeAttentionKernels kDecodeAttentionKernels;

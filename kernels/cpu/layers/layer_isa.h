@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace nibble::cpu {
@@ -20,6 +21,22 @@ bool Supports(LayerIsa isa);
 LayerIsa BestLayerIsa();
 // Slowest first; always includes kBaseline.
 std::vector<LayerIsa> SupportedLayerIsas();
+
+// The kernels of a family for matrices of float and of uint16_t (BF16).
+template <template <class T> class KernelsOf>
+struct ByElement {
+  KernelsOf<float> fp32;
+  KernelsOf<uint16_t> bf16;
+
+  template <class T>
+  const KernelsOf<T>& of() const {
+    if constexpr (std::is_same_v<T, float>) {
+      return fp32;
+    } else {
+      return bf16;
+    }
+  }
+};
 
 // Of three tables, the one for `isa`.
 template <class Table>

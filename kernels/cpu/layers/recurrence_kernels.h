@@ -8,7 +8,6 @@
 #define NIBBLE_KERNELS_CPU_LAYERS_RECURRENCE_KERNELS_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cpu/layers/layer_isa.h"
 
@@ -55,19 +54,7 @@ struct RecurrenceOf {
   void (*conv)(const ConvTokens<T>& conv);
   void (*scan)(const ScanTokens<T>& scan);
 };
-struct RecurrenceKernels {
-  RecurrenceOf<float> fp32;
-  RecurrenceOf<uint16_t> bf16;
-
-  template <class T>
-  const RecurrenceOf<T>& of() const {
-    if constexpr (std::is_same_v<T, float>) {
-      return fp32;
-    } else {
-      return bf16;
-    }
-  }
-};
+using RecurrenceKernels = ByElement<RecurrenceOf>;
 
 namespace baseline {
 extern const RecurrenceKernels kRecurrenceKernels;
