@@ -1,9 +1,7 @@
 #include "worker/trainer/comm/launch_local.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -18,9 +16,10 @@
 #include <optional>
 #include <system_error>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
+#include "common/process/spawn.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/rendezvous.h"
 #include "worker/trainer/comm/tcp_store_server.h"
@@ -34,7 +33,7 @@ constexpr char kThisProgram[] = "/proc/self/exe";
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 absl::Status SystemError(const std::string& what) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("launching ranks: ", what));
+  return ErrnoError(errno, absl::StrCat("launching ranks: ", what));
 }
 
 // While alive, the forwarded signals are read from fd() instead of being delivered.
@@ -103,41 +102,18 @@ class RankProcess {
 
 absl::Status RankProcess::Start(const std::vector<std::string>& arguments,
                                 const sigset_t& signals) {
-  // Everything the child needs is made before the fork: between fork and exec it may only call
-  // what is safe in a signal handler.
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  int report[2];  // closed by a successful exec, or brings its errno
-  if (pipe2(report, O_CLOEXEC) != 0) return SystemError("pipe");
-  const absl::Cleanup close_report = [&report] { (void)close(report[0]); };
-  const pid_t launcher = getpid();
-  pid_ = fork();
-  if (pid_ < 0) {
-    const absl::Status status = SystemError("fork");
-    (void)close(report[1]);
-    return status;
+  const absl::StatusOr<pid_t> pid = SpawnProcess({.arguments = arguments,
+                                                  .program = kThisProgram,
+                                                  .input = SpawnOptions::kInherit,
+                                                  .group = SpawnOptions::Group::kOwn,
+                                                  .dies_with_thread = true,
+                                                  .blocked_signals = &signals});
+  if (!pid.ok()) {
+    return absl::Status(pid.status().code(),
+                        absl::StrCat("launching ranks: ", arguments[0], ": ",
+                                     std::string(pid.status().message())));
   }
-  if (pid_ == 0) {
-    (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) _exit(127);  // it died before the line above
-    (void)pthread_sigmask(SIG_SETMASK, &signals, nullptr);
-    (void)execv(kThisProgram, argv.data());
-    const int error = errno;
-    (void)!write(report[1], &error, sizeof(error));
-    _exit(127);
-  }
-  (void)setpgid(pid_, pid_);  // in both, so that the group exists whichever runs first
-  (void)close(report[1]);
-  int error = 0;
-  ssize_t got = 0;
-  while ((got = read(report[0], &error, sizeof(error))) < 0 && errno == EINTR) {
-  }
-  if (got == sizeof(error)) {
-    errno = error;
-    return SystemError(absl::StrCat("exec of ", arguments[0]));
-  }
+  pid_ = *pid;
   // The library's own wrapper is not declared for C++ in Debian 12.
   fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   if (fd_ < 0) return SystemError("pidfd_open");
@@ -272,9 +248,7 @@ absl::StatusOr<LaunchResult> LaunchLocal(const LaunchOptions& options) {
   }
   std::error_code error;
   const std::string program = std::filesystem::read_symlink(kThisProgram, error).string();
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("reading ", kThisProgram));
-  }
+  if (error) return ErrnoError(error.value(), "reading", kThisProgram);
   const SignalsAsMessages signals;
   if (signals.fd() < 0) return SystemError("signalfd");
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<TcpStoreServer> server,

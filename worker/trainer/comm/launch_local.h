@@ -3,7 +3,7 @@
 //
 // Each rank gets `arguments` and then --rank i --world N --rendezvous served:HOST:PORT, the address
 // of a server on loopback that runs for as long as the ranks. Ranks inherit standard input, output
-// and error. Each is in a process group of its own, so that a terminal's Ctrl-C reaches them once,
+// and error, and no other descriptor. Each is in a process group of its own, so that a terminal's Ctrl-C reaches them once,
 // through the launcher.
 //
 // No rank outlives the launch: when one fails the rest get SIGTERM and, after the grace, SIGKILL;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,6 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -26,6 +26,7 @@
 namespace nibble {
 namespace {
 
+using testing::MatchesRegex;
 using testing::StartsWith;
 
 // The arguments of a launched rank.
@@ -66,10 +67,11 @@ int Play(const Rank& me) {
     return 0;
   }
   if (me.role == "hold") {  // reports its start, then keeps the pipe open
-    (void)!write(std::atoi(me.argument.c_str()), "x", 1);
+    if (write(open(me.argument.c_str(), O_WRONLY), "x", 1) != 1) return 104;
     WaitForEver();
   }
-  if (me.role == "leave a child") {
+  if (me.role == "leave a child") {  // which keeps the pipe open
+    if (open(me.argument.c_str(), O_WRONLY) < 0) return 104;
     if (fork() == 0) WaitForEver();
     return 0;
   }
@@ -106,27 +108,32 @@ LaunchResult Launch(int ranks, const std::string& role, const std::string& argum
   return result.ok() ? *result : LaunchResult();
 }
 
-// A pipe that ranks inherit. It ends when the last process that holds it has ended.
-struct InheritedPipe {
-  int in = -1, out = -1;
-  InheritedPipe() {
-    int fds[2];
-    EXPECT_EQ(pipe(fds), 0);
-    in = fds[0];
-    out = fds[1];
-    (void)fcntl(in, F_SETFD, FD_CLOEXEC);
+// A pipe that ranks open by its path. It ends when the last process that holds it has ended.
+class NamedPipe {
+ public:
+  NamedPipe() {
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr) << errno;
+    EXPECT_EQ(mkfifo(path().c_str(), 0600), 0) << errno;
+    in_ = open(path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_GE(in_, 0) << errno;
   }
-  ~InheritedPipe() {
-    (void)close(in);
-    if (out >= 0) (void)close(out);
+  ~NamedPipe() {
+    (void)close(in_);
+    std::filesystem::remove_all(directory_);
   }
-  void CloseMine() { (void)close(std::exchange(out, -1)); }
+  NamedPipe(const NamedPipe&) = delete;
+  NamedPipe& operator=(const NamedPipe&) = delete;
+  std::string path() const { return directory_ + "/pipe"; }
   // 1 for a byte, 0 at the end, -1 if neither comes.
   int Read() const {
-    pollfd one = {in, POLLIN, 0};
+    pollfd one = {in_, POLLIN, 0};
     char byte = 0;
-    return poll(&one, 1, 60'000) == 1 ? static_cast<int>(read(in, &byte, 1)) : -1;
+    return poll(&one, 1, 60'000) == 1 ? static_cast<int>(read(in_, &byte, 1)) : -1;
   }
+
+ private:
+  std::string directory_ = testing::TempDir() + "/nibble-launch-XXXXXX";
+  int in_ = -1;
 };
 
 TEST(LaunchLocalTest, EveryRankGetsItsNumberTheWorldAndOneRendezvous) {
@@ -181,21 +188,19 @@ TEST(LaunchLocalTest, SignalsOfTheLauncherReachEveryRank) {
 }
 
 TEST(LaunchLocalTest, ChildrenOfARankEndWithIt) {
-  InheritedPipe pipe;
-  EXPECT_TRUE(Launch(2, "leave a child").ok());
-  pipe.CloseMine();
+  const NamedPipe pipe;
+  EXPECT_TRUE(Launch(2, "leave a child", pipe.path()).ok());
   EXPECT_EQ(pipe.Read(), 0) << "a child of a rank still holds the pipe";
 }
 
 TEST(LaunchLocalTest, RanksDieWithTheirLauncher) {
-  InheritedPipe pipe;
+  const NamedPipe pipe;
   const pid_t launcher = fork();
   if (launcher == 0) {
-    (void)Launch(2, "hold", std::to_string(pipe.out));
+    (void)Launch(2, "hold", pipe.path());
     _exit(1);
   }
   ASSERT_GT(launcher, 0);
-  pipe.CloseMine();
   EXPECT_EQ(pipe.Read(), 1);
   EXPECT_EQ(pipe.Read(), 1);
   ASSERT_EQ(kill(launcher, SIGKILL), 0);
@@ -206,7 +211,7 @@ TEST(LaunchLocalTest, RanksDieWithTheirLauncher) {
 TEST(LaunchLocalTest, ProgramThatCannotBeStartedIsNamedAndNoRankIsLeft) {
   const std::string too_long(1 << 20, 'x');  // for one argument
   const absl::Status status = LaunchLocal({.ranks = 2, .arguments = {"--role", too_long}}).status();
-  EXPECT_THAT(std::string(status.message()), StartsWith("launching ranks: exec of /"));
+  EXPECT_THAT(std::string(status.message()), MatchesRegex("launching ranks: /.*: executing .*"));
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
 }
