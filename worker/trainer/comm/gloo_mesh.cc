@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/gloo_transfers.h"
 #include "worker/trainer/comm/rendezvous.h"
@@ -90,12 +91,6 @@ struct Introduction {
 };
 constexpr char kGreetingMagic[8] = {'n', 'i', 'b', 'c', 'o', 'm', 'm', '1'};
 
-uint64_t HashOf(std::string_view text) {  // FNV-1a, the same in every build
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 // The last message of a rank to each peer, into a receive that waits from the beginning.
@@ -169,7 +164,7 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(const Options& optio
 }
 
 absl::Status GlooMesh::Introduce(Deadline deadline) {
-  Introduction mine = {{}, HashOf(options_.attempt), options_.rank, options_.world};
+  Introduction mine = {{}, Fnv1a64(options_.attempt), options_.rank, options_.world};
   std::copy(std::begin(kGreetingMagic), std::end(kGreetingMagic), mine.magic);
   std::vector<Introduction> theirs(options_.world);
   const absl::Status status =

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/signal_block.h"
 
@@ -378,7 +379,7 @@ absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(const std:
   if (stop_fd < 0) {
     const int error = errno;
     (void)close(listen_fd);
-    return absl::ErrnoToStatus(error, "rendezvous server's eventfd");
+    return ErrnoError(error, "making an eventfd for a rendezvous server");
   }
   auto loop = std::make_unique<Loop>(listen_fd, stop_fd, limits);
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), stop_fd, port));
