@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "worker/agent/gang_rules.h"
 
 namespace nibble {
 namespace {
@@ -103,8 +104,9 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
   } else {
     report.set_detail(absl::StrCat("kind: ", task.kind(), " is not a kind that this worker knows"));
   }
-  if (report.detail().size() > kMaxTaskDetailBytes)
-    report.mutable_detail()->resize(kMaxTaskDetailBytes);
+  // The exporter's output and file names may contain any bytes, and would end every stream to the
+  // coordinator.
+  report.set_detail(Utf8(report.detail().substr(0, kMaxTaskDetailBytes)));
   return report;
 }
 

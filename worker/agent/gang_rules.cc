@@ -102,6 +102,15 @@ std::string ComplaintIn(const std::string& log_tail) {
   return Printable(std::string(complaint), kMaxTailBytes);
 }
 
+// Length of the UTF-8 sequence that begins with `lead`; 0 if none does.
+size_t SequenceBytes(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return 2;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  if (lead >= 0xf0 && lead < 0xf5) return 4;
+  return 0;
+}
+
 }  // namespace
 
 std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
@@ -171,6 +180,26 @@ std::string Printable(std::string text, size_t most) {
   if (text.size() > most) text = text.substr(text.size() - most);
   for (char& c : text) {
     if (!absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\n') c = '?';
+  }
+  return text;
+}
+
+std::string Utf8(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    const size_t bytes = SequenceBytes(lead);
+    bool good = bytes > 0 && at + bytes <= text.size();
+    for (size_t i = 1; good && i < bytes; ++i) {
+      good = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
+    }
+    if (good && bytes >= 3) {
+      const auto second = static_cast<unsigned char>(text[at + 1]);
+      const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+      const bool beyond = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
+      good = !overlong && !beyond;
+    }
+    if (!good) text[at] = '?';
+    at += good ? bytes : 1;
   }
   return text;
 }

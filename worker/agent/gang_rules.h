@@ -150,6 +150,10 @@ v1::FailureCause CauseOf(const absl::Status& status);
 // messages, which are UTF-8.
 std::string Printable(std::string text, size_t most);
 
+// With each byte that is not part of valid UTF-8 replaced by '?'. A message with another text in it
+// cannot be parsed.
+std::string Utf8(std::string text);
+
 }  // namespace nibble
 
 #endif  // NIBBLE_WORKER_AGENT_GANG_RULES_H_

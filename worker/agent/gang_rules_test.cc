@@ -267,5 +267,12 @@ TEST(RankEndTest, AnErrorBeforeTheStartHasItsCause) {
             v1::FAILURE_CAUSE_SPEC);
 }
 
+TEST(Utf8Test, OnlyBytesThatAreNotUtf8AreReplaced) {
+  EXPECT_EQ(Utf8("mod\xc3\xa8le\n"), "mod\xc3\xa8le\n");
+  EXPECT_EQ(Utf8("mod\xc3"), "mod?") << "cut within a character";
+  EXPECT_EQ(Utf8("\xa8le\xff"), "?le?");
+  EXPECT_EQ(Utf8("\xed\xa0\x80"), "???") << "a surrogate";
+}
+
 }  // namespace
 }  // namespace nibble

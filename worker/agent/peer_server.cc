@@ -19,6 +19,7 @@
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
 #include "worker/agent/checkpoint_registry.h"
+#include "worker/agent/gang_rules.h"
 #include "worker/agent/rank_log.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_reader.h"
@@ -109,36 +110,6 @@ constexpr int64_t kReadBytes = 64 << 10;
 constexpr size_t kResponseBytes = 256 << 10;
 // Between two checks whether the reader is still connected.
 constexpr std::chrono::milliseconds kPoll(250);
-
-// Length of the UTF-8 sequence that begins with `lead`; 0 if none does.
-size_t SequenceBytes(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead < 0xe0) return 2;
-  if (lead >= 0xe0 && lead < 0xf0) return 3;
-  if (lead >= 0xf0 && lead < 0xf5) return 4;
-  return 0;
-}
-
-// Replaces each byte that is not part of valid UTF-8 by '?'.
-std::string Utf8(std::string text) {
-  for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    const size_t bytes = SequenceBytes(lead);
-    bool good = bytes > 0 && at + bytes <= text.size();
-    for (size_t i = 1; good && i < bytes; ++i) {
-      good = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
-    }
-    if (good && bytes >= 3) {
-      const auto second = static_cast<unsigned char>(text[at + 1]);
-      const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-      const bool beyond = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
-      good = !overlong && !beyond;
-    }
-    if (!good) text[at] = '?';
-    at += good ? bytes : 1;
-  }
-  return text;
-}
 
 // The offset at which the last `lines` lines begin.
 absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
