@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/backoff.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/gang_meeting.grpc.pb.h"
@@ -132,9 +134,14 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
 absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
                           Cancellation& cancellation) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const std::string address = rendezvous.substr(sizeof(Rendezvous::kServedPrefix) - 1);
+  absl::string_view address = rendezvous;
+  if (!absl::ConsumePrefix(&address, Rendezvous::kServedPrefix)) {
+    return absl::InvalidArgumentError(absl::StrCat("rendezvous: '", rendezvous,
+                                                   "' does not begin with '",
+                                                   Rendezvous::kServedPrefix, "'"));
+  }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TcpStore> store,
-                          TcpStore::Connect(address, now() + kConnectTime));
+                          TcpStore::Connect(std::string(address), now() + kConnectTime));
   absl::Status status =
       store->Set(MemberKey(gang, gang.first_rank()), "ready", now() + kConnectTime);
   if (!status.ok()) return status;

@@ -68,8 +68,9 @@ PeerService MakeMeetingService(const MeetingPoints& points);
 absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const LinkSecurity& security,
                                           Cancellation& cancellation);
 
-// Registers this worker as ready at the rendezvous, and waits until all members are. Cancelled, or
-// Unavailable if the rendezvous server has ended.
+// Registers this worker as ready at the rendezvous, and waits until all members are. Cancelled,
+// Unavailable if the rendezvous server has ended, or InvalidArgument for an address of another kind,
+// which a worker of another build may give.
 absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
                           Cancellation& cancellation);
 

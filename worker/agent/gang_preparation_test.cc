@@ -90,6 +90,14 @@ TEST_F(MeetingPointsTest, WaitingForAMissingMemberCanBeCancelled) {
   EXPECT_EQ(asked.code(), absl::StatusCode::kCancelled) << asked;
 }
 
+TEST_F(MeetingPointsTest, AnAddressThatIsNoRendezvousIsRefused) {
+  for (const char* const address : {"", "x", "127.0.0.1:1"}) {
+    Cancellation none;
+    EXPECT_EQ(AwaitMembers(address, Gang(0), none).code(), absl::StatusCode::kInvalidArgument)
+        << address;
+  }
+}
+
 TEST_F(MeetingPointsTest, ARequestOutOfBoundsIsRefused) {
   Cancellation none;
   EXPECT_EQ(AskForMeeting(Gang(1, 2, 0), {}, none).status().code(),
