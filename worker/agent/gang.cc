@@ -80,6 +80,7 @@ std::string Gang::LogPath(const std::string& jobs_directory, const std::string& 
 
 Gang::~Gang() {
   if (abandoned_) return;
+  preparation_.reset();  // its thread may be about to open the meeting
   home_.meetings->Close(job_, attempt_);
   link_.reset();
   home_.registry->CloseAttempt(job_, attempt_);
@@ -120,7 +121,7 @@ void Gang::FailToStart(const absl::Status& why) {
 absl::Status Gang::Start() {
   NIBBLE_RETURN_IF_ERROR(CheckJobId(job_));
   if (desired_.slots().empty() || desired_.first_rank() < 0 ||
-      desired_.first_rank() + desired_.slots_size() > desired_.world()) {
+      int64_t{desired_.first_rank()} + desired_.slots_size() > desired_.world()) {
     return absl::InvalidArgumentError(absl::StrCat("slots: ", desired_.slots_size(), " from rank ",
                                                    desired_.first_rank(),
                                                    " on are not in a world of ", desired_.world()));
