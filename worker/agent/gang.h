@@ -8,8 +8,8 @@
 // longer wants it, so that the coordinator learns the reason.
 //
 // On disk, below the job's directory, attempt-N/: spec.yaml as the ranks read it, rank-I.log. Ranks
-// find the link's address in the environment (kDaemonLinkVariable); a trainer that ignores it runs,
-// and stops on SIGTERM, but cannot be paused.
+// receive the link's address as --link; a trainer that ignores it runs, and stops on SIGTERM, but
+// cannot be paused.
 //
 // Ownership: borrows what GangHome names; the supervisor owns the processes. Destroy a gang only
 // when every rank has ended. Thread-safety: one thread at a time, which every method except the
