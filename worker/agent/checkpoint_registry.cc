@@ -73,6 +73,13 @@ JobStore* CheckpointRegistry::FindJob(const std::string& job) const {
   return at == jobs_.end() ? nullptr : at->second.get();
 }
 
+Mutex& CheckpointRegistry::DiskOf(const std::string& job) const {
+  const MutexLock lock(&mutex_);
+  std::unique_ptr<Mutex>& disk = disks_[job];
+  if (disk == nullptr) disk = std::make_unique<Mutex>();
+  return *disk;
+}
+
 bool CheckpointRegistry::IsCommitted(const CheckpointKey& key) const {
   const MutexLock lock(&mutex_);
   const StoredCheckpoint* const checkpoint = index_.Find(key);
@@ -84,7 +91,7 @@ bool CheckpointRegistry::IsCommitted(const CheckpointKey& key) const {
 absl::Status CheckpointRegistry::OpenJob(const std::string& job, const std::string& directory,
                                          const StoreIdentity& identity) {
   if (FindJob(job) != nullptr) return absl::OkStatus();
-  const MutexLock disk(&disk_mutex_);
+  const MutexLock disk(&DiskOf(job));
   if (FindJob(job) != nullptr) return absl::OkStatus();  // opened meanwhile
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<JobStore> opened,
                           JobStore::Open(job, directory, identity, options_.faults));
@@ -278,7 +285,7 @@ void CheckpointRegistry::CheckDirectories() {
     bool removed = false;
     size_t lost = 0;
     {
-      const MutexLock disk(&disk_mutex_);
+      const MutexLock disk(&DiskOf(name));
       removed = job->store().generation() != job->listed_generation();
       if (removed) {
         absl::StatusOr<ShardIndex::Checkpoints> present = job->List();
@@ -309,7 +316,7 @@ void CheckpointRegistry::CheckDirectories() {
 void CheckpointRegistry::MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store) {
   absl::Status written = absl::OkStatus();
   {
-    const MutexLock disk(&disk_mutex_);
+    const MutexLock disk(&DiskOf(key.job));
     written = FindJob(key.job)->WriteOrigin(key.step, key.attempt, store);
     if (written.ok()) {
       const MutexLock lock(&mutex_);
@@ -348,14 +355,15 @@ void CheckpointRegistry::Settle(const CheckpointKey& key) {
   }
   absl::Status committed;
   {
-    const MutexLock disk(&disk_mutex_);
+    Mutex& disk = DiskOf(key.job);
+    const MutexLock writing(&disk);
     bool commit = false;
     {
       const MutexLock lock(&mutex_);
       const StoredCheckpoint* const checkpoint = find_accepted();
       commit = checkpoint != nullptr && checkpoint->complete() && !checkpoint->committed;
     }
-    if (commit) committed = CommitHere(key);
+    if (commit) committed = CommitHere(key, disk);
   }
   if (!committed.ok()) {
     // The checkpoint exists for the cluster even if this disk fails: MakeLoadable tries again.
@@ -369,7 +377,8 @@ void CheckpointRegistry::Settle(const CheckpointKey& key) {
 }
 
 absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<int32_t>& ranks) {
-  const MutexLock disk(&disk_mutex_);
+  Mutex& disk = DiskOf(key.job);
+  const MutexLock writing(&disk);
   JobStore* const job = FindJob(key.job);
   bool all = true;
   bool committed = false;
@@ -386,7 +395,7 @@ absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<i
       all = true;
     }
   }
-  if (committed) NIBBLE_RETURN_IF_ERROR(ReopenHere(key));
+  if (committed) NIBBLE_RETURN_IF_ERROR(ReopenHere(key, disk));
   if (all) {
     NIBBLE_RETURN_IF_ERROR(job->store().Discard(key.step, key.attempt));
     job->RemoveHeader(key.step, key.attempt);
@@ -404,7 +413,7 @@ absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<i
   return absl::OkStatus();
 }
 
-absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key) {
+absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key, Mutex&) {
   JobStore& job = *FindJob(key.job);
   CheckpointHeader header;
   {
@@ -424,7 +433,7 @@ absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointRegistry::ReopenHere(const CheckpointKey& key) {
+absl::Status CheckpointRegistry::ReopenHere(const CheckpointKey& key, Mutex&) {
   CheckpointHeader header;
   {
     const MutexLock lock(&mutex_);
@@ -445,7 +454,7 @@ absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointRegistry::Open
     const v1::CheckpointRef& ref) const {
   const JobStore* const job = FindJob(ref.job());
   if (job == nullptr) return NothingOf(ref.job());
-  const MutexLock disk(&disk_mutex_);
+  const MutexLock disk(&DiskOf(ref.job()));
   auto reader = job->store().OpenCheckpoint(ref.step());
   if (reader.ok() && (*reader)->manifest().header.attempt != ref.attempt()) {
     return absl::NotFoundError(absl::StrCat("checkpoint: of step ", ref.step(), " attempt ",
@@ -460,7 +469,7 @@ absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointRegistry::OpenShard(
   const JobStore* const job = FindJob(ref.job());
   if (job == nullptr) return NothingOf(ref.job());
   // A concurrent commit moves the files, which would look like damage.
-  const MutexLock disk(&disk_mutex_);
+  const MutexLock disk(&DiskOf(ref.job()));
   return job->store().OpenShard(ref.step(), ref.attempt(), rank);
 }
 
@@ -490,7 +499,7 @@ CheckpointRegistry::Lease CheckpointRegistry::Keep(const v1::CheckpointRef& ref)
   const CheckpointKey key = KeyOf(ref);
   {
     // Not in the middle of a removal.
-    const MutexLock disk(&disk_mutex_);
+    const MutexLock disk(&DiskOf(key.job));
     const MutexLock lock(&mutex_);
     index_.AddLease(key);
   }
@@ -505,11 +514,12 @@ void CheckpointRegistry::ReleaseLease(const CheckpointKey& key) {
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointRegistry::BeginReplica(
     const std::string& job, const ShardManifest& original) {
-  const MutexLock disk(&disk_mutex_);
   const JobStore* const stored = FindJob(job);
   if (stored == nullptr) return NothingOf(job);
+  Mutex& disk = DiskOf(job);
+  const MutexLock writing(&disk);
   const CheckpointKey key = {job, original.step, original.attempt};
-  if (IsCommitted(key)) NIBBLE_RETURN_IF_ERROR(ReopenHere(key));
+  if (IsCommitted(key)) NIBBLE_RETURN_IF_ERROR(ReopenHere(key, disk));
   return stored->store().BeginCopy(original);
 }
 
@@ -526,7 +536,7 @@ absl::Status CheckpointRegistry::AddReplica(const std::string& job, const Checkp
   v1::StoreIdentity store;
   if (options_.followed && !input) store = options_.followed();
   {
-    const MutexLock disk(&disk_mutex_);
+    const MutexLock disk(&DiskOf(job));
     const JobStore& stored = *FindJob(job);
     bool known = false;
     {
@@ -556,7 +566,8 @@ absl::Status CheckpointRegistry::AddReplica(const std::string& job, const Checkp
 absl::Status CheckpointRegistry::RemoveDamaged(const v1::CheckpointRef& ref, int32_t rank) {
   absl::Status status;
   {
-    const MutexLock disk(&disk_mutex_);
+    Mutex& disk = DiskOf(ref.job());
+    const MutexLock writing(&disk);
     const CheckpointKey key = KeyOf(ref);
     bool committed = false;
     {
@@ -565,7 +576,7 @@ absl::Status CheckpointRegistry::RemoveDamaged(const v1::CheckpointRef& ref, int
       if (checkpoint == nullptr) return NothingOf(ref.job());
       committed = checkpoint->committed;
     }
-    if (committed) status = ReopenHere(key);
+    if (committed) status = ReopenHere(key, disk);
     if (status.ok()) {
       status = FindJob(ref.job())->store().DiscardShard(ref.step(), ref.attempt(), rank);
     }
@@ -578,7 +589,8 @@ absl::Status CheckpointRegistry::RemoveDamaged(const v1::CheckpointRef& ref, int
 }
 
 absl::Status CheckpointRegistry::MakeLoadable(const v1::CheckpointRef& ref) {
-  const MutexLock disk(&disk_mutex_);
+  Mutex& disk = DiskOf(ref.job());
+  const MutexLock writing(&disk);
   const CheckpointKey key = KeyOf(ref);
   std::vector<CheckpointKey> rivals;
   bool committed = false;
@@ -602,9 +614,9 @@ absl::Status CheckpointRegistry::MakeLoadable(const v1::CheckpointRef& ref) {
   }
   // Their shards stay sealed; only the checkpoint's name is removed.
   for (const CheckpointKey& other : rivals) {
-    NIBBLE_RETURN_IF_ERROR(ReopenHere(other));
+    NIBBLE_RETURN_IF_ERROR(ReopenHere(other, disk));
   }
-  return committed ? absl::OkStatus() : CommitHere(key);
+  return committed ? absl::OkStatus() : CommitHere(key, disk);
 }
 
 }  // namespace nibble

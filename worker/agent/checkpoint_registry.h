@@ -27,7 +27,8 @@
 //
 // Ownership: owns stores, hosts and the thread. Thread-safety: all methods from any thread;
 // callbacks are called with no lock taken. Report, Answered, TakeOver, RemoveOrphans, TroubleOf,
-// HeaderOf and CrcOf never wait for the disk; the others may.
+// HeaderOf and CrcOf never wait for the disk; the others may, for that of their job alone. Answers
+// are carried out one after the other, so that the settling of one job's waits for another's disk.
 #ifndef NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 #define NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 
@@ -151,10 +152,16 @@ class CheckpointRegistry {
   absl::Status Drop(const CheckpointKey& key, const std::set<int32_t>& ranks);
   void Settle(const CheckpointKey& key);
 
-  absl::Status CommitHere(const CheckpointKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_mutex_);
-  absl::Status ReopenHere(const CheckpointKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_mutex_);
+  // `disk`: DiskOf the checkpoint's job.
+  absl::Status CommitHere(const CheckpointKey& key, Mutex& disk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
+  absl::Status ReopenHere(const CheckpointKey& key, Mutex& disk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
   // The job's store; null if it is not open.
   JobStore* FindJob(const std::string& job) const;
+  // Orders changes of the content of the job's store, and its opening. Held during I/O; acquired
+  // before mutex_. It exists as long as this.
+  Mutex& DiskOf(const std::string& job) const;
   bool IsCommitted(const CheckpointKey& key) const;
   void ReleaseLease(const CheckpointKey& key);
 
@@ -164,8 +171,6 @@ class CheckpointRegistry {
   void LogOnce(const CheckpointKey& key, const char* what, const absl::Status& status);
 
   const Options options_;
-  // Orders changes of the stores' content, and openings. Held during I/O.
-  mutable Mutex disk_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   // Never held during I/O.
   mutable Mutex mutex_;
   CondVar settled_;     // an outcome is known, work is done, or an attempt or this is closing
@@ -173,6 +178,7 @@ class CheckpointRegistry {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   ShardIndex index_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<JobStore>> jobs_ ABSL_GUARDED_BY(mutex_);  // stay open
+  mutable std::map<std::string, std::unique_ptr<Mutex>> disks_ ABSL_GUARDED_BY(mutex_);  // DiskOf
   std::map<Attempt, std::unique_ptr<CheckpointHost>> hosts_ ABSL_GUARDED_BY(mutex_);
   std::set<Attempt> closing_attempts_ ABSL_GUARDED_BY(mutex_);
   std::map<Attempt, std::string> troubles_ ABSL_GUARDED_BY(mutex_);
