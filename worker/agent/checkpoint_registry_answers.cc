@@ -1,0 +1,223 @@
+// The registry's thread: what answers require of the disk.
+
+#include "worker/agent/checkpoint_registry.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace nibble {
+
+void CheckpointRegistry::LogOnce(const CheckpointKey& key, const char* what,
+                                 const absl::Status& status) {
+  {
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    if (checkpoint != nullptr && std::exchange(checkpoint->failure_logged, true)) return;
+  }
+  Log(absl::StrCat(Describe(key), what, std::string(status.message())));
+}
+
+void CheckpointRegistry::CarryOutAnswers() {
+  while (true) {
+    ShardIndex::Work work;
+    bool check = false;
+    {
+      const MutexLock lock(&mutex_);
+      working_ = false;
+      index_.FinishWork();
+      settled_.SignalAll();
+      while (!closing_ && !check_directories_ && !index_.HasWork()) work_added_.Wait(&mutex_);
+      if (closing_) return;
+      work = index_.BeginWork();
+      check = std::exchange(check_directories_, false);
+      working_ = true;
+    }
+    if (check) CheckDirectories();
+    for (const auto& [key, store] : work.take_over) MakeTakenOver(key, store);
+    for (const auto& [key, ranks] : work.drop) {
+      const absl::Status dropped = Drop(key, ranks);
+      if (!dropped.ok()) LogOnce(key, " is not deleted: ", dropped);
+      settled_.SignalAll();
+    }
+    for (const CheckpointKey& key : work.settle) Settle(key);
+  }
+}
+
+void CheckpointRegistry::CheckDirectories() {
+  std::vector<std::pair<std::string, JobStore*>> jobs;
+  {
+    const MutexLock lock(&mutex_);
+    for (const auto& [name, job] : jobs_) jobs.emplace_back(name, job.get());
+  }
+  for (const auto& [name, job] : jobs) {
+    const std::string& path = job->store().path();
+    absl::Status status = job->store().MakeAgainIfRemoved();
+    bool removed = false;
+    size_t lost = 0;
+    {
+      const MutexLock disk(&DiskOf(name));
+      removed = job->store().generation() != job->listed_generation();
+      if (removed) {
+        absl::StatusOr<ShardIndex::Checkpoints> present = job->List();
+        status.Update(present.status());
+        const MutexLock lock(&mutex_);
+        const ShardIndex::Replaced replaced =
+            index_.ReplaceJob(name, job->listed_generation(),
+                              present.ok() ? *std::move(present) : ShardIndex::Checkpoints());
+        lost = replaced.lost;
+        for (const CheckpointKey& key : replaced.awaited) {
+          outcomes_.insert_or_assign(key, CommitResult(absl::UnavailableError(absl::StrCat(
+                                              "the directory ", path, " was removed"))));
+        }
+      }
+    }
+    if (!status.ok()) {
+      Log(absl::StrCat("the checkpoints of job ", name,
+                       " cannot be stored: ", std::string(status.message())));
+    }
+    if (!removed) continue;
+    settled_.SignalAll();
+    Log(absl::StrCat("the directory ", path, " was removed or replaced; it is made again, and ",
+                     lost, " of its shards are lost"));
+    Changed();
+  }
+}
+
+void CheckpointRegistry::MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store) {
+  absl::Status written = absl::OkStatus();
+  {
+    const MutexLock disk(&DiskOf(key.job));
+    written = FindJob(key.job)->WriteOrigin(key.step, key.attempt, store);
+    if (written.ok()) {
+      const MutexLock lock(&mutex_);
+      StoredCheckpoint* const checkpoint = index_.Find(key);
+      if (checkpoint == nullptr) return;
+      checkpoint->failure_logged = false;
+      checkpoint->store = store;
+      // Only answers to later reports are about this store's shards.
+      for (auto& [rank, shard] : checkpoint->shards) shard.first_report = 0;
+    }
+  }
+  // If it cannot be written nothing changes, and the order is repeated.
+  if (!written.ok()) return LogOnce(key, " is not taken over: ", written);
+  Changed();
+}
+
+void CheckpointRegistry::Settle(const CheckpointKey& key) {
+  const auto find_accepted = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> StoredCheckpoint* {
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    return checkpoint != nullptr && checkpoint->accepted() ? checkpoint : nullptr;
+  };
+  {
+    const MutexLock lock(&mutex_);
+    if (find_accepted() == nullptr) return;
+  }
+  if (options_.accepted) {
+    if (const absl::Status status = options_.accepted(); !status.ok()) {
+      // It stays sealed and reported; a later answer accepts it again.
+      Log(absl::StrCat(Describe(key), " is not accepted yet: ", std::string(status.message())));
+      const MutexLock lock(&mutex_);
+      StoredCheckpoint* const checkpoint = index_.Find(key);
+      if (checkpoint == nullptr) return;
+      for (auto& [rank, shard] : checkpoint->shards) shard.accepted = false;
+      return;
+    }
+  }
+  absl::Status committed;
+  {
+    Mutex& disk = DiskOf(key.job);
+    const MutexLock writing(&disk);
+    bool commit = false;
+    {
+      const MutexLock lock(&mutex_);
+      const StoredCheckpoint* const checkpoint = find_accepted();
+      commit = checkpoint != nullptr && checkpoint->complete() && !checkpoint->committed;
+    }
+    if (commit) committed = CommitHere(key, disk);
+  }
+  if (!committed.ok()) {
+    // The checkpoint exists for the cluster even if this disk fails: MakeLoadable tries again.
+    Log(absl::StrCat(Describe(key), " is not committed here: ", std::string(committed.message())));
+  }
+  const MutexLock lock(&mutex_);
+  StoredCheckpoint* const checkpoint = index_.Find(key);
+  if (checkpoint == nullptr || !std::exchange(checkpoint->awaited, false)) return;
+  outcomes_.insert_or_assign(key, CommitResult(CheckpointStore::CommitReport()));
+  settled_.SignalAll();
+}
+
+absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<int32_t>& ranks) {
+  Mutex& disk = DiskOf(key.job);
+  const MutexLock writing(&disk);
+  JobStore* const job = FindJob(key.job);
+  bool all = true;
+  bool committed = false;
+  {
+    const MutexLock lock(&mutex_);
+    StoredCheckpoint* const checkpoint = index_.Find(key);
+    // A leased checkpoint is dropped later: the coordinator repeats the order with every answer.
+    if (job == nullptr || checkpoint == nullptr || index_.HasLease(key)) return absl::OkStatus();
+    committed = checkpoint->committed;
+    for (const auto& [rank, shard] : checkpoint->shards) all &= ranks.contains(rank);
+    if (checkpoint->awaited) {
+      outcomes_.insert_or_assign(key, CommitResult(absl::AbortedError(absl::StrCat(
+                                          "the coordinator dropped the ", Describe(key)))));
+      all = true;
+    }
+  }
+  if (committed) NIBBLE_RETURN_IF_ERROR(ReopenHere(key, disk));
+  if (all) {
+    NIBBLE_RETURN_IF_ERROR(job->store().Discard(key.step, key.attempt));
+    job->RemoveHeader(key.step, key.attempt);
+    job->RemoveOrigin(key.step, key.attempt);
+    const MutexLock lock(&mutex_);
+    index_.Remove(key);
+    return absl::OkStatus();
+  }
+  for (const int32_t rank : ranks) {
+    const absl::Status status = job->store().DiscardShard(key.step, key.attempt, rank);
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    const MutexLock lock(&mutex_);
+    index_.FindOrAdd(key).shards.erase(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key, Mutex&) {
+  JobStore& job = *FindJob(key.job);
+  CheckpointHeader header;
+  {
+    const MutexLock lock(&mutex_);
+    header = index_.FindOrAdd(key).header;
+  }
+  NIBBLE_RETURN_IF_ERROR(job.Commit(header));
+  // The store has released the checkpoints that this one replaces.
+  std::vector<CheckpointKey> replaced;
+  {
+    const MutexLock lock(&mutex_);
+    index_.FindOrAdd(key).committed = true;
+    replaced = index_.CommittedRivals(key);
+    for (const CheckpointKey& other : replaced) index_.Remove(other);
+  }
+  for (const CheckpointKey& other : replaced) job.RemoveOrigin(other.step, other.attempt);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRegistry::ReopenHere(const CheckpointKey& key, Mutex&) {
+  CheckpointHeader header;
+  {
+    const MutexLock lock(&mutex_);
+    header = index_.FindOrAdd(key).header;
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::set<int32_t> sealed, FindJob(key.job)->Reopen(header));
+  const MutexLock lock(&mutex_);
+  StoredCheckpoint& checkpoint = index_.FindOrAdd(key);
+  checkpoint.committed = false;
+  std::erase_if(checkpoint.shards,
+                [&](const auto& shard) { return !sealed.contains(shard.first); });
+  return absl::OkStatus();
+}
+
+}  // namespace nibble
