@@ -88,17 +88,17 @@ if ((interop)); then
 fi
 if ((sanitizers)); then
   echo "test: numbers, checkpoints, readers, coordinator and daemon under address and undefined-behaviour sanitizers"
-  # Without the layer kernels, and the daemon's test that runs the trainer: four instrumented instruction sets of them take
+  # Without the layer kernels, and the daemon's tests that run the trainer: four instrumented instruction sets of them take
   # longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan -- //common/... //kernels/... \
     //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //worker/corpus/... //worker/link/... //tests/fuzz/... \
     //server/... //worker/agent/... //worker/metrics/... //client/shell/... //client/remote/... //client/cluster/... \
-    -//kernels/cpu/layers/... -//worker/agent:daemon_test
+    -//kernels/cpu/layers/... -//worker/agent:daemon_test -//worker/agent:daemon_gang_test
 fi
 if ((tsan)); then
   echo "test: coordinator, daemon, their link and collectives under the thread sanitizer"
   # Without the tests that run the trainer, as above.
   run_tests "${flags[@]}" --config=tsan -- //common/... //server/... //worker/agent/... //worker/link/... \
-    //worker/checkpoint/... //worker/metrics/... //worker/trainer/comm/... -//worker/agent:daemon_test
+    //worker/checkpoint/... //worker/metrics/... //worker/trainer/comm/... -//worker/agent:daemon_test -//worker/agent:daemon_gang_test
 fi
 finish
