@@ -19,6 +19,7 @@
 #include "common/files/files_testing.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
+#include "worker/agent/stuck_disk_testing.h"
 #include "worker/checkpoint/store_testing.h"
 #include "worker/link/checkpoint_client.h"
 #include "worker/link/link_host.h"
@@ -519,6 +520,25 @@ TEST_F(CheckpointRegistryTest, ReportsAndAnswersDoNotWaitForAJobThatIsBeingOpene
     changed.SignalAll();
   }
   opener.join();
+}
+
+TEST(RegistryDiskTest, AJobOpensWhileAnothersDiskDoesNotAnswer) {
+  const TempDirectory slow;
+  const TempDirectory other;
+  agent_testing::StuckDisk disk;
+  disk.Block(slow.path());
+  CheckpointRegistry registry({.clock = SteadySeconds, .faults = &disk});
+  absl::Status opened;
+  std::thread opens([&] { opened = registry.OpenJob("slow", slow.path(), TestIdentity()); });
+  EXPECT_TRUE(disk.AwaitBlockedWrite());
+  EXPECT_TRUE(registry.OpenJob("other", other.path(), TestIdentity()).ok());
+  v1::CheckpointRef ref;
+  ref.set_job("other");
+  EXPECT_TRUE(absl::IsNotFound(registry.Open(ref).status()));
+  EXPECT_TRUE(disk.IsBlocking());
+  disk.Release();
+  opens.join();
+  EXPECT_TRUE(opened.ok()) << opened;
 }
 
 }  // namespace
