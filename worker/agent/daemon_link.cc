@@ -1,0 +1,160 @@
+// The daemon and its coordinator: what it reports, and which answers it obeys.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/files/staged_file.h"
+#include "worker/agent/daemon.h"
+#include "worker/agent/data_directory.h"
+#include "worker/agent/gang_rules.h"
+
+namespace nibble {
+
+v1::ConnectRequest Daemon::Report(int64_t number) {
+  v1::ConnectRequest request;
+  *request.mutable_identity() = options_.identity;
+  {
+    const MutexLock lock(&mutex_);
+    request.set_cluster(cluster_);
+    if (number == 1) desired_number_ = 0;  // a stream begins
+    request.set_desired_number(desired_number_);
+  }
+  std::map<std::string, int64_t> running;
+  for (const std::shared_ptr<GangRunner>& gang : gangs()) {
+    // Its ranks have ended, and the coordinator does not want it.
+    if (gang->closing()) continue;
+    const PresentGang present = gang->snapshot()->present;
+    *request.add_gangs() = gang->TakeReport();
+    if (!std::all_of(present.ranks.begin(), present.ranks.end(),
+                     [](const PresentRank& rank) { return HasEnded(rank.state); })) {
+      running[present.job] = present.attempt;
+    }
+  }
+  // After the gangs, so that a report with a stopped gang also names its last shards.
+  std::vector<v1::ShardReport> shards = registry_->Report(number);
+  if (const v1::StoreIdentity store = provenance_->followed(); !store.id().empty()) {
+    *request.mutable_store() = store;
+  }
+  {
+    const MutexLock lock(&mutex_);
+    // The list of running jobs is sent with the shards.
+    if (running != last_running_) shard_list_.Reset();
+    last_running_ = running;
+    if (shard_list_.IsDue(number, shards)) {
+      request.set_all_shards(true);
+      listed_in_ = number;
+    }
+  }
+  if (request.all_shards()) provenance_->Describe(std::move(shards), running, request);
+  for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
+  for (v1::DamagedShard& shard : damage_->Report(number)) *request.add_damaged() = std::move(shard);
+  return request;
+}
+
+bool Daemon::MayObey(const v1::StoreIdentity& store) {
+  const Provenance::Verdict verdict = provenance_->Judge(store);
+  std::string line;
+  {
+    const MutexLock lock(&mutex_);
+    if (verdict == Provenance::Verdict::kNotFollowed) {
+      if (std::exchange(following_, true)) return false;
+    } else if (verdict == Provenance::Verdict::kOlder) {
+      // The coordinator learns from the next report that its store is older.
+      if (std::exchange(ignoring_, true)) return false;
+      line =
+          absl::StrCat("ignores the coordinator: its store ", store.id(), ", epoch ", store.epoch(),
+                       ", update ", store.sequence(), ", is older than this worker has known it");
+    } else {
+      ignoring_ = false;
+      if (!obeyed_.id().empty() && !SameEpoch(obeyed_, store)) {
+        line = absl::StrCat("the coordinator has store ", store.id(), ", epoch ", store.epoch(),
+                            " now; before it had ", obeyed_.id(), ", epoch ", obeyed_.epoch(),
+                            ", whose orders are reported as orphans");
+        shard_list_.Reset();
+      }
+      obeyed_ = store;
+    }
+  }
+  if (!line.empty()) Log(line);
+  if (verdict == Provenance::Verdict::kNotFollowed) {
+    // The next desired state is obeyed; it arrives as the answer to the next report.
+    recorder_->Post([this, store] {
+      const absl::Status followed = provenance_->Follow(store);
+      if (!followed.ok()) Log(std::string(followed.message()));
+      {
+        const MutexLock lock(&mutex_);
+        following_ = false;
+      }
+      if (followed.ok()) report_due_ = true;
+      Wake();
+    });
+  }
+  return verdict == Provenance::Verdict::kObey;
+}
+
+void Daemon::Receive(const v1::ConnectResponse& response) {
+  if (!MayObey(response.store())) return;
+  RemoveOrphans(response);
+  bool listed = false;
+  {
+    const MutexLock lock(&mutex_);
+    listed = listed_in_ > 0 && response.answered() >= listed_in_;
+  }
+  if (listed) provenance_->Answered();
+  for (const v1::DesiredReplica& known : response.replicas()) {
+    registry_->TakeOver(known, response.store());
+  }
+  registry_->Answered(response);
+  damage_->Answered(response.answered());
+  bool new_cluster = false;
+  {
+    const MutexLock lock(&mutex_);
+    new_cluster = cluster_.empty() && !response.cluster().empty();
+    if (new_cluster) cluster_ = response.cluster();
+    desired_ = std::make_shared<const DesiredState>(desired_.get(), response, home_.clock());
+    desired_number_ = response.number();
+    if (!response.dropped().empty()) shard_list_.Reset();
+  }
+  if (new_cluster) {
+    recorder_->Post([this, cluster = response.cluster()] {
+      const absl::Status written =
+          ReplaceFile(options_.data_directory + "/cluster", cluster + "\n", options_.faults);
+      if (!written.ok()) Log(std::string(written.message()));
+    });
+  }
+  if (listed || !response.orphans().empty()) SaveRecords();
+  replicas_->Want({response.replicas().begin(), response.replicas().end()});
+  tasks_->Want({response.tasks().begin(), response.tasks().end()});
+  Wake();
+}
+
+void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
+  for (const v1::OrphanOrder& order : response.orphans()) {
+    if (SameEpoch(order.store(), response.store())) continue;
+    const int64_t kept =
+        order.store().id() == response.store().id() ? response.store().epoch() : -1;
+    registry_->RemoveOrphans(order.job(), order.store().id(), kept);
+    if (!SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
+      provenance_->Forget(order.job());
+    }
+    const MutexLock lock(&mutex_);
+    shard_list_.Reset();
+  }
+}
+
+void Daemon::StreamEnded(const absl::Status& status, std::chrono::milliseconds wait) {
+  metrics_->StreamLost(status);
+  Log(absl::StrCat("the stream to the coordinator has ended: ", std::string(status.message()),
+                   "; connecting again in ", wait.count(), " ms"));
+  if (!absl::IsAborted(status)) return;
+  const MutexLock lock(&wake_mutex_);
+  superseded_ = status;
+  woken_.SignalAll();
+}
+
+}  // namespace nibble
