@@ -22,6 +22,7 @@ constexpr int kBacklog = 64;
 constexpr size_t kMedianSteps = 32;
 constexpr size_t kFewestSteps = 3;   // below it there is no median
 constexpr size_t kMaxSamples = 256;  // not yet taken; beyond it the oldest are dropped
+constexpr int kAcceptPauseMs = 100;  // between tries of a process without free descriptors
 
 int64_t Median(std::vector<int64_t> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -146,19 +147,20 @@ std::map<int32_t, LinkHost::Rank> LinkHost::TakeRanks() {
 }
 
 void LinkHost::Serve() {
+  bool accepting = true;
   while (true) {
     {
       MutexLock lock(&mutex_);
       if (closing_) break;
     }
     std::vector<pollfd> waits = {{.fd = replies_->wake_descriptor(), .events = POLLIN},
-                                 {.fd = listener_.get(), .events = POLLIN}};
+                                 {.fd = accepting ? listener_.get() : -1, .events = POLLIN}};
     for (const auto& connection : connections_) {
       const bool writing = connection->socket.sending();
       waits.push_back({.fd = connection->socket.descriptor(),
                        .events = static_cast<int16_t>(POLLIN | (writing ? POLLOUT : 0))});
     }
-    (void)poll(waits.data(), waits.size(), -1);
+    (void)poll(waits.data(), waits.size(), accepting ? -1 : kAcceptPauseMs);
     eventfd_t ignored;
     (void)eventfd_read(replies_->wake_descriptor(), &ignored);
     for (auto& [id, outcome] : replies_->Take()) {
@@ -189,17 +191,20 @@ void LinkHost::Serve() {
       if (!status.ok()) Close(connection);
     }
     std::erase_if(connections_, [](const auto& connection) { return !connection->open; });
-    if ((waits[1].revents & POLLIN) != 0) Accept();
+    accepting = (waits[1].revents & POLLIN) == 0 || Accept();
     if (received && options_.changed) options_.changed();
   }
   for (const auto& connection : connections_) Close(*connection);
   connections_.clear();
 }
 
-void LinkHost::Accept() {
+bool LinkHost::Accept() {
   OwnedDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.get() < 0) return;
+  if (socket.get() < 0) {
+    return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+  }
   connections_.push_back(std::make_unique<Connection>(++last_id_, std::move(socket)));
+  return true;
 }
 
 absl::Status LinkHost::Handle(Connection& connection, absl::string_view bytes) {

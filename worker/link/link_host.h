@@ -77,7 +77,8 @@ class LinkHost {
   explicit LinkHost(Options options);
   absl::Status Listen();
   void Serve();
-  void Accept();
+  // False if the process or the machine has no descriptor or memory for it now.
+  bool Accept();
   // These return an error if the connection must be closed.
   absl::Status Handle(Connection& connection, absl::string_view bytes);
   absl::Status HandleHello(Connection& connection, const link::v1::Hello& hello);
