@@ -32,6 +32,7 @@ constexpr size_t kLogReadBytes = 65536;
 // After the process and its group have ended, only a descendant that left the group may still
 // write.
 constexpr int kLastOutputMs = 200;
+constexpr int kLastReads = 32;  // more than a full pipe needs; such a descendant may never stop
 constexpr auto kNever = SteadyClock::time_point::max();
 
 }  // namespace
@@ -109,6 +110,7 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
   auto process = std::make_shared<Process>(program);
   process->log = std::move(log);
   process->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (process->wake < 0) return ErrnoError(errno, "making an eventfd for", program.name);
   {
     MutexLock lock(&mutex_);
     if (!processes_.emplace(program.name, process).second) {
@@ -215,7 +217,7 @@ void ProcessSupervisor::CollectOutput(Process& process) {
   // The process has ended but is not reaped, so the group id is still its own: kill the group.
   KillGroup(process);
   pollfd last = {.fd = process.output, .events = POLLIN};
-  while (open && poll(&last, 1, kLastOutputMs) > 0) collect();
+  for (int i = 0; i < kLastReads && open && poll(&last, 1, kLastOutputMs) > 0; ++i) collect();
 }
 
 ProcessExit ProcessSupervisor::Reap(Process& process) {

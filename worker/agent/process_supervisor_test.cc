@@ -147,6 +147,14 @@ TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramAreKilledWithIt) {
   EXPECT_FALSE(runs());
 }
 
+TEST_F(ProcessSupervisorTest, ADescendantThatWritesForEverDoesNotDelayTheEnd) {
+  const std::string up = directory_ + "/up";
+  ASSERT_TRUE(Start("a", absl::StrCat("setsid sh -c 'echo > ", up, "; while :; do echo more; done' &",
+                                      " while [ ! -e ", up, " ]; do sleep 0.01; done; exit 3"))
+                  .ok());
+  EXPECT_EQ(AwaitEnd("a").exit_code, 3);
+}
+
 TEST_F(ProcessSupervisorTest, AMissingProgramIsAnErrorThatLeavesNothing) {
   const absl::Status status = supervisor_->Start(
       {.name = "r", .arguments = {"/no/such/program"}, .log_path = LogPath("r")});
