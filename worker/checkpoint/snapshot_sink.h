@@ -1,9 +1,9 @@
 // What the server of a rank's link (worker/link) calls with the checkpoint part of the link, and
 // CheckpointHost implements. Per rank:
 //
-//   Offer         the rank's memory, once
-//   Snapshot …    the memory has the state of a step; answered by one SnapshotOutcome each, in
-//   order Leave         the rank is gone; its snapshots are still written
+//   Offer       the rank's memory, once
+//   Snapshot …  the memory has the state of a step; answered by one SnapshotOutcome each, in order
+//   Leave       the rank is gone; its snapshots are still written
 //
 // The memory belongs to the rank until Snapshot and to the sink until the outcome.
 //
