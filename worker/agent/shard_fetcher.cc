@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
@@ -28,10 +29,6 @@ constexpr int64_t kLeastBytesPerSecond = int64_t{1} << 20;
 constexpr std::chrono::seconds kReadTime(60);
 constexpr int kMaxDescriptionBytes = 1 << 30;  // of one shard's manifest
 constexpr milliseconds kFetchPoll(100);
-
-absl::Span<const std::byte> BytesOf(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
 
 v1::ShardRef RefOf(const v1::DesiredReplica& shard) {
   v1::ShardRef ref;
@@ -229,13 +226,13 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
     source.holder = HolderOf(context);
     if (!status.ok()) return FromGrpc(status);
   }
-  const uint32_t crc = Crc32c(BytesOf(response.manifest()));
+  const uint32_t crc = Crc32c(AsBytes(response.manifest()));
   if (crc != shard.manifest_crc32c()) {
     return absl::DataLossError(absl::StrCat("manifest: its checksum is 0x", absl::Hex(crc),
                                             ", the coordinator knows 0x",
                                             absl::Hex(shard.manifest_crc32c())));
   }
-  if (Crc32c(BytesOf(response.header())) != response.header_crc32c()) {
+  if (Crc32c(AsBytes(response.header())) != response.header_crc32c()) {
     return absl::DataLossError("header: fails its checksum");
   }
   Described described;
@@ -266,7 +263,7 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   int64_t at = 0;
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) {
-    if (piece.offset_bytes() != at || Crc32c(BytesOf(piece.data())) != piece.crc32c()) {
+    if (piece.offset_bytes() != at || Crc32c(AsBytes(piece.data())) != piece.crc32c()) {
       // Corrupted in transit, not on the source's disk.
       taken = absl::UnavailableError(absl::StrCat("the piece at ", piece.offset_bytes(), ", after ",
                                                   at, " bytes, fails its checksum"));
@@ -296,7 +293,7 @@ absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
   status = Read(source, shard, described.manifest.bytes(), cancellation,
                 [&](const std::string& bytes) -> absl::Status {
                   progress(static_cast<int64_t>(bytes.size()));
-                  return feed.Take(BytesOf(bytes));
+                  return feed.Take(AsBytes(bytes));
                 });
   if (status.ok()) status = feed.NextSlice();
   if (!status.ok()) return status;
