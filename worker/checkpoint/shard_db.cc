@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/files/files.h"
 #include "common/rocks/rocks.h"
 #include "common/status_macros.h"
@@ -45,7 +46,7 @@ class DirectWritableFile : public FSWritableFile {
   using FSWritableFile::Append;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
     return rocks::ToIoStatus(
-        file_->Append({reinterpret_cast<const std::byte*>(data.data()), data.size()}));
+        file_->Append(AsBytes(data)));
   }
   // RocksDB calls Sync once, after the last Append; nothing reads the buffers before that.
   IOStatus Sync(const IOOptions&, IODebugContext*) override {
@@ -176,7 +177,7 @@ absl::Status ShardDb::ReadChunk(
       handle_->db->Get(rocksdb::ReadOptions(), handle_->db->DefaultColumnFamily(),
                        rocks::ToSlice(KeyOf(slice, chunk)), &value);
   if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading ", handle_->path));
-  return use({reinterpret_cast<const std::byte*>(value.data()), value.size()});
+  return use(AsBytes(value));
 }
 
 absl::Status ShardDb::Close() {
