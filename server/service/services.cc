@@ -20,6 +20,7 @@
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/message_allocator.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
@@ -42,6 +43,42 @@ struct ChangeCall {
   std::atomic<bool> answered = false;
   grpc::Alarm alarm;
 };
+
+// A unary call's request, which outlives the call.
+template <class Request>
+struct Requested {
+  const Request& message;
+  const absl::Status& status;
+};
+
+// Allocates the messages of a call for gRPC's handler of every type.
+template <class Request, class Response>
+class CallMessages : public grpc::MessageAllocator<AnyReceived, AnyResponse> {
+ public:
+  grpc::MessageHolder<AnyReceived, AnyResponse>* AllocateMessages() override { return new Holder; }
+
+ private:
+  class Holder : public grpc::MessageHolder<AnyReceived, AnyResponse> {
+   public:
+    Holder() {
+      set_request(&received_);
+      set_response(&answer_);
+    }
+    void Release() override { delete this; }
+
+   private:
+    Request request_;
+    Response response_;
+    AnyReceived received_ = {.message = &request_, .status = {}};
+    AnyResponse answer_ = {.message = &response_};
+  };
+};
+
+template <class Request, class Response>
+CallMessages<Request, Response>* Allocator() {
+  static CallMessages<Request, Response> allocator;
+  return &allocator;
+}
 
 // Registers its methods by hand instead of deriving from the generated class, so that requests are
 // Received.
@@ -125,10 +162,14 @@ class CoordinatorService : public grpc::Service {
 
   template <class Request, class Response, class Serve>
   void AddUnary(const char* path, Serve serve) {
-    Add(path, grpc::internal::RpcMethod::NORMAL_RPC,
-        new grpc::internal::CallbackUnaryHandler<Received<Request>, Response>(
-            [serve](CallbackServerContext* context, const Received<Request>* request,
-                    Response* response) { return serve(*context, *request, *response); }));
+    auto* const handler = new grpc::internal::CallbackUnaryHandler<AnyReceived, AnyResponse>(
+        [serve](CallbackServerContext* context, const AnyReceived* request, AnyResponse* response) {
+          const Requested<Request> received = {static_cast<const Request&>(*request->message),
+                                               request->status};
+          return serve(*context, received, static_cast<Response&>(*response->message));
+        });
+    handler->SetMessageAllocator(Allocator<Request, Response>());
+    Add(path, grpc::internal::RpcMethod::NORMAL_RPC, handler);
   }
 
   template <class Request, class Response, class Serve>
@@ -140,8 +181,9 @@ class CoordinatorService : public grpc::Service {
             }));
   }
 
+  // `request`: Received or Requested.
   template <class Request>
-  absl::Status Admit(const CallbackServerContext& context, const Received<Request>& request) {
+  absl::Status Admit(const CallbackServerContext& context, const Request& request) {
     absl::Status status = admission_.Admit(context).status();
     return status.ok() ? request.status : status;
   }
@@ -158,7 +200,7 @@ class CoordinatorService : public grpc::Service {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Change(CallbackServerContext& context, const Received<Request>& request,
+  ServerUnaryReactor* Change(CallbackServerContext& context, const Requested<Request>& request,
                              Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     const absl::StatusOr<CallerIdentity> caller = admission_.Admit(context);
@@ -195,7 +237,7 @@ class CoordinatorService : public grpc::Service {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Read(CallbackServerContext& context, const Received<Request>& request,
+  ServerUnaryReactor* Read(CallbackServerContext& context, const Requested<Request>& request,
                            Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     absl::Status status = Admit(context, request);

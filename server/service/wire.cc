@@ -21,6 +21,8 @@
 #include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/slice.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 #include "server/state/limits.h"
@@ -140,15 +142,7 @@ std::optional<absl::Status> FindBadText(const Descriptor& type, const std::strin
   return std::nullopt;
 }
 
-}  // namespace
-
-absl::Status CheckReceived(Message& message) {
-  const bool change = message.GetDescriptor()->FindFieldByName("request_id") != nullptr;
-  absl::Status status = Walk(change).Check(message, "");
-  if (status.ok()) message.DiscardUnknownFields();
-  return status;
-}
-
+// The error for bytes that are not a message of the type.
 absl::Status WhyUnreadable(const Descriptor& type, const std::vector<grpc::Slice>& bytes) {
   std::string whole;
   for (const grpc::Slice& part : bytes) {
@@ -162,9 +156,29 @@ absl::Status WhyUnreadable(const Descriptor& type, const std::vector<grpc::Slice
       absl::StrCat("the request, ", whole.size(), " bytes, is not a valid ", type.full_name()));
 }
 
+// Does not log: errors are for the caller only.
 bool ParseQuietly(grpc::ByteBuffer& buffer, Message& message) {
   const google::protobuf::LogSilencer silence;
   return grpc::GenericDeserialize<grpc::ProtoBufferReader, Message>(&buffer, &message).ok();
+}
+
+}  // namespace
+
+absl::Status CheckReceived(Message& message) {
+  const bool change = message.GetDescriptor()->FindFieldByName("request_id") != nullptr;
+  absl::Status status = Walk(change).Check(message, "");
+  if (status.ok()) message.DiscardUnknownFields();
+  return status;
+}
+
+absl::Status Receive(grpc::ByteBuffer& buffer, Message& message) {
+  std::vector<grpc::Slice> bytes;  // shared with the buffer, which parsing empties
+  const grpc::Status dumped = buffer.Dump(&bytes);
+  if (!dumped.ok()) {
+    return absl::InternalError(absl::StrCat("reading the request: ", dumped.error_message()));
+  }
+  return ParseQuietly(buffer, message) ? CheckReceived(message)
+                                       : WhyUnreadable(*message.GetDescriptor(), bytes);
 }
 
 namespace {

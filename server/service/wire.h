@@ -1,10 +1,11 @@
 // Messages as received, and statuses as sent.
 //
-// A handler takes Received<Request> in place of Request, because gRPC answers bytes that it cannot
-// parse with a status that names nothing. Refused with INVALID_ARGUMENT, naming the field: a string
-// that is not UTF-8, an enum value that the contract does not have (in a list also UNSPECIFIED,
-// which selects nothing), and an unknown field inside a message of a change, because ignoring it
-// would change the request. Other unknown fields are dropped, so that newer callers work.
+// A handler takes Received<Request> in place of Request, or AnyReceived in place of a request of
+// any type, because gRPC answers bytes that it cannot parse with a status that names nothing.
+// Refused with INVALID_ARGUMENT, naming the field: a string that is not UTF-8, an enum value that
+// the contract does not have (in a list also UNSPECIFIED, which selects nothing), and an unknown
+// field inside a message of a change, because ignoring it would change the request. Other unknown
+// fields are dropped, so that newer callers work.
 //
 // Statuses keep the coordinator's codes, whose numbers are gRPC's, and carry details for programs
 // (google.rpc.Status in grpc-status-details-bin):
@@ -19,13 +20,11 @@
 #define NIBBLE_SERVER_SERVICE_WIRE_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
 
 namespace nibble {
@@ -36,15 +35,21 @@ struct Received {
   absl::Status status;  // if InvalidArgument, naming the field, `message` must not be used
 };
 
+// A request and a response of a type that the message's allocator chose. gRPC's handler, which
+// takes the compiler long, is the same for all calls then.
+struct AnyReceived {
+  google::protobuf::Message* message = nullptr;
+  absl::Status status;  // as of Received
+};
+struct AnyResponse {
+  google::protobuf::Message* message = nullptr;
+};
+
 // Checks a parsed message and drops unknown fields. A message with a request id is a change.
 absl::Status CheckReceived(google::protobuf::Message& message);
 
-// The error for bytes that are not a message of the type.
-absl::Status WhyUnreadable(const google::protobuf::Descriptor& type,
-                           const std::vector<grpc::Slice>& bytes);
-
-// Does not log: errors are for the caller only.
-bool ParseQuietly(grpc::ByteBuffer& buffer, google::protobuf::Message& message);
+// Parses and checks; an error of the returned status names the field.
+absl::Status Receive(grpc::ByteBuffer& buffer, google::protobuf::Message& message);
 
 }  // namespace nibble
 
@@ -54,13 +59,26 @@ template <class Message>
 class SerializationTraits<nibble::Received<Message>> {
  public:
   static Status Deserialize(ByteBuffer* buffer, nibble::Received<Message>* received) {
-    std::vector<Slice> bytes;  // shared with the buffer, which parsing empties
-    const Status dumped = buffer->Dump(&bytes);
-    if (!dumped.ok()) return dumped;
-    received->status = nibble::ParseQuietly(*buffer, received->message)
-                           ? nibble::CheckReceived(received->message)
-                           : nibble::WhyUnreadable(*Message::descriptor(), bytes);
+    received->status = nibble::Receive(*buffer, received->message);
     return Status::OK;
+  }
+};
+
+template <>
+class SerializationTraits<nibble::AnyReceived> {
+ public:
+  static Status Deserialize(ByteBuffer* buffer, nibble::AnyReceived* received) {
+    received->status = nibble::Receive(*buffer, *received->message);
+    return Status::OK;
+  }
+};
+
+template <>
+class SerializationTraits<nibble::AnyResponse> {
+ public:
+  static Status Serialize(const nibble::AnyResponse& response, ByteBuffer* buffer, bool* own) {
+    return GenericSerialize<ProtoBufferWriter, google::protobuf::Message>(*response.message, buffer,
+                                                                          own);
   }
 };
 
