@@ -46,7 +46,7 @@ report_cuda
 run_tests() {
   local log
   log="$(mktemp)"
-  bazel test "$(bazel_flags)" "$@" 2>&1 | tee "$log" | grep -vE '^(Loading|Analyzing|INFO: (Build|Elapsed|[0-9]))'
+  bazel test "$(bazel_flags)" "$@" 2>&1 | tee "$log" | grep --line-buffered -vE '^(Loading|Analyzing|INFO: (Build|Elapsed|[0-9]))'
   local status=${PIPESTATUS[0]}
   local ok bad
   ok=$(grep -cE '^//[^ ]+ +(\(cached\) )?PASSED' "$log")
@@ -58,7 +58,7 @@ run_tests() {
 }
 
 echo "build: everything"
-if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep -vE '^(Loading|Analyzing)'; [[ ${PIPESTATUS[0]} != 0 ]]; then
+if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep --line-buffered -vE '^(Loading|Analyzing)'; [[ ${PIPESTATUS[0]} != 0 ]]; then
   failed=1
   finish
 fi
