@@ -179,6 +179,39 @@ TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   EXPECT_EQ(revisions.back().at("step"), last_change);
 }
 
+// A signal's frame is written below the stack pointer, which oneDNN's products keep in a buffer on
+// the heap: so no thread of a rank runs a handler, and none takes the signals that stop a run but the
+// one that waits for them.
+TEST_F(Resume, NoSignalRunsAHandlerInARank) {
+  const pid_t child = Start("signals", WriteSpec("signals", {.ranks = 1, .steps = 4000}));
+  while (LossByStep(Events("signals")).size() < 2) std::this_thread::yield();
+  const auto mask = [](const fs::path& status, const std::string& name) {
+    std::ifstream file(status);
+    for (std::string word; file >> word;) {
+      if (word != name + ":") continue;
+      file >> word;
+      return std::stoull(word, nullptr, 16);
+    }
+    ADD_FAILURE() << status << " has no " << name;
+    return 0ull;
+  };
+  const auto bit = [](int signal) { return 1ull << (signal - 1); };
+  const fs::path process = fs::path("/proc") / std::to_string(child);
+  // 32 and 33 are the C library's own, for cancelling threads and for changing users.
+  EXPECT_EQ(mask(process / "status", "SigCgt") & ~(bit(32) | bit(33)), 0u);
+  int threads = 0, waiting = 0;
+  for (const auto& thread : fs::directory_iterator(process / "task")) {
+    const uint64_t stop = bit(SIGINT) | bit(SIGTERM);
+    ++threads;
+    // While a thread waits for signals, the system shows them as not blocked.
+    if ((mask(thread.path() / "status", "SigBlk") & stop) != stop) ++waiting;
+  }
+  EXPECT_GT(threads, 1);
+  EXPECT_EQ(waiting, 1);
+  ASSERT_EQ(kill(child, SIGTERM), 0);
+  EXPECT_EQ(Wait(child), 101) << Chatter("signals");
+}
+
 TEST_F(Resume, AStoppedAndResumedRunIsTheSame) {
   const Settings settings = {.ranks = 2, .steps = 30, .more = kCheckpoints};
   const std::vector<json> whole = Run("whole", settings);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <optional>
 #include <thread>
@@ -72,6 +73,65 @@ TEST(SignalBlockTest, ThreadsStartedUnderItGetNoSignals) {
   thread->join();
   EXPECT_TRUE(blocked);
   EXPECT_FALSE(Blocked(SIGTERM));
+}
+
+void AwaitTrue(const std::atomic<bool>& flag) {
+  while (!flag) std::this_thread::yield();
+}
+
+// As before StopSignals; one that is pending is discarded.
+void UnblockStopSignals() {
+  sigset_t set;
+  (void)sigemptyset(&set);
+  (void)sigaddset(&set, SIGTERM);
+  (void)sigaddset(&set, SIGINT);
+  const timespec now = {};
+  while (sigtimedwait(&set, nullptr, &now) > 0) {
+  }
+  (void)pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+TEST(StopSignalsTest, TermAndIntSetTheFlagAndRunNoHandler) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    std::atomic<bool> requested = false;
+    {
+      const StopSignals stop(requested);
+      EXPECT_FALSE(requested);
+      std::optional<std::thread> thread;
+      bool blocked = false;
+      thread.emplace([&] { blocked = Blocked(SIGTERM) && Blocked(SIGINT); });
+      thread->join();
+      EXPECT_TRUE(blocked);
+      ASSERT_EQ(kill(getpid(), signal), 0);
+      AwaitTrue(requested);
+      ASSERT_EQ(kill(getpid(), SIGTERM), 0);  // a second one does nothing
+    }
+    struct sigaction action;
+    ASSERT_EQ(sigaction(signal, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL);
+    EXPECT_TRUE(Blocked(signal));
+    UnblockStopSignals();
+  }
+}
+
+TEST(StopSignalsTest, AnObjectThatGetsNoSignalEnds) {
+  std::atomic<bool> requested = false;
+  { const StopSignals stop(requested); }
+  EXPECT_FALSE(requested);
+  UnblockStopSignals();
+}
+
+TEST(StopSignalsTest, ASecondIntEndsTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto interrupt_twice = [] {
+    (void)signal(SIGINT, SIG_IGN);  // as a shell does for a process in the background
+    std::atomic<bool> requested = false;
+    const StopSignals stop(requested);
+    (void)kill(getpid(), SIGINT);
+    AwaitTrue(requested);
+    while (true) (void)kill(getpid(), SIGINT);
+  };
+  EXPECT_EXIT(interrupt_twice(), testing::KilledBySignal(SIGINT), "");
 }
 
 }  // namespace

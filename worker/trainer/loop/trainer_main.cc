@@ -6,7 +6,6 @@
 // The exit code names the cause of its end: worker/link/trainer_exit.h.
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -33,14 +32,6 @@
 namespace {
 
 using nibble::TrainerExit;
-
-std::atomic<bool> stop_requested = false;
-// A second Ctrl-C ends the process at once. A second TERM does not: when one rank of a group has
-// stopped, the launcher sends it to those that are about to.
-void RequestStop(int signal) {
-  stop_requested.store(true, std::memory_order_relaxed);
-  if (signal == SIGINT) std::signal(signal, SIG_DFL);
-}
 
 struct Arguments {
   std::string spec;
@@ -225,8 +216,8 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec) {
     }
     collective = *std::move(gloo);
   }
-  std::signal(SIGINT, RequestStop);
-  std::signal(SIGTERM, RequestStop);
+  std::atomic<bool> stop_requested = false;
+  const nibble::StopSignals stop_signals(stop_requested);
   const absl::StatusOr<nibble::RunSummary> summary =
       nibble::RunJob(spec, *collective,
                      {.stop = &stop_requested,
