@@ -1,31 +1,58 @@
-// The limits that a machine sets, measured in the same run as what is held against them.
+// What benchmarks share: times, percentiles, verdicts, and the limits that a machine sets, measured
+// in the same run as what is held against them.
 //
-// Ownership: borrows the pool. Thread-safety: one measurement at a time.
+// Ownership: borrows the pool; a ScratchDirectory owns its directory. Thread-safety: one
+// measurement at a time.
 #ifndef NIBBLE_BENCH_LIMITS_H_
 #define NIBBLE_BENCH_LIMITS_H_
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/thread_pool.h"
 
 namespace nibble::bench {
+
+inline double Since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 template <class Do>
 double Seconds(Do&& run) {
   const auto start = std::chrono::steady_clock::now();
   run();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return Since(start);
 }
 
-inline double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
+// 0 if there are no values.
+double Percentile(std::vector<double> values, double percent);
+inline double Median(std::vector<double> values) { return Percentile(std::move(values), 50); }
+
+// "met" or "MISSED".
+inline const char* Verdict(bool met) { return met ? "met" : "MISSED"; }
+
+// The exit code of a benchmark that ended so; an error is printed.
+int ExitCode(const absl::Status& status);
+
+// A new directory below `parent`, removed by the destructor.
+class ScratchDirectory {
+ public:
+  explicit ScratchDirectory(const std::string& parent);
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  const std::string& path() const { return path_; }  // empty: it could not be created
+
+ private:
+  std::string path_;
+};
+
+// Durable appends of 4 KiB per second in the directory, for about `seconds`: the rate of a journal
+// without group commit.
+double SyncRate(const std::string& directory, double seconds);
 
 // memcpy on every thread of a pool: each byte read once and written once.
 class CopyLimit {
@@ -34,15 +61,7 @@ class CopyLimit {
   CopyLimit(ThreadPool& pool, int64_t traffic)
       : pool_(pool), from_(traffic / 2, 1), to_(traffic / 2, 2) {}
 
-  double Run() {
-    const int64_t parts = pool_.threads();
-    const int64_t size = static_cast<int64_t>(from_.size()) / parts;
-    return Seconds([&] {
-      pool_.ParallelFor(parts, [&](int64_t i, int) {
-        std::memcpy(to_.data() + i * size, from_.data() + i * size, size);
-      });
-    });
-  }
+  double Run();  // seconds
 
  private:
   ThreadPool& pool_;

@@ -5,12 +5,11 @@
 #include <benchmark/benchmark.h>
 
 #include <memory>
-#include <random>
 #include <vector>
 
+#include "bench/alternate.h"
 #include "bench/limits.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/formats/bfloat16.h"
 #include "kernels/gemm/cpu_gemm.h"
 
 namespace nibble::bench {
@@ -24,14 +23,6 @@ CpuBackend& Backend() {
 CpuGemm& Engine() {
   static const std::unique_ptr<CpuGemm> engine = *CpuGemm::Create(Backend().pool(), {});
   return *engine;
-}
-
-std::vector<uint16_t> RandomBf16(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) value = EncodeBf16(normal(random));
-  return values;
 }
 
 QuantizedTensor Make(OperandSpec spec, int64_t rows, int64_t cols) {
@@ -75,21 +66,19 @@ void Forward(benchmark::State& state) {
   quantize_x.row.out = &qx;
   absl::Status status = Backend().Quantize(quantize_w);
 
-  std::vector<double> bf16, fp4, ratio;
-  for (auto _ : state) {
-    bf16.push_back(Seconds([&] { status.Update(Engine().Gemm(Fprop(xm, wm, ym))); }));
-    fp4.push_back(Seconds([&] {
-      status.Update(Backend().Quantize(quantize_x));
-      status.Update(Engine().Gemm(Fprop(&qx, &qw, ym)));
-    }));
-    ratio.push_back(bf16.back() / fp4.back());
-    state.SetIterationTime(fp4.back());
-  }
-  if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
+  const Alternated times = Alternate(
+      state, [&] { return Seconds([&] { status.Update(Engine().Gemm(Fprop(xm, wm, ym))); }); },
+      [&] {
+        return Seconds([&] {
+          status.Update(Backend().Quantize(quantize_x));
+          status.Update(Engine().Gemm(Fprop(&qx, &qw, ym)));
+        });
+      });
+  SkipUnlessOk(state, status);
   const double flop = 2.0 * tokens * in * out;
-  state.counters["GFLOP/s"] = flop / Median(fp4) / 1e9;
-  state.counters["bf16_GFLOP/s"] = flop / Median(bf16) / 1e9;
-  state.counters["of_bf16"] = Median(ratio);
+  state.counters["GFLOP/s"] = flop / times.own / 1e9;
+  state.counters["bf16_GFLOP/s"] = flop / times.limit / 1e9;
+  state.counters["of_bf16"] = times.ratio;
   state.counters["target"] = 0.88;
   state.counters["fp32_GFLOP/s"] = Fp32Limit();
 }

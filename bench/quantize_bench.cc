@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/limits.h"
+#include "bench/alternate.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/formats/bfloat16.h"
 
@@ -100,22 +100,10 @@ void Run(benchmark::State& state, const Case& c) {
     copy.statistics = c.statistics;
     traffic += c.emulated ? elements * 2 : out.code_bytes() + out.scale_bytes();
   }
-  CopyLimit limit(Backend().pool(), traffic);
-  limit.Run();
-  std::vector<double> own, copy, ratio;
-  for (auto _ : state) {
-    copy.push_back(limit.Run());
-    own.push_back(Seconds([&] {
-      if (!Backend().Quantize(request).ok()) state.SkipWithError("refused");
-    }));
-    ratio.push_back(copy.back() / own.back());
-    state.SetIterationTime(own.back());
-  }
-  state.counters["GB/s"] = traffic / Median(own) / 1e9;
-  state.counters["memcpy_GB/s"] = traffic / Median(copy) / 1e9;
-  state.counters["of_memcpy"] = Median(ratio);
-  state.counters["ns/element"] = 1e9 * Median(own) / elements;
-  state.counters["memcpy_ns/element"] = 1e9 * Median(copy) / elements;
+  const Alternated times =
+      AgainstMemcpy(state, Backend().pool(), traffic, [&] { return Backend().Quantize(request); });
+  state.counters["ns/element"] = 1e9 * times.own / elements;
+  state.counters["memcpy_ns/element"] = 1e9 * times.limit / elements;
   if (c.target > 0) state.counters["target"] = c.target;
 }
 

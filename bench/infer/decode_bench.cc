@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/alternate.h"
 #include "bench/limits.h"
 #include "kernels/gemm/cpu_gemm.h"
 #include "model/outline.h"
@@ -92,30 +93,21 @@ void Decode(benchmark::State& state, const Case& of, int64_t sequences) {
   }
   const std::vector<int32_t> tokens(static_cast<size_t>(sequences), 3);
   std::vector<float> logits(static_cast<size_t>(sequences * decoder->vocab()));
-  const int64_t bytes = decoder->weight_bytes_per_token();
-  CopyLimit limit(decoder->pool(), bytes);
-  limit.Run();
-  std::vector<double> own, copy, ratio;
-  for (auto _ : state) {
-    for (int64_t i = 0; i < sequences; ++i) {
-      if (!decoder->CopySequence(*prompts[i], *states[i]).ok()) state.SkipWithError("refused");
-    }
-    copy.push_back(limit.Run());
-    own.push_back(Seconds([&] {
-                    for (int64_t t = 0; t < kTokensOfIteration; ++t) {
-                      if (!decoder->StepAll(running, tokens, absl::MakeSpan(logits)).ok()) {
-                        state.SkipWithError("refused");
-                      }
-                    }
-                  }) /
-                  kTokensOfIteration);
-    ratio.push_back(copy.back() / own.back());
-    state.SetIterationTime(own.back());
-  }
-  state.counters["tokens/s"] = static_cast<double>(sequences) / Median(own);
-  state.counters["GB/s"] = static_cast<double>(bytes) / Median(own) / 1e9;
-  state.counters["memcpy_GB/s"] = static_cast<double>(bytes) / Median(copy) / 1e9;
-  state.counters["of_memcpy"] = Median(ratio);
+  absl::Status status;
+  const Alternated times =
+      AlternateWithMemcpy(state, decoder->pool(), decoder->weight_bytes_per_token(), [&] {
+        for (int64_t i = 0; i < sequences; ++i) {
+          status.Update(decoder->CopySequence(*prompts[i], *states[i]));
+        }
+        const double seconds = Seconds([&] {
+          for (int64_t t = 0; t < kTokensOfIteration; ++t) {
+            status.Update(decoder->StepAll(running, tokens, absl::MakeSpan(logits)));
+          }
+        });
+        return seconds / kTokensOfIteration;
+      });
+  SkipUnlessOk(state, status);
+  state.counters["tokens/s"] = static_cast<double>(sequences) / times.own;
 }
 
 void Prefill(benchmark::State& state, const Case& of) {
@@ -130,11 +122,12 @@ void Prefill(benchmark::State& state, const Case& of) {
   std::vector<char> x(kContext * largest.in * element), w(largest.out * largest.in * element),
       y(kContext * largest.out * element);
   auto gemm = *CpuGemm::Create(decoder->pool(), {});
+  absl::Status status;
   const auto product = [&] {
     const ConstMatrix a = {x.data(), of.precision, kContext, largest.in, largest.in};
     const ConstMatrix b = {w.data(), of.precision, largest.out, largest.in, largest.in};
     const MutableMatrix c = {y.data(), of.precision, kContext, largest.out, largest.out};
-    if (!gemm->Gemm(Fprop(a, b, c)).ok()) state.SkipWithError("refused");
+    status.Update(gemm->Gemm(Fprop(a, b, c)));
   };
   product();
   const double product_flops =
@@ -142,23 +135,20 @@ void Prefill(benchmark::State& state, const Case& of) {
   // The head runs for one token only.
   const FlopsPerToken per_token = CountFlops(outline, kContext);
   const double flops = (per_token.forward() - per_token.head) * kContext + per_token.head;
-  std::vector<double> own, rate, ratio;
   std::vector<float> logits(static_cast<size_t>(decoder->vocab()));
-  for (auto _ : state) {
-    auto sequence = *decoder->NewSequence(kContext);
-    rate.push_back(product_flops / Seconds(product));
-    own.push_back(Seconds([&] {
-      if (!decoder->Prefill(*sequence, prompt, absl::MakeSpan(logits)).ok()) {
-        state.SkipWithError("refused");
-      }
-    }));
-    ratio.push_back(flops / own.back() / rate.back());
-    state.SetIterationTime(own.back());
-  }
-  state.counters["tokens/s"] = kContext / Median(own);
-  state.counters["GFLOP/s"] = flops / Median(own) / 1e9;
-  state.counters["gemm_GFLOP/s"] = Median(rate) / 1e9;
-  state.counters["of_gemm"] = Median(ratio);
+  // The product's time for as many operations as the prompt needs.
+  const Alternated times = Alternate(
+      state, [&] { return Seconds(product) * flops / product_flops; },
+      [&] {
+        auto sequence = *decoder->NewSequence(kContext);
+        return Seconds(
+            [&] { status.Update(decoder->Prefill(*sequence, prompt, absl::MakeSpan(logits))); });
+      });
+  SkipUnlessOk(state, status);
+  state.counters["tokens/s"] = kContext / times.own;
+  state.counters["GFLOP/s"] = flops / times.own / 1e9;
+  state.counters["gemm_GFLOP/s"] = flops / times.limit / 1e9;
+  state.counters["of_gemm"] = times.ratio;
 }
 
 void RegisterAll() {

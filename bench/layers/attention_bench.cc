@@ -1,42 +1,24 @@
 // Attention forward and backward, and rotary positions. The limit of attention is its packed
-// matmul, on blocks of the same size that stay in the cache: panel_GFLOP/s, measured in the same
-// run on the same number of threads. Only visible pairs of query and key count: two matmuls
-// forward, five backward (scores are recomputed). Rotations are compared with memcpy of the bytes
-// that they touch.
+// matmul, on blocks of the same size that stay in the cache, measured alternately with it on the
+// same number of threads: of_panel is the median ratio. Only visible pairs of query and key count:
+// two matmuls forward, five backward (scores are recomputed). Rotations are compared with memcpy of
+// the bytes that they touch.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
 #include <cstdint>
-#include <random>
-#include <string>
 #include <vector>
 
-#include "bench/layers/against_memcpy.h"
+#include "bench/alternate.h"
 #include "bench/layers/panel_limit.h"
-#include "bench/limits.h"
-#include "common/thread_pool.h"
 #include "kernels/cpu/layers/cpu_attention_ops.h"
-#include "kernels/cpu/layers/panel_gemm.h"
-#include "kernels/formats/bfloat16.h"
 
 namespace nibble::bench {
 namespace {
 
-ThreadPool& Pool() {
-  static ThreadPool pool(0);
-  return pool;
-}
 CpuAttentionOps& Ops() {
   static CpuAttentionOps ops(Pool());
   return ops;
-}
-
-std::vector<uint16_t> RandomBf16(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) value = EncodeBf16(normal(random));
-  return values;
 }
 
 struct Problem {
@@ -86,43 +68,27 @@ struct Problem {
   std::vector<float> lse;
 };
 
-template <class Do>
-double MedianSeconds(benchmark::State& state, Do&& run) {
-  absl::Status status = run();
-  std::vector<double> seconds;
-  for (auto _ : state) {
-    seconds.push_back(Seconds([&] { status.Update(run()); }));
-    state.SetIterationTime(seconds.back());
-  }
-  if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
-  return Median(seconds);
-}
-
-void Report(benchmark::State& state, double flop, double seconds) {
-  const double rate = flop / seconds / 1e9, panel = PanelLimit(Pool(), 128, 128, 128);
-  state.counters["GFLOP/s"] = rate;
-  state.counters["panel_GFLOP/s"] = panel;
-  state.counters["of_panel"] = rate / panel;
+// `products` matmuls over the visible pairs of all heads.
+template <class Run>
+void Measure(benchmark::State& state, const Problem& problem, double products, Run&& run) {
+  AgainstPanel(state, 128, 128, 128, products * problem.ProductFlop(), run);
 }
 
 void Forward(benchmark::State& state) {
   Problem problem(state);
-  Report(state, 2 * problem.ProductFlop(), MedianSeconds(state, [&] { return problem.Forward(); }));
+  Measure(state, problem, 2, [&] { return problem.Forward(); });
 }
 void Backward(benchmark::State& state) {
   Problem problem(state);
-  absl::Status status = problem.Forward();
-  Report(state, 5 * problem.ProductFlop(), MedianSeconds(state, [&] {
-           status.Update(problem.Backward());
-           return status;
-         }));
+  SkipUnlessOk(state, problem.Forward());
+  Measure(state, problem, 5, [&] { return problem.Backward(); });
 }
 void RopeInPlace(benchmark::State& state) {
   Problem problem(state);
   // Of q and k, two bytes read and two written.
   const int64_t bytes = 4 * problem.layout.tokens() * problem.shape.head_dim *
                         (problem.shape.heads + problem.shape.kv_heads);
-  AgainstMemcpy(state, Pool(), bytes, [&] { return problem.Rotate().ok(); });
+  AgainstMemcpy(state, Pool(), bytes, [&] { return problem.Rotate(); });
 }
 
 void Shapes(benchmark::internal::Benchmark* bench) {
@@ -141,11 +107,4 @@ BENCHMARK(RopeInPlace)->Apply(Shapes);
 }  // namespace
 }  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::AddCustomContext("threads", std::to_string(nibble::bench::Pool().threads()));
-  benchmark::AddCustomContext("products",
-                              std::string(nibble::cpu::PanelIsaName(nibble::cpu::BestPanelIsa())));
-  benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return nibble::bench::RunPanelBench(argc, argv); }

@@ -6,38 +6,19 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <random>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "bench/layers/against_memcpy.h"
+#include "bench/alternate.h"
 #include "bench/layers/panel_limit.h"
-#include "bench/limits.h"
-#include "common/thread_pool.h"
 #include "kernels/cpu/layers/cpu_mamba_ops.h"
-#include "kernels/cpu/layers/layer_isa.h"
-#include "kernels/cpu/layers/panel_gemm.h"
-#include "kernels/formats/bfloat16.h"
 
 namespace nibble::bench {
 namespace {
 
-ThreadPool& Pool() {
-  static ThreadPool pool(0);
-  return pool;
-}
 CpuMambaOps& Ops() {
   static CpuMambaOps ops(Pool());
   return ops;
-}
-
-std::vector<uint16_t> RandomBf16(int64_t count, uint64_t seed, float mean = 0) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(mean);
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) value = EncodeBf16(normal(random));
-  return values;
 }
 
 struct Scan {
@@ -91,31 +72,20 @@ struct Scan {
 };
 
 template <class Run>
-void Report(benchmark::State& state, const Scan& scan, double token_flop, Run&& run) {
-  absl::Status status = run();
+void Measure(benchmark::State& state, const Scan& scan, double token_flop, Run&& run) {
   const double tokens = static_cast<double>(scan.layout.tokens());
-  PanelRate limit(Pool(), scan.shape.chunk, scan.shape.head_dim, scan.shape.chunk);
-  std::vector<double> seconds, panel, ratio;
-  for (auto _ : state) {
-    panel.push_back(limit.Run());
-    seconds.push_back(Seconds([&] { status.Update(run()); }));
-    ratio.push_back(tokens * token_flop / seconds.back() / 1e9 / panel.back());
-    state.SetIterationTime(seconds.back());
-  }
-  if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
-  state.counters["Mtokens/s"] = tokens / Median(seconds) / 1e6;
-  state.counters["GFLOP/s"] = tokens * token_flop / Median(seconds) / 1e9;
-  state.counters["panel_GFLOP/s"] = Median(panel);
-  state.counters["of_panel"] = Median(ratio);
+  const Alternated times = AgainstPanel(state, scan.shape.chunk, scan.shape.head_dim,
+                                        scan.shape.chunk, tokens * token_flop, run);
+  state.counters["Mtokens/s"] = tokens / times.own / 1e6;
 }
 
 void ForwardScan(benchmark::State& state) {
   Scan scan(state);
-  Report(state, scan, scan.ForwardFlop(), [&] { return scan.Forward(); });
+  Measure(state, scan, scan.ForwardFlop(), [&] { return scan.Forward(); });
 }
 void BackwardScan(benchmark::State& state) {
   Scan scan(state);
-  Report(state, scan, scan.BackwardFlop(), [&] { return scan.Backward(); });
+  Measure(state, scan, scan.BackwardFlop(), [&] { return scan.Backward(); });
 }
 
 void Shapes(benchmark::internal::Benchmark* bench) {
@@ -141,15 +111,15 @@ struct Conv {
         dweight(weight.size()),
         dbias(channels) {}
 
-  bool Forward() {
+  absl::Status Forward() {
     const ConvForward request = {.layout = {1, tokens},
                                  .weight = weight.data(),
                                  .bias = bias.data(),
                                  .in = ConstMatrix::OfBf16(in.data(), tokens, channels),
                                  .out = MutableMatrix::OfBf16(out.data(), tokens, channels)};
-    return Ops().Forward(request).ok();
+    return Ops().Forward(request);
   }
-  bool Backward() {
+  absl::Status Backward() {
     const ConvBackward request = {.layout = {1, tokens},
                                   .weight = weight.data(),
                                   .bias = bias.data(),
@@ -158,7 +128,7 @@ struct Conv {
                                   .din = MutableMatrix::OfBf16(out.data(), tokens, channels),
                                   .dweight = dweight.data(),
                                   .dbias = dbias.data()};
-    return Ops().Backward(request).ok();
+    return Ops().Backward(request);
   }
   int64_t matrix_bytes() const { return 2 * tokens * channels; }
 
@@ -190,11 +160,4 @@ BENCHMARK(BackwardConv)->Apply(ConvShapes);
 }  // namespace
 }  // namespace nibble::bench
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::AddCustomContext("threads", std::to_string(nibble::bench::Pool().threads()));
-  benchmark::AddCustomContext("products",
-                              std::string(nibble::cpu::PanelIsaName(nibble::cpu::BestPanelIsa())));
-  benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return nibble::bench::RunPanelBench(argc, argv); }

@@ -1,13 +1,19 @@
-// The rate of packed matmuls, which is the limit of attention and the scan.
+// The rate of packed matmuls, which is the limit of attention and the scan, measured alternately
+// with them.
 //
 // Ownership: borrows the pool. Thread-safety: one measurement at a time.
 #ifndef NIBBLE_BENCH_LAYERS_PANEL_LIMIT_H_
 #define NIBBLE_BENCH_LAYERS_PANEL_LIMIT_H_
 
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "bench/alternate.h"
 #include "bench/limits.h"
 #include "common/thread_pool.h"
 #include "kernels/cpu/layers/panel_gemm.h"
@@ -59,12 +65,37 @@ class PanelRate {
   std::vector<Operands> operands_;
 };
 
-// The median of a few runs.
-inline double PanelLimit(ThreadPool& pool, int rows, int cols, int depth) {
-  PanelRate rate(pool, rows, cols, depth);
-  std::vector<double> rates;
-  for (int i = 0; i < 9; ++i) rates.push_back(rate.Run());
-  return Median(rates);
+// The pool of a benchmark whose limit is PanelRate.
+inline ThreadPool& Pool() {
+  static ThreadPool pool(0);
+  return pool;
+}
+
+// Against packed matmuls [rows, depth] · [depth, cols]; `flop` counts the matmuls of the operation,
+// and `run` returns its status. Counters: GFLOP/s, panel_GFLOP/s and of_panel, the ratio.
+template <class Run>
+Alternated AgainstPanel(benchmark::State& state, int rows, int cols, int depth, double flop,
+                        Run&& run) {
+  absl::Status status = run();
+  PanelRate panel(Pool(), rows, cols, depth);
+  const Alternated times = Alternate(
+      state, [&] { return flop / panel.Run() / 1e9; },
+      [&] { return Seconds([&] { status.Update(run()); }); });
+  SkipUnlessOk(state, status);
+  state.counters["GFLOP/s"] = flop / times.own / 1e9;
+  state.counters["panel_GFLOP/s"] = flop / times.limit / 1e9;
+  state.counters["of_panel"] = times.ratio;
+  return times;
+}
+
+// The main() of such a benchmark.
+inline int RunPanelBench(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("threads", std::to_string(Pool().threads()));
+  benchmark::AddCustomContext("products", std::string(cpu::PanelIsaName(cpu::BestPanelIsa())));
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
 }
 
 }  // namespace nibble::bench

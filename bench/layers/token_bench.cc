@@ -1,14 +1,10 @@
 // Embedding and cross entropy with the vocabulary of GPT-2 and a larger one, against memcpy.
 // Cross entropy also computes two exponentials per logit, which a copy does not.
-#include <benchmark/benchmark.h>
-
 #include <random>
 #include <string>
 #include <vector>
 
-#include "bench/layers/against_memcpy.h"
-#include "bench/layers/operand.h"
-#include "common/thread_pool.h"
+#include "bench/layers/layer_bench.h"
 #include "kernels/cpu/layers/cpu_token_ops.h"
 
 namespace nibble::bench {
@@ -27,49 +23,39 @@ std::vector<int32_t> Tokens() {
   return tokens;
 }
 
-void RegisterAll(ThreadPool& pool, cpu::LayerIsa isa) {
-  const std::string set(cpu::Name(isa));
+void Add(const OpsBench<CpuTokenOps>& bench) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    Register(
-        ("embedding/forward/" + TypeName(dtype) + "/" + set).c_str(),
-        [=, &pool](benchmark::State& state) {
-          CpuTokenOps ops(pool, isa);
+    bench.Add("embedding/forward/" + TypeName(dtype), [=](CpuTokenOps& ops,
+                                                          const Against& against) {
+      const std::vector<int32_t> tokens = Tokens();
+      const std::vector<float> table(kVocab * kWidth, 1);
+      Operand out(dtype, kTokens, kWidth);
+      against(out.size() + kTokens * kWidth * 4, [&] {
+        return ops.Forward(EmbeddingForward{.layout = {1, kTokens},
+                                            .tokens = tokens.data(),
+                                            .table = ConstMatrix::Of(table.data(), kVocab, kWidth),
+                                            .out = out.out});
+      });
+    });
+    bench.Add(
+        "embedding/backward/" + TypeName(dtype), [=](CpuTokenOps& ops, const Against& against) {
           const std::vector<int32_t> tokens = Tokens();
-          const std::vector<float> table(kVocab * kWidth, 1);
-          Operand out(dtype, kTokens, kWidth);
-          AgainstMemcpy(state, pool, out.size() + kTokens * kWidth * 4, [&] {
-            return ops
-                .Forward(EmbeddingForward{.layout = {1, kTokens},
-                                          .tokens = tokens.data(),
-                                          .table = ConstMatrix::Of(table.data(), kVocab, kWidth),
-                                          .out = out.out})
-                .ok();
+          std::vector<float> dtable(kVocab * kWidth);
+          Operand dout(dtype, kTokens, kWidth);
+          against(dout.size() + 2 * kTokens * kWidth * 4, [&] {
+            return ops.Backward(
+                EmbeddingBackward{{1, kTokens}, tokens.data(), kVocab, dout.in, dtable.data()});
           });
         });
-    Register(("embedding/backward/" + TypeName(dtype) + "/" + set).c_str(),
-             [=, &pool](benchmark::State& state) {
-               CpuTokenOps ops(pool, isa);
-               const std::vector<int32_t> tokens = Tokens();
-               std::vector<float> dtable(kVocab * kWidth);
-               Operand dout(dtype, kTokens, kWidth);
-               AgainstMemcpy(state, pool, dout.size() + 2 * kTokens * kWidth * 4, [&] {
-                 return ops
-                     .Backward(EmbeddingBackward{
-                         {1, kTokens}, tokens.data(), kVocab, dout.in, dtable.data()})
-                     .ok();
-               });
-             });
     for (const int64_t vocab : {kVocab, int64_t{131072}}) {
-      Register(
-          ("cross_entropy/" + std::to_string(vocab) + "/" + TypeName(dtype) + "/" + set).c_str(),
-          [=, &pool](benchmark::State& state) {
-            CpuTokenOps ops(pool, isa);
+      bench.Add(
+          "cross_entropy/" + std::to_string(vocab) + "/" + TypeName(dtype),
+          [=](CpuTokenOps& ops, const Against& against) {
             Operand logits(dtype, kLossRows, vocab), dlogits(dtype, kLossRows, vocab);
             const std::vector<int32_t> targets(kLossRows, 7);
             std::vector<float> loss(kLossRows);
-            AgainstMemcpy(state, pool, 2 * logits.size(), [&] {
-              return ops.Run(CrossEntropy{logits.in, targets.data(), loss.data(), 1, dlogits.out})
-                  .ok();
+            against(2 * logits.size(), [&] {
+              return ops.Run(CrossEntropy{logits.in, targets.data(), loss.data(), 1, dlogits.out});
             });
           });
     }
@@ -80,11 +66,5 @@ void RegisterAll(ThreadPool& pool, cpu::LayerIsa isa) {
 }  // namespace nibble::bench
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  nibble::ThreadPool pool(0);
-  for (const nibble::cpu::LayerIsa isa : nibble::cpu::SupportedLayerIsas()) {
-    nibble::bench::RegisterAll(pool, isa);
-  }
-  benchmark::RunSpecifiedBenchmarks();
+  return nibble::bench::RunOpsBench(argc, argv, nibble::bench::Add);
 }
