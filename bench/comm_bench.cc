@@ -206,8 +206,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: comm_bench [ranks, 2 to 64] [rounds, from 1]\n");
     return 2;
   }
-  std::string directory = (std::filesystem::temp_directory_path() / "comm-bench-XXXXXX").string();
-  Require(mkdtemp(directory.data()) != nullptr, "mkdtemp");
+  const ScratchDirectory scratch(std::filesystem::temp_directory_path().string());
+  Require(!scratch.path().empty(), "mkdtemp");
   const Mesh mesh = MakeMesh(world);
   std::printf("%d ranks; GB/s sent per rank, buffer size per rank\n", world);
   std::printf("%13s%9s%9s%9s%9s%9s%9s%10s%10s%11s\n", "buffer", "socket", "reduce", "gather",
@@ -226,13 +226,13 @@ int Main(int argc, char** argv) {
   }
   int result = 0;
   try {
-    Bench{rank, world, rounds, rendezvous, directory, mesh}.Run();
+    Bench{rank, world, rounds, rendezvous, scratch.path(), mesh}.Run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
     result = 1;
   }
   if (rank != 0) {
-    // The server is the parent's: its destructor must not run here.
+    // The server and the directory are the parent's: their destructors must not run here.
     std::fflush(nullptr);
     _exit(result);
   }
@@ -240,7 +240,6 @@ int Main(int argc, char** argv) {
     int status = 0;
     if (waitpid(pid, &status, 0) != pid || status != 0) result = 1;
   }
-  std::filesystem::remove_all(directory);
   return result;
 }
 

@@ -7,14 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +22,8 @@
 #include "bench/checkpoint/disk_limit.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/files/files.h"
+#include "common/status_macros.h"
 #include "worker/checkpoint/checkpoint_host.h"
 #include "worker/checkpoint/checkpoint_store.h"
 #include "worker/checkpoint/manifest.h"
@@ -68,8 +68,7 @@ void Line(const char* what, double bytes, double seconds, const char* limit_name
 absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
   const std::string path = directory + "/store";
   CheckpointStore::Options options = {.identity = {"", "bench"}, .retention = {.keep_last = 2}};
-  auto store = CheckpointStore::Open(path, options);
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(const auto store, CheckpointStore::Open(path, options));
   const std::vector<TensorSlice> slices = StateOf(bytes);
   int64_t state_bytes = 0;
   for (const TensorSlice& slice : slices) state_bytes += SliceBytes(slice);
@@ -82,18 +81,17 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
   Figures figures;
   absl::Status status;
   bool direct = true;
-  const auto host =
-      CheckpointHost::Start({.store = store->get(), .attempt = 1, .ranks = 1, .clock = Now});
-  if (!host.ok()) return host.status();
-  const auto link = LinkHost::Start({.address = directory + "/link",
-                                     .attempt = 1,
-                                     .clock = [] { return static_cast<int64_t>(Now() * 1e3); },
-                                     .snapshots = host->get()});
-  if (!link.ok()) return link.status();
-  const auto rank = RankLink::Connect({.address = (*link)->address(), .attempt = 1});
-  if (!rank.ok()) return rank.status();
-  const auto client = CheckpointClient::Create(**rank, slices, Now);
-  if (!client.ok()) return client.status();
+  NIBBLE_ASSIGN_OR_RETURN(
+      const auto host,
+      CheckpointHost::Start({.store = store.get(), .attempt = 1, .ranks = 1, .clock = Now}));
+  NIBBLE_ASSIGN_OR_RETURN(
+      const auto link, LinkHost::Start({.address = directory + "/link",
+                                        .attempt = 1,
+                                        .clock = [] { return static_cast<int64_t>(Now() * 1e3); },
+                                        .snapshots = host.get()}));
+  NIBBLE_ASSIGN_OR_RETURN(const auto rank,
+                          RankLink::Connect({.address = link->address(), .attempt = 1}));
+  NIBBLE_ASSIGN_OR_RETURN(const auto client, CheckpointClient::Create(*rank, slices, Now));
   std::vector<uint64_t> other(state.size());
 
   for (int i = 0; i <= repeat && status.ok(); ++i) {
@@ -111,11 +109,11 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
       return absl::OkStatus();
     };
     disk.Settle();
-    status = (*client)->Snapshot(
+    status = client->Snapshot(
         {.identity = options.identity, .step = step, .attempt = 1, .world = 1}, copy);
-    if (!status.ok()) return status;
-    const CheckpointClient::Outcome outcome = *(*client)->Wait();
-    if (!outcome.status.ok()) return outcome.status;
+    NIBBLE_RETURN_IF_ERROR(status);
+    const CheckpointClient::Outcome outcome = *client->Wait();
+    NIBBLE_RETURN_IF_ERROR(outcome.status);
     direct = direct && outcome.direct;
     figures.stall.push_back(outcome.stall_seconds);
     figures.write.push_back(outcome.write_seconds);
@@ -123,7 +121,7 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
     std::fill(other.begin(), other.end(), 0);
     absl::Status loaded;
     figures.resume.push_back(Seconds([&] {
-      const auto reader = (*store)->OpenCheckpoint(step);
+      const auto reader = store->OpenCheckpoint(step);
       loaded = reader.status();
       auto* to = reinterpret_cast<std::byte*>(other.data());
       for (const TensorSlice& slice : slices) {
@@ -133,9 +131,9 @@ absl::Status Measure(const std::string& directory, int64_t bytes, int repeat) {
         to += SliceBytes(slice);
       }
     }));
-    if (!loaded.ok()) return loaded;
+    NIBBLE_RETURN_IF_ERROR(loaded);
     if (other != state) return absl::DataLossError("the loaded state differs from the saved one");
-    figures.remove.push_back(Seconds([&] { status.Update((*store)->Delete(step)); }));
+    figures.remove.push_back(Seconds([&] { status.Update(store->Delete(step)); }));
     if (i == 0) figures = {};  // the first warms up
   }
 
@@ -165,21 +163,13 @@ int Main(int argc, char** argv) {
   app.Add("--mb", megabytes, "sizes of state").ShowDefault();
   app.Add("--repeat", repeat, "measurements of each").ShowDefault();
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
-  std::string path = directory + "/nibble_checkpoint_bench_XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    std::fprintf(stderr, "cannot make a directory in %s\n", directory.c_str());
-    return 1;
-  }
+  const ScratchDirectory scratch(directory);
   absl::Status status;
   for (const int64_t mb : megabytes) {
-    if (status.ok()) status = Measure(path, mb * 1'000'000, repeat);
-    std::error_code ignored;
-    std::filesystem::remove_all(path + "/store", ignored);
+    if (status.ok()) status = Measure(scratch.path(), mb * 1'000'000, repeat);
+    status.Update(RemoveTree(scratch.path() + "/store"));
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return ExitCode(status);
 }
 
 }  // namespace

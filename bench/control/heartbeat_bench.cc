@@ -25,8 +25,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/control/heartbeat_load.h"
-#include "bench/control/measure.h"
+#include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
@@ -57,45 +58,41 @@ double CpuSeconds() {
 }
 
 absl::Status InProcess(int workers, int rounds) {
-  auto store = MemoryStore::Open(std::make_shared<MemoryDisk>(), {.cluster = "bench"});
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto store,
+                          MemoryStore::Open(std::make_shared<MemoryDisk>(), {.cluster = "bench"}));
   ManualClock clock(1'000'000'000);
   ControllerOptions options;
   options.cluster = "bench";
-  auto controller = Controller::Start(**store, clock, options, nullptr);
-  if (!controller.ok()) return controller.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, nullptr));
   std::vector<std::shared_ptr<WorkerSession>> sessions;
   std::vector<v1::ConnectRequest> reports;
   v1::ConnectResponse desired;
   const auto report = [&](int w) {
     const auto taken = std::make_shared<std::promise<absl::Status>>();
-    (*controller)->reports().Take(sessions[w], reports[w], [taken](const absl::Status& status) {
-      taken->set_value(status);
-    });
+    controller->reports().Take(sessions[w], reports[w],
+                               [taken](const absl::Status& status) { taken->set_value(status); });
     const absl::Status status = taken->get_future().get();
-    if (status.ok()) desired = (*controller)->reports().Desired(sessions[w]);
+    if (status.ok()) desired = controller->reports().Desired(sessions[w]);
     return status;
   };
   for (int w = 0; w < workers; ++w) {
-    auto session = (*controller)->sessions().Open(nullptr);
-    if (!session.ok()) return session.status();
-    sessions.push_back(*session);
+    NIBBLE_ASSIGN_OR_RETURN(auto session, controller->sessions().Open(nullptr));
+    sessions.push_back(std::move(session));
     reports.push_back(HeartbeatOf(w));
-    if (const absl::Status status = report(w); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(report(w));
   }
   for (int j = 0; j < workers / 10; ++j) {
     v1::SubmitJobRequest submit;
     submit.set_request_id(absl::StrCat("request-", j));
-    submit.set_spec_yaml(JobSpecText("bench", 8));
-    const auto response =
-        (*controller)->requests().ChangeAndWait<v1::SubmitJobResponse>(submit, "bench");
-    if (!response.ok()) return response.status();
+    submit.set_spec_yaml(JobSpecText(8));
+    NIBBLE_RETURN_IF_ERROR(
+        controller->requests().ChangeAndWait<v1::SubmitJobResponse>(submit, "bench").status());
   }
-  (*controller)->Tick();
-  (*controller)->Settle();
+  controller->Tick();
+  controller->Settle();
   int running = 0;
   for (int w = 0; w < workers; ++w) {
-    if (const absl::Status status = report(w); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(report(w));
     for (const v1::DesiredGang& gang : desired.gangs()) {
       v1::GangReport& own = *reports[w].add_gangs();
       own.set_job(gang.job());
@@ -117,15 +114,15 @@ absl::Status InProcess(int workers, int rounds) {
       }
       const double cpu_before = CpuSeconds();
       const auto start = SteadyClock::now();
-      if (const absl::Status status = report(w); !status.ok()) return status;
-      seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - start).count());
+      NIBBLE_RETURN_IF_ERROR(report(w));
+      seconds.push_back(Since(start));
       cpu += CpuSeconds() - cpu_before;
     }
     const double cpu_before = CpuSeconds();
     const auto start = SteadyClock::now();
-    (*controller)->Tick();
-    (*controller)->Settle();
-    tick_seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - start).count());
+    controller->Tick();
+    controller->Settle();
+    tick_seconds.push_back(Since(start));
     tick_cpu += CpuSeconds() - cpu_before;
   }
   std::printf(
@@ -160,31 +157,30 @@ absl::StatusOr<HeartbeatAnswers> LoadInProcesses(const HeartbeatLoad& load, int 
 absl::Status OverStreams(const std::string& program, const std::string& directory,
                          HeartbeatLoad load, int processes) {
   const ScratchDirectory scratch(directory);
-  auto coordinator = CoordinatorProcess::Start({.program = program,
-                                                .store = scratch.path() + "/store",
-                                                .flags = {"--requests-per-second", "0"}});
-  if (!coordinator.ok()) return coordinator.status();
-  const int64_t rss_before = (*coordinator)->RssBytes();
+  NIBBLE_ASSIGN_OR_RETURN(auto coordinator,
+                          CoordinatorProcess::Start({.program = program,
+                                                     .store = scratch.path() + "/store",
+                                                     .flags = {"--requests-per-second", "0"}}));
+  const int64_t rss_before = coordinator->RssBytes();
   const auto begin = std::chrono::system_clock::now() + kRegistering;
-  load.target = (*coordinator)->address();
+  load.target = coordinator->address();
   load.begin_unix_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(begin.time_since_epoch()).count();
   auto answers = std::async(std::launch::async, LoadInProcesses, load, processes);
   std::this_thread::sleep_until(begin);
-  const double cpu_before = (*coordinator)->CpuSeconds();
+  const double cpu_before = coordinator->CpuSeconds();
   std::this_thread::sleep_until(begin + std::chrono::duration<double>(load.seconds));
-  const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / load.seconds;
-  const int64_t rss = (*coordinator)->RssBytes();
-  const absl::StatusOr<HeartbeatAnswers> heard = answers.get();
-  if (!heard.ok()) return heard.status();
-  Print("streams", load.workers, heard->seconds, cores);
+  const double cores = (coordinator->CpuSeconds() - cpu_before) / load.seconds;
+  const int64_t rss = coordinator->RssBytes();
+  NIBBLE_ASSIGN_OR_RETURN(const HeartbeatAnswers heard, answers.get());
+  Print("streams", load.workers, heard.seconds, cores);
   std::printf("%lld of %d registered, %lld reports left out; %.1f KiB of memory per worker\n",
-              static_cast<long long>(heard->answered), load.workers,
-              static_cast<long long>(heard->late),
+              static_cast<long long>(heard.answered), load.workers,
+              static_cast<long long>(heard.late),
               static_cast<double>(rss - rss_before) / 1024 / load.workers);
-  if (heard->ended > 0) {
+  if (heard.ended > 0) {
     return absl::UnavailableError(
-        absl::StrCat(heard->ended, " streams ended, such as: ", heard->why));
+        absl::StrCat(heard.ended, " streams ended, such as: ", heard.why));
   }
   return absl::OkStatus();
 }
@@ -219,8 +215,7 @@ int Main(int argc, char** argv) {
   }
   absl::Status status = InProcess(load.workers, rounds);
   if (status.ok()) status = OverStreams(program, directory, load, processes);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return ExitCode(status);
 }
 
 }  // namespace

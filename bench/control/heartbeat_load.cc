@@ -13,6 +13,16 @@
 
 namespace nibble::bench {
 
+std::string JobSpecText(int ranks) {
+  return absl::StrCat(
+      "name: bench\nmodel: tiny-hybrid\nrecipe: nvfp4\n"
+      "data: {train: [corpus.txt], sequence: 128}\n"
+      "training: {steps: 1000, batch: 16}\n"
+      "optimizer: {warmup_steps: 10, decay_fraction: 0.2}\n"
+      "resources: {ranks: ",
+      ranks, "}\n");
+}
+
 v1::ConnectRequest HeartbeatOf(int worker) {
   v1::ConnectRequest report;
   v1::WorkerIdentity& identity = *report.mutable_identity();

@@ -1,5 +1,6 @@
-// Load for a coordinator: workers that each report over a stream of their own once a second, and
-// the latencies of the answers. The workers may be split over several processes.
+// Load for a coordinator: a job to submit, and workers that each report over a stream of their own
+// once a second, with the latencies of the answers. The workers may be split over several
+// processes.
 //
 // Ownership: values. Thread-safety: all functions.
 #ifndef NIBBLE_BENCH_CONTROL_HEARTBEAT_LOAD_H_
@@ -13,6 +14,9 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 
 namespace nibble::bench {
+
+// YAML of a job with this number of ranks. The coordinator reads none of its files.
+std::string JobSpecText(int ranks);
 
 // The report of worker `number`.
 v1::ConnectRequest HeartbeatOf(int number);

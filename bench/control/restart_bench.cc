@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/control/measure.h"
+#include "bench/control/heartbeat_load.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/files/files.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/clock.h"
@@ -60,32 +62,26 @@ class Flow {
 absl::Status Fill(const std::string& path, int64_t finished, int64_t live) {
   RocksStoreOptions store_options;
   store_options.cluster = "test";
-  auto store = RocksStore::Open(path, store_options);
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto store, RocksStore::Open(path, store_options));
   const SystemClock clock;
   ControllerOptions options;
   options.cluster = "test";
-  auto controller = Controller::Start(**store, clock, options, nullptr);
-  if (!controller.ok()) return controller.status();
+  NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, nullptr));
   Flow flow;
   for (int64_t job = 1; job <= finished + live; ++job) {
     v1::SubmitJobRequest submit;
     submit.set_request_id(absl::StrCat("request-submit-", job));
-    submit.set_spec_yaml(JobSpecText("bench", 1));
+    submit.set_spec_yaml(JobSpecText(1));
     flow.Begin();
-    (*controller)
-        ->requests()
-        .Change<v1::SubmitJobResponse>(submit, "bench",
-                                       [&flow](const auto& answer) { flow.End(answer.status()); });
+    controller->requests().Change<v1::SubmitJobResponse>(
+        submit, "bench", [&flow](const auto& answer) { flow.End(answer.status()); });
     if (job > finished) continue;
     v1::KillJobRequest kill;
     kill.set_request_id(absl::StrCat("request-kill-", job));
     kill.set_job(absl::StrCat("bench-", job));
     flow.Begin();
-    (*controller)
-        ->requests()
-        .Change<v1::KillJobResponse>(kill, "bench",
-                                     [&flow](const auto& answer) { flow.End(answer.status()); });
+    controller->requests().Change<v1::KillJobResponse>(
+        kill, "bench", [&flow](const auto& answer) { flow.End(answer.status()); });
   }
   return flow.Finish();
 }
@@ -110,24 +106,16 @@ absl::StatusOr<double> Restart(const std::string& program, const std::string& pa
   return seconds;
 }
 
-int64_t TreeBytes(const std::string& path) {
-  int64_t bytes = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
-  }
-  return bytes;
-}
-
 absl::Status Run(const std::string& program, const std::string& directory, int64_t finished,
                  int64_t live, int runs) {
   const ScratchDirectory scratch(directory);
   int64_t empty_bytes = 0;
-  const auto empty = Restart(program, scratch.path() + "/empty", 0, empty_bytes);
-  if (!empty.ok()) return empty.status();
+  NIBBLE_ASSIGN_OR_RETURN(const double empty,
+                          Restart(program, scratch.path() + "/empty", 0, empty_bytes));
   const std::string path = scratch.path() + "/store";
   absl::Status status;
   const double filling = Seconds([&] { status = Fill(path, finished, live); });
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(status);
   const int64_t jobs = finished + live;
   std::printf("filled in %.1f s: %.0f changes/s; %.0f bytes per job on disk\n", filling,
               static_cast<double>(jobs + finished) / filling,
@@ -135,16 +123,15 @@ absl::Status Run(const std::string& program, const std::string& directory, int64
   std::vector<double> seconds;
   int64_t bytes = 0;
   for (int run = 0; run < runs; ++run) {
-    const auto restart = Restart(program, path, jobs, bytes);
-    if (!restart.ok()) return restart.status();
-    seconds.push_back(*restart);
+    NIBBLE_ASSIGN_OR_RETURN(const double restart, Restart(program, path, jobs, bytes));
+    seconds.push_back(restart);
   }
   const double median = Percentile(seconds, 50);
   std::printf(
       "restart with %lld finished and %lld live jobs: %.2f s (%.2f to %.2f in %d runs; empty %.2f "
       "s)   goal 5 s: %s\n",
       static_cast<long long>(finished), static_cast<long long>(live), median,
-      Percentile(seconds, 0), Percentile(seconds, 100), runs, *empty, Verdict(median < 5));
+      Percentile(seconds, 0), Percentile(seconds, 100), runs, empty, Verdict(median < 5));
   std::printf("memory: %.0f MiB, empty %.0f MiB: %.1f KiB per job\n",
               static_cast<double>(bytes) / (1 << 20), static_cast<double>(empty_bytes) / (1 << 20),
               static_cast<double>(bytes - empty_bytes) / 1024 / static_cast<double>(jobs));
@@ -163,9 +150,7 @@ int Main(int argc, char** argv) {
   app.Add("--live", live, "live jobs").ShowDefault();
   app.Add("--runs", runs, "restarts").ShowDefault();
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
-  const absl::Status status = Run(program, directory, finished, live, runs);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  return ExitCode(Run(program, directory, finished, live, runs));
 }
 
 }  // namespace

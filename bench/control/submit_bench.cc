@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/control/measure.h"
+#include "bench/control/heartbeat_load.h"
+#include "bench/limits.h"
 #include "common/command_line/command_line.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
@@ -28,10 +29,6 @@ namespace nibble::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Outcome {
   std::vector<double> latencies;  // seconds
@@ -43,7 +40,7 @@ Outcome Submit(const CoordinatorProcess& coordinator, int client, Clock::time_po
   Outcome outcome;
   const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
   v1::SubmitJobRequest request;
-  request.set_spec_yaml(JobSpecText("bench", 1));
+  request.set_spec_yaml(JobSpecText(1));
   for (int64_t i = 0; Clock::now() < end; ++i) {
     request.set_request_id(absl::StrCat("client-", client, "-", i));
     grpc::ClientContext context;
@@ -78,10 +75,7 @@ int Main(int argc, char** argv) {
     auto coordinator = CoordinatorProcess::Start({.program = program,
                                                   .store = scratch.path() + "/store",
                                                   .flags = {"--requests-per-second", "0"}});
-    if (!coordinator.ok()) {
-      std::fprintf(stderr, "%s\n", coordinator.status().ToString().c_str());
-      return 1;
-    }
+    if (!coordinator.ok()) return ExitCode(coordinator.status());
     const double sync_before = SyncRate(scratch.path(), seconds / 4);
     const double cpu_before = (*coordinator)->CpuSeconds();
     const auto start = Clock::now();

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,9 +26,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "bench/control/heartbeat_load.h"
-#include "bench/control/measure.h"
+#include "bench/limits.h"
 #include "common/command_line/command_line.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "tests/service/coordinator_process.h"
@@ -42,10 +44,6 @@ constexpr int kSubmitters = 16;
 constexpr int kReadersNicer = 10;                // above that of the measured processes
 constexpr std::chrono::seconds kRegistering{3};  // time for workers to register
 constexpr std::chrono::milliseconds kLook{20};   // between two readings of the memory
-
-double Since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::unique_ptr<grpc::ClientContext> Context() {
   auto context = std::make_unique<grpc::ClientContext>();
@@ -140,7 +138,7 @@ absl::Status SubmitJobs(const CoordinatorProcess& coordinator, int jobs) {
     clients.push_back(std::async(std::launch::async, [&coordinator, jobs, c] {
       const auto stub = v1::Coordinator::NewStub(coordinator.Connect());
       v1::SubmitJobRequest request;
-      request.set_spec_yaml(JobSpecText("bench", 1));
+      request.set_spec_yaml(JobSpecText(1));
       // No worker has this label: the jobs stay pending.
       v1::Label& label = *request.mutable_scheduling()->add_required_labels();
       label.set_key("bench");
@@ -206,7 +204,7 @@ absl::StatusOr<Phase> Measure(const CoordinatorProcess& coordinator, HeartbeatLo
   over = true;
   phase.peak_rss = memory.get();
   if (phase.heartbeats.ended > 0) status = absl::UnavailableError(phase.heartbeats.why);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(status);
   return phase;
 }
 
@@ -217,14 +215,8 @@ void Print(const char* what, const Phase& phase) {
       what, 1e3 * Percentile(phase.heartbeats.seconds, 50),
       1e3 * Percentile(phase.heartbeats.seconds, 99), 1e3 * Percentile(phase.commits, 50),
       1e3 * Percentile(phase.commits, 99),
-      static_cast<double>(phase.commits.size()) / std::max(1e-9,
-                                                           [&] {
-                                                             double all = 0;
-                                                             for (const double seconds :
-                                                                  phase.commits)
-                                                               all += seconds;
-                                                             return all;
-                                                           }()),
+      static_cast<double>(phase.commits.size()) /
+          std::max(1e-9, std::accumulate(phase.commits.begin(), phase.commits.end(), 0.0)),
       static_cast<double>(phase.peak_rss) / kMiB);
   std::fflush(stdout);
 }
@@ -240,56 +232,55 @@ struct Setting {
 
 absl::StatusOr<bool> Compare(const Setting& setting) {
   const ScratchDirectory scratch(setting.directory);
-  auto coordinator = CoordinatorProcess::Start(
-      {.program = setting.program,
-       .store = scratch.path() + "/store",
-       .flags = {"--requests-per-second", "0", "--max-watches", absl::StrCat(setting.watches)}});
-  if (!coordinator.ok()) return coordinator.status();
-  if (absl::Status status = SubmitJobs(**coordinator, setting.jobs); !status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(
+      auto coordinator,
+      CoordinatorProcess::Start({.program = setting.program,
+                                 .store = scratch.path() + "/store",
+                                 .flags = {"--requests-per-second", "0", "--max-watches",
+                                           absl::StrCat(setting.watches)}}));
+  NIBBLE_RETURN_IF_ERROR(SubmitJobs(*coordinator, setting.jobs));
   std::printf(
       "%d jobs wait, %d workers report once a second, one client changes a job after the "
       "other; %d watches\n",
       setting.jobs, setting.load.workers, setting.watches);
-  const int64_t at_first = (*coordinator)->RssBytes();
-  const auto alone = Measure(**coordinator, setting.load, [] {});
-  if (!alone.ok()) return alone.status();
-  Print("alone", *alone);
-  const int64_t before = (*coordinator)->RssBytes();
+  const int64_t at_first = coordinator->RssBytes();
+  NIBBLE_ASSIGN_OR_RETURN(const Phase alone, Measure(*coordinator, setting.load, [] {}));
+  Print("alone", alone);
+  const int64_t before = coordinator->RssBytes();
   std::error_code error;
   const std::string command =
       absl::StrCat("exec '", std::filesystem::read_symlink("/proc/self/exe", error).string(),
-                   "' read --target ", (*coordinator)->address(), " --watches ", setting.watches,
+                   "' read --target ", coordinator->address(), " --watches ", setting.watches,
                    " --connections ", setting.connections, " --seconds ", setting.load.seconds);
-  const double cpu_before = (*coordinator)->CpuSeconds();
+  const double cpu_before = coordinator->CpuSeconds();
   const auto start = Clock::now();
   std::string words;
-  const auto watched = Measure(**coordinator, setting.load, [&] {
+  const auto read = [&] {
     FILE* const pipe = popen(command.c_str(), "r");
     char line[512];
     while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) words += line;
     if (pipe != nullptr) pclose(pipe);
-  });
-  if (!watched.ok()) return watched.status();
-  const double cores = ((*coordinator)->CpuSeconds() - cpu_before) / Since(start);
-  Print("while watches open", *watched);
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const Phase watched, Measure(*coordinator, setting.load, read));
+  const double cores = (coordinator->CpuSeconds() - cpu_before) / Since(start);
+  Print("while watches open", watched);
   std::printf("%scoordinator %.2f cores\n", words.c_str(), cores);
-  const int64_t closed = (*coordinator)->RssBytes();
-  const auto after = Measure(**coordinator, setting.load, [] {});
-  if (!after.ok()) return after.status();
-  Print("alone again", *after);
+  const int64_t closed = coordinator->RssBytes();
+  NIBBLE_ASSIGN_OR_RETURN(const Phase after, Measure(*coordinator, setting.load, [] {}));
+  Print("alone again", after);
   std::printf(
       "memory: %.1f MiB with the jobs, then after each phase %.1f alone, %.1f (at most %.1f) with "
       "watches, %.1f alone again\n",
       static_cast<double>(at_first) / kMiB, static_cast<double>(before) / kMiB,
-      static_cast<double>(closed) / kMiB, static_cast<double>(watched->peak_rss) / kMiB,
-      static_cast<double>((*coordinator)->RssBytes()) / kMiB);
+      static_cast<double>(closed) / kMiB, static_cast<double>(watched.peak_rss) / kMiB,
+      static_cast<double>(coordinator->RssBytes()) / kMiB);
   const auto ratio = [](const std::vector<double>& with, const std::vector<double>& one,
                         const std::vector<double>& other) {
     return Percentile(with, 99) / std::max(Percentile(one, 99), Percentile(other, 99));
   };
   const double heartbeats =
-      ratio(watched->heartbeats.seconds, alone->heartbeats.seconds, after->heartbeats.seconds);
-  const double commits = ratio(watched->commits, alone->commits, after->commits);
+      ratio(watched.heartbeats.seconds, alone.heartbeats.seconds, after.heartbeats.seconds);
+  const double commits = ratio(watched.commits, alone.commits, after.commits);
   const bool met = heartbeats <= 2 && commits <= 2;
   std::printf(
       "p99 with watches over the greater without: heartbeats %.2f, commits %.2f   goal 2: "

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/limits.h"
 #include "server/scheduler/plan.h"
 #include "server/scheduler/random_snapshot_testing.h"
 
@@ -40,6 +41,8 @@ void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
 
 namespace nibble::scheduler {
 namespace {
+
+using bench::Percentile;
 
 constexpr int64_t kNow = 1'000'000'000;
 
@@ -77,11 +80,6 @@ uint64_t ReadOnce(const Snapshot& snapshot) {
     for (const SlotsOn& on : job.held) sum += Read(on.worker) + on.slots;
   }
   return sum;
-}
-
-double Percentile(std::vector<double> values, double percent) {
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<size_t>(percent / 100 * values.size()))];
 }
 
 // A cluster that runs a part of what it could, with a third as many running jobs as workers, in

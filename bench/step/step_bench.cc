@@ -20,6 +20,7 @@
 #include "bench/limits.h"
 #include "bench/step/timed_device.h"
 #include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/layers/cpu_layer_ops.h"
 #include "kernels/gemm/cpu_gemm.h"
@@ -51,23 +52,16 @@ class Run {
                                                      const std::string& preset) {
     std::unique_ptr<Run> run(new Run(settings));
     run->name = preset;
-    absl::StatusOr<std::unique_ptr<Parameters>> parameters =
-        Parameters::Create(device.memory(), outline, /*seed=*/1);
-    if (!parameters.ok()) return parameters.status();
-    run->parameters_ = *std::move(parameters);
+    NIBBLE_ASSIGN_OR_RETURN(run->parameters_,
+                            Parameters::Create(device.memory(), outline, /*seed=*/1));
     const int64_t tokens = settings.batch * settings.sequence;
-    absl::StatusOr<ResolvedRecipe> recipe = Resolve({.preset = preset}, outline, tokens);
-    if (!recipe.ok()) return recipe.status();
-    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(device, *run->parameters_, *recipe,
-                                                                 {.sequences = settings.batch,
-                                                                  .length = settings.sequence,
-                                                                  .recompute = settings.recompute});
-    if (!model.ok()) return model.status();
-    run->model_ = *std::move(model);
-    absl::StatusOr<std::unique_ptr<ShardedAdamW>> optimizer =
-        ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {});
-    if (!optimizer.ok()) return optimizer.status();
-    run->optimizer_ = *std::move(optimizer);
+    NIBBLE_ASSIGN_OR_RETURN(ResolvedRecipe recipe, Resolve({.preset = preset}, outline, tokens));
+    NIBBLE_ASSIGN_OR_RETURN(run->model_, Model::Create(device, *run->parameters_, recipe,
+                                                       {.sequences = settings.batch,
+                                                        .length = settings.sequence,
+                                                        .recompute = settings.recompute}));
+    NIBBLE_ASSIGN_OR_RETURN(run->optimizer_,
+                            ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {}));
     std::mt19937 random(1);
     for (int64_t i = 0; i < tokens; ++i) {
       run->tokens_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
@@ -93,8 +87,7 @@ class Run {
     if (status.ok()) status = model_->Backward(context, batch);
     if (status.ok()) status = optimizer_->ReduceGradients().status();
     if (status.ok()) status = optimizer_->Update(++step_, 1e-4);
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    seconds.push_back(Since(begin));
     return status;
   }
 
@@ -127,7 +120,7 @@ absl::StatusOr<double> GemmCeiling(GemmEngine& gemm) {
                                ConstMatrix::OfBf16(b.data(), kSize, kSize),
                                MutableMatrix::OfBf16(c.data(), kSize, kSize)));
     }));
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(status);
   }
   return 2.0 * kSize * kSize * kSize / Median(seconds) / 1e9;
 }
@@ -159,37 +152,33 @@ void PrintOperations(const OpTimes& times, double ceiling, double copy) {
 }
 
 absl::Status Main(const Settings& settings) {
-  const absl::StatusOr<Outline> outline = MakeOutline(settings.spec);
-  if (!outline.ok()) return outline.status();
-  absl::StatusOr<std::unique_ptr<CpuBackend>> backend =
-      CpuBackend::Create({.threads = settings.threads});
-  if (!backend.ok()) return backend.status();
-  ThreadPool& pool = (*backend)->pool();
-  absl::StatusOr<std::unique_ptr<CpuGemm>> gemm = CpuGemm::Create(pool, {});
-  if (!gemm.ok()) return gemm.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(settings.spec));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
+                          CpuBackend::Create({.threads = settings.threads}));
+  ThreadPool& pool = backend->pool();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuGemm> gemm, CpuGemm::Create(pool, {}));
   CpuLayerOps ops(pool);
-  const Device device = {**backend, **gemm, ops};
+  const Device device = {*backend, *gemm, ops};
 
-  const absl::StatusOr<double> ceiling = GemmCeiling(**gemm);
-  if (!ceiling.ok()) return ceiling.status();
+  NIBBLE_ASSIGN_OR_RETURN(const double ceiling, GemmCeiling(*gemm));
   const double copy = CopyGigabytes(pool);
-  const FlopsPerToken flops = CountFlops(*outline, settings.sequence);
+  const FlopsPerToken flops = CountFlops(outline, settings.sequence);
   const double tokens = static_cast<double>(settings.batch * settings.sequence);
-  std::printf("%s, %s\n", (*backend)->Name().c_str(), (*gemm)->Name().c_str());
+  std::printf("%s, %s\n", backend->Name().c_str(), gemm->Name().c_str());
   std::printf("%s: %.2f M parameters, %lld sequences of %lld tokens\n", settings.spec.name.c_str(),
-              static_cast<double>(outline->parameters()) / 1e6,
+              static_cast<double>(outline.parameters()) / 1e6,
               static_cast<long long>(settings.batch), static_cast<long long>(settings.sequence));
-  std::printf("limits: bf16 gemm %.0f GFLOP/s, copy %.1f GB/s\n", *ceiling, copy);
+  std::printf("limits: bf16 gemm %.0f GFLOP/s, copy %.1f GB/s\n", ceiling, copy);
 
   std::vector<std::unique_ptr<Run>> runs;
   for (const std::string& recipe : settings.recipes) {
-    absl::StatusOr<std::unique_ptr<Run>> run = Run::Create(device, settings, *outline, recipe);
-    if (!run.ok()) return run.status();
-    runs.push_back(*std::move(run));
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Run> run,
+                            Run::Create(device, settings, outline, recipe));
+    runs.push_back(std::move(run));
   }
   for (int64_t step = 0; step < settings.steps + 2; ++step) {
     for (const std::unique_ptr<Run>& run : runs) {
-      if (absl::Status status = run->Step(); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(run->Step());
       if (step < 2) run->seconds.clear();
     }
   }
@@ -204,28 +193,28 @@ absl::Status Main(const Settings& settings) {
         tokens / *std::max_element(run->seconds.begin(), run->seconds.end()),
         tokens / *std::min_element(run->seconds.begin(), run->seconds.end()), median * 1e3,
         flops.training() * tokens / median / 1e9,
-        100 * flops.training() * tokens / median / 1e9 / *ceiling,
+        100 * flops.training() * tokens / median / 1e9 / ceiling,
         Median(runs.front()->seconds) / median, runs.front()->name.c_str());
   }
   std::printf("peak memory %.0f MiB, all recipes together\n",
               static_cast<double>(usage.ru_maxrss) / 1024);
   if (!settings.operations) return absl::OkStatus();
 
-  OpTimes times(**backend);
-  TimedBackend timed_backend(**backend, times);
-  TimedGemm timed_gemm(**gemm, times);
+  OpTimes times(*backend);
+  TimedBackend timed_backend(*backend, times);
+  TimedGemm timed_gemm(*gemm, times);
   TimedLayerOps timed_ops(ops, times);
   const Device timed = {timed_backend, timed_gemm, timed_ops};
   runs.clear();
   for (const std::string& recipe : settings.recipes) {
-    absl::StatusOr<std::unique_ptr<Run>> run = Run::Create(timed, settings, *outline, recipe);
-    if (!run.ok()) return run.status();
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Run> run,
+                            Run::Create(timed, settings, outline, recipe));
     for (int i = 0; i < 3; ++i) {
       times.Clear();  // only the last step is printed
-      if (absl::Status status = (*run)->Step(); !status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(run->Step());
     }
     std::printf("%s, one step by operation\n", recipe.c_str());
-    PrintOperations(times, *ceiling, copy);
+    PrintOperations(times, ceiling, copy);
   }
   return absl::OkStatus();
 }

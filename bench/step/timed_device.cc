@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "bench/limits.h"
+
 namespace nibble {
 namespace {
 
@@ -39,7 +41,7 @@ absl::Status OpTimes::Time(const std::string& kind, double flops, double bytes,
   if (status.ok()) status = backend_.Synchronize();
   OpTotals& totals = totals_[kind];
   ++totals.calls;
-  totals.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  totals.seconds += bench::Since(begin);
   totals.flops += flops;
   totals.bytes += bytes;
   return status;

@@ -3,21 +3,16 @@
 //
 // Goals: from 64 clients at least 1000 commits a second, or 20 times what the disk syncs, whichever
 // is less; a restart with 100,000 finished and 1,000 live jobs in under five seconds.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,34 +22,14 @@
 #include "absl/strings/str_cat.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
+#include "common/files/files.h"
 #include "common/mutex.h"
+#include "common/status_macros.h"
 #include "server/store/rocks_store.h"
 #include "server/store/store.h"
 
 namespace nibble::bench {
 namespace {
-
-constexpr size_t kBlock = 4096;
-
-// Appends of 4 KiB per second, each made durable: the rate of a journal without group commit.
-double SyncRate(const std::string& directory, double seconds) {
-  const std::string path = directory + "/sync_rate";
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return 0;
-  const std::string block(kBlock, 'x');
-  int64_t done = 0;
-  const auto start = std::chrono::steady_clock::now();
-  double took = 0;
-  while (took < seconds) {
-    if (write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size())) break;
-    if (fdatasync(fd) != 0) break;
-    ++done;
-    took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  (void)close(fd);
-  (void)unlink(path.c_str());
-  return took > 0 ? static_cast<double>(done) / took : 0;
-}
 
 std::string RandomBytes(uint64_t seed, size_t bytes) {
   std::mt19937_64 random(seed);
@@ -79,8 +54,7 @@ absl::StatusOr<std::unique_ptr<RocksStore>> Open(const std::string& path) {
 
 absl::Status Commits(const std::string& directory, int clients, double seconds) {
   const std::string path = directory + "/commits";
-  auto store = Open(path);
-  if (!store.ok()) return store.status();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RocksStore> store, Open(path));
   const double sync_before = SyncRate(directory, seconds / 4);
   Mutex mutex;
   std::vector<double> latencies;  // guarded by mutex
@@ -94,7 +68,7 @@ absl::Status Commits(const std::string& directory, int clients, double seconds) 
       absl::Status status;
       for (uint64_t i = 0; status.ok() && std::chrono::steady_clock::now() < end; ++i) {
         StoreBatch batch = JobChange(i, static_cast<uint64_t>(c) * 100 + i % 100, 2000);
-        mine.push_back(Seconds([&] { status = (*store)->Commit(std::move(batch)).status(); }));
+        mine.push_back(Seconds([&] { status = store->Commit(std::move(batch)).status(); }));
       }
       MutexLock lock(&mutex);
       latencies.insert(latencies.end(), mine.begin(), mine.end());
@@ -102,37 +76,23 @@ absl::Status Commits(const std::string& directory, int clients, double seconds) 
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const double took =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double took = Since(start);
   if (!failed.ok()) return failed;
   const double sync_rate = std::max(sync_before, SyncRate(directory, seconds / 4));
-  const StoreMetrics metrics = (*store)->Metrics();
-  std::sort(latencies.begin(), latencies.end());
-  const auto at = [&](double part) {
-    return latencies[static_cast<size_t>(part * static_cast<double>(latencies.size() - 1))] * 1e3;
-  };
+  const StoreMetrics metrics = store->Metrics();
   const double rate = static_cast<double>(latencies.size()) / took;
   std::printf(
       "%3d clients  %8.0f commits/s   disk %7.0f syncs/s   ratio %6.2f   p50 %7.2f ms  p99 %7.2f "
       "ms   %6.1f batches/sync\n",
-      clients, rate, sync_rate, rate / sync_rate, at(0.5), at(0.99),
+      clients, rate, sync_rate, rate / sync_rate, 1e3 * Percentile(latencies, 50),
+      1e3 * Percentile(latencies, 99),
       metrics.batches_per_write.sum / static_cast<double>(metrics.batches_per_write.count));
   if (clients == 64) {
     const double goal = std::min(1000.0, 20 * sync_rate);
-    std::printf("             goal %.0f commits/s: %s\n", goal, rate >= goal ? "met" : "MISSED");
+    std::printf("             goal %.0f commits/s: %s\n", goal, Verdict(rate >= goal));
   }
-  store->reset();
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-  return absl::OkStatus();
-}
-
-int64_t TreeBytes(const std::string& path) {
-  int64_t bytes = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
-  }
-  return bytes;
+  store.reset();
+  return RemoveTree(path);
 }
 
 absl::Status Recovery(const std::string& directory, int64_t finished, int64_t live,
@@ -142,17 +102,16 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
     // They outlive the store, whose thread uses them.
     Mutex mutex;
     absl::Status failed;  // guarded by mutex
-    auto store = Open(path);
-    if (!store.ok()) return store.status();
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RocksStore> store, Open(path));
     for (int64_t job = 0; job < finished + live; ++job) {
       const auto id = static_cast<uint64_t>(job);
       // Every 256th waits, so that no more batches are in flight than the store accepts.
       StoreBatch batch = JobChange(id, id, entity_bytes);
       absl::Status status;
       if (job % 256 == 0) {
-        status = (*store)->Commit(std::move(batch)).status();
+        status = store->Commit(std::move(batch)).status();
       } else {
-        status = (*store)
+        status = store
                      ->Append(std::move(batch),
                               [&](absl::Status result) {
                                 MutexLock lock(&mutex);
@@ -160,18 +119,17 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
                               })
                      .status();
       }
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(status);
     }
-    store->reset();
-    if (!failed.ok()) return failed;
+    store.reset();
+    NIBBLE_RETURN_IF_ERROR(failed);
   }
-  double open_seconds = 0, load_seconds = 0;
   int64_t loaded = 0, bytes = 0;
   auto store = absl::StatusOr<std::unique_ptr<RocksStore>>(absl::UnknownError("not opened"));
-  open_seconds = Seconds([&] { store = Open(path); });
+  const double open_seconds = Seconds([&] { store = Open(path); });
   if (!store.ok()) return store.status();
   absl::Status status;
-  load_seconds = Seconds([&] {
+  const double load_seconds = Seconds([&] {
     status = (*store)->ReadEntities("", [&](const StoredEntity& entity) {
       ++loaded;
       bytes += static_cast<int64_t>(entity.value.size());
@@ -184,7 +142,7 @@ absl::Status Recovery(const std::string& directory, int64_t finished, int64_t li
       "restart with %lld entities of %zu bytes: open %.2f s, load %.2f s (%.0f MB/s)   goal 5 s: "
       "%s\n",
       static_cast<long long>(loaded), entity_bytes, open_seconds, load_seconds,
-      static_cast<double>(bytes) / 1e6 / load_seconds, total < 5 ? "met" : "MISSED");
+      static_cast<double>(bytes) / 1e6 / load_seconds, Verdict(total < 5));
   std::printf("on disk %.0f bytes per entity, its event of 200 bytes included\n",
               static_cast<double>(TreeBytes(path)) / static_cast<double>(loaded));
   const double verify = Seconds([&] { status = (*store)->Verify(); });
@@ -206,20 +164,13 @@ int Main(int argc, char** argv) {
   app.Add("--finished", finished, "finished jobs at the restart").ShowDefault();
   app.Add("--live", live, "live jobs at the restart").ShowDefault();
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
-  std::string path = directory + "/nibble_store_bench_XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    std::fprintf(stderr, "cannot make a directory in %s\n", directory.c_str());
-    return 1;
-  }
+  const ScratchDirectory scratch(directory);
   absl::Status status;
   for (const int count : clients) {
-    if (status.ok()) status = Commits(path, count, seconds);
+    if (status.ok()) status = Commits(scratch.path(), count, seconds);
   }
-  if (status.ok()) status = Recovery(path, finished, live, 2000);
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  if (status.ok()) status = Recovery(scratch.path(), finished, live, 2000);
+  return ExitCode(status);
 }
 
 }  // namespace
