@@ -123,154 +123,150 @@ std::string DescriptionText(const CheckpointSummary& summary,
   return text;
 }
 
-class RunCheckpoints : public CheckpointSource {
- public:
-  absl::StatusOr<Reply> List(const CheckpointFlags& flags) override {
-    NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
-                            OpenStore(flags.name, true));
-    NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointSummary> list, store->List());
-    json entries = json::array();
-    TextTable table({"STEP", "ATTEMPT", "SIZE", "RANKS", "REVISION", "TAKEN (UTC)", "STATE"});
-    for (const CheckpointSummary& summary : list) {
-      entries.push_back(SummaryJson(summary));
-      const std::string step = absl::StrCat(summary.step), attempt = absl::StrCat(summary.attempt);
-      if (summary.status.ok()) {
-        table.Add({step, attempt, BytesText(summary.bytes), absl::StrCat(summary.header.world),
-                   absl::StrCat(RevisionAt(summary.header)),
-                   TakenText(summary.header.time_unix_nanos), summary.pinned ? "pinned" : ""});
-      } else {
-        table.Add({step, attempt, "-", "-", "-", "-",
-                   absl::StrCat("damaged: ", std::string(summary.status.message()))});
-      }
+absl::StatusOr<Reply> List(const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          OpenStore(flags.name, true));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointSummary> list, store->List());
+  json entries = json::array();
+  TextTable table({"STEP", "ATTEMPT", "SIZE", "RANKS", "REVISION", "TAKEN (UTC)", "STATE"});
+  for (const CheckpointSummary& summary : list) {
+    entries.push_back(SummaryJson(summary));
+    const std::string step = absl::StrCat(summary.step), attempt = absl::StrCat(summary.attempt);
+    if (summary.status.ok()) {
+      table.Add({step, attempt, BytesText(summary.bytes), absl::StrCat(summary.header.world),
+                 absl::StrCat(RevisionAt(summary.header)),
+                 TakenText(summary.header.time_unix_nanos), summary.pinned ? "pinned" : ""});
+    } else {
+      table.Add({step, attempt, "-", "-", "-", "-",
+                 absl::StrCat("damaged: ", std::string(summary.status.message()))});
     }
-    return Reply{.text = table.Text(),
-                 .json = JsonText({{"store", store->path()},
-                                   {"job", store->identity().job},
-                                   {"checkpoints", std::move(entries)}})};
   }
+  return Reply{.text = table.Text(),
+               .json = JsonText({{"store", store->path()},
+                                 {"job", store->identity().job},
+                                 {"checkpoints", std::move(entries)}})};
+}
 
-  absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) override {
-    NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
-    NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
-                            OpenStore(name.directory, true));
-    NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointSummary> list, store->List());
-    const auto found = std::find_if(list.rbegin(), list.rend(), [&](const auto& summary) {
-      return !name.step.has_value() || summary.step == *name.step;
-    });
-    if (found == list.rend()) return NoCheckpoint(*store, name);
-    if (!found->status.ok()) return found->status;
-    NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<const CheckpointReader> reader,
-                            store->OpenCheckpoint(found->step));
-    const CheckpointHeader& header = reader->manifest().header;
-    std::vector<std::pair<std::string, TensorEntry>> tensors(reader->tensors().begin(),
-                                                             reader->tensors().end());
-    std::sort(tensors.begin(), tensors.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
-    json described = SummaryJson(*found);
-    described["job"] = header.identity.job;
-    described["cluster"] = header.identity.cluster;
-    described["seed"] = header.seed;
-    described["data_position"] = header.data_position;
-    described["formula_version"] = header.formula_version;
-    described["recipe_timeline"] = TimelineJson(header);
-    described["spec"] = header.spec;
-    described["tensors"] = json::array();
-    for (const auto& [tensor, entry] : tensors) {
-      described["tensors"].push_back({{"name", tensor},
-                                      {"dtype", std::string(FileDTypeName(entry.dtype))},
-                                      {"shape", entry.shape},
-                                      {"slices", entry.pieces.size()}});
+absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          OpenStore(name.directory, true));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointSummary> list, store->List());
+  const auto found = std::find_if(list.rbegin(), list.rend(), [&](const auto& summary) {
+    return !name.step.has_value() || summary.step == *name.step;
+  });
+  if (found == list.rend()) return NoCheckpoint(*store, name);
+  if (!found->status.ok()) return found->status;
+  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<const CheckpointReader> reader,
+                          store->OpenCheckpoint(found->step));
+  const CheckpointHeader& header = reader->manifest().header;
+  std::vector<std::pair<std::string, TensorEntry>> tensors(reader->tensors().begin(),
+                                                           reader->tensors().end());
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  json described = SummaryJson(*found);
+  described["job"] = header.identity.job;
+  described["cluster"] = header.identity.cluster;
+  described["seed"] = header.seed;
+  described["data_position"] = header.data_position;
+  described["formula_version"] = header.formula_version;
+  described["recipe_timeline"] = TimelineJson(header);
+  described["spec"] = header.spec;
+  described["tensors"] = json::array();
+  for (const auto& [tensor, entry] : tensors) {
+    described["tensors"].push_back({{"name", tensor},
+                                    {"dtype", std::string(FileDTypeName(entry.dtype))},
+                                    {"shape", entry.shape},
+                                    {"slices", entry.pieces.size()}});
+  }
+  return Reply{.text = DescriptionText(*found, tensors), .json = JsonText(described)};
+}
+
+// Without a step: every checkpoint.
+absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          OpenStore(name.directory, true));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, store->Committed());
+  Reply reply;
+  json entries = json::array();
+  for (const StoredDirectory& directory : committed) {
+    if (name.step.has_value() && directory.step != *name.step) continue;
+    const absl::StatusOr<Verification> verified = store->Verify(directory.step);
+    const absl::Status status = verified.ok() ? verified->ToStatus() : verified.status();
+    const int64_t chunks = verified.ok() ? verified->chunks : 0;
+    json entry = {{"step", directory.step}, {"good", status.ok()}, {"chunks", chunks}};
+    absl::StrAppend(&reply.text, "step ", directory.step, ": ");
+    if (status.ok()) {
+      absl::StrAppend(&reply.text, "good, ", Counted(chunks, "chunk"), "\n");
+    } else {
+      absl::StrAppend(&reply.text, "damaged: ", std::string(status.message()), "\n");
+      entry["problem"] = std::string(status.message());
+      if (reply.exit_code == kExitDone) reply.exit_code = ExitCodeOf(status);
     }
-    return Reply{.text = DescriptionText(*found, tensors), .json = JsonText(described)};
+    entries.push_back(std::move(entry));
   }
+  if (entries.empty() && name.step.has_value()) return NoCheckpoint(*store, name);
+  reply.json = JsonText({{"store", store->path()}, {"checkpoints", entries}});
+  return reply;
+}
 
-  // Without a step: every checkpoint.
-  absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) override {
-    NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
-    NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
-                            OpenStore(name.directory, true));
-    NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, store->Committed());
-    Reply reply;
-    json entries = json::array();
-    for (const StoredDirectory& directory : committed) {
-      if (name.step.has_value() && directory.step != *name.step) continue;
-      const absl::StatusOr<Verification> verified = store->Verify(directory.step);
-      const absl::Status status = verified.ok() ? verified->ToStatus() : verified.status();
-      const int64_t chunks = verified.ok() ? verified->chunks : 0;
-      json entry = {{"step", directory.step}, {"good", status.ok()}, {"chunks", chunks}};
-      absl::StrAppend(&reply.text, "step ", directory.step, ": ");
-      if (status.ok()) {
-        absl::StrAppend(&reply.text, "good, ", Counted(chunks, "chunk"), "\n");
-      } else {
-        absl::StrAppend(&reply.text, "damaged: ", std::string(status.message()), "\n");
-        entry["problem"] = std::string(status.message());
-        if (reply.exit_code == kExitDone) reply.exit_code = ExitCodeOf(status);
-      }
-      entries.push_back(std::move(entry));
-    }
-    if (entries.empty() && name.step.has_value()) return NoCheckpoint(*store, name);
-    reply.json = JsonText({{"store", store->path()}, {"checkpoints", entries}});
-    return reply;
+absl::StatusOr<Reply> Export(const CheckpointFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWeights> weights,
+                          CheckpointWeights::Open(name.directory, name.step));
+  HfExportOptions options = {.dtype = flags.dtype == "fp32" ? FileDType::kF32 : FileDType::kBF16,
+                             .context = weights->spec().data.sequence,
+                             .overwrite = flags.overwrite};
+  std::optional<ResolvedRecipe> recipe;
+  if (flags.quantised || !flags.recipe.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(recipe, ResolveFor(flags, *weights));
+    options.quantise = &*recipe;
   }
+  NIBBLE_ASSIGN_OR_RETURN(const HfExportReport report, ExportHf(*weights, flags.target, options));
+  std::string text = absl::StrCat(flags.target, " of ", weights->description(), ": ",
+                                  Counted(report.tensors, "tensor"), " in ",
+                                  Counted(report.shards, "file"), ", ", BytesText(report.bytes));
+  if (report.quantised_linears > 0) {
+    absl::StrAppend(&text, ", ", Counted(report.quantised_linears, "layer"), " in NVFP4");
+  }
+  if (report.tokenizer) absl::StrAppend(&text, ", with its tokenizer");
+  return Reply{.text = text + "\n",
+               .json = JsonText({{"directory", flags.target},
+                                 {"source", weights->description()},
+                                 {"tensors", report.tensors},
+                                 {"files", report.shards},
+                                 {"bytes", report.bytes},
+                                 {"quantised_layers", report.quantised_linears},
+                                 {"tokenizer", report.tokenizer}}),
+               .notes = weights->notices()};
+}
 
-  absl::StatusOr<Reply> Export(const CheckpointFlags& flags) override {
-    NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
-    NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWeights> weights,
-                            CheckpointWeights::Open(name.directory, name.step));
-    HfExportOptions options = {.dtype = flags.dtype == "fp32" ? FileDType::kF32 : FileDType::kBF16,
-                               .context = weights->spec().data.sequence,
-                               .overwrite = flags.overwrite};
-    std::optional<ResolvedRecipe> recipe;
-    if (flags.quantised || !flags.recipe.empty()) {
-      NIBBLE_ASSIGN_OR_RETURN(recipe, ResolveFor(flags, *weights));
-      options.quantise = &*recipe;
-    }
-    NIBBLE_ASSIGN_OR_RETURN(const HfExportReport report, ExportHf(*weights, flags.target, options));
-    std::string text = absl::StrCat(flags.target, " of ", weights->description(), ": ",
-                                    Counted(report.tensors, "tensor"), " in ",
-                                    Counted(report.shards, "file"), ", ", BytesText(report.bytes));
-    if (report.quantised_linears > 0) {
-      absl::StrAppend(&text, ", ", Counted(report.quantised_linears, "layer"), " in NVFP4");
-    }
-    if (report.tokenizer) absl::StrAppend(&text, ", with its tokenizer");
-    return Reply{.text = text + "\n",
-                 .json = JsonText({{"directory", flags.target},
-                                   {"source", weights->description()},
-                                   {"tensors", report.tensors},
-                                   {"files", report.shards},
-                                   {"bytes", report.bytes},
-                                   {"quantised_layers", report.quantised_linears},
-                                   {"tokenizer", report.tokenizer}}),
-                 .notes = weights->notices()};
-  }
+// Fails while a run writes to the store, which its process owns. `outcome` is a member of the
+// JSON.
+absl::StatusOr<Reply> Change(const CheckpointFlags& flags,
+                             absl::Status (CheckpointStore::*change)(int64_t step),
+                             const char* done, std::pair<const char*, bool> outcome) {
+  NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
+  if (!name.step.has_value()) return StepMissing(flags.name);
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
+                          OpenStore(name.directory, /*read_only=*/false));
+  NIBBLE_RETURN_IF_ERROR(((*store).*change)(*name.step));
+  return Reply{
+      .text = absl::StrCat("the checkpoint of step ", *name.step, " ", done, "\n"),
+      .json = JsonText(
+          {{"directory", name.directory}, {"step", *name.step}, {outcome.first, outcome.second}})};
+}
 
-  absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) override {
-    return Change(flags, &CheckpointStore::Pin, "is pinned", {"pinned", true});
-  }
-  absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) override {
-    return Change(flags, &CheckpointStore::Unpin, "is no longer pinned", {"pinned", false});
-  }
-  absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) override {
-    return Change(flags, &CheckpointStore::Delete, "is deleted", {"deleted", true});
-  }
-
- private:
-  // Fails while a run writes to the store, which its process owns. `outcome` is a member of the
-  // JSON.
-  static absl::StatusOr<Reply> Change(const CheckpointFlags& flags,
-                                      absl::Status (CheckpointStore::*change)(int64_t step),
-                                      const char* done, std::pair<const char*, bool> outcome) {
-    NIBBLE_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(flags.name));
-    if (!name.step.has_value()) return StepMissing(flags.name);
-    NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointStore> store,
-                            OpenStore(name.directory, /*read_only=*/false));
-    NIBBLE_RETURN_IF_ERROR(((*store).*change)(*name.step));
-    return Reply{.text = absl::StrCat("the checkpoint of step ", *name.step, " ", done, "\n"),
-                 .json = JsonText({{"directory", name.directory},
-                                   {"step", *name.step},
-                                   {outcome.first, outcome.second}})};
-  }
-};
+absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) {
+  return Change(flags, &CheckpointStore::Pin, "is pinned", {"pinned", true});
+}
+absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) {
+  return Change(flags, &CheckpointStore::Unpin, "is no longer pinned", {"pinned", false});
+}
+absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) {
+  return Change(flags, &CheckpointStore::Delete, "is deleted", {"deleted", true});
+}
 
 struct ImportFlags {
   std::string source;  // an exported model, or another run's checkpoint
@@ -298,8 +294,14 @@ absl::StatusOr<Reply> Import(const ImportFlags& flags) {
 
 }  // namespace
 
-std::shared_ptr<CheckpointSource> DirectoryCheckpoints() {
-  return std::make_shared<RunCheckpoints>();
+CheckpointSource DirectoryCheckpoints() {
+  return {.list = List,
+          .describe = Describe,
+          .verify = Verify,
+          .write = Export,
+          .pin = Pin,
+          .unpin = Unpin,
+          .remove = Delete};
 }
 
 void AddImportVerb(Command checkpoint, int& exit_code) {

@@ -6,8 +6,6 @@
 #ifndef NIBBLE_CLIENT_LOCAL_LOCAL_COMMANDS_H_
 #define NIBBLE_CLIENT_LOCAL_LOCAL_COMMANDS_H_
 
-#include <memory>
-
 #include "client/shell/nouns.h"
 #include "common/command_line/command_line.h"
 #include "worker/weights/weight_source.h"
@@ -15,7 +13,7 @@
 namespace nibble {
 
 // The checkpoints of runs on this machine, for AddCheckpointCommand().
-std::shared_ptr<CheckpointSource> DirectoryCheckpoints();
+CheckpointSource DirectoryCheckpoints();
 
 // `nibble checkpoint import`.
 void AddImportVerb(Command checkpoint, int& exit_code);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -243,42 +242,16 @@ absl::StatusOr<Reply> Delete(Session& session, const CheckpointFlags& flags) {
   return ReplyOf(response, absl::StrCat(RefText(response.ref()), " is deleted\n"));
 }
 
-class ClusterCheckpoints : public CheckpointSource {
- public:
-  absl::StatusOr<Reply> List(const CheckpointFlags& flags) override {
-    return Run("list", flags, nibble::List);
-  }
-  absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) override {
-    return Run("describe", flags, nibble::Describe);
-  }
-  absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) override {
-    return Run("verify", flags, nibble::Verify);
-  }
-  absl::StatusOr<Reply> Export(const CheckpointFlags& flags) override {
-    return Run("export", flags, nibble::Export);
-  }
-  absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) override {
-    return Run("pin", flags, nibble::Pin);
-  }
-  absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) override {
-    return Run("unpin", flags, nibble::Unpin);
-  }
-  absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) override {
-    return Run("delete", flags, nibble::Delete);
-  }
-
- private:
-  static absl::StatusOr<Reply> Run(const char* verb, const CheckpointFlags& flags,
-                                   absl::StatusOr<Reply> (*run)(Session&, const CheckpointFlags&)) {
-    return RunRemote(absl::StrCat("checkpoint ", verb), flags.remote,
-                     [&](Session& session) { return run(session, flags); });
-  }
-};
-
 }  // namespace
 
-std::shared_ptr<CheckpointSource> JobCheckpoints() {
-  return std::make_shared<ClusterCheckpoints>();
+CheckpointSource JobCheckpoints() {
+  return {.list = Remote<CheckpointFlags>("checkpoint list", List),
+          .describe = Remote<CheckpointFlags>("checkpoint describe", Describe),
+          .verify = Remote<CheckpointFlags>("checkpoint verify", Verify),
+          .write = Remote<CheckpointFlags>("checkpoint export", Export),
+          .pin = Remote<CheckpointFlags>("checkpoint pin", Pin),
+          .unpin = Remote<CheckpointFlags>("checkpoint unpin", Unpin),
+          .remove = Remote<CheckpointFlags>("checkpoint delete", Delete)};
 }
 
 namespace {

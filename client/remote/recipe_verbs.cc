@@ -215,49 +215,40 @@ absl::StatusOr<Reply> History(Session& session, const JobRecipeFlags& flags) {
   return ReplyOf(history, table);
 }
 
-class ClusterRecipes : public RecipeSource {
- public:
-  absl::StatusOr<Reply> Presets(const RecipeFlags& flags) override {
-    return RunRemote("recipe presets", flags.remote, [](Session& session) -> absl::StatusOr<Reply> {
-      NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipePresetsResponse response,
-                              session.Call(kListRecipePresets, v1::ListRecipePresetsRequest()));
-      TextTable table;
-      for (const v1::RecipePreset& preset : response.presets()) {
-        table.Add({preset.name(), preset.summary()});
-      }
-      return ReplyOf(response, table.Text());
-    });
+absl::StatusOr<Reply> Presets(Session& session, const RecipeFlags&) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipePresetsResponse response,
+                          session.Call(kListRecipePresets, v1::ListRecipePresetsRequest()));
+  TextTable table;
+  for (const v1::RecipePreset& preset : response.presets()) {
+    table.Add({preset.name(), preset.summary()});
   }
+  return ReplyOf(response, table.Text());
+}
 
-  absl::StatusOr<Reply> Diff(const RecipeFlags& flags) override {
-    return RunRemote("recipe diff", flags.remote, [&](Session& session) -> absl::StatusOr<Reply> {
-      NIBBLE_ASSIGN_OR_RETURN(const int64_t from, RevisionOf("from_revision", flags.other));
-      NIBBLE_ASSIGN_OR_RETURN(const int64_t to, RevisionOf("to_revision", flags.to));
-      NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
-      v1::DiffRecipeRequest request;
-      request.set_job(job.id());
-      request.set_from_revision(from);
-      request.set_to_revision(to);
-      NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
-                              session.Call(kDiffRecipe, request));
-      return ReplyOf(response, response.text());
-    });
-  }
+absl::StatusOr<Reply> Diff(Session& session, const RecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t from, RevisionOf("from_revision", flags.other));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t to, RevisionOf("to_revision", flags.to));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
+  v1::DiffRecipeRequest request;
+  request.set_job(job.id());
+  request.set_from_revision(from);
+  request.set_to_revision(to);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
+                          session.Call(kDiffRecipe, request));
+  return ReplyOf(response, response.text());
+}
 
-  absl::StatusOr<Reply> Cost(const RecipeFlags& flags) override {
-    return RunRemote("recipe cost", flags.remote, [&](Session& session) -> absl::StatusOr<Reply> {
-      NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
-      NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
-      v1::GetRecipeCostRequest request;
-      request.set_job(job.id());
-      request.set_revision(flags.revision);
-      *request.mutable_change() = ChangeMessage(change);
-      NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
-                              session.Call(kGetRecipeCost, request));
-      return ReplyOf(response, CostTable(response.cost()));
-    });
-  }
-};
+absl::StatusOr<Reply> Cost(Session& session, const RecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
+  v1::GetRecipeCostRequest request;
+  request.set_job(job.id());
+  request.set_revision(flags.revision);
+  *request.mutable_change() = ChangeMessage(change);
+  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
+                          session.Call(kGetRecipeCost, request));
+  return ReplyOf(response, CostTable(response.cost()));
+}
 
 void AddChange(RemoteVerb<JobRecipeFlags>& verb) {
   verb.app().Add("--at", verb->at,
@@ -278,7 +269,11 @@ RemoteVerb<JobRecipeFlags> AddVerb(Command recipe, const char* name, const char*
 
 }  // namespace
 
-std::shared_ptr<RecipeSource> JobRecipes() { return std::make_shared<ClusterRecipes>(); }
+RecipeSource JobRecipes() {
+  return {.presets = Remote<RecipeFlags>("recipe presets", Presets),
+          .diff = Remote<RecipeFlags>("recipe diff", Diff),
+          .cost = Remote<RecipeFlags>("recipe cost", Cost)};
+}
 
 void AddRecipeVerbs(Command recipe, int& exit_code) {
   RemoteVerb<JobRecipeFlags> get =

@@ -6,7 +6,6 @@
 #ifndef NIBBLE_CLIENT_REMOTE_REMOTE_COMMANDS_H_
 #define NIBBLE_CLIENT_REMOTE_REMOTE_COMMANDS_H_
 
-#include <memory>
 #include <string>
 
 #include "client/shell/nouns.h"
@@ -16,8 +15,8 @@ namespace nibble {
 
 // Recipes of the jobs of a cluster, for AddRecipeCommand(), and their checkpoints, for
 // AddCheckpointCommand().
-std::shared_ptr<RecipeSource> JobRecipes();          // recipe_verbs
-std::shared_ptr<CheckpointSource> JobCheckpoints();  // checkpoint_verbs
+RecipeSource JobRecipes();          // recipe_verbs
+CheckpointSource JobCheckpoints();  // checkpoint_verbs
 
 // Adds the noun recipe, and the verbs of jobs, workers, queues and orphaned checkpoints that only a
 // cluster has. `exit_code` is set when one runs; see client/shell/output.h.

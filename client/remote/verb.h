@@ -18,6 +18,7 @@
 #include "client/remote/coordinator_client.h"
 #include "client/remote/rpcs.h"
 #include "client/shell/command_line.h"
+#include "client/shell/nouns.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
@@ -61,6 +62,16 @@ class Session {
 absl::StatusOr<Reply> RunRemote(const std::string& command, const RemoteFlags& flags,
                                 const std::function<absl::StatusOr<Reply>(Session&)>& run);
 
+// As a run of the verb, by itself or of a noun with several sources; the flags have a RemoteFlags
+// `remote`.
+template <class Flags>
+VerbRun<Flags> Remote(const std::string& command,
+                      absl::StatusOr<Reply> (*run)(Session&, const Flags&)) {
+  return [command, run](const Flags& flags) {
+    return RunRemote(command, flags.remote, [&](Session& session) { return run(session, flags); });
+  };
+}
+
 // The message as JSON for programs, and `text` for people.
 Reply ReplyOf(const google::protobuf::Message& message, std::string text,
               int exit_code = kExitDone);
@@ -79,10 +90,8 @@ class RemoteVerb {
   Flags* operator->() { return flags_.get(); }
   Command app() { return verb_; }
   void Runs(int& exit_code, absl::StatusOr<Reply> (*run)(Session&, const Flags&)) {
-    verb_.OnParsed([flags = flags_, command = command_, run, &exit_code] {
-      exit_code = Finish(command, flags->remote.print,
-                         RunRemote(command, flags->remote,
-                                   [&](Session& session) { return run(session, *flags); }));
+    verb_.OnParsed([flags = flags_, command = command_, run = Remote(command_, run), &exit_code] {
+      exit_code = Finish(command, flags->remote.print, run(*flags));
     });
   }
 

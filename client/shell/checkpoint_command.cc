@@ -27,12 +27,13 @@ bool IsDirectoryName(const std::string& name) {
          std::filesystem::is_directory(name.substr(0, name.rfind('@')), ignored);
 }
 
-using CheckpointRun = absl::StatusOr<Reply> (CheckpointSource::*)(const CheckpointFlags&);
+// A verb of either source.
+using CheckpointVerb = CheckpointSource::Run CheckpointSource::*;
 
 class CheckpointCommand {
  public:
-  CheckpointCommand(Command app, int& exit_code, std::shared_ptr<CheckpointSource> directories,
-                    std::shared_ptr<CheckpointSource> jobs)
+  CheckpointCommand(Command app, int& exit_code, CheckpointSource directories,
+                    CheckpointSource jobs)
       : noun_(NounOf(app, "checkpoint", "Checkpoints of runs and jobs; export, import, orphans")),
         exit_code_(exit_code),
         directories_(std::move(directories)),
@@ -40,7 +41,7 @@ class CheckpointCommand {
 
   // `argument` and `about` are the name and the help of the positional.
   Command Add(const char* name, const char* help, const char* argument, const char* about,
-              const CheckpointRun run) {
+              CheckpointVerb run) {
     Command verb = noun_.AddSubcommand(name, help);
     verb.Add(argument, flags_->name, about).Required();
     AddRemoteOptions(verb, flags_->remote);
@@ -52,7 +53,7 @@ class CheckpointCommand {
   Command noun() const { return noun_; }
 
  private:
-  void RunVerb(Command verb, const CheckpointRun run) const {
+  void RunVerb(Command verb, CheckpointVerb run) const {
     const std::string command = absl::StrCat("checkpoint ", verb.Name());
     const bool of_job = !flags_->remote.server.empty() || !IsDirectoryName(flags_->name);
     for (const char* name : of_job ? kOfDirectories : kOfJobs) {
@@ -64,7 +65,7 @@ class CheckpointCommand {
       exit_code_ = kExitUsage;
       return;
     }
-    CheckpointSource& source = of_job ? *jobs_ : *directories_;
+    const CheckpointSource& source = of_job ? jobs_ : directories_;
     exit_code_ = Finish(command, flags_->remote.print, (source.*run)(*flags_));
   }
 
@@ -76,7 +77,7 @@ class CheckpointCommand {
   Command noun_;
   int& exit_code_;
   std::shared_ptr<CheckpointFlags> flags_ = std::make_shared<CheckpointFlags>();
-  std::shared_ptr<CheckpointSource> directories_, jobs_;
+  CheckpointSource directories_, jobs_;
 };
 
 void AddAttempt(Command verb, CheckpointFlags& flags) {
@@ -98,9 +99,8 @@ absl::Status StepMissing(const std::string& name) {
                                                  name, "' to see the steps"));
 }
 
-Command AddCheckpointCommand(Command app, int& exit_code,
-                             std::shared_ptr<CheckpointSource> directories,
-                             std::shared_ptr<CheckpointSource> jobs) {
+Command AddCheckpointCommand(Command app, int& exit_code, CheckpointSource directories,
+                             CheckpointSource jobs) {
   CheckpointCommand command(app, exit_code, std::move(directories), std::move(jobs));
   CheckpointFlags& flags = command.flags();
   constexpr char kOne[] = "DIRECTORY@STEP or JOB@STEP; without a step: the newest";
@@ -109,26 +109,26 @@ Command AddCheckpointCommand(Command app, int& exit_code,
   command
       .Add("list", "List checkpoints, oldest first", "DIRECTORY",
            "a run's output directory, its checkpoint store, or a job of a cluster",
-           &CheckpointSource::List)
+           &CheckpointSource::list)
       .AddFlag("--uncommitted", flags.uncommitted,
                "of a job: include checkpoints that are still being written");
 
   const Command describe =
       command.Add("describe", "Describe a checkpoint: recipe timeline, tensors, shards",
-                  "CHECKPOINT", kOne, &CheckpointSource::Describe);
+                  "CHECKPOINT", kOne, &CheckpointSource::describe);
   AddAttempt(describe, flags);
 
   const Command verify = command.Add(
       "verify", "Read a checkpoint and check its checksums", "CHECKPOINT",
       "DIRECTORY@STEP or JOB@STEP; without a step: every checkpoint of a directory, a job's newest",
-      &CheckpointSource::Verify);
+      &CheckpointSource::verify);
   AddWait(verify, flags);
 
   for (const auto& [name, help, run] :
-       {std::tuple{"pin", "Exempt a checkpoint from retention", &CheckpointSource::Pin},
+       {std::tuple{"pin", "Exempt a checkpoint from retention", &CheckpointSource::pin},
         std::tuple{"unpin", "Subject a pinned checkpoint to retention again",
-                   &CheckpointSource::Unpin},
-        std::tuple{"delete", "Delete a checkpoint", &CheckpointSource::Delete}}) {
+                   &CheckpointSource::unpin},
+        std::tuple{"delete", "Delete a checkpoint", &CheckpointSource::remove}}) {
     AddAttempt(command.Add(name, help, "CHECKPOINT", kStep, run), flags);
   }
   command.noun().Subcommand("delete").Add("--reason", flags.reason,
@@ -136,7 +136,7 @@ Command AddCheckpointCommand(Command app, int& exit_code,
 
   const Command out = command.Add(
       "export", "Write the weights as a directory that Hugging Face's transformers loads",
-      "CHECKPOINT", kOne, &CheckpointSource::Export);
+      "CHECKPOINT", kOne, &CheckpointSource::write);
   out.Add("TARGET", flags.target,
           "directory to create; for a job, on the machine of the worker that writes it")
       .Required();

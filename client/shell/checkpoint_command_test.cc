@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,48 +16,29 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Replies with the verb, the source and the name that it was asked for.
-class FakeSource : public CheckpointSource {
- public:
-  explicit FakeSource(std::string kind) : kind_(std::move(kind)) {}
-
-  absl::StatusOr<Reply> List(const CheckpointFlags& flags) override {
-    return ReplyTo("list", flags);
-  }
-  absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) override {
-    return ReplyTo("describe", flags);
-  }
-  absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) override {
-    Reply reply = ReplyTo("verify", flags);
-    reply.exit_code = kExitError;
-    return reply;
-  }
-  absl::StatusOr<Reply> Export(const CheckpointFlags& flags) override {
-    return ReplyTo("export", flags);
-  }
-  absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) override { return ReplyTo("pin", flags); }
-  absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) override {
-    return StepMissing(flags.name);
-  }
-  absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) override {
-    return ReplyTo("delete", flags);
-  }
-
- private:
-  Reply ReplyTo(const char* verb, const CheckpointFlags& flags) const {
-    return {.text = absl::StrCat(verb, " ", kind_, " ", flags.name, "\n"),
-            .json = absl::StrCat("{\"verb\": \"", verb, "\"}\n"),
-            .notes = {"a note"}};
-  }
-
-  const std::string kind_;
-};
+CheckpointSource FakeSource(const std::string& kind) {
+  const auto reply_to = [kind](const char* verb, int exit_code = kExitDone) {
+    return [kind, verb, exit_code](const CheckpointFlags& flags) {
+      return Reply{.text = absl::StrCat(verb, " ", kind, " ", flags.name, "\n"),
+                   .json = absl::StrCat("{\"verb\": \"", verb, "\"}\n"),
+                   .notes = {"a note"},
+                   .exit_code = exit_code};
+    };
+  };
+  return {.list = reply_to("list"),
+          .describe = reply_to("describe"),
+          .verify = reply_to("verify", kExitError),
+          .write = reply_to("export"),
+          .pin = reply_to("pin"),
+          .unpin = [](const CheckpointFlags& flags) { return StepMissing(flags.name); },
+          .remove = reply_to("delete")};
+}
 
 Outcome Checkpoint(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "checkpoint");
   return RunCommand(
       [](Command app, int& exit_code) {
-        AddCheckpointCommand(app, exit_code, std::make_shared<FakeSource>("directory"),
-                             std::make_shared<FakeSource>("job"));
+        AddCheckpointCommand(app, exit_code, FakeSource("directory"), FakeSource("job"));
       },
       arguments);
 }

@@ -8,7 +8,7 @@
 #define NIBBLE_CLIENT_SHELL_NOUNS_H_
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,10 @@
 #include "common/command_line/command_line.h"
 
 namespace nibble {
+
+// Runs a verb with its flags.
+template <class Flags>
+using VerbRun = std::function<absl::StatusOr<Reply>(const Flags&)>;
 
 // ---- job ---------------------------------------------------------------------------------------
 
@@ -41,18 +45,13 @@ struct RecipeFlags {
 };
 
 // Recipes that verbs can compare and price: those of presets, or those of jobs.
-class RecipeSource {
- public:
-  virtual ~RecipeSource() = default;
-
-  virtual absl::StatusOr<Reply> Presets(const RecipeFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Diff(const RecipeFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Cost(const RecipeFlags& flags) = 0;
+struct RecipeSource {
+  VerbRun<RecipeFlags> presets, diff, cost;
 };
 
 // `nibble recipe presets | fields | show | diff | cost`. `diff` and `cost` with --model, and
 // `presets` without --server, need no cluster; otherwise `jobs` runs them. Returns the noun.
-Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSource> jobs);
+Command AddRecipeCommand(Command app, int& exit_code, RecipeSource jobs);
 
 // ---- checkpoint --------------------------------------------------------------------------------
 
@@ -75,19 +74,13 @@ struct CheckpointFlags {
 
 // Where checkpoints are stored: in the directories of runs on this machine, or by the workers of a
 // cluster.
-class CheckpointSource {
- public:
-  virtual ~CheckpointSource() = default;
+struct CheckpointSource {
+  using Run = VerbRun<CheckpointFlags>;
 
-  virtual absl::StatusOr<Reply> List(const CheckpointFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) = 0;
-  // A damaged checkpoint is a reply with kExitError.
-  virtual absl::StatusOr<Reply> Verify(const CheckpointFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Export(const CheckpointFlags& flags) = 0;
-  // StepMissing() if the name has no step.
-  virtual absl::StatusOr<Reply> Pin(const CheckpointFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Unpin(const CheckpointFlags& flags) = 0;
-  virtual absl::StatusOr<Reply> Delete(const CheckpointFlags& flags) = 0;
+  Run list, describe;
+  Run verify;              // a damaged checkpoint is a reply with kExitError
+  Run write;               // export
+  Run pin, unpin, remove;  // StepMissing() if the name has no step
 };
 
 // InvalidArgument: the checkpoint's name needs a step.
@@ -96,9 +89,8 @@ absl::Status StepMissing(const std::string& name);
 // `nibble checkpoint list | describe | verify | export | pin | unpin | delete`. A name with a
 // slash, or of an existing directory, is looked up in `directories`; any other name, or any with
 // --server, in `jobs`. Options of the other source are usage errors. Returns the noun.
-Command AddCheckpointCommand(Command app, int& exit_code,
-                             std::shared_ptr<CheckpointSource> directories,
-                             std::shared_ptr<CheckpointSource> jobs);
+Command AddCheckpointCommand(Command app, int& exit_code, CheckpointSource directories,
+                             CheckpointSource jobs);
 
 }  // namespace nibble
 

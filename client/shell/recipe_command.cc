@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -67,71 +66,66 @@ absl::StatusOr<Reply> Show(const RecipeFlags& flags) {
   return Reply{.text = std::move(table), .json = json + "\n"};
 }
 
-class PresetRecipes : public RecipeSource {
- public:
-  absl::StatusOr<Reply> Presets(const RecipeFlags&) override {
-    Json json = Json::array();
-    TextTable table;
-    for (const Preset& preset : AllPresets()) {
-      json.push_back({{"name", preset.name}, {"summary", preset.summary}});
-      table.Add({preset.name, preset.summary});
-    }
-    return Reply{.text = table.Text(), .json = JsonText(json)};
+absl::StatusOr<Reply> PresetTable(const RecipeFlags&) {
+  Json json = Json::array();
+  TextTable table;
+  for (const Preset& preset : AllPresets()) {
+    json.push_back({{"name", preset.name}, {"summary", preset.summary}});
+    table.Add({preset.name, preset.summary});
   }
+  return Reply{.text = table.Text(), .json = JsonText(json)};
+}
 
-  absl::StatusOr<Reply> Diff(const RecipeFlags& flags) override {
-    if (flags.other.empty()) {
-      return Reply{.notes = {"B is required with --model: the second preset"},
-                   .exit_code = kExitUsage};
-    }
-    NIBBLE_ASSIGN_OR_RETURN(const Recipe before, PresetRecipe(flags.recipe));
-    NIBBLE_ASSIGN_OR_RETURN(const Recipe after, RecipeOf(flags.other, flags));
-    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
-    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, Resolve(before, outline, 0));
-    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, Resolve(after, outline, 0));
-    NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, nibble::Diff(a, b, outline));
-    return Reply{.text = DiffText(diff, outline), .json = DiffJson(diff, outline) + "\n"};
+absl::StatusOr<Reply> DiffPresets(const RecipeFlags& flags) {
+  if (flags.other.empty()) {
+    return Reply{.notes = {"B is required with --model: the second preset"},
+                 .exit_code = kExitUsage};
   }
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe before, PresetRecipe(flags.recipe));
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe after, RecipeOf(flags.other, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, Resolve(before, outline, 0));
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, Resolve(after, outline, 0));
+  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(a, b, outline));
+  return Reply{.text = DiffText(diff, outline), .json = DiffJson(diff, outline) + "\n"};
+}
 
-  absl::StatusOr<Reply> Cost(const RecipeFlags& flags) override {
-    NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.recipe, flags));
-    NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
-    NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, 0));
-    const int64_t sequence = flags.sequence == 0 ? DefaultSequence(outline.spec) : flags.sequence;
-    NIBBLE_ASSIGN_OR_RETURN(const GemmCost cost, CostOf(resolved, outline, sequence));
-    NIBBLE_ASSIGN_OR_RETURN(const GemmCost whole,
-                            CostOf(ResolvedRecipe{std::vector<LayerRecipe>(outline.linears.size())},
-                                   outline, sequence));
-    const struct {
-      const char* name;
-      double cost, in_16_bit;
-    } rows[] = {{"fprop", cost.fprop, whole.fprop},
-                {"dgrad", cost.dgrad, whole.dgrad},
-                {"wgrad", cost.wgrad, whole.wgrad},
-                {"attention", cost.attention, whole.attention},
-                {"total", cost.total(), whole.total()}};
-    Json json = {{"preset", flags.recipe}, {"model", flags.model}, {"sequence", sequence}};
-    TextTable table({"part", "cost", "16 bit"});
-    for (const auto& row : rows) {
-      json["cost"][row.name] = row.cost;
-      table.Add({row.name, absl::StrFormat("%.1f%%", 100 * row.cost),
-                 absl::StrFormat("%.1f%%", 100 * row.in_16_bit)});
-    }
-    for (const auto& row : rows) json["cost_16bit"][row.name] = row.in_16_bit;
-    return Reply{.text = table.Text(), .json = JsonText(json)};
+absl::StatusOr<Reply> PresetCost(const RecipeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.recipe, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, 0));
+  const int64_t sequence = flags.sequence == 0 ? DefaultSequence(outline.spec) : flags.sequence;
+  NIBBLE_ASSIGN_OR_RETURN(const GemmCost cost, CostOf(resolved, outline, sequence));
+  NIBBLE_ASSIGN_OR_RETURN(
+      const GemmCost whole,
+      CostOf(ResolvedRecipe{std::vector<LayerRecipe>(outline.linears.size())}, outline, sequence));
+  const struct {
+    const char* name;
+    double cost, in_16_bit;
+  } rows[] = {{"fprop", cost.fprop, whole.fprop},
+              {"dgrad", cost.dgrad, whole.dgrad},
+              {"wgrad", cost.wgrad, whole.wgrad},
+              {"attention", cost.attention, whole.attention},
+              {"total", cost.total(), whole.total()}};
+  Json json = {{"preset", flags.recipe}, {"model", flags.model}, {"sequence", sequence}};
+  TextTable table({"part", "cost", "16 bit"});
+  for (const auto& row : rows) {
+    json["cost"][row.name] = row.cost;
+    table.Add({row.name, absl::StrFormat("%.1f%%", 100 * row.cost),
+               absl::StrFormat("%.1f%%", 100 * row.in_16_bit)});
   }
-};
+  for (const auto& row : rows) json["cost_16bit"][row.name] = row.in_16_bit;
+  return Reply{.text = table.Text(), .json = JsonText(json)};
+}
 
 // ---- The command line ------------------------------------------------------------------------
-
-using RecipeRun = std::function<absl::StatusOr<Reply>(const RecipeFlags&)>;
 
 class RecipeCommand {
  public:
   RecipeCommand(Command app, int& exit_code)
       : noun_(NounOf(app, "recipe", "Recipes of presets and of jobs")), exit_code_(exit_code) {}
 
-  Command Add(const char* name, const char* help, RecipeRun run) {
+  Command Add(const char* name, const char* help, VerbRun<RecipeFlags> run) {
     Command verb = noun_.AddSubcommand(name, help);
     verb.OnParsed([flags = flags_, command = absl::StrCat("recipe ", name), run = std::move(run),
                    &exit_code = exit_code_] {
@@ -166,14 +160,13 @@ class RecipeCommand {
 
 }  // namespace
 
-Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSource> jobs) {
+Command AddRecipeCommand(Command app, int& exit_code, RecipeSource jobs) {
   RecipeCommand command(app, exit_code);
   RecipeFlags& flags = command.flags();
-  const auto presets = std::make_shared<PresetRecipes>();
 
   const Command list =
-      command.Add("presets", "List the recipe presets", [presets, jobs](const RecipeFlags& flags) {
-        return flags.remote.server.empty() ? presets->Presets(flags) : jobs->Presets(flags);
+      command.Add("presets", "List the recipe presets", [jobs](const RecipeFlags& flags) {
+        return flags.remote.server.empty() ? PresetTable(flags) : jobs.presets(flags);
       });
   AddRemoteOptions(list, flags.remote);
 
@@ -195,8 +188,8 @@ Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSour
 
   const Command diff =
       command.Add("diff", "Compare two revisions of a job, or two presets for one --model",
-                  [presets, jobs](const RecipeFlags& flags) {
-                    return flags.model.empty() ? jobs->Diff(flags) : presets->Diff(flags);
+                  [jobs](const RecipeFlags& flags) {
+                    return flags.model.empty() ? jobs.diff(flags) : DiffPresets(flags);
                   });
   diff.Add("A", flags.recipe, "a job; with --model: the first preset").Required();
   diff.Add("B", flags.other,
@@ -210,8 +203,8 @@ Command AddRecipeCommand(Command app, int& exit_code, std::shared_ptr<RecipeSour
 
   const Command cost =
       command.Add("cost", "Estimate the time of the GEMMs of a job or a preset, relative to 16 bit",
-                  [presets, jobs](const RecipeFlags& flags) {
-                    return flags.model.empty() ? jobs->Cost(flags) : presets->Cost(flags);
+                  [jobs](const RecipeFlags& flags) {
+                    return flags.model.empty() ? jobs.cost(flags) : PresetCost(flags);
                   });
   cost.Add("JOB", flags.recipe, "a job; with --model: a preset").Required();
   AddRemoteOptions(cost, flags.remote);

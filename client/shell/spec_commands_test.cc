@@ -130,25 +130,18 @@ TEST(JobCommandTest, MisuseIsAUsageError) {
   EXPECT_EQ(JobVerb({"job", "--help"}).exit_code, 0);
 }
 
-// Names the verb that it was asked to run.
-class FakeJobs : public RecipeSource {
- public:
-  absl::StatusOr<Reply> Presets(const RecipeFlags&) override { return Reply{.text = "presets"}; }
-  absl::StatusOr<Reply> Diff(const RecipeFlags& flags) override {
-    return Reply{.text = "diff of " + flags.recipe};
-  }
-  absl::StatusOr<Reply> Cost(const RecipeFlags& flags) override {
-    return Reply{.text = "cost of " + flags.recipe};
-  }
-};
+// Each names the verb that it was asked to run.
+RecipeSource FakeJobs() {
+  return {
+      .presets = [](const RecipeFlags&) { return Reply{.text = "presets"}; },
+      .diff = [](const RecipeFlags& flags) { return Reply{.text = "diff of " + flags.recipe}; },
+      .cost = [](const RecipeFlags& flags) { return Reply{.text = "cost of " + flags.recipe}; }};
+}
 
 Outcome RecipeVerb(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "recipe");
   return RunCommand(
-      [](Command app, int& exit_code) {
-        AddRecipeCommand(app, exit_code, std::make_shared<FakeJobs>());
-      },
-      arguments);
+      [](Command app, int& exit_code) { AddRecipeCommand(app, exit_code, FakeJobs()); }, arguments);
 }
 
 TEST(RecipeCommand, PresetsAreListedOnePerLine) {
