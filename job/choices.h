@@ -45,82 +45,64 @@ struct Choice {
 
 // All choices of an enumeration, ordered by value.
 template <class E>
-struct ChoiceTable;
+inline constexpr int kChoices = 0;
 
 template <>
-struct ChoiceTable<JobTokenizer> {
-  static constexpr Choice<JobTokenizer> kAll[] = {{JobTokenizer::kData, "data"},
-                                                  {JobTokenizer::kBytes, "bytes"},
-                                                  {JobTokenizer::kSentencePiece, "sentencepiece"},
-                                                  {JobTokenizer::kHuggingFace, "huggingface"}};
-};
+inline constexpr Choice<JobTokenizer> kChoices<JobTokenizer>[] = {
+    {JobTokenizer::kData, "data"},
+    {JobTokenizer::kBytes, "bytes"},
+    {JobTokenizer::kSentencePiece, "sentencepiece"},
+    {JobTokenizer::kHuggingFace, "huggingface"}};
 template <>
-struct ChoiceTable<JobSplit> {
-  static constexpr Choice<JobSplit> kAll[] = {{JobSplit::kFile, "file"},
-                                              {JobSplit::kParagraphs, "paragraphs"}};
-};
+inline constexpr Choice<JobSplit> kChoices<JobSplit>[] = {{JobSplit::kFile, "file"},
+                                                          {JobSplit::kParagraphs, "paragraphs"}};
 template <>
-struct ChoiceTable<JobPrecision> {
-  static constexpr Choice<JobPrecision> kAll[] = {{JobPrecision::kBf16, "bf16"},
-                                                  {JobPrecision::kFp32, "fp32"}};
-};
+inline constexpr Choice<JobPrecision> kChoices<JobPrecision>[] = {{JobPrecision::kBf16, "bf16"},
+                                                                  {JobPrecision::kFp32, "fp32"}};
 template <>
-struct ChoiceTable<JobRecompute> {
-  static constexpr Choice<JobRecompute> kAll[] = {{JobRecompute::kNone, "none"},
-                                                  {JobRecompute::kBlocks, "blocks"}};
-};
+inline constexpr Choice<JobRecompute> kChoices<JobRecompute>[] = {
+    {JobRecompute::kNone, "none"}, {JobRecompute::kBlocks, "blocks"}};
 template <>
-struct ChoiceTable<LrSchedule> {
-  static constexpr Choice<LrSchedule> kAll[] = {{LrSchedule::kWsd, "wsd"},
-                                                {LrSchedule::kCosine, "cosine"},
-                                                {LrSchedule::kConstant, "constant"}};
-};
+inline constexpr Choice<LrSchedule> kChoices<LrSchedule>[] = {{LrSchedule::kWsd, "wsd"},
+                                                              {LrSchedule::kCosine, "cosine"},
+                                                              {LrSchedule::kConstant, "constant"}};
 template <>
-struct ChoiceTable<DecayShape> {
-  static constexpr Choice<DecayShape> kAll[] = {{DecayShape::kLinear, "linear"},
-                                                {DecayShape::kCosine, "cosine"},
-                                                {DecayShape::kMinusSqrt, "minus-sqrt"}};
-};
+inline constexpr Choice<DecayShape> kChoices<DecayShape>[] = {
+    {DecayShape::kLinear, "linear"},
+    {DecayShape::kCosine, "cosine"},
+    {DecayShape::kMinusSqrt, "minus-sqrt"}};
 template <>
-struct ChoiceTable<NonFinitePolicy> {
-  static constexpr Choice<NonFinitePolicy> kAll[] = {{NonFinitePolicy::kSkip, "skip"},
-                                                     {NonFinitePolicy::kStop, "stop"}};
-};
+inline constexpr Choice<NonFinitePolicy> kChoices<NonFinitePolicy>[] = {
+    {NonFinitePolicy::kSkip, "skip"}, {NonFinitePolicy::kStop, "stop"}};
 template <>
-struct ChoiceTable<SkipsPolicy> {
-  static constexpr Choice<SkipsPolicy> kAll[] = {{SkipsPolicy::kPause, "pause"},
-                                                 {SkipsPolicy::kRollBack, "roll_back"},
-                                                 {SkipsPolicy::kFail, "fail"}};
-};
+inline constexpr Choice<SkipsPolicy> kChoices<SkipsPolicy>[] = {
+    {SkipsPolicy::kPause, "pause"},
+    {SkipsPolicy::kRollBack, "roll_back"},
+    {SkipsPolicy::kFail, "fail"}};
 template <>
-struct ChoiceTable<SpikePolicy> {
-  static constexpr Choice<SpikePolicy> kAll[] = {
-      {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
-};
+inline constexpr Choice<SpikePolicy> kChoices<SpikePolicy>[] = {
+    {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
 template <>
-struct ChoiceTable<JobDevice> {
-  static constexpr Choice<JobDevice> kAll[] = {{JobDevice::kCpu, "cpu"}};
-};
+inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {{JobDevice::kCpu, "cpu"}};
 
 template <>
-struct ChoiceTable<NotifyEvent> {
-  static constexpr Choice<NotifyEvent> kAll[] = {{NotifyEvent::kSubmitted, "submitted"},
-                                                 {NotifyEvent::kStarted, "started"},
-                                                 {NotifyEvent::kPaused, "paused"},
-                                                 {NotifyEvent::kRecovering, "recovering"},
-                                                 {NotifyEvent::kPreempted, "preempted"},
-                                                 {NotifyEvent::kCompleted, "completed"},
-                                                 {NotifyEvent::kFailed, "failed"},
-                                                 {NotifyEvent::kCancelled, "cancelled"},
-                                                 {NotifyEvent::kRecipeChanged, "recipe_changed"},
-                                                 {NotifyEvent::kCheckpoint, "checkpoint"},
-                                                 {NotifyEvent::kWorkerExcluded, "worker_excluded"},
-                                                 {NotifyEvent::kTrouble, "trouble"}};
-};
+inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {
+    {NotifyEvent::kSubmitted, "submitted"},
+    {NotifyEvent::kStarted, "started"},
+    {NotifyEvent::kPaused, "paused"},
+    {NotifyEvent::kRecovering, "recovering"},
+    {NotifyEvent::kPreempted, "preempted"},
+    {NotifyEvent::kCompleted, "completed"},
+    {NotifyEvent::kFailed, "failed"},
+    {NotifyEvent::kCancelled, "cancelled"},
+    {NotifyEvent::kRecipeChanged, "recipe_changed"},
+    {NotifyEvent::kCheckpoint, "checkpoint"},
+    {NotifyEvent::kWorkerExcluded, "worker_excluded"},
+    {NotifyEvent::kTrouble, "trouble"}};
 
 template <class E>
 std::span<const Choice<E>> ChoicesOf() {
-  return ChoiceTable<E>::kAll;
+  return kChoices<E>;
 }
 
 // "minus-sqrt"

@@ -171,44 +171,40 @@ int ReadName(const YamlNode& node, const std::string& path, std::span<const std:
   return -1;
 }
 
-void ReadSettings(const YamlNode& node, const std::string& path, std::vector<FieldSetting>& value,
-                  Problems& problems) {
+namespace {
+
+// Reads a map of at most `most` texts as entries, whose two members are the key and the text.
+// `what` describes the map.
+template <class Entry>
+void ReadMap(const YamlNode& node, const std::string& path, const char* what, int64_t most,
+             std::string Entry::*text, std::vector<Entry>& value, Problems& problems) {
   if (node.kind == YamlNode::Kind::kNull) return;
   if (node.kind != YamlNode::Kind::kMap) {
-    problems.Add(path, absl::StrCat(Shown(node), " is not a map of recipe fields"));
+    problems.Add(path, absl::StrCat(Shown(node), " is not a map of ", what));
     return;
   }
-  if (node.items.size() > kMostSettings) {
-    CheckCount(node.items.size(), path, {0, kMostSettings}, problems);
+  if (static_cast<int64_t>(node.items.size()) > most) {
+    CheckCount(node.items.size(), path, {0, most}, problems);
     return;
   }
   for (size_t i = 0; i < node.items.size(); ++i) {
     const YamlNode::Key& key = node.keys[i];
     const std::string inner = absl::StrCat(path, ".", ShownName(key.text));
     problems.SetLine(inner, key.line);
-    FieldSetting setting = {key.text, ""};
-    ReadText(node.items[i], inner, setting.value, problems);
-    value.push_back(setting);
+    ReadText(node.items[i], inner, value.emplace_back(Entry{key.text, ""}).*text, problems);
   }
+}
+
+}  // namespace
+
+void ReadSettings(const YamlNode& node, const std::string& path, std::vector<FieldSetting>& value,
+                  Problems& problems) {
+  ReadMap(node, path, "recipe fields", kMostSettings, &FieldSetting::value, value, problems);
 }
 
 void ReadTexts(const YamlNode& node, const std::string& path, std::vector<NamedText>& value,
                Problems& problems) {
-  if (node.kind == YamlNode::Kind::kNull) return;
-  if (node.kind != YamlNode::Kind::kMap) {
-    problems.Add(path, absl::StrCat(Shown(node), " is not a map of names and texts"));
-    return;
-  }
-  if (static_cast<int64_t>(node.items.size()) > kMaxNamedTexts) {
-    CheckCount(node.items.size(), path, {0, kMaxNamedTexts}, problems);
-    return;
-  }
-  for (size_t i = 0; i < node.items.size(); ++i) {
-    const std::string inner = absl::StrCat(path, ".", ShownName(node.keys[i].text));
-    problems.SetLine(inner, node.keys[i].line);
-    ReadText(node.items[i], inner, value.emplace_back(NamedText{node.keys[i].text, ""}).text,
-             problems);
-  }
+  ReadMap(node, path, "names and texts", kMaxNamedTexts, &NamedText::text, value, problems);
 }
 
 YamlNode WriteTexts(const std::vector<NamedText>& texts) {

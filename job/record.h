@@ -275,7 +275,34 @@ Field<S> Section(std::string name, M S::*member, const Record<M>& record, std::s
   return field;
 }
 
-// `count`: bounds of the number of entries.
+// The part of a list's field that all lists share. `read` reads an entry and returns whether to
+// keep it; `check` checks an entry at its path. `count`: bounds of the number of entries.
+template <class S, class V, class Read, class Write, class Check>
+void MakeList(Field<S>& field, std::vector<V> S::*member, Range<int64_t> count, Read read,
+              Write write, Check check) {
+  field.read = [member, count, read](const YamlNode& node, const std::string& path, S& s,
+                                     Problems& p) {
+    if (!IsListOf(node, path, count, p)) return;
+    (s.*member).clear();
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      p.SetLine(at, node.items[i].line);
+      if (!read(node.items[i], at, (s.*member).emplace_back(), p)) (s.*member).pop_back();
+    }
+  };
+  field.write = [member, write](const S& s) {
+    YamlNode list = YamlNode::List();
+    for (const V& value : s.*member) list.items.push_back(write(value));
+    return list;
+  };
+  field.check = [member, count, check](const S& s, const std::string& path, Problems& p) {
+    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
+    for (size_t i = 0; i < (s.*member).size(); ++i) {
+      check((s.*member)[i], absl::StrCat(path, "[", i, "]"), p);
+    }
+  };
+}
+
 template <class S, class V>
 Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Range<int64_t> count,
                  std::string unit, std::string meaning) {
@@ -283,27 +310,16 @@ Field<S> Numbers(std::string name, std::vector<V> S::*member, Range<V> range, Ra
       Leaf<S>(std::move(name), "list",
               absl::StrCat(count.least, " to ", count.most, " numbers in ", RangeText(range)),
               std::move(unit), std::move(meaning));
-  field.read = [member, range, count](const YamlNode& node, const std::string& path, S& s,
-                                      Problems& p) {
-    if (!IsListOf(node, path, count, p)) return;
-    for (size_t i = 0; i < node.items.size(); ++i) {
-      const std::string at = absl::StrCat(path, "[", i, "]");
-      p.SetLine(at, node.items[i].line);
-      ReadValue(node.items[i], at, range, (s.*member).emplace_back(), p);
-    }
-  };
-  field.write = [member](const S& s) {
-    YamlNode list = YamlNode::List();
-    for (const V value : s.*member) list.items.push_back(YamlNode::Plain(ValueText(value)));
-    return list;
-  };
-  field.check = [member, range, count](const S& s, const std::string& path, Problems& p) {
-    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
-    for (size_t i = 0; i < (s.*member).size(); ++i) {
-      const std::string at = absl::StrCat(path, "[", i, "]");
-      if (p.Sound(at)) CheckRange((s.*member)[i], at, range, p);
-    }
-  };
+  MakeList(
+      field, member, count,
+      [range](const YamlNode& node, const std::string& path, V& value, Problems& p) {
+        ReadValue(node, path, range, value, p);
+        return true;
+      },
+      [](V value) { return YamlNode::Plain(ValueText(value)); },
+      [range](V value, const std::string& path, Problems& p) {
+        if (p.Sound(path)) CheckRange(value, path, range, p);
+      });
   return WithDefault(std::move(field));
 }
 
@@ -314,24 +330,17 @@ Field<S> SomeOf(std::string name, std::vector<E> S::*member, std::string meaning
   for (const Choice<E>& choice : ChoicesOf<E>()) names.emplace_back(choice.name);
   const Range<int64_t> count = {1, static_cast<int64_t>(names.size())};
   auto field = Leaf<S>(std::move(name), "list", absl::StrJoin(names, ", "), "", std::move(meaning));
-  field.read = [member, names, count](const YamlNode& node, const std::string& path, S& s,
-                                      Problems& p) {
-    if (!IsListOf(node, path, count, p)) return;
-    (s.*member).clear();
-    for (size_t i = 0; i < node.items.size(); ++i) {
-      const std::string at = absl::StrCat(path, "[", i, "]");
-      p.SetLine(at, node.items[i].line);
-      const int index = ReadName(node.items[i], at, names, p);
-      if (index >= 0) (s.*member).push_back(ChoicesOf<E>()[index].value);
-    }
-  };
-  field.write = [member](const S& s) {
-    YamlNode list = YamlNode::List();
-    for (const E value : s.*member) list.items.push_back(YamlNode::Text(ChoiceName(value)));
-    return list;
-  };
-  field.check = [member, count](const S& s, const std::string& path, Problems& p) {
-    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
+  MakeList(
+      field, member, count,
+      [names](const YamlNode& node, const std::string& path, E& value, Problems& p) {
+        const int index = ReadName(node, path, names, p);
+        if (index >= 0) value = ChoicesOf<E>()[index].value;
+        return index >= 0;
+      },
+      [](E value) { return YamlNode::Text(ChoiceName(value)); },
+      [](E, const std::string&, Problems&) {});
+  field.check = [member, count_of = field.check](const S& s, const std::string& path, Problems& p) {
+    count_of(s, path, p);
     std::set<E> seen;
     for (const E value : s.*member) {
       if (!seen.insert(value).second)
@@ -341,7 +350,6 @@ Field<S> SomeOf(std::string name, std::vector<E> S::*member, std::string meaning
   return WithDefault(std::move(field));
 }
 
-// `count`: bounds of the number of entries.
 template <class S, class Item>
 Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>& record,
               Range<int64_t> count, std::string meaning) {
@@ -349,27 +357,16 @@ Field<S> List(std::string name, std::vector<Item> S::*member, const Record<Item>
       Leaf<S>(std::move(name), "list", absl::StrCat(count.least, " to ", count.most, " entries"),
               "", std::move(meaning));
   const Record<Item>* const inner = &record;
-  field.read = [member, inner, count](const YamlNode& node, const std::string& path, S& s,
-                                      Problems& p) {
-    if (!IsListOf(node, path, count, p)) return;
-    for (size_t i = 0; i < node.items.size(); ++i) {
-      const std::string at = absl::StrCat(path, "[", i, "]");
-      p.SetLine(at, node.items[i].line);
-      (s.*member).emplace_back();
-      ReadRecord(node.items[i], at, *inner, (s.*member).back(), p);
-    }
-  };
-  field.write = [member, inner](const S& s) {
-    YamlNode list = YamlNode::List();
-    for (const Item& item : s.*member) list.items.push_back(WriteRecord(*inner, item));
-    return list;
-  };
-  field.check = [member, inner, count](const S& s, const std::string& path, Problems& p) {
-    if (p.Sound(path)) CheckCount((s.*member).size(), path, count, p);
-    for (size_t i = 0; i < (s.*member).size(); ++i) {
-      CheckRecord(*inner, (s.*member)[i], absl::StrCat(path, "[", i, "]"), p);
-    }
-  };
+  MakeList(
+      field, member, count,
+      [inner](const YamlNode& node, const std::string& path, Item& item, Problems& p) {
+        ReadRecord(node, path, *inner, item, p);
+        return true;
+      },
+      [inner](const Item& item) { return WriteRecord(*inner, item); },
+      [inner](const Item& item, const std::string& path, Problems& p) {
+        CheckRecord(*inner, item, path, p);
+      });
   field.inside = DocsOf(record, absl::StrCat(field.doc.path, "[]."));
   field.doc.shorthand = record.shorthand;
   return WithDefault(std::move(field));
