@@ -112,9 +112,8 @@ absl::Status ReadArray(const Json& tree, const std::string& path, std::vector<T>
 absl::Status ReadSetting(const Json& tree, const std::string& path, FieldSetting& out) {
   NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
                           ObjectReader::Open(tree, path, {"field", "value"}));
-  absl::Status status = object.Read("field", out.field);
-  if (status.ok()) status = object.Read("value", out.value);
-  return status;
+  NIBBLE_RETURN_IF_ERROR(object.Read("field", out.field));
+  return object.Read("value", out.value);
 }
 
 absl::Status ReadRule(const Json& tree, const std::string& path, LayerRule& out) {
@@ -127,11 +126,8 @@ absl::Status ReadRule(const Json& tree, const std::string& path, LayerRule& out)
 absl::Status ReadRecipe(const Json& tree, const std::string& path, Recipe& out) {
   NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
                           ObjectReader::Open(tree, path, {"preset", "set", "layers"}));
-  absl::Status status = object.Read("preset", out.preset);
-  if (status.ok()) {
-    status = ReadArray(object.Tree("set"), object.PathOf("set"), out.set, ReadSetting);
-  }
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(object.Read("preset", out.preset));
+  NIBBLE_RETURN_IF_ERROR(ReadArray(object.Tree("set"), object.PathOf("set"), out.set, ReadSetting));
   return ReadArray(object.Tree("layers"), object.PathOf("layers"), out.layers, ReadRule);
 }
 
@@ -141,13 +137,12 @@ absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& o
       ObjectReader::Open(tree, path,
                          {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"},
                          {"refused"}));
-  absl::Status status = object.Read("number", out.number);
-  if (status.ok()) status = object.Read("first_step", out.first_step);
-  if (status.ok()) status = object.Read("author", out.author);
-  if (status.ok()) status = object.Read("time_unix_ms", out.time_unix_ms);
-  if (status.ok()) status = object.Read("reason", out.reason);
-  if (status.ok() && object.Has("refused")) status = object.Read("refused", out.refused);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(object.Read("number", out.number));
+  NIBBLE_RETURN_IF_ERROR(object.Read("first_step", out.first_step));
+  NIBBLE_RETURN_IF_ERROR(object.Read("author", out.author));
+  NIBBLE_RETURN_IF_ERROR(object.Read("time_unix_ms", out.time_unix_ms));
+  NIBBLE_RETURN_IF_ERROR(object.Read("reason", out.reason));
+  if (object.Has("refused")) NIBBLE_RETURN_IF_ERROR(object.Read("refused", out.refused));
   return ReadRecipe(object.Tree("recipe"), object.PathOf("recipe"), out.recipe);
 }
 

@@ -6,26 +6,13 @@
 #include "absl/strings/strip.h"
 
 namespace nibble {
-namespace {
-
-std::string WordOf(absl::string_view name, absl::string_view prefix) {
-  absl::ConsumePrefix(&name, prefix);
-  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", " "}});
+std::string WordOf(const google::protobuf::EnumDescriptor& type, int value) {
+  const google::protobuf::EnumValueDescriptor* const named = type.FindValueByNumber(value);
+  if (named == nullptr) return "";
+  // Value 0 is JOB_STATE_UNSPECIFIED.
+  const absl::string_view prefix = absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED");
+  return absl::StrReplaceAll(absl::AsciiStrToLower(absl::StripPrefix(named->name(), prefix)),
+                             {{"_", " "}});
 }
-
-}  // namespace
-
-#define NIBBLE_WORD(Enum, prefix) \
-  std::string Word(v1::Enum value) { return WordOf(v1::Enum##_Name(value), prefix); }
-NIBBLE_WORD(JobState, "JOB_STATE_")
-NIBBLE_WORD(JobGoal, "JOB_GOAL_")
-NIBBLE_WORD(AttemptOutcome, "ATTEMPT_OUTCOME_")
-NIBBLE_WORD(RankPhase, "RANK_PHASE_")
-NIBBLE_WORD(CheckpointState, "CHECKPOINT_STATE_")
-NIBBLE_WORD(CheckpointTaskKind, "CHECKPOINT_TASK_KIND_")
-NIBBLE_WORD(CheckpointTaskState, "CHECKPOINT_TASK_STATE_")
-NIBBLE_WORD(WorkerMode, "WORKER_MODE_")
-NIBBLE_WORD(Device, "DEVICE_")
-#undef NIBBLE_WORD
 
 }  // namespace nibble

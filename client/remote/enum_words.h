@@ -6,22 +6,19 @@
 
 #include <string>
 
-#include "proto/nibble/v1/checkpoint.pb.h"
-#include "proto/nibble/v1/job.pb.h"
-#include "proto/nibble/v1/worker.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/generated_enum_reflection.h"
 
 namespace nibble {
 
-// "running", "rank failed": the name of the enum value without the common prefix.
-std::string Word(v1::JobState value);
-std::string Word(v1::JobGoal value);
-std::string Word(v1::AttemptOutcome value);
-std::string Word(v1::RankPhase value);
-std::string Word(v1::CheckpointState value);
-std::string Word(v1::CheckpointTaskKind value);
-std::string Word(v1::CheckpointTaskState value);
-std::string Word(v1::WorkerMode value);
-std::string Word(v1::Device value);
+// "running", "rank failed": the name of the enum value without the common prefix; empty for a value
+// that this program does not know.
+std::string WordOf(const google::protobuf::EnumDescriptor& type, int value);
+
+template <class Enum>
+requires google::protobuf::is_proto_enum<Enum>::value std::string Word(Enum value) {
+  return WordOf(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
 
 }  // namespace nibble
 
