@@ -11,37 +11,21 @@ namespace {
 
 constexpr uint32_t kLongestPauseMs = 900;
 
-const char* NameOf(Fault fault) {
-  switch (fault) {
-    case Fault::kKillRank:
-      return "kill a rank";
-    case Fault::kKillWorker:
-      return "kill a worker";
-    case Fault::kKillCoordinator:
-      return "kill the coordinator";
-    case Fault::kStopWorker:
-      return "stop a worker past its lease";
-    case Fault::kStopRank:
-      return "stop a rank for a while";
-    case Fault::kCutWire:
-      return "cut a worker's connection past its lease";
-    case Fault::kStallWire:
-      return "stall a worker's connection past its lease";
-    case Fault::kJumpCoordinatorClock:
-      return "set the coordinator's wall clock";
-    case Fault::kJumpWorkerClock:
-      return "set a worker's wall clock";
-    case Fault::kFullDisk:
-      return "fill a worker's disk for a while";
-    case Fault::kRemoveCheckpoints:
-      return "remove a job's checkpoints from a worker";
-    case Fault::kWatchStorm:
-      return "open watches without reading them";
-    case Fault::kRestoreBackup:
-      return "restore an older copy of the coordinator's store";
-  }
-  return "?";
-}
+// By fault.
+constexpr const char* kNames[] = {"kill a rank",
+                                  "kill a worker",
+                                  "kill the coordinator",
+                                  "stop a worker past its lease",
+                                  "stop a rank for a while",
+                                  "cut a worker's connection past its lease",
+                                  "stall a worker's connection past its lease",
+                                  "set the coordinator's wall clock",
+                                  "set a worker's wall clock",
+                                  "fill a worker's disk for a while",
+                                  "remove a job's checkpoints from a worker",
+                                  "open watches without reading them",
+                                  "restore an older copy of the coordinator's store"};
+static_assert(std::size(kNames) == kFaults);
 
 }  // namespace
 
@@ -71,8 +55,8 @@ std::chrono::milliseconds WallClockAfter(const PlannedFault& planned) {
 }
 
 std::string Describe(const PlannedFault& planned) {
-  return absl::StrCat(NameOf(planned.fault), " (", planned.victim % 100, ") after ",
-                      planned.pause.count(), " ms");
+  return absl::StrCat(kNames[static_cast<size_t>(planned.fault)], " (", planned.victim % 100,
+                      ") after ", planned.pause.count(), " ms");
 }
 
 }  // namespace nibble

@@ -185,40 +185,32 @@ std::string ClusterBed::SubmitSpec(const std::string& yaml, const v1::JobSchedul
   return response.job().id();
 }
 
-v1::Job ClusterBed::Describe(const std::string& job) {
-  v1::DescribeJobRequest request;
+template <class Request, class Response>
+Response ClusterBed::AskAbout(const std::string& job, const Rpc<Request, Response>& rpc,
+                              Request request) {
   request.set_job(job);
-  v1::DescribeJobResponse response;
-  const absl::Status status = Call(kDescribeJob, request, &response);
+  Response response;
+  const absl::Status status = Call(rpc, request, &response);
   EXPECT_TRUE(status.ok()) << job << ": " << status.message();
-  return response.job();
+  return response;
 }
 
+v1::Job ClusterBed::Describe(const std::string& job) { return AskAbout(job, kDescribeJob).job(); }
+
 std::vector<v1::JobEvent> ClusterBed::Events(const std::string& job) {
-  v1::ListJobEventsRequest request;
-  request.set_job(job);
-  v1::ListJobEventsResponse response;
-  const absl::Status status = Call(kListJobEvents, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
+  const v1::ListJobEventsResponse response = AskAbout(job, kListJobEvents);
   return {response.events().begin(), response.events().end()};
 }
 
 std::vector<v1::RecipeRevision> ClusterBed::Revisions(const std::string& job) {
-  v1::ListRecipeRevisionsRequest request;
-  request.set_job(job);
-  v1::ListRecipeRevisionsResponse response;
-  const absl::Status status = Call(kListRecipeRevisions, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
+  const v1::ListRecipeRevisionsResponse response = AskAbout(job, kListRecipeRevisions);
   return {response.revisions().begin(), response.revisions().end()};
 }
 
 std::vector<v1::Checkpoint> ClusterBed::Checkpoints(const std::string& job) {
   v1::ListCheckpointsRequest request;
-  request.set_job(job);
   request.mutable_page()->set_size(1000);
-  v1::ListCheckpointsResponse response;
-  const absl::Status status = Call(kListCheckpoints, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
+  const v1::ListCheckpointsResponse response = AskAbout(job, kListCheckpoints, request);
   return {response.checkpoints().begin(), response.checkpoints().end()};
 }
 

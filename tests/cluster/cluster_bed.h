@@ -132,6 +132,10 @@ class ClusterBed {
   void SetCoordinatorFlags(std::vector<std::string> flags);
 
  private:
+  // Calls with the request about this job; a test failure if it fails.
+  template <class Request, class Response>
+  Response AskAbout(const std::string& job, const Rpc<Request, Response>& rpc,
+                    Request request = {});
   void TakeDown();
   void MountDisk(const std::string& path);
   std::string ClocksDirectory() const { return root_ + "/clocks"; }

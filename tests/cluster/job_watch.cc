@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "client/remote/job_text.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -13,11 +14,6 @@ namespace nibble {
 namespace {
 
 constexpr int kReconnectMs = 50;
-
-bool IsFinished(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
 
 }  // namespace
 
@@ -121,7 +117,7 @@ bool JobWatch::AwaitState(const std::string& job, v1::JobState state,
       job,
       [&](const Seen& seen) {
         there = seen.job.state() == state;
-        return there || IsFinished(seen.job.state());
+        return there || IsOver(seen.job.state());
       },
       patience);
   return there;
@@ -133,7 +129,7 @@ bool JobWatch::AwaitStep(const std::string& job, int64_t step, std::chrono::mill
       job,
       [&](const Seen& seen) {
         made = !seen.samples.empty() && seen.samples.rbegin()->first >= step;
-        return made || IsFinished(seen.job.state());
+        return made || IsOver(seen.job.state());
       },
       patience);
   return made;
