@@ -107,7 +107,7 @@ Command AddCheckpointCommand(Command app, int& exit_code, CheckpointSource direc
   constexpr char kStep[] = "DIRECTORY@STEP or JOB@STEP";
 
   command
-      .Add("list", "List checkpoints, oldest first", "DIRECTORY",
+      .Add("list", "List checkpoints, oldest first", "RUN",
            "a run's output directory, its checkpoint store, or a job of a cluster",
            &CheckpointSource::list)
       .AddFlag("--uncommitted", flags.uncommitted,
