@@ -9,7 +9,6 @@
 // in the shapes of activations, gradients and weights.
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>

@@ -5,13 +5,10 @@
 // Goal: from 64 clients at least 1000/s, or 20 times the disk's rate, whichever is less.
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>

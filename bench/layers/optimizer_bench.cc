@@ -1,6 +1,5 @@
 // The update of sixteen million parameters, against memcpy. AdamW writes three of its seven streams
 // to cache lines that it has read, which costs less than memcpy's writes.
-#include <string>
 #include <vector>
 
 #include "bench/layers/layer_bench.h"

@@ -8,7 +8,6 @@
 
 #include <new>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,5 @@
 #include "client/remote/job_watch.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -1,7 +1,6 @@
 #include "client/shell/command_line.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <span>

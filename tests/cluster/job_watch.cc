@@ -1,7 +1,5 @@
 #include "tests/cluster/job_watch.h"
 
-#include <utility>
-
 #include "absl/synchronization/notification.h"
 #include "client/remote/job_text.h"
 #include "grpcpp/client_context.h"
