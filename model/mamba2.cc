@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/status_macros.h"
 #include "model/field_check.h"
 #include "model/mixers.h"
 
@@ -15,22 +16,17 @@ int64_t InProjWidth(const ModelSpec& spec) {
 }
 
 absl::Status ValidateMamba(const ModelSpec& spec) {
-  absl::Status status = CheckSize("mamba_heads", spec.mamba_heads, kMaxWidth);
-  if (status.ok()) status = CheckSize("mamba_head_dim", spec.mamba_head_dim, kMaxWidth);
-  if (status.ok()) status = CheckSize("mamba_groups", spec.mamba_groups, kMaxWidth);
-  if (status.ok()) status = CheckSize("mamba_state", spec.mamba_state, kMaxWidth);
-  if (status.ok()) status = CheckSize("conv_width", spec.conv_width, kMaxConvWidth);
-  if (status.ok()) status = CheckSize("chunk", spec.chunk, kMaxScanChunk);
-  if (status.ok()) {
-    status = CheckDivides("mamba_groups", spec.mamba_groups, "mamba_heads", spec.mamba_heads);
-  }
-  if (status.ok()) {
-    status = CheckWidth("mamba_heads", spec.mamba_heads, "mamba_head_dim", spec.mamba_head_dim);
-  }
-  if (status.ok()) {
-    status = CheckWidth("mamba_groups", spec.mamba_groups, "mamba_state", spec.mamba_state);
-  }
-  return status;
+  NIBBLE_RETURN_IF_ERROR(CheckSize("mamba_heads", spec.mamba_heads, kMaxWidth));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("mamba_head_dim", spec.mamba_head_dim, kMaxWidth));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("mamba_groups", spec.mamba_groups, kMaxWidth));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("mamba_state", spec.mamba_state, kMaxWidth));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("conv_width", spec.conv_width, kMaxConvWidth));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("chunk", spec.chunk, kMaxScanChunk));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckDivides("mamba_groups", spec.mamba_groups, "mamba_heads", spec.mamba_heads));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckWidth("mamba_heads", spec.mamba_heads, "mamba_head_dim", spec.mamba_head_dim));
+  return CheckWidth("mamba_groups", spec.mamba_groups, "mamba_state", spec.mamba_state);
 }
 
 void AddMamba(const ModelSpec& spec, BlockOutline& block) {

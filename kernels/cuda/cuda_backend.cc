@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cuda/quantize_kernels.h"
 #include "kernels/tensor/hadamard_signs.h"
 
@@ -165,9 +166,8 @@ absl::Status CudaBackend::EnqueueAmax(const QuantizeArgs& args) {
   for (int i = 0; i < args.copies && !empty; ++i) {
     if (args.copy[i].amax != nullptr) continue;
     Ran(absl::StrCat("naive amax ", NameOf(args.copy[i])));
-    absl::Status status =
-        StatusOf(gpu::LaunchNaiveAmax(args, i, stream_), "launch of the naive amax kernel");
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(
+        StatusOf(gpu::LaunchNaiveAmax(args, i, stream_), "launch of the naive amax kernel"));
   }
   return StatusOf(gpu::LaunchPrepare(args, stream_), "launch of the scale kernel");
 }
@@ -182,16 +182,14 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
   if (!naive_only_ && gpu::TileTakes(args)) {
     tiled[0] = tiled[1] = true;
     Ran(absl::StrCat("tile ", NamesOf(args)));
-    absl::Status status = StatusOf(gpu::LaunchTile(args, stream_), "launch of the tile kernel");
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(args, stream_), "launch of the tile kernel"));
   } else {
     for (int i = 0; i < args.copies && !naive_only_; ++i) {
       const QuantizeArgs one = OnlyCopy(args, i);
       if (!gpu::TileTakes(one)) continue;
       tiled[i] = true;
       Ran(absl::StrCat("tile ", NamesOf(one)));
-      absl::Status status = StatusOf(gpu::LaunchTile(one, stream_), "launch of the tile kernel");
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(one, stream_), "launch of the tile kernel"));
     }
   }
   for (int i = 0; i < args.copies; ++i) {
@@ -203,9 +201,8 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
       run.copy[i].count_non_finite = false;
     }
     Ran(absl::StrCat(tiled[i] ? "statistics " : "naive ", NameOf(args.copy[i])));
-    absl::Status status =
-        StatusOf(gpu::LaunchNaive(run, i, statistics[i], stream_), "launch of the naive kernel");
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(
+        StatusOf(gpu::LaunchNaive(run, i, statistics[i], stream_), "launch of the naive kernel"));
   }
   return absl::OkStatus();
 }

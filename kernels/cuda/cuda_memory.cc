@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_memory.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 
@@ -37,12 +38,10 @@ absl::StatusOr<Buffer> CudaMemory::Allocate(size_t bytes) {
 
 absl::Status CudaMemory::Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return absl::OkStatus();
-  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
-  if (status.ok()) {
-    status = StatusOf(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
-  }
-  if (status.ok()) status = StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-  return status;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device_), "cudaSetDevice"));
+  NIBBLE_RETURN_IF_ERROR(
+      StatusOf(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync"));
+  return StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
 absl::Status CudaMemory::CopyIn(void* device, const void* host, size_t bytes) {
@@ -55,8 +54,7 @@ absl::Status CudaMemory::CopyOut(void* host, const void* device, size_t bytes) {
 
 absl::Status CudaMemory::Fill(void* device, int byte, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device_), "cudaSetDevice"));
   return StatusOf(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemsetAsync");
 }
 

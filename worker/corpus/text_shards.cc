@@ -169,13 +169,12 @@ class Pipeline {
   }
 
   absl::Status Run() {
-    absl::Status status =
+    NIBBLE_RETURN_IF_ERROR(
         ForEachDocument(files_, options_.split, [&](const CorpusDocument& document) {
           pending_.push_back({document.file, document.offset});
           return encoder_.Add(document.text);
-        });
-    if (status.ok()) status = encoder_.Finish();
-    if (!status.ok()) return status;
+        }));
+    NIBBLE_RETURN_IF_ERROR(encoder_.Finish());
     progress_.bytes = progress_.total_bytes;
     Report();
     return absl::OkStatus();

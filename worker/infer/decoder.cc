@@ -106,8 +106,7 @@ absl::Status Decoder::Plan() {
 }
 
 absl::StatusOr<std::unique_ptr<SequenceState>> Decoder::NewSequence(int64_t capacity) {
-  absl::Status status = CheckOption("capacity", capacity, options_.max_sequence);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckOption("capacity", capacity, options_.max_sequence));
   std::vector<std::unique_ptr<MixerState>> mixers;
   for (const Block& block : blocks_) {
     NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<MixerState> state, block.mixer->NewState(capacity));

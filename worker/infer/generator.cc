@@ -219,10 +219,9 @@ absl::Status Check(const Decoder& decoder, absl::Span<const int32_t> prompt,
     if (value >= 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is below 1"));
   };
-  absl::Status status = at_least_one("max_tokens", options.max_tokens);
-  if (status.ok()) status = at_least_one("samples", options.samples);
-  if (status.ok()) status = Validate(options.sampler);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(at_least_one("max_tokens", options.max_tokens));
+  NIBBLE_RETURN_IF_ERROR(at_least_one("samples", options.samples));
+  NIBBLE_RETURN_IF_ERROR(Validate(options.sampler));
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (options.vocabulary < 0 || options.vocabulary > decoder.vocab()) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/attention_backward.h"
 #include "kernels/cpu/layers/attention_forward.h"
 #include "kernels/cpu/layers/attention_kernels.h"
@@ -75,8 +76,7 @@ void CpuAttentionOps::Rotate(const Rope& request, void (*kernel)(const cpu::Rope
 }
 
 absl::Status CpuAttentionOps::Run(const Rope& request) {
-  absl::Status status = cpu::Validate(request);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
   if (request.qkv.dtype == DType::kBf16) {
     Rotate<uint16_t>(request, rope_.bf16);
   } else {
@@ -95,8 +95,7 @@ void CpuAttentionOps::Forward(const AttentionForward& request) {
 }
 
 absl::Status CpuAttentionOps::Forward(const AttentionForward& request) {
-  absl::Status status = cpu::Validate(request);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
   if (request.qkv.dtype == DType::kBf16) {
     Forward<uint16_t>(request);
   } else {
@@ -106,8 +105,7 @@ absl::Status CpuAttentionOps::Forward(const AttentionForward& request) {
 }
 
 absl::Status CpuAttentionOps::Backward(const AttentionBackward& request) {
-  absl::Status status = cpu::Validate(request);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
   if (request.qkv.dtype == DType::kBf16) {
     cpu::RunAttentionBackward(request, EngineFor<uint16_t>(isa_), pool_, scratch_);
   } else {

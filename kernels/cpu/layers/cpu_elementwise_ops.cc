@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/matrix_check.h"
 
 namespace nibble {
@@ -63,10 +64,9 @@ void CpuElementwiseOps::RunPatches(const cpu::Patches& patches, float* amax,
 }
 
 absl::Status CpuElementwiseOps::Forward(const ActivationForward& request) {
-  const absl::Status status =
+  NIBBLE_RETURN_IF_ERROR(
       CheckActivation("activation forward", request.kind, request.in, "out", View(request.out))
-          .status();
-  if (!status.ok()) return status;
+          .status());
   ActivationForward flat = request;
   if (flat.kind != Activation::kSwiglu && flat.bias == nullptr) Flatten(flat.in, flat.out);
   const auto kernel = kernels_.forward[static_cast<int>(flat.kind)][Index(flat.in.dtype)];
@@ -76,11 +76,10 @@ absl::Status CpuElementwiseOps::Forward(const ActivationForward& request) {
 }
 
 absl::Status CpuElementwiseOps::Backward(const ActivationBackward& request) {
-  const absl::Status status =
+  NIBBLE_RETURN_IF_ERROR(
       CheckActivation("activation backward", request.kind, request.in, "dout", request.dout)
           .Same("din", request.din, "in", request.in)
-          .status();
-  if (!status.ok()) return status;
+          .status());
   ActivationBackward flat = request;
   if (flat.kind != Activation::kSwiglu && flat.bias == nullptr) {
     Flatten(flat.in, flat.dout, flat.din);
@@ -92,11 +91,10 @@ absl::Status CpuElementwiseOps::Backward(const ActivationBackward& request) {
 }
 
 absl::Status CpuElementwiseOps::Forward(const BiasForward& request) {
-  const absl::Status status = OperandCheck("bias forward")
-                                  .Present("y", request.y)
-                                  .Pointer("bias", request.bias, request.y.cols)
-                                  .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("bias forward")
+                             .Present("y", request.y)
+                             .Pointer("bias", request.bias, request.y.cols)
+                             .status());
   const auto kernel = kernels_.add_bias[Index(request.y.dtype)];
   const cpu::Patches patches(request.y.rows, request.y.cols, kTaskElements);
   pool_.ParallelFor(patches.count(), [&](int64_t i, int) { kernel(request, patches.at(i)); });
@@ -105,11 +103,10 @@ absl::Status CpuElementwiseOps::Forward(const BiasForward& request) {
 
 absl::Status CpuElementwiseOps::Backward(const BiasBackward& request) {
   const ConstMatrix& dy = request.dy;
-  const absl::Status status = OperandCheck("bias backward")
-                                  .Present("dy", dy)
-                                  .Pointer("dbias", request.dbias, dy.cols)
-                                  .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("bias backward")
+                             .Present("dy", dy)
+                             .Pointer("dbias", request.dbias, dy.cols)
+                             .status());
   const cpu::Blocks blocks = cpu::SumBlocks(dy.rows);
   float* partial = partial_.Get(blocks.count() * dy.cols);
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
@@ -124,11 +121,10 @@ absl::Status CpuElementwiseOps::Backward(const BiasBackward& request) {
 }
 
 absl::Status CpuElementwiseOps::Run(const Cast& request) {
-  const absl::Status status = OperandCheck("cast")
-                                  .Present("from", request.from)
-                                  .Shape("to", request.to, request.from.rows, request.from.cols)
-                                  .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("cast")
+                             .Present("from", request.from)
+                             .Shape("to", request.to, request.from.rows, request.from.cols)
+                             .status());
   Cast flat = request;
   Flatten(flat.from, flat.to);
   const auto kernel = kernels_.cast[Index(flat.from.dtype)][Index(flat.to.dtype)];
@@ -138,11 +134,10 @@ absl::Status CpuElementwiseOps::Run(const Cast& request) {
 }
 
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
-  const absl::Status status = OperandCheck("accumulate")
-                                  .Present("from", request.from)
-                                  .Shape("to", request.to, request.from.rows, request.from.cols)
-                                  .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("accumulate")
+                             .Present("from", request.from)
+                             .Shape("to", request.to, request.from.rows, request.from.cols)
+                             .status());
   Accumulate flat = request;
   Flatten(flat.from, flat.to);
   const auto kernel = kernels_.accumulate[Index(flat.from.dtype)][Index(flat.to.dtype)];
@@ -152,12 +147,10 @@ absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
 }
 
 absl::Status CpuElementwiseOps::Zero(void* data, int64_t bytes) {
-  const absl::Status status =
-      OperandCheck("zero")
-          .That(bytes >= 0, "bytes is ", bytes, ", below 0")
-          .That(bytes <= 0 || data != nullptr, "data is null, bytes is ", bytes)
-          .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("zero")
+                             .That(bytes >= 0, "bytes is ", bytes, ", below 0")
+                             .That(bytes <= 0 || data != nullptr, "data is null, bytes is ", bytes)
+                             .status());
   const cpu::Blocks blocks{bytes, kZeroBytes};
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
     std::memset(static_cast<char*>(data) + blocks.begin(i), 0, blocks.end(i) - blocks.begin(i));

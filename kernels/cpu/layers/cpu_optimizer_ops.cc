@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
 #include "kernels/cpu/layers/matrix_check.h"
 
@@ -20,12 +21,11 @@ CpuOptimizerOps::CpuOptimizerOps(ThreadPool& pool, cpu::LayerIsa isa)
     : pool_(pool), kernels_(cpu::OptimizerKernelsFor(isa)) {}
 
 absl::Status CpuOptimizerOps::Run(const SumOfSquares& request) {
-  const absl::Status status = OperandCheck("sum of squares")
-                                  .That(request.n >= 0, "n is ", request.n, ", below 0")
-                                  .Pointer("x", request.x, request.n)
-                                  .Pointer("sum", request.sum, 1)
-                                  .status();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(OperandCheck("sum of squares")
+                             .That(request.n >= 0, "n is ", request.n, ", below 0")
+                             .Pointer("x", request.x, request.n)
+                             .Pointer("sum", request.sum, 1)
+                             .status());
   const Blocks blocks{request.n, kSumBlock};
   double* partial = partial_.Get(blocks.count());
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
@@ -39,14 +39,13 @@ absl::Status CpuOptimizerOps::Run(const SumOfSquares& request) {
 }
 
 absl::Status CpuOptimizerOps::Run(const ClipScale& request) {
-  const absl::Status status =
+  NIBBLE_RETURN_IF_ERROR(
       OperandCheck("clip scale")
           .Pointer("sum", request.sum, 1)
           .Pointer("norm", request.norm, 1)
           .Pointer("scale", request.scale, 1)
           .That(request.max_norm >= 0, "max_norm is ", request.max_norm, ", below 0")
-          .status();
-  if (!status.ok()) return status;
+          .status());
   const double norm = std::sqrt(*request.sum);
   *request.norm = static_cast<float>(norm);
   *request.scale = 1;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
 #include "kernels/cpu/layers/matrix_check.h"
 
@@ -87,9 +88,8 @@ absl::Status CpuTokenOps::Forward(const EmbeddingForward& request) {
   }
   if (!check.status().ok()) return check.status();
   const int32_t* positions = at.data == nullptr ? nullptr : Positions(request.layout);
-  absl::Status status =
-      CheckTokens("embedding forward", request.tokens, out.rows, table.rows, positions, at.rows);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      CheckTokens("embedding forward", request.tokens, out.rows, table.rows, positions, at.rows));
   const auto kernel = kernels_.embed[TokenIndex(table.dtype)][TokenIndex(out.dtype)];
   const Blocks blocks = cpu::RowBlocks(out.rows, out.cols, kTaskElements);
   pool_.ParallelFor(blocks.count(), [&](int64_t block, int) {
@@ -127,9 +127,8 @@ absl::Status CpuTokenOps::Backward(const EmbeddingBackward& request) {
       .Pointer("dtable", request.dtable, request.vocab * dout.cols);
   if (!check.status().ok()) return check.status();
   const int32_t* positions = request.dpositions == nullptr ? nullptr : Positions(request.layout);
-  absl::Status status = CheckTokens("embedding backward", request.tokens, dout.rows, request.vocab,
-                                    positions, request.max_positions);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTokens("embedding backward", request.tokens, dout.rows, request.vocab,
+                                     positions, request.max_positions));
   AddByKey(dout, request.tokens, request.vocab, request.dtable);
   if (positions != nullptr) AddByKey(dout, positions, request.max_positions, request.dpositions);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
 
 namespace nibble {
@@ -43,8 +44,7 @@ void FewRowsGemm::Run(const GemmRequest& request, void (*kernel)(const cpu::Gemv
 
 absl::Status FewRowsGemm::Gemm(const GemmRequest& request) {
   if (!IsFewRows(request)) return many_rows_.Gemm(request);
-  absl::Status status = Validate(request);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   if (request.a.matrix().dtype == DType::kF32) {
     Run<float, float>(request, kernels_.fp32);
   } else if (request.c.dtype == DType::kF32) {

@@ -89,9 +89,8 @@ absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
   NIBBLE_ASSIGN_OR_RETURN(const Json* const context, Field(object, "context", "query", &used));
   if (!context->is_string()) return Bad(used, ": is ", context->type_name(), ", not a string");
   question.context = context->get<std::string>();
-  absl::Status status = ReadChoices(object, question);
-  if (status.ok()) status = ReadGold(object, question);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(ReadChoices(object, question));
+  NIBBLE_RETURN_IF_ERROR(ReadGold(object, question));
   if (const auto id = object.find("id"); id != object.end()) {
     if (!id->is_string() && !id->is_number_integer()) {
       return Bad("id: is ", id->type_name(), ", neither a string nor a whole number");

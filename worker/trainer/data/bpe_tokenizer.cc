@@ -149,8 +149,8 @@ absl::Status BpeTokenizer::EncodePiece(std::string_view piece, int64_t offset, S
                                                       static_cast<unsigned char>(piece[bad])));
   }
   Output out(sink);
-  absl::Status status = ByAdded(false, piece, false, offset == 0, out);
-  return status.ok() ? out.Flush() : status;
+  NIBBLE_RETURN_IF_ERROR(ByAdded(false, piece, false, offset == 0, out));
+  return out.Flush();
 }
 
 const TokenizerJson::Added* BpeTokenizer::AddedAt(bool second, std::string_view text) const {
@@ -175,9 +175,8 @@ absl::Status BpeTokenizer::ByAdded(bool second, std::string_view text, bool afte
       ++at;
       continue;
     }
-    absl::Status status = stretch(text.substr(from, at - from));
-    if (status.ok()) status = out.Add({added->token});
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(stretch(text.substr(from, at - from)));
+    NIBBLE_RETURN_IF_ERROR(out.Add({added->token}));
     from = at += added->text.size();
     after_token = true;
   }

@@ -167,12 +167,11 @@ absl::Status TokenShardWriter::WriteRest() {
 
   const std::array<std::byte, 8> zeros = {};
   const size_t padding = layout.index_begin - layout.data_begin - layout.data_bytes;
-  absl::Status status = file_->Append({zeros.data(), padding});
-  if (status.ok()) status = file_->Append(index);
-  if (status.ok()) status = file_->Append(table);
-  if (status.ok()) status = file_->Overwrite(0, EncodeHeader(header_));
-  if (status.ok()) status = file_->Sync();
-  return status;
+  NIBBLE_RETURN_IF_ERROR(file_->Append({zeros.data(), padding}));
+  NIBBLE_RETURN_IF_ERROR(file_->Append(index));
+  NIBBLE_RETURN_IF_ERROR(file_->Append(table));
+  NIBBLE_RETURN_IF_ERROR(file_->Overwrite(0, EncodeHeader(header_)));
+  return file_->Sync();
 }
 
 absl::Status TokenShardWriter::Commit() {

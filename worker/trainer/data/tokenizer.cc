@@ -141,10 +141,9 @@ absl::StatusOr<std::string> SaveTokenizer(const std::string& directory,
   }
   if (!absl::IsNotFound(present.status())) return present.status();
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
-  absl::Status status =
-      file->Append({reinterpret_cast<const std::byte*>(content.data()), content.size()});
-  if (status.ok()) status = file->Publish();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      file->Append({reinterpret_cast<const std::byte*>(content.data()), content.size()}));
+  NIBBLE_RETURN_IF_ERROR(file->Publish());
   return path;
 }
 

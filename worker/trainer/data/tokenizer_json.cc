@@ -68,15 +68,14 @@ class Reader {
   Reader(std::string_view name, const Json& root) : name_(name), root_(root) {}
 
   absl::StatusOr<TokenizerJson> Read(std::string_view end_of_document) {
-    absl::Status status = ReadModel();
-    if (status.ok()) status = ReadNormalizer();
-    if (status.ok()) status = ReadPreTokenizer();
-    if (status.ok()) status = ReadVocabulary();
-    if (status.ok()) status = ReadMerges();
-    if (status.ok()) status = ReadAdded();
-    if (status.ok()) status = ReadBytes();
-    if (status.ok()) status = ReadEnd(end_of_document);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(ReadModel());
+    NIBBLE_RETURN_IF_ERROR(ReadNormalizer());
+    NIBBLE_RETURN_IF_ERROR(ReadPreTokenizer());
+    NIBBLE_RETURN_IF_ERROR(ReadVocabulary());
+    NIBBLE_RETURN_IF_ERROR(ReadMerges());
+    NIBBLE_RETURN_IF_ERROR(ReadAdded());
+    NIBBLE_RETURN_IF_ERROR(ReadBytes());
+    NIBBLE_RETURN_IF_ERROR(ReadEnd(end_of_document));
     SpellPieces();
     WriteCanonical();
     return std::move(out_);

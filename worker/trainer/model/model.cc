@@ -63,12 +63,9 @@ absl::Status Head::Loss(const ConstMatrix& x, const int32_t* targets, float* los
   for (int64_t row = 0; row < x.rows; row += chunk_rows_) {
     const int64_t rows = std::min(chunk_rows_, x.rows - row);
     const MutableMatrix logits = Rows(logits_.mut(), 0, rows);
-    absl::Status status = Logits(Rows(x, row, rows), logits);
-    if (status.ok()) {
-      status = device_.ops.token().Run(
-          CrossEntropy{.logits = Const(logits), .targets = targets + row, .loss = loss + row});
-    }
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Logits(Rows(x, row, rows), logits));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.token().Run(
+        CrossEntropy{.logits = Const(logits), .targets = targets + row, .loss = loss + row}));
   }
   return absl::OkStatus();
 }
@@ -127,9 +124,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Param
   }
   NIBBLE_ASSIGN_OR_RETURN(Head head, Head::Create(device, parameters, options.activations));
   std::unique_ptr<Model> model(new Model(device, parameters, options, std::move(head)));
-  absl::Status status = model->Build();
-  if (status.ok()) status = model->SetRecipe(recipe);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(model->Build());
+  NIBBLE_RETURN_IF_ERROR(model->SetRecipe(recipe));
   return model;
 }
 
@@ -321,16 +317,14 @@ absl::Status Model::Forward(const StepContext& context, const ModelBatch& batch,
 }
 
 absl::Status Model::Evaluate(const StepContext& context, const ModelBatch& batch, float* loss) {
-  absl::Status status = RunBlocks(context, batch);
-  if (status.ok()) status = head_.Loss(last_.view(), batch.targets, loss);
-  return status;
+  NIBBLE_RETURN_IF_ERROR(RunBlocks(context, batch));
+  return head_.Loss(last_.view(), batch.targets, loss);
 }
 
 absl::Status Model::Logits(const StepContext& context, const ModelBatch& batch,
                            const MutableMatrix& logits) {
-  absl::Status status = RunBlocks(context, batch);
-  if (status.ok()) status = head_.Logits(last_.view(), logits);
-  return status;
+  NIBBLE_RETURN_IF_ERROR(RunBlocks(context, batch));
+  return head_.Logits(last_.view(), logits);
 }
 
 absl::Status Model::ReadFigures(std::vector<OperandFigures>& out) const {

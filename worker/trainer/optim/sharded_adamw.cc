@@ -55,9 +55,8 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
     *buffer = std::move(allocated);
   }
   ElementwiseOps& ops = device.ops.elementwise();
-  absl::Status status = ops.Zero(optimizer->m_.data(), static_cast<int64_t>(bytes));
-  if (status.ok()) status = ops.Zero(optimizer->v_.data(), static_cast<int64_t>(bytes));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->m_.data(), static_cast<int64_t>(bytes)));
+  NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->v_.data(), static_cast<int64_t>(bytes)));
   return optimizer;
 }
 

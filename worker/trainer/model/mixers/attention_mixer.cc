@@ -78,19 +78,16 @@ class AttentionMixer : public Mixer {
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx) override {
-    absl::Status status = out_.Backward(context, mixed_.view(), dy, dmixed_.mut());
-    if (status.ok()) {
-      status = device_.ops.attention().Backward({.shape = shape_,
-                                                 .layout = context.layout,
-                                                 .qkv = projected_.view(),
-                                                 .out = mixed_.view(),
-                                                 .dout = dmixed_.view(),
-                                                 .lse = lse_.data<float>(),
-                                                 .dqkv = dprojected_.mut()});
-    }
-    if (status.ok()) status = Rotate(context, dprojected_.mut(), /*inverse=*/true);
-    if (status.ok()) status = qkv_.Backward(context, x, dprojected_.view(), dx);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(out_.Backward(context, mixed_.view(), dy, dmixed_.mut()));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.attention().Backward({.shape = shape_,
+                                                             .layout = context.layout,
+                                                             .qkv = projected_.view(),
+                                                             .out = mixed_.view(),
+                                                             .dout = dmixed_.view(),
+                                                             .lse = lse_.data<float>(),
+                                                             .dqkv = dprojected_.mut()}));
+    NIBBLE_RETURN_IF_ERROR(Rotate(context, dprojected_.mut(), /*inverse=*/true));
+    return qkv_.Backward(context, x, dprojected_.view(), dx);
   }
 
  private:

@@ -57,11 +57,10 @@ class Mamba2Mixer : public Mixer {
   absl::Status AllocateBackward(int64_t tokens, const Places& places) override {
     const int64_t inner = shape_.d_inner();
     Region& scratch = places.scratch;
-    absl::Status status = dprojected_.Allocate(scratch, dtype_, tokens, in_.info().out);
-    if (status.ok()) status = dxbc_.Allocate(scratch, dtype_, tokens, shape_.xbc_cols());
-    if (status.ok()) status = dscanned_.Allocate(scratch, dtype_, tokens, inner);
-    if (status.ok()) status = dgated_.Allocate(scratch, dtype_, tokens, inner);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(dprojected_.Allocate(scratch, dtype_, tokens, in_.info().out));
+    NIBBLE_RETURN_IF_ERROR(dxbc_.Allocate(scratch, dtype_, tokens, shape_.xbc_cols()));
+    NIBBLE_RETURN_IF_ERROR(dscanned_.Allocate(scratch, dtype_, tokens, inner));
+    return dgated_.Allocate(scratch, dtype_, tokens, inner);
   }
 
   absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t) override {
@@ -113,44 +112,40 @@ class Mamba2Mixer : public Mixer {
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx) override {
-    absl::Status status = out_.Backward(context, gated_.view(), dy, dgated_.mut());
-    if (status.ok()) {
-      status = device_.ops.norm().Backward(GatedNormBackward{.groups = shape_.groups,
-                                                             .weight = weights_.norm.value,
-                                                             .y = scanned_.view(),
-                                                             .z = Z(projected_.view()),
-                                                             .dout = dgated_.view(),
-                                                             .rstd = rstd_.data<float>(),
-                                                             .dy = dscanned_.mut(),
-                                                             .dz = Z(dprojected_.mut()),
-                                                             .dweight = weights_.norm.gradient});
-    }
-    if (status.ok()) {
-      status = device_.ops.mamba().Backward(ScanBackward{.shape = shape_,
-                                                         .params = ScanWeights(),
-                                                         .layout = context.layout,
-                                                         .xbc = xbc_.view(),
-                                                         .dt = Dt(projected_.view()),
-                                                         .dy = dscanned_.view(),
-                                                         .dxbc = dxbc_.mut(),
-                                                         .ddt = Dt(dprojected_.mut()),
-                                                         .ddt_bias = weights_.dt_bias.gradient,
-                                                         .da_log = weights_.a_log.gradient,
-                                                         .dd = weights_.d.gradient});
-    }
-    if (status.ok()) {
-      status = device_.ops.mamba().Backward(ConvBackward{.layout = context.layout,
-                                                         .width = conv_width_,
-                                                         .weight = weights_.conv.value,
-                                                         .bias = weights_.conv_bias.value,
-                                                         .in = Xbc(projected_.view()),
-                                                         .dout = dxbc_.view(),
-                                                         .din = Xbc(dprojected_.mut()),
-                                                         .dweight = weights_.conv.gradient,
-                                                         .dbias = weights_.conv_bias.gradient});
-    }
-    if (status.ok()) status = in_.Backward(context, x, dprojected_.view(), dx);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(out_.Backward(context, gated_.view(), dy, dgated_.mut()));
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.norm().Backward(GatedNormBackward{.groups = shape_.groups,
+                                                      .weight = weights_.norm.value,
+                                                      .y = scanned_.view(),
+                                                      .z = Z(projected_.view()),
+                                                      .dout = dgated_.view(),
+                                                      .rstd = rstd_.data<float>(),
+                                                      .dy = dscanned_.mut(),
+                                                      .dz = Z(dprojected_.mut()),
+                                                      .dweight = weights_.norm.gradient}));
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.mamba().Backward(ScanBackward{.shape = shape_,
+                                                  .params = ScanWeights(),
+                                                  .layout = context.layout,
+                                                  .xbc = xbc_.view(),
+                                                  .dt = Dt(projected_.view()),
+                                                  .dy = dscanned_.view(),
+                                                  .dxbc = dxbc_.mut(),
+                                                  .ddt = Dt(dprojected_.mut()),
+                                                  .ddt_bias = weights_.dt_bias.gradient,
+                                                  .da_log = weights_.a_log.gradient,
+                                                  .dd = weights_.d.gradient}));
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.mamba().Backward(ConvBackward{.layout = context.layout,
+                                                  .width = conv_width_,
+                                                  .weight = weights_.conv.value,
+                                                  .bias = weights_.conv_bias.value,
+                                                  .in = Xbc(projected_.view()),
+                                                  .dout = dxbc_.view(),
+                                                  .din = Xbc(dprojected_.mut()),
+                                                  .dweight = weights_.conv.gradient,
+                                                  .dbias = weights_.conv_bias.gradient}));
+    return in_.Backward(context, x, dprojected_.view(), dx);
   }
 
  private:

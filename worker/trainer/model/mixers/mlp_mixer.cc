@@ -46,16 +46,14 @@ class MlpMixer : public Mixer {
 
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx) override {
-    absl::Status status = down_.Backward(context, active_.view(), dy, dactive_.mut());
-    if (status.ok()) {
-      status = device_.ops.elementwise().Backward(ActivationBackward{.kind = activation_,
-                                                                     .bias = up_.bias(),
-                                                                     .in = wide_.view(),
-                                                                     .dout = dactive_.view(),
-                                                                     .din = dwide_.mut()});
-    }
-    if (status.ok()) status = up_.Backward(context, x, dwide_.view(), dx);
-    return status;
+    NIBBLE_RETURN_IF_ERROR(down_.Backward(context, active_.view(), dy, dactive_.mut()));
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.elementwise().Backward(ActivationBackward{.kind = activation_,
+                                                              .bias = up_.bias(),
+                                                              .in = wide_.view(),
+                                                              .dout = dactive_.view(),
+                                                              .din = dwide_.mut()}));
+    return up_.Backward(context, x, dwide_.view(), dx);
   }
 
  private:
