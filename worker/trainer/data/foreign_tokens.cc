@@ -54,44 +54,28 @@ absl::Status Copy(const std::string& name, const std::byte* data, int64_t vocabu
                       static_cast<int64_t>(load(i)), first + i, vocabulary));
 }
 
+// Types of elements by code: those of a Megatron index, and uint32.
+struct ElementType {
+  const char* name;
+  int bytes;
+  // Null for a type that is not an integer.
+  absl::Status (*copy)(const std::string& name, const std::byte* data, int64_t vocabulary,
+                       int64_t first, int64_t count, int32_t* out);
+};
+constexpr ElementType kTypes[] = {
+    {"uint8", 1, Copy<uint8_t>}, {"int8", 1, Copy<int8_t>},     {"int16", 2, Copy<int16_t>},
+    {"int32", 4, Copy<int32_t>}, {"int64", 8, Copy<int64_t>},   {"float64", 8, nullptr},
+    {"float32", 4, nullptr},     {"uint16", 2, Copy<uint16_t>}, {"uint32", 4, Copy<uint32_t>},
+};
+constexpr auto kMaxIndexCode = static_cast<uint8_t>(TokenType::kUint16);
+
+const ElementType& Info(TokenType type) { return kTypes[static_cast<size_t>(type) - 1]; }
+
 }  // namespace
 
-int TokenTypeBytes(TokenType type) {
-  switch (type) {
-    case TokenType::kUint8:
-    case TokenType::kInt8:
-      return 1;
-    case TokenType::kInt16:
-    case TokenType::kUint16:
-      return 2;
-    case TokenType::kInt32:
-    case TokenType::kUint32:
-      return 4;
-    case TokenType::kInt64:
-      return 8;
-  }
-  return 1;
-}
+int TokenTypeBytes(TokenType type) { return Info(type).bytes; }
 
-const char* TokenTypeName(TokenType type) {
-  switch (type) {
-    case TokenType::kUint8:
-      return "uint8";
-    case TokenType::kInt8:
-      return "int8";
-    case TokenType::kInt16:
-      return "int16";
-    case TokenType::kUint16:
-      return "uint16";
-    case TokenType::kInt32:
-      return "int32";
-    case TokenType::kUint32:
-      return "uint32";
-    case TokenType::kInt64:
-      return "int64";
-  }
-  return "?";
-}
+const char* TokenTypeName(TokenType type) { return Info(type).name; }
 
 absl::Status TokenArray::Read(const std::string& name, int64_t vocabulary, int64_t first,
                               int64_t count, int32_t* out) const {
@@ -99,23 +83,7 @@ absl::Status TokenArray::Read(const std::string& name, int64_t vocabulary, int64
     return absl::OutOfRangeError(absl::StrFormat("%s: %d tokens from %d on are not inside [0, %d)",
                                                  name, count, first, size_));
   }
-  switch (type_) {
-    case TokenType::kUint8:
-      return Copy<uint8_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kInt8:
-      return Copy<int8_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kInt16:
-      return Copy<int16_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kUint16:
-      return Copy<uint16_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kInt32:
-      return Copy<int32_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kUint32:
-      return Copy<uint32_t>(name, data_, vocabulary, first, count, out);
-    case TokenType::kInt64:
-      return Copy<int64_t>(name, data_, vocabulary, first, count, out);
-  }
-  return absl::InternalError(absl::StrFormat("%s: unknown token type", name));
+  return Info(type_).copy(name, data_, vocabulary, first, count, out);
 }
 
 namespace {
@@ -221,17 +189,14 @@ absl::Status RawTokens::FindDocuments() {
   if (tokens() == 0) return absl::OkStatus();
   if (hints_.document_mark.has_value()) {
     const DocumentMark mark = *hints_.document_mark;
-    std::vector<int32_t> block(std::min<int64_t>(tokens(), int64_t{1} << 16));
-    for (int64_t first = 0; first < tokens();) {
-      const int64_t count = std::min<int64_t>(tokens() - first, static_cast<int64_t>(block.size()));
-      NIBBLE_RETURN_IF_ERROR(Read(first, count, block.data()));
-      for (int64_t i = 0; i < count; ++i) {
+    NIBBLE_RETURN_IF_ERROR(ReadBlocks([&](int64_t first, absl::Span<const int32_t> block) {
+      for (size_t i = 0; i < block.size(); ++i) {
         if (block[i] != mark.token) continue;
-        const int64_t end = first + i + (mark.place == DocumentMark::Place::kEnds ? 1 : 0);
+        const int64_t at = first + static_cast<int64_t>(i);
+        const int64_t end = at + (mark.place == DocumentMark::Place::kEnds ? 1 : 0);
         if (end > 0) document_end_.push_back(end);
       }
-      first += count;
-    }
+    }));
   }
   if (document_end_.empty() || document_end_.back() != tokens()) document_end_.push_back(tokens());
   return absl::OkStatus();
@@ -260,28 +225,17 @@ T IndexEntry(const std::byte* bytes, size_t index = 0) {
   return value;
 }
 
-// Indexed by the format's codes, 1 to 8.
-struct CodedType {
-  const char* name;
-  std::optional<TokenType> type;
-};
-constexpr CodedType kTypes[] = {
-    {"uint8", TokenType::kUint8}, {"int8", TokenType::kInt8},     {"int16", TokenType::kInt16},
-    {"int32", TokenType::kInt32}, {"int64", TokenType::kInt64},   {"float64", std::nullopt},
-    {"float32", std::nullopt},    {"uint16", TokenType::kUint16},
-};
-
 absl::StatusOr<TokenType> TypeOfCode(uint8_t code) {
-  if (code < 1 || code > std::size(kTypes)) {
+  if (code < 1 || code > kMaxIndexCode) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("dtype code is %d, not in [1, %d]", code, std::size(kTypes)));
+        absl::StrFormat("dtype code is %d, not in [1, %d]", code, kMaxIndexCode));
   }
-  const CodedType& coded = kTypes[code - 1];
-  if (!coded.type.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("dtype code is %d, %s, which is not an integer type", code, coded.name));
+  const auto type = static_cast<TokenType>(code);
+  if (Info(type).copy == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "dtype code is %d, %s, which is not an integer type", code, Info(type).name));
   }
-  return *coded.type;
+  return type;
 }
 
 absl::Status CheckHints(const TokenHints& hints) {

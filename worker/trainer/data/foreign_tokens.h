@@ -26,7 +26,16 @@
 
 namespace nibble {
 
-enum class TokenType : uint8_t { kUint8, kInt8, kInt16, kUint16, kInt32, kUint32, kInt64 };
+// Up to kUint16 they are the codes of a Megatron index.
+enum class TokenType : uint8_t {
+  kUint8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kUint16 = 8,
+  kUint32 = 9,
+};
 
 int TokenTypeBytes(TokenType type);
 const char* TokenTypeName(TokenType type);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -24,10 +24,16 @@
 namespace nibble {
 
 absl::Status TokenSource::Verify() const {
+  return ReadBlocks([](int64_t, absl::Span<const int32_t>) {});
+}
+
+absl::Status TokenSource::ReadBlocks(
+    absl::FunctionRef<void(int64_t first, absl::Span<const int32_t> block)> visit) const {
   std::vector<int32_t> block(std::min<int64_t>(tokens(), int64_t{1} << 16));
   for (int64_t first = 0; first < tokens();) {
     const int64_t count = std::min<int64_t>(tokens() - first, static_cast<int64_t>(block.size()));
     NIBBLE_RETURN_IF_ERROR(Read(first, count, block.data()));
+    visit(first, absl::MakeConstSpan(block.data(), static_cast<size_t>(count)));
     first += count;
   }
   return absl::OkStatus();
@@ -86,17 +92,15 @@ constexpr struct {
     {std::string_view("\x8a\xd8\x34\x01", 4), "llm.c's evaluation data, which is not for training"},
 };
 
-bool BeginsWith(absl::Span<const std::byte> file, const char* magic, size_t size) {
-  return file.size() >= size && std::memcmp(file.data(), magic, size) == 0;
-}
-
 absl::StatusOr<TokenFileKind> Recognise(const std::string& path, absl::Span<const std::byte> file) {
   using shard_internal::kMagic;
-  if (BeginsWith(file, kMagic.data(), kMagic.size())) return TokenFileKind::kShard;
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (text.starts_with(std::string_view(kMagic.data(), kMagic.size())))
+    return TokenFileKind::kShard;
   if (HasMegatronMagic(file)) return TokenFileKind::kMegatronIndex;
   if (HasRawHeader(file)) return TokenFileKind::kRaw;
   for (const auto& [magic, what] : kUnsupported) {
-    if (BeginsWith(file, magic.data(), magic.size())) {
+    if (text.starts_with(magic)) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is ", what));
     }
   }
@@ -105,24 +109,23 @@ absl::StatusOr<TokenFileKind> Recognise(const std::string& path, absl::Span<cons
 
 absl::StatusOr<std::unique_ptr<TokenSource>> OpenShard(const std::string& path, MappedFile file,
                                                        const TokenHints& hints) {
-  absl::StatusOr<std::unique_ptr<TokenShard>> shard = TokenShard::Open(path, std::move(file));
-  if (!shard.ok()) return shard.status();
-  if (!hints.tokenizer.empty() && hints.tokenizer != (*shard)->tokenizer()) {
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TokenShard> shard,
+                          TokenShard::Open(path, std::move(file)));
+  if (!hints.tokenizer.empty() && hints.tokenizer != shard->tokenizer()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: tokenizer is \"%s\", not the requested \"%s\"", path,
-                        (*shard)->tokenizer(), hints.tokenizer));
+                        shard->tokenizer(), hints.tokenizer));
   }
-  if (hints.vocabulary != 0 && hints.vocabulary != (*shard)->vocabulary()) {
+  if (hints.vocabulary != 0 && hints.vocabulary != shard->vocabulary()) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: vocabulary is %d, not the requested %d",
-                                                      path, (*shard)->vocabulary(),
-                                                      hints.vocabulary));
+                                                      path, shard->vocabulary(), hints.vocabulary));
   }
   if (hints.token_width != 0 || hints.document_mark.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", hints.token_width != 0 ? "token_width" : "document_mark",
                      " was given, but the file is a token shard, which records it"));
   }
-  return *std::move(shard);
+  return shard;
 }
 
 absl::StatusOr<std::unique_ptr<TokenSource>> OpenMegatron(const std::string& path, MappedFile file,
@@ -140,9 +143,7 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenMegatron(const std::string& pat
     return absl::Status(tokens.status().code(),
                         absl::StrCat(path, ": its tokens: ", tokens.status().message()));
   }
-  auto opened = MegatronTokens::Open(path, std::move(file), *std::move(tokens), hints);
-  if (!opened.ok()) return opened.status();
-  return *std::move(opened);
+  return MegatronTokens::Open(path, std::move(file), *std::move(tokens), hints);
 }
 
 }  // namespace
@@ -172,9 +173,7 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenTokens(const std::string& path,
     case TokenFileKind::kRaw:
       break;
   }
-  auto opened = RawTokens::Open(path, std::move(file), hints);
-  if (!opened.ok()) return opened.status();
-  return *std::move(opened);
+  return RawTokens::Open(path, std::move(file), hints);
 }
 
 }  // namespace nibble

@@ -12,8 +12,10 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace nibble {
 
@@ -48,6 +50,11 @@ class TokenSource {
 
   // The document of the token at `position`, in [0, tokens()). O(log documents).
   int64_t DocumentOf(int64_t position) const;
+
+ protected:
+  // Reads all tokens in order, a block at a time. Errors as Read().
+  absl::Status ReadBlocks(
+      absl::FunctionRef<void(int64_t first, absl::Span<const int32_t> block)> visit) const;
 };
 
 // A token that begins or ends every document.
