@@ -143,11 +143,7 @@ size_t BpeTokenizer::PieceEnd(std::string_view text, size_t at_least) const {
 }
 
 absl::Status BpeTokenizer::EncodePiece(std::string_view piece, int64_t offset, Sink sink) const {
-  if (const size_t bad = FindInvalidUtf8(piece); bad != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is not UTF-8",
-                                                      offset + bad,
-                                                      static_cast<unsigned char>(piece[bad])));
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckUtf8(piece, offset));
   Output out(sink);
   NIBBLE_RETURN_IF_ERROR(ByAdded(false, piece, false, offset == 0, out));
   return out.Flush();
@@ -260,6 +256,7 @@ absl::Status BpeTokenizer::Word(std::string_view word, Output& out) const {
 }
 
 absl::StatusOr<std::string> BpeTokenizer::Decode(absl::Span<const int32_t> tokens) const {
+  NIBBLE_RETURN_IF_ERROR(CheckTokens(tokens));
   std::string text;
   size_t document = 0;  // the beginning of the current one
   const auto end_document = [&] {
@@ -269,15 +266,11 @@ absl::StatusOr<std::string> BpeTokenizer::Decode(absl::Span<const int32_t> token
     }
     document = text.size();
   };
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocabulary()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "token %d at position %d is outside the vocabulary [0, %d)", tokens[i], i, vocabulary()));
-    }
-    if (tokens[i] == json_.end_of_document) {
+  for (const int32_t token : tokens) {
+    if (token == json_.end_of_document) {
       end_document();
     } else {
-      text += json_.pieces[tokens[i]];
+      text += json_.pieces[token];
     }
   }
   end_document();

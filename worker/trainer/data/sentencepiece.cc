@@ -249,11 +249,7 @@ size_t SentencePieceTokenizer::PieceEnd(std::string_view text, size_t at_least) 
 
 absl::Status SentencePieceTokenizer::EncodePiece(std::string_view piece, int64_t offset,
                                                  Sink sink) const {
-  if (const size_t bad = FindInvalidUtf8(piece); bad != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is not UTF-8",
-                                                      offset + bad,
-                                                      static_cast<unsigned char>(piece[bad])));
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckUtf8(piece, offset));
   if (!lines_apart_) return EncodeUnit(piece, offset, sink);
   while (!piece.empty()) {
     size_t size = 0;
@@ -288,6 +284,7 @@ absl::Status SentencePieceTokenizer::EncodeUnit(std::string_view unit, int64_t o
 }
 
 absl::StatusOr<std::string> SentencePieceTokenizer::Decode(absl::Span<const int32_t> tokens) const {
+  NIBBLE_RETURN_IF_ERROR(CheckTokens(tokens));
   std::string text;
   std::vector<int> document;
   const auto decode = [&]() -> absl::Status {
@@ -301,15 +298,12 @@ absl::StatusOr<std::string> SentencePieceTokenizer::Decode(absl::Span<const int3
     document.clear();
     return absl::OkStatus();
   };
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocabulary_) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "token %d at position %d is outside the vocabulary [0, %d)", tokens[i], i, vocabulary_));
-    }
-    if (tokens[i] != end_of_document_) {
-      document.push_back(tokens[i]);
-    } else
+  for (const int32_t token : tokens) {
+    if (token != end_of_document_) {
+      document.push_back(token);
+    } else {
       NIBBLE_RETURN_IF_ERROR(decode());
+    }
   }
   NIBBLE_RETURN_IF_ERROR(decode());
   return text;

@@ -24,6 +24,7 @@
 #include "worker/trainer/data/bpe_tokenizer.h"
 #include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/unicode.h"
 
 namespace nibble {
 
@@ -50,6 +51,23 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text) co
   return tokens;
 }
 
+absl::Status Tokenizer::CheckTokens(absl::Span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocabulary()) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "token %d at position %d is outside the vocabulary [0, %d)", tokens[i], i, vocabulary()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::CheckUtf8(std::string_view piece, int64_t offset) {
+  const size_t bad = FindInvalidUtf8(piece);
+  if (bad == std::string_view::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("byte %d of the text, 0x%02x, is not UTF-8",
+                                                    offset + bad,
+                                                    static_cast<unsigned char>(piece[bad])));
+}
+
 absl::Status ByteTokenizer::EncodePiece(std::string_view piece, int64_t, Sink sink) const {
   std::array<int32_t, 4096> tokens;
   while (!piece.empty()) {
@@ -62,15 +80,11 @@ absl::Status ByteTokenizer::EncodePiece(std::string_view piece, int64_t, Sink si
 }
 
 absl::StatusOr<std::string> ByteTokenizer::Decode(absl::Span<const int32_t> tokens) const {
+  NIBBLE_RETURN_IF_ERROR(CheckTokens(tokens));
   std::string text;
   text.reserve(tokens.size());
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= kVocabulary) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("token %d at position %d is outside the vocabulary [0, %d)", tokens[i], i,
-                          int32_t{kVocabulary}));
-    }
-    if (tokens[i] != kEndOfDocument) text += static_cast<char>(tokens[i]);
+  for (const int32_t token : tokens) {
+    if (token != kEndOfDocument) text += static_cast<char>(token);
   }
   return text;
 }
@@ -94,14 +108,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& name
   // No SentencePiece model begins with a brace, which in protobuf is a group.
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && content[first] == '{') {
-    absl::StatusOr<std::unique_ptr<BpeTokenizer>> loaded = BpeTokenizer::Load(named);
-    if (!loaded.ok()) return loaded.status();
-    return *std::move(loaded);
+    return BpeTokenizer::Load(named);
   }
-  absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> loaded =
-      SentencePieceTokenizer::FromModel(named, content);
-  if (!loaded.ok()) return loaded.status();
-  return *std::move(loaded);
+  return SentencePieceTokenizer::FromModel(named, content);
 }
 
 std::string TokenizerFileName(std::string_view label) {
@@ -141,8 +150,7 @@ absl::StatusOr<std::string> SaveTokenizer(const std::string& directory,
   }
   if (!absl::IsNotFound(present.status())) return present.status();
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, StagedFile::Create(path));
-  NIBBLE_RETURN_IF_ERROR(
-      file->Append({reinterpret_cast<const std::byte*>(content.data()), content.size()}));
+  NIBBLE_RETURN_IF_ERROR(file->Append(AsBytes(content)));
   NIBBLE_RETURN_IF_ERROR(file->Publish());
   return path;
 }

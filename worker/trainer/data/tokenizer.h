@@ -58,6 +58,11 @@ class Tokenizer {
   // The text of the tokens; an end of document adds no text. InvalidArgument with the position and
   // the value of a token outside the vocabulary.
   virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) const = 0;
+
+ protected:
+  // The errors of Decode(), and of EncodePiece() where text is UTF-8.
+  absl::Status CheckTokens(absl::Span<const int32_t> tokens) const;
+  static absl::Status CheckUtf8(std::string_view piece, int64_t offset);
 };
 
 // The hash in a label: 64-bit FNV-1a of everything that determines the tokens, as 16 hexadecimal
