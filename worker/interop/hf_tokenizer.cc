@@ -1,7 +1,6 @@
 #include "worker/interop/hf_tokenizer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -12,10 +11,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/bytes.h"
 #include "common/errno_error.h"
 #include "common/files/files.h"
 #include "common/json_text.h"
@@ -27,123 +24,6 @@
 #include "worker/trainer/data/tokenizer_json.h"
 
 namespace nibble {
-namespace {
-
-// Field numbers of sentencepiece_model.proto.
-constexpr uint32_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3;
-constexpr uint32_t kText = 1, kScore = 2, kType = 3;
-constexpr uint32_t kModelType = 3, kByteFallback = 35;
-constexpr uint32_t kAddDummyPrefix = 3;
-
-struct Field {
-  uint32_t number = 0;
-  uint64_t value = 0;      // of a varint or a 32-bit field
-  std::string_view bytes;  // of a length-delimited field
-};
-
-bool TakeVarint(std::string_view& rest, uint64_t& value) {
-  value = 0;
-  for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(rest.front());
-    rest.remove_prefix(1);
-    value |= uint64_t{byte & 0x7fu} << shift;
-    if (byte < 0x80) return true;
-  }
-  return false;
-}
-
-template <class Number>
-bool TakeFixed(std::string_view& rest, uint64_t& value) {
-  if (rest.size() < sizeof(Number)) return false;
-  value = LoadLittle<Number>(rest.data());
-  rest.remove_prefix(sizeof(Number));
-  return true;
-}
-
-bool TakeField(std::string_view& rest, Field& field) {
-  uint64_t tag = 0;
-  if (!TakeVarint(rest, tag) || tag >> 32 != 0) return false;
-  field.number = static_cast<uint32_t>(tag >> 3);
-  switch (tag & 7) {
-    case 0:
-      return TakeVarint(rest, field.value);
-    case 1:
-      return TakeFixed<uint64_t>(rest, field.value);
-    case 2: {
-      uint64_t size = 0;
-      if (!TakeVarint(rest, size) || size > rest.size()) return false;
-      field.bytes = rest.substr(0, size);
-      rest.remove_prefix(size);
-      return true;
-    }
-    case 5:
-      return TakeFixed<uint32_t>(rest, field.value);
-    default:  // groups are of an older time
-      return false;
-  }
-}
-
-// False if the bytes are not a message.
-bool ForEachField(std::string_view message, absl::FunctionRef<void(const Field&)> visit) {
-  while (!message.empty()) {
-    Field field;
-    if (!TakeField(message, field)) return false;
-    visit(field);
-  }
-  return true;
-}
-
-}  // namespace
-
-absl::StatusOr<SentencePieces> ReadSentencePieces(std::string_view model) {
-  SentencePieces result;
-  bool whole = true;
-  uint64_t model_type = static_cast<uint64_t>(PieceModel::kUnigram);
-  const auto read_piece = [&](const Field& piece) {
-    SentencePieces::Piece read;
-    uint64_t type = static_cast<uint64_t>(PieceType::kNormal);
-    whole = ForEachField(piece.bytes,
-                         [&](const Field& field) {
-                           if (field.number == kText) read.text = std::string(field.bytes);
-                           if (field.number == kScore)
-                             read.score = std::bit_cast<float>(uint32_t(field.value));
-                           if (field.number == kType) type = field.value;
-                         }) &&
-            whole && type >= 1 && type <= 6;
-    read.type = static_cast<PieceType>(type);
-    result.pieces.push_back(std::move(read));
-  };
-  whole = ForEachField(model,
-                       [&](const Field& part) {
-                         if (part.number == kPieces) read_piece(part);
-                         if (part.number == kTrainerSpec) {
-                           whole = ForEachField(part.bytes,
-                                                [&](const Field& field) {
-                                                  if (field.number == kModelType)
-                                                    model_type = field.value;
-                                                  if (field.number == kByteFallback)
-                                                    result.byte_fallback = field.value != 0;
-                                                }) &&
-                                   whole;
-                         }
-                         if (part.number == kNormalizerSpec) {
-                           whole = ForEachField(part.bytes,
-                                                [&](const Field& field) {
-                                                  if (field.number == kAddDummyPrefix)
-                                                    result.space_before_text = field.value != 0;
-                                                }) &&
-                                   whole;
-                         }
-                       }) &&
-          whole;
-  if (!whole || result.pieces.empty() || model_type < 1 || model_type > 4) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(model.size(), " bytes are not a complete SentencePiece model"));
-  }
-  result.model = static_cast<PieceModel>(model_type);
-  return result;
-}
-
 namespace {
 
 using Json = nlohmann::json;
@@ -217,10 +97,10 @@ Files ByteFiles() {
 
 // The merges that produce a piece: SentencePiece joins any two pieces whose concatenation is a
 // piece, best score first.
-Json MergesOf(const SentencePieces& pieces) {
-  std::vector<const SentencePieces::Piece*> normal;
+Json MergesOf(const SentencePieceFacts& pieces) {
+  std::vector<const SentencePieceFacts::Piece*> normal;
   absl::flat_hash_set<std::string> known;
-  for (const SentencePieces::Piece& piece : pieces.pieces) {
+  for (const SentencePieceFacts::Piece& piece : pieces.pieces) {
     if (piece.type != PieceType::kNormal) continue;
     normal.push_back(&piece);
     known.insert(piece.text);
@@ -228,7 +108,7 @@ Json MergesOf(const SentencePieces& pieces) {
   std::stable_sort(normal.begin(), normal.end(),
                    [](const auto* a, const auto* b) { return a->score > b->score; });
   Json merges = Json::array();
-  for (const SentencePieces::Piece* piece : normal) {
+  for (const SentencePieceFacts::Piece* piece : normal) {
     for (size_t at = 1; at < piece->text.size(); ++at) {
       if ((static_cast<uint8_t>(piece->text[at]) & 0xc0) == 0x80) continue;
       std::string left = piece->text.substr(0, at), right = piece->text.substr(at);
@@ -243,12 +123,12 @@ Json MergesOf(const SentencePieces& pieces) {
 // always does, whereas a Metaspace would not prepend one to another. Training tokenized each line
 // separately (see SentencePieceTokenizer); otherwise unigram's sums would accumulate rounding over
 // a whole text.
-std::string PiecesJson(const SentencePieces& pieces) {
+std::string PiecesJson(const SentencePieceFacts& pieces) {
   Json added = Json::array();
   Json scored = Json::array();
   Json vocabulary = Json::object();
   Json unknown, unknown_text;
-  for (const SentencePieces::Piece& piece : pieces.pieces) {
+  for (const SentencePieceFacts::Piece& piece : pieces.pieces) {
     const auto id = static_cast<int64_t>(scored.size());
     scored.push_back(Json::array({piece.text, piece.score}));
     vocabulary[piece.text] = id;
@@ -289,14 +169,14 @@ std::string PiecesJson(const SentencePieces& pieces) {
 }
 
 // Why tokenizer.json cannot represent a model; empty if it can.
-std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces) {
+std::string Misfit(const SentencePieceFacts& pieces) {
   if (pieces.model != PieceModel::kBpe && pieces.model != PieceModel::kUnigram) {
     return "it is of words or characters, not BPE or unigram";
   }
-  if (!facts.lines_apart) return "it changes text before it looks for pieces";
+  if (!pieces.lines_apart) return "it changes text before it looks for pieces";
   if (!pieces.byte_fallback) return "text outside its pieces is not encoded as bytes";
   absl::flat_hash_set<float> scores;
-  for (const SentencePieces::Piece& piece : pieces.pieces) {
+  for (const SentencePieceFacts::Piece& piece : pieces.pieces) {
     if (piece.type == PieceType::kUserDefined) return "it has pieces that a user defined";
     if (pieces.model == PieceModel::kBpe && piece.type == PieceType::kNormal &&
         !scores.insert(piece.score).second) {
@@ -307,16 +187,16 @@ std::string Misfit(const SentencePieceFacts& facts, const SentencePieces& pieces
 }
 
 absl::StatusOr<Files> SentencePieceFiles(const Tokenizer& tokenizer) {
-  NIBBLE_ASSIGN_OR_RETURN(const SentencePieceFacts facts, ReadSentencePieceModel(tokenizer.file()));
-  NIBBLE_ASSIGN_OR_RETURN(const SentencePieces pieces, ReadSentencePieces(tokenizer.file()));
-  if (const std::string misfit = Misfit(facts, pieces); !misfit.empty()) {
+  NIBBLE_ASSIGN_OR_RETURN(const SentencePieceFacts pieces,
+                          ReadSentencePieceModel(tokenizer.file()));
+  if (const std::string misfit = Misfit(pieces); !misfit.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("tokenizer: tokenizer.json cannot say what '",
                                                       tokenizer.label(), "' does: ", misfit,
                                                       "; export without the tokenizer"));
   }
   Json config = FastConfig();
   for (size_t id = 0; id < pieces.pieces.size(); ++id) {
-    const SentencePieces::Piece& piece = pieces.pieces[id];
+    const SentencePieceFacts::Piece& piece = pieces.pieces[id];
     if (piece.type == PieceType::kUnknown) config["unk_token"] = piece.text;
     if (piece.text == "<s>") config["bos_token"] = piece.text;
     if (static_cast<int32_t>(id) == tokenizer.end_of_document()) config["eos_token"] = piece.text;

@@ -7,18 +7,13 @@
 //   bytes           a byte-level BPE without merges, whose token b is byte b; tokenizer_config.json
 //                   says "nibble_tokenizer": "bytes"
 //
-// SentencePieces is the vocabulary of a SentencePiece model and how it is used.
-//
 // Ownership: results own everything. Thread-safety: pure functions of the file system.
 #ifndef NIBBLE_WORKER_INTEROP_HF_TOKENIZER_H_
 #define NIBBLE_WORKER_INTEROP_HF_TOKENIZER_H_
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/trainer/data/tokenizer.h"
@@ -41,32 +36,6 @@ struct HfTokenizer {
 // Reads tokenizer.model, the byte tokenizer if tokenizer_config.json names it, or tokenizer.json.
 // InvalidArgument, beginning with the path, for a damaged tokenizer.model or tokenizer_config.json.
 absl::StatusOr<HfTokenizer> ReadHfTokenizer(const std::string& directory);
-
-// Numbered as in sentencepiece_model.proto.
-enum class PieceType : uint8_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
-enum class PieceModel : uint8_t { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
-
-struct SentencePieces {
-  struct Piece {
-    std::string text;
-    float score = 0;
-    PieceType type = PieceType::kNormal;
-  };
-  std::vector<Piece> pieces;  // by token
-  PieceModel model = PieceModel::kUnigram;
-  bool byte_fallback = false;
-  bool space_before_text = true;
-};
-
-// InvalidArgument for an incomplete model or an unknown type.
-absl::StatusOr<SentencePieces> ReadSentencePieces(std::string_view model);
 
 }  // namespace nibble
 

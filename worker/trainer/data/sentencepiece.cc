@@ -1,6 +1,7 @@
 #include "worker/trainer/data/sentencepiece.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/mapped_file.h"
 #include "worker/trainer/data/sentencepiece_library.h"
@@ -25,13 +27,11 @@ namespace nibble {
 
 namespace {
 
-// Field numbers and enum values of sentencepiece_model.proto.
+// Field numbers of sentencepiece_model.proto.
 constexpr uint32_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3, kSelfTest = 4;
-constexpr uint32_t kPieceText = 1, kPieceType = 3;
+constexpr uint32_t kPieceText = 1, kPieceScore = 2, kPieceType = 3;
 constexpr uint32_t kModelType = 3, kWhitespaceAsSuffix = 24, kByteFallback = 35;
-constexpr uint32_t kCharacterMap = 2, kRemoveExtraWhitespaces = 4;
-constexpr uint64_t kTypeNormal = 1, kTypeUserDefined = 4, kTypeUnused = 5;
-constexpr uint64_t kModelUnigram = 1, kModelBpe = 2;
+constexpr uint32_t kCharacterMap = 2, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4;
 
 // normalizer_spec { add_dummy_prefix: false }. Protobuf merges a second occurrence of a message
 // field into the first.
@@ -39,7 +39,7 @@ constexpr std::string_view kNoDummyPrefix("\x1a\x02\x18\x00", 4);
 
 struct Field {
   uint32_t number = 0;
-  uint64_t value = 0;      // of a varint
+  uint64_t value = 0;      // of a varint or a 32-bit field
   std::string_view bytes;  // of a length-delimited field
   std::string_view whole;  // with its tag
 };
@@ -75,6 +75,7 @@ bool TakeValue(uint64_t wire_type, std::string_view& rest, Field& field) {
   }
   if (size > rest.size()) return false;
   if (wire_type == 2) field.bytes = rest.substr(0, size);
+  if (wire_type == 5) field.value = LoadLittle<uint32_t>(rest.data());
   rest.remove_prefix(size);
   return true;
 }
@@ -98,55 +99,66 @@ absl::Status ForEachField(const char* message, std::string_view bytes,
   return absl::OkStatus();
 }
 
-// The parsed fields, with the format's defaults.
+// What the parsed fields say beside the facts, with the format's defaults.
 struct Parts {
-  size_t pieces = 0;
   bool trainer_spec = false;
   bool normalizer_spec = false;
   bool feed_inside_a_piece = false;
   bool feed_is_a_piece = false;
   bool unused_piece = false;
-  uint64_t model_type = kModelUnigram;
   bool whitespace_as_suffix = false;
-  bool byte_fallback = false;
   bool character_map = false;
   bool remove_extra_whitespaces = true;
 };
 
-absl::Status ReadPiece(std::string_view bytes, Parts& parts) {
-  std::string_view text;
-  uint64_t type = kTypeNormal;
-  NIBBLE_RETURN_IF_ERROR(ForEachField("pieces", bytes, [&](const Field& field) {
-    if (field.number == kPieceText) text = field.bytes;
-    if (field.number == kPieceType) type = field.value;
-    return absl::OkStatus();
-  }));
-  ++parts.pieces;
-  // Pieces of other types never occur in a text.
-  if (type != kTypeNormal && type != kTypeUserDefined && type != kTypeUnused) {
-    return absl::OkStatus();
+// Sets `to`, whose values are 1 to `last`.
+template <class Enum>
+absl::Status ReadEnum(const char* field, uint64_t value, Enum last, Enum& to) {
+  if (value < 1 || value > static_cast<uint64_t>(last)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %d, not in [1, %d]", field, value, static_cast<uint64_t>(last)));
   }
-  const size_t feed = text.find('\n');
-  if (feed != std::string_view::npos && feed + 1 < text.size()) parts.feed_inside_a_piece = true;
-  if (text == "\n" && type != kTypeUnused) parts.feed_is_a_piece = true;
-  if (type == kTypeUnused) parts.unused_piece = true;
+  to = static_cast<Enum>(value);
   return absl::OkStatus();
 }
 
-absl::Status ReadTrainerSpec(std::string_view bytes, Parts& parts) {
+absl::Status ReadPiece(std::string_view bytes, SentencePieceFacts& facts, Parts& parts) {
+  SentencePieceFacts::Piece& piece = facts.pieces.emplace_back();
+  NIBBLE_RETURN_IF_ERROR(ForEachField("pieces", bytes, [&](const Field& field) {
+    if (field.number == kPieceText) piece.text = std::string(field.bytes);
+    if (field.number == kPieceScore) {
+      piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
+    }
+    if (field.number != kPieceType) return absl::OkStatus();
+    return ReadEnum("pieces: type", field.value, PieceType::kByte, piece.type);
+  }));
+  const bool unused = piece.type == PieceType::kUnused;
+  // Pieces of other types never occur in a text.
+  if (piece.type != PieceType::kNormal && piece.type != PieceType::kUserDefined && !unused) {
+    return absl::OkStatus();
+  }
+  const size_t feed = piece.text.find('\n');
+  if (feed != std::string::npos && feed + 1 < piece.text.size()) parts.feed_inside_a_piece = true;
+  if (piece.text == "\n" && !unused) parts.feed_is_a_piece = true;
+  if (unused) parts.unused_piece = true;
+  return absl::OkStatus();
+}
+
+absl::Status ReadTrainerSpec(std::string_view bytes, SentencePieceFacts& facts, Parts& parts) {
   parts.trainer_spec = true;
   return ForEachField("trainer_spec", bytes, [&](const Field& field) {
-    if (field.number == kModelType) parts.model_type = field.value;
     if (field.number == kWhitespaceAsSuffix) parts.whitespace_as_suffix = field.value != 0;
-    if (field.number == kByteFallback) parts.byte_fallback = field.value != 0;
-    return absl::OkStatus();
+    if (field.number == kByteFallback) facts.byte_fallback = field.value != 0;
+    if (field.number != kModelType) return absl::OkStatus();
+    return ReadEnum("trainer_spec: model_type", field.value, PieceModel::kChar, facts.model);
   });
 }
 
-absl::Status ReadNormalizerSpec(std::string_view bytes, Parts& parts) {
+absl::Status ReadNormalizerSpec(std::string_view bytes, SentencePieceFacts& facts, Parts& parts) {
   parts.normalizer_spec = true;
   return ForEachField("normalizer_spec", bytes, [&](const Field& field) {
     if (field.number == kCharacterMap) parts.character_map = !field.bytes.empty();
+    if (field.number == kAddDummyPrefix) facts.space_before_text = field.value != 0;
     if (field.number == kRemoveExtraWhitespaces) parts.remove_extra_whitespaces = field.value != 0;
     return absl::OkStatus();
   });
@@ -168,12 +180,12 @@ absl::StatusOr<SentencePieceFacts> ReadSentencePieceModel(std::string_view model
   Parts parts;
   NIBBLE_RETURN_IF_ERROR(ForEachField("model", model, [&](const Field& field) {
     if (field.number != kSelfTest) facts.continued.append(field.whole);
-    if (field.number == kPieces) return ReadPiece(field.bytes, parts);
-    if (field.number == kTrainerSpec) return ReadTrainerSpec(field.bytes, parts);
-    if (field.number == kNormalizerSpec) return ReadNormalizerSpec(field.bytes, parts);
+    if (field.number == kPieces) return ReadPiece(field.bytes, facts, parts);
+    if (field.number == kTrainerSpec) return ReadTrainerSpec(field.bytes, facts, parts);
+    if (field.number == kNormalizerSpec) return ReadNormalizerSpec(field.bytes, facts, parts);
     return absl::OkStatus();
   }));
-  const char* missing = parts.pieces == 0        ? "pieces"
+  const char* missing = facts.pieces.empty()     ? "pieces"
                         : !parts.trainer_spec    ? "trainer_spec"
                         : !parts.normalizer_spec ? "normalizer_spec"
                                                  : nullptr;
@@ -182,12 +194,12 @@ absl::StatusOr<SentencePieceFacts> ReadSentencePieceModel(std::string_view model
         absl::StrFormat("%s is missing: not a SentencePiece model, or truncated", missing));
   }
   facts.continued.append(kNoDummyPrefix);
-  facts.by_rank = parts.model_type == kModelBpe;
   // BPE splits an unused piece as it was last merged, which may have been in another line.
-  facts.lines_apart = (facts.by_rank ? !parts.unused_piece : parts.model_type == kModelUnigram) &&
-                      !parts.whitespace_as_suffix && !parts.character_map &&
+  const bool by_line =
+      facts.model == PieceModel::kBpe ? !parts.unused_piece : facts.model == PieceModel::kUnigram;
+  facts.lines_apart = by_line && !parts.whitespace_as_suffix && !parts.character_map &&
                       !parts.remove_extra_whitespaces && !parts.feed_inside_a_piece &&
-                      (parts.byte_fallback || parts.feed_is_a_piece);
+                      (facts.byte_fallback || parts.feed_is_a_piece);
   return facts;
 }
 
@@ -233,7 +245,7 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
   tokenizer->vocabulary_ = tokenizer->first_.pieces();
   tokenizer->end_of_document_ = tokenizer->first_.end_of_sentence();
   tokenizer->lines_apart_ = facts->lines_apart;
-  tokenizer->unit_bytes_ = facts->by_rank ? kBpeUnitBytes : 1;
+  tokenizer->unit_bytes_ = facts->model == PieceModel::kBpe ? kBpeUnitBytes : 1;
   if (tokenizer->end_of_document_ < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": the model has no end-of-sentence piece (eos_id is -1), which ends documents"));

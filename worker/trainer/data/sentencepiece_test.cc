@@ -86,7 +86,7 @@ TEST(SentencePieceModel, ContinuedIsTheModelWithoutSelfTestAndDummyPrefix) {
       ReadSentencePieceModel(Piece("a") + spec + Field(4, "test") + kIdentity + Field(4, "again"));
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->continued, Piece("a") + spec + kIdentity + Field(3, Number(3, 0)));
-  EXPECT_FALSE(facts->by_rank);
+  EXPECT_EQ(facts->model, PieceModel::kUnigram);
 }
 
 TEST(SentencePieceModel, MissingAndMalformedFieldsAreNamed) {
@@ -108,6 +108,8 @@ TEST(SentencePieceModel, MissingAndMalformedFieldsAreNamed) {
       {Field(1, "\x0a"), "pieces: no valid field at byte 0"},
       {Piece("a") + Field(2, "\x98"), "trainer_spec: no valid field"},
       {Piece("a") + Field(3, "\x25"), "normalizer_spec: no valid field"},
+      {Piece("a", 7), "pieces: type is 7, not in [1, 6]"},
+      {Piece("a") + Field(2, Number(3, 5)), "trainer_spec: model_type is 5, not in [1, 4]"},
   };
   for (const auto& one : kCases) {
     const absl::Status status = ReadSentencePieceModel(one.model).status();
@@ -120,8 +122,44 @@ TEST(SentencePieceModel, TrainedModelsAreRead) {
   const auto bpe = ReadSentencePieceModel(TestModel(SentencePieceType::kBpe));
   const auto unigram = ReadSentencePieceModel(TestModel(SentencePieceType::kUnigram));
   ASSERT_TRUE(bpe.ok() && unigram.ok());
-  EXPECT_TRUE(bpe->lines_apart && bpe->by_rank);
-  EXPECT_TRUE(unigram->lines_apart && !unigram->by_rank);
+  EXPECT_TRUE(bpe->lines_apart && unigram->lines_apart);
+  EXPECT_EQ(bpe->model, PieceModel::kBpe);
+  EXPECT_EQ(unigram->model, PieceModel::kUnigram);
+}
+
+TEST(SentencePieceModel, PiecesAreInTheOrderOfTheirTokens) {
+  const auto facts = ReadSentencePieceModel(TestModel());
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  ASSERT_EQ(facts->pieces.size(), 400u);
+  EXPECT_EQ(facts->pieces[0].text, "<unk>");
+  EXPECT_EQ(facts->pieces[0].type, PieceType::kUnknown);
+  EXPECT_EQ(facts->pieces[2].text, "</s>");
+  EXPECT_EQ(facts->pieces[2].type, PieceType::kControl);
+  EXPECT_EQ(facts->pieces[3 + 0x41].text, "<0x41>");
+  EXPECT_EQ(facts->pieces[3 + 0x41].type, PieceType::kByte);
+  EXPECT_EQ(facts->pieces[399].type, PieceType::kNormal);
+  EXPECT_LT(facts->pieces[399].score, facts->pieces[260].score);
+  EXPECT_TRUE(facts->byte_fallback);
+  EXPECT_TRUE(facts->space_before_text);
+}
+
+TEST(SentencePieceModel, ATruncatedModelIsRefused) {
+  const std::string& model = TestModel();
+  EXPECT_FALSE(ReadSentencePieceModel("").ok());
+  EXPECT_FALSE(ReadSentencePieceModel(model.substr(0, 20)).ok());
+  EXPECT_FALSE(ReadSentencePieceModel(model.substr(0, model.size() - 1)).ok());
+}
+
+TEST(SentencePieceModel, DamagedBytesAreReadOrRefused) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 3000; ++i) {
+    std::string model = TestModel();
+    for (int n = 0; n < 8; ++n) model[random() % model.size()] = static_cast<char>(random());
+    const auto facts = ReadSentencePieceModel(model);
+    if (facts.ok()) {
+      EXPECT_LE(facts->pieces.size(), model.size());
+    }
+  }
 }
 
 using ::testing::AllOf;
