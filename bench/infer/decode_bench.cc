@@ -82,17 +82,17 @@ void Decode(benchmark::State& state, const Case& of, int64_t sequences) {
   Decoder* decoder = DecoderOf(of);
   if (decoder == nullptr) return state.SkipWithError("no decoder");
   std::vector<std::unique_ptr<SequenceState>> prompts, states;
-  std::vector<SequenceState*> running;
+  std::vector<Decoder::Piece> running;
+  const int32_t token = 3;
+  const auto drop = [](absl::Span<const Decoder::Place>, float*) { return absl::OkStatus(); };
   for (int64_t i = 0; i < sequences; ++i) {
     prompts.push_back(*decoder->NewSequence(kContext));
     states.push_back(*decoder->NewSequence(kContext + kTokensOfIteration));
-    running.push_back(states.back().get());
+    running.push_back({states.back().get(), {&token, 1}});
     if (!decoder->Prefill(*prompts.back(), Prompt(*decoder), {}).ok()) {
       return state.SkipWithError("refused");
     }
   }
-  const std::vector<int32_t> tokens(static_cast<size_t>(sequences), 3);
-  std::vector<float> logits(static_cast<size_t>(sequences * decoder->vocab()));
   absl::Status status;
   const Alternated times =
       AlternateWithMemcpy(state, decoder->pool(), decoder->weight_bytes_per_token(), [&] {
@@ -101,7 +101,7 @@ void Decode(benchmark::State& state, const Case& of, int64_t sequences) {
         }
         const double seconds = Seconds([&] {
           for (int64_t t = 0; t < kTokensOfIteration; ++t) {
-            status.Update(decoder->StepAll(running, tokens, absl::MakeSpan(logits)));
+            status.Update(decoder->Run(running, Decoder::Wanted::kLast, drop));
           }
         });
         return seconds / kTokensOfIteration;

@@ -257,16 +257,13 @@ absl::Status Decoder::Run(absl::Span<const Piece> pieces, Wanted wanted, LogitsS
   return run();
 }
 
-absl::Status Decoder::LogitsError(size_t logits, size_t tokens) const {
-  return absl::InvalidArgumentError(absl::StrCat("a buffer of ", logits, " logits for ", tokens,
-                                                 " tokens; a token has ", vocab(), " logits"));
-}
-
 absl::Status Decoder::Prefill(SequenceState& sequence, absl::Span<const int32_t> tokens,
                               absl::Span<float> logits) {
   const bool wanted = !logits.empty();
   if (wanted && (static_cast<int64_t>(logits.size()) != vocab() || tokens.empty())) {
-    return LogitsError(logits.size(), tokens.size());
+    return absl::InvalidArgumentError(absl::StrCat("a buffer of ", logits.size(), " logits for ",
+                                                   tokens.size(), " tokens; a token has ", vocab(),
+                                                   " logits"));
   }
   const Piece piece = {&sequence, tokens};
   return Run({&piece, 1}, wanted ? Wanted::kLast : Wanted::kNone,
@@ -274,37 +271,6 @@ absl::Status Decoder::Prefill(SequenceState& sequence, absl::Span<const int32_t>
                std::copy_n(row, logits.size(), logits.data());
                return absl::OkStatus();
              });
-}
-
-absl::Status Decoder::PrefillAll(SequenceState& sequence, absl::Span<const int32_t> tokens,
-                                 absl::Span<float> logits) {
-  const auto width = static_cast<size_t>(vocab());
-  if (logits.size() != tokens.size() * width) {
-    return LogitsError(logits.size(), tokens.size());
-  }
-  const Piece piece = {&sequence, tokens};
-  return Run({&piece, 1}, Wanted::kAll, [&](absl::Span<const Place> places, float* rows) {
-    std::copy_n(rows, places.size() * width,
-                logits.data() + static_cast<size_t>(places[0].token) * width);
-    return absl::OkStatus();
-  });
-}
-
-absl::Status Decoder::StepAll(absl::Span<SequenceState* const> sequences,
-                              absl::Span<const int32_t> tokens, absl::Span<float> logits) {
-  const auto width = static_cast<size_t>(vocab());
-  if (sequences.size() != tokens.size() || logits.size() != tokens.size() * width) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        sequences.size(), " sequences, ", tokens.size(), " tokens and a buffer of ", logits.size(),
-        " logits; each sequence needs one token and ", vocab(), " logits"));
-  }
-  std::vector<Piece> pieces;
-  for (size_t i = 0; i < tokens.size(); ++i) pieces.push_back({sequences[i], {&tokens[i], 1}});
-  return Run(pieces, Wanted::kLast, [&](absl::Span<const Place> places, float* rows) {
-    std::copy_n(rows, places.size() * width,
-                logits.data() + static_cast<size_t>(places[0].piece) * width);
-    return absl::OkStatus();
-  });
 }
 
 absl::Status Decoder::Losses(absl::Span<const Piece> pieces,

@@ -95,15 +95,9 @@ class Decoder {
   // Runs tokens of one sequence. logits: [vocab] after the last token, or empty.
   absl::Status Prefill(SequenceState& sequence, absl::Span<const int32_t> tokens,
                        absl::Span<float> logits);
-  // logits: [tokens.size(), vocab].
-  absl::Status PrefillAll(SequenceState& sequence, absl::Span<const int32_t> tokens,
-                          absl::Span<float> logits);
   absl::Status Step(SequenceState& sequence, int32_t token, absl::Span<float> logits) {
     return Prefill(sequence, absl::MakeConstSpan(&token, 1), logits);
   }
-  // Runs one token of each sequence; logits: [tokens.size(), vocab].
-  absl::Status StepAll(absl::Span<SequenceState* const> sequences, absl::Span<const int32_t> tokens,
-                       absl::Span<float> logits);
 
   // −ln p(target) after each token: targets[i] and losses[i] are as long as the tokens of piece i;
   // a target of −1 is skipped, and its loss is 0. InvalidArgument also for different lengths and
@@ -136,7 +130,6 @@ class Decoder {
   absl::Status Build();
   absl::Status Plan();
   absl::Status Check(absl::Span<const Piece> pieces) const;
-  absl::Status LogitsError(size_t logits, size_t tokens) const;
   absl::Status RunPass(const Pass& pass);
   // normed = norm(stream), after stream += mixed if `add`.
   absl::Status Norm(const NormParams& norm, bool add, int64_t rows);

@@ -54,24 +54,19 @@ std::vector<float> TrainingLogits(const TestWeights& weights, const std::vector<
 
 std::vector<float> PrefillLogits(Decoder& decoder, const std::vector<int32_t>& tokens) {
   auto sequence = *decoder.NewSequence(static_cast<int64_t>(tokens.size()));
-  std::vector<float> logits(tokens.size() * static_cast<size_t>(decoder.vocab()));
-  const absl::Status status = decoder.PrefillAll(*sequence, tokens, absl::MakeSpan(logits));
-  EXPECT_TRUE(status.ok()) << status;
-  return logits;
+  return AllLogits(decoder, *sequence, tokens);
 }
 
 // Runs in calls of the given lengths, repeatedly.
 std::vector<float> PiecemealLogits(Decoder& decoder, const std::vector<int32_t>& tokens,
                                    const std::vector<size_t>& lengths) {
   auto sequence = *decoder.NewSequence(static_cast<int64_t>(tokens.size()));
-  const auto vocab = static_cast<size_t>(decoder.vocab());
-  std::vector<float> logits(tokens.size() * vocab);
+  std::vector<float> logits;
   for (size_t begin = 0, call = 0; begin < tokens.size(); ++call) {
     const size_t n = std::min(lengths[call % lengths.size()], tokens.size() - begin);
-    const absl::Status status =
-        decoder.PrefillAll(*sequence, absl::MakeConstSpan(tokens).subspan(begin, n),
-                           absl::MakeSpan(logits).subspan(begin * vocab, n * vocab));
-    EXPECT_TRUE(status.ok()) << status;
+    const std::vector<float> some =
+        AllLogits(decoder, *sequence, absl::MakeConstSpan(tokens).subspan(begin, n));
+    logits.insert(logits.end(), some.begin(), some.end());
     begin += n;
   }
   return logits;
@@ -160,11 +155,16 @@ TEST_P(DecoderTest, SequencesOfOneCallAreIndependent) {
   ASSERT_TRUE(decoder->Losses(pieces, targets, loss_spans).ok());
   // Then one more token each.
   const std::vector<int32_t> next = Tokens(4, 9);
-  std::vector<SequenceState*> sequences;
-  for (const auto& state : states) sequences.push_back(state.get());
+  for (size_t i = 0; i < texts.size(); ++i) pieces[i].tokens = {&next[i], 1};
   const auto vocab = static_cast<size_t>(decoder->vocab());
-  std::vector<float> logits(4 * vocab);
-  ASSERT_TRUE(decoder->StepAll(sequences, next, absl::MakeSpan(logits)).ok());
+  std::vector<float> logits;
+  const absl::Status status =
+      decoder->Run(pieces, Decoder::Wanted::kLast,
+                   [&](absl::Span<const Decoder::Place> places, const float* rows) {
+                     logits.insert(logits.end(), rows, rows + places.size() * vocab);
+                     return absl::OkStatus();
+                   });
+  ASSERT_TRUE(status.ok()) << status;
 
   for (size_t i = 0; i < texts.size(); ++i) {
     std::vector<int32_t> text = texts[i];
@@ -279,7 +279,6 @@ TEST_F(DecoderErrors, OptionsAndBufferSizesAreChecked) {
   const int32_t token = 1;
   std::vector<float> few(3);
   EXPECT_FALSE(decoder->Prefill(*sequence, {&token, 1}, absl::MakeSpan(few)).ok());
-  EXPECT_FALSE(decoder->PrefillAll(*sequence, {&token, 1}, absl::MakeSpan(few)).ok());
   EXPECT_FALSE(decoder->Prefill(*sequence, {}, absl::MakeSpan(few)).ok());
 }
 

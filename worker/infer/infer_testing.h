@@ -89,6 +89,22 @@ inline std::unique_ptr<Decoder> MustCreate(WeightSource& source, const DecoderOp
 }
 
 // The largest |a − b| over the largest |b|; 1 where one is not finite.
+// Runs tokens of one sequence; the logits after each: [tokens.size(), vocab].
+inline std::vector<float> AllLogits(Decoder& decoder, SequenceState& sequence,
+                                    absl::Span<const int32_t> tokens) {
+  std::vector<float> logits;
+  const Decoder::Piece piece = {&sequence, tokens};
+  const absl::Status status =
+      decoder.Run({&piece, 1}, Decoder::Wanted::kAll,
+                  [&](absl::Span<const Decoder::Place> places, const float* rows) {
+                    logits.insert(logits.end(), rows,
+                                  rows + places.size() * static_cast<size_t>(decoder.vocab()));
+                    return absl::OkStatus();
+                  });
+  EXPECT_TRUE(status.ok()) << status;
+  return logits;
+}
+
 inline double RelativeError(absl::Span<const float> a, absl::Span<const float> b) {
   double difference = 0, size = 0;
   if (a.size() != b.size()) return 1;

@@ -124,8 +124,7 @@ double Direct(Decoder& decoder, std::vector<int32_t> text, const std::vector<int
   text.insert(text.end(), choice.begin(), choice.end());
   auto sequence = *decoder.NewSequence(static_cast<int64_t>(text.size()));
   const auto vocab = static_cast<size_t>(decoder.vocab());
-  std::vector<float> logits(text.size() * vocab);
-  EXPECT_TRUE(decoder.PrefillAll(*sequence, text, absl::MakeSpan(logits)).ok());
+  const std::vector<float> logits = AllLogits(decoder, *sequence, text);
   double score = 0;
   for (size_t i = 0; i < choice.size(); ++i) {
     const float* row = logits.data() + (context + i - 1) * vocab;
