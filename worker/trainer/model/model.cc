@@ -336,10 +336,4 @@ absl::Status Model::ReadFigures(std::vector<OperandFigures>& out) const {
   return absl::OkStatus();
 }
 
-Model::MemoryUse Model::memory_use() const {
-  return {.working_weights = step_.bytes(),
-          .activations = kept_.bytes() + saved_.bytes(),
-          .scratch = scratch_.bytes() + transient_.bytes()};
-}
-
 }  // namespace nibble

@@ -104,12 +104,8 @@ class Model {
   // the queue.
   absl::Status ReadFigures(std::vector<OperandFigures>& out) const;
 
-  struct MemoryUse {
-    size_t working_weights = 0;  // copies for a step, and figures
-    size_t activations = 0;      // saved for the backward pass
-    size_t scratch = 0;
-  };
-  MemoryUse memory_use() const;
+  // Bytes saved for the backward pass.
+  size_t activation_bytes() const { return kept_.bytes() + saved_.bytes(); }
 
  private:
   struct Block {
