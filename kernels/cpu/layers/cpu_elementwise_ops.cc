@@ -120,30 +120,27 @@ absl::Status CpuElementwiseOps::Backward(const BiasBackward& request) {
   return absl::OkStatus();
 }
 
-absl::Status CpuElementwiseOps::Run(const Cast& request) {
-  NIBBLE_RETURN_IF_ERROR(OperandCheck("cast")
+template <class Request, class Kernel>
+absl::Status CpuElementwiseOps::RunFlat(const char* operation, const Request& request,
+                                        Kernel (&kernels)[2][2]) {
+  NIBBLE_RETURN_IF_ERROR(OperandCheck(operation)
                              .Present("from", request.from)
                              .Shape("to", request.to, request.from.rows, request.from.cols)
                              .status());
-  Cast flat = request;
+  Request flat = request;
   Flatten(flat.from, flat.to);
-  const auto kernel = kernels_.cast[Index(flat.from.dtype)][Index(flat.to.dtype)];
+  const auto kernel = kernels[Index(flat.from.dtype)][Index(flat.to.dtype)];
   const cpu::Patches patches(flat.to.rows, flat.to.cols, kTaskElements);
   pool_.ParallelFor(patches.count(), [&](int64_t i, int) { kernel(flat, patches.at(i)); });
   return absl::OkStatus();
 }
 
+absl::Status CpuElementwiseOps::Run(const Cast& request) {
+  return RunFlat("cast", request, kernels_.cast);
+}
+
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
-  NIBBLE_RETURN_IF_ERROR(OperandCheck("accumulate")
-                             .Present("from", request.from)
-                             .Shape("to", request.to, request.from.rows, request.from.cols)
-                             .status());
-  Accumulate flat = request;
-  Flatten(flat.from, flat.to);
-  const auto kernel = kernels_.accumulate[Index(flat.from.dtype)][Index(flat.to.dtype)];
-  const cpu::Patches patches(flat.to.rows, flat.to.cols, kTaskElements);
-  pool_.ParallelFor(patches.count(), [&](int64_t i, int) { kernel(flat, patches.at(i)); });
-  return absl::OkStatus();
+  return RunFlat("accumulate", request, kernels_.accumulate);
 }
 
 absl::Status CpuElementwiseOps::Zero(void* data, int64_t bytes) {

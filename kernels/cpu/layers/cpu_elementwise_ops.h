@@ -37,6 +37,10 @@ class CpuElementwiseOps : public ElementwiseOps {
   void RunPatches(const cpu::Patches& patches, float* amax,
                   absl::FunctionRef<float(const cpu::BlockPatch&)> run);
 
+  // `kernels`: by the types of `from` and `to`.
+  template <class Request, class Kernel>
+  absl::Status RunFlat(const char* operation, const Request& request, Kernel (&kernels)[2][2]);
+
   ThreadPool& pool_;
   const cpu::ElementwiseKernels& kernels_;
   const cpu::ColumnSumKernels& sums_;
