@@ -45,72 +45,38 @@ ModelSpec Hybrid(std::string name, std::string pattern) {
           .scale_output_init = true};
 }
 
-ModelSpec NemotronH12b() {
-  ModelSpec spec = Hybrid("nemotron-h-12b", Repeat("M-M-M-M*-", 6) + "M-M-M-M-");
+// The sizes that the released Nemotron-H models share.
+ModelSpec NemotronH(std::string name, std::string pattern) {
+  ModelSpec spec = Hybrid(std::move(name), std::move(pattern));
   spec.vocab = kNemotronVocab;
+  spec.kv_heads = 8;  // as released; the 8B has 4 in the paper
+  spec.head_dim = 128;
+  spec.mamba_heads = 128;
+  spec.mamba_groups = 8;
+  spec.mamba_state = 128;
+  return spec;
+}
+
+ModelSpec NemotronH12b() {
+  ModelSpec spec = NemotronH("nemotron-h-12b", Repeat("M-M-M-M*-", 6) + "M-M-M-M-");
   spec.d_model = 5120;
   spec.d_ff = 20480;
   spec.heads = 40;
-  spec.kv_heads = 8;
-  spec.head_dim = 128;
-  spec.mamba_heads = 128;
   spec.mamba_head_dim = 80;  // as released; 64 in the paper
-  spec.mamba_groups = 8;
-  spec.mamba_state = 128;
   return spec;
 }
 
 ModelSpec NemotronH8b() {
-  ModelSpec spec = Hybrid("nemotron-h-8b", "M-M-M-M*-" + Repeat("M-M-M-M-M*-", 3) + "M-M-M-M-M-");
-  spec.vocab = kNemotronVocab;
+  ModelSpec spec =
+      NemotronH("nemotron-h-8b", "M-M-M-M*-" + Repeat("M-M-M-M-M*-", 3) + "M-M-M-M-M-");
   spec.d_model = 4096;
   spec.d_ff = 21504;
   spec.heads = 32;
-  spec.kv_heads = 8;  // as released; 4 in the paper
-  spec.head_dim = 128;
-  spec.mamba_heads = 128;
   spec.mamba_head_dim = 64;
-  spec.mamba_groups = 8;
-  spec.mamba_state = 128;
   return spec;
 }
 
-// Attention and MLP layers with RoPE, squared ReLU, RMSNorm and two query heads per key head.
-ModelSpec Transformer(std::string name, int layers, int64_t vocab, int64_t d_model, int64_t d_ff,
-                      int64_t heads, int64_t head_dim) {
-  return {.name = std::move(name),
-          .pattern = Repeat("*-", layers),
-          .vocab = vocab,
-          .d_model = d_model,
-          .norm = NormKind::kRmsNorm,
-          .positions = Positions::kRope,
-          .d_ff = d_ff,
-          .activation = Activation::kSquaredRelu,
-          .heads = heads,
-          .kv_heads = heads / 2,
-          .head_dim = head_dim,
-          .scale_output_init = true};
-}
-
-ModelSpec Gpt2(std::string name, int layers, int64_t vocab, int64_t positions, int64_t d_model,
-               int64_t heads) {
-  return {.name = std::move(name),
-          .pattern = Repeat("*-", layers),
-          .vocab = vocab,
-          .d_model = d_model,
-          .norm = NormKind::kLayerNorm,
-          .positions = Positions::kLearned,
-          .max_positions = positions,
-          .biases = true,
-          .tied_head = true,
-          .d_ff = 4 * d_model,
-          .activation = Activation::kGelu,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = d_model / heads,
-          .scale_output_init = true};
-}
-
+// Attention and MLP layers with RoPE, RMSNorm and a key head per query head.
 ModelSpec Llama(std::string name, int layers, int64_t vocab, int64_t d_model, int64_t d_ff,
                 int64_t heads) {
   return {.name = std::move(name),
@@ -125,6 +91,27 @@ ModelSpec Llama(std::string name, int layers, int64_t vocab, int64_t d_model, in
           .kv_heads = heads,
           .head_dim = d_model / heads,
           .scale_output_init = true};
+}
+
+// With squared ReLU and two query heads per key head.
+ModelSpec Transformer(std::string name, int layers, int64_t vocab, int64_t d_model, int64_t d_ff,
+                      int64_t heads) {
+  ModelSpec spec = Llama(std::move(name), layers, vocab, d_model, d_ff, heads);
+  spec.activation = Activation::kSquaredRelu;
+  spec.kv_heads = heads / 2;
+  return spec;
+}
+
+ModelSpec Gpt2(std::string name, int layers, int64_t vocab, int64_t positions, int64_t d_model,
+               int64_t heads) {
+  ModelSpec spec = Llama(std::move(name), layers, vocab, d_model, 4 * d_model, heads);
+  spec.norm = NormKind::kLayerNorm;
+  spec.positions = Positions::kLearned;
+  spec.max_positions = positions;
+  spec.biases = true;
+  spec.tied_head = true;
+  spec.activation = Activation::kGelu;
+  return spec;
 }
 
 // d_ff is 4 · d_model and d_inner 512; chunks are short, so that short sequences have several.
@@ -148,7 +135,7 @@ std::vector<ModelSpec> MakePresets() {
   return {
       NemotronH12b(),
       NemotronH8b(),
-      Transformer("transformer-1.2b", 20, kMeasuredVocab, 2048, 6144, 16, 128),
+      Transformer("transformer-1.2b", 20, kMeasuredVocab, 2048, 6144, 16),
       Gpt2("gpt2-125m", 12, kGpt2Vocab, 1024, 768, 12),
       Gpt2("gpt2-335m", 24, kGpt2Vocab, 1024, 1024, 16),
       Gpt2("gpt2-774m", 36, kGpt2Vocab, 1024, 1280, 20),
@@ -157,10 +144,10 @@ std::vector<ModelSpec> MakePresets() {
       // About 11 million parameters each, for experiments on two cores; the hybrid's pattern is
       // a shortened form of the 12B's.
       ByteHybrid("small-hybrid", Repeat("M-M-M-M*-", 2) + "M-M-M-", 256, 4),
-      Transformer("small-transformer", 8, kByteVocab, 384, 1152, 6, 64),
+      Transformer("small-transformer", 8, kByteVocab, 384, 1152, 6),
       // Up to about a million parameters, for tests and the quick start.
       ByteHybrid("tiny-hybrid", "M-M*-M-", 128, 4),
-      Transformer("tiny-transformer", 3, kByteVocab, 128, 384, 4, 32),
+      Transformer("tiny-transformer", 3, kByteVocab, 128, 384, 4),
       Gpt2("tiny-gpt2", 2, kByteVocab, 512, 128, 4),
       Llama("tiny-llama", 2, kByteVocab, 128, 384, 4),
   };
