@@ -13,6 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/copy_plan.h"
 
 namespace nibble {
@@ -71,10 +72,9 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Options& op
     return absl::InvalidArgumentError(
         absl::StrCat("threads: ", options.threads, " is not in 0 (every processor) to 1024"));
   }
-  const absl::StatusOr<const cpu::LaneKernels*> kernels =
-      cpu::KernelsFor(options.isa.value_or(cpu::SupportedIsas().back()));
-  if (!kernels.ok()) return kernels.status();
-  return std::unique_ptr<CpuBackend>(new CpuBackend(options, **kernels));
+  NIBBLE_ASSIGN_OR_RETURN(const cpu::LaneKernels* kernels,
+                          cpu::KernelsFor(options.isa.value_or(cpu::SupportedIsas().back())));
+  return std::unique_ptr<CpuBackend>(new CpuBackend(options, *kernels));
 }
 
 std::string CpuBackend::Name() const {

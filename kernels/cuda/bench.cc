@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cuda/check_data.h"
 #include "kernels/cuda/quantize_kernels.h"
 
@@ -140,7 +141,7 @@ struct Set {
 
 absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t cols,
                      const float* amax, Set& set) {
-  const auto create = [&](Orientation orientation, bool emulated, QuantizedTensor& tensor) {
+  const auto create = [&](Orientation orientation, bool emulated) {
     QuantizedTensor::Options options;
     options.orientation = orientation;
     options.rows = rows;
@@ -150,33 +151,29 @@ absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
     options.spec.block = plan.square ? BlockShape{16, 16} : BlockShape{1, 16};
     options.spec.rounding = plan.stochastic ? Rounding::kStochastic : Rounding::kNearest;
     if (plan.hadamard && orientation == Orientation::kColumn) options.spec.hadamard.size = 16;
-    absl::StatusOr<QuantizedTensor> created = QuantizedTensor::Create(cuda.memory(), options);
-    if (created.ok()) tensor = *std::move(created);
-    return created.status();
+    return QuantizedTensor::Create(cuda.memory(), options);
   };
   const int64_t bytes = rows * cols * (plan.bf16 ? 2 : 4);
-  absl::StatusOr<Buffer> x = cuda.memory().Allocate(bytes);
-  if (!x.ok()) return x.status();
-  set.x = *std::move(x);
+  NIBBLE_ASSIGN_OR_RETURN(set.x, cuda.memory().Allocate(bytes));
   set.request.x = {set.x.data(), plan.bf16 ? DType::kBf16 : DType::kF32, rows, cols, cols};
   const bool given = !plan.amax_only && !plan.whole_call;
-  absl::Status status;
   if (plan.row) {
-    status = create(Orientation::kRow, plan.emulated, set.row);
+    NIBBLE_ASSIGN_OR_RETURN(set.row, create(Orientation::kRow, plan.emulated));
     set.request.row = {.out = &set.row,
                        .amax = given ? amax : nullptr,
                        .random = {1, 2, 3},
                        .statistics = plan.statistics};
   }
-  if (plan.column && status.ok()) {
-    status = create(Orientation::kColumn, plan.emulated && plan.column_emulated, set.column);
+  if (plan.column) {
+    NIBBLE_ASSIGN_OR_RETURN(set.column,
+                            create(Orientation::kColumn, plan.emulated && plan.column_emulated));
     set.request.column = {.out = &set.column,
                           .amax = given ? amax : nullptr,
                           .random = {1, 4, 3},
                           .statistics = plan.statistics};
   }
   set.args = cuda.ArgsFor(set.request);
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t cols,
@@ -193,15 +190,11 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
   const int count = static_cast<int>(
       std::clamp<int64_t>(kRotation / static_cast<int64_t>(in + out) + 1, 2, kMostSets));
   std::vector<Set> sets(count);
-  absl::Status status;
   for (Set& set : sets) {
-    if (status.ok()) status = MakeSet(cuda, plan, rows, cols, amax, set);
-    if (status.ok()) {
-      status = cuda.memory().CopyIn(set.x.data(), data, static_cast<size_t>(in));
-    }
+    NIBBLE_RETURN_IF_ERROR(MakeSet(cuda, plan, rows, cols, amax, set));
+    NIBBLE_RETURN_IF_ERROR(cuda.memory().CopyIn(set.x.data(), data, static_cast<size_t>(in)));
   }
-  if (!status.ok()) return status;
-  const absl::StatusOr<double> ms = MedianTime(cuda, kRuns, [&](int run) -> absl::Status {
+  const auto run_one = [&](int run) -> absl::Status {
     Set& set = sets[run % count];
     if (plan.whole_call) return cuda.Quantize(set.request);
     if (plan.amax_only) {
@@ -210,11 +203,11 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
     }
     // The scales stay prepared: all sets share the backend's figures.
     return StatusOf(gpu::LaunchTile(set.args, cuda.stream()), "LaunchTile");
-  });
-  if (!ms.ok()) return ms.status();
-  const double rate = (in + out) / (*ms * 1e-3);
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const double ms, MedianTime(cuda, kRuns, run_one));
+  const double rate = (in + out) / (ms * 1e-3);
   std::printf("%-52s [%6ld, %5ld] %9.4f ms %8.1f GB/s %6.1f %%\n", plan.name.c_str(),
-              static_cast<long>(rows), static_cast<long>(cols), *ms, rate * 1e-9,
+              static_cast<long>(rows), static_cast<long>(cols), ms, rate * 1e-9,
               100 * rate / copy_rate);
   std::fflush(stdout);
   return absl::OkStatus();
@@ -223,54 +216,45 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
 // Bytes read and written per second by a device-to-device copy.
 absl::StatusOr<double> CopyRate(CudaBackend& cuda) {
   constexpr size_t kBytes = size_t{1} << 30;
-  absl::StatusOr<Buffer> from = cuda.memory().Allocate(kBytes);
-  if (!from.ok()) return from.status();
-  absl::StatusOr<Buffer> to = cuda.memory().Allocate(kBytes);
-  if (!to.ok()) return to.status();
-  absl::Status status = cuda.memory().Fill(from->data(), 0x3c, kBytes);
-  if (!status.ok()) return status;
-  const absl::StatusOr<double> ms = MedianTime(cuda, kRuns, [&](int) {
+  NIBBLE_ASSIGN_OR_RETURN(Buffer from, cuda.memory().Allocate(kBytes));
+  NIBBLE_ASSIGN_OR_RETURN(Buffer to, cuda.memory().Allocate(kBytes));
+  NIBBLE_RETURN_IF_ERROR(cuda.memory().Fill(from.data(), 0x3c, kBytes));
+  const auto copy = [&](int) {
     return StatusOf(
-        cudaMemcpyAsync(to->data(), from->data(), kBytes, cudaMemcpyDeviceToDevice, cuda.stream()),
+        cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, cuda.stream()),
         "cudaMemcpyAsync");
-  });
-  if (!ms.ok()) return ms.status();
-  return 2.0 * kBytes / (*ms * 1e-3);
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const double ms, MedianTime(cuda, kRuns, copy));
+  return 2.0 * kBytes / (ms * 1e-3);
 }
 
 }  // namespace
 
 absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
-  const absl::StatusOr<double> copy_rate = CopyRate(cuda);
-  if (!copy_rate.ok()) return copy_rate.status();
+  NIBBLE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(cuda));
   std::printf("%s, %d multiprocessors; copy %.1f GB/s (read + written)\n", cuda.Name().c_str(),
-              cuda.processors(), *copy_rate * 1e-9);
+              cuda.processors(), copy_rate * 1e-9);
   constexpr std::pair<int64_t, int64_t> kShapes[] = {{16384, 6144}, {4096, 2048}};
-  absl::StatusOr<Buffer> amax = cuda.memory().Allocate(sizeof(float));
-  if (!amax.ok()) return amax.status();
+  NIBBLE_ASSIGN_OR_RETURN(Buffer amax, cuda.memory().Allocate(sizeof(float)));
   const float value = 6.5f;  // about the maximum of this many normal values
-  absl::Status status = cuda.memory().CopyIn(amax->data(), &value, sizeof(value));
+  NIBBLE_RETURN_IF_ERROR(cuda.memory().CopyIn(amax.data(), &value, sizeof(value)));
   for (const auto& [rows, cols] : kShapes) {
     std::vector<uint16_t> bf16(rows * cols);
     std::vector<float> f32(rows * cols);
     FillMatrix(pool, Temper::kNormal, 1, true, bf16.data(), rows, cols, cols);
     FillMatrix(pool, Temper::kNormal, 1, false, f32.data(), rows, cols, cols);
     for (const Plan& plan : Plans()) {
-      if (!status.ok()) return status;
       // Prepares the figures that the kernel reads.
       Set first;
-      Plan prepare = plan;
-      status = MakeSet(cuda, prepare, rows, cols, amax->data<float>(), first);
-      if (status.ok()) {
-        status = StatusOf(gpu::LaunchPrepare(first.args, cuda.stream()), "LaunchPrepare");
-      }
-      if (status.ok()) status = cuda.Synchronize();
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(MakeSet(cuda, plan, rows, cols, amax.data<float>(), first));
+      NIBBLE_RETURN_IF_ERROR(
+          StatusOf(gpu::LaunchPrepare(first.args, cuda.stream()), "LaunchPrepare"));
+      NIBBLE_RETURN_IF_ERROR(cuda.Synchronize());
       const void* data = plan.bf16 ? static_cast<const void*>(bf16.data()) : f32.data();
-      status = RunPlan(cuda, plan, rows, cols, data, amax->data<float>(), *copy_rate);
+      NIBBLE_RETURN_IF_ERROR(RunPlan(cuda, plan, rows, cols, data, amax.data<float>(), copy_rate));
     }
   }
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace nibble

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -117,14 +118,8 @@ absl::Status Checker::Prepare(const CheckCase& check, const CheckCopy& copy,
                                             .cols = check.cols,
                                             .packed = copy.packed,
                                             .emulated = copy.emulated};
-  const auto create = [&](Memory& memory, QuantizedTensor& tensor) {
-    absl::StatusOr<QuantizedTensor> created = QuantizedTensor::Create(memory, options);
-    if (created.ok()) tensor = *std::move(created);
-    return created.status();
-  };
-  absl::Status status = create(cpu_.memory(), pair.cpu);
-  if (status.ok()) status = create(cuda_.memory(), pair.cuda);
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(pair.cpu, QuantizedTensor::Create(cpu_.memory(), options));
+  NIBBLE_ASSIGN_OR_RETURN(pair.cuda, QuantizedTensor::Create(cuda_.memory(), options));
   pair.cpu_request = {.out = &pair.cpu, .random = copy.random, .statistics = copy.statistics};
   pair.cuda_request = {.out = &pair.cuda, .random = copy.random, .statistics = copy.statistics};
   if (copy.amax_factor != 0 || copy.amax_spelled) {
@@ -132,14 +127,12 @@ absl::Status Checker::Prepare(const CheckCase& check, const CheckCopy& copy,
     QuantizeRequest find;
     find.x = host_x;
     (orientation == Orientation::kRow ? find.row : find.column) = pair.cpu_request;
-    status = cpu_.Quantize(find);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(cpu_.Quantize(find));
     pair.amax[1] = pair.cpu.head()->amax;
     pair.amax[0] = copy.amax_spelled ? copy.amax_value : pair.amax[1] * copy.amax_factor;
-    absl::StatusOr<Buffer> device = cuda_.memory().Allocate(sizeof(pair.amax));
-    if (!device.ok()) return device.status();
-    pair.cuda_amax = *std::move(device);
-    status = cuda_.memory().CopyIn(pair.cuda_amax.data(), pair.amax, sizeof(pair.amax));
+    NIBBLE_ASSIGN_OR_RETURN(pair.cuda_amax, cuda_.memory().Allocate(sizeof(pair.amax)));
+    NIBBLE_RETURN_IF_ERROR(
+        cuda_.memory().CopyIn(pair.cuda_amax.data(), pair.amax, sizeof(pair.amax)));
     pair.cpu_request.amax = &pair.amax[0];
     pair.cuda_request.amax = pair.cuda_amax.data<float>();
     if (copy.statistics_amax) {
@@ -148,19 +141,19 @@ absl::Status Checker::Prepare(const CheckCase& check, const CheckCopy& copy,
     }
   }
   const auto poison = [&](void* cpu, void* cuda, int64_t bytes) {
-    if (cpu == nullptr || !status.ok()) return;
+    if (cpu == nullptr) return absl::OkStatus();
     std::memset(cpu, kCpuPoison, bytes);
-    status = cuda_.memory().Fill(cuda, kCudaPoison, bytes);
+    return cuda_.memory().Fill(cuda, kCudaPoison, bytes);
   };
   if (copy.packed) {
-    poison(pair.cpu.codes(), pair.cuda.codes(), pair.cpu.code_bytes());
-    poison(pair.cpu.scales(), pair.cuda.scales(), pair.cpu.scale_bytes());
+    NIBBLE_RETURN_IF_ERROR(poison(pair.cpu.codes(), pair.cuda.codes(), pair.cpu.code_bytes()));
+    NIBBLE_RETURN_IF_ERROR(poison(pair.cpu.scales(), pair.cuda.scales(), pair.cpu.scale_bytes()));
   }
   if (copy.emulated != EmulatedLayout::kNone) {
-    poison(pair.cpu.emulated(), pair.cuda.emulated(), 2 * check.rows * check.cols);
+    NIBBLE_RETURN_IF_ERROR(
+        poison(pair.cpu.emulated(), pair.cuda.emulated(), 2 * check.rows * check.cols));
   }
-  poison(pair.cpu.head(), pair.cuda.head(), sizeof(QuantHead));
-  return status;
+  return poison(pair.cpu.head(), pair.cuda.head(), sizeof(QuantHead));
 }
 
 absl::Status Checker::Run(const CheckCase& check) {
@@ -170,24 +163,22 @@ absl::Status Checker::Run(const CheckCase& check) {
   void* const data = x.data() + check.offset * element;
   FillMatrix(cpu_.pool(), check.temper, check.seed, check.bf16, data, check.rows, check.cols,
              check.stride);
-  absl::StatusOr<Buffer> device = cuda_.memory().Allocate(bytes);
-  if (!device.ok()) return device.status();
-  absl::Status status = cuda_.memory().CopyIn(device->data(), x.data(), bytes);
-  if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(Buffer device, cuda_.memory().Allocate(bytes));
+  NIBBLE_RETURN_IF_ERROR(cuda_.memory().CopyIn(device.data(), x.data(), bytes));
   const ConstMatrix host_x = {data, check.bf16 ? DType::kBf16 : DType::kF32, check.rows, check.cols,
                               check.stride};
   ConstMatrix cuda_x = host_x;
-  cuda_x.data = device->data<char>() + check.offset * element;
+  cuda_x.data = device.data<char>() + check.offset * element;
 
   Pair row;
   Pair column;
-  status = Prepare(check, check.row, Orientation::kRow, host_x, row);
-  if (status.ok()) status = Prepare(check, check.column, Orientation::kColumn, host_x, column);
-  if (!status.ok()) return status;
-  status = cpu_.Quantize({host_x, check.placement, row.cpu_request, column.cpu_request});
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Prepare(check, check.row, Orientation::kRow, host_x, row));
+  NIBBLE_RETURN_IF_ERROR(Prepare(check, check.column, Orientation::kColumn, host_x, column));
+  NIBBLE_RETURN_IF_ERROR(
+      cpu_.Quantize({host_x, check.placement, row.cpu_request, column.cpu_request}));
   cuda_.UseNaiveKernelsOnly(check.naive_only);
-  status = cuda_.Quantize({cuda_x, check.placement, row.cuda_request, column.cuda_request});
+  absl::Status status =
+      cuda_.Quantize({cuda_x, check.placement, row.cuda_request, column.cuda_request});
   if (status.ok()) status = cuda_.Synchronize();
   if (!status.ok())
     return absl::Status(status.code(),
@@ -197,8 +188,7 @@ absl::Status Checker::Run(const CheckCase& check) {
   for (const Pair* pair : {&row, &column}) {
     if (!pair->wanted) continue;
     tally.elements += check.rows * check.cols;
-    status = Compare(check, *pair, data, tally);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(Compare(check, *pair, data, tally));
   }
   for (CheckTally* to : {&by_path_[absl::StrCat(check.bf16 ? "bf16 " : "f32  ", cuda_.LastPath())],
                          &by_temper_[TemperName(check.temper)]}) {

@@ -114,9 +114,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
   std::unique_ptr<CudaBackend> backend(
       new CudaBackend(device, stream, properties.name, properties.multiProcessorCount));
   constexpr size_t kBytes = 2 * sizeof(CopyFigures);
-  absl::StatusOr<Buffer> figures = backend->memory_.Allocate(kBytes);
-  if (!figures.ok()) return figures.status();
-  backend->figures_ = *std::move(figures);
+  NIBBLE_ASSIGN_OR_RETURN(backend->figures_, backend->memory_.Allocate(kBytes));
   status = backend->memory_.Fill(backend->figures_.data(), 0, kBytes);
   if (!status.ok()) return status;
   return backend;

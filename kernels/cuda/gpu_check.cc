@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/bench.h"
 #include "kernels/cuda/check_cases.h"
@@ -39,15 +40,13 @@ double Now() {
 
 // Returns the number of differences.
 absl::StatusOr<int64_t> CheckInstructions(CudaBackend& cuda) {
-  absl::StatusOr<Buffer> device = cuda.memory().Allocate(sizeof(gpu::InstructionCheck));
-  if (!device.ok()) return device.status();
+  NIBBLE_ASSIGN_OR_RETURN(Buffer device, cuda.memory().Allocate(sizeof(gpu::InstructionCheck)));
   const double start = Now();
-  absl::Status status =
-      StatusOf(gpu::LaunchInstructionCheck(device->data<gpu::InstructionCheck>(), cuda.stream()),
-               "LaunchInstructionCheck");
+  NIBBLE_RETURN_IF_ERROR(
+      StatusOf(gpu::LaunchInstructionCheck(device.data<gpu::InstructionCheck>(), cuda.stream()),
+               "LaunchInstructionCheck"));
   gpu::InstructionCheck result;
-  if (status.ok()) status = cuda.memory().CopyOut(&result, device->data(), sizeof(result));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(cuda.memory().CopyOut(&result, device.data(), sizeof(result)));
   constexpr const char* kNames[] = {"round to BF16", "E4M3 scale code", "E2M1 nearest",
                                     "E2M1 stochastic"};
   int64_t differences = 0;
@@ -88,37 +87,32 @@ absl::Status CheckLarge(Checker& checker) {
       copy->statistics = seed == 2;
       copy->random = {seed, copy == &check.column ? 1u : 0u, 7};
     }
-    if (absl::Status status = checker.Run(check); !status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(checker.Run(check));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Check(const Flags& flags, CpuBackend& cpu, CudaBackend& cuda) {
-  const absl::StatusOr<int64_t> instructions = CheckInstructions(cuda);
-  if (!instructions.ok()) return instructions.status();
-  int64_t different_vectors = 0;
+  NIBBLE_ASSIGN_OR_RETURN(int64_t differences, CheckInstructions(cuda));
   for (const std::string& path : flags.vectors) {
-    const absl::StatusOr<int64_t> found = CheckVectors(path, cpu, cuda);
-    if (!found.ok()) return found.status();
-    different_vectors += *found;
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t found, CheckVectors(path, cpu, cuda));
+    differences += found;
   }
   const double start = Now();
   Checker checker(cpu, cuda);
   // Small shapes first: failures there are easier to analyse.
-  absl::Status status;
   uint64_t seed = 1;
-  for (; seed <= 1500 && status.ok(); ++seed) status = checker.Run(RandomCase(seed, 400));
-  if (status.ok()) status = CheckLarge(checker);
-  for (; checker.elements() < flags.elements && status.ok(); ++seed) {
-    status = checker.Run(RandomCase(seed, 2000));
+  for (; seed <= 1500; ++seed) NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(seed, 400)));
+  NIBBLE_RETURN_IF_ERROR(CheckLarge(checker));
+  for (; checker.elements() < flags.elements; ++seed) {
+    NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(seed, 2000)));
   }
-  if (!status.ok()) return status;
   PrintTallies("by kernels", checker.by_path());
   PrintTallies("by input", checker.by_temper());
   std::printf("%s against %s: %ld elements compared in %.1f s, %ld differences\n",
               cuda.Name().c_str(), cpu.Name().c_str(), static_cast<long>(checker.elements()),
               Now() - start, static_cast<long>(checker.differences()));
-  return *instructions + different_vectors + checker.differences();
+  return differences + checker.differences();
 }
 
 bool Parse(int argc, char** argv, Flags& flags) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/vector_file.h"
 #include "kernels/formats/bfloat16.h"
 
@@ -38,38 +39,35 @@ absl::StatusOr<HostCopy> Quantize(Backend& backend, const std::vector<float>& va
   const size_t bytes = source.size() * (bf16 ? 2 : 4);
 
   Memory& memory = backend.memory();
-  absl::StatusOr<Buffer> x = memory.Allocate(bytes);
-  if (!x.ok()) return x.status();
-  absl::StatusOr<Buffer> known = memory.Allocate(sizeof(float));
-  if (!known.ok()) return known.status();
-  absl::Status status = memory.CopyIn(x->data(), host, bytes);
-  status.Update(memory.CopyIn(known->data(), &amax, sizeof(amax)));
+  NIBBLE_ASSIGN_OR_RETURN(Buffer x, memory.Allocate(bytes));
+  NIBBLE_ASSIGN_OR_RETURN(Buffer known, memory.Allocate(sizeof(float)));
+  NIBBLE_RETURN_IF_ERROR(memory.CopyIn(x.data(), host, bytes));
+  NIBBLE_RETURN_IF_ERROR(memory.CopyIn(known.data(), &amax, sizeof(amax)));
   const int64_t rows = column ? kCols : kRows;
   const int64_t cols = column ? kRows : kCols;
-  absl::StatusOr<QuantizedTensor> out = QuantizedTensor::Create(
-      memory, {.spec = spec,
-               .orientation = column ? Orientation::kColumn : Orientation::kRow,
-               .rows = rows,
-               .cols = cols,
-               .emulated = EmulatedLayout::kCopy});
-  if (!out.ok()) return out.status();
+  NIBBLE_ASSIGN_OR_RETURN(
+      QuantizedTensor out,
+      QuantizedTensor::Create(memory,
+                              {.spec = spec,
+                               .orientation = column ? Orientation::kColumn : Orientation::kRow,
+                               .rows = rows,
+                               .cols = cols,
+                               .emulated = EmulatedLayout::kCopy}));
   QuantizeRequest request;
-  request.x = {x->data(), bf16 ? DType::kBf16 : DType::kF32, rows, cols, cols};
+  request.x = {x.data(), bf16 ? DType::kBf16 : DType::kF32, rows, cols, cols};
   CopyRequest& copy = column ? request.column : request.row;
-  copy.out = &*out;
-  copy.amax = known->data<float>();
-  if (status.ok()) status = backend.Quantize(request);
-  if (status.ok()) status = backend.Synchronize();
+  copy.out = &out;
+  copy.amax = known.data<float>();
+  NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
+  NIBBLE_RETURN_IF_ERROR(backend.Synchronize());
   HostCopy result;
-  result.codes.resize(out->code_bytes());
-  result.scales.resize(out->scale_bytes());
+  result.codes.resize(out.code_bytes());
+  result.scales.resize(out.scale_bytes());
   result.emulated.resize(kRows * kCols);
-  if (status.ok()) status = memory.CopyOut(result.codes.data(), out->codes(), out->code_bytes());
-  if (status.ok()) status = memory.CopyOut(result.scales.data(), out->scales(), out->scale_bytes());
-  if (status.ok()) {
-    status = memory.CopyOut(result.emulated.data(), out->emulated(), result.emulated.size() * 2);
-  }
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(memory.CopyOut(result.codes.data(), out.codes(), out.code_bytes()));
+  NIBBLE_RETURN_IF_ERROR(memory.CopyOut(result.scales.data(), out.scales(), out.scale_bytes()));
+  NIBBLE_RETURN_IF_ERROR(
+      memory.CopyOut(result.emulated.data(), out.emulated(), result.emulated.size() * 2));
   return result;
 }
 
@@ -110,10 +108,9 @@ absl::StatusOr<int64_t> CheckBlock(const BlockCase& block, CudaBackend& cuda) {
   for (const bool bf16 : {false, true}) {
     if (bf16 && !exact_in_bf16) continue;
     for (const bool column : {false, true}) {
-      const absl::StatusOr<HostCopy> got =
-          Quantize(cuda, values, bf16, column, spec, FromBits<float>(amax));
-      if (!got.ok()) return got.status();
-      differences += Differences(block, *got);
+      NIBBLE_ASSIGN_OR_RETURN(const HostCopy got,
+                              Quantize(cuda, values, bf16, column, spec, FromBits<float>(amax)));
+      differences += Differences(block, got);
     }
   }
   return differences;
@@ -133,13 +130,12 @@ absl::StatusOr<int64_t> CheckTransform(const HadamardCase& c, CpuBackend& cpu, C
   transformed.hadamard = c.spec;
   int64_t differences = 0;
   for (const bool column : {false, true}) {
-    const absl::StatusOr<HostCopy> want = Quantize(cpu, out, true, column, plain, amax);
-    if (!want.ok()) return want.status();
-    const absl::StatusOr<HostCopy> got = Quantize(cuda, in, true, column, transformed, amax);
-    if (!got.ok()) return got.status();
-    differences += want->codes != got->codes;
-    differences += want->scales != got->scales;
-    differences += want->emulated != got->emulated;
+    NIBBLE_ASSIGN_OR_RETURN(const HostCopy want, Quantize(cpu, out, true, column, plain, amax));
+    NIBBLE_ASSIGN_OR_RETURN(const HostCopy got,
+                            Quantize(cuda, in, true, column, transformed, amax));
+    differences += want.codes != got.codes;
+    differences += want.scales != got.scales;
+    differences += want.emulated != got.emulated;
   }
   return differences;
 }
@@ -160,18 +156,16 @@ absl::StatusOr<int64_t> CheckVectors(const std::string& path, CpuBackend& cpu, C
   int64_t transforms = 0;
   for (const BlockCase& block : file.blocks) {
     if (block.format != Format::kNvfp4 || block.cols() != 16) continue;
-    const absl::StatusOr<int64_t> found = CheckBlock(block, cuda);
-    if (!found.ok()) return found.status();
-    if (*found != 0) std::printf("  DIFFERS: %s\n", block.title.c_str());
-    differences += *found;
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t found, CheckBlock(block, cuda));
+    if (found != 0) std::printf("  DIFFERS: %s\n", block.title.c_str());
+    differences += found;
     ++blocks;
   }
   for (const HadamardCase& transform : file.transforms) {
     if (transform.spec.size != 16) continue;
-    const absl::StatusOr<int64_t> found = CheckTransform(transform, cpu, cuda);
-    if (!found.ok()) return found.status();
-    if (*found != 0) std::printf("  DIFFERS: %s\n", transform.title.c_str());
-    differences += *found;
+    NIBBLE_ASSIGN_OR_RETURN(const int64_t found, CheckTransform(transform, cpu, cuda));
+    if (found != 0) std::printf("  DIFFERS: %s\n", transform.title.c_str());
+    differences += found;
     ++transforms;
   }
   std::printf("%s: %ld of %zu blocks, %ld of %zu transforms on the card, %ld differences\n",

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/gemm/expand.h"
 #include "kernels/gemm/tile_loops.h"
 
@@ -74,9 +75,7 @@ absl::StatusOr<std::unique_ptr<CpuGemm>> CpuGemm::Create(ThreadPool& pool, const
   std::unique_ptr<CpuGemm> gemm(new CpuGemm(pool, path));
   gemm->fp32_ = cpu::MakeFp32TileGemm();
   if (path == Path::kBf16) {
-    absl::StatusOr<std::unique_ptr<TileGemm>> tile_gemm = cpu::MakeBf16TileGemm(pool.threads());
-    if (!tile_gemm.ok()) return tile_gemm.status();
-    gemm->bf16_ = *std::move(tile_gemm);
+    NIBBLE_ASSIGN_OR_RETURN(gemm->bf16_, cpu::MakeBf16TileGemm(pool.threads()));
   }
   return gemm;
 }
@@ -89,9 +88,7 @@ std::string CpuGemm::Name() const {
 absl::Status CpuGemm::Reserve(Buffer& buffer, int64_t bytes) {
   if (buffer.bytes() >= static_cast<size_t>(bytes)) return absl::OkStatus();
   { const Buffer freed = std::move(buffer); }
-  absl::StatusOr<Buffer> larger = memory_.Allocate(static_cast<size_t>(bytes));
-  if (!larger.ok()) return larger.status();
-  buffer = *std::move(larger);
+  NIBBLE_ASSIGN_OR_RETURN(buffer, memory_.Allocate(static_cast<size_t>(bytes)));
   return absl::OkStatus();
 }
 
@@ -141,11 +138,9 @@ absl::Status CpuGemm::Gemm(const GemmRequest& request) {
   }
   const bool bf16 = path_ == Path::kBf16 && !IsFp32Matrix(request.a) && !IsFp32Matrix(request.b);
   const DType dtype = bf16 ? DType::kBf16 : DType::kF32;
-  const absl::StatusOr<OperandView> a = Prepare(request.a, dtype, a_);
-  if (!a.ok()) return a.status();
-  const absl::StatusOr<OperandView> b = Prepare(request.b, dtype, b_);
-  if (!b.ok()) return b.status();
-  return RunTiles(request, *a, *b, bf16 ? *bf16_ : *fp32_);
+  NIBBLE_ASSIGN_OR_RETURN(const OperandView a, Prepare(request.a, dtype, a_));
+  NIBBLE_ASSIGN_OR_RETURN(const OperandView b, Prepare(request.b, dtype, b_));
+  return RunTiles(request, a, b, bf16 ? *bf16_ : *fp32_);
 }
 
 absl::Status CpuGemm::RunTiles(const GemmRequest& request, const OperandView& a,
