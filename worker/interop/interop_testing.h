@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/files/files_testing.h"
 #include "model/outline.h"
 #include "worker/weights/weight_source.h"
 
@@ -136,25 +137,9 @@ inline ModelSpec ClassSpec(std::string_view model_type) {
   std::abort();
 }
 
-// A new directory under the test's temporary one, removed with its content.
-class ScratchDirectory {
+class ScratchDirectory : public file_testing::TempDirectory {
  public:
-  ScratchDirectory() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/interop-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ~ScratchDirectory() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-
-  const std::string& path() const { return path_; }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
+  std::string operator/(std::string_view name) const { return Path(std::string(name)); }
 };
 
 inline std::string ReadText(const std::string& path) {

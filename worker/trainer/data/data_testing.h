@@ -1,13 +1,11 @@
-// For tests of this and other rooms: temporary directories, small shards, texts and tokenizers.
+// For tests of this and other rooms: files, small shards, texts and tokenizers.
 //
-// Ownership: a TempDirectory owns the directory and everything in it. Thread-safety: none, except
-// that TestModel() may be called from any thread.
+// Ownership: values. Thread-safety: none, except that TestModel() may be called from any thread.
 #ifndef NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
 #define NIBBLE_WORKER_TRAINER_DATA_DATA_TESTING_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,12 +14,12 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/files/files_testing.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/sentencepiece.h"
 #include "worker/trainer/data/shard.h"
@@ -31,33 +29,7 @@
 
 namespace nibble {
 
-class TempDirectory {
- public:
-  TempDirectory() : path_(testing::TempDir() + "/data_test.XXXXXX") {
-    EXPECT_NE(mkdtemp(path_.data()), nullptr);
-  }
-  ~TempDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string Path(const std::string& name) const { return path_ + "/" + name; }
-
-  // The names in it, unsorted.
-  std::vector<std::string> Files() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      names.push_back(entry.path().filename().string());
-    }
-    return names;
-  }
-
- private:
-  std::string path_;
-};
+using file_testing::TempDirectory;
 
 inline void WriteFile(const std::string& path, std::string_view text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -1,4 +1,5 @@
 #include "worker/trainer/data/shard_writer.h"
+#include "common/files/files.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -44,7 +45,7 @@ TEST_F(ShardWriterTest, TheShardAppearsOnlyWithTheCommit) {
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_NE(access(Path().c_str(), F_OK), 0);
   ASSERT_TRUE(writer->Commit().ok());
-  EXPECT_THAT(directory_.Files(), UnorderedElementsAre("shard"));
+  EXPECT_THAT(*ListDirectory(directory_.path()), UnorderedElementsAre("shard"));
   const auto shard = TokenShard::Open(Path());
   ASSERT_TRUE(shard.ok()) << shard.status();
   EXPECT_EQ(ReadAll(**shard), (std::vector<int32_t>{1, 2, 3}));
@@ -59,7 +60,7 @@ TEST_F(ShardWriterTest, AWriterDroppedBeforeTheCommitLeavesNothing) {
       ASSERT_TRUE(writer->Finish().ok());
     }
     writer.reset();
-    EXPECT_THAT(directory_.Files(), IsEmpty());
+    EXPECT_THAT(*ListDirectory(directory_.path()), IsEmpty());
   }
 }
 
@@ -91,7 +92,7 @@ TEST_F(ShardWriterTest, AProcessThatDiesWhileWritingLeavesTheEarlierShard) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42);
   EXPECT_EQ(Contents(Path()), before);
-  EXPECT_EQ(directory_.Files().size(), 2u);  // the shard and a temporary file
+  EXPECT_EQ(ListDirectory(directory_.path())->size(), 2u);  // the shard and a temporary file
 }
 
 TEST_F(ShardWriterTest, AFullDiskIsAnErrorThatLeavesTheEarlierShard) {
@@ -116,7 +117,7 @@ TEST_F(ShardWriterTest, AFullDiskIsAnErrorThatLeavesTheEarlierShard) {
   EXPECT_EQ(writer->Commit(), status);
   writer.reset();
   EXPECT_EQ(Contents(Path()), before);
-  EXPECT_THAT(directory_.Files(), UnorderedElementsAre("shard"));
+  EXPECT_THAT(*ListDirectory(directory_.path()), UnorderedElementsAre("shard"));
 }
 
 TEST_F(ShardWriterTest, BytesDoNotDependOnTheSizesOfAppends) {
@@ -183,7 +184,7 @@ TEST_F(ShardWriterTest, OptionsOutOfBoundsAreRefusedByNameAndCreateNothing) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << one.field;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(one.field), HasSubstr(Path())));
   }
-  EXPECT_THAT(directory_.Files(), IsEmpty());
+  EXPECT_THAT(*ListDirectory(directory_.path()), IsEmpty());
 }
 
 TEST_F(ShardWriterTest, TokensOutsideTheVocabularyAreRefusedAndNothingIsCommittedAfterwards) {
@@ -197,7 +198,7 @@ TEST_F(ShardWriterTest, TokensOutsideTheVocabularyAreRefusedAndNothingIsCommitte
     EXPECT_EQ(writer->Append({3}), status);
     EXPECT_EQ(writer->Commit(), status);
   }
-  EXPECT_THAT(directory_.Files(), IsEmpty());
+  EXPECT_THAT(*ListDirectory(directory_.path()), IsEmpty());
 }
 
 TEST_F(ShardWriterTest, EmptyAndUnendedDocumentsAreRefused) {

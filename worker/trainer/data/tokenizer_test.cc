@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/files/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
@@ -127,7 +128,7 @@ TEST(TokenizerFiles, AnotherModelUnderTheFileNameIsRefused) {
   EXPECT_EQ(OpenTokenizer(label, directory.path()).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(SaveTokenizer(directory.path(), *Model()).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(directory.Files(), ElementsAre(name));
+  EXPECT_THAT(*ListDirectory(directory.path()), ElementsAre(name));
 }
 
 }  // namespace
