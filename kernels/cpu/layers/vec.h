@@ -92,7 +92,6 @@ NIBBLE_INLINE Vec FirstLanes(Vec v, int64_t n, Vec rest = Vec{}) {
 
 // If one is NaN, the second operand.
 NIBBLE_INLINE Vec Max(Vec a, Vec b) { return Select(a > b, a, b); }
-NIBBLE_INLINE Vec Min(Vec a, Vec b) { return Select(a < b, a, b); }
 NIBBLE_INLINE Vec Abs(Vec a) { return FromBits(Bits(a) & 0x7fffffffu); }
 
 // Correctly rounded.

@@ -12,7 +12,6 @@ const VecTestingKernels kVecTestingKernels = {
     .silu = [](const float* x, float* y) { Store(y, Silu(Load(x))); },
     .sqrt = [](const float* x, float* y) { Store(y, Sqrt(Load(x))); },
     .max = [](const float* a, const float* b, float* y) { Store(y, Max(Load(a), Load(b))); },
-    .min = [](const float* a, const float* b, float* y) { Store(y, Min(Load(a), Load(b))); },
     .sum = [](const float* x) { return Sum(Load(x)); },
     .largest = [](const float* x) { return Largest(Load(x)); },
     .to_bf16 = [](const float* x, uint16_t* y) { Store(y, Load(x)); },

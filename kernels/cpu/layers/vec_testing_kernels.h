@@ -17,7 +17,6 @@ struct VecTestingKernels {
   void (*silu)(const float* x, float* y);
   void (*sqrt)(const float* x, float* y);
   void (*max)(const float* a, const float* b, float* y);
-  void (*min)(const float* a, const float* b, float* y);
   float (*sum)(const float* x);
   float (*largest)(const float* x);
   void (*to_bf16)(const float* x, uint16_t* y);
