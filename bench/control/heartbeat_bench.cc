@@ -85,8 +85,11 @@ absl::Status InProcess(int workers, int rounds) {
     v1::SubmitJobRequest submit;
     submit.set_request_id(absl::StrCat("request-", j));
     submit.set_spec_yaml(JobSpecText(8));
-    NIBBLE_RETURN_IF_ERROR(
-        controller->requests().ChangeAndWait<v1::SubmitJobResponse>(submit, "bench").status());
+    absl::Status submitted;
+    controller->requests().Change<v1::SubmitJobResponse>(
+        submit, "bench", [&](const auto& response) { submitted = response.status(); });
+    controller->Settle();
+    NIBBLE_RETURN_IF_ERROR(submitted);
   }
   controller->Tick();
   controller->Settle();

@@ -1,6 +1,5 @@
 #include "server/controller/client_requests.h"
 
-#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -138,17 +137,6 @@ void ClientRequests::Change(const Request& request, const std::string& author,
       });
 }
 
-template <class Response, class Request>
-absl::StatusOr<Response> ClientRequests::ChangeAndWait(const Request& request,
-                                                       const std::string& author) {
-  auto answer = std::make_shared<std::promise<absl::StatusOr<Response>>>();
-  auto answered = answer->get_future();
-  Change<Response>(request, author, [answer](absl::StatusOr<Response> response) {
-    answer->set_value(std::move(response));
-  });
-  return answered.get();
-}
-
 void ClientRequests::RecordPosts(const std::vector<v1::PostsSettled>& settled,
                                  std::function<void(const absl::Status&)> done) {
   context_.ledger.Change(
@@ -158,9 +146,7 @@ void ClientRequests::RecordPosts(const std::vector<v1::PostsSettled>& settled,
 
 #define NIBBLE_CHANGE(Verb)                                                          \
   template void ClientRequests::Change(const v1::Verb##Request&, const std::string&, \
-                                       Done<v1::Verb##Response>);                    \
-  template absl::StatusOr<v1::Verb##Response> ClientRequests::ChangeAndWait(         \
-      const v1::Verb##Request&, const std::string&)
+                                       Done<v1::Verb##Response>)
 NIBBLE_CHANGE(SubmitJob);
 NIBBLE_CHANGE(ForkJob);
 NIBBLE_CHANGE(PauseJob);

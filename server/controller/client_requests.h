@@ -35,9 +35,6 @@ class ClientRequests {
   // A mutation of server/state/decide.h. Instantiated for each mutation in client_requests.cc.
   template <class Response, class Request>
   void Change(const Request& request, const std::string& author, Done<Response> done);
-  // As Change, but waits. Must not be called from a callback.
-  template <class Response, class Request>
-  absl::StatusOr<Response> ChangeAndWait(const Request& request, const std::string& author);
 
   // Records the results of posted events; done(OK) when they are durable.
   void RecordPosts(const std::vector<v1::PostsSettled>& settled,

@@ -26,7 +26,7 @@
 // from and keep their ranks; back-offs and graces are measured from their beginning.
 //
 // Ownership: borrows store and clock, which outlive it. Thread-safety: all methods. Callbacks may
-// call every method but ChangeAndWait, Settle and the destructor.
+// call every method but Settle and the destructor.
 #ifndef NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 #define NIBBLE_SERVER_CONTROLLER_CONTROLLER_H_
 

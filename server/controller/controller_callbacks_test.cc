@@ -194,7 +194,7 @@ TEST_F(ControllerCallbacksTest, TheHookThatTheStoreHasStoppedMayCallBack) {
   self = controller->get();
   store.FailAppend(2, FaultyStore::Fault::kDiskFull);
   EXPECT_TRUE(absl::IsUnavailable(
-      self->requests().ChangeAndWait<v1::SetQueueResponse>(QueueRequest("a"), "ann").status()));
+      ChangeAndWait<v1::SetQueueResponse>(*self, QueueRequest("a"), "ann").status()));
   EXPECT_TRUE(absl::IsUnavailable(refused.get_future().get()));
 }
 

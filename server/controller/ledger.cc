@@ -18,7 +18,7 @@ std::string StoreKind(v1::EntityKind kind) { return v1::EntityKind_Name(kind); }
 
 absl::StatusOr<State> Load(const Store& store) {
   StateLoader loader;
-  absl::Status status = store.ReadEntities("", [&loader](const StoredEntity& entity) {
+  NIBBLE_RETURN_IF_ERROR(store.ReadEntities("", [&loader](const StoredEntity& entity) {
     v1::EntityKind kind = v1::ENTITY_KIND_UNSPECIFIED;
     if (!v1::EntityKind_Parse(std::string(entity.kind), &kind) || entity.key.empty() ||
         entity.key[0] != kKeyMark) {
@@ -26,8 +26,7 @@ absl::StatusOr<State> Load(const Store& store) {
                                               entity.key, "' is no entity of the coordinator"));
     }
     return loader.Add(kind, entity.key.substr(1), entity.value);
-  });
-  if (!status.ok()) return status;
+  }));
   NIBBLE_ASSIGN_OR_RETURN(State state, loader.Finish());
   const auto last = static_cast<int64_t>(store.Info().last_sequence);
   if (state.sequence() != last) {

@@ -93,16 +93,11 @@ void LiveStatus::NoteRank0(const std::string& job, int64_t attempt) {
   if (unheard != unheard_.end() && attempt >= unheard->second) unheard_.erase(unheard);
 }
 
-std::vector<LiveStatus::Sample> LiveStatus::SamplesOf(const std::string& job,
-                                                      int64_t from_step) const {
+std::vector<LiveStatus::Sample> LiveStatus::SamplesOf(const std::string& job) const {
   MutexLock lock(&mutex_);
-  std::vector<Sample> samples;
   const auto found = progress_.find(job);
-  if (found == progress_.end()) return samples;
-  for (const Sample& sample : found->second.samples) {
-    if (sample->step() >= from_step) samples.push_back(sample);
-  }
-  return samples;
+  if (found == progress_.end()) return {};
+  return {found->second.samples.begin(), found->second.samples.end()};
 }
 
 void LiveStatus::Forget(const std::string& job) {

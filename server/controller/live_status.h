@@ -49,9 +49,9 @@ class LiveStatus {
   LiveProgress ProgressOf(const std::string& job) const;
   // The duration of the job's newest sampled step; 0: unknown.
   double StepSecondsOf(const std::string& job) const;
-  // By step, from `from_step` on. Shared, so that reports do not wait while they are copied.
+  // By step. Shared, so that reports do not wait while they are copied.
   using Sample = std::shared_ptr<const v1::StepSample>;
-  std::vector<Sample> SamplesOf(const std::string& job, int64_t from_step) const;
+  std::vector<Sample> SamplesOf(const std::string& job) const;
   void Forget(const std::string& job);
 
   // Replaces the reasons, in the scheduler's words, by pending job.

@@ -29,8 +29,7 @@ TEST(LiveStatusTest, ASampleReportedTwiceIsKeptOnce) {
   LiveStatus live(1000);
   EXPECT_EQ(live.Report("a", 1, 3, Samples(0, 2)).size(), 3u);
   EXPECT_THAT(Steps(live.Report("a", 1, 4, Samples(1, 3))), testing::ElementsAre(3));
-  EXPECT_THAT(Steps(live.SamplesOf("a", 0)), testing::ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(Steps(live.SamplesOf("a", 2)), testing::ElementsAre(2, 3));
+  EXPECT_THAT(Steps(live.SamplesOf("a")), testing::ElementsAre(0, 1, 2, 3));
 }
 
 TEST(LiveStatusTest, SamplesOfRepeatedStepsReplaceThoseOfTheOldAttempt) {
@@ -39,7 +38,7 @@ TEST(LiveStatusTest, SamplesOfRepeatedStepsReplaceThoseOfTheOldAttempt) {
   live.Report("a", 2, 5, {});  // it loads its checkpoint first
   EXPECT_EQ(live.ProgressOf("a").next_step, 5);
   EXPECT_THAT(Steps(live.Report("a", 2, 7, Samples(5, 6))), testing::ElementsAre(5, 6));
-  EXPECT_THAT(Steps(live.SamplesOf("a", 0)), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(Steps(live.SamplesOf("a")), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
 }
 
 TEST(LiveStatusTest, TheNextStepOfAnAttemptDoesNotGoBack) {
@@ -54,7 +53,7 @@ TEST(LiveStatusTest, ALongSeriesIsThinnedAndKeepsItsNewestSample) {
   LiveStatus live(1000);
   const int64_t last = 5 * static_cast<int64_t>(LiveStatus::kMaxSamples);
   for (int64_t step = 0; step <= last; ++step) live.Report("a", 1, step, Samples(step, step));
-  const std::vector<int64_t> steps = Steps(live.SamplesOf("a", 0));
+  const std::vector<int64_t> steps = Steps(live.SamplesOf("a"));
   EXPECT_LE(steps.size(), LiveStatus::kMaxSamples);
   EXPECT_GT(steps.size(), LiveStatus::kMaxSamples / 4);
   EXPECT_EQ(steps.front(), 0);

@@ -93,9 +93,8 @@ v1::Worker WorkerNow(const ReadContext& context, const v1::WorkerRecord& worker)
 
 absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
                                             const v1::ListJobsRequest& request) {
-  const absl::StatusOr<Page> page = ReadPage(request.page(), "jobs");
-  if (!page.ok()) return page.status();
-  NIBBLE_ASSIGN_OR_RETURN(const int64_t below, Below(*page));
+  NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "jobs"));
+  NIBBLE_ASSIGN_OR_RETURN(const int64_t below, Below(page));
   const std::set<int> states(request.states().begin(), request.states().end());
   const auto& jobs = context.state.index().jobs();
   v1::ListJobsResponse response;
@@ -107,7 +106,7 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
         (!request.queue().empty() && job.scheduling().queue() != request.queue())) {
       continue;
     }
-    if (response.jobs_size() == page->size) {
+    if (response.jobs_size() == page.size) {
       response.set_next_token(PageToken("jobs", absl::StrCat(last)));
       break;
     }
@@ -119,10 +118,9 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
 
 absl::StatusOr<v1::DescribeJobResponse> Answer(const ReadContext& context,
                                                const v1::DescribeJobRequest& request) {
-  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   v1::DescribeJobResponse response;
-  *response.mutable_job() = JobNow(context, **job);
+  *response.mutable_job() = JobNow(context, *job);
   if (request.with_spec()) {
     response.set_spec_yaml(context.state.FindSpec(request.job())->spec_yaml());
   }
@@ -131,30 +129,26 @@ absl::StatusOr<v1::DescribeJobResponse> Answer(const ReadContext& context,
 
 absl::StatusOr<v1::ListJobEventsResponse> Answer(const ReadContext& context,
                                                  const v1::ListJobEventsRequest& request) {
-  absl::Status status = CheckNotNegative("after_number", request.after_number());
-  if (status.ok()) status = CheckNotNegative("limit", request.limit());
-  if (!status.ok()) return status;
-  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_RETURN_IF_ERROR(CheckNotNegative("after_number", request.after_number()));
+  NIBBLE_RETURN_IF_ERROR(CheckNotNegative("limit", request.limit()));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   v1::ListJobEventsResponse response;
   for (const v1::JobEvent* event : context.state.EventsOf(request.job())) {
     if (event->number() <= request.after_number()) continue;
     if (request.limit() > 0 && response.events_size() == request.limit()) break;
     *response.add_events() = *event;
   }
-  response.set_dropped(std::max<int64_t>(0, (*job)->first_event() - 1 - request.after_number()));
+  response.set_dropped(std::max<int64_t>(0, job->first_event() - 1 - request.after_number()));
   return response;
 }
 
 absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
                                                  const v1::GetJobMetricsRequest& request) {
-  absl::Status status = CheckNotNegative("from_step", request.from_step());
-  if (status.ok()) status = CheckNotNegative("max_samples", request.max_samples());
-  if (!status.ok()) return status;
-  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_RETURN_IF_ERROR(CheckNotNegative("from_step", request.from_step()));
+  NIBBLE_RETURN_IF_ERROR(CheckNotNegative("max_samples", request.max_samples()));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   v1::GetJobMetricsResponse response;
-  const std::vector<LiveStatus::Sample> all = context.live.SamplesOf(request.job(), 0);
+  const std::vector<LiveStatus::Sample> all = context.live.SamplesOf(request.job());
   if (all.empty()) return response;
   *response.mutable_latest() = *all.back();
   std::vector<const v1::StepSample*> selected;
@@ -175,8 +169,8 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
     pace += (*sample)->step_seconds();
     ++counted;
   }
-  const int64_t left = (*job)->shape().steps() - all.back()->step() - 1;
-  if ((*job)->has_attempt() && left > 0) {
+  const int64_t left = job->shape().steps() - all.back()->step() - 1;
+  if (job->has_attempt() && left > 0) {
     response.set_eta_seconds(pace / counted * static_cast<double>(left));
   }
   return response;
@@ -184,18 +178,16 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
 
 absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
                                                    const v1::ListCheckpointsRequest& request) {
-  const absl::StatusOr<Page> page = ReadPage(request.page(), "checkpoints");
-  if (!page.ok()) return page.status();
-  const absl::StatusOr<const v1::JobRecord*> job = FindJob(context.state, request.job());
-  if (!job.ok()) return job.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "checkpoints"));
+  NIBBLE_RETURN_IF_ERROR(FindJob(context.state, request.job()).status());
   std::vector<const v1::Checkpoint*> all = context.state.CheckpointsOf(request.job());
   v1::ListCheckpointsResponse response;
   std::string last;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     const std::string key = CheckpointKey((*it)->ref());
-    if (!page->after.empty() && key >= page->after) continue;
+    if (!page.after.empty() && key >= page.after) continue;
     if ((*it)->state() == v1::CHECKPOINT_STATE_WRITING && !request.with_uncommitted()) continue;
-    if (response.checkpoints_size() == page->size) {
+    if (response.checkpoints_size() == page.size) {
       response.set_next_token(PageToken("checkpoints", last));
       break;
     }
@@ -222,11 +214,10 @@ absl::StatusOr<v1::DescribeCheckpointResponse> Answer(
 
 absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
                                                const v1::ListOrphansRequest& request) {
-  const absl::StatusOr<Page> page = ReadPage(request.page(), "orphans");
-  if (!page.ok()) return page.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "orphans"));
   v1::ListOrphansResponse response;
   for (const std::string& job : context.orphans->Jobs()) {
-    if (job <= page->after || context.state.FindJob(job) != nullptr) continue;
+    if (job <= page.after || context.state.FindJob(job) != nullptr) continue;
     const OrphanRegistry::Holdings holdings = context.orphans->Of(job);
     v1::OrphanJob described = DescribeOrphan(context.state, job, holdings.evidence());
     // Leftovers of an ended or removed job: nothing to adopt or remove.
@@ -236,7 +227,7 @@ absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
         })) {
       continue;
     }
-    if (response.orphans_size() == page->size) {
+    if (response.orphans_size() == page.size) {
       response.set_next_token(PageToken("orphans", response.orphans().rbegin()->job()));
       break;
     }
@@ -247,12 +238,11 @@ absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
 
 absl::StatusOr<v1::ListWorkersResponse> Answer(const ReadContext& context,
                                                const v1::ListWorkersRequest& request) {
-  const absl::StatusOr<Page> page = ReadPage(request.page(), "workers");
-  if (!page.ok()) return page.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "workers"));
   const auto& workers = context.state.tables().workers;
   v1::ListWorkersResponse response;
-  for (auto it = workers.upper_bound(page->after); it != workers.end(); ++it) {
-    if (response.workers_size() == page->size) {
+  for (auto it = workers.upper_bound(page.after); it != workers.end(); ++it) {
+    if (response.workers_size() == page.size) {
       response.set_next_token(PageToken("workers", response.workers().rbegin()->identity().name()));
       break;
     }
@@ -274,12 +264,11 @@ absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,
 
 absl::StatusOr<v1::ListQueuesResponse> Answer(const ReadContext& context,
                                               const v1::ListQueuesRequest& request) {
-  const absl::StatusOr<Page> page = ReadPage(request.page(), "queues");
-  if (!page.ok()) return page.status();
+  NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "queues"));
   const auto& queues = context.state.tables().queues;
   v1::ListQueuesResponse response;
-  for (auto it = queues.upper_bound(page->after); it != queues.end(); ++it) {
-    if (response.queues_size() == page->size) {
+  for (auto it = queues.upper_bound(page.after); it != queues.end(); ++it) {
+    if (response.queues_size() == page.size) {
       response.set_next_token(PageToken("queues", response.queues().rbegin()->queue().name()));
       break;
     }
@@ -291,12 +280,9 @@ absl::StatusOr<v1::ListQueuesResponse> Answer(const ReadContext& context,
 }
 
 absl::StatusOr<LogAttempt> Answer(const ReadContext& context, const LogQuery& query) {
-  absl::Status status = CheckRange("attempt", query.attempt, 0, kMaxCount);
-  if (status.ok()) status = CheckRange("rank", query.rank, -1, kMaxRanks - 1);
-  if (!status.ok()) return status;
-  const v1::JobRecord* const job = context.state.FindJob(query.job);
-  if (job == nullptr)
-    return absl::NotFoundError(absl::StrCat("job: there is no '", query.job, "'"));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("attempt", query.attempt, 0, kMaxCount));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("rank", query.rank, -1, kMaxRanks - 1));
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, query.job));
   const v1::Attempt* const attempt = FindAttempt(*job, query);
   if (attempt == nullptr) {
     if (query.attempt == 0) {

@@ -133,23 +133,22 @@ absl::StatusOr<v1::ListRecipePresetsResponse> Answer(const ReadContext&,
 absl::StatusOr<v1::GetRecipeCostResponse> Answer(const ReadContext& context,
                                                  const v1::GetRecipeCostRequest& request) {
   NIBBLE_RETURN_IF_ERROR(FindTimeline(context.state, request.job()).status());
-  absl::StatusOr<Timeline> timeline = ToTimeline(WholeTimeline(context.state, request.job()));
-  if (!timeline.ok()) return timeline.status();
+  NIBBLE_ASSIGN_OR_RETURN(Timeline timeline,
+                          ToTimeline(WholeTimeline(context.state, request.job())));
   if (request.revision() != 0) {
-    const auto revision =
-        FindRevision(context.state, request.job(), "revision", request.revision());
-    if (!revision.ok()) return revision.status();
-    timeline = Timeline(FromMessage((*revision)->recipe()));
+    NIBBLE_ASSIGN_OR_RETURN(const auto revision, FindRevision(context.state, request.job(),
+                                                              "revision", request.revision()));
+    timeline = Timeline(FromMessage(revision->recipe()));
   }
   if (request.change().set_size() + request.change().layers_size() > 0) {
     // The cost of the whole run from the first step on.
     NIBBLE_RETURN_IF_ERROR(
-        timeline->Append(-1, FromMessage(request.change()), 0, 0, "", context.now_ms, "").status());
+        timeline.Append(-1, FromMessage(request.change()), 0, 0, "", context.now_ms, "").status());
   }
   NIBBLE_ASSIGN_OR_RETURN(const Model model, ModelOf(context.state, request.job()));
   NIBBLE_ASSIGN_OR_RETURN(
       const GemmCost cost,
-      CostOf(*timeline, model.outline, model.spec.data.sequence, model.spec.training.steps));
+      CostOf(timeline, model.outline, model.spec.data.sequence, model.spec.training.steps));
   v1::GetRecipeCostResponse response;
   v1::RecipeCost& ratios = *response.mutable_cost();
   ratios.set_fprop_ratio(cost.fprop);

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +20,18 @@
 #include "server/store/store_testing.h"
 
 namespace nibble {
+
+// Makes a change and waits for its answer. Must not be called from a callback.
+template <class Response, class Request>
+absl::StatusOr<Response> ChangeAndWait(Controller& controller, const Request& request,
+                                       const std::string& author) {
+  // Shared: the callback may still use it when the wait is over.
+  const auto answer = std::make_shared<std::promise<absl::StatusOr<Response>>>();
+  controller.requests().Change<Response>(
+      request, author,
+      [answer](absl::StatusOr<Response> response) { answer->set_value(std::move(response)); });
+  return answer->get_future().get();
+}
 
 class TestCoordinator {
  public:
@@ -39,7 +53,7 @@ class TestCoordinator {
     if (request.request_id().empty()) {
       request.set_request_id("request-" + std::to_string(++requests_));
     }
-    return controller_->requests().ChangeAndWait<Response>(request, "ann");
+    return ChangeAndWait<Response>(*controller_, request, "ann");
   }
 
   // A spec of 1000 steps of 16 sequences.
