@@ -14,13 +14,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "common/crc32c.h"
 #include "common/mutex.h"
 #include "common/safetensors/dtype.h"
 #include "common/status_macros.h"
@@ -35,14 +33,10 @@ namespace {
 constexpr size_t kThreads = 4;
 constexpr size_t kChunksPerThread = 4;  // fewer are not worth a thread
 
-using Place = CheckpointReader::Place;
-
-std::string PathOf(const Place& place) {
-  return absl::StrCat(place.store, "/", DirectoryName(place.directory));
-}
-
-absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const Place& place) {
-  const std::string path = absl::StrCat(PathOf(place), "/", kManifestFileName);
+absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const std::string& store,
+                                      const StoredDirectory& directory) {
+  const std::string path =
+      absl::StrCat(store, "/", DirectoryName(directory), "/", kManifestFileName);
   const auto fail = [&path](absl::StatusCode code, const auto&... why) {
     return absl::Status(code, absl::StrCat(path, ": ", why...));
   };
@@ -55,7 +49,7 @@ absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const Place
     return fail(absl::StatusCode::kFailedPrecondition, "the checkpoint is of ",
                 ToString(header.identity), ", not of ", ToString(identity));
   }
-  if (header.step != place.directory.step || header.attempt != place.directory.attempt) {
+  if (header.step != directory.step || header.attempt != directory.attempt) {
     return fail(absl::StatusCode::kDataLoss, "the manifest is of step ", header.step, ", attempt ",
                 header.attempt);
   }
@@ -65,7 +59,6 @@ absl::StatusOr<Manifest> ReadManifest(const StoreIdentity& identity, const Place
 }  // namespace
 
 std::string ToString(const Damage& damage) {
-  if (damage.rank == Damage::kNoRank) return damage.reason;
   return damage.tensor.empty()
              ? absl::StrCat("shard of rank ", damage.rank, ": ", damage.reason)
              : absl::StrCat("tensor \"", damage.tensor, "\", chunk ", damage.chunk, " of rank ",
@@ -83,57 +76,32 @@ absl::Status Verification::ToStatus() const {
 }
 
 absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointReader::Open(
-    const StoreIdentity& identity, const std::vector<Place>& places) {
-  absl::StatusOr<Manifest> manifest =
-      absl::NotFoundError("the checkpoint is not committed in any of its directories");
-  std::vector<Damage> damage;
-  for (const Place& place : places) {
-    if (place.directory.stage != Stage::kCommitted) continue;
-    absl::StatusOr<Manifest> read = ReadManifest(identity, place);
-    if (absl::IsFailedPrecondition(read.status())) return read.status();
-    if (!read.ok()) {
-      damage.push_back({.reason = std::string(read.status().message())});
-    } else if (!manifest.ok()) {
-      manifest = std::move(read);
-    } else if (*read != *manifest) {
-      damage.push_back(
-          {.reason = absl::StrCat(PathOf(place), ": the manifest differs from the others")});
-    }
-  }
-  if (!manifest.ok()) {
-    return damage.empty() ? manifest.status()
-                          : Verification{.damage = std::move(damage)}.ToStatus();
-  }
-  NIBBLE_ASSIGN_OR_RETURN(auto tensors, IndexTensors(manifest->shards));
+    const StoreIdentity& identity, const std::string& store, const StoredDirectory& directory) {
+  NIBBLE_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(identity, store, directory));
+  NIBBLE_ASSIGN_OR_RETURN(auto tensors, IndexTensors(manifest.shards));
   std::shared_ptr<CheckpointReader> reader(
-      new CheckpointReader(*std::move(manifest), std::move(tensors)));
-  reader->manifest_damage_ = std::move(damage);
+      new CheckpointReader(std::move(manifest), std::move(tensors)));
+  const std::string path = absl::StrCat(store, "/", DirectoryName(directory));
   for (int32_t rank = 0; rank < reader->manifest_.header.world; ++rank) {
-    reader->shards_.push_back(reader->FindShard(rank, places));
+    reader->shards_.push_back(reader->OpenShard(rank, path));
   }
   return reader;
 }
 
-CheckpointReader::Shard CheckpointReader::FindShard(int32_t rank,
-                                                    const std::vector<Place>& places) const {
-  std::vector<std::string> reasons;
-  for (const Place& place : places) {
-    const std::string path = absl::StrCat(PathOf(place), "/", ShardDirectoryName(rank));
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
-    absl::Status status = CheckShardFiles(path, manifest_.shards[rank].files);
-    if (status.ok()) {
-      absl::StatusOr<std::unique_ptr<ShardDb>> db = ShardDb::OpenToRead(path);
-      if (db.ok()) return {absl::OkStatus(), *std::move(db)};
-      status = db.status();
-    }
-    reasons.emplace_back(status.message());
+CheckpointReader::Shard CheckpointReader::OpenShard(int32_t rank,
+                                                    const std::string& directory) const {
+  const std::string path = absl::StrCat(directory, "/", ShardDirectoryName(rank));
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return {absl::DataLossError(absl::StrCat("it is not in ", directory)), nullptr};
   }
-  if (reasons.empty()) {
-    reasons.push_back(absl::StrCat("it is not in ", PathOf(places.front()),
-                                   places.size() > 1 ? " nor elsewhere" : ""));
+  absl::Status status = CheckShardFiles(path, manifest_.shards[rank].files);
+  if (status.ok()) {
+    absl::StatusOr<std::unique_ptr<ShardDb>> db = ShardDb::OpenToRead(path);
+    if (db.ok()) return {absl::OkStatus(), *std::move(db)};
+    status = db.status();
   }
-  return {absl::DataLossError(absl::StrJoin(reasons, "; ")), nullptr};
+  return {absl::DataLossError(status.message()), nullptr};
 }
 
 absl::Status CheckpointReader::ReadChunk(const Want& want) const {
@@ -141,17 +109,12 @@ absl::Status CheckpointReader::ReadChunk(const Want& want) const {
   const StoredSlice& stored = manifest.slices[want.slice];
   const int64_t expected =
       std::min(manifest.chunk_bytes, SliceBytes(stored.slice) - want.chunk * manifest.chunk_bytes);
-  const auto use = [&](absl::Span<const std::byte> bytes) {
+  const auto use = [&](absl::Span<const std::byte> bytes) -> absl::Status {
     if (static_cast<int64_t>(bytes.size()) != expected) {
       return absl::DataLossError(
           absl::StrCat("it has ", bytes.size(), " bytes and should have ", expected));
     }
-    const uint32_t crc = Crc32c(bytes);
-    if (crc != stored.chunk_crcs[want.chunk]) {
-      return absl::DataLossError(absl::StrCat("its checksum is 0x", absl::Hex(crc),
-                                              ", the manifest has 0x",
-                                              absl::Hex(stored.chunk_crcs[want.chunk])));
-    }
+    NIBBLE_RETURN_IF_ERROR(CheckChunkCrc(stored, want.chunk, bytes));
     if (want.to != nullptr) {
       std::memcpy(want.to, bytes.data() + want.from, want.until - want.from);
     }
@@ -240,7 +203,6 @@ absl::Status CheckpointReader::Load(const std::string& tensor, int64_t first, in
 
 Verification CheckpointReader::Verify() const {
   Verification result;
-  result.damage = manifest_damage_;
   std::vector<Want> wants;
   for (int32_t rank = 0; rank < manifest_.header.world; ++rank) {
     if (!shards_[rank].status.ok()) {
@@ -261,32 +223,6 @@ Verification CheckpointReader::Verify() const {
   }
   result.chunks = static_cast<int64_t>(wants.size());
   return result;
-}
-
-absl::StatusOr<GoodCheckpoint> FindLatestGood(
-    const std::string& store, const std::vector<StoredDirectory>& directories,
-    absl::FunctionRef<
-        absl::StatusOr<std::shared_ptr<const CheckpointReader>>(const StoredDirectory&)>
-        open) {
-  if (directories.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", store));
-  }
-  GoodCheckpoint good;
-  for (auto directory = directories.rbegin(); directory != directories.rend(); ++directory) {
-    absl::StatusOr<std::shared_ptr<const CheckpointReader>> reader = open(*directory);
-    absl::Status status = reader.ok() ? (*reader)->Verify().ToStatus() : reader.status();
-    if (status.ok()) {
-      good.reader = *std::move(reader);
-      return good;
-    }
-    good.skipped.push_back({directory->step, directory->attempt, std::move(status)});
-  }
-  std::vector<std::string> reasons;
-  for (const SkippedCheckpoint& skipped : good.skipped) {
-    reasons.push_back(absl::StrCat("step ", skipped.step, ": ", skipped.status.message()));
-  }
-  return absl::DataLossError(absl::StrCat("no checkpoint in ", store,
-                                          " passes its checksums: ", absl::StrJoin(reasons, "; ")));
 }
 
 }  // namespace nibble

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -29,9 +28,7 @@
 namespace nibble {
 
 struct Damage {
-  static constexpr int32_t kNoRank = -1;  // damage in a copy of the manifest
-
-  int32_t rank = kNoRank;
+  int32_t rank = 0;
   std::string tensor;  // empty: the damage affects the whole shard
   int64_t chunk = 0;
   std::string reason;  // names the file if it is known
@@ -50,16 +47,11 @@ struct Verification {
 
 class CheckpointReader {
  public:
-  // A directory of a store that holds shards of the checkpoint.
-  struct Place {
-    std::string store;
-    StoredDirectory directory;
-  };
-  // All `places` have the same step and attempt; at least one is committed. DataLoss, naming the
-  // files, if no manifest can be read; FailedPrecondition for a newer version or another identity.
-  // Load and Verify report shards that are damaged or in none of the places.
+  // The committed checkpoint in `directory` of the store at `store`. DataLoss, naming the file, if
+  // its manifest cannot be read; FailedPrecondition for a newer version or another identity. Load
+  // and Verify report shards that are damaged or missing.
   static absl::StatusOr<std::shared_ptr<const CheckpointReader>> Open(
-      const StoreIdentity& identity, const std::vector<Place>& places);
+      const StoreIdentity& identity, const std::string& store, const StoredDirectory& directory);
 
   const Manifest& manifest() const { return manifest_; }
   const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
@@ -93,7 +85,7 @@ class CheckpointReader {
     std::byte* to = nullptr;
   };
 
-  Shard FindShard(int32_t rank, const std::vector<Place>& places) const;
+  Shard OpenShard(int32_t rank, const std::string& directory) const;
   absl::Status ReadChunk(const Want& want) const;
   // Reads with several threads. Returns the errors with their indices in `wants`, in order; stops
   // at the first ones if `stop_early`.
@@ -102,8 +94,7 @@ class CheckpointReader {
 
   const Manifest manifest_;
   const absl::flat_hash_map<std::string, TensorEntry> tensors_;
-  std::vector<Shard> shards_;            // [world]
-  std::vector<Damage> manifest_damage_;  // of copies of the manifest that were not needed
+  std::vector<Shard> shards_;  // [world]
 };
 
 // A damaged checkpoint, and why it was skipped.
@@ -117,14 +108,6 @@ struct GoodCheckpoint {
   std::shared_ptr<const CheckpointReader> reader;
   std::vector<SkippedCheckpoint> skipped;  // newer ones, newest first
 };
-
-// The newest of `directories` (oldest first) that `open`s and passes its checksums. NotFound if
-// there are none; DataLoss, naming each, if all are damaged.
-absl::StatusOr<GoodCheckpoint> FindLatestGood(
-    const std::string& store, const std::vector<StoredDirectory>& directories,
-    absl::FunctionRef<
-        absl::StatusOr<std::shared_ptr<const CheckpointReader>>(const StoredDirectory&)>
-        open);
 
 }  // namespace nibble
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/files/files.h"
 #include "common/files/staged_file.h"
 #include "common/mutex.h"
@@ -94,10 +95,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::Begin(int64_t step
   const ShardManifest shard = {
       .step = step, .attempt = attempt, .rank = rank, .chunk_bytes = options_.chunk_bytes};
   NIBBLE_RETURN_IF_ERROR(CheckShard(shard));
-  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<WriteSession> session,
-                          EnterSession(step, attempt, rank));
-  return std::make_unique<ShardWriter>(
-      session, rank, ShardWriter::Sizes{options_.chunk_bytes, options_.file_bytes});
+  return StartWriting(shard, /*copy=*/false);
 }
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
@@ -116,28 +114,27 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
     return absl::FailedPreconditionError(absl::StrCat(
         "step ", original.step, ", attempt ", original.attempt, " is committed in ", path_));
   }
-  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<WriteSession> session,
-                          EnterSession(original.step, original.attempt, original.rank));
-  return std::make_unique<ShardWriter>(session, original, options_.file_bytes);
+  return StartWriting(original, /*copy=*/true);
 }
 
-absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int64_t step,
-                                                                            int64_t attempt,
-                                                                            int32_t rank) {
+absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::StartWriting(
+    const ShardManifest& shard, bool copy) {
   std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
   while (true) {
-    std::shared_ptr<WriteSession> session = FindSession(step, attempt);
+    std::shared_ptr<WriteSession> session = FindSession(shard.step, shard.attempt);
     if (session == nullptr) {
       NIBBLE_ASSIGN_OR_RETURN(
           std::shared_ptr<WriteSession> made,
-          WriteSession::Create(path_, {Stage::kWriting, step, attempt, ++last_serial_}, lock_,
-                               options_.faults));
+          WriteSession::Create(path_, {Stage::kWriting, shard.step, shard.attempt, ++last_serial_},
+                               lock_, options_.faults));
       session = std::move(made);
       sessions_.push_back(session);
     }
-    NIBBLE_ASSIGN_OR_RETURN(const bool entered, session->Enter(rank));
+    NIBBLE_ASSIGN_OR_RETURN(const bool entered, session->Enter(shard.rank));
     // The session ended just now, with its last writer; the next iteration makes another.
-    if (entered) return session;
+    if (entered) {
+      return std::make_unique<ShardWriter>(std::move(session), shard, options_.file_bytes, copy);
+    }
   }
 }
 
@@ -301,19 +298,6 @@ absl::StatusOr<std::vector<StoredDirectory>> CheckpointStore::Committed() const 
   return all;
 }
 
-absl::StatusOr<std::vector<CheckpointReader::Place>> CheckpointStore::Places(
-    int64_t step, int64_t attempt) const {
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
-  std::vector<CheckpointReader::Place> places;
-  for (auto directory = all.rbegin(); directory != all.rend(); ++directory) {
-    if (directory->step == step && directory->attempt == attempt &&
-        directory->stage != Stage::kDeleted) {
-      places.push_back({path_, *directory});
-    }
-  }
-  return places;
-}
-
 absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   std::set<int64_t> pinned;
@@ -329,7 +313,7 @@ absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
     summary.step = directory->step;
     summary.attempt = directory->attempt;
     summary.pinned = pinned.contains(directory->step);
-    const auto reader = CheckpointReader::Open(options_.identity, {{path_, *directory}});
+    const auto reader = CheckpointReader::Open(options_.identity, path_, *directory);
     summary.status = reader.status();
     if (!reader.ok()) continue;
     summary.header = (*reader)->manifest().header;
@@ -343,7 +327,7 @@ absl::StatusOr<std::vector<CheckpointSummary>> CheckpointStore::List() const {
 absl::StatusOr<std::shared_ptr<const CheckpointReader>> CheckpointStore::OpenCheckpoint(
     int64_t step) const {
   NIBBLE_ASSIGN_OR_RETURN(const StoredDirectory directory, FindCommitted(step));
-  return CheckpointReader::Open(options_.identity, {{path_, directory}});
+  return CheckpointReader::Open(options_.identity, path_, directory);
 }
 
 absl::StatusOr<Verification> CheckpointStore::Verify(int64_t step) const {
@@ -354,12 +338,16 @@ absl::StatusOr<Verification> CheckpointStore::Verify(int64_t step) const {
 absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointStore::OpenShard(int64_t step,
                                                                         int64_t attempt,
                                                                         int32_t rank) const {
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<CheckpointReader::Place> places, Places(step, attempt));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> all, ScanStore(path_));
   absl::Status status = absl::NotFoundError(absl::StrCat(
       "the shard of rank ", rank, " of step ", step, ", attempt ", attempt, " is not in ", path_));
-  for (const CheckpointReader::Place& place : places) {
+  for (auto directory = all.rbegin(); directory != all.rend(); ++directory) {
+    if (directory->step != step || directory->attempt != attempt ||
+        directory->stage == Stage::kDeleted) {
+      continue;
+    }
     absl::StatusOr<std::unique_ptr<ShardReader>> reader =
-        ShardReader::Open(absl::StrCat(place.store, "/", DirectoryName(place.directory)), rank);
+        ShardReader::Open(absl::StrCat(path_, "/", DirectoryName(*directory)), rank);
     if (reader.ok()) return reader;
     if (!absl::IsNotFound(reader.status())) status = reader.status();
   }
@@ -368,9 +356,25 @@ absl::StatusOr<std::unique_ptr<ShardReader>> CheckpointStore::OpenShard(int64_t 
 
 absl::StatusOr<GoodCheckpoint> CheckpointStore::LatestGood() const {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
-  return FindLatestGood(path_, committed, [this](const StoredDirectory& directory) {
-    return CheckpointReader::Open(options_.identity, {{path_, directory}});
-  });
+  if (committed.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", path_));
+  }
+  GoodCheckpoint good;
+  for (auto directory = committed.rbegin(); directory != committed.rend(); ++directory) {
+    auto reader = CheckpointReader::Open(options_.identity, path_, *directory);
+    absl::Status status = reader.ok() ? (*reader)->Verify().ToStatus() : reader.status();
+    if (status.ok()) {
+      good.reader = *std::move(reader);
+      return good;
+    }
+    good.skipped.push_back({directory->step, directory->attempt, std::move(status)});
+  }
+  std::vector<std::string> reasons;
+  for (const SkippedCheckpoint& skipped : good.skipped) {
+    reasons.push_back(absl::StrCat("step ", skipped.step, ": ", skipped.status.message()));
+  }
+  return absl::DataLossError(absl::StrCat("no checkpoint in ", path_,
+                                          " passes its checksums: ", absl::StrJoin(reasons, "; ")));
 }
 
 absl::Status CheckRetention(const Retention& retention) {

@@ -175,9 +175,8 @@ class CheckpointStore {
   // if there is no checkpoint; DataLoss, naming each, if all are damaged.
   absl::StatusOr<GoodCheckpoint> LatestGood() const;
 
-  // Committed directories, oldest first; and all directories that may store shards of a checkpoint.
+  // Committed directories, oldest first.
   absl::StatusOr<std::vector<StoredDirectory>> Committed() const;
-  absl::StatusOr<std::vector<CheckpointReader::Place>> Places(int64_t step, int64_t attempt) const;
 
  private:
   CheckpointStore(const std::string& path, const Options& options)
@@ -223,9 +222,8 @@ class CheckpointStore {
   absl::Status WriteFile(const StoreFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The session of this step and attempt, which the rank has entered.
-  absl::StatusOr<std::shared_ptr<WriteSession>> EnterSession(int64_t step, int64_t attempt,
-                                                             int32_t rank)
+  // Enters the session of the shard's step and attempt; `copy` as in ShardWriter.
+  absl::StatusOr<std::unique_ptr<ShardWriter>> StartWriting(const ShardManifest& shard, bool copy)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DeleteDirectory(const StoredDirectory& directory)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

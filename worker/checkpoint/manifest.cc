@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/crc32c.h"
 #include "common/safetensors/dtype.h"
 #include "common/status_macros.h"
 
@@ -80,6 +81,15 @@ int64_t SliceBytes(const TensorSlice& slice) { return slice.count * FileDTypeSiz
 
 int64_t ChunksOf(int64_t bytes, int64_t chunk_bytes) {
   return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
+}
+
+absl::Status CheckChunkCrc(const StoredSlice& slice, int64_t chunk,
+                           absl::Span<const std::byte> bytes) {
+  const uint32_t crc = Crc32c(bytes);
+  const uint32_t wanted = slice.chunk_crcs[static_cast<size_t>(chunk)];
+  if (crc == wanted) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("its checksum is 0x", absl::Hex(crc),
+                                          ", the manifest has 0x", absl::Hex(wanted)));
 }
 
 namespace {

@@ -73,6 +73,9 @@ struct StoredSlice {
 
   friend bool operator==(const StoredSlice&, const StoredSlice&) = default;
 };
+// DataLoss unless the chunk's bytes have the checksum that `slice` states.
+absl::Status CheckChunkCrc(const StoredSlice& slice, int64_t chunk,
+                           absl::Span<const std::byte> bytes);
 
 // A file of a shard's database when the shard was sealed. Bytes that its checksum does not cover
 // are covered by the chunks' checksums.

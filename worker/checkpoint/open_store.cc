@@ -157,7 +157,7 @@ absl::Status CheckpointStore::Rebuild(const absl::Status& why, OpenReport& repor
     if (directory->stage != Stage::kCommitted) continue;
     file.pinned.insert(directory->step);
     if (known) continue;
-    const auto reader = CheckpointReader::Open(options_.identity, {{path_, *directory}});
+    const auto reader = CheckpointReader::Open(options_.identity, path_, *directory);
     if (absl::IsFailedPrecondition(reader.status())) return reader.status();
     known = reader.ok();
   }

@@ -135,12 +135,7 @@ absl::Status ShardReader::ReadChunk(size_t slice, int64_t chunk, int64_t from,
   };
   const absl::Status status = db_->ReadChunk(
       static_cast<int32_t>(slice), chunk, [&](absl::Span<const std::byte> bytes) -> absl::Status {
-        const uint32_t crc = Crc32c(bytes);
-        const uint32_t wanted = stored.chunk_crcs[static_cast<size_t>(chunk)];
-        if (crc != wanted) {
-          return absl::DataLossError(absl::StrCat("its checksum is 0x", absl::Hex(crc),
-                                                  ", the manifest has 0x", absl::Hex(wanted)));
-        }
+        NIBBLE_RETURN_IF_ERROR(CheckChunkCrc(stored, chunk, bytes));
         if (from + static_cast<int64_t>(out.size()) > static_cast<int64_t>(bytes.size())) {
           return absl::DataLossError(absl::StrCat("it has ", bytes.size(), " bytes"));
         }

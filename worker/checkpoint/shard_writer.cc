@@ -249,25 +249,15 @@ std::optional<ShardManifest> WithoutFiles(ShardManifest manifest) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(std::shared_ptr<WriteSession> session, int32_t rank, const Sizes& sizes)
+ShardWriter::ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& shard,
+                         int64_t file_bytes, bool copy)
     : session_(std::move(session)),
-      sizes_(sizes),
-      manifest_{.step = session_->directory().step,
-                .attempt = session_->directory().attempt,
-                .rank = rank,
-                .chunk_bytes = sizes.chunk_bytes},
-      chunks_(session_->ChunkFilePrefix(rank), sizes.file_bytes, session_->faults()) {}
-
-ShardWriter::ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& original,
-                         int64_t file_bytes)
-    : session_(std::move(session)),
-      sizes_{.chunk_bytes = original.chunk_bytes, .file_bytes = file_bytes},
-      manifest_{.step = original.step,
-                .attempt = original.attempt,
-                .rank = original.rank,
-                .chunk_bytes = original.chunk_bytes},
-      chunks_(session_->ChunkFilePrefix(original.rank), file_bytes, session_->faults()),
-      original_(WithoutFiles(original)) {}
+      manifest_{.step = shard.step,
+                .attempt = shard.attempt,
+                .rank = shard.rank,
+                .chunk_bytes = shard.chunk_bytes},
+      chunks_(session_->ChunkFilePrefix(shard.rank), file_bytes, session_->faults()),
+      original_(copy ? WithoutFiles(shard) : std::nullopt) {}
 
 ShardWriter::~ShardWriter() {
   if (!sealed_) session_->Leave(manifest_.rank);
@@ -304,7 +294,7 @@ absl::Status ShardWriter::BeginSlice(const TensorSlice& slice) {
   StoredSlice& stored = manifest_.slices.emplace_back();
   stored.slice = slice;
   left_ = SliceBytes(slice);
-  stored.chunk_crcs.reserve(ChunksOf(left_, sizes_.chunk_bytes));
+  stored.chunk_crcs.reserve(ChunksOf(left_, manifest_.chunk_bytes));
   return absl::OkStatus();
 }
 
@@ -321,7 +311,7 @@ absl::Status ShardWriter::Append(absl::Span<const std::byte> bytes) {
 absl::Status ShardWriter::AppendChunks(absl::Span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto whole = static_cast<size_t>(
-        std::min<int64_t>(sizes_.chunk_bytes, static_cast<int64_t>(begun_.size()) + left_));
+        std::min<int64_t>(manifest_.chunk_bytes, static_cast<int64_t>(begun_.size()) + left_));
     const absl::Span<const std::byte> piece =
         bytes.subspan(0, std::min(bytes.size(), whole - begun_.size()));
     bytes.remove_prefix(piece.size());
@@ -338,24 +328,19 @@ absl::Status ShardWriter::AppendChunks(absl::Span<const std::byte> bytes) {
   return absl::OkStatus();
 }
 
-absl::Status ShardWriter::CheckAgainstOriginal(const StoredSlice& stored, size_t chunk) const {
-  const uint32_t wanted = original_->slices[manifest_.slices.size() - 1].chunk_crcs[chunk];
-  if (stored.chunk_crcs[chunk] == wanted) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("tensor \"", stored.slice.name, "\", chunk ", chunk,
-                                          " of rank ", manifest_.rank, ": its checksum is 0x",
-                                          absl::Hex(stored.chunk_crcs[chunk]),
-                                          ", the manifest has 0x", absl::Hex(wanted)));
-}
-
 absl::Status ShardWriter::PutChunk(absl::Span<const std::byte> bytes) {
   StoredSlice& stored = manifest_.slices.back();
-  const size_t chunk = stored.chunk_crcs.size();
+  const size_t slice = manifest_.slices.size() - 1;
+  const auto chunk = static_cast<int64_t>(stored.chunk_crcs.size());
   stored.chunk_crcs.push_back(Crc32c(bytes));
-  if (original_.has_value()) {
-    NIBBLE_RETURN_IF_ERROR(CheckAgainstOriginal(stored, chunk));
+  const absl::Status same = original_.has_value()
+                                ? CheckChunkCrc(original_->slices[slice], chunk, bytes)
+                                : absl::OkStatus();
+  if (!same.ok()) {
+    return absl::DataLossError(absl::StrCat("tensor \"", stored.slice.name, "\", chunk ", chunk,
+                                            " of rank ", manifest_.rank, ": ", same.message()));
   }
-  return chunks_.Put(static_cast<int32_t>(manifest_.slices.size() - 1), static_cast<int64_t>(chunk),
-                     bytes);
+  return chunks_.Put(static_cast<int32_t>(slice), chunk, bytes);
 }
 
 absl::StatusOr<ShardManifest> ShardWriter::Seal() {

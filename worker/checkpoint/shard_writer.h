@@ -112,15 +112,10 @@ class WriteSession {
 
 class ShardWriter {
  public:
-  struct Sizes {
-    int64_t chunk_bytes;
-    int64_t file_bytes;
-  };
-  // For CheckpointStore: the rank has entered the session.
-  ShardWriter(std::shared_ptr<WriteSession> session, int32_t rank, const Sizes& sizes);
-  // Writes a copy of `original`, in the same chunks.
-  ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& original,
-              int64_t file_bytes);
+  // For CheckpointStore: the rank has entered the session. With `copy`, writes a copy of `shard`,
+  // in the same chunks; otherwise `shard` has no slices yet.
+  ShardWriter(std::shared_ptr<WriteSession> session, const ShardManifest& shard, int64_t file_bytes,
+              bool copy);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
@@ -148,12 +143,9 @@ class ShardWriter {
   absl::Status PutChunk(absl::Span<const std::byte> bytes);
   absl::Status AppendChunks(absl::Span<const std::byte> bytes);
   absl::Status CheckSliceDone() const;
-  // For a copy: checks that slice and chunk match the original.
-  absl::Status CheckAgainstOriginal(const StoredSlice& stored, size_t chunk) const;
   absl::Status FinishDatabase();
 
   const std::shared_ptr<WriteSession> session_;
-  const Sizes sizes_;
   ShardManifest manifest_;
   ChunkFileWriter chunks_;
   const std::optional<ShardManifest> original_;  // of a copy; without its files
