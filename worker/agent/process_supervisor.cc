@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,29 +25,23 @@
 namespace nibble {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr size_t kLogReadBytes = 65536;
 // After the process and its group have ended, only a descendant that left the group may still
 // write.
 constexpr int kLastOutputMs = 200;
 constexpr int kLastReads = 32;  // more than a full pipe needs; such a descendant may never stop
-constexpr auto kNever = SteadyClock::time_point::max();
 
 }  // namespace
 
 struct ProcessSupervisor::Process {
   explicit Process(Program program) : program(std::move(program)) {}
   ~Process() {
-    for (const int file : {wake, output}) {
-      if (file >= 0) close(file);
-    }
+    if (output >= 0) close(output);
   }
 
   const Program program;
   std::shared_ptr<RankLog> log;
   std::thread thread;
-  int wake = -1;    // an eventfd: the deadline has changed
   int output = -1;  // the reading end of its standard output and error
   ProcessHandle handle;
   std::promise<absl::Status> started;
@@ -57,10 +50,9 @@ struct ProcessSupervisor::Process {
   // The process is reaped only under the mutex, so that a signal never reaches another process.
   bool running ABSL_GUARDED_BY(mutex) = false;  // started and not reaped
   pid_t pid ABSL_GUARDED_BY(mutex) = 0;
-  bool terminated ABSL_GUARDED_BY(mutex) = false;
   bool killed ABSL_GUARDED_BY(mutex) = false;
-  SteadyClock::time_point kill_at ABSL_GUARDED_BY(mutex) = kNever;
   std::optional<ProcessExit> exit ABSL_GUARDED_BY(mutex);
+  CondVar ended;  // `exit` is known
 };
 
 int64_t OomKills() {
@@ -109,8 +101,6 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
                           RankLog::Create(program.log_path, program.log_limits));
   auto process = std::make_shared<Process>(program);
   process->log = std::move(log);
-  process->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (process->wake < 0) return ErrnoError(errno, "making an eventfd for", program.name);
   {
     MutexLock lock(&mutex_);
     if (!processes_.emplace(program.name, process).second) {
@@ -176,23 +166,10 @@ void ProcessSupervisor::Run(Process& process) {
   {
     MutexLock lock(&process.mutex);
     process.exit = std::move(exit);
+    process.ended.SignalAll();
   }
   process.log->End();
   if (options_.ended) options_.ended(process.program.name);
-}
-
-int ProcessSupervisor::KillIfDue(Process& process) {
-  MutexLock lock(&process.mutex);
-  const auto now = SteadyClock::now();
-  if (process.kill_at == kNever) return -1;
-  if (process.kill_at <= now) {
-    process.kill_at = kNever;
-    process.killed = true;
-    (void)kill(-process.pid, SIGKILL);
-    return -1;
-  }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(process.kill_at - now).count();
-  return static_cast<int>(std::min<int64_t>(left, 1 << 30));
 }
 
 void ProcessSupervisor::CollectOutput(Process& process) {
@@ -204,18 +181,17 @@ void ProcessSupervisor::CollectOutput(Process& process) {
     if (got == 0) open = false;
   };
   while (true) {
-    const int wait = KillIfDue(process);
     pollfd waits[] = {{.fd = process.handle.fd(), .events = POLLIN},
-                      {.fd = process.wake, .events = POLLIN},
                       {.fd = open ? process.output : -1, .events = POLLIN}};
-    (void)poll(waits, 3, wait);
-    eventfd_t ignored;
-    (void)eventfd_read(process.wake, &ignored);
-    if (waits[2].revents != 0) collect();
+    (void)poll(waits, 2, -1);
+    if (waits[1].revents != 0) collect();
     if (waits[0].revents != 0) break;
   }
   // The process has ended but is not reaped, so the group id is still its own: kill the group.
-  KillGroup(process);
+  {
+    MutexLock lock(&process.mutex);
+    (void)kill(-process.pid, SIGKILL);
+  }
   pollfd last = {.fd = process.output, .events = POLLIN};
   for (int i = 0; i < kLastReads && open && poll(&last, 1, kLastOutputMs) > 0; ++i) collect();
 }
@@ -228,13 +204,7 @@ ProcessExit ProcessSupervisor::Reap(Process& process) {
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
           .signal = signal,
-          .terminated = process.terminated,
           .killed = signal == SIGKILL && process.killed};
-}
-
-void ProcessSupervisor::KillGroup(Process& process) {
-  MutexLock lock(&process.mutex);
-  (void)kill(-process.pid, SIGKILL);
 }
 
 std::shared_ptr<ProcessSupervisor::Process> ProcessSupervisor::Find(const std::string& name) const {
@@ -251,25 +221,12 @@ absl::Status NotRunning(const std::string& name) {
 
 }  // namespace
 
-absl::Status ProcessSupervisor::Terminate(const std::string& name,
-                                          std::chrono::milliseconds grace) {
-  const std::shared_ptr<Process> process = Find(name);
-  if (process == nullptr) return NotRunning(name);
-  MutexLock lock(&process->mutex);
-  if (!process->running) return NotRunning(name);
-  if (!process->terminated) (void)kill(process->pid, SIGTERM);
-  process->terminated = true;
-  process->kill_at = std::min(process->kill_at, SteadyClock::now() + grace);
-  (void)eventfd_write(process->wake, 1);
-  return absl::OkStatus();
-}
-
 absl::Status ProcessSupervisor::Kill(const std::string& name) {
   const std::shared_ptr<Process> process = Find(name);
   if (process == nullptr) return NotRunning(name);
   MutexLock lock(&process->mutex);
   if (!process->running) return NotRunning(name);
-  process->terminated = process->killed = true;
+  process->killed = true;
   (void)kill(-process->pid, SIGKILL);
   return absl::OkStatus();
 }
@@ -289,6 +246,18 @@ absl::StatusOr<std::optional<ProcessExit>> ProcessSupervisor::ExitOf(
   if (process == nullptr) return NotRunning(name);
   MutexLock lock(&process->mutex);
   return process->exit;
+}
+
+absl::StatusOr<ProcessExit> ProcessSupervisor::AwaitEnd(const std::string& name) {
+  const std::shared_ptr<Process> process = Find(name);
+  if (process == nullptr) return NotRunning(name);
+  {
+    MutexLock lock(&process->mutex);
+    while (!process->exit.has_value()) process->ended.Wait(&process->mutex);
+  }
+  NIBBLE_RETURN_IF_ERROR(Forget(name));
+  MutexLock lock(&process->mutex);
+  return *process->exit;
 }
 
 absl::StatusOr<pid_t> ProcessSupervisor::PidOf(const std::string& name) const {

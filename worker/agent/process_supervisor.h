@@ -16,7 +16,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -37,7 +36,6 @@ struct ProcessExit {
   int exit_code = 0;           // if signal is 0
   int signal = 0;              // that killed it
   bool out_of_memory = false;  // killed by the kernel for lack of memory
-  bool terminated = false;     // Terminate or Kill was called before it ended
   bool killed = false;         // this daemon sent the SIGKILL
   std::string log_tail;        // the end of its output
 
@@ -72,16 +70,15 @@ class ProcessSupervisor {
   // such as NotFound or PermissionDenied for the program. After an error nothing is left behind.
   absl::Status Start(const Program& program);
 
-  // SIGTERM now, SIGKILL to the group after the grace period. A second call can only shorten it.
-  // NotFound if no such process runs.
-  absl::Status Terminate(const std::string& name, std::chrono::milliseconds grace);
-  // SIGKILL to its group.
+  // SIGKILL to its group. NotFound if no such process runs.
   absl::Status Kill(const std::string& name);
   // Sends a signal to the process alone, not to its group.
   absl::Status Signal(const std::string& name, int signal);
 
   // Nullopt while it runs. NotFound if it was never started or was forgotten.
   absl::StatusOr<std::optional<ProcessExit>> ExitOf(const std::string& name) const;
+  // Waits for its end, and frees its name. NotFound as ExitOf.
+  absl::StatusOr<ProcessExit> AwaitEnd(const std::string& name);
   // NotFound unless it runs.
   absl::StatusOr<pid_t> PidOf(const std::string& name) const;
   std::shared_ptr<const RankLog> LogOf(const std::string& name) const;  // null if there is none
@@ -98,9 +95,6 @@ class ProcessSupervisor {
   absl::Status Spawn(Process& process);
   void CollectOutput(Process& process);  // until the process has ended
   ProcessExit Reap(Process& process);    // without the log's tail and the out-of-memory flag
-  // Kills the group if its grace has passed; returns the milliseconds left, -1 for no limit.
-  int KillIfDue(Process& process);
-  void KillGroup(Process& process);
 
   const Options options_;
   mutable Mutex mutex_;

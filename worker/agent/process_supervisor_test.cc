@@ -87,7 +87,6 @@ TEST_F(ProcessSupervisorTest, AnExitIsReportedWithItsCodeAndLogTail) {
   const ProcessExit exit = AwaitEnd("r");
   EXPECT_EQ(exit.exit_code, 3);
   EXPECT_FALSE(exit.ok());
-  EXPECT_FALSE(exit.terminated);
   EXPECT_EQ(exit.log_tail, "out a word\nerr\n");
   EXPECT_EQ(Describe(exit), "ended with exit code 3");
 }
@@ -108,24 +107,25 @@ TEST_F(ProcessSupervisorTest, AKillForLackOfMemoryIsReportedAsSuch) {
   EXPECT_THAT(Describe(exit), HasSubstr("out of memory"));
 }
 
-TEST_F(ProcessSupervisorTest, AProgramMayExitByItselfWithinTheGrace) {
+TEST_F(ProcessSupervisorTest, AProgramMayExitByItselfOnASignal) {
   ASSERT_TRUE(Start("r", "trap 'exit 101' TERM; echo up; while :; do sleep 0.01; done").ok());
   AwaitWords("r");
-  ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
+  ASSERT_TRUE(supervisor_->Signal("r", SIGTERM).ok());
   const ProcessExit exit = AwaitEnd("r");
   EXPECT_EQ(exit.exit_code, 101);
-  EXPECT_TRUE(exit.terminated);
   EXPECT_FALSE(exit.killed);
 }
 
-TEST_F(ProcessSupervisorTest, AProgramIsKilledAfterTheGrace) {
+TEST_F(ProcessSupervisorTest, AProgramThatIgnoresASignalIsKilledAndItsEndAwaited) {
   ASSERT_TRUE(Start("r", "trap '' TERM; echo up; while :; do sleep 0.01; done").ok());
   AwaitWords("r");
-  ASSERT_TRUE(supervisor_->Terminate("r", kLong).ok());
-  ASSERT_TRUE(supervisor_->Terminate("r", milliseconds(1)).ok());
-  const ProcessExit exit = AwaitEnd("r");
-  EXPECT_EQ(exit.signal, SIGKILL);
-  EXPECT_TRUE(exit.killed);
+  ASSERT_TRUE(supervisor_->Signal("r", SIGTERM).ok());
+  ASSERT_TRUE(supervisor_->Kill("r").ok());
+  const auto exit = supervisor_->AwaitEnd("r");
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->signal, SIGKILL);
+  EXPECT_TRUE(exit->killed);
+  EXPECT_EQ(supervisor_->ExitOf("r").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramAreKilledWithIt) {
@@ -149,9 +149,10 @@ TEST_F(ProcessSupervisorTest, TheChildrenOfAProgramAreKilledWithIt) {
 
 TEST_F(ProcessSupervisorTest, ADescendantThatWritesForEverDoesNotDelayTheEnd) {
   const std::string up = directory_ + "/up";
-  ASSERT_TRUE(Start("a", absl::StrCat("setsid sh -c 'echo > ", up, "; while :; do echo more; done' &",
-                                      " while [ ! -e ", up, " ]; do sleep 0.01; done; exit 3"))
-                  .ok());
+  ASSERT_TRUE(
+      Start("a", absl::StrCat("setsid sh -c 'echo > ", up, "; while :; do echo more; done' &",
+                              " while [ ! -e ", up, " ]; do sleep 0.01; done; exit 3"))
+          .ok());
   EXPECT_EQ(AwaitEnd("a").exit_code, 3);
 }
 
