@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t kMaxTaskDetailBytes = 1900;
 constexpr int kDamagedCode = 3;  // of nibble-export
-constexpr std::chrono::milliseconds kTaskPoll(50);
 
 std::string KeyOf(const v1::DesiredTask& task) {
   return absl::StrCat(task.ref().job(), "/", task.ref().step(), "/", task.ref().attempt(), "/",
@@ -30,34 +29,29 @@ std::string KeyOf(const v1::DesiredReplica& replica) {
 
 }  // namespace
 
-CheckpointTasks::CheckpointTasks(Options options) : options_(std::move(options)) {
-  thread_ = std::thread([this] { Run(); });
-}
+CheckpointTasks::CheckpointTasks(Options options) : options_(std::move(options)) {}
 
 CheckpointTasks::~CheckpointTasks() {
+  cancellation_.Cancel();
+  std::string exporter;
   {
     const MutexLock lock(&mutex_);
-    closing_ = true;
+    exporter = exporter_;
   }
-  cancellation_.Cancel();
-  changed_.SignalAll();
-  thread_.join();
+  if (!exporter.empty()) (void)options_.supervisor->Kill(exporter);
+  thread_.Stop();
 }
 
 void CheckpointTasks::Want(const std::vector<v1::DesiredTask>& tasks) {
-  {
-    const MutexLock lock(&mutex_);
-    std::set<std::string> keys;
-    for (const v1::DesiredTask& task : tasks) {
-      const std::string key = KeyOf(task);
-      keys.insert(key);
-      if (known_.insert(key).second) to_do_.push_back(task);
-    }
-    std::erase_if(reports_, [&](const auto& one) { return !keys.contains(one.first); });
-    std::erase_if(to_do_, [&](const auto& one) { return !keys.contains(KeyOf(one)); });
-    known_ = std::move(keys);
+  const MutexLock lock(&mutex_);
+  std::set<std::string> keys;
+  for (const v1::DesiredTask& task : tasks) {
+    const std::string key = KeyOf(task);
+    keys.insert(key);
+    if (known_.insert(key).second) thread_.Post([this, task] { Run(task); });
   }
-  changed_.SignalAll();
+  std::erase_if(reports_, [&](const auto& one) { return !keys.contains(one.first); });
+  known_ = std::move(keys);
 }
 
 std::vector<v1::TaskReport> CheckpointTasks::Reports() const {
@@ -67,24 +61,20 @@ std::vector<v1::TaskReport> CheckpointTasks::Reports() const {
   return reports;
 }
 
-void CheckpointTasks::Run() {
-  while (true) {
-    v1::DesiredTask task;
-    {
-      const MutexLock lock(&mutex_);
-      while (!closing_ && to_do_.empty()) changed_.Wait(&mutex_);
-      if (closing_) return;
-      task = std::move(to_do_.front());
-      to_do_.pop_front();
-    }
-    v1::TaskReport report = CarryOut(task);
-    {
-      const MutexLock lock(&mutex_);
-      if (closing_) return;
-      if (known_.contains(KeyOf(task))) reports_[KeyOf(task)] = std::move(report);
-    }
-    if (options_.changed) options_.changed();
+void CheckpointTasks::Run(const v1::DesiredTask& task) {
+  const std::string key = KeyOf(task);
+  {
+    const MutexLock lock(&mutex_);
+    // It is no longer wanted, or was posted again and is done.
+    if (!known_.contains(key) || reports_.contains(key)) return;
   }
+  v1::TaskReport report = CarryOut(task);
+  if (cancellation_.cancelled()) return;
+  {
+    const MutexLock lock(&mutex_);
+    if (known_.contains(key)) reports_[key] = std::move(report);
+  }
+  if (options_.changed) options_.changed();
 }
 
 v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
@@ -190,23 +180,18 @@ absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task)
 absl::StatusOr<ProcessExit> CheckpointTasks::RunExporter(const v1::DesiredTask& task) {
   const std::string directory = absl::StrCat(options_.jobs_directory, "/", task.ref().job());
   const std::string name = absl::StrCat(task.ref().job(), ".export.", task.task());
-  absl::Status status = options_.supervisor->Start(
+  {
+    const MutexLock lock(&mutex_);
+    exporter_ = name;
+  }
+  NIBBLE_RETURN_IF_ERROR(options_.supervisor->Start(
       {.name = name,
        .arguments = {options_.exporter, "--run", directory, "--step",
                      absl::StrCat(task.ref().step()), "--destination", task.destination()},
-       .log_path = absl::StrCat(directory, "/export-", task.task(), ".log")});
-  while (status.ok()) {
-    NIBBLE_ASSIGN_OR_RETURN(const auto exit, options_.supervisor->ExitOf(name));
-    if (exit.has_value()) {
-      ProcessExit ended = *exit;
-      status = options_.supervisor->Forget(name);
-      if (status.ok()) return ended;
-    } else if (!cancellation_.Sleep(kTaskPoll)) {
-      (void)options_.supervisor->Kill(name);
-      return absl::CancelledError("cancelled");
-    }
-  }
-  return status;
+       .log_path = absl::StrCat(directory, "/export-", task.task(), ".log")}));
+  // The destructor kills it from now on.
+  if (cancellation_.cancelled()) (void)options_.supervisor->Kill(name);
+  return options_.supervisor->AwaitEnd(name);
 }
 
 ReplicaKeeper::ReplicaKeeper(Options options) : options_(std::move(options)) {

@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,6 +34,7 @@
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/task_thread.h"
 
 namespace nibble {
 
@@ -62,7 +62,7 @@ class CheckpointTasks {
   std::vector<v1::TaskReport> Reports() const;
 
  private:
-  void Run();
+  void Run(const v1::DesiredTask& task);
   v1::TaskReport CarryOut(const v1::DesiredTask& task);
   void Verify(const v1::DesiredTask& task, v1::TaskReport& report);
   // Reads the copy here; a damaged one is reported.
@@ -78,12 +78,10 @@ class CheckpointTasks {
   const Options options_;
   Cancellation cancellation_;
   mutable Mutex mutex_;
-  CondVar changed_;
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<v1::DesiredTask> to_do_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> known_ ABSL_GUARDED_BY(mutex_);                    // wanted, by key
   std::map<std::string, v1::TaskReport> reports_ ABSL_GUARDED_BY(mutex_);  // of ended tasks
-  std::thread thread_;
+  std::string exporter_ ABSL_GUARDED_BY(mutex_);  // name of its process; empty: none was started
+  TaskThread thread_;
 };
 
 class ReplicaKeeper {
