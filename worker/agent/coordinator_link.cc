@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "worker/agent/gang_rules.h"
 #include "worker/agent/peer_server.h"
 
 namespace nibble {
@@ -145,8 +145,7 @@ absl::Status CoordinatorLink::RunStream(bool& answered) {
     const MutexLock lock(&mutex_);
     stream_ = nullptr;
   }
-  const grpc::Status status = stream.calls->Finish();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  return FromGrpc(stream.calls->Finish());
 }
 
 void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std::string& holder,
@@ -161,12 +160,9 @@ void DamageReports::Found(const v1::CheckpointRef& ref, int32_t rank, const std:
     *shard.mutable_ref() = ref;
     shard.set_rank(rank);
     shard.set_holder(holder);
-    std::string detail(damage.message().substr(0, kMaxErrorBytes));
     // File names may contain any bytes; a message is UTF-8.
-    for (char& c : detail) {
-      if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
-    }
-    shard.set_detail(detail);
+    shard.set_detail(
+        Printable(std::string(damage.message().substr(0, kMaxErrorBytes)), kMaxErrorBytes));
   }
   if (changed_) changed_();
 }

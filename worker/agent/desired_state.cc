@@ -6,21 +6,6 @@
 #include "worker/agent/data_directory.h"
 
 namespace nibble {
-namespace {
-
-GangCommand CommandOf(v1::GangCommand command) {
-  switch (command) {
-    case v1::GANG_COMMAND_PAUSE:
-      return GangCommand::kPause;
-    case v1::GANG_COMMAND_STOP:
-      return GangCommand::kStop;
-    default:
-      return GangCommand::kRun;
-  }
-}
-
-}  // namespace
-
 WantedGang WantedOf(const v1::DesiredGang& desired, const StopDeadlines& deadlines) {
   const auto deadline = deadlines.find({desired.job(), desired.attempt()});
   const int64_t revision = desired.revisions().empty() ? 0 : desired.revisions().rbegin()->number();
@@ -28,7 +13,7 @@ WantedGang WantedOf(const v1::DesiredGang& desired, const StopDeadlines& deadlin
           .attempt = desired.attempt(),
           .first_rank = desired.first_rank(),
           .slots = {desired.slots().begin(), desired.slots().end()},
-          .order = {.command = CommandOf(desired.command()),
+          .order = {.command = desired.command(),
                     .checkpoint_request = desired.checkpoint_request(),
                     .timeline_revision = revision},
           .stop_by_ms = deadline == deadlines.end() ? 0 : deadline->second};

@@ -153,15 +153,7 @@ absl::Status Gang::Start() {
                               .snapshots = snapshots}));
   Send(desired_);
   if (ended_before_start_.has_value()) return absl::OkStatus();
-  preparation_ =
-      std::make_unique<GangPreparation>(desired_, GangPreparation::Means{.registry = home_.registry,
-                                                                         .fetcher = home_.fetcher,
-                                                                         .damage = home_.damage,
-                                                                         .worker = home_.worker,
-                                                                         .meetings = home_.meetings,
-                                                                         .security = home_.security,
-                                                                         .changed = home_.changed,
-                                                                         .log = home_.log});
+  preparation_ = std::make_unique<GangPreparation>(desired_, home_);
   return absl::OkStatus();
 }
 
@@ -233,13 +225,13 @@ void Gang::Send(const v1::DesiredGang& desired) {
   *command.mutable_revisions() = desired.revisions();
   ForgetConfirmed(desired);
   sent_ = order;
-  if (preparing() && order.command == GangCommand::kStop) {  // no progress is lost
+  if (preparing() && order.command == v1::GANG_COMMAND_STOP) {  // no progress is lost
     ended_before_start_ = RankState::kStopped;
     if (preparation_ != nullptr) preparation_->Cancel();
   }
   if (link_ == nullptr) return;
   link_->SetCommand(command);
-  if (order.command != GangCommand::kStop) return;
+  if (order.command != v1::GANG_COMMAND_STOP) return;
   const std::map<int32_t, LinkHost::Rank> linked = link_->Ranks();
   for (const Rank& rank : ranks_) {
     const auto at = linked.find(rank.rank);

@@ -41,29 +41,6 @@
 
 namespace nibble {
 
-// Shared by all gangs of a daemon.
-struct GangHome {
-  ProcessSupervisor* supervisor = nullptr;
-  CheckpointRegistry* registry = nullptr;
-  ShardFetcher* fetcher = nullptr;
-  DamageReports* damage = nullptr;
-  MeetingPoints* meetings = nullptr;
-  Provenance* provenance = nullptr;
-  LinkSecurity security;
-  std::string worker;                           // this one's name
-  std::string host;                             // at which other workers' ranks reach this one's
-  LinkHost::Clock clock;                        // milliseconds, monotonic
-  std::function<void()> changed;                // a rank or a gang's thread has something to report
-  std::function<void(const std::string&)> log;  // a line for people; may be null
-  std::string jobs_directory;                   // absolute
-  std::string run_directory;                    // absolute and short: sockets are in it
-  std::string trainer;                          // path of nibble-trainer
-  bool cuda = false;                            // slots are GPUs
-  WatchdogLimits watchdog;
-  RankLog::Limits logs;
-  DiskFaults* faults = nullptr;  // for tests
-};
-
 inline constexpr size_t kMaxJobIdBytes = 80;
 
 // Checks that the id can name a directory. InvalidArgument if not.

@@ -136,9 +136,8 @@ absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& 
   const auto now = [] { return std::chrono::steady_clock::now(); };
   absl::string_view address = rendezvous;
   if (!absl::ConsumePrefix(&address, Rendezvous::kServedPrefix)) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous: '", rendezvous,
-                                                   "' does not begin with '",
-                                                   Rendezvous::kServedPrefix, "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rendezvous: '", rendezvous, "' does not begin with '", Rendezvous::kServedPrefix, "'"));
   }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TcpStore> store,
                           TcpStore::Connect(std::string(address), now() + kConnectTime));
@@ -155,11 +154,11 @@ absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& 
   return absl::OkStatus();
 }
 
-GangPreparation::GangPreparation(v1::DesiredGang gang, Means means)
-    : gang_(std::move(gang)), means_(std::move(means)) {
+GangPreparation::GangPreparation(v1::DesiredGang gang, const GangHome& home)
+    : gang_(std::move(gang)), home_(home) {
   if (gang_.has_resume()) {
     Update(gang_);
-    lease_ = means_.registry->Keep(gang_.resume());
+    lease_ = home_.registry->Keep(gang_.resume());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -195,15 +194,15 @@ void GangPreparation::Run() {
     const MutexLock lock(&mutex_);
     result_ = std::move(result);
   }
-  if (means_.changed) means_.changed();
+  if (home_.changed) home_.changed();
 }
 
 absl::StatusOr<std::string> GangPreparation::PrepareAll() {
   if (gang_.has_resume()) NIBBLE_RETURN_IF_ERROR(FetchCheckpoint());
   SetProgress("waits for the other workers of its gang");
   absl::StatusOr<std::string> rendezvous =
-      gang_.first_rank() == 0 ? means_.meetings->Open(gang_.job(), gang_.attempt())
-                              : AskForMeeting(gang_, means_.security, cancellation_);
+      gang_.first_rank() == 0 ? home_.meetings->Open(gang_.job(), gang_.attempt())
+                              : AskForMeeting(gang_, home_.security, cancellation_);
   absl::Status met = rendezvous.status();
   if (met.ok()) met = AwaitMembers(*rendezvous, gang_, cancellation_);
   if (met.ok()) return rendezvous;
@@ -215,26 +214,26 @@ absl::Status GangPreparation::CheckLocalShards() {
   const v1::CheckpointRef& resume = gang_.resume();
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
     if (cancellation_.cancelled()) return absl::CancelledError("cancelled");
-    const absl::StatusOr<uint32_t> crc = means_.registry->CrcOf(resume, shard.rank());
+    const absl::StatusOr<uint32_t> crc = home_.registry->CrcOf(resume, shard.rank());
     if (!crc.ok()) continue;
     SetProgress(absl::StrCat("checks the local shard of rank ", shard.rank()));
     absl::Status good;
     if (*crc != shard.manifest_crc32c()) {
       good = absl::DataLossError("its manifest is not the one that the coordinator knows");
     } else {
-      const auto reader = means_.registry->OpenShard(resume, shard.rank());
+      const auto reader = home_.registry->OpenShard(resume, shard.rank());
       int64_t chunks = 0;
       good = reader.ok() ? (*reader)->Verify(chunks) : reader.status();
     }
     if (good.ok()) continue;
-    if (means_.log) {
-      means_.log(absl::StrCat("the local shard of rank ", shard.rank(), " of ", resume.job(),
-                              ", step ", resume.step(),
-                              ", is damaged and discarded: ", std::string(good.message())));
+    if (home_.log) {
+      home_.log(absl::StrCat("the local shard of rank ", shard.rank(), " of ", resume.job(),
+                             ", step ", resume.step(),
+                             ", is damaged and discarded: ", std::string(good.message())));
     }
     discarded_.insert(shard.rank());
-    means_.damage->Found(shard.ref(), shard.rank(), means_.worker, good);
-    NIBBLE_RETURN_IF_ERROR(means_.registry->RemoveDamaged(resume, shard.rank()));
+    home_.damage->Found(shard.ref(), shard.rank(), home_.worker, good);
+    NIBBLE_RETURN_IF_ERROR(home_.registry->RemoveDamaged(resume, shard.rank()));
   }
   return absl::OkStatus();
 }
@@ -250,7 +249,7 @@ absl::Status GangPreparation::FetchShard(int32_t rank) {
       const MutexLock lock(&mutex_);
       shard = shards_.at(rank);
     }
-    const bool damaged = discarded_.contains(rank) || means_.damage->AnyOf(shard.ref(), rank);
+    const bool damaged = discarded_.contains(rank) || home_.damage->AnyOf(shard.ref(), rank);
     if (shard.sources().empty() && damaged) {
       return absl::DataLossError(absl::StrCat("the shard of rank ", rank, " of ", resume.job(),
                                               ", step ", resume.step(),
@@ -265,7 +264,7 @@ absl::Status GangPreparation::FetchShard(int32_t rank) {
     };
     show();
     const absl::Status status =
-        means_.fetcher->Fetch(shard, /*input=*/false, cancellation_, [&](int64_t bytes) {
+        home_.fetcher->Fetch(shard, /*input=*/false, cancellation_, [&](int64_t bytes) {
           received += bytes;
           if (received - shown < kShowBytes) return;
           shown = received;
@@ -277,20 +276,20 @@ absl::Status GangPreparation::FetchShard(int32_t rank) {
       return status;
     }
     SetProgress(absl::StrCat("cannot fetch yet: ", std::string(status.message())));
-    if (means_.log) means_.log(absl::StrCat(gang_.job(), ": ", progress()));
+    if (home_.log) home_.log(absl::StrCat(gang_.job(), ": ", progress()));
     if (!cancellation_.Sleep(backoff.Next())) return absl::CancelledError("cancelled");
   }
 }
 
 absl::Status GangPreparation::FetchCheckpoint() {
   // The coordinator names only accepted checkpoints to resume from.
-  means_.registry->Accept(gang_.resume());
+  home_.registry->Accept(gang_.resume());
   NIBBLE_RETURN_IF_ERROR(CheckLocalShards());
   for (const v1::DesiredReplica& shard : gang_.resume_shards()) {
-    if (means_.registry->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
+    if (home_.registry->CrcOf(gang_.resume(), shard.rank()).ok()) continue;
     NIBBLE_RETURN_IF_ERROR(FetchShard(shard.rank()));
   }
-  return means_.registry->MakeLoadable(gang_.resume());
+  return home_.registry->MakeLoadable(gang_.resume());
 }
 
 }  // namespace nibble

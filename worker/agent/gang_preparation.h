@@ -7,7 +7,7 @@
 // A source that does not answer is tried again until the preparation is cancelled; damage without
 // an intact copy elsewhere ends it with DataLoss.
 //
-// Ownership: MeetingPoints owns the rendezvous servers. GangPreparation borrows its Means and owns
+// Ownership: MeetingPoints owns the rendezvous servers. GangPreparation borrows GangHome and owns
 // a thread; its lease keeps the checkpoint until it is destroyed, so it must live as long as the
 // ranks. Thread-safety: all methods from any thread.
 #ifndef NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
@@ -26,12 +26,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/files.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/data_directory.h"
+#include "worker/agent/gang_rules.h"
 #include "worker/agent/peer_server.h"
+#include "worker/agent/process_supervisor.h"
+#include "worker/agent/rank_log.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/link/link_host.h"
 #include "worker/trainer/comm/tcp_store_server.h"
 
 namespace nibble {
@@ -69,24 +75,38 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
                                           Cancellation& cancellation);
 
 // Registers this worker as ready at the rendezvous, and waits until all members are. Cancelled,
-// Unavailable if the rendezvous server has ended, or InvalidArgument for an address of another kind,
-// which a worker of another build may give.
+// Unavailable if the rendezvous server has ended, or InvalidArgument for an address of another
+// kind, which a worker of another build may give.
 absl::Status AwaitMembers(const std::string& rendezvous, const v1::DesiredGang& gang,
                           Cancellation& cancellation);
 
+// Shared by all gangs of a daemon.
+struct GangHome {
+  ProcessSupervisor* supervisor = nullptr;
+  CheckpointRegistry* registry = nullptr;
+  ShardFetcher* fetcher = nullptr;
+  DamageReports* damage = nullptr;
+  MeetingPoints* meetings = nullptr;
+  Provenance* provenance = nullptr;
+  LinkSecurity security;
+  std::string worker;                           // this one's name
+  std::string host;                             // at which other workers' ranks reach this one's
+  LinkHost::Clock clock;                        // milliseconds, monotonic
+  std::function<void()> changed;                // a rank or a gang's thread has something to report
+  std::function<void(const std::string&)> log;  // a line for people; may be null
+  std::string jobs_directory;                   // absolute
+  std::string run_directory;                    // absolute and short: sockets are in it
+  std::string trainer;                          // path of nibble-trainer
+  bool cuda = false;                            // slots are GPUs
+  WatchdogLimits watchdog;
+  RankLog::Limits logs;
+  DiskFaults* faults = nullptr;  // for tests
+};
+
 class GangPreparation {
  public:
-  struct Means {
-    CheckpointRegistry* registry = nullptr;
-    ShardFetcher* fetcher = nullptr;
-    DamageReports* damage = nullptr;
-    std::string worker;  // this one's name
-    MeetingPoints* meetings = nullptr;
-    LinkSecurity security;
-    std::function<void()> changed;
-    std::function<void(const std::string&)> log;
-  };
-  GangPreparation(v1::DesiredGang gang, Means means);
+  // Borrows `home`.
+  GangPreparation(v1::DesiredGang gang, const GangHome& home);
   // Cancels it.
   ~GangPreparation();
   GangPreparation(const GangPreparation&) = delete;
@@ -110,7 +130,7 @@ class GangPreparation {
   void SetProgress(const std::string& progress);
 
   const v1::DesiredGang gang_;
-  const Means means_;
+  const GangHome& home_;
   CheckpointRegistry::Lease lease_;
   Cancellation cancellation_;
   std::set<int32_t> discarded_;  // ranks whose shards here were damaged; used by the thread alone

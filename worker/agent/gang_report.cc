@@ -3,6 +3,7 @@
 #include "worker/agent/gang.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,41 +28,21 @@ constexpr int64_t kPeerPatienceMs = 5000;
 // Time to read the last report of a rank that has ended. It is in the socket already.
 constexpr int64_t kLastReportMs = 1000;
 
-v1::RankPhase PhaseOf(RankState state) {
-  switch (state) {
-    case RankState::kPreparing:
-      return v1::RANK_PHASE_ASSIGNED;
-    case RankState::kRunning:
-      return v1::RANK_PHASE_RUNNING;
-    case RankState::kPaused:
-      return v1::RANK_PHASE_PAUSED;
-    case RankState::kStopped:
-      return v1::RANK_PHASE_STOPPED;
-    case RankState::kSucceeded:
-      return v1::RANK_PHASE_SUCCEEDED;
-    case RankState::kFailed:
-      break;
-  }
-  return v1::RANK_PHASE_FAILED;
-}
+// How a state is reported, and its word in metrics.
+struct StateName {
+  v1::RankPhase phase;
+  const char* word;
+};
 
-std::string PhaseWord(RankState state) {
-  switch (state) {
-    case RankState::kPreparing:
-      return "preparing";
-    case RankState::kRunning:
-      return "running";
-    case RankState::kPaused:
-      return "paused";
-    case RankState::kStopped:
-      return "stopped";
-    case RankState::kSucceeded:
-      return "succeeded";
-    case RankState::kFailed:
-      break;
-  }
-  return "failed";
-}
+// By RankState.
+constexpr StateName kStateNames[] = {
+    {v1::RANK_PHASE_ASSIGNED, "preparing"},  {v1::RANK_PHASE_RUNNING, "running"},
+    {v1::RANK_PHASE_PAUSED, "paused"},       {v1::RANK_PHASE_STOPPED, "stopped"},
+    {v1::RANK_PHASE_SUCCEEDED, "succeeded"}, {v1::RANK_PHASE_FAILED, "failed"},
+};
+static_assert(std::size(kStateNames) == static_cast<size_t>(RankState::kFailed) + 1);
+
+const StateName& NameOfState(RankState state) { return kStateNames[static_cast<size_t>(state)]; }
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000; }
 
@@ -126,7 +107,7 @@ PresentRank Gang::ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank
       present.state = RankState::kRunning;
       return present;
     }
-    const bool asked = sent_.has_value() && sent_->command == GangCommand::kStop;
+    const bool asked = sent_.has_value() && sent_->command == v1::GANG_COMMAND_STOP;
     const RankEnd end = EndOf(rank.rank, **exit, asked);
     present.state = end.state;
     if (end.state != RankState::kFailed || rank.killed) return present;
@@ -138,7 +119,7 @@ PresentRank Gang::ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank
     return present;
   }
   if (at != linked.end() && at->second.report.activity() == link::v1::RANK_ACTIVITY_PAUSED &&
-      sent_.has_value() && sent_->command == GangCommand::kPause) {
+      sent_.has_value() && sent_->command == v1::GANG_COMMAND_PAUSE) {
     present.state = RankState::kPaused;
   }
   for (const HungRank& one : hung) {
@@ -208,7 +189,7 @@ v1::GangReport Gang::Report(const PresentGang& present,
   v1::GangReport report;
   report.set_job(job_);
   report.set_attempt(attempt_);
-  report.set_phase(PhaseOf(failed_to_start_ ? RankState::kFailed : state));
+  report.set_phase(NameOfState(failed_to_start_ ? RankState::kFailed : state).phase);
   report.set_next_step(first_step_);
   if (report.phase() == v1::RANK_PHASE_FAILED) {
     report.set_detail(detail_);
@@ -266,7 +247,7 @@ GangFigures Gang::Figures(const PresentGang& present,
   for (const PresentRank& rank : present.ranks) {
     RankFigures& own = figures.ranks.emplace_back();
     own.rank = rank.rank;
-    own.phase = PhaseWord(rank.state);
+    own.phase = NameOfState(rank.state).word;
     own.ended = HasEnded(rank.state);
     own.hung = rank.hangs;
     const auto log = home_.supervisor->LogOf(ProcessName(job_, attempt_, rank.rank));

@@ -84,7 +84,7 @@ bool MayContinue(const PresentGang& gang, std::vector<AgentAction>& actions) {
 void ActOn(const WantedGang& wanted, const PresentGang& gang, int64_t now_ms,
            std::vector<AgentAction>& actions) {
   if (!AnyRuns(gang) || !MayContinue(gang, actions)) return;
-  const bool stops = wanted.order.command == GangCommand::kStop;
+  const bool stops = wanted.order.command == v1::GANG_COMMAND_STOP;
   if (stops && wanted.stop_by_ms > 0 && now_ms > wanted.stop_by_ms) {
     return KillAll(gang, "has not stopped in time", actions);
   }

@@ -40,11 +40,9 @@
 
 namespace nibble {
 
-enum class GangCommand : uint8_t { kRun, kPause, kStop };
-
 // The order that a gang carries out at a step boundary.
 struct GangOrder {
-  GangCommand command = GangCommand::kRun;
+  v1::GangCommand command = v1::GANG_COMMAND_RUN;
   int64_t checkpoint_request = 0;
   int64_t timeline_revision = 0;
 
@@ -57,7 +55,8 @@ struct WantedGang {
   int32_t first_rank = 0;
   std::vector<int32_t> slots;  // of each of its ranks here
   GangOrder order;
-  int64_t stop_by_ms = 0;  // of kStop, on the clock of Reconcile's `now_ms`; 0: no limit
+  int64_t stop_by_ms =
+      0;  // of GANG_COMMAND_STOP, on the clock of Reconcile's `now_ms`; 0: no limit
 };
 
 // kPreparing: to be started when its checkpoint and its peers are ready.

@@ -132,7 +132,7 @@ TEST(ReconcileTest, AChangedOrderIsSent) {
 
 TEST(ReconcileTest, AGangThatDoesNotStopInTimeIsKilled) {
   WantedGang wanted = Wanted("a", 1);
-  wanted.order.command = GangCommand::kStop;
+  wanted.order.command = v1::GANG_COMMAND_STOP;
   wanted.stop_by_ms = 5000;
   PresentGang gang = Present("a", 1, {kRunning, kStopped});
   EXPECT_THAT(Do({wanted}, {gang}, 5000), ElementsAre("send a/1"));
