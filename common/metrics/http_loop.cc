@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/descriptor.h"
 #include "common/errno_error.h"
 #include "common/mutex.h"
 
@@ -92,15 +93,6 @@ class Answerers {
   std::vector<std::thread> threads_;  // last: they use the above
 };
 
-struct Descriptor {
-  explicit Descriptor(int opened) : number(opened) {}
-  ~Descriptor() { (void)close(number); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  const int number;
-};
-
 struct Connection {
   enum class Phase { kReading, kAnswering, kWriting };
 
@@ -130,11 +122,11 @@ struct HttpLoop::Parts {
 
   void Wake() const {
     const uint64_t one = 1;
-    (void)!write(wake_.number, &one, sizeof one);
+    (void)!write(wake_.get(), &one, sizeof one);
   }
 
   void Run() {
-    (void)fcntl(listener_.number, F_SETFL, fcntl(listener_.number, F_GETFL) | O_NONBLOCK);
+    (void)fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     while (!stopping_) {
       const std::vector<uint64_t> polled = Poll();
       for (Answerers::Response& response : answerers_.TakeResponses())
@@ -155,7 +147,7 @@ struct HttpLoop::Parts {
   // Waits until a connection can continue, a peer connects, a response is ready, or a deadline
   // passes. Returns the connections that can continue.
   std::vector<uint64_t> Poll() {
-    std::vector<pollfd> waits = {{.fd = wake_.number, .events = POLLIN}};
+    std::vector<pollfd> waits = {{.fd = wake_.get(), .events = POLLIN}};
     std::vector<uint64_t> ids;
     std::optional<Clock::time_point> until;
     const auto no_later = [&until](Clock::time_point when) {
@@ -171,7 +163,7 @@ struct HttpLoop::Parts {
     }
     const bool accepts = Clock::now() >= accept_after_;
     if (accepts && (connections_.size() < limits_.connections || !ids.empty())) {
-      waits.push_back({.fd = listener_.number, .events = POLLIN});
+      waits.push_back({.fd = listener_.get(), .events = POLLIN});
     } else if (!accepts) {
       no_later(accept_after_);
     }
@@ -183,7 +175,7 @@ struct HttpLoop::Parts {
     }
     (void)poll(waits.data(), waits.size(), timeout_ms);
     uint64_t count = 0;
-    (void)!read(wake_.number, &count, sizeof count);
+    (void)!read(wake_.get(), &count, sizeof count);
     std::vector<uint64_t> ready;
     for (size_t i = 0; i < ids.size(); ++i) {
       if (waits[i + 1].revents != 0) ready.push_back(ids[i]);
@@ -199,7 +191,7 @@ struct HttpLoop::Parts {
           !CloseOldest(Connection::Phase::kWriting)) {
         return;
       }
-      const int socket = accept4(listener_.number, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int socket = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (socket < 0) {
         const bool no_room =
             errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
@@ -286,8 +278,8 @@ struct HttpLoop::Parts {
     Close(id);
   }
 
-  const Descriptor listener_;
-  const Descriptor wake_;  // readable: a response is ready, or the loop is stopping
+  const OwnedDescriptor listener_;
+  const OwnedDescriptor wake_;  // readable: a response is ready, or the loop is stopping
   const Limits limits_;
   std::atomic<bool> stopping_ = false;
   // Used by the loop's thread alone.

@@ -126,26 +126,15 @@ ProcessHandle::ProcessHandle(const ProcessIdentity& identity) {
   if (!handle.valid()) return;
   // Identify after opening, so that the identified process is the one that the pidfd refers to.
   const absl::StatusOr<ProcessIdentity> now = IdentifyProcess(pid);
-  if (now.ok() && *now == identity) std::swap(fd_, handle.fd_);
-}
-
-ProcessHandle::~ProcessHandle() {
-  if (fd_ >= 0) (void)close(fd_);
-}
-
-ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-ProcessHandle& ProcessHandle::operator=(ProcessHandle&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
+  if (now.ok() && *now == identity) *this = std::move(handle);
 }
 
 bool ProcessHandle::AwaitEnd(milliseconds patience) const {
-  return !valid() || Poll({{.fd = fd_, .events = POLLIN}}, patience);
+  return !valid() || Poll({{.fd = fd(), .events = POLLIN}}, patience);
 }
 
 void ProcessHandle::Signal(int signal) const {
-  if (valid()) (void)syscall(SYS_pidfd_send_signal, fd_, signal, nullptr, 0);
+  if (valid()) (void)syscall(SYS_pidfd_send_signal, fd(), signal, nullptr, 0);
 }
 
 bool IsAlive(const ProcessIdentity& identity) {

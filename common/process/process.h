@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/descriptor.h"
 
 namespace nibble {
 
@@ -42,13 +43,10 @@ class ProcessHandle {
   explicit ProcessHandle(pid_t pid);
   // Invalid if the process has ended and was reaped, even if another process has its id now.
   explicit ProcessHandle(const ProcessIdentity& identity);
-  ~ProcessHandle();
-  ProcessHandle(ProcessHandle&& other) noexcept;
-  ProcessHandle& operator=(ProcessHandle&& other) noexcept;
 
-  bool valid() const { return fd_ >= 0; }
+  bool valid() const { return fd() >= 0; }
   // Readable (poll) once the process has ended; negative if invalid.
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
   // Waits up to `patience`; true if the process has ended, or the handle is invalid.
   bool AwaitEnd(std::chrono::milliseconds patience) const;
@@ -56,7 +54,7 @@ class ProcessHandle {
   void Signal(int signal) const;
 
  private:
-  int fd_ = -1;
+  OwnedDescriptor fd_;
 };
 
 // False if it has ended, reaped or not, even if another process has its id now. Reaps it if it is

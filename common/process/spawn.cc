@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/errno_error.h"
 
 namespace nibble {
@@ -45,31 +46,14 @@ std::vector<char*> PointersTo(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// A descriptor that is closed at the end; -1: none.
-class Descriptor {
- public:
-  Descriptor() = default;
-  ~Descriptor() { Close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  void Set(int fd) { fd_ = fd; }
-  int get() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) (void)close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_ = -1;
-};
-
 struct Pipe {
-  Descriptor read, write;
+  OwnedDescriptor read, write;
 
   absl::Status Open() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoError(errno, "making a pipe");
-    read.Set(ends[0]);
-    write.Set(ends[1]);
+    read = OwnedDescriptor(ends[0]);
+    write = OwnedDescriptor(ends[1]);
     return absl::OkStatus();
   }
 };
@@ -171,7 +155,7 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
   Pipe go, report;
   if (absl::Status status = go.Open(); !status.ok()) return status;
   if (absl::Status status = report.Open(); !status.ok()) return status;
-  Descriptor null;
+  OwnedDescriptor null;
   Child child = {.options = options,
                  .program = program.c_str(),
                  .arguments = arguments.data(),
@@ -184,7 +168,7 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
                  .last_descriptor = LastDescriptor()};
   for (int& fd : child.standard) {
     if (fd != SpawnOptions::kNull) continue;
-    if (null.get() < 0) null.Set(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (null.get() < 0) null = OwnedDescriptor(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (null.get() < 0) return ErrnoError(errno, "opening", "/dev/null");
     fd = null.get();
   }
@@ -193,9 +177,9 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
   if (pid < 0) return ErrnoError(errno, "fork for", program);
   // In parent and child, so that the group exists whichever is first.
   if (options.group == SpawnOptions::Group::kOwn) (void)setpgid(pid, pid);
-  report.write.Close();
+  report.write = OwnedDescriptor();
   absl::Status status = RunBeforeProgram(options, pid, go);
-  go.write.Close();
+  go.write = OwnedDescriptor();
   if (status.ok()) {
     if (const int error = AwaitProgram(report); error != 0) {
       status = ErrnoError(error, "executing", program);

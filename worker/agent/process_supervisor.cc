@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/descriptor.h"
 #include "common/errno_error.h"
 #include "common/process/process.h"
 #include "common/process/spawn.h"
@@ -35,14 +36,11 @@ constexpr int kLastReads = 32;  // more than a full pipe needs; such a descendan
 
 struct ProcessSupervisor::Process {
   explicit Process(Program program) : program(std::move(program)) {}
-  ~Process() {
-    if (output >= 0) close(output);
-  }
 
   const Program program;
   std::shared_ptr<RankLog> log;
   std::thread thread;
-  int output = -1;  // the reading end of its standard output and error
+  OwnedDescriptor output;  // the reading end of its standard output and error
   ProcessHandle handle;
   std::promise<absl::Status> started;
 
@@ -123,7 +121,7 @@ absl::Status ProcessSupervisor::Spawn(Process& process) {
   const Program& program = process.program;
   int output[2];
   if (pipe2(output, O_CLOEXEC) != 0) return ErrnoError(errno, "making a pipe");
-  process.output = output[0];
+  process.output = OwnedDescriptor(output[0]);
   const absl::StatusOr<pid_t> pid = SpawnProcess(
       {.arguments = program.arguments,
        .environment = program.environment,
@@ -176,13 +174,13 @@ void ProcessSupervisor::CollectOutput(Process& process) {
   char bytes[kLogReadBytes];
   bool open = true;
   const auto collect = [&] {
-    const ssize_t got = read(process.output, bytes, sizeof bytes);
+    const ssize_t got = read(process.output.get(), bytes, sizeof bytes);
     if (got > 0) process.log->Append({bytes, static_cast<size_t>(got)});
     if (got == 0) open = false;
   };
   while (true) {
     pollfd waits[] = {{.fd = process.handle.fd(), .events = POLLIN},
-                      {.fd = open ? process.output : -1, .events = POLLIN}};
+                      {.fd = open ? process.output.get() : -1, .events = POLLIN}};
     (void)poll(waits, 2, -1);
     if (waits[1].revents != 0) collect();
     if (waits[0].revents != 0) break;
@@ -192,7 +190,7 @@ void ProcessSupervisor::CollectOutput(Process& process) {
     MutexLock lock(&process.mutex);
     (void)kill(-process.pid, SIGKILL);
   }
-  pollfd last = {.fd = process.output, .events = POLLIN};
+  pollfd last = {.fd = process.output.get(), .events = POLLIN};
   for (int i = 0; i < kLastReads && open && poll(&last, 1, kLastOutputMs) > 0; ++i) collect();
 }
 

@@ -1,7 +1,6 @@
 #include "worker/link/link_socket.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -23,10 +22,6 @@ absl::Status Gone(const char* doing, int error) {
 }
 
 }  // namespace
-
-OwnedDescriptor::~OwnedDescriptor() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
 
 absl::StatusOr<sockaddr_un> SocketName(const std::string& path) {
   sockaddr_un name = {};

@@ -5,7 +5,7 @@
 // Buffers message. A descriptor travels with the first byte of its message (SCM_RIGHTS); the
 // receiver takes it while it handles the message that is defined to have one.
 //
-// Ownership: OwnedDescriptor and LinkSocket own their descriptors. Thread-safety: none.
+// Ownership: owns its descriptors. Thread-safety: none.
 #ifndef NIBBLE_WORKER_LINK_LINK_SOCKET_H_
 #define NIBBLE_WORKER_LINK_LINK_SOCKET_H_
 
@@ -21,29 +21,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/descriptor.h"
 #include "google/protobuf/message_lite.h"
 
 namespace nibble {
 
 // A timeline has at most 2 MiB, and the largest report less.
 inline constexpr int64_t kMaxLinkMessageBytes = int64_t{8} << 20;
-
-class OwnedDescriptor {
- public:
-  explicit OwnedDescriptor(int descriptor = -1) : descriptor_(descriptor) {}
-  ~OwnedDescriptor();
-  OwnedDescriptor(OwnedDescriptor&& other) noexcept : descriptor_(other.release()) {}
-  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-
-  int get() const { return descriptor_; }  // negative: none
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_;
-};
 
 // The address of a socket in the file system. InvalidArgument for a path that is empty or longer
 // than a socket's name may be.

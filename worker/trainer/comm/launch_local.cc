@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/errno_error.h"
+#include "common/process/process.h"
 #include "common/process/spawn.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/rendezvous.h"
@@ -44,20 +45,17 @@ class SignalsAsMessages {
     (void)sigemptyset(&set);
     for (const int signal : kForwarded) (void)sigaddset(&set, signal);
     (void)pthread_sigmask(SIG_BLOCK, &set, &before_);
-    fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    fd_ = OwnedDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~SignalsAsMessages() {
-    if (fd_ >= 0) (void)close(fd_);
-    (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
+  ~SignalsAsMessages() { (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsAsMessages(const SignalsAsMessages&) = delete;
   SignalsAsMessages& operator=(const SignalsAsMessages&) = delete;
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   const sigset_t& before() const { return before_; }
 
  private:
   sigset_t before_;
-  int fd_;
+  OwnedDescriptor fd_;
 };
 
 // One running rank. The destructor reaps it and kills its process group.
@@ -75,7 +73,7 @@ class RankProcess {
 
   absl::Status Start(const std::vector<std::string>& arguments, const sigset_t& signals);
   bool running() const { return pid_ > 0; }
-  int fd() const { return fd_; }  // readable once it has ended
+  int fd() const { return handle_.fd(); }  // readable once it has ended
   // Also to what it has started itself.
   void Signal(int signal) const { (void)kill(-pid_, signal); }
 
@@ -89,15 +87,15 @@ class RankProcess {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
     }
-    if (fd_ >= 0) (void)close(fd_);
-    pid_ = fd_ = -1;
+    pid_ = -1;
+    handle_ = ProcessHandle();
     return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
             .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
   }
 
  private:
   pid_t pid_ = -1;
-  int fd_ = -1;
+  ProcessHandle handle_;
 };
 
 absl::Status RankProcess::Start(const std::vector<std::string>& arguments,
@@ -109,14 +107,13 @@ absl::Status RankProcess::Start(const std::vector<std::string>& arguments,
                                                   .dies_with_thread = true,
                                                   .blocked_signals = &signals});
   if (!pid.ok()) {
-    return absl::Status(pid.status().code(),
-                        absl::StrCat("launching ranks: ", arguments[0], ": ",
-                                     std::string(pid.status().message())));
+    return absl::Status(pid.status().code(), absl::StrCat("launching ranks: ", arguments[0], ": ",
+                                                          std::string(pid.status().message())));
   }
   pid_ = *pid;
   // The library's own wrapper is not declared for C++ in Debian 12.
-  fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-  if (fd_ < 0) return SystemError("pidfd_open");
+  handle_ = ProcessHandle(pid_);
+  if (!handle_.valid()) return SystemError("pidfd_open");
   return absl::OkStatus();
 }
 
