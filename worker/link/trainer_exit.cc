@@ -1,6 +1,5 @@
 #include "worker/link/trainer_exit.h"
 
-#include <array>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -11,13 +10,6 @@ namespace nibble {
 namespace {
 
 constexpr char kPayload[] = "nibble/trainer-exit";
-
-constexpr std::array kAll = {
-    TrainerExit::kDone,      TrainerExit::kError,      TrainerExit::kUsage,
-    TrainerExit::kSpec,      TrainerExit::kCheckpoint, TrainerExit::kDisk,
-    TrainerExit::kPeer,      TrainerExit::kGuardPause, TrainerExit::kGuardRollback,
-    TrainerExit::kGuardFail, TrainerExit::kStopped,
-};
 
 }  // namespace
 
@@ -38,10 +30,9 @@ TrainerExit ExitOf(const absl::Status& status) {
 }
 
 std::optional<TrainerExit> TrainerExitFrom(int code) {
-  for (const TrainerExit exit : kAll) {
-    if (static_cast<int>(exit) == code) return exit;
-  }
-  return std::nullopt;
+  const bool known = (code >= 0 && code <= static_cast<int>(TrainerExit::kGuardFail)) ||
+                     code == static_cast<int>(TrainerExit::kStopped);
+  return known ? std::optional(static_cast<TrainerExit>(code)) : std::nullopt;
 }
 
 }  // namespace nibble

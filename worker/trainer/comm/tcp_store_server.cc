@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/signal_block.h"
@@ -33,16 +34,10 @@ namespace {
 constexpr uint32_t kMagic = 0x5652424e;  // "NBRV"
 constexpr uint8_t kVersion = 1;
 
-void Put(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-uint64_t Take(std::string_view& in, int bytes) {
-  uint64_t value = 0;
-  for (int i = 0; i < bytes; ++i) {
-    value |= static_cast<uint64_t>(static_cast<unsigned char>(in[i])) << (8 * i);
-  }
-  in.remove_prefix(bytes);
+template <class Number>
+Number Take(std::string_view& in) {
+  const auto value = LoadLittle<Number>(in.data());
+  in.remove_prefix(sizeof value);
   return value;
 }
 
@@ -50,10 +45,10 @@ absl::Status TakeIntro(std::string_view& in, size_t bytes) {
   if (in.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("head of ", in.size(), " bytes, not ", bytes));
   }
-  if (const uint64_t magic = Take(in, 4); magic != kMagic) {
+  if (const uint64_t magic = Take<uint32_t>(in); magic != kMagic) {
     return absl::InvalidArgumentError(absl::StrCat("magic ", absl::Hex(magic), " is not ours"));
   }
-  if (const uint64_t version = Take(in, 1); version != kVersion) {
+  if (const uint64_t version = Take<uint8_t>(in); version != kVersion) {
     return absl::InvalidArgumentError(absl::StrCat("version ", version, ", not ", kVersion));
   }
   return absl::OkStatus();
@@ -65,12 +60,12 @@ std::string EncodeRequest(Operation operation, std::string_view key, std::string
                           uint64_t wait_ms) {
   std::string out;
   out.reserve(kRequestHead + key.size() + value.size());
-  Put(out, kMagic, 4);
-  Put(out, kVersion, 1);
-  Put(out, static_cast<uint8_t>(operation), 1);
-  Put(out, key.size(), 2);
-  Put(out, value.size(), 4);
-  Put(out, wait_ms, 8);
+  AppendLittle(out, kMagic);
+  AppendLittle(out, kVersion);
+  AppendLittle(out, static_cast<uint8_t>(operation));
+  AppendLittle<uint16_t>(out, key.size());
+  AppendLittle<uint32_t>(out, value.size());
+  AppendLittle(out, wait_ms);
   out.append(key).append(value);
   return out;
 }
@@ -80,21 +75,21 @@ std::string EncodeResponse(const absl::Status& status, std::string_view value) {
       status.ok() ? value : std::string_view(status.message().data(), status.message().size());
   std::string out;
   out.reserve(kResponseHead + body.size());
-  Put(out, kMagic, 4);
-  Put(out, kVersion, 1);
-  Put(out, static_cast<uint8_t>(status.code()), 1);
-  Put(out, 0, 2);
-  Put(out, body.size(), 4);
+  AppendLittle(out, kMagic);
+  AppendLittle(out, kVersion);
+  AppendLittle(out, static_cast<uint8_t>(status.code()));
+  AppendLittle<uint16_t>(out, 0);
+  AppendLittle<uint32_t>(out, body.size());
   out.append(body);
   return out;
 }
 
 absl::StatusOr<RequestHead> ParseRequest(std::string_view head) {
   NIBBLE_RETURN_IF_ERROR(TakeIntro(head, kRequestHead));
-  const uint64_t operation = Take(head, 1);
-  const uint64_t key_bytes = Take(head, 2);
-  const uint64_t value_bytes = Take(head, 4);
-  const uint64_t wait_ms = Take(head, 8);
+  const uint64_t operation = Take<uint8_t>(head);
+  const uint64_t key_bytes = Take<uint16_t>(head);
+  const uint64_t value_bytes = Take<uint32_t>(head);
+  const uint64_t wait_ms = Take<uint64_t>(head);
   const bool set = operation == static_cast<uint64_t>(Operation::kSet);
   if (!set && operation != static_cast<uint64_t>(Operation::kGet)) {
     return absl::InvalidArgumentError(absl::StrCat("operation ", operation, " is not known"));
@@ -113,9 +108,9 @@ absl::StatusOr<RequestHead> ParseRequest(std::string_view head) {
 
 absl::StatusOr<ResponseHead> ParseResponse(std::string_view head) {
   NIBBLE_RETURN_IF_ERROR(TakeIntro(head, kResponseHead));
-  const uint64_t code = Take(head, 1);
-  const uint64_t zero = Take(head, 2);
-  const uint64_t value_bytes = Take(head, 4);
+  const uint64_t code = Take<uint8_t>(head);
+  const uint64_t zero = Take<uint16_t>(head);
+  const uint64_t value_bytes = Take<uint32_t>(head);
   if (code > static_cast<uint64_t>(absl::StatusCode::kUnauthenticated) || zero != 0) {
     return absl::InvalidArgumentError(absl::StrCat("status ", code, " is not known"));
   }
