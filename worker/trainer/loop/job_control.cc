@@ -123,7 +123,9 @@ absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
                           Share(timeline, static_cast<int64_t>(all[kTimelineBytes])));
   revision_ = revision;
   boundary.revision = revision;
-  NIBBLE_RETURN_IF_ERROR(ParseLinkMessage(text, command));
+  if (collective_.rank() != 0) {
+    NIBBLE_RETURN_IF_ERROR(ParseLinkMessage(text, command));
+  }
   boundary.timeline = TimelineOf(command);
   return boundary;
 }
