@@ -185,6 +185,7 @@ class CheckpointRegistry {
   std::map<CheckpointKey, CommitResult> outcomes_ ABSL_GUARDED_BY(mutex_);  // for Commit
   bool check_directories_ ABSL_GUARDED_BY(mutex_) = false;
   bool working_ ABSL_GUARDED_BY(mutex_) = false;  // the thread has work that it took
+  std::set<std::string> unstorable_;  // jobs whose failure is logged; used by the thread alone
   std::thread thread_;
 };
 

@@ -73,7 +73,9 @@ void CheckpointRegistry::CheckDirectories() {
         }
       }
     }
-    if (!status.ok()) {
+    if (status.ok()) {
+      unstorable_.erase(name);
+    } else if (unstorable_.insert(name).second) {
       Log(absl::StrCat("the checkpoints of job ", name,
                        " cannot be stored: ", std::string(status.message())));
     }
