@@ -39,9 +39,7 @@ bool IsOurs(const std::string& path) {
 }
 
 void RemoveNoted(const std::string& note) {
-  std::string left;
-  std::ifstream file(note);
-  std::getline(file, left);
+  const std::string left = FirstLine(note);
   std::error_code ignored;
   if (IsOurs(left)) fs::remove_all(left, ignored);
 }

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -79,10 +78,8 @@ absl::Status JobStore::AddSealed(ShardIndex::Checkpoints& checkpoints) {
     const CheckpointKey key = {job_, shard.step, shard.attempt};
     if (discarded.contains(key)) continue;
     if (!checkpoints.contains(key)) {
-      std::ifstream file(HeaderPath(shard.step, shard.attempt), std::ios::binary);
-      const std::string bytes{std::istreambuf_iterator<char>(file),
-                              std::istreambuf_iterator<char>()};
-      absl::StatusOr<CheckpointHeader> header = DecodeHeader(bytes);
+      absl::StatusOr<CheckpointHeader> header =
+          DecodeHeader(ReadRecord(HeaderPath(shard.step, shard.attempt)).value_or(""));
       if (!header.ok()) {
         discarded.insert(key);
         NIBBLE_RETURN_IF_ERROR(store_->Discard(shard.step, shard.attempt));
