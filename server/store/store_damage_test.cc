@@ -31,6 +31,7 @@
 namespace nibble {
 namespace {
 
+using file_testing::kOneIn;
 using file_testing::TempDirectory;
 using store_testing::Content;
 using store_testing::DiskImage;
@@ -217,15 +218,15 @@ class StoreDamageTest : public ::testing::Test {
 
 TEST_F(StoreDamageTest, EveryDamageToAClosedStoreIsDetectedAndNamedOrHarmless) {
   EXPECT_TRUE(FoundIn(closed_).ok());
-  Check(closed_, 1, 500);
-  EXPECT_GT(found_, 150);
+  Check(closed_, 1, 500 / kOneIn);
+  EXPECT_GT(found_, 150 / kOneIn);
   RecordProperty("harmless", harmless_);
 }
 
 TEST_F(StoreDamageTest, EveryDamageToAKilledStoreIsDetectedAndNamedOrHarmless) {
   EXPECT_TRUE(FoundIn(killed_).ok());
-  Check(killed_, 2, 500);
-  EXPECT_GT(found_, 150);
+  Check(killed_, 2, 500 / kOneIn);
+  EXPECT_GT(found_, 150 / kOneIn);
   RecordProperty("harmless", harmless_);
 }
 

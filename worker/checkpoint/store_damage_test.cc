@@ -32,6 +32,7 @@ using checkpoint_testing::RandomState;
 using checkpoint_testing::Save;
 using checkpoint_testing::State;
 using checkpoint_testing::TestOptions;
+using file_testing::kOneIn;
 using file_testing::TempDirectory;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -220,10 +221,14 @@ class StoreDamageTest : public ::testing::Test {
   int harmless_ = 0;
 };
 
-TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFirstThousand) { TryMany(1, 1000); }
-TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheSecondThousand) { TryMany(2, 1000); }
-TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheThirdThousand) { TryMany(3, 1000); }
-TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFourthThousand) { TryMany(4, 1000); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFirstThousand) { TryMany(1, 1000 / kOneIn); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheSecondThousand) {
+  TryMany(2, 1000 / kOneIn);
+}
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheThirdThousand) { TryMany(3, 1000 / kOneIn); }
+TEST_F(StoreDamageTest, DamageIsDetectedOrHarmlessInTheFourthThousand) {
+  TryMany(4, 1000 / kOneIn);
+}
 
 TEST_F(StoreDamageTest, EveryRemovedOrEmptiedFileIsDetectedOrHarmless) {
   for (const bool remove : {true, false}) {

@@ -65,6 +65,11 @@ Settings GoesWith(const std::string& path, bool most) {
     more.insert(more.end(), one_token.begin(), one_token.end());
     return more;
   };
+  // A million heads take seconds per token.
+  const auto with_few_tokens = [&](Settings more) {
+    more.insert(more.end(), {"data.sequence=2", "training.batch=1"});
+    return with(std::move(more));
+  };
   if (path == "model.max_positions") {
     Settings settings = {"model.positions=learned", "data.sequence=1"};
     if (most) settings.push_back("model.d_model=1");
@@ -84,18 +89,20 @@ Settings GoesWith(const std::string& path, bool most) {
   if (!most) return {};
   if (path == "model.d_model") return with({"model.pattern=\"-\"", "model.d_ff=1"});
   if (path == "model.d_ff") return with({"model.d_model=1", "model.pattern=\"-\""});
-  if (path == "model.heads") return with({"model.d_model=1", "model.head_dim=1"});
+  if (path == "model.heads") return with_few_tokens({"model.d_model=1", "model.head_dim=1"});
   if (path == "model.kv_heads") {
-    return with({"model.d_model=1", "model.head_dim=1", "model.heads=1048576"});
+    return with_few_tokens({"model.d_model=1", "model.head_dim=1", "model.heads=1048576"});
   }
-  if (path == "model.head_dim") return with({"model.d_model=1", "model.heads=1"});
-  if (path == "model.mamba_heads") return with({"model.d_model=1", "model.mamba_head_dim=1"});
-  if (path == "model.mamba_head_dim") return with({"model.d_model=1", "model.mamba_heads=1"});
+  if (path == "model.head_dim") return with_few_tokens({"model.d_model=1", "model.heads=1"});
+  if (path == "model.mamba_heads")
+    return with_few_tokens({"model.d_model=1", "model.mamba_head_dim=1"});
+  if (path == "model.mamba_head_dim")
+    return with_few_tokens({"model.d_model=1", "model.mamba_heads=1"});
   if (path == "model.mamba_groups") {
-    return with({"model.d_model=1", "model.mamba_heads=1048576", "model.mamba_head_dim=1",
-                 "model.mamba_state=1"});
+    return with_few_tokens({"model.d_model=1", "model.mamba_heads=1048576",
+                            "model.mamba_head_dim=1", "model.mamba_state=1"});
   }
-  if (path == "model.mamba_state") return with({"model.d_model=1"});
+  if (path == "model.mamba_state") return with_few_tokens({"model.d_model=1"});
   if (path == "model.conv_width" || path == "model.chunk") return {"data.sequence=2100"};
   if (path == "optimizer.warmup_steps") {
     return {"training.steps=100000000", "optimizer.schedule=constant"};
