@@ -98,7 +98,7 @@ fi
 if ((tsan)); then
   echo "test: coordinator, daemon, their link and collectives under the thread sanitizer"
   # Without the tests that run the trainer, as above.
-  run_tests "${flags[@]}" --config=tsan -- //common/... //server/... //worker/agent/... //worker/link/... \
+  run_tests "${flags[@]}" --config=tsan -- //tests/threads:races_test //common/... //server/... //worker/agent/... //worker/link/... \
     //worker/checkpoint/... //worker/metrics/... //worker/trainer/comm/... -//worker/agent:daemon_test -//worker/agent:daemon_gang_test
 fi
 finish

@@ -86,8 +86,10 @@ def nibble_room(
         cc_library(
             name = "testing",
             testonly = True,
-            srcs = [file for file in helpers if file.endswith(".cc")],
+            srcs = joined_sources("testing", [file for file in helpers if file.endswith(".cc")]),
             hdrs = [file for file in helpers if file.endswith(".h")],
+            copts = _JOINED_COPTS,
+            textual_hdrs = [file for file in helpers if file.endswith(".cc")],
             deps = _distinct(used + testing_deps + ["@system//:gtest", "@system//:gmock"]),
             visibility = visibility,
         )
@@ -122,14 +124,32 @@ def nibble_room(
             **{key: value for key, value in attributes.items() if key != "deps"}
         )
 
-def nibble_test_programs(tests, deps, copts = _TEST_COPTS, **attributes):
-    """A test program for each file: tests of whole systems, which cannot share a process."""
+def nibble_system_tests(deps, exclude = [], data = [], copts = _TEST_COPTS, **attributes):
+    """A test for each *_test.cc: tests of whole systems, which share objects and a program, but no process."""
+    tests = native.glob(["*_test.cc"], exclude = exclude)
+    cc_library(
+        name = "tests_sources",
+        testonly = True,
+        textual_hdrs = tests,
+        visibility = ["//visibility:private"],
+    )
+    cc_binary(
+        name = "tests_program",
+        testonly = True,
+        srcs = joined_sources("tests", tests),
+        copts = copts + _JOINED_COPTS,
+        linkstatic = True,
+        deps = deps + [
+            ":tests_sources",
+            "//tests:one_file_main",
+        ],
+    )
     for file in tests:
-        cc_test(
+        native.sh_test(
             name = file[:-len(".cc")],
-            srcs = [file],
-            copts = copts,
-            deps = deps + ["@system//:gtest_main"],
+            srcs = [":tests_program"],
+            args = [file],
+            data = [":tests_program"] + data,
             **attributes
         )
 

@@ -17,7 +17,9 @@ namespace nibble::file_testing {
 
 // Tests of many damages and failures try one in so many under a sanitizer, which makes each several
 // times slower; the plain build tries all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int kOneIn = 16;
+#elif defined(__SANITIZE_ADDRESS__)
 inline constexpr int kOneIn = 4;
 #else
 inline constexpr int kOneIn = 1;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <string>
@@ -182,22 +183,28 @@ TEST_F(ProcessSupervisorTest, NoProcessOutlivesTheSupervisor) {
 }
 
 TEST_F(ProcessSupervisorTest, NoProcessOutlivesADaemonThatIsKilled) {
-  int words[2];
-  ASSERT_EQ(pipe(words), 0);
-  const pid_t daemon = fork();
-  if (daemon == 0) {
-    ProcessSupervisor supervisor({.record_directory = directory_});
-    const absl::Status started = supervisor.Start(
-        {.name = "orphan", .arguments = {"/bin/sleep", "600"}, .log_path = LogPath("orphan")});
-    const pid_t pid = started.ok() ? *supervisor.PidOf("orphan") : 0;
-    (void)!write(words[1], &pid, sizeof pid);
-    pause();
-  }
+  // The daemon is this program, started anew: a forked copy of a process with threads may not start
+  // any. The environment tells it our directory.
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  constexpr char kDirectory[] = "NIBBLE_TEST_RECORD_DIRECTORY";
+  ASSERT_EQ(setenv(kDirectory, directory_.c_str(), /*overwrite=*/0), 0);
+  EXPECT_EXIT(
+      {
+        const std::string directory = getenv(kDirectory);
+        ProcessSupervisor supervisor({.record_directory = directory});
+        const absl::Status started = supervisor.Start(
+            {.name = "orphan",
+             .arguments = {"/bin/sh", "-c",
+                           "cd $DIRECTORY; echo $$ > new; mv new pid; exec sleep 600"},
+             .environment = {{"DIRECTORY", directory}},
+             .log_path = directory + "/orphan.log"});
+        while (started.ok() && !std::filesystem::exists(directory + "/pid")) usleep(1000);
+        (void)raise(SIGKILL);
+      },
+      testing::KilledBySignal(SIGKILL), "");
+  (void)unsetenv(kDirectory);
   pid_t rank = 0;
-  ASSERT_EQ(read(words[0], &rank, sizeof rank), static_cast<ssize_t>(sizeof rank));
-  ASSERT_GT(rank, 0);
-  (void)kill(daemon, SIGKILL);
-  (void)waitpid(daemon, nullptr, 0);
+  ASSERT_TRUE(std::ifstream(directory_ + "/pid") >> rank);
   // The recorded process was either killed by the kernel or is killed now.
   const auto leftovers = KillLeftovers(directory_, std::chrono::seconds(30));
   ASSERT_TRUE(leftovers.ok()) << leftovers.status();
@@ -210,8 +217,6 @@ TEST_F(ProcessSupervisorTest, NoProcessOutlivesADaemonThatIsKilled) {
     (void)waitpid(rank, &status, WNOHANG);
   }
   EXPECT_TRUE(KillLeftovers(directory_, kLong)->empty());
-  close(words[0]);
-  close(words[1]);
 }
 
 TEST_F(ProcessSupervisorTest, ALeftoverIsKilledAndAnotherProcessWithItsPidIsNot) {
