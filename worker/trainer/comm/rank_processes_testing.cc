@@ -19,12 +19,6 @@
 #include "worker/trainer/comm/rendezvous.h"
 #include "worker/trainer/comm/tcp_store_server.h"
 
-#if defined(__SANITIZE_THREAD__)
-// Debian's Gloo is built without the thread sanitizer, which sees its locks but not its reference
-// counts and then takes the end of a buffer for a race.
-extern "C" const char* __tsan_default_suppressions() { return "race:libgloo.so\n"; }
-#endif
-
 namespace nibble {
 
 namespace {
