@@ -3,37 +3,88 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "google/protobuf/descriptor.h"
 #include "server/controller/reads.h"
 #include "server/state/decide.h"
 
 namespace nibble {
 namespace {
 
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Decides a request and moves the decision's answer to `response`.
 template <class Request>
-bool IsDryRun(const Request& request) {
-  if constexpr (requires { request.dry_run(); }) {
-    return request.dry_run();
-  } else {
-    return false;
-  }
+MaybeUpdate DecideAs(const ControllerContext& context, const State& state, const Message& message,
+                     const Caller& caller, Message& response) {
+  const auto& request = static_cast<const Request&>(message);
+  NIBBLE_ASSIGN_OR_RETURN(auto decision, [&] {
+    if constexpr (requires { Decide(state, request, caller, LiveProgress{}); }) {
+      return Decide(state, request, caller, context.live.ProgressOf(request.job()));
+    } else if constexpr (requires { Decide(state, request, caller, Evidence()); }) {
+      return Decide(state, request, caller, context.orphans.Of(request.job()).evidence());
+    } else if constexpr (requires { Decide(state, request, caller, Evidence(), 0); }) {
+      return Decide(state, request, caller, context.orphans.Of(request.job()).evidence(),
+                    context.options.orphan_grace_ms);
+    } else {
+      return Decide(state, request, caller);
+    }
+  }());
+  // Checks that the types are the same.
+  response.GetReflection()->Swap(&response, &decision.response);
+  return std::move(decision.update);
 }
 
-template <class Request>
-std::string JobOf(const Request& request) {
-  if constexpr (requires { std::string(request.job()); }) {
-    return request.job();
-  } else {
+using DecideAny = MaybeUpdate (*)(const ControllerContext&, const State&, const Message&,
+                                  const Caller&, Message&);
+
+// The decision of a request of this type; null if it is none of them.
+template <class... Requests>
+DecideAny FindAmong(const Descriptor* type) {
+  DecideAny found = nullptr;
+  ((type == Requests::descriptor() ? void(found = DecideAs<Requests>) : void()), ...);
+  return found;
+}
+
+constexpr auto FindDecision =
+    FindAmong<v1::SubmitJobRequest, v1::ForkJobRequest, v1::PauseJobRequest, v1::ResumeJobRequest,
+              v1::CancelJobRequest, v1::KillJobRequest, v1::CheckpointJobRequest,
+              v1::SetJobPriorityRequest, v1::SetJobRestartPolicyRequest, v1::SetRecipeRequest,
+              v1::RollbackRecipeRequest, v1::VerifyCheckpointRequest, v1::ExportCheckpointRequest,
+              v1::PinCheckpointRequest, v1::UnpinCheckpointRequest, v1::DeleteCheckpointRequest,
+              v1::AdoptJobRequest, v1::RemoveOrphanRequest, v1::DrainWorkerRequest,
+              v1::UncordonWorkerRequest, v1::SetQueueRequest, v1::DeleteQueueRequest>;
+
+bool IsDryRun(const Message& request) {
+  const FieldDescriptor* const field = request.GetDescriptor()->FindFieldByName("dry_run");
+  return field != nullptr && request.GetReflection()->GetBool(request, field);
+}
+
+// The job whose recipe the request changes; empty if it changes none.
+std::string JobOfRecipe(const Message& request) {
+  const Descriptor* const type = request.GetDescriptor();
+  if (type != v1::SetRecipeRequest::descriptor() &&
+      type != v1::RollbackRecipeRequest::descriptor()) {
     return "";
   }
+  return request.GetReflection()->GetString(request, type->FindFieldByName("job"));
 }
 
-template <class Response>
-constexpr bool kChangesRecipe = std::is_same_v<Response, v1::SetRecipeResponse> ||
-                                std::is_same_v<Response, v1::RollbackRecipeResponse>;
+// The response's field of this name, if it is set and of this type; else null.
+template <class Part>
+Part* PartOf(Message& response, const char* name) {
+  const FieldDescriptor* const field = response.GetDescriptor()->FindFieldByName(name);
+  if (field == nullptr || field->message_type() != Part::descriptor() ||
+      !response.GetReflection()->HasField(response, field)) {
+    return nullptr;
+  }
+  return static_cast<Part*>(response.GetReflection()->MutableMessage(&response, field));
+}
 
 void Run(const std::vector<SwitchAnswers::Answer>& answers) {
   for (const SwitchAnswers::Answer& answer : answers) answer();
@@ -41,41 +92,38 @@ void Run(const std::vector<SwitchAnswers::Answer>& answers) {
 
 }  // namespace
 
-// Fills in the jobs, checkpoints and workers that a decision's answer names.
-template <class Response>
-void ClientRequests::Complete(bool dry_run, Response& response) const {
-  if (dry_run) return;
+void ClientRequests::Complete(Message& response) const {
   context_.ledger.Read([&](const State& state) {
     const ReadContext context{state, context_.live, context_.clock.SteadyMs()};
-    if constexpr (requires { response.mutable_job()->set_owner(""); }) {
-      const v1::JobRecord* const job = state.FindJob(response.job().id());
-      if (job != nullptr) *response.mutable_job() = JobNow(context, *job);
-    } else if constexpr (requires { response.mutable_checkpoint()->pins(); }) {
-      const v1::Checkpoint* const found = state.FindCheckpoint(response.checkpoint().ref());
-      if (found != nullptr) *response.mutable_checkpoint() = *found;
-    } else if constexpr (requires { response.mutable_worker()->flags(); }) {
-      const v1::WorkerRecord* const worker = state.FindWorker(response.worker().identity().name());
-      if (worker != nullptr) *response.mutable_worker() = WorkerNow(context, *worker);
+    if (auto* const job = PartOf<v1::Job>(response, "job")) {
+      const v1::JobRecord* const found = state.FindJob(job->id());
+      if (found != nullptr) *job = JobNow(context, *found);
+    } else if (auto* const checkpoint = PartOf<v1::Checkpoint>(response, "checkpoint")) {
+      const v1::Checkpoint* const found = state.FindCheckpoint(checkpoint->ref());
+      if (found != nullptr) *checkpoint = *found;
+    } else if (auto* const worker = PartOf<v1::Worker>(response, "worker")) {
+      const v1::WorkerRecord* const found = state.FindWorker(worker->identity().name());
+      if (found != nullptr) *worker = WorkerNow(context, *found);
     }
   });
 }
 
-template <class Response>
-void ClientRequests::AnswerWhenSwitched(const std::string& job, std::shared_ptr<Response> response,
-                                        Done<Response> done) {
-  const int64_t revision = response->revision();
-  const auto answer = [this, job, response,
-                       done = std::make_shared<Done<Response>>(std::move(done))] {
+void ClientRequests::AnswerWhenSwitched(const std::string& job, std::shared_ptr<Message> response,
+                                        Done done) {
+  // SetRecipeResponse and RollbackRecipeResponse have both fields.
+  const Descriptor& type = *response->GetDescriptor();
+  const FieldDescriptor* const first_step = type.FindFieldByName("first_step");
+  const int64_t revision =
+      response->GetReflection()->GetInt64(*response, type.FindFieldByName("revision"));
+  const auto answer = [this, job, response, revision, first_step,
+                       done = std::make_shared<Done>(std::move(done))] {
+    const google::protobuf::Reflection& reflection = *response->GetReflection();
     const absl::StatusOr<int64_t> step = context_.ledger.Read([&](const State& state) {
-      return SwitchStep(state, job, response->revision(), context_.live.ProgressOf(job),
-                        response->first_step());
+      return SwitchStep(state, job, revision, context_.live.ProgressOf(job),
+                        reflection.GetInt64(*response, first_step));
     });
-    if (!step.ok()) {
-      std::move (*done)(step.status());
-      return;
-    }
-    response->set_first_step(*step);
-    std::move (*done)(std::move(*response));
+    if (step.ok()) reflection.SetInt64(response.get(), first_step, *step);
+    (*done)(step.status());
   };
   const bool near = context_.ledger.Read([&](const State& state) {
     return SwitchIsNear(state, job, revision, context_.live.ProgressOf(job),
@@ -99,41 +147,24 @@ void ClientRequests::AnswerDue(int64_t now_ms) { Run(switches_.TakeDue(now_ms));
 
 void ClientRequests::StopWaiting() { Run(switches_.Close()); }
 
-template <class Response, class Request>
-void ClientRequests::Change(const Request& request, const std::string& author,
-                            Done<Response> done) {
+void ClientRequests::Change(const Message& request, const std::string& author,
+                            std::shared_ptr<Message> response, Done done) {
+  const DecideAny decide = FindDecision(request.GetDescriptor());
+  if (decide == nullptr) {
+    return done(absl::InternalError(absl::StrCat(request.GetTypeName(), " is not a change")));
+  }
   const std::set<std::string> taken_jobs = context_.orphans.Jobs();
   const Caller caller{author, context_.clock.NowUnixMs(), &taken_jobs,
                       context_.options.may_post ? &context_.options.may_post : nullptr};
-  auto response = std::make_shared<Response>();
   context_.ledger.Change(
-      [&](const State& state) -> MaybeUpdate {
-        NIBBLE_ASSIGN_OR_RETURN(auto decision, [&] {
-          if constexpr (requires { Decide(state, request, caller, LiveProgress{}); }) {
-            return Decide(state, request, caller, context_.live.ProgressOf(request.job()));
-          } else if constexpr (requires { Decide(state, request, caller, Evidence()); }) {
-            return Decide(state, request, caller, context_.orphans.Of(request.job()).evidence());
-          } else if constexpr (requires { Decide(state, request, caller, Evidence(), 0); }) {
-            return Decide(state, request, caller, context_.orphans.Of(request.job()).evidence(),
-                          context_.options.orphan_grace_ms);
-          } else {
-            return Decide(state, request, caller);
-          }
-        }());
-        *response = std::move(decision.response);
-        return std::move(decision.update);
-      },
-      [this, response, job = JobOf(request), dry_run = IsDryRun(request),
+      [&](const State& state) { return decide(context_, state, request, caller, *response); },
+      [this, response, job = JobOfRecipe(request), dry_run = IsDryRun(request),
        done = std::move(done)](const absl::Status& status) mutable {
-        if (!status.ok()) {
-          std::move(done)(status);
-          return;
+        if (status.ok() && !dry_run) {
+          if (!job.empty()) return AnswerWhenSwitched(job, std::move(response), std::move(done));
+          Complete(*response);
         }
-        if constexpr (kChangesRecipe<Response>) {
-          if (!dry_run) return AnswerWhenSwitched(job, std::move(response), std::move(done));
-        }
-        Complete(dry_run, *response);
-        std::move(done)(std::move(*response));
+        done(status);
       });
 }
 
@@ -143,32 +174,5 @@ void ClientRequests::RecordPosts(const std::vector<v1::PostsSettled>& settled,
       [&](const State& state) { return DecideSettled(state, settled, context_.coordinator()); },
       std::move(done));
 }
-
-#define NIBBLE_CHANGE(Verb)                                                          \
-  template void ClientRequests::Change(const v1::Verb##Request&, const std::string&, \
-                                       Done<v1::Verb##Response>)
-NIBBLE_CHANGE(SubmitJob);
-NIBBLE_CHANGE(ForkJob);
-NIBBLE_CHANGE(PauseJob);
-NIBBLE_CHANGE(ResumeJob);
-NIBBLE_CHANGE(CancelJob);
-NIBBLE_CHANGE(KillJob);
-NIBBLE_CHANGE(CheckpointJob);
-NIBBLE_CHANGE(SetJobPriority);
-NIBBLE_CHANGE(SetJobRestartPolicy);
-NIBBLE_CHANGE(SetRecipe);
-NIBBLE_CHANGE(RollbackRecipe);
-NIBBLE_CHANGE(VerifyCheckpoint);
-NIBBLE_CHANGE(ExportCheckpoint);
-NIBBLE_CHANGE(PinCheckpoint);
-NIBBLE_CHANGE(UnpinCheckpoint);
-NIBBLE_CHANGE(DeleteCheckpoint);
-NIBBLE_CHANGE(AdoptJob);
-NIBBLE_CHANGE(RemoveOrphan);
-NIBBLE_CHANGE(DrainWorker);
-NIBBLE_CHANGE(UncordonWorker);
-NIBBLE_CHANGE(SetQueue);
-NIBBLE_CHANGE(DeleteQueue);
-#undef NIBBLE_CHANGE
 
 }  // namespace nibble

@@ -4,6 +4,8 @@
 // A change of a recipe is answered when ranks have switched, or ControllerOptions::switch_wait_ms
 // later (switch_answers.h).
 //
+// Requests and responses are messages of any type here: code per call would take the compiler long.
+//
 // Thread-safety: all methods. `done` runs without a lock, in the caller's thread, the store's or
 // that of Tick; it may call everything but must not wait for another answer.
 #ifndef NIBBLE_SERVER_CONTROLLER_CLIENT_REQUESTS_H_
@@ -13,11 +15,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
 #include "proto/nibble/v1/update.pb.h"
 #include "server/controller/controller_context.h"
 #include "server/controller/switch_answers.h"
@@ -27,14 +31,23 @@ namespace nibble {
 
 class ClientRequests {
  public:
-  template <class Response>
-  using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
+  using Done = absl::AnyInvocable<void(const absl::Status&)>;
 
   explicit ClientRequests(const ControllerContext& context) : context_(context) {}
 
-  // A mutation of server/state/decide.h. Instantiated for each mutation in client_requests.cc.
-  template <class Response, class Request>
-  void Change(const Request& request, const std::string& author, Done<Response> done);
+  // Makes a change of server/state/decide.h. `response`, of the type that belongs to the request,
+  // is complete when done(OK) is called.
+  void Change(const google::protobuf::Message& request, const std::string& author,
+              std::shared_ptr<google::protobuf::Message> response, Done done);
+  // As above; done(absl::StatusOr<Response>).
+  template <class Response, class Request, class Then>
+  void Change(const Request& request, const std::string& author, Then done) {
+    const auto response = std::make_shared<Response>();
+    Change(request, author, response,
+           [response, done = std::move(done)](const absl::Status& status) mutable {
+             done(status.ok() ? absl::StatusOr<Response>(std::move(*response)) : status);
+           });
+  }
 
   // Records the results of posted events; done(OK) when they are durable.
   void RecordPosts(const std::vector<v1::PostsSettled>& settled,
@@ -48,11 +61,10 @@ class ClientRequests {
   void StopWaiting();
 
  private:
-  template <class Response>
-  void Complete(bool dry_run, Response& response) const;
-  template <class Response>
-  void AnswerWhenSwitched(const std::string& job, std::shared_ptr<Response> response,
-                          Done<Response> done);
+  // Fills in the job, checkpoint or worker that a decision's answer names.
+  void Complete(google::protobuf::Message& response) const;
+  void AnswerWhenSwitched(const std::string& job,
+                          std::shared_ptr<google::protobuf::Message> response, Done done);
 
   const ControllerContext& context_;
   SwitchAnswers switches_;

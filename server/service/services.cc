@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/metrics/listen_address.h"
 #include "common/status_macros.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
@@ -35,6 +36,7 @@
 namespace nibble {
 namespace {
 
+using google::protobuf::Message;
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
@@ -90,7 +92,7 @@ class CoordinatorService : public grpc::Service {
 #define NIBBLE_CHANGE(Verb)                                                     \
   AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
       NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
-        return Change(context, request, response);                              \
+        return Change(context, request.message, request.status, response);      \
       });
 #define NIBBLE_READ(Verb)                                                       \
   AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
@@ -188,27 +190,24 @@ class CoordinatorService : public grpc::Service {
     return status.ok() ? request.status : status;
   }
 
-  absl::Status CheckSize(const v1::SubmitJobRequest& request) const {
-    const auto size = static_cast<int64_t>(request.spec_yaml().size());
+  absl::Status CheckSize(const Message& request) const {
+    const auto* const submit =
+        google::protobuf::DynamicCastToGenerated<v1::SubmitJobRequest>(&request);
+    const auto size = submit == nullptr ? 0 : static_cast<int64_t>(submit->spec_yaml().size());
     if (size <= limits_.spec_bytes) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("spec_yaml: ", size, " bytes; allowed: ", limits_.spec_bytes, " and fewer"));
   }
-  template <class Request>
-  absl::Status CheckSize(const Request&) const {
-    return absl::OkStatus();
-  }
 
-  template <class Request, class Response>
-  ServerUnaryReactor* Change(CallbackServerContext& context, const Requested<Request>& request,
-                             Response& response) {
+  // `status`: as of Received.
+  ServerUnaryReactor* Change(CallbackServerContext& context, const Message& request,
+                             absl::Status status, Message& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     const absl::StatusOr<CallerIdentity> caller = admission_.Admit(context);
-    absl::Status status = caller.status();
-    if (status.ok()) status = request.status;
-    if (status.ok()) status = CheckSize(request.message);
+    if (!caller.ok()) status = caller.status();
+    if (status.ok()) status = CheckSize(request);
     // Checked here although updates are checked, too, so that errors name fields of the request.
-    if (status.ok()) status = CheckBounds(request.message);
+    if (status.ok()) status = CheckBounds(request);
     if (!status.ok()) {
       reactor->Finish(ToGrpc(status));
       return reactor;
@@ -225,14 +224,15 @@ class CoordinatorService : public grpc::Service {
                           "the change was not durable within ", most_ms,
                           " ms and may still become so; repeat it under its request id"))));
                     });
-    controller_.requests().Change<Response>(
-        request.message, caller->author,
-        [call, reactor, &response](absl::StatusOr<Response> answer) {
-          if (call->answered.exchange(true)) return;
-          if (answer.ok()) response = *std::move(answer);
-          reactor->Finish(ToGrpc(answer.status()));
-          call->alarm.Cancel();
-        });
+    // Not gRPC's response, which is released when the deadline answers.
+    const std::shared_ptr<Message> answer(response.New());
+    const auto done = [call, reactor, answer, &response](const absl::Status& status) {
+      if (call->answered.exchange(true)) return;
+      if (status.ok()) response.GetReflection()->Swap(&response, answer.get());
+      reactor->Finish(ToGrpc(status));
+      call->alarm.Cancel();
+    };
+    controller_.requests().Change(request, caller->author, answer, done);
     return reactor;
   }
 
