@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/errno_error.h"
-#include "common/metrics/listen_address.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "httplib.h"
 

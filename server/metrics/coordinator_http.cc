@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/metrics/listen_address.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 
 namespace nibble {

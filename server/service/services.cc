@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/metrics/listen_address.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/alarm.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/metrics/listen_address.h"
+#include "common/listen_address.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
 #include "worker/agent/data_directory.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/listen_address.h"
 #include "common/metrics/http_exposer.h"
-#include "common/metrics/listen_address.h"
 #include "google/protobuf/message.h"
 #include "proto/nibble/v1/figure.pb.h"
 #include "worker/metrics/worker_table.h"

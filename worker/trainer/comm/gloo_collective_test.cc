@@ -341,7 +341,7 @@ TEST(GlooCollectiveTest, BadOptionsAreNamed) {
   EXPECT_EQ(message({.world = 2, .rendezvous = "nowhere"}),
             "rendezvous = \"nowhere\" is neither tcp:host:port nor served:host:port");
   EXPECT_EQ(message({.world = 2, .rendezvous = "tcp:localhost"}),
-            "address localhost is not host:port with a port up to 65535");
+            "address: 'localhost'; allowed: host:port with a port of 0 to 65535");
 }
 
 }  // namespace

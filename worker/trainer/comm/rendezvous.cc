@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/tcp_store_server.h"
 
@@ -89,7 +90,7 @@ int ConnectOnce(const addrinfo* found, Deadline deadline) {
 
 absl::StatusOr<std::unique_ptr<TcpStore>> TcpStore::Connect(const std::string& address,
                                                             Deadline deadline) {
-  NIBBLE_ASSIGN_OR_RETURN(const tcp_store::HostPort parsed, tcp_store::ParseHostPort(address));
+  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress("address", address));
   const std::string port = std::to_string(parsed.port);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

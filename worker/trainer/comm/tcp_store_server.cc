@@ -19,10 +19,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
 #include "common/errno_error.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "worker/trainer/comm/signal_block.h"
 
@@ -121,26 +121,6 @@ absl::StatusOr<ResponseHead> ParseResponse(std::string_view head) {
   return ResponseHead{static_cast<absl::StatusCode>(code), value_bytes};
 }
 
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(absl::string_view(text.data() + colon + 1, text.size() - colon - 1),
-                        &port) ||
-      port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address ", std::string(text), " is not host:port with a port up to 65535"));
-  }
-  std::string_view host = text.substr(0, colon);
-  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (brackets) host = host.substr(1, host.size() - 2);
-  if (!brackets && host.find(':') != std::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address ", std::string(text), " needs brackets around its IPv6 host"));
-  }
-  return HostPort{std::string(host), static_cast<uint16_t>(port)};
-}
-
 }  // namespace tcp_store
 
 namespace {
@@ -161,7 +141,7 @@ struct Connection {
   bool closing = false;
 };
 
-absl::StatusOr<int> Listen(const tcp_store::HostPort& address) {
+absl::StatusOr<int> Listen(const ListenAddress& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -367,7 +347,7 @@ class TcpStoreServer::Loop {
 
 absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(const std::string& address,
                                                                       Limits limits) {
-  NIBBLE_ASSIGN_OR_RETURN(const tcp_store::HostPort parsed, tcp_store::ParseHostPort(address));
+  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress("address", address));
   NIBBLE_ASSIGN_OR_RETURN(const int listen_fd, Listen(parsed));
   const uint16_t port = PortOf(listen_fd);
   const int stop_fd = eventfd(0, EFD_CLOEXEC);

@@ -56,13 +56,6 @@ std::string EncodeResponse(const absl::Status& status, std::string_view value);
 absl::StatusOr<RequestHead> ParseRequest(std::string_view head);
 absl::StatusOr<ResponseHead> ParseResponse(std::string_view head);
 
-// "host:port" or "[v6]:port"; port 0 is allowed. INVALID_ARGUMENT names the error.
-struct HostPort {
-  std::string host;
-  uint16_t port;
-};
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
-
 }  // namespace tcp_store
 
 // An in-memory key-value store for the time in which the ranks of a group find each other.

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/listen_address.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/comm/rendezvous.h"
@@ -69,12 +70,12 @@ TEST(TcpStoreFrameTest, DamagedResponseIsRefused) {
 }
 
 TEST(TcpStoreFrameTest, AddressesAreReadOrRefused) {
-  EXPECT_EQ(ParseHostPort("host:80")->host, "host");
-  EXPECT_EQ(ParseHostPort("host:80")->port, 80);
-  EXPECT_EQ(ParseHostPort("[::1]:0")->host, "::1");
+  EXPECT_EQ(ParseListenAddress("address", "host:80")->host, "host");
+  EXPECT_EQ(ParseListenAddress("address", "host:80")->port, 80);
+  EXPECT_EQ(ParseListenAddress("address", "[::1]:0")->host, "::1");
   for (const char* bad :
        {"", "host", "host:", ":80", "host:x", "host:65536", "host:-1", "::1:80"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(ParseHostPort(bad).status())) << bad;
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseListenAddress("address", bad).status())) << bad;
   }
 }
 

@@ -2,8 +2,8 @@
 // IPv6 host. To listen on port 0 is to listen on a free port.
 //
 // Thread-safety: pure functions.
-#ifndef NIBBLE_COMMON_METRICS_LISTEN_ADDRESS_H_
-#define NIBBLE_COMMON_METRICS_LISTEN_ADDRESS_H_
+#ifndef NIBBLE_COMMON_LISTEN_ADDRESS_H_
+#define NIBBLE_COMMON_LISTEN_ADDRESS_H_
 
 #include <string>
 
@@ -35,4 +35,4 @@ absl::Status CheckListenAddress(absl::string_view field, absl::string_view text,
 
 }  // namespace nibble
 
-#endif  // NIBBLE_COMMON_METRICS_LISTEN_ADDRESS_H_
+#endif  // NIBBLE_COMMON_LISTEN_ADDRESS_H_
