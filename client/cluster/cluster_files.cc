@@ -1,6 +1,5 @@
 #include "client/cluster/cluster_files.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -93,15 +92,6 @@ absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& 
                       {"port", record.shape.port},
                       {"processes", std::move(processes)}};
   return ReplaceFile(paths.Record(), whole.dump(2) + "\n");
-}
-
-absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory) {
-  const std::string path = ClusterPaths{directory}.Address();
-  std::ifstream file(path);
-  std::string line;
-  if (std::getline(file, line) && !line.empty()) return line;
-  return absl::NotFoundError(absl::StrCat("no cluster is up: ", path,
-                                          " does not exist; run 'nibble cluster up' to start one"));
 }
 
 }  // namespace nibble

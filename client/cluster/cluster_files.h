@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/remote/coordinator_client.h"
 #include "common/process/process.h"
 
 namespace nibble {
@@ -31,7 +32,7 @@ std::string WorkerRole(int number);  // from 1
 struct ClusterPaths {
   std::string directory;  // absolute
 
-  std::string Address() const { return directory + "/address"; }
+  std::string Address() const { return ClusterAddressPath(directory); }
   std::string Record() const { return directory + "/cluster.json"; }
   std::string Lock() const { return directory + "/LOCK"; }
   std::string Logs() const { return directory + "/log"; }
@@ -69,9 +70,6 @@ struct ClusterRecord {
 absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths);
 // Durable on return.
 absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& record);
-
-// NotFound if no cluster is up.
-absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory);
 
 }  // namespace nibble
 

@@ -1,24 +1,23 @@
 #include "client/remote/coordinator_client.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <pwd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <random>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/listen_address.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -40,38 +39,10 @@ std::string Variable(const char* name) {
 }
 
 absl::StatusOr<std::string> Checked(const std::string& source, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
-  }
-  return address;
-}
-
-// The loopback address that `host` names; `size` is 0 for any other host.
-sockaddr_storage Loopback(const std::string& host, int port, socklen_t& size) {
-  sockaddr_storage address = {};
-  size = 0;
-  auto* const four = reinterpret_cast<sockaddr_in*>(&address);
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&address);
-  const std::string name = host == "localhost" ? "127.0.0.1" : host;
-  if (inet_pton(AF_INET, name.c_str(), &four->sin_addr) == 1 &&
-      ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(*four);
-    return address;
-  }
-  address = {};
-  if (name == "[::1]") {
-    six->sin6_family = AF_INET6;
-    six->sin6_addr = in6addr_loopback;
-    six->sin6_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(*six);
-  }
-  return address;
+  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(source, address);
+  if (parsed.ok() && parsed->port > 0) return address;
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& server) {
@@ -113,18 +84,21 @@ class GrpcStream : public ResponseStream<Response> {
 
 // Whether the server is on this machine and refuses connections.
 bool NobodyListensHere(const std::string& server) {
-  const size_t colon = server.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(server.substr(colon + 1), &port)) {
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress("server", server);
+  if (!address.ok() || !address->loopback) return false;
+  const std::string host = address->host == "localhost" ? "127.0.0.1" : address->host;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), absl::StrCat(address->port).c_str(), &hints, &found) != 0) {
     return false;
   }
-  socklen_t size = 0;
-  const sockaddr_storage address = Loopback(server.substr(0, colon), port, size);
-  if (size == 0) return false;
-  const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
+  const int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return false;
-  const bool refused = connect(probe, reinterpret_cast<const sockaddr*>(&address), size) != 0 &&
-                       errno == ECONNREFUSED;
+  const bool refused =
+      connect(probe, found->ai_addr, found->ai_addrlen) != 0 && errno == ECONNREFUSED;
   close(probe);
   return refused;
 }
@@ -143,17 +117,26 @@ Backoff RetryBackoff() {
                   .seed = std::random_device()()});
 }
 
+std::string ClusterAddressPath(const std::string& directory) { return directory + "/address"; }
+
+absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory) {
+  const std::string path = ClusterAddressPath(directory);
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const absl::string_view address = absl::StripAsciiWhitespace(line);
+  if (!address.empty()) return std::string(address);
+  return absl::NotFoundError(absl::StrCat("no cluster is up: ", path,
+                                          " does not exist; run 'nibble cluster up' to start one"));
+}
+
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
   if (!flag.empty()) return Checked("--server", flag);
   const std::string variable = Variable("NIBBLE_SERVER");
   if (!variable.empty()) return Checked("NIBBLE_SERVER", variable);
-  const std::string path = DefaultClusterDirectory() + "/address";
-  std::ifstream file(path);
-  std::string line;
-  if (file && std::getline(file, line)) {
-    return Checked(path, std::string(absl::StripAsciiWhitespace(line)));
-  }
-  return kDefaultServer;
+  const std::string directory = DefaultClusterDirectory();
+  const absl::StatusOr<std::string> local = ReadClusterAddress(directory);
+  return local.ok() ? Checked(ClusterAddressPath(directory), *local) : kDefaultServer;
 }
 
 std::string AuthorName() {

@@ -41,9 +41,14 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7700";
 // ${NIBBLE_HOME:-$HOME/.nibble}/cluster: the directory of the local cluster.
 std::string DefaultClusterDirectory();
 
-// host:port from the first of these that is set: the flag, NIBBLE_SERVER, the file `address` that
-// a running local cluster writes in DefaultClusterDirectory(), kDefaultServer. InvalidArgument
-// names the source of a malformed address.
+// The file with the address of the local cluster in `directory`; exists while the cluster is up.
+std::string ClusterAddressPath(const std::string& directory);
+// Its line. NotFound if no cluster is up.
+absl::StatusOr<std::string> ReadClusterAddress(const std::string& directory);
+
+// host:port from the first of these that is set: the flag, NIBBLE_SERVER, the local cluster in
+// DefaultClusterDirectory(), kDefaultServer. InvalidArgument names the source of a malformed
+// address.
 absl::StatusOr<std::string> FindServerAddress(const std::string& flag);
 
 struct ClientOptions {
