@@ -69,12 +69,12 @@ Json TextJson(const FieldDescriptor& field, const std::string& text) {
   }                                                                   \
   return Json()
 
-Json Single(const Message& message, const Reflection& reflection, const FieldDescriptor& field) {
+Json FieldJson(const Message& message, const Reflection& reflection, const FieldDescriptor& field) {
   NIBBLE_VALUE(Get, message, &field);
 }
 
-Json Element(const Message& message, const Reflection& reflection, const FieldDescriptor& field,
-             int index) {
+Json ElementJson(const Message& message, const Reflection& reflection, const FieldDescriptor& field,
+                 int index) {
   NIBBLE_VALUE(GetRepeated, message, &field, index);
 }
 #undef NIBBLE_VALUE
@@ -90,9 +90,9 @@ Json JsonOf(const Message& message) {
     if (field.is_repeated()) {
       Json& list = json[field.name()] = Json::array();
       const int count = reflection.FieldSize(message, &field);
-      for (int j = 0; j < count; ++j) list.push_back(Element(message, reflection, field, j));
+      for (int j = 0; j < count; ++j) list.push_back(ElementJson(message, reflection, field, j));
     } else if (!field.has_presence() || reflection.HasField(message, &field)) {
-      json[field.name()] = Single(message, reflection, field);
+      json[field.name()] = FieldJson(message, reflection, field);
     }
   }
   return json;
