@@ -38,7 +38,7 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
 // Deadlines of one call. An accepted stream would not end, so it is cancelled after its deadline.
-constexpr std::chrono::seconds kDeadline(20);
+constexpr std::chrono::seconds kCallDeadline(20);
 constexpr std::chrono::milliseconds kStreamDeadline(50);
 
 // Whether the value does not exist in the type; such a value is always refused, naming the field.
@@ -122,7 +122,7 @@ class BadInputTest : public testing::Test {
     const bool waits = method.name() == "WaitJob" && !is_refused;
     return CallWithBytes(
         channel_, absl::StrCat("/", method.service()->full_name(), "/", method.name()), {bytes},
-        (stream && !is_refused) || waits ? kStreamDeadline : kDeadline, stream);
+        (stream && !is_refused) || waits ? kStreamDeadline : kCallDeadline, stream);
   }
 
   // Checks that the answer is in time and within the contract, and that a refusal changed nothing.
@@ -313,7 +313,7 @@ TEST_F(BadInputTest, EveryInvalidFieldOfAReportIsAnswered) {
   int64_t refused = 0, calls = 0;
   ForEachBadValue(report, [&](const std::string& what, const Message& bad) {
     const GenericAnswer answer = CallWithBytes(channel_, "/nibble.v1.WorkerLink/Connect",
-                                               {bad.SerializeAsString()}, kDeadline, true);
+                                               {bad.SerializeAsString()}, kCallDeadline, true);
     ++calls;
     const grpc::StatusCode code = answer.status.error_code();
     const bool named = code == grpc::StatusCode::OK || code == grpc::StatusCode::CANCELLED ||
