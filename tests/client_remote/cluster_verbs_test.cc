@@ -28,11 +28,8 @@ class ClusterVerbsTest : public RemoteClusterTest {};
 // The program itself, whose noun checkpoint has both sources.
 class CheckpointVerbsTest : public RemoteClusterTest {
  protected:
-  static Outcome Nibble(const std::vector<std::string>& arguments) {
+  Outcome Nibble(const std::vector<std::string>& arguments) const override {
     return NibbleProcess::Run(arguments);
-  }
-  static nlohmann::json Json(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Json(arguments, NibbleProcess::Run);
   }
 
   CheckpointVerbsTest() {
@@ -83,9 +80,7 @@ TEST_F(CheckpointVerbsTest, AJobsCheckpointsAreListedAndDescribed) {
 
 TEST_F(CheckpointVerbsTest, PinsKeepACheckpointFromBeingDeleted) {
   EXPECT_EQ(Nibble({"checkpoint", "pin", "train-1@100"}).out, "train-1@100 is pinned\n");
-  const Outcome refused = Nibble({"checkpoint", "delete", "train-1@100"});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("pin"));
+  EXPECT_THAT(Err(1, {"checkpoint", "delete", "train-1@100"}), HasSubstr("pin"));
   EXPECT_EQ(Nibble({"checkpoint", "unpin", "train-1@100"}).out,
             "train-1@100 is no longer pinned\n");
   EXPECT_EQ(Nibble({"checkpoint", "unpin", "train-1@100"}).exit_code, 102);
@@ -99,15 +94,13 @@ TEST_F(CheckpointVerbsTest, PinsKeepACheckpointFromBeingDeleted) {
 }
 
 TEST_F(CheckpointVerbsTest, VerifyWaitsForTheResult) {
-  const Outcome asked = Nibble({"checkpoint", "verify", "train-1@200", "--no-wait"});
-  EXPECT_EQ(asked.exit_code, 0) << asked.err;
-  EXPECT_THAT(asked.out, HasSubstr("verification 1 of train-1@200 is requested"));
+  EXPECT_THAT(Out({"checkpoint", "verify", "train-1@200", "--no-wait"}),
+              HasSubstr("verification 1 of train-1@200 is requested"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_DONE, "24 chunks are right");
   EXPECT_THAT(Nibble({"checkpoint", "describe", "train-1@200"}).out,
               HasSubstr("is done on w1: 24 chunks are right"));
-  const Outcome late = Nibble({"checkpoint", "verify", "train-1@200", "--timeout", "50ms"});
-  EXPECT_EQ(late.exit_code, 101);
-  EXPECT_THAT(late.err, HasSubstr("to see its result"));
+  EXPECT_THAT(Err(101, {"checkpoint", "verify", "train-1@200", "--timeout", "50ms"}),
+              HasSubstr("to see its result"));
   EndTasks(v1::CHECKPOINT_TASK_STATE_FAILED, "cannot read");
 }
 
@@ -150,9 +143,8 @@ TEST_F(CheckpointVerbsTest, AnExistingDirectoryIsMeantUnlessAServerIsGiven) {
   const Outcome here = Nibble({"checkpoint", "list", directory});
   EXPECT_NE(here.exit_code, 0);
   EXPECT_THAT(here.err, HasSubstr(directory));
-  const Outcome there = Nibble({"checkpoint", "list", directory, "--server", cluster_.address()});
-  EXPECT_EQ(there.exit_code, 102);
-  EXPECT_THAT(there.err, HasSubstr("job: there is no '"));
+  EXPECT_THAT(Err(102, {"checkpoint", "list", directory, "--server", cluster_.address()}),
+              HasSubstr("job: there is no '"));
   EXPECT_EQ(Nibble({"checkpoint", "list", "train-1", "--server", cluster_.address()}).exit_code, 0);
 }
 
@@ -160,10 +152,9 @@ TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndUncordoned) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
-  const Outcome listed = Nibble({"worker", "list"});
-  EXPECT_EQ(listed.exit_code, 0) << listed.err;
-  EXPECT_THAT(listed.out, AllOf(HasSubstr("WORKER"), HasSubstr("w1"), HasSubstr("open"),
-                                HasSubstr("cpu"), HasSubstr("train-1")));
+  EXPECT_THAT(Out({"worker", "list"}),
+              AllOf(HasSubstr("WORKER"), HasSubstr("w1"), HasSubstr("open"), HasSubstr("cpu"),
+                    HasSubstr("train-1")));
   EXPECT_EQ(Json({"worker", "list"})["workers"][0]["used_slots"], 2);
   const Outcome described = Nibble({"worker", "describe", "w1"});
   EXPECT_THAT(described.out, AllOf(HasSubstr("worker        w1 at w1:7000"),
@@ -173,17 +164,14 @@ TEST_F(ClusterVerbsTest, WorkersAreListedDescribedDrainedAndUncordoned) {
   EXPECT_THAT(Nibble({"worker", "describe", "w1"}).out, HasSubstr("cordoned: new fan"));
   EXPECT_EQ(Json({"worker", "drain", "w1"})["mode"], "WORKER_MODE_DRAINING");
   EXPECT_EQ(Nibble({"worker", "uncordon", "w1", "--clear-flags"}).out, "w1 is open\n");
-  const Outcome none = Nibble({"worker", "describe", "w9"});
-  EXPECT_EQ(none.exit_code, 102);
-  EXPECT_THAT(none.err, HasSubstr("worker: there is no 'w9'"));
+  EXPECT_THAT(Err(102, {"worker", "describe", "w9"}), HasSubstr("worker: there is no 'w9'"));
   EXPECT_EQ(Nibble({"worker", "drain", "w9"}).exit_code, 102);
 }
 
 TEST_F(ClusterVerbsTest, QueuesAreCreatedChangedListedAndDeleted) {
-  const Outcome made = Nibble(
-      {"queue", "set", "nights", "--quota", "8", "--borrow", "unbounded", "--cohort", "lab"});
-  EXPECT_EQ(made.exit_code, 0) << made.err;
-  EXPECT_EQ(made.out, "nights: quota 8, borrows unbounded, cohort lab, revision 1\n");
+  EXPECT_EQ(
+      Out({"queue", "set", "nights", "--quota", "8", "--borrow", "unbounded", "--cohort", "lab"}),
+      "nights: quota 8, borrows unbounded, cohort lab, revision 1\n");
   const nlohmann::json changed = Json({"queue", "set", "nights", "--quota", "4"});
   EXPECT_EQ(changed["quota_slots"], 4);
   EXPECT_EQ(changed["borrow_slots"], -1);
@@ -191,17 +179,13 @@ TEST_F(ClusterVerbsTest, QueuesAreCreatedChangedListedAndDeleted) {
   EXPECT_THAT(Nibble({"queue", "list"}).out,
               AllOf(HasSubstr("QUOTA"), HasSubstr("nights"), HasSubstr("default")));
   EXPECT_EQ(Json({"queue", "list"})["queues"].size(), 2u);
-  const Outcome many = Nibble({"queue", "set", "nights", "--quota", "many"});
-  EXPECT_EQ(many.exit_code, 2);
-  EXPECT_THAT(many.err, HasSubstr("--quota: 'many'"));
+  EXPECT_THAT(Err(2, {"queue", "set", "nights", "--quota", "many"}), HasSubstr("--quota: 'many'"));
   EXPECT_THAT(Nibble({"queue", "set", "nights", "--expected-revision", "1"}).err,
               HasSubstr("expected_revision"));
   EXPECT_EQ(Nibble({"queue", "delete", "nights"}).out, "nights is deleted\n");
   EXPECT_EQ(Nibble({"queue", "delete", "nights"}).exit_code, 102);
   EXPECT_EQ(Nibble({"queue", "delete", "default"}).exit_code, 1);
 }
-
-constexpr char kProgram[] = "client/nibble";
 
 // The output of a shell; a test failure if its exit code is another.
 std::string Bash(const std::string& script, int exit_code = 0) {
@@ -221,14 +205,14 @@ std::vector<std::string> Completions(const std::vector<std::string>& words) {
   for (const std::string& word : words) absl::StrAppend(&line, " '", word, "'");
   // The script calls the program by its name.
   const std::string output = Bash(absl::StrCat(
-      "nibble() { ", std::filesystem::absolute(kProgram).string(), " \"$@\"; }\n",
+      "nibble() { ", std::filesystem::absolute(kNibbleProgram).string(), " \"$@\"; }\n",
       "source <(nibble completion bash) || exit 9\nCOMP_WORDS=(nibble", line,
       ")\nCOMP_CWORD=", words.size(), "\n_nibble\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"));
   return absl::StrSplit(output, '\n', absl::SkipEmpty());
 }
 
 TEST(ProgramTest, TheProgramSharesNoProtocolBuffersWithLibraries) {
-  const std::string program = std::filesystem::absolute(kProgram).string();
+  const std::string program = std::filesystem::absolute(kNibbleProgram).string();
   EXPECT_THAT(Bash(absl::StrCat("readelf -d ", program, " | grep NEEDED")),
               Not(HasSubstr("libprotobuf")));
   // Mangled names: …N6google8protobuf….
@@ -242,11 +226,12 @@ TEST(ProgramTest, OneProgramTrainsATokenizerAndCallsACoordinator) {
   std::ofstream text(testing::TempDir() + "text.txt");
   for (int i = 0; i < 2000; ++i) text << "the quick brown fox " << i * 7919 % 1000 << " jumps.\n\n";
   text.close();
-  Bash(absl::StrCat(kProgram, " data tokenize ", testing::TempDir(), "text.txt --output-dir ",
+  Bash(absl::StrCat(kNibbleProgram, " data tokenize ", testing::TempDir(), "text.txt --output-dir ",
                     directory, " --train-tokenizer 300"));
-  const std::string job = Bash(absl::StrCat(kProgram, " job submit ", RemoteCluster::SpecFile()));
+  const std::string job =
+      Bash(absl::StrCat(kNibbleProgram, " job submit ", RemoteCluster::SpecFile()));
   EXPECT_EQ(job, "train-1\n");
-  EXPECT_THAT(Bash(absl::StrCat(kProgram, " job describe train-1 -o yaml")),
+  EXPECT_THAT(Bash(absl::StrCat(kNibbleProgram, " job describe train-1 -o yaml")),
               HasSubstr("state: JOB_STATE_QUEUED"));
 }
 

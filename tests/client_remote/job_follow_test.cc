@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class JobFollowTest : public testing::Test {
+class JobFollowTest : public RemoteClusterTest {
  protected:
   void SetPriority(const std::string& job, int priority) {
     v1::SetJobPriorityRequest request;
@@ -55,8 +55,6 @@ class JobFollowTest : public testing::Test {
       if (element.contains(key)) return element;
     }
   }
-
-  RemoteCluster cluster_;
 };
 
 TEST_F(JobFollowTest, OnAPipeAWatchPrintsPlainLinesAndExitsAsTheJobEnds) {
@@ -77,13 +75,13 @@ TEST_F(JobFollowTest, OnAPipeAWatchPrintsPlainLinesAndExitsAsTheJobEnds) {
 TEST_F(JobFollowTest, AWatchOfAFinishedJobEndsAtOnce) {
   const std::string job = cluster_.Submit();
   Kill(job);
-  const Outcome watched = RemoteCluster::Nibble({"job", "watch", job});
+  const Outcome watched = Nibble({"job", "watch", job});
   EXPECT_EQ(watched.exit_code, 103);
   EXPECT_THAT(watched.out, EndsWith("train-1 is cancelled at 0/1000 (0%): killed\n"));
-  const Outcome yaml = RemoteCluster::Nibble({"job", "watch", job, "-o", "yaml"});
+  const Outcome yaml = Nibble({"job", "watch", job, "-o", "yaml"});
   EXPECT_EQ(yaml.exit_code, 103);
   EXPECT_THAT(yaml.out, AllOf(StartsWith("---\n"), HasSubstr("\n  state: JOB_STATE_CANCELLED\n")));
-  EXPECT_EQ(RemoteCluster::Nibble({"job", "watch", "none"}).exit_code, 102);
+  EXPECT_EQ(Nibble({"job", "watch", "none"}).exit_code, 102);
 }
 
 TEST_F(JobFollowTest, EventsArePrintedAsTheyHappen) {
@@ -193,7 +191,7 @@ TEST_F(JobFollowTest, AWaitForAStepEndsWhenTheStepIsComplete) {
   EXPECT_EQ(waited.exit_code, 0) << waited.err;
   EXPECT_THAT(waited.out, HasSubstr("train-1 is running"));
   Kill(job);
-  EXPECT_EQ(RemoteCluster::Nibble({"job", "wait", job, "--step", "900"}).exit_code, 103);
+  EXPECT_EQ(Nibble({"job", "wait", job, "--step", "900"}).exit_code, 103);
 }
 
 TEST_F(JobFollowTest, AWaitForAStepOutlivesTheCoordinatorAndEndsWithTheJobsState) {
@@ -244,66 +242,59 @@ TEST_F(JobFollowTest, LogsAreThoseOfTheRequestedRanks) {
   RunningWorker worker(cluster_);
   worker.report.mutable_identity()->set_address(daemon.address());
   worker.Run();
-  const Outcome one = RemoteCluster::Nibble({"job", "logs", job, "--rank", "1", "--tail", "2"});
-  EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_EQ(one.out, "line 1 of rank 1\nline 2 of rank 1\n");
-  const Outcome all = RemoteCluster::Nibble({"job", "logs", job});
-  EXPECT_EQ(all.exit_code, 0) << all.err;
-  EXPECT_THAT(all.out,
+  EXPECT_EQ(Out({"job", "logs", job, "--rank", "1", "--tail", "2"}),
+            "line 1 of rank 1\nline 2 of rank 1\n");
+  EXPECT_THAT(Out({"job", "logs", job}),
               AllOf(HasSubstr("[0] line 0 of rank 0\n"), HasSubstr("[1] line 2 of rank 1\n")));
-  const Outcome json = RemoteCluster::Nibble({"job", "logs", job, "--rank", "0", "-o", "json"});
+  const Outcome json = Nibble({"job", "logs", job, "--rank", "0", "-o", "json"});
   EXPECT_EQ(nlohmann::json::parse(json.out)["lines"][2], "line 2 of rank 0");
-  const Outcome none = RemoteCluster::Nibble({"job", "logs", job, "--attempt", "9"});
-  EXPECT_EQ(none.exit_code, 102);
-  EXPECT_THAT(none.err, HasSubstr("attempt"));
-  EXPECT_EQ(RemoteCluster::Nibble({"job", "logs", job, "--rank", "-1"}).exit_code, 2);
+  EXPECT_THAT(Err(102, {"job", "logs", job, "--attempt", "9"}), HasSubstr("attempt"));
+  EXPECT_EQ(Nibble({"job", "logs", job, "--rank", "-1"}).exit_code, 2);
 }
 
-TEST(RetryTest, ACommandSucceedsWhenTheCoordinatorReturns) {
-  RemoteCluster cluster;
+class RetryTest : public RemoteClusterTest {};
+
+TEST_F(RetryTest, ACommandSucceedsWhenTheCoordinatorReturns) {
   const std::string spec = RemoteCluster::SpecFile();
-  cluster.Stop();
+  cluster_.Stop();
   NibbleProcess submit({"job", "submit", spec, "--timeout", "60s"});
   EXPECT_THAT(submit.ErrLine(), HasSubstr("does not answer; retrying for 1m"));
-  cluster.Start();
+  cluster_.Start();
   EXPECT_EQ(submit.OutLine(), "train-1");
   EXPECT_EQ(submit.Wait(), 0);
-  EXPECT_EQ(RemoteCluster::Json({"job", "list"})["jobs"].size(), 1u);
+  EXPECT_EQ(Json({"job", "list"})["jobs"].size(), 1u);
 }
 
-TEST(RetryTest, AnUnreachableCoordinatorIsNamedInTheError) {
-  RemoteCluster cluster;
-  cluster.Stop();
-  const Outcome listed = RemoteCluster::Nibble({"job", "list", "--timeout", "200ms"});
+TEST_F(RetryTest, AnUnreachableCoordinatorIsNamedInTheError) {
+  cluster_.Stop();
+  const Outcome listed = Nibble({"job", "list", "--timeout", "200ms"});
   EXPECT_EQ(listed.exit_code, 1);
   EXPECT_THAT(listed.out, IsEmpty());
-  EXPECT_THAT(listed.err, AllOf(HasSubstr("nibble job list: no answer from " + cluster.address()),
+  EXPECT_THAT(listed.err, AllOf(HasSubstr("nibble job list: no answer from " + cluster_.address()),
                                 HasSubstr("NIBBLE_SERVER")));
-  cluster.Start();
+  cluster_.Start();
   setenv("NIBBLE_SERVER", "nonsense", 1);
-  EXPECT_THAT(RemoteCluster::Nibble({"job", "list"}).err, HasSubstr("NIBBLE_SERVER: 'nonsense'"));
+  EXPECT_THAT(Nibble({"job", "list"}).err, HasSubstr("NIBBLE_SERVER: 'nonsense'"));
 }
 
-TEST(RetryTest, WithoutAClusterTheErrorIsImmediateAndNamesTheRemedy) {
-  RemoteCluster cluster;
-  cluster.Stop();
-  const Outcome listed = RemoteCluster::Nibble({"job", "list"});
+TEST_F(RetryTest, WithoutAClusterTheErrorIsImmediateAndNamesTheRemedy) {
+  cluster_.Stop();
+  const Outcome listed = Nibble({"job", "list"});
   EXPECT_EQ(listed.exit_code, 1);
   EXPECT_THAT(listed.out, IsEmpty());
-  EXPECT_EQ(listed.err, "nibble job list: nothing listens at " + cluster.address() +
+  EXPECT_EQ(listed.err, "nibble job list: nothing listens at " + cluster_.address() +
                             ": run 'nibble cluster up' to start a cluster here, name another with "
                             "--server or NIBBLE_SERVER, or wait for one that is starting with "
                             "--timeout\n");
-  cluster.Start();
+  cluster_.Start();
 }
 
-TEST(RetryTest, TheServerOptionMayStandBeforeTheVerb) {
-  RemoteCluster cluster;
+TEST_F(RetryTest, TheServerOptionMayStandBeforeTheVerb) {
   setenv("NIBBLE_SERVER", "127.0.0.1:1", 1);
   for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"--server", cluster.address(), "job", "list"},
-                                             {"job", "--server", cluster.address(), "list"},
-                                             {"job", "list", "--server", cluster.address()}}) {
+       std::vector<std::vector<std::string>>{{"--server", cluster_.address(), "job", "list"},
+                                             {"job", "--server", cluster_.address(), "list"},
+                                             {"job", "list", "--server", cluster_.address()}}) {
     const Outcome listed = NibbleProcess::Run(words);
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
   }
@@ -366,18 +357,18 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST(RetryTest, RetriesOfAChangeShareARequestIdAndCommandsDoNot) {
+TEST_F(RetryTest, RetriesOfAChangeShareARequestIdAndCommandsDoNot) {
   ForgetfulCoordinator coordinator;
-  EXPECT_EQ(RemoteCluster::Nibble({"job", "pause", "train-1"}).exit_code, 0);
+  EXPECT_EQ(Nibble({"job", "pause", "train-1"}).exit_code, 0);
   ASSERT_EQ(coordinator.ids.size(), 3u);
   EXPECT_EQ(std::set<std::string>(coordinator.ids.begin(), coordinator.ids.end()).size(), 1u);
   EXPECT_EQ(coordinator.ids[0].size(), 32u);
   EXPECT_TRUE(coordinator.has_author);
-  EXPECT_EQ(RemoteCluster::Nibble({"job", "pause", "train-1"}).exit_code, 0);
+  EXPECT_EQ(Nibble({"job", "pause", "train-1"}).exit_code, 0);
   EXPECT_NE(coordinator.ids[3], coordinator.ids[0]);
 }
 
-TEST(RetryTest, AWaitForATaskThatNewerOnesHaveReplacedEnds) {
+TEST_F(RetryTest, AWaitForATaskThatNewerOnesHaveReplacedEnds) {
   ForgetfulCoordinator coordinator;
   const Outcome verified = NibbleProcess::Run({"checkpoint", "verify", "train-1@100"});
   EXPECT_EQ(verified.exit_code, 102);

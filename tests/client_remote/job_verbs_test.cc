@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client_remote/testing.h"
@@ -28,12 +30,11 @@ TEST_F(JobVerbsTest, ASubmittedJobIsListedAndDescribed) {
   EXPECT_THAT(listed.out, AllOf(HasSubstr("JOB "), HasSubstr("train-1  queued"),
                                 HasSubstr("0/1000 (0%)"), HasSubstr("default")));
   cluster_.coordinator().Tick();
-  const Outcome described = Nibble({"job", "describe", "train-1"});
-  EXPECT_EQ(described.exit_code, 0);
-  EXPECT_THAT(described.out, AllOf(HasSubstr("state         queued since "),
-                                   HasSubstr("why           needs 2 slots"),
-                                   HasSubstr("2048 tokens per step on 2 ranks of cpu"),
-                                   HasSubstr("queue default, priority 0, ranks 2")));
+  EXPECT_THAT(
+      Out({"job", "describe", "train-1"}),
+      AllOf(HasSubstr("state         queued since "), HasSubstr("why           needs 2 slots"),
+            HasSubstr("2048 tokens per step on 2 ranks of cpu"),
+            HasSubstr("queue default, priority 0, ranks 2")));
   const nlohmann::json json = Json({"job", "describe", "train-1", "--spec"});
   EXPECT_EQ(json["job"]["id"], "train-1");
   EXPECT_EQ(json["job"]["state"], "JOB_STATE_QUEUED");
@@ -56,30 +57,11 @@ TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedUnchanged) {
 
 TEST_F(JobVerbsTest, OptionsSetTheScheduling) {
   ASSERT_EQ(Nibble({"queue", "set", "nights"}).exit_code, 0);
-  const nlohmann::json json = Json({"job",
-                                    "submit",
-                                    RemoteCluster::SpecFile(),
-                                    "--name",
-                                    "other",
-                                    "--queue",
-                                    "nights",
-                                    "--priority",
-                                    "7",
-                                    "--min-slots",
-                                    "2",
-                                    "--max-slots",
-                                    "9",
-                                    "--require",
-                                    "rack=a",
-                                    "--prefer",
-                                    "zone=b",
-                                    "--prefer-fp4",
-                                    "--max-restarts",
-                                    "1",
-                                    "--backoff",
-                                    "2s",
-                                    "--max-backoff",
-                                    "1m"});
+  const std::string command = absl::StrCat(
+      "job submit ", RemoteCluster::SpecFile(),
+      " --name other --queue nights --priority 7 --min-slots 2 --max-slots 9 --require rack=a "
+      "--prefer zone=b --prefer-fp4 --max-restarts 1 --backoff 2s --max-backoff 1m");
+  const nlohmann::json json = Json(absl::StrSplit(command, ' '));
   EXPECT_EQ(json["id"], "other-1");
   const nlohmann::json& scheduling = json["scheduling"];
   EXPECT_EQ(scheduling["queue"], "nights");
@@ -140,9 +122,7 @@ TEST_F(JobVerbsTest, ErrorsNameTheirField) {
   EXPECT_THAT(Nibble({"job", "submit", spec, "--ranks", "3"}).err,
               HasSubstr("resources.allowed_ranks[0]: 3 does not divide"));
   EXPECT_THAT(Nibble({"job", "submit", spec, "--priority", "5000"}).err, HasSubstr("priority"));
-  const Outcome queue = Nibble({"job", "submit", spec, "--queue", "none"});
-  EXPECT_EQ(queue.exit_code, 102);
-  EXPECT_THAT(queue.err, HasSubstr("queue"));
+  EXPECT_THAT(Err(102, {"job", "submit", spec, "--queue", "none"}), HasSubstr("queue"));
   EXPECT_EQ(Nibble({"job", "submit", "/no/such/file"}).exit_code, 102);
 }
 
@@ -165,9 +145,8 @@ TEST_F(JobVerbsTest, AUniquePrefixNamesAJob) {
   EXPECT_THAT(described.out, HasSubstr("other-2"));
   EXPECT_THAT(described.err, HasSubstr("'oth' is other-2"));
   cluster_.Submit("train");
-  const Outcome two = Nibble({"job", "kill", "train"});
-  EXPECT_EQ(two.exit_code, 1);
-  EXPECT_THAT(two.err, HasSubstr("job: 'train' matches train-3 (queued), train-1 (queued)"));
+  EXPECT_THAT(Err(1, {"job", "kill", "train"}),
+              HasSubstr("job: 'train' matches train-3 (queued), train-1 (queued)"));
   const Outcome none = Nibble({"job", "describe", "trian-3"});
   EXPECT_EQ(none.exit_code, 102);
   EXPECT_THAT(none.err, HasSubstr("did you mean 'train-"));
@@ -194,10 +173,9 @@ TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   EXPECT_EQ(Nibble({"job", "checkpoint", job}).exit_code, 1);  // there is no attempt
   RunningWorker worker(cluster_);
   worker.Run();
-  const Outcome asked = Nibble({"job", "checkpoint", job, "--reason", "before lunch"});
-  EXPECT_EQ(asked.exit_code, 0) << asked.err;
-  EXPECT_THAT(asked.out, AllOf(HasSubstr("train-1 is running at 0/1000 (0%)"),
-                               HasSubstr("\na checkpoint is requested at the next step boundary")));
+  EXPECT_THAT(Out({"job", "checkpoint", job, "--reason", "before lunch"}),
+              AllOf(HasSubstr("train-1 is running at 0/1000 (0%)"),
+                    HasSubstr("\na checkpoint is requested at the next step boundary")));
   const Outcome paused = Nibble({"job", "pause", job, "--reason", "lunch"});
   EXPECT_EQ(paused.exit_code, 0) << paused.err;
   EXPECT_THAT(paused.out, HasSubstr("to be paused at a step boundary"));
@@ -205,9 +183,7 @@ TEST_F(JobVerbsTest, AJobIsPausedResumedAndCheckpointedWithReasons) {
   EXPECT_THAT(Nibble({"job", "resume", job}).out,
               HasSubstr("train-1 is paused at 7/1000 (0%), to be resumed: "));
   EXPECT_EQ(Json({"job", "describe", job})["job"]["goal"], "JOB_GOAL_RUN");
-  const Outcome again = Nibble({"job", "resume", job});
-  EXPECT_EQ(again.exit_code, 1);
-  EXPECT_THAT(again.err, HasSubstr("nibble job resume: "));
+  EXPECT_THAT(Err(1, {"job", "resume", job}), HasSubstr("nibble job resume: "));
   const Outcome events = Nibble({"job", "events", job});
   EXPECT_THAT(events.out, AllOf(HasSubstr("EVENT"), HasSubstr("lunch"), HasSubstr("before lunch"),
                                 HasSubstr("queued → starting")));
@@ -230,9 +206,8 @@ TEST_F(JobVerbsTest, PriorityAndRestartPolicyChangeAndUnsetOptionsKeepTheirValue
   EXPECT_THAT(Nibble({"job", "restart-policy", job, "--max-restarts", "5"}).out,
               HasSubstr("restarts 0 of 5 without a new checkpoint"));
   EXPECT_THAT(Nibble({"job", "restart-policy", job}).err, HasSubstr("restart_policy: nothing"));
-  const Outcome soon = Nibble({"job", "restart-policy", job, "--backoff", "soon"});
-  EXPECT_EQ(soon.exit_code, 2);
-  EXPECT_THAT(soon.err, HasSubstr("--backoff: 'soon'"));
+  EXPECT_THAT(Err(2, {"job", "restart-policy", job, "--backoff", "soon"}),
+              HasSubstr("--backoff: 'soon'"));
 }
 
 TEST_F(JobVerbsTest, TheExitCodeOfAWaitTellsHowTheJobEnded) {
@@ -252,12 +227,9 @@ TEST_F(JobVerbsTest, TheExitCodeOfAWaitTellsHowTheJobEnded) {
   worker.Run();
   EXPECT_EQ(Nibble({"job", "wait", done, "--for", "running"}).exit_code, 0);
   worker.ReportPhase(v1::RANK_PHASE_SUCCEEDED, 1000);
-  const Outcome succeeded = Nibble({"job", "wait", done});
-  EXPECT_EQ(succeeded.exit_code, 0) << succeeded.out;
-  EXPECT_THAT(succeeded.out, HasSubstr("done-2 has succeeded at "));
-  const Outcome over = Nibble({"job", "wait", killed, "--for", "running"});
-  EXPECT_EQ(over.exit_code, 103);
-  EXPECT_THAT(over.err, HasSubstr("nibble job wait: "));
+  EXPECT_THAT(Out({"job", "wait", done}), HasSubstr("done-2 has succeeded at "));
+  EXPECT_THAT(Err(103, {"job", "wait", killed, "--for", "running"}),
+              HasSubstr("nibble job wait: "));
 }
 
 TEST_F(JobVerbsTest, AFailedJobGivesTheWaitItsExitCode) {
@@ -277,14 +249,11 @@ TEST_F(JobVerbsTest, CancelStopsAfterACheckpointAndKillAtOnce) {
   const std::string job = cluster_.Submit();
   RunningWorker worker(cluster_);
   worker.Run();
-  const Outcome asked = Nibble({"job", "cancel", job, "--grace", "90s", "--reason", "no use"});
-  EXPECT_EQ(asked.exit_code, 0) << asked.err;
-  EXPECT_THAT(asked.out, HasSubstr("to be cancelled after a last checkpoint"));
+  EXPECT_THAT(Out({"job", "cancel", job, "--grace", "90s", "--reason", "no use"}),
+              HasSubstr("to be cancelled after a last checkpoint"));
   EXPECT_THAT(Nibble({"job", "cancel", job, "--grace", "x"}).err, HasSubstr("--grace: 'x'"));
   EXPECT_EQ(Json({"job", "kill", job})["state"], "JOB_STATE_CANCELLED");
-  const Outcome over = Nibble({"job", "kill", job});
-  EXPECT_EQ(over.exit_code, 1);
-  EXPECT_THAT(over.err, HasSubstr("nibble job kill: "));
+  EXPECT_THAT(Err(1, {"job", "kill", job}), HasSubstr("nibble job kill: "));
   const std::string queued = cluster_.Submit("other");
   EXPECT_EQ(Nibble({"job", "cancel", queued, "--wait"}).exit_code, 0);
 }
@@ -306,9 +275,7 @@ TEST_F(JobVerbsTest, AForkStartsFromACheckpointUnderAChangedRecipe) {
   EXPECT_EQ(forked["scheduling"]["allowed_ranks"], nlohmann::json::parse("[1, 2, 4, 8, 16]"));
   EXPECT_EQ(forked["latest_revision"], 2);
   EXPECT_EQ(Nibble({"job", "fork", job}).out, "train-3\n");  // the newest checkpoint
-  const Outcome wrong = Nibble({"job", "fork", job, "--set", "fprop=bf61"});
-  EXPECT_EQ(wrong.exit_code, 1);
-  EXPECT_THAT(wrong.err, HasSubstr("fprop"));
+  EXPECT_THAT(Err(1, {"job", "fork", job, "--set", "fprop=bf61"}), HasSubstr("fprop"));
   EXPECT_EQ(Nibble({"job", "fork", job, "--at-step", "77"}).exit_code, 102);
 }
 
@@ -321,18 +288,16 @@ TEST_F(JobVerbsTest, AJobWithInitialWeightsNamesTheirOrigin) {
   const std::string path = testing::TempDir() + "tuned.yaml";
   std::ofstream(path, std::ios::binary)
       << TestCoordinator::Spec("tuned", 1) << "init_from: {job: train}\n";
-  const Outcome dry = Nibble({"job", "submit", path, "--dry-run"});
-  EXPECT_EQ(dry.exit_code, 0) << dry.err;
-  EXPECT_THAT(dry.out, AllOf(HasSubstr("weights from"), HasSubstr(job + "@100")));
+  EXPECT_THAT(Out({"job", "submit", path, "--dry-run"}),
+              AllOf(HasSubstr("weights from"), HasSubstr(job + "@100")));
   EXPECT_EQ(Nibble({"job", "submit", path}).out, "tuned-2\n");
   EXPECT_THAT(Nibble({"job", "describe", "tuned-2"}).out,
               AllOf(HasSubstr("weights from"), HasSubstr(job + "@100"), HasSubstr("0/1000 (0%)")));
   EXPECT_THAT(Nibble({"job", "list"}).out, AllOf(HasSubstr("FROM"), HasSubstr(job + "@100")));
   const nlohmann::json json = Json({"job", "describe", "tuned-2"});
   EXPECT_EQ(json["job"]["origin"]["weights_only"], true);
-  const Outcome nobody = Nibble({"job", "submit", path, "--set", "init_from.job=nobody"});
-  EXPECT_EQ(nobody.exit_code, 102);
-  EXPECT_THAT(nobody.err, HasSubstr("init_from.job: 'nobody' is not a job"));
+  EXPECT_THAT(Err(102, {"job", "submit", path, "--set", "init_from.job=nobody"}),
+              HasSubstr("init_from.job: 'nobody' is not a job"));
 }
 
 TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
@@ -343,9 +308,8 @@ TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
   worker.Run();
   ASSERT_EQ(worker.report.gangs_size(), 2);
   worker.ReportSteps(0, {5.0, 4.5, 4.0});
-  const Outcome compared = Nibble({"job", "compare", a, b});
-  EXPECT_EQ(compared.exit_code, 0) << compared.err;
-  EXPECT_THAT(compared.out, AllOf(HasSubstr("Δ b-2"), HasSubstr("4.0000  4.0000  +0.0000")));
+  EXPECT_THAT(Out({"job", "compare", a, b}),
+              AllOf(HasSubstr("Δ b-2"), HasSubstr("4.0000  4.0000  +0.0000")));
   const nlohmann::json json = Json({"job", "compare", a, b});
   EXPECT_EQ(json["steps"][1]["losses"], nlohmann::json::parse("[4.5, 4.5]"));
 }
@@ -356,12 +320,11 @@ class RecipeVerbsTest : public RemoteClusterTest {
 };
 
 TEST_F(RecipeVerbsTest, ARecipeIsSetReadAndListedInTheHistory) {
-  const Outcome set =
-      Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "lr-decay", "--reason", "to recover"});
-  EXPECT_EQ(set.exit_code, 0) << set.err;
-  EXPECT_THAT(set.out, AllOf(HasSubstr("revision 2 of train-1 from step 800\n"),
-                             HasSubstr("  fprop: nvfp4 → bf16 in "),
-                             HasSubstr("\ntrain-1 is queued at 0/1000 (0%)")));
+  EXPECT_THAT(
+      Out({"recipe", "set", job_, "fprop=bf16", "--at", "lr-decay", "--reason", "to recover"}),
+      AllOf(HasSubstr("revision 2 of train-1 from step 800\n"),
+            HasSubstr("  fprop: nvfp4 → bf16 in "),
+            HasSubstr("\ntrain-1 is queued at 0/1000 (0%)")));
   const nlohmann::json first = Json({"recipe", "get", job_});
   EXPECT_EQ(first["revision"]["number"], 1);
   EXPECT_EQ(first["latest_revision"], 2);
@@ -396,9 +359,7 @@ TEST_F(RecipeVerbsTest, ADryRunChangesNothing) {
 TEST_F(RecipeVerbsTest, ErrorsNameTheirField) {
   const auto err = [this](std::vector<std::string> more) {
     more.insert(more.begin(), {"recipe", "set", job_});
-    const Outcome outcome = Nibble(more);
-    EXPECT_EQ(outcome.exit_code, 1);
-    return outcome.err;
+    return Err(1, more);
   };
   EXPECT_THAT(err({"fpropp=bf16"}), HasSubstr("fpropp"));
   EXPECT_THAT(err({"fprop"}), HasSubstr("set: "));
@@ -412,11 +373,10 @@ TEST_F(RecipeVerbsTest, ErrorsNameTheirField) {
 
 TEST_F(RecipeVerbsTest, RollbackReturnsToAnEarlierRecipe) {
   ASSERT_EQ(Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "step:10"}).exit_code, 0);
-  const Outcome back =
-      Nibble({"recipe", "rollback", job_, "1", "--at", "step:20", "--reason", "it was better"});
-  EXPECT_EQ(back.exit_code, 0) << back.err;
-  EXPECT_THAT(back.out, AllOf(HasSubstr("revision 3 of train-1 from step 20"),
-                              HasSubstr("the recipe of revision 1")));
+  EXPECT_THAT(
+      Out({"recipe", "rollback", job_, "1", "--at", "step:20", "--reason", "it was better"}),
+      AllOf(HasSubstr("revision 3 of train-1 from step 20"),
+            HasSubstr("the recipe of revision 1")));
   EXPECT_EQ(Nibble({"recipe", "rollback", job_, "7"}).exit_code, 102);
   EXPECT_EQ(Nibble({"recipe", "rollback", job_, "1", "--expected-revision", "2"}).exit_code, 1);
   EXPECT_EQ(Json({"recipe", "rollback", job_, "2", "--dry-run"})["revision"], 4);
@@ -425,18 +385,13 @@ TEST_F(RecipeVerbsTest, RollbackReturnsToAnEarlierRecipe) {
 TEST_F(RecipeVerbsTest, DiffComparesRevisionsOfAJobOrPresetsForAModel) {
   ASSERT_EQ(Nibble({"recipe", "set", job_, "fprop=bf16", "--at", "step:10"}).exit_code, 0);
   ASSERT_EQ(Nibble({"recipe", "set", job_, "wgrad=bf16", "--at", "step:20"}).exit_code, 0);
-  const Outcome all = Nibble({"recipe", "diff", job_});
-  EXPECT_EQ(all.exit_code, 0) << all.err;
-  EXPECT_THAT(all.out, AllOf(HasSubstr("fprop: "), HasSubstr("wgrad: ")));
+  EXPECT_THAT(Out({"recipe", "diff", job_}), AllOf(HasSubstr("fprop: "), HasSubstr("wgrad: ")));
   const Outcome some = Nibble({"recipe", "diff", job_, "2", "r3"});
   EXPECT_THAT(some.out, AllOf(Not(HasSubstr("fprop: ")), HasSubstr("wgrad: ")));
   EXPECT_EQ(Json({"recipe", "diff", job_, "1", "2"})["differences"][0]["to"], "bf16");
-  const Outcome preset = Nibble({"recipe", "diff", job_, "bf16"});
-  EXPECT_EQ(preset.exit_code, 1);
-  EXPECT_THAT(preset.err, HasSubstr("from_revision: 'bf16'"));
-  const Outcome local = Nibble({"recipe", "diff", "nvfp4", "bf16", "--model", "tiny-hybrid"});
-  EXPECT_EQ(local.exit_code, 0);
-  EXPECT_THAT(local.out, HasSubstr("→ bf16"));
+  EXPECT_THAT(Err(1, {"recipe", "diff", job_, "bf16"}), HasSubstr("from_revision: 'bf16'"));
+  EXPECT_THAT(Out({"recipe", "diff", "nvfp4", "bf16", "--model", "tiny-hybrid"}),
+              HasSubstr("→ bf16"));
   EXPECT_EQ(Nibble({"recipe", "diff", "nvfp4", "--model", "tiny-hybrid"}).exit_code, 2);
   EXPECT_EQ(Nibble({"recipe", "diff", job_, "--set", "fprop=bf16"}).exit_code, 2);
 }

@@ -64,16 +64,6 @@ std::future<Outcome> RemoteCluster::Later(std::vector<std::string> arguments) {
                     [arguments = std::move(arguments)] { return Nibble(arguments); });
 }
 
-nlohmann::json RemoteCluster::Json(std::vector<std::string> arguments,
-                                   Outcome (*nibble)(const std::vector<std::string>&)) {
-  arguments.insert(arguments.end(), {"-o", "json"});
-  const Outcome outcome = nibble(arguments);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  nlohmann::json json = nlohmann::json::parse(outcome.out, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << outcome.out;
-  return json;
-}
-
 std::string RemoteCluster::SpecFile(const std::string& name, int ranks, const std::string& more) {
   std::string path = absl::StrCat(testing::TempDir(), name, "_spec.yaml");
   std::ofstream(path, std::ios::binary) << TestCoordinator::Spec(name, ranks, more);
@@ -84,6 +74,26 @@ std::string RemoteCluster::Submit(const std::string& name, int ranks) {
   const Outcome submitted = Nibble({"job", "submit", SpecFile(name, ranks)});
   EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
   return submitted.out.substr(0, submitted.out.find('\n'));
+}
+
+std::string RemoteClusterTest::Out(const std::vector<std::string>& arguments) const {
+  const Outcome outcome = Nibble(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return outcome.out;
+}
+
+std::string RemoteClusterTest::Err(int exit_code, const std::vector<std::string>& arguments) const {
+  const Outcome outcome = Nibble(arguments);
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
+  return outcome.err;
+}
+
+nlohmann::json RemoteClusterTest::Json(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.end(), {"-o", "json"});
+  const std::string out = Out(arguments);
+  nlohmann::json json = nlohmann::json::parse(out, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << out;
+  return json;
 }
 
 void RunningWorker::Run(int64_t step) {
@@ -120,7 +130,6 @@ void RunningWorker::ReportPhase(v1::RankPhase phase, int64_t step, const std::st
 
 namespace {
 
-constexpr char kProgram[] = "client/nibble";
 constexpr int kSilenceMs = 60'000;
 
 // The end to read from, and the end that a process writes to.
@@ -162,7 +171,7 @@ std::unique_ptr<NibbleProcess> NibbleProcess::OnTerminal(
 }
 
 void NibbleProcess::Start(const std::vector<std::string>& arguments, bool terminal) {
-  std::vector<std::string> words = {kProgram};
+  std::vector<std::string> words = {kNibbleProgram};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -177,8 +186,8 @@ void NibbleProcess::Start(const std::vector<std::string>& arguments, bool termin
     posix_spawn_file_actions_adddup2(&actions, pair[1], static_cast<int>(i) + 1);
   }
   if (terminal) Resize(80, 24);
-  const int failed = posix_spawn(&child_, kProgram, &actions, nullptr, argv.data(), environ);
-  EXPECT_EQ(failed, 0) << kProgram << ": " << strerror(failed);
+  const int failed = posix_spawn(&child_, kNibbleProgram, &actions, nullptr, argv.data(), environ);
+  EXPECT_EQ(failed, 0) << kNibbleProgram << ": " << strerror(failed);
   if (failed != 0) child_ = -1;
   posix_spawn_file_actions_destroy(&actions);
   for (const int end : ends) close(end);

@@ -37,10 +37,6 @@ class RemoteCluster {
   // NibbleProcess.
   static Outcome Nibble(const std::vector<std::string>& arguments);
   static std::future<Outcome> Later(std::vector<std::string> arguments);
-  // Runs `nibble` with -o json and parses the output; a test failure if it is not JSON or the exit
-  // code is not 0.
-  static nlohmann::json Json(std::vector<std::string> arguments,
-                             Outcome (*nibble)(const std::vector<std::string>&) = Nibble);
 
   // Writes a spec of TestCoordinator::Spec; returns its path.
   static std::string SpecFile(const std::string& name = "train", int ranks = 2,
@@ -78,15 +74,20 @@ class RunningWorker : public TestWorker {
 // A cluster for each test, and shortcuts for its command line.
 class RemoteClusterTest : public testing::Test {
  protected:
-  static Outcome Nibble(const std::vector<std::string>& arguments) {
+  virtual Outcome Nibble(const std::vector<std::string>& arguments) const {
     return RemoteCluster::Nibble(arguments);
   }
-  static nlohmann::json Json(const std::vector<std::string>& arguments) {
-    return RemoteCluster::Json(arguments);
-  }
+  // The stdout of a command that succeeds; a test failure if it does not.
+  std::string Out(const std::vector<std::string>& arguments) const;
+  // The stderr of a command that fails; a test failure if its exit code is another.
+  std::string Err(int exit_code, const std::vector<std::string>& arguments) const;
+  // Out of the command with -o json; a test failure if it is not JSON.
+  nlohmann::json Json(std::vector<std::string> arguments) const;
 
   RemoteCluster cluster_;
 };
+
+inline constexpr char kNibbleProgram[] = "client/nibble";
 
 // The nibble program as users run it: its output line by line, and signals to it. The destructor
 // kills it if it still runs.
