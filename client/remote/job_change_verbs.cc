@@ -196,10 +196,9 @@ struct ChangeFlags {
 template <class Request, class Response>
 absl::StatusOr<v1::Job> Change(Session& session, const ChangeFlags& flags,
                                const Rpc<Request, Response>& rpc, Request request = {}) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
-  request.set_job(job.id());
   request.set_reason(flags.reason);
-  NIBBLE_ASSIGN_OR_RETURN(Response response, session.Call(rpc, std::move(request)));
+  NIBBLE_ASSIGN_OR_RETURN(Response response,
+                          CallOfJob(session, flags.job, rpc, std::move(request)));
   return std::move(*response.mutable_job());
 }
 
@@ -207,13 +206,10 @@ Reply JobReply(const v1::Job& job, const std::string& remark = "") {
   return ReplyOf(job, absl::StrCat(JobLine(job), remark));
 }
 
-absl::StatusOr<Reply> Pause(Session& session, const ChangeFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kPauseJob));
-  return JobReply(job);
-}
-
-absl::StatusOr<Reply> Resume(Session& session, const ChangeFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kResumeJob));
+// A change without further settings.
+template <const auto& rpc>
+absl::StatusOr<Reply> PlainChange(Session& session, const ChangeFlags& flags) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, rpc));
   return JobReply(job);
 }
 
@@ -236,11 +232,6 @@ absl::StatusOr<Reply> Cancel(Session& session, const ChangeFlags& flags) {
   Reply reply = JobReply(job);
   if (job.state() != v1::JOB_STATE_CANCELLED) reply.exit_code = ExitCodeOfJob(job.state());
   return reply;
-}
-
-absl::StatusOr<Reply> Kill(Session& session, const ChangeFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, Change(session, flags, kKillJob));
-  return JobReply(job);
 }
 
 absl::StatusOr<Reply> Priority(Session& session, const ChangeFlags& flags) {
@@ -288,8 +279,10 @@ class Verbs {
 
 void AddJobChangeVerbs(Command job, int& exit_code) {
   Verbs verbs(job, exit_code);
-  verbs.Add("pause", "Pause a job at the next step boundary; it keeps its slots", Pause);
-  verbs.Add("resume", "Resume a paused job, or withdraw a requested pause", Resume);
+  verbs.Add("pause", "Pause a job at the next step boundary; it keeps its slots",
+            PlainChange<kPauseJob>);
+  verbs.Add("resume", "Resume a paused job, or withdraw a requested pause",
+            PlainChange<kResumeJob>);
   verbs.Add("checkpoint", "Take a checkpoint at the next step boundary", Checkpoint);
   RemoteVerb<ChangeFlags> cancel =
       verbs.Add("cancel", "Stop a job after a last checkpoint", Cancel);
@@ -298,7 +291,7 @@ void AddJobChangeVerbs(Command job, int& exit_code) {
   cancel.app().AddFlag("--wait", cancel->wait,
                        "wait for the end; the exit code is 0 if the job was cancelled");
   TimeoutEndsWait(cancel.app());
-  verbs.Add("kill", "Stop a job at once, without a checkpoint", Kill);
+  verbs.Add("kill", "Stop a job at once, without a checkpoint", PlainChange<kKillJob>);
   RemoteVerb<ChangeFlags> priority =
       verbs.Add("priority", "Change the priority of a job", Priority);
   priority.app()

@@ -86,25 +86,21 @@ absl::StatusOr<Reply> List(Session& session, const ListFlags& flags) {
 }
 
 absl::StatusOr<Reply> Describe(Session& session, const JobFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::DescribeJobRequest request;
-  request.set_job(job.id());
   request.set_with_spec(flags.with_spec);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::DescribeJobResponse described,
-                          session.Call(kDescribeJob, request));
+  NIBBLE_ASSIGN_OR_RETURN(const auto described,
+                          CallOfJob(session, flags.job, kDescribeJob, request));
   std::string text = JobText(described.job(), absl::ToUnixMillis(absl::Now()));
   if (flags.with_spec) absl::StrAppend(&text, "\n", described.spec_yaml());
   return ReplyOf(described, text);
 }
 
 absl::StatusOr<Reply> Events(Session& session, const JobFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::ListJobEventsRequest request;
-  request.set_job(job.id());
   request.set_after_number(flags.after);
   request.set_limit(flags.limit);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobEventsResponse listed,
-                          session.Call(kListJobEvents, request));
+  NIBBLE_ASSIGN_OR_RETURN(const auto listed,
+                          CallOfJob(session, flags.job, kListJobEvents, request));
   Reply reply = ReplyOf(listed, EventTable({listed.events().begin(), listed.events().end()}));
   if (listed.dropped() > 0) {
     reply.notes = {absl::StrCat("the oldest ", listed.dropped(), " events are no longer stored")};

@@ -118,12 +118,10 @@ absl::StatusOr<int64_t> RevisionOf(const char* name, const std::string& text) {
 }
 
 absl::StatusOr<Reply> Get(Session& session, const JobRecipeFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::GetRecipeRequest request;
-  request.set_job(job.id());
   request.set_revision(flags.revision);
   request.set_resolved(flags.table);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeResponse response, session.Call(kGetRecipe, request));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response, CallOfJob(session, flags.job, kGetRecipe, request));
   return ReplyOf(response, RevisionText(response));
 }
 
@@ -145,6 +143,15 @@ std::string RevisionLine(Session& session, const JobRecipeFlags& flags, const v1
                       "\n", DifferencesText(response.differences()));
 }
 
+template <class Request>
+void FillChange(const JobRecipeFlags& flags, const v1::Job& job, Request& request) {
+  request.set_job(job.id());
+  request.set_expected_revision(flags.expected_revision);
+  request.set_at(flags.at);
+  request.set_reason(flags.reason);
+  request.set_dry_run(flags.dry_run);
+}
+
 // The result of a change, with the state that the job had before it.
 Reply ChangeReply(const JobRecipeFlags& flags, const v1::Job& job,
                   const google::protobuf::Message& response, const std::string& text) {
@@ -161,12 +168,8 @@ absl::StatusOr<Reply> Set(Session& session, const JobRecipeFlags& flags) {
   }
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::SetRecipeRequest request;
-  request.set_job(job.id());
-  request.set_expected_revision(flags.expected_revision);
+  FillChange(flags, job, request);
   *request.mutable_change() = ChangeMessage(change);
-  request.set_at(flags.at);
-  request.set_reason(flags.reason);
-  request.set_dry_run(flags.dry_run);
   NIBBLE_ASSIGN_OR_RETURN(const v1::SetRecipeResponse response, session.Call(kSetRecipe, request));
   std::string text = RevisionLine(session, flags, job, response, "");
   if (response.latest_revision() > response.revision()) {
@@ -179,12 +182,8 @@ absl::StatusOr<Reply> Set(Session& session, const JobRecipeFlags& flags) {
 absl::StatusOr<Reply> Rollback(Session& session, const JobRecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   v1::RollbackRecipeRequest request;
-  request.set_job(job.id());
-  request.set_expected_revision(flags.expected_revision);
+  FillChange(flags, job, request);
   request.set_revision(flags.revision);
-  request.set_at(flags.at);
-  request.set_reason(flags.reason);
-  request.set_dry_run(flags.dry_run);
   NIBBLE_ASSIGN_OR_RETURN(const v1::RollbackRecipeResponse response,
                           session.Call(kRollbackRecipe, request));
   return ChangeReply(flags, job, response,
@@ -227,25 +226,21 @@ absl::StatusOr<Reply> Presets(Session& session, const RecipeFlags&) {
 absl::StatusOr<Reply> Diff(Session& session, const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const int64_t from, RevisionOf("from_revision", flags.other));
   NIBBLE_ASSIGN_OR_RETURN(const int64_t to, RevisionOf("to_revision", flags.to));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
   v1::DiffRecipeRequest request;
-  request.set_job(job.id());
   request.set_from_revision(from);
   request.set_to_revision(to);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::DiffRecipeResponse response,
-                          session.Call(kDiffRecipe, request));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response,
+                          CallOfJob(session, flags.recipe, kDiffRecipe, request));
   return ReplyOf(response, response.text());
 }
 
 absl::StatusOr<Reply> Cost(Session& session, const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.recipe));
   v1::GetRecipeCostRequest request;
-  request.set_job(job.id());
   request.set_revision(flags.revision);
   *request.mutable_change() = ChangeMessage(change);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeCostResponse response,
-                          session.Call(kGetRecipeCost, request));
+  NIBBLE_ASSIGN_OR_RETURN(const auto response,
+                          CallOfJob(session, flags.recipe, kGetRecipeCost, request));
   return ReplyOf(response, CostTable(response.cost()));
 }
 

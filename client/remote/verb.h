@@ -114,6 +114,15 @@ absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1
 // ChooseJob() among the jobs of the cluster.
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given);
 
+// Calls about the job that `given` names, for FindJob.
+template <class Request, class Response>
+absl::StatusOr<Response> CallOfJob(Session& session, const std::string& given,
+                                   const Rpc<Request, Response>& rpc, Request request = {}) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
+  request.set_job(job.id());
+  return session.Call(rpc, std::move(request));
+}
+
 // Adds the positional JOB, for FindJob.
 void AddJobOption(Command verb, std::string& job);
 
