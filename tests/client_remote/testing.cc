@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +16,7 @@
 #include "client/remote/remote_commands.h"
 #include "client/shell/nouns.h"
 #include "common/command_line/command_line.h"
+#include "common/process/spawn.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -171,26 +170,17 @@ std::unique_ptr<NibbleProcess> NibbleProcess::OnTerminal(
 }
 
 void NibbleProcess::Start(const std::vector<std::string>& arguments, bool terminal) {
-  std::vector<std::string> words = {kNibbleProgram};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  std::array<int, 2> ends = {-1, -1};
-  for (size_t i = 0; i < 2; ++i) {
-    const std::array<int, 2> pair = terminal && i == 0 ? MakeTerminal() : MakePipe();
-    pipes_[i] = pair[0];
-    ends[i] = pair[1];
-    posix_spawn_file_actions_adddup2(&actions, pair[1], static_cast<int>(i) + 1);
-  }
+  const auto [from_out, out] = terminal ? MakeTerminal() : MakePipe();
+  const auto [from_err, err] = MakePipe();
+  pipes_ = {from_out, from_err};
   if (terminal) Resize(80, 24);
-  const int failed = posix_spawn(&child_, kNibbleProgram, &actions, nullptr, argv.data(), environ);
-  EXPECT_EQ(failed, 0) << kNibbleProgram << ": " << strerror(failed);
-  if (failed != 0) child_ = -1;
-  posix_spawn_file_actions_destroy(&actions);
-  for (const int end : ends) close(end);
+  SpawnOptions options = {.arguments = {kNibbleProgram}, .output = out, .error = err};
+  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+  const absl::StatusOr<pid_t> child = SpawnProcess(options);
+  EXPECT_EQ(child.status(), absl::OkStatus());
+  child_ = child.value_or(-1);
+  close(out);
+  close(err);
 }
 
 NibbleProcess::~NibbleProcess() {
