@@ -158,10 +158,15 @@ absl::StatusOr<v1::CheckpointTask> WaitForTask(Session& session, const v1::Check
   }
 }
 
-absl::StatusOr<Reply> FinishTask(Session& session, const v1::CheckpointRef& ref, int64_t number,
-                                 const CheckpointFlags& flags) {
+// Requests a task of the checkpoint and waits for its end.
+template <class Request, class Response>
+absl::StatusOr<Reply> RunTask(Session& session, const CheckpointFlags& flags,
+                              const Rpc<Request, Response>& rpc, Request request = {}) {
+  NIBBLE_ASSIGN_OR_RETURN(*request.mutable_ref(), FindRef(session, flags));
+  NIBBLE_ASSIGN_OR_RETURN(const Response response, session.Call(rpc, request));
+  const v1::CheckpointRef& ref = response.ref();
   NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointTask task,
-                          WaitForTask(session, ref, number, flags.no_wait));
+                          WaitForTask(session, ref, response.task(), flags.no_wait));
   Reply reply = ReplyOf(task, TaskText(ref, task) + "\n");
   if (task.state() == v1::CHECKPOINT_TASK_STATE_FAILED) {
     reply.exit_code = kExitError;
@@ -174,12 +179,7 @@ absl::StatusOr<Reply> FinishTask(Session& session, const v1::CheckpointRef& ref,
 }
 
 absl::StatusOr<Reply> Verify(Session& session, const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
-  v1::VerifyCheckpointRequest request;
-  *request.mutable_ref() = ref;
-  NIBBLE_ASSIGN_OR_RETURN(const v1::VerifyCheckpointResponse response,
-                          session.Call(kVerifyCheckpoint, request));
-  return FinishTask(session, response.ref(), response.task(), flags);
+  return RunTask(session, flags, kVerifyCheckpoint);
 }
 
 // Resolves a relative target against the working directory, as for directories. The worker that
@@ -201,22 +201,16 @@ absl::StatusOr<std::string> AbsoluteTarget(Session& session, const std::string& 
 }
 
 absl::StatusOr<Reply> Export(Session& session, const CheckpointFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::string destination, AbsoluteTarget(session, flags.target));
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
   v1::ExportCheckpointRequest request;
-  *request.mutable_ref() = ref;
-  request.set_destination(destination);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse response,
-                          session.Call(kExportCheckpoint, request));
-  return FinishTask(session, response.ref(), response.task(), flags);
+  NIBBLE_ASSIGN_OR_RETURN(*request.mutable_destination(), AbsoluteTarget(session, flags.target));
+  return RunTask(session, flags, kExportCheckpoint, request);
 }
 
 template <class Request, class Response>
 absl::StatusOr<Response> Change(Session& session, const CheckpointFlags& flags,
                                 const Rpc<Request, Response>& rpc, Request request = {}) {
   if (!absl::StrContains(flags.name, '@')) return StepMissing(flags.name);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef ref, FindRef(session, flags));
-  *request.mutable_ref() = ref;
+  NIBBLE_ASSIGN_OR_RETURN(*request.mutable_ref(), FindRef(session, flags));
   return session.Call(rpc, request);
 }
 

@@ -16,13 +16,6 @@ namespace {
 // The longest single call: proxies and firewalls may drop a connection without traffic.
 constexpr absl::Duration kOneCall = absl::Minutes(5);
 
-absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& job) {
-  v1::DescribeJobRequest request;
-  request.set_job(job);
-  NIBBLE_ASSIGN_OR_RETURN(v1::DescribeJobResponse described, session.Call(kDescribeJob, request));
-  return std::move(*described.mutable_job());
-}
-
 // How often Ctrl-C and the deadline are checked while the stream is silent.
 constexpr absl::Duration kCheckEvery = absl::Milliseconds(200);
 

@@ -124,10 +124,8 @@ class Watcher {
   }
 
   absl::StatusOr<Reply> Run() {
-    v1::DescribeJobRequest describe;
-    describe.set_job(job_);
-    NIBBLE_ASSIGN_OR_RETURN(const auto described, session_.Call(kDescribeJob, describe));
-    state_.SetJob(described.job());
+    NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, DescribeJob(session_, job_));
+    state_.SetJob(job);
     display_.Begin();
     Interrupt interrupt;
     Backoff backoff = RetryBackoff();

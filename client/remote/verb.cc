@@ -137,16 +137,18 @@ void AddJobOption(Command verb, std::string& job) {
   verb.Add("JOB", job, "id, such as train-7, or a unique name or prefix of an id").Required();
 }
 
+absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& id) {
+  v1::DescribeJobRequest request;
+  request.set_job(id);
+  NIBBLE_ASSIGN_OR_RETURN(v1::DescribeJobResponse described, session.Call(kDescribeJob, request));
+  return std::move(*described.mutable_job());
+}
+
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given) {
   if (given.empty()) return absl::InvalidArgumentError("job: the name is empty");
-  v1::DescribeJobRequest request;
-  request.set_job(given);
-  absl::StatusOr<v1::DescribeJobResponse> exact = session.Call(kDescribeJob, request);
-  if (exact.ok()) return std::move(*exact->mutable_job());
+  absl::StatusOr<v1::Job> exact = DescribeJob(session, given);
   // NotFound: no such id; InvalidArgument: the text cannot be an id.
-  if (!absl::IsNotFound(exact.status()) && !absl::IsInvalidArgument(exact.status())) {
-    return exact.status();
-  }
+  if (!absl::IsNotFound(exact.status()) && !absl::IsInvalidArgument(exact.status())) return exact;
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, session.client().CallAllPages(kListJobs));
   NIBBLE_ASSIGN_OR_RETURN(v1::Job job, ChooseJob(given, {all.jobs().begin(), all.jobs().end()}));
   session.Say(absl::StrCat("'", given, "' is ", job.id()));

@@ -111,6 +111,9 @@ nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
 // three of several matches.
 absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs);
 
+// The job with this id.
+absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& id);
+
 // ChooseJob() among the jobs of the cluster.
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given);
 

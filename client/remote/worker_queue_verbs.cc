@@ -95,7 +95,14 @@ absl::StatusOr<Reply> Describe(Session& session, const WorkerFlags& flags) {
   return ReplyOf(response.worker(), WorkerText(response.worker()));
 }
 
-Reply ModeReply(const v1::Worker& worker) {
+// Changes the mode of the worker; the reply is its state after that.
+template <class Request, class Response>
+absl::StatusOr<Reply> ChangeMode(Session& session, const WorkerFlags& flags,
+                                 const Rpc<Request, Response>& rpc, Request request) {
+  request.set_worker(flags.worker);
+  request.set_reason(flags.reason);
+  NIBBLE_ASSIGN_OR_RETURN(const Response response, session.Call(rpc, request));
+  const v1::Worker& worker = response.worker();
   std::string line = absl::StrCat(worker.identity().name(), " is ", Word(worker.mode()));
   if (worker.mode() != v1::WORKER_MODE_OPEN && !worker.jobs().empty()) {
     absl::StrAppend(&line, "; it still runs ", absl::StrJoin(worker.jobs(), ", "));
@@ -105,22 +112,14 @@ Reply ModeReply(const v1::Worker& worker) {
 
 absl::StatusOr<Reply> Drain(Session& session, const WorkerFlags& flags) {
   v1::DrainWorkerRequest request;
-  request.set_worker(flags.worker);
-  request.set_reason(flags.reason);
   request.set_cordon_only(flags.cordon);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::DrainWorkerResponse response,
-                          session.Call(kDrainWorker, request));
-  return ModeReply(response.worker());
+  return ChangeMode(session, flags, kDrainWorker, request);
 }
 
 absl::StatusOr<Reply> Uncordon(Session& session, const WorkerFlags& flags) {
   v1::UncordonWorkerRequest request;
-  request.set_worker(flags.worker);
-  request.set_reason(flags.reason);
   request.set_clear_flags(flags.clear_flags);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::UncordonWorkerResponse response,
-                          session.Call(kUncordonWorker, request));
-  return ModeReply(response.worker());
+  return ChangeMode(session, flags, kUncordonWorker, request);
 }
 
 void AddWorkerOption(RemoteVerb<WorkerFlags>& verb) {
