@@ -1,5 +1,3 @@
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/attention_kernels.h"
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "kernels/cpu/layers/attention_vec.h"
 #include "kernels/cpu/layers/panel_layout.h"
 #include "kernels/cpu/layers/panel_pack.h"
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
@@ -301,14 +300,14 @@ void StoreGradient(const GradientStore<T>& g) {
 }
 
 }  // namespace
-
-#if !defined(__AVX512BF16__)
-const AttentionKernels<float> kAttentionFp32 = {Softmax<float>, Finish<float>, Backward<float>,
-                                                Dots<float>, StoreGradient<float>};
-#endif
-const AttentionKernels<uint16_t> kAttentionBf16 = {Softmax<uint16_t>, Finish<uint16_t>,
-                                                   Backward<uint16_t>, Dots<uint16_t>,
-                                                   StoreGradient<uint16_t>};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const AttentionKernels<T> AttentionKernels<T>::NIBBLE_ISA = {Softmax<T>, Finish<T>, Backward<T>,
+                                                             Dots<T>, StoreGradient<T>};
+#if !defined(__AVX512BF16__)
+template const AttentionKernels<float> AttentionKernels<float>::NIBBLE_ISA;
+#endif
+template const AttentionKernels<uint16_t> AttentionKernels<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

@@ -111,48 +111,9 @@ struct AttentionKernels {
   void (*backward)(const BackwardStep<T>& step);
   void (*dots)(const RowDots<T>& rows);
   void (*store)(const GradientStore<T>& gradient);
+
+  static const AttentionKernels baseline, avx2, avx512, avx512bf16;
 };
-
-namespace baseline {
-extern const AttentionKernels<float> kAttentionFp32;
-extern const AttentionKernels<uint16_t> kAttentionBf16;
-}  // namespace baseline
-namespace avx2 {
-extern const AttentionKernels<float> kAttentionFp32;
-extern const AttentionKernels<uint16_t> kAttentionBf16;
-}  // namespace avx2
-namespace avx512 {
-extern const AttentionKernels<float> kAttentionFp32;
-extern const AttentionKernels<uint16_t> kAttentionBf16;
-}  // namespace avx512
-namespace avx512bf16 {
-extern const AttentionKernels<uint16_t> kAttentionBf16;
-}  // namespace avx512bf16
-
-// The kernels for matmuls on `isa`, which the processor supports.
-template <class T>
-const AttentionKernels<T>& AttentionKernelsFor(PanelIsa isa) {
-  const auto table = [](const AttentionKernels<float>& fp32,
-                        const AttentionKernels<uint16_t>& bf16) -> const AttentionKernels<T>& {
-    if constexpr (sizeof(T) == 2) {
-      return bf16;
-    } else {
-      return fp32;
-    }
-  };
-  switch (isa) {
-    case PanelIsa::kBaseline:
-      break;
-    case PanelIsa::kAvx2:
-      return table(avx2::kAttentionFp32, avx2::kAttentionBf16);
-    case PanelIsa::kAvx512:
-      return table(avx512::kAttentionFp32, avx512::kAttentionBf16);
-    case PanelIsa::kAvx512Bf16:
-    case PanelIsa::kAmx:
-      return table(avx512::kAttentionFp32, avx512bf16::kAttentionBf16);
-  }
-  return table(baseline::kAttentionFp32, baseline::kAttentionBf16);
-}
 
 }  // namespace nibble::cpu
 

@@ -20,7 +20,7 @@ template <class T>
 class CachedAttention {
  public:
   CachedAttention(const AttentionForward& request, const AttentionEngine<T>& engine,
-                  const DecodeAttentionOf<T>& decode, ThreadPool& pool, Scratch<char>& scratch)
+                  const DecodeAttentionKernels<T>& decode, ThreadPool& pool, Scratch<char>& scratch)
       : request_(request),
         shape_(request.shape),
         group_(shape_.heads / shape_.kv_heads),
@@ -227,7 +227,7 @@ class CachedAttention {
   const AttentionShape& shape_;
   const int64_t group_;  // query heads per key head
   const AttentionStrip<T> strip_;
-  const DecodeAttentionOf<T>& decode_;
+  const DecodeAttentionKernels<T>& decode_;
   ThreadPool& pool_;
   Scratch<char>& scratch_;
   Partial partial_ = {};
@@ -237,14 +237,15 @@ class CachedAttention {
 
 template <class T>
 void RunCachedAttention(const AttentionForward& request, const AttentionEngine<T>& engine,
-                        const DecodeAttentionOf<T>& decode, ThreadPool& pool,
+                        const DecodeAttentionKernels<T>& decode, ThreadPool& pool,
                         Scratch<char>& scratch) {
   CachedAttention<T>(request, engine, decode, pool, scratch).Run();
 }
 
 template void RunCachedAttention(const AttentionForward&, const AttentionEngine<float>&,
-                                 const DecodeAttentionOf<float>&, ThreadPool&, Scratch<char>&);
+                                 const DecodeAttentionKernels<float>&, ThreadPool&, Scratch<char>&);
 template void RunCachedAttention(const AttentionForward&, const AttentionEngine<uint16_t>&,
-                                 const DecodeAttentionOf<uint16_t>&, ThreadPool&, Scratch<char>&);
+                                 const DecodeAttentionKernels<uint16_t>&, ThreadPool&,
+                                 Scratch<char>&);
 
 }  // namespace nibble::cpu

@@ -22,7 +22,7 @@ namespace nibble::cpu {
 // its matrices are of T: float or uint16_t (BF16).
 template <class T>
 void RunCachedAttention(const AttentionForward& request, const AttentionEngine<T>& engine,
-                        const DecodeAttentionOf<T>& decode, ThreadPool& pool,
+                        const DecodeAttentionKernels<T>& decode, ThreadPool& pool,
                         Scratch<char>& scratch);
 
 }  // namespace nibble::cpu

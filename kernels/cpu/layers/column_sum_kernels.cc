@@ -1,9 +1,8 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec_loop.h"
+#include "kernels/cpu/layers/column_sum_kernels.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/layers/column_sum_kernels.h"
+#include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
@@ -52,8 +51,9 @@ void Combine(const float* partial, int64_t blocks, int64_t stride, int64_t begin
 }
 
 }  // namespace
-
-const ColumnSumKernels kColumnSumKernels = {{SumRows<float>, SumRows<uint16_t>}, Combine};
-
 }  // namespace NIBBLE_ISA
+
+const ColumnSumKernels ColumnSumKernels::NIBBLE_ISA = {{SumRows<float>, SumRows<uint16_t>},
+                                                       Combine};
+
 }  // namespace nibble::cpu

@@ -18,22 +18,9 @@ struct ColumnSumKernels {
   // out[j] += Σ_b partial[b · stride + j] for j in [begin, end), b in [0, blocks), summed in FP64.
   void (*combine)(const float* partial, int64_t blocks, int64_t stride, int64_t begin, int64_t end,
                   float* out);
+
+  static const ColumnSumKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const ColumnSumKernels kColumnSumKernels;
-}
-namespace avx2 {
-extern const ColumnSumKernels kColumnSumKernels;
-}
-namespace avx512 {
-extern const ColumnSumKernels kColumnSumKernels;
-}
-
-inline const ColumnSumKernels& ColumnSumKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kColumnSumKernels, avx2::kColumnSumKernels,
-                  avx512::kColumnSumKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -1,13 +1,13 @@
 // Vectors are along the channels. With width four, eight consecutive rows whose whole past is in
 // their document are computed together, so that each input is loaded and widened about once; rows
 // at the beginning of documents, and other widths, are computed one by one.
-#include "kernels/cpu/layers/vec.h"
+#include "kernels/cpu/layers/conv_kernels.h"
 
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/layers/conv_kernels.h"
 #include "kernels/cpu/layers/rounded_store.h"
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 #include "model/limits.h"
 
@@ -220,11 +220,13 @@ void ConvBackward(const ConvShape& shape, const ConvParams& params, int64_t row_
 }
 
 }  // namespace
-
-#if !defined(__AVX512BF16__)
-const ConvKernels<float> kConvFp32 = {ConvForward<float>, ConvBackward<float>};
-#endif
-const ConvKernels<uint16_t> kConvBf16 = {ConvForward<uint16_t>, ConvBackward<uint16_t>};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const ConvKernels<T> ConvKernels<T>::NIBBLE_ISA = {ConvForward<T>, ConvBackward<T>};
+#if !defined(__AVX512BF16__)
+template const ConvKernels<float> ConvKernels<float>::NIBBLE_ISA;
+#endif
+template const ConvKernels<uint16_t> ConvKernels<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

@@ -38,36 +38,9 @@ struct ConvKernels {
   // bias, summed over the call's rows. carry: [width − 1, channels] of scratch, packed.
   void (*backward)(const ConvShape& shape, const ConvParams& params, int64_t row_begin,
                    int64_t row_end, const T* in, const T* dout, T* din, float* sums, float* carry);
+
+  static const ConvKernels baseline, avx2, avx512, avx512bf16;
 };
-
-namespace baseline {
-extern const ConvKernels<float> kConvFp32;
-extern const ConvKernels<uint16_t> kConvBf16;
-}  // namespace baseline
-namespace avx2 {
-extern const ConvKernels<float> kConvFp32;
-extern const ConvKernels<uint16_t> kConvBf16;
-}  // namespace avx2
-namespace avx512 {
-extern const ConvKernels<float> kConvFp32;
-extern const ConvKernels<uint16_t> kConvBf16;
-}  // namespace avx512
-namespace avx512bf16 {
-extern const ConvKernels<uint16_t> kConvBf16;
-}  // namespace avx512bf16
-
-// The kernels that accompany matmuls on `isa`.
-template <class T>
-const ConvKernels<T>& ConvKernelsFor(PanelIsa isa) {
-  if constexpr (sizeof(T) == 2) {
-    if (isa == PanelIsa::kBaseline) return baseline::kConvBf16;
-    if (isa == PanelIsa::kAvx2) return avx2::kConvBf16;
-    return isa == PanelIsa::kAvx512 ? avx512::kConvBf16 : avx512bf16::kConvBf16;
-  } else {
-    if (isa == PanelIsa::kBaseline) return baseline::kConvFp32;
-    return isa == PanelIsa::kAvx2 ? avx2::kConvFp32 : avx512::kConvFp32;
-  }
-}
 
 }  // namespace nibble::cpu
 

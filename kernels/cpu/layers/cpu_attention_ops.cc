@@ -12,6 +12,7 @@
 #include "kernels/cpu/layers/attention_request.h"
 #include "kernels/cpu/layers/blocks.h"
 #include "kernels/cpu/layers/cached_attention.h"
+#include "kernels/cpu/layers/decode_attention_kernels.h"
 
 namespace nibble {
 namespace {
@@ -25,16 +26,13 @@ constexpr int64_t kRopeGrowth = 512;
 
 template <class T>
 cpu::AttentionEngine<T> EngineFor(PanelIsa isa) {
-  return {*cpu::PanelGemmFor<T>(isa), cpu::AttentionKernelsFor<T>(isa)};
+  return {*cpu::PanelGemmFor<T>(isa), cpu::TableFor<cpu::AttentionKernels, T>(isa)};
 }
 
 }  // namespace
 
 CpuAttentionOps::CpuAttentionOps(ThreadPool& pool, PanelIsa isa)
-    : pool_(pool),
-      isa_(isa),
-      rope_(cpu::RopeKernelsFor(cpu::VectorIsaOf(isa))),
-      decode_(cpu::DecodeAttentionKernelsFor(cpu::VectorIsaOf(isa))) {}
+    : pool_(pool), isa_(isa), rope_(cpu::TableFor<cpu::RopeKernels>(cpu::VectorIsaOf(isa))) {}
 
 template <class T>
 void CpuAttentionOps::Rotate(const Rope& request, void (*kernel)(const cpu::RopeRows<T>&)) {
@@ -90,7 +88,9 @@ void CpuAttentionOps::Forward(const AttentionForward& request) {
   if (request.layout.continued.empty()) {
     cpu::RunAttentionForward(request, EngineFor<T>(isa_), pool_, scratch_);
   } else {
-    cpu::RunCachedAttention(request, EngineFor<T>(isa_), decode_.of<T>(), pool_, scratch_);
+    cpu::RunCachedAttention(request, EngineFor<T>(isa_),
+                            cpu::TableFor<cpu::DecodeAttentionKernels<T>>(cpu::VectorIsaOf(isa_)),
+                            pool_, scratch_);
   }
 }
 

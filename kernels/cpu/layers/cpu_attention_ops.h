@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "common/thread_pool.h"
-#include "kernels/cpu/layers/decode_attention_kernels.h"
 #include "kernels/cpu/layers/panel_gemm.h"
 #include "kernels/cpu/layers/rope_kernels.h"
 #include "kernels/cpu/layers/rope_table.h"
@@ -35,7 +34,6 @@ class CpuAttentionOps : public AttentionOps {
   ThreadPool& pool_;
   const cpu::PanelIsa isa_;
   const cpu::RopeKernels& rope_;
-  const cpu::DecodeAttentionKernels& decode_;
   cpu::RopeTable table_;
   cpu::Scratch<char> scratch_;
 };

@@ -44,7 +44,7 @@ ConvParams CpuConv::Prepare(const SequenceLayout& layout, int width, const float
 template <class T>
 void CpuConv::Run(const ConvForward& request, const ConvParams& params) {
   const int64_t rows = request.in.rows, channels = request.in.cols;
-  const ConvKernels<T>& kernels = ConvKernelsFor<T>(isa_);
+  const ConvKernels<T>& kernels = TableFor<ConvKernels, T>(isa_);
   const T* in = static_cast<const T*>(request.in.data);
   T* out = static_cast<T*>(request.out.data);
   const Blocks by_row = RowsOf(rows), by_channel = {channels, kChannelBlock};
@@ -66,7 +66,7 @@ template <class T>
 void CpuConv::Run(const ConvBackward& request, const ConvParams& params) {
   const int64_t rows = request.in.rows, channels = request.in.cols;
   const int width = request.width;
-  const ConvKernels<T>& kernels = ConvKernelsFor<T>(isa_);
+  const ConvKernels<T>& kernels = TableFor<ConvKernels, T>(isa_);
   const T* in = static_cast<const T*>(request.in.data);
   const T* dout = static_cast<const T*>(request.dout.data);
   T* din = static_cast<T*>(request.din.data);

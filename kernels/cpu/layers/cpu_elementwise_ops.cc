@@ -50,8 +50,8 @@ OperandCheck CheckActivation(const char* operation, Activation kind, const Const
 
 CpuElementwiseOps::CpuElementwiseOps(ThreadPool& pool, cpu::LayerIsa isa)
     : pool_(pool),
-      kernels_(cpu::ElementwiseKernelsFor(isa)),
-      sums_(cpu::ColumnSumKernelsFor(isa)) {}
+      kernels_(cpu::TableFor<cpu::ElementwiseKernels>(isa)),
+      sums_(cpu::TableFor<cpu::ColumnSumKernels>(isa)) {}
 
 void CpuElementwiseOps::RunPatches(const cpu::Patches& patches, float* amax,
                                    absl::FunctionRef<float(const cpu::BlockPatch&)> run) {

@@ -40,7 +40,9 @@ void CombineAmax(const float* block_amax, int64_t blocks, float* amax) {
 }  // namespace
 
 CpuNormOps::CpuNormOps(ThreadPool& pool, cpu::LayerIsa isa)
-    : pool_(pool), kernels_(cpu::NormKernelsFor(isa)), sums_(cpu::ColumnSumKernelsFor(isa)) {}
+    : pool_(pool),
+      kernels_(cpu::TableFor<cpu::NormKernels>(isa)),
+      sums_(cpu::TableFor<cpu::ColumnSumKernels>(isa)) {}
 
 absl::Status CpuNormOps::Forward(const AddNormForward& request) {
   const ConstMatrix& x = request.x;

@@ -18,7 +18,7 @@ constexpr int64_t kUpdateBlock = 16384;
 }  // namespace
 
 CpuOptimizerOps::CpuOptimizerOps(ThreadPool& pool, cpu::LayerIsa isa)
-    : pool_(pool), kernels_(cpu::OptimizerKernelsFor(isa)) {}
+    : pool_(pool), kernels_(cpu::TableFor<cpu::OptimizerKernels>(isa)) {}
 
 absl::Status CpuOptimizerOps::Run(const SumOfSquares& request) {
   NIBBLE_RETURN_IF_ERROR(OperandCheck("sum of squares")

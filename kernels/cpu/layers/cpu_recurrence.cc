@@ -41,17 +41,18 @@ void CpuRecurrence::RunAs(const ConvForward& request) {
                       const auto i = static_cast<size_t>(task / channels.count());
                       const Continuation& piece = request.layout.continued[i];
                       const int64_t c = channels.begin(task % channels.count());
-                      kernels_.of<T>().conv({.tokens = piece.rows,
-                                             .channels = channels.end(task % channels.count()) - c,
-                                             .width = request.width,
-                                             .taps = taps + c,
-                                             .bias = request.bias + c,
-                                             .window = request.windows[i] + c,
-                                             .param_stride = count,
-                                             .in = At<T>(request.in, piece.row, c),
-                                             .in_stride = request.in.stride,
-                                             .out = At<T>(request.out, piece.row, c),
-                                             .out_stride = request.out.stride});
+                      TableFor<RecurrenceKernels<T>>(isa_).conv(
+                          {.tokens = piece.rows,
+                           .channels = channels.end(task % channels.count()) - c,
+                           .width = request.width,
+                           .taps = taps + c,
+                           .bias = request.bias + c,
+                           .window = request.windows[i] + c,
+                           .param_stride = count,
+                           .in = At<T>(request.in, piece.row, c),
+                           .in_stride = request.in.stride,
+                           .out = At<T>(request.out, piece.row, c),
+                           .out_stride = request.out.stride});
                     });
 }
 
@@ -81,7 +82,7 @@ void CpuRecurrence::RunAs(const ScanForward& request) {
         }
         const int64_t group = head / (shape.heads / shape.groups);
         const int64_t x = head * shape.head_dim, b = shape.d_inner() + group * shape.state;
-        kernels_.of<T>().scan(
+        TableFor<RecurrenceKernels<T>>(isa_).scan(
             {.tokens = piece.rows,
              .head_dim = shape.head_dim,
              .state = shape.state,

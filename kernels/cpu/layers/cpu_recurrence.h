@@ -19,8 +19,7 @@ namespace nibble::cpu {
 class CpuRecurrence {
  public:
   // `isa` is one that the processor supports.
-  CpuRecurrence(ThreadPool& pool, LayerIsa isa)
-      : pool_(pool), kernels_(RecurrenceKernelsFor(isa)) {}
+  CpuRecurrence(ThreadPool& pool, LayerIsa isa) : pool_(pool), isa_(isa) {}
 
   void Run(const ConvForward& request);
   void Run(const ScanForward& request);
@@ -32,7 +31,7 @@ class CpuRecurrence {
   void RunAs(const ScanForward& request);
 
   ThreadPool& pool_;
-  const RecurrenceKernels& kernels_;
+  const LayerIsa isa_;
   Scratch<float> taps_;   // [width, channels]
   Scratch<float> rooms_;  // [threads; Δ, exp(Δ A), B and C of one token]
 };

@@ -21,7 +21,7 @@ void AddTo(float& to, double x) { to = static_cast<float>(to + x); }
 template <class T>
 CpuScan<T>::CpuScan(ThreadPool& pool, PanelIsa isa)
     : pool_(pool),
-      kernels_(ScanKernelsFor<T>(isa)),
+      kernels_(TableFor<ScanKernels, T>(isa)),
       states_(pool, kernels_, *PanelGemmFor<T>(isa)) {
   for (int i = 0; i < pool.threads(); ++i) {
     forward_.emplace_back(kernels_, *PanelGemmFor<T>(isa));

@@ -58,7 +58,7 @@ const char* RowOf(const ConstMatrix& m, int64_t row) {
 }  // namespace
 
 CpuTokenOps::CpuTokenOps(ThreadPool& pool, cpu::LayerIsa isa)
-    : pool_(pool), kernels_(cpu::TokenKernelsFor(isa)) {}
+    : pool_(pool), kernels_(cpu::TableFor<cpu::TokenKernels>(isa)) {}
 
 const int32_t* CpuTokenOps::Positions(const SequenceLayout& layout) {
   int32_t* positions = positions_.Get(layout.tokens());

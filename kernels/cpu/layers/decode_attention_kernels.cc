@@ -1,11 +1,9 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/decode_attention_kernels.h"
 
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
@@ -103,9 +101,12 @@ void FinishDecode(const DecodeFinish<T>& finish) {
 }
 
 }  // namespace
-
-const DecodeAttentionKernels kDecodeAttentionKernels = {
-    {DecodeKeys<float>, FinishDecode<float>}, {DecodeKeys<uint16_t>, FinishDecode<uint16_t>}};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const DecodeAttentionKernels<T> DecodeAttentionKernels<T>::NIBBLE_ISA = {DecodeKeys<T>,
+                                                                         FinishDecode<T>};
+template const DecodeAttentionKernels<float> DecodeAttentionKernels<float>::NIBBLE_ISA;
+template const DecodeAttentionKernels<uint16_t> DecodeAttentionKernels<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

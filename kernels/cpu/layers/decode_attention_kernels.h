@@ -49,27 +49,12 @@ struct DecodeFinish {
 };
 
 template <class T>
-struct DecodeAttentionOf {
+struct DecodeAttentionKernels {
   void (*block)(const DecodeBlock<T>& block);
   void (*finish)(const DecodeFinish<T>& finish);
+
+  static const DecodeAttentionKernels baseline, avx2, avx512;
 };
-using DecodeAttentionKernels = ByElement<DecodeAttentionOf>;
-
-namespace baseline {
-extern const DecodeAttentionKernels kDecodeAttentionKernels;
-}  // namespace baseline
-namespace avx2 {
-extern const DecodeAttentionKernels kDecodeAttentionKernels;
-}  // namespace avx2
-namespace avx512 {
-extern const DecodeAttentionKernels kDecodeAttentionKernels;
-}  // namespace avx512
-
-// `isa` is one that the processor supports.
-inline const DecodeAttentionKernels& DecodeAttentionKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kDecodeAttentionKernels, avx2::kDecodeAttentionKernels,
-                  avx512::kDecodeAttentionKernels);
-}
 
 }  // namespace nibble::cpu
 

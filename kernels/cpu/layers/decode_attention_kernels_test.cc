@@ -33,7 +33,7 @@ class DecodeAttentionTest : public testing::TestWithParam<LayerIsa> {
   // All blocks of `keys` keys, put together, against the softmax in FP64.
   template <class T>
   void Check(int heads, int dim, int64_t keys, double tolerance) {
-    const DecodeAttentionOf<T>& kernels = DecodeAttentionKernelsFor(GetParam()).of<T>();
+    const DecodeAttentionKernels<T>& kernels = TableFor<DecodeAttentionKernels<T>>(GetParam());
     const std::vector<float> q = Numbers(heads * dim, 1), k = Numbers(keys * dim, 2),
                              v = Numbers(keys * dim, 3);
     std::vector<T> tq, tk, tv, out(heads * dim);

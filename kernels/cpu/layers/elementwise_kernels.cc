@@ -1,9 +1,8 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec_loop.h"
+#include "kernels/cpu/layers/elementwise_kernels.h"
 
 #include <cstring>
 
-#include "kernels/cpu/layers/elementwise_kernels.h"
+#include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
@@ -140,8 +139,9 @@ void AccumulatePatch(const Accumulate& request, const BlockPatch& patch) {
 }
 
 }  // namespace
+}  // namespace NIBBLE_ISA
 
-const ElementwiseKernels kElementwiseKernels = {
+const ElementwiseKernels ElementwiseKernels::NIBBLE_ISA = {
     {{Forward<float, Activation::kSquaredRelu>, Forward<uint16_t, Activation::kSquaredRelu>},
      {Forward<float, Activation::kGelu>, Forward<uint16_t, Activation::kGelu>},
      {Forward<float, Activation::kSwiglu>, Forward<uint16_t, Activation::kSwiglu>}},
@@ -155,5 +155,4 @@ const ElementwiseKernels kElementwiseKernels = {
      {AccumulatePatch<uint16_t, float>, AccumulatePatch<uint16_t, uint16_t>}},
 };
 
-}  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

@@ -20,22 +20,9 @@ struct ElementwiseKernels {
   void (*add_bias[2])(const BiasForward& request, const BlockPatch& patch);
   void (*cast[2][2])(const Cast& request, const BlockPatch& patch);              // [from][to]
   void (*accumulate[2][2])(const Accumulate& request, const BlockPatch& patch);  // [from][to]
+
+  static const ElementwiseKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const ElementwiseKernels kElementwiseKernels;
-}
-namespace avx2 {
-extern const ElementwiseKernels kElementwiseKernels;
-}
-namespace avx512 {
-extern const ElementwiseKernels kElementwiseKernels;
-}
-
-inline const ElementwiseKernels& ElementwiseKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kElementwiseKernels, avx2::kElementwiseKernels,
-                  avx512::kElementwiseKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -21,7 +21,7 @@ class FewRowsGemm : public GemmEngine {
  public:
   // `isa` is one that the processor supports.
   FewRowsGemm(ThreadPool& pool, GemmEngine& many_rows, cpu::LayerIsa isa = cpu::BestLayerIsa())
-      : pool_(pool), many_rows_(many_rows), kernels_(cpu::GemvKernelsFor(isa)) {}
+      : pool_(pool), many_rows_(many_rows), kernels_(cpu::TableFor<cpu::GemvKernels>(isa)) {}
 
   std::string Name() const override { return many_rows_.Name(); }
   absl::Status Gemm(const GemmRequest& request) override;

@@ -1,10 +1,8 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/gemv_kernels.h"
 
 #include <cstdint>
 
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
@@ -69,9 +67,9 @@ void Gemv(const GemvTask<T, Y>& task) {
 }
 
 }  // namespace
-
-const GemvKernels kGemvKernels = {Gemv<float, float>, Gemv<uint16_t, uint16_t>,
-                                  Gemv<uint16_t, float>};
-
 }  // namespace NIBBLE_ISA
+
+const GemvKernels GemvKernels::NIBBLE_ISA = {Gemv<float, float>, Gemv<uint16_t, uint16_t>,
+                                             Gemv<uint16_t, float>};
+
 }  // namespace nibble::cpu

@@ -31,22 +31,9 @@ struct GemvKernels {
   void (*fp32)(const GemvTask<float, float>& task);
   void (*bf16)(const GemvTask<uint16_t, uint16_t>& task);
   void (*bf16_to_fp32)(const GemvTask<uint16_t, float>& task);
+
+  static const GemvKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const GemvKernels kGemvKernels;
-}  // namespace baseline
-namespace avx2 {
-extern const GemvKernels kGemvKernels;
-}  // namespace avx2
-namespace avx512 {
-extern const GemvKernels kGemvKernels;
-}  // namespace avx512
-
-// `isa` is one that the processor supports.
-inline const GemvKernels& GemvKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kGemvKernels, avx2::kGemvKernels, avx512::kGemvKernels);
-}
 
 }  // namespace nibble::cpu
 

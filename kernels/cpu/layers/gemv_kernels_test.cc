@@ -27,7 +27,7 @@ class GemvTest : public testing::TestWithParam<LayerIsa> {
     for (const float v : values) codes.push_back(EncodeBf16(v));
     return codes;
   }
-  const GemvKernels& kernels = GemvKernelsFor(GetParam());
+  const GemvKernels& kernels = TableFor<GemvKernels>(GetParam());
 };
 
 TEST_P(GemvTest, EveryShapeMatchesFloat64) {

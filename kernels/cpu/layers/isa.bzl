@@ -37,7 +37,7 @@ def isa_kernels(name, srcs, deps, more = {}, **kwargs):
 
     Args:
       name: of all; those of one set have its name behind it.
-      srcs: define `k<Something>` tables in namespace NIBBLE_ISA, for each of ISAS.
+      srcs: define `<Something>::NIBBLE_ISA` tables, for each of ISAS.
       deps: with the headers that declare them.
       more: instruction set → further files for it alone.
       **kwargs: of all of them.

@@ -1,5 +1,5 @@
 // The instruction set of the layer kernels. Each family of kernels is compiled once per set
-// (isa.bzl) and has a table of functions for each.
+// (isa.bzl) and has a table of functions for each, a static member with the name of the set.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_KERNELS_CPU_LAYERS_LAYER_ISA_H_
@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 namespace nibble::cpu {
@@ -22,27 +21,18 @@ LayerIsa BestLayerIsa();
 // Slowest first; always includes kBaseline.
 std::vector<LayerIsa> SupportedLayerIsas();
 
-// The kernels of a family for matrices of float and of uint16_t (BF16).
-template <template <class T> class KernelsOf>
-struct ByElement {
-  KernelsOf<float> fp32;
-  KernelsOf<uint16_t> bf16;
-
-  template <class T>
-  const KernelsOf<T>& of() const {
-    if constexpr (std::is_same_v<T, float>) {
-      return fp32;
-    } else {
-      return bf16;
-    }
-  }
-};
-
 // Of three tables, the one for `isa`.
 template <class Table>
 const Table& TableFor(LayerIsa isa, const Table& baseline, const Table& avx2, const Table& avx512) {
   if (isa == LayerIsa::kAvx512) return avx512;
   return isa == LayerIsa::kAvx2 ? avx2 : baseline;
+}
+
+// The kernels of a family for `isa`, which the processor supports: a member of `Kernels`, which its
+// *_kernels.cc defines.
+template <class Kernels>
+const Kernels& TableFor(LayerIsa isa) {
+  return TableFor(isa, Kernels::baseline, Kernels::avx2, Kernels::avx512);
 }
 
 }  // namespace nibble::cpu

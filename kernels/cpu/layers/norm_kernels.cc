@@ -1,10 +1,9 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec_loop.h"
+#include "kernels/cpu/layers/norm_kernels.h"
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/layers/norm_kernels.h"
+#include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
@@ -187,13 +186,13 @@ void GatedBackward(const GatedNormBackward& request, int64_t begin, int64_t end,
 }
 
 }  // namespace
+}  // namespace NIBBLE_ISA
 
-const NormKernels kNormKernels = {
+const NormKernels NormKernels::NIBBLE_ISA = {
     {Forward<float>, Forward<uint16_t>},
     {NormBackwardRows<float>, NormBackwardRows<uint16_t>},
     {GatedForward<float>, GatedForward<uint16_t>},
     {GatedBackward<float>, GatedBackward<uint16_t>},
 };
 
-}  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

@@ -27,21 +27,9 @@ struct NormKernels {
                             float* scratch);
   void (*gated_backward[2])(const GatedNormBackward& request, int64_t begin, int64_t end,
                             float* dweight, float* scratch);
+
+  static const NormKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const NormKernels kNormKernels;
-}
-namespace avx2 {
-extern const NormKernels kNormKernels;
-}
-namespace avx512 {
-extern const NormKernels kNormKernels;
-}
-
-inline const NormKernels& NormKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kNormKernels, avx2::kNormKernels, avx512::kNormKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -1,7 +1,6 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec_loop.h"
-
 #include "kernels/cpu/layers/optimizer_kernels.h"
+
+#include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
@@ -67,8 +66,8 @@ void AdamWOf(const AdamW& request, float scale, int64_t begin, int64_t end) {
 }
 
 }  // namespace
-
-const OptimizerKernels kOptimizerKernels = {SumOfSquaresOf, AdamWOf};
-
 }  // namespace NIBBLE_ISA
+
+const OptimizerKernels OptimizerKernels::NIBBLE_ISA = {SumOfSquaresOf, AdamWOf};
+
 }  // namespace nibble::cpu

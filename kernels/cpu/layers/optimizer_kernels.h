@@ -17,22 +17,9 @@ struct OptimizerKernels {
   double (*sum_of_squares)(const float* x, int64_t n);
   // Elements [begin, end); `scale`: the value at request.scale.
   void (*adam_w)(const AdamW& request, float scale, int64_t begin, int64_t end);
+
+  static const OptimizerKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const OptimizerKernels kOptimizerKernels;
-}
-namespace avx2 {
-extern const OptimizerKernels kOptimizerKernels;
-}
-namespace avx512 {
-extern const OptimizerKernels kOptimizerKernels;
-}
-
-inline const OptimizerKernels& OptimizerKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kOptimizerKernels, avx2::kOptimizerKernels,
-                  avx512::kOptimizerKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/layers/panel_gemm.h"
 
-#include "kernels/cpu/layers/panel_gemm_kernels.h"
+#include "kernels/cpu/layers/panel_gemm_amx.h"
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -92,39 +92,16 @@ const std::vector<PanelIsa>& SupportedPanelIsas() {
 
 PanelIsa BestPanelIsa() { return SupportedPanelIsas().back(); }
 
-template <>
-const PanelGemm<uint16_t>* PanelGemmFor<uint16_t>(PanelIsa isa) {
+template <class T>
+const PanelGemm<T>* PanelGemmFor(PanelIsa isa) {
   if (!Supported(isa)) return nullptr;
-  switch (isa) {
-    case PanelIsa::kBaseline:
-      return &baseline::kPanelBf16;
-    case PanelIsa::kAvx2:
-      return &avx2::kPanelBf16;
-    case PanelIsa::kAvx512:
-      return &avx512::kPanelBf16;
-    case PanelIsa::kAvx512Bf16:
-      return &avx512bf16::kPanelBf16;
-    case PanelIsa::kAmx:
-      return &amx::kPanelBf16;
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    if (isa == PanelIsa::kAmx) return &PanelGemm<T>::amx;
   }
-  return nullptr;
+  return &TableFor<PanelGemm, T>(isa);
 }
-
-template <>
-const PanelGemm<float>* PanelGemmFor<float>(PanelIsa isa) {
-  if (!Supported(isa)) return nullptr;
-  switch (isa) {
-    case PanelIsa::kBaseline:
-      return &baseline::kPanelFp32;
-    case PanelIsa::kAvx2:
-      return &avx2::kPanelFp32;
-    case PanelIsa::kAvx512:
-    case PanelIsa::kAvx512Bf16:
-    case PanelIsa::kAmx:
-      return &avx512::kPanelFp32;
-  }
-  return nullptr;
-}
+template const PanelGemm<uint16_t>* PanelGemmFor(PanelIsa isa);
+template const PanelGemm<float>* PanelGemmFor(PanelIsa isa);
 
 PanelThreadScope::PanelThreadScope() {
   if (HasTiles() && scopes++ == 0) amx::LoadTiles();

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/layers/layer_isa.h"
@@ -52,6 +53,8 @@ struct PanelGemm {
   // elements. It ends at a multiple of kPanelDepth or at the end of the packed depth.
   void (*multiply_slices)(const T* a_packed, int a_depth, const T* b_packed, int b_depth, int m,
                           int n, int k, float* c, int64_t c_stride, bool accumulate);
+
+  static const PanelGemm baseline, avx2, avx512, avx512bf16, amx;
 };
 
 // The unit that multiplies, in ascending order of preference. The first three widen BF16 to FP32
@@ -66,13 +69,19 @@ LayerIsa VectorIsaOf(PanelIsa isa);
 const std::vector<PanelIsa>& SupportedPanelIsas();
 PanelIsa BestPanelIsa();
 
+// The kernels of a family that accompany matmuls on `isa`, which the processor supports. In
+// addition to the members in layer_isa.h, those for BF16 have `avx512bf16`.
+template <template <class T> class Kernels, class T>
+const Kernels<T>& TableFor(PanelIsa isa) {
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    if (isa == PanelIsa::kAvx512Bf16 || isa == PanelIsa::kAmx) return Kernels<T>::avx512bf16;
+  }
+  return TableFor<Kernels<T>>(VectorIsaOf(isa));
+}
+
 // Null if the processor has no `isa`. FP32 matmuls of the last two are those of kAvx512.
 template <class T>
 const PanelGemm<T>* PanelGemmFor(PanelIsa isa);
-template <>
-const PanelGemm<uint16_t>* PanelGemmFor<uint16_t>(PanelIsa isa);
-template <>
-const PanelGemm<float>* PanelGemmFor<float>(PanelIsa isa);
 
 // Scopes of one thread may nest. Inside one, the thread must not use the tile registers otherwise.
 class PanelThreadScope {

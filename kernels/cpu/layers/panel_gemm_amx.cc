@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/layers/panel_gemm_kernels.h"
+#include "kernels/cpu/layers/panel_gemm.h"
+#include "kernels/cpu/layers/panel_gemm_amx.h"
 #include "kernels/cpu/layers/panel_layout.h"
 #include "kernels/cpu/layers/panel_pack.h"
 
@@ -191,8 +192,6 @@ static_assert(sizeof(TileConfig) == 64);
 
 }  // namespace
 
-const PanelGemm<uint16_t> kPanelBf16 = {PackA, PackB, Multiply, MultiplySlices};
-
 void LoadTiles() {
   alignas(64) TileConfig config = {.palette = 1};
   for (int i = 0; i < 8; ++i) {
@@ -205,4 +204,9 @@ void LoadTiles() {
 void ReleaseTiles() { asm volatile("tilerelease"); }
 
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const PanelGemm<T> PanelGemm<T>::NIBBLE_ISA = {PackA, PackB, Multiply, MultiplySlices};
+template const PanelGemm<uint16_t> PanelGemm<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

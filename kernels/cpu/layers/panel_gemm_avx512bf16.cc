@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/layers/panel_gemm_kernels.h"
+#include "kernels/cpu/layers/panel_gemm.h"
 #include "kernels/cpu/layers/panel_layout.h"
 #include "kernels/cpu/layers/panel_pack.h"
 
@@ -95,8 +95,10 @@ void Multiply(const uint16_t* a, const uint16_t* b, int m, int n, int k, float* 
 }
 
 }  // namespace
-
-const PanelGemm<uint16_t> kPanelBf16 = {PackA, PackB, Multiply, MultiplySlices};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const PanelGemm<T> PanelGemm<T>::NIBBLE_ISA = {PackA, PackB, Multiply, MultiplySlices};
+template const PanelGemm<uint16_t> PanelGemm<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/layers/panel_gemm_kernels.h"
+#include "kernels/cpu/layers/panel_gemm.h"
 #include "kernels/cpu/layers/panel_layout.h"
 #include "kernels/cpu/layers/panel_pack.h"
 
@@ -117,10 +117,10 @@ void Multiply(const float* a, const float* b, int m, int n, int k, float* c, int
   MultiplySlices(a, k, b, k, m, n, k, c, c_stride, accumulate);
 }
 
-void PackA16(const PanelSource<uint16_t>& a, int m, int k, uint16_t* out) {
+void PackA(const PanelSource<uint16_t>& a, int m, int k, uint16_t* out) {
   PackBf16<true>(a, !a.transposed, m, k, out);
 }
-void PackB16(const PanelSource<uint16_t>& b, int k, int n, uint16_t* out) {
+void PackB(const PanelSource<uint16_t>& b, int k, int n, uint16_t* out) {
   PackBf16<false>(b, b.transposed, n, k, out);
 }
 
@@ -146,8 +146,8 @@ NIBBLE_INLINE void WidenRows(const uint16_t* tiles, int64_t depth, float* out) {
   }
 }
 
-void MultiplySlices16(const uint16_t* a, int a_depth, const uint16_t* b, int b_depth, int m, int n,
-                      int k, float* c, int64_t c_stride, bool accumulate) {
+void MultiplySlices(const uint16_t* a, int a_depth, const uint16_t* b, int b_depth, int m, int n,
+                    int k, float* c, int64_t c_stride, bool accumulate) {
   alignas(64) float columns[kPieceGroups * kPiece * kPanelLines];
   alignas(64) float rows[kRows * kPiece];
   constexpr int64_t kColumnGroup = kPiece * kPanelLines;
@@ -177,15 +177,17 @@ void MultiplySlices16(const uint16_t* a, int a_depth, const uint16_t* b, int b_d
   }
 }
 
-void Multiply16(const uint16_t* a, const uint16_t* b, int m, int n, int k, float* c,
-                int64_t c_stride, bool accumulate) {
-  MultiplySlices16(a, k, b, k, m, n, k, c, c_stride, accumulate);
+void Multiply(const uint16_t* a, const uint16_t* b, int m, int n, int k, float* c, int64_t c_stride,
+              bool accumulate) {
+  MultiplySlices(a, k, b, k, m, n, k, c, c_stride, accumulate);
 }
 
 }  // namespace
-
-const PanelGemm<float> kPanelFp32 = {PackA, PackB, Multiply, MultiplySlices};
-const PanelGemm<uint16_t> kPanelBf16 = {PackA16, PackB16, Multiply16, MultiplySlices16};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const PanelGemm<T> PanelGemm<T>::NIBBLE_ISA = {PackA, PackB, Multiply, MultiplySlices};
+template const PanelGemm<float> PanelGemm<float>::NIBBLE_ISA;
+template const PanelGemm<uint16_t> PanelGemm<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

@@ -1,10 +1,8 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/recurrence_kernels.h"
 
 #include <cstdint>
 
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
@@ -87,9 +85,11 @@ void Scan(const ScanTokens<T>& scan) {
 }
 
 }  // namespace
-
-const RecurrenceKernels kRecurrenceKernels = {{Conv<float>, Scan<float>},
-                                              {Conv<uint16_t>, Scan<uint16_t>}};
-
 }  // namespace NIBBLE_ISA
+
+template <class T>
+const RecurrenceKernels<T> RecurrenceKernels<T>::NIBBLE_ISA = {Conv<T>, Scan<T>};
+template const RecurrenceKernels<float> RecurrenceKernels<float>::NIBBLE_ISA;
+template const RecurrenceKernels<uint16_t> RecurrenceKernels<uint16_t>::NIBBLE_ISA;
+
 }  // namespace nibble::cpu

@@ -50,27 +50,12 @@ struct ScanTokens {
 };
 
 template <class T>
-struct RecurrenceOf {
+struct RecurrenceKernels {
   void (*conv)(const ConvTokens<T>& conv);
   void (*scan)(const ScanTokens<T>& scan);
+
+  static const RecurrenceKernels baseline, avx2, avx512;
 };
-using RecurrenceKernels = ByElement<RecurrenceOf>;
-
-namespace baseline {
-extern const RecurrenceKernels kRecurrenceKernels;
-}  // namespace baseline
-namespace avx2 {
-extern const RecurrenceKernels kRecurrenceKernels;
-}  // namespace avx2
-namespace avx512 {
-extern const RecurrenceKernels kRecurrenceKernels;
-}  // namespace avx512
-
-// `isa` is one that the processor supports.
-inline const RecurrenceKernels& RecurrenceKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kRecurrenceKernels, avx2::kRecurrenceKernels,
-                  avx512::kRecurrenceKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -22,7 +22,7 @@ std::vector<float> Numbers(size_t n, uint32_t seed, float low = -1, float high =
 
 class RecurrenceTest : public testing::TestWithParam<LayerIsa> {
  protected:
-  const RecurrenceOf<float>& kernels = RecurrenceKernelsFor(GetParam()).fp32;
+  const RecurrenceKernels<float>& kernels = TableFor<RecurrenceKernels<float>>(GetParam());
 };
 
 TEST_P(RecurrenceTest, ConvolutionDoesNotDependOnTheDivisionIntoCalls) {

@@ -1,9 +1,8 @@
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/rope_kernels.h"
 
 #include <cstdint>
 
+#include "kernels/cpu/layers/vec.h"
 #include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
@@ -32,8 +31,8 @@ void Rotate(const RopeRows<T>& rows) {
 }
 
 }  // namespace
-
-const RopeKernels kRopeKernels = {Rotate<float>, Rotate<uint16_t>};
-
 }  // namespace NIBBLE_ISA
+
+const RopeKernels RopeKernels::NIBBLE_ISA = {Rotate<float>, Rotate<uint16_t>};
+
 }  // namespace nibble::cpu

@@ -29,22 +29,9 @@ struct RopeRows {
 struct RopeKernels {
   void (*fp32)(const RopeRows<float>& rows);
   void (*bf16)(const RopeRows<uint16_t>& rows);
+
+  static const RopeKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const RopeKernels kRopeKernels;
-}  // namespace baseline
-namespace avx2 {
-extern const RopeKernels kRopeKernels;
-}  // namespace avx2
-namespace avx512 {
-extern const RopeKernels kRopeKernels;
-}  // namespace avx512
-
-// `isa` is one that the processor supports.
-inline const RopeKernels& RopeKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kRopeKernels, avx2::kRopeKernels, avx512::kRopeKernels);
-}
 
 }  // namespace nibble::cpu
 

@@ -151,40 +151,9 @@ struct ScanKernels {
   void (*add)(const float* from, int64_t n, float* into);
   // Contiguous rows, rounded.
   void (*round_rows)(const float* from, int rows, int cols, TokenBlock<T> to);
+
+  static const ScanKernels baseline, avx2, avx512, avx512bf16;
 };
-
-namespace baseline {
-extern const ScanKernels<float> kScanFp32;
-extern const ScanKernels<uint16_t> kScanBf16;
-}  // namespace baseline
-namespace avx2 {
-extern const ScanKernels<float> kScanFp32;
-extern const ScanKernels<uint16_t> kScanBf16;
-}  // namespace avx2
-namespace avx512 {
-extern const ScanKernels<float> kScanFp32;
-extern const ScanKernels<uint16_t> kScanBf16;
-}  // namespace avx512
-namespace avx512bf16 {
-extern const ScanKernels<uint16_t> kScanBf16;
-}  // namespace avx512bf16
-
-// The kernels that accompany matmuls on `isa`.
-template <class T>
-const ScanKernels<T>& ScanKernelsFor(PanelIsa isa) {
-  if (isa == PanelIsa::kBaseline || isa == PanelIsa::kAvx2) {
-    if constexpr (sizeof(T) == 2) {
-      return isa == PanelIsa::kAvx2 ? avx2::kScanBf16 : baseline::kScanBf16;
-    } else {
-      return isa == PanelIsa::kAvx2 ? avx2::kScanFp32 : baseline::kScanFp32;
-    }
-  }
-  if constexpr (sizeof(T) == 2) {
-    return isa == PanelIsa::kAvx512 ? avx512::kScanBf16 : avx512bf16::kScanBf16;
-  } else {
-    return avx512::kScanFp32;
-  }
-}
 
 }  // namespace nibble::cpu
 

@@ -1,10 +1,9 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec_loop.h"
+#include "kernels/cpu/layers/token_kernels.h"
 
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/cpu/layers/token_kernels.h"
+#include "kernels/cpu/layers/vec_loop.h"
 
 namespace nibble::cpu {
 inline namespace NIBBLE_ISA {
@@ -93,8 +92,9 @@ float CrossEntropyRow(const void* logits, int64_t vocab, int32_t target, float s
 }
 
 }  // namespace
+}  // namespace NIBBLE_ISA
 
-const TokenKernels kTokenKernels = {
+const TokenKernels TokenKernels::NIBBLE_ISA = {
     {{Embed<float, float>, Embed<float, uint16_t>},
      {Embed<uint16_t, float>, Embed<uint16_t, uint16_t>}},
     {AddRows<float>, AddRows<uint16_t>},
@@ -102,5 +102,4 @@ const TokenKernels kTokenKernels = {
      {CrossEntropyRow<uint16_t, float>, CrossEntropyRow<uint16_t, uint16_t>}},
 };
 
-}  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

@@ -23,21 +23,9 @@ struct TokenKernels {
   // dlogits]
   float (*cross_entropy[2][2])(const void* logits, int64_t vocab, int32_t target, float scale,
                                void* dlogits);
+
+  static const TokenKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const TokenKernels kTokenKernels;
-}
-namespace avx2 {
-extern const TokenKernels kTokenKernels;
-}
-namespace avx512 {
-extern const TokenKernels kTokenKernels;
-}
-
-inline const TokenKernels& TokenKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kTokenKernels, avx2::kTokenKernels, avx512::kTokenKernels);
-}
 
 }  // namespace nibble::cpu
 

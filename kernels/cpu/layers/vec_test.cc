@@ -22,7 +22,7 @@ constexpr double kSmallest = std::numeric_limits<float>::min();
 
 class VecTest : public testing::TestWithParam<LayerIsa> {
  protected:
-  const VecTestingKernels& k_ = VecTestingKernelsFor(GetParam());
+  const VecTestingKernels& k_ = TableFor<VecTestingKernels>(GetParam());
 };
 
 float FloatOf(uint32_t bits) {

@@ -1,12 +1,11 @@
-// Vectors first: their header makes the namespace of the instruction set an inline one.
-#include "kernels/cpu/layers/vec.h"
-
 #include "kernels/cpu/layers/vec_testing_kernels.h"
 
-namespace nibble::cpu {
-inline namespace NIBBLE_ISA {
+#include "kernels/cpu/layers/vec.h"
 
-const VecTestingKernels kVecTestingKernels = {
+namespace nibble::cpu {
+inline namespace NIBBLE_ISA {}  // namespace NIBBLE_ISA
+
+const VecTestingKernels VecTestingKernels::NIBBLE_ISA = {
     .exp = [](const float* x, float* y) { Store(y, Exp(Load(x))); },
     .sigmoid = [](const float* x, float* y) { Store(y, Sigmoid(Load(x))); },
     .silu = [](const float* x, float* y) { Store(y, Silu(Load(x))); },
@@ -33,5 +32,4 @@ const VecTestingKernels kVecTestingKernels = {
                       float* y) { Store(y, FirstLanes(Load(x), n, Splat(rest))); },
 };
 
-}  // namespace NIBBLE_ISA
 }  // namespace nibble::cpu

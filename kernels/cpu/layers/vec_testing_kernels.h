@@ -26,22 +26,9 @@ struct VecTestingKernels {
   void (*part)(const float* x, int64_t n, float* y, float* all);
   void (*part_bf16)(const uint16_t* x, int64_t n, uint16_t* y, float* all);
   void (*first_lanes)(const float* x, int64_t n, float rest, float* y);
+
+  static const VecTestingKernels baseline, avx2, avx512;
 };
-
-namespace baseline {
-extern const VecTestingKernels kVecTestingKernels;
-}
-namespace avx2 {
-extern const VecTestingKernels kVecTestingKernels;
-}
-namespace avx512 {
-extern const VecTestingKernels kVecTestingKernels;
-}
-
-inline const VecTestingKernels& VecTestingKernelsFor(LayerIsa isa) {
-  return TableFor(isa, baseline::kVecTestingKernels, avx2::kVecTestingKernels,
-                  avx512::kVecTestingKernels);
-}
 
 }  // namespace nibble::cpu
 
