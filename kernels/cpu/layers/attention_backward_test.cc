@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -14,19 +13,19 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 // FP32: probabilities are off by some 2^−22 of themselves, as forward.
-constexpr double kFp32Tolerance = 1e-5;
+constexpr double kGradientFp32Tolerance = 1e-5;
 // BF16: out was rounded, which moves Σ dout · out; probabilities or score gradients are rounded
 // before the last product; and the result is.
-constexpr double kBf16Tolerance = 3 * kBf16Rounding + kFp32Tolerance;
+constexpr double kGradientBf16Tolerance = 3 * kBf16Rounding + kGradientFp32Tolerance;
 
-double Tolerance(DType dtype) { return dtype == DType::kF32 ? kFp32Tolerance : kBf16Tolerance; }
+double GradientTolerance(DType dtype) {
+  return dtype == DType::kF32 ? kGradientFp32Tolerance : kGradientBf16Tolerance;
+}
 
-// Inputs of a backward pass; those that the forward pass yields are computed in float64.
-struct Inputs {
-  explicit Inputs(const AttentionProblem& problem)
+// BackwardInputs of a backward pass; those that the forward pass yields are computed in float64.
+struct BackwardInputs {
+  explicit BackwardInputs(const AttentionProblem& problem)
       : problem(problem),
         documents(problem.DocBegin()),
         qkv(problem.Qkv()),
@@ -49,7 +48,7 @@ struct Inputs {
   AttentionReference reference;
 };
 
-TestMatrix Gradient(AttentionOps& ops, const Inputs& inputs) {
+TestMatrix Gradient(AttentionOps& ops, const BackwardInputs& inputs) {
   const AttentionProblem& problem = inputs.problem;
   TestMatrix dqkv(problem.dtype, problem.tokens(), problem.shape().qkv_cols(), problem.gap);
   const absl::Status status =
@@ -75,16 +74,17 @@ TEST_P(AttentionBackwardTest, GradientsAgreeWithFloat64) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const AttentionProblem& problem : AttentionProblems(dtype)) {
       SCOPED_TRACE(testing::Message() << problem);
-      Inputs inputs(problem);
+      BackwardInputs inputs(problem);
       inputs.reference.Backward(Doubles(inputs.dout));
-      EXPECT_TRUE(IsWithin(Gradient(ops_, inputs), inputs.reference.dqkv, Tolerance(dtype)));
+      EXPECT_TRUE(
+          IsWithin(Gradient(ops_, inputs), inputs.reference.dqkv, GradientTolerance(dtype)));
     }
   }
 }
 
 TEST_P(AttentionBackwardTest, NanGradientReachesTheTokensItsRowAttendedTo) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    Inputs inputs({dtype, 1, 200, 2, 2, 16});
+    BackwardInputs inputs({dtype, 1, 200, 2, 2, 16});
     const int64_t bad = 100;
     inputs.dout.Set(bad, 16 + 3, kNan);
     const TestMatrix dqkv = Gradient(ops_, inputs);
@@ -128,7 +128,7 @@ TEST(AttentionBackwardThreadsTest, ResultsDoNotDependOnThreads) {
                                             AttentionProblem{dtype, 2, 900, 8, 4, 16, true},
                                             AttentionProblem{dtype, 3, 200, 6, 6, 16}}) {
       SCOPED_TRACE(testing::Message() << problem);
-      const Inputs inputs(problem);
+      const BackwardInputs inputs(problem);
       ThreadPool one(1);
       CpuAttentionOps alone(one);
       const TestMatrix expected = Gradient(alone, inputs);
@@ -145,7 +145,7 @@ TEST(AttentionBackwardThreadsTest, ResultsDoNotDependOnThreads) {
 // Spans of several blocks, which the small problems above do not reach.
 // Which threads of a pool get the few tasks is not defined: often enough, others than the first.
 TEST(AttentionBackwardThreadsTest, AnyThreadMayRunTheFewTasksThereAre) {
-  const Inputs inputs(AttentionProblem{DType::kBf16, 1, 128, 4, 2, 32});
+  const BackwardInputs inputs(AttentionProblem{DType::kBf16, 1, 128, 4, 2, 32});
   ThreadPool one(1);
   CpuAttentionOps alone(one);
   const TestMatrix expected = Gradient(alone, inputs);
@@ -158,16 +158,16 @@ TEST(AttentionBackwardThreadsTest, AnyThreadMayRunTheFewTasksThereAre) {
 
 TEST(AttentionBackwardSpansTest, LongSequencesOfManyHeadsAgreeWithFloat64) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    Inputs inputs({dtype, 1, 1100, 12, 6, 8, dtype == DType::kBf16});
+    BackwardInputs inputs({dtype, 1, 1100, 12, 6, 8, dtype == DType::kBf16});
     inputs.reference.Backward(Doubles(inputs.dout));
     ThreadPool pool(2);
     CpuAttentionOps ops(pool);
-    EXPECT_TRUE(IsWithin(Gradient(ops, inputs), inputs.reference.dqkv, Tolerance(dtype)));
+    EXPECT_TRUE(IsWithin(Gradient(ops, inputs), inputs.reference.dqkv, GradientTolerance(dtype)));
   }
 }
 
 TEST(AttentionTrainingStepTest, ForwardAndBackwardTogetherAgreeWithFloat64) {
-  Inputs inputs({DType::kF32, 2, 150, 4, 2, 32, true});
+  BackwardInputs inputs({DType::kF32, 2, 150, 4, 2, 32, true});
   inputs.reference.Backward(Doubles(inputs.dout));
   ThreadPool pool(2);
   CpuAttentionOps ops(pool);
@@ -181,7 +181,7 @@ TEST(AttentionTrainingStepTest, ForwardAndBackwardTogetherAgreeWithFloat64) {
                    .out = inputs.out.out(),
                    .lse = inputs.lse.data()});
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(IsWithin(Gradient(ops, inputs), inputs.reference.dqkv, kFp32Tolerance));
+  EXPECT_TRUE(IsWithin(Gradient(ops, inputs), inputs.reference.dqkv, kGradientFp32Tolerance));
 }
 
 }  // namespace

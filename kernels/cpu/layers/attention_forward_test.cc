@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "common/thread_pool.h"
@@ -13,12 +12,10 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 // FP32: scores of a few units are off by some 2^−22, and e to the score by as much of itself.
-constexpr double kFp32Tolerance = 1e-5;
+constexpr double kOutFp32Tolerance = 1e-5;
 // BF16: every probability is rounded once, then the result.
-constexpr double kBf16Tolerance = 2 * kBf16Rounding + kFp32Tolerance;
+constexpr double kOutBf16Tolerance = 2 * kBf16Rounding + kOutFp32Tolerance;
 
 struct Answer {
   TestMatrix out;
@@ -65,7 +62,7 @@ TEST_P(AttentionForwardTest, OutputAndLseAgreeWithFloat64) {
       const Answer answer = Attend(ops_, problem, qkv, documents);
       const AttentionReference reference = Reference(problem, qkv, documents);
       EXPECT_TRUE(IsWithin(answer.out, reference.out,
-                           dtype == DType::kF32 ? kFp32Tolerance : kBf16Tolerance));
+                           dtype == DType::kF32 ? kOutFp32Tolerance : kOutBf16Tolerance));
       EXPECT_TRUE(IsNear(
           answer.lse, [&](size_t i) { return reference.lse[i]; }, 1e-5, 1e-5));
       EXPECT_EQ(answer.amax, LargestMagnitude(answer.out));

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,12 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 constexpr Activation kKinds[] = {Activation::kSquaredRelu, Activation::kGelu, Activation::kSwiglu};
-constexpr DType kTypes[] = {DType::kF32, DType::kBf16};
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Float64, from the definitions.
-double Silu(double x) { return x / (1 + std::exp(-x)); }
 double GeluTanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -55,7 +50,7 @@ class ElementwiseTest : public testing::TestWithParam<LayerIsa> {
   CpuElementwiseOps ops_{pool_, GetParam()};
 };
 
-struct Problem {
+struct ActivationProblem {
   Activation kind;
   DType dtype;
   int64_t tokens, d_ff, gap;
@@ -68,8 +63,8 @@ struct Problem {
   std::vector<float> Bias() const { return RandomFloats(in_cols(), 3); }
 };
 
-std::vector<Problem> Problems() {
-  std::vector<Problem> problems;
+std::vector<ActivationProblem> ActivationProblems() {
+  std::vector<ActivationProblem> problems;
   for (const Activation kind : kKinds) {
     for (const DType dtype : kTypes) {
       for (const bool bias : {false, true}) {
@@ -85,7 +80,7 @@ std::vector<Problem> Problems() {
 }
 
 TEST_P(ElementwiseTest, ActivationsMatchFloat64) {
-  for (const Problem& p : Problems()) {
+  for (const ActivationProblem& p : ActivationProblems()) {
     const TestMatrix in = p.In();
     const std::vector<float> bias = p.Bias();
     TestMatrix out(p.dtype, p.tokens, p.d_ff, p.gap + 1);
@@ -103,7 +98,7 @@ TEST_P(ElementwiseTest, ActivationsMatchFloat64) {
 }
 
 TEST_P(ElementwiseTest, GradientsMatchTheDerivativeAndDifferences) {
-  for (const Problem& p : Problems()) {
+  for (const ActivationProblem& p : ActivationProblems()) {
     const TestMatrix in = p.In(), dout = p.Dout();
     const std::vector<float> bias = p.Bias();
     TestMatrix din(p.dtype, p.tokens, p.in_cols(), p.gap);
@@ -145,7 +140,7 @@ TEST_P(ElementwiseTest, GeluKeepsItsDigitsInTheNegativeTail) {
 }
 
 TEST_P(ElementwiseTest, GradientMayReplaceTheInput) {
-  for (const Problem& p : Problems()) {
+  for (const ActivationProblem& p : ActivationProblems()) {
     TestMatrix in = p.In();
     const TestMatrix dout = p.Dout();
     TestMatrix din(p.dtype, p.tokens, p.in_cols(), p.gap);
@@ -283,16 +278,11 @@ TEST_P(ElementwiseTest, EmptyMatricesAreAccepted) {
   EXPECT_EQ(dbias, std::vector<float>(24, 2));
 }
 
-// Everything that the operations write, in one run.
-struct Outcome {
-  std::vector<TestMatrix> matrices;
-  std::vector<float> floats;
-};
-Outcome RunAll(int threads, LayerIsa isa) {
+Outcome RunActivations(int threads, LayerIsa isa) {
   ThreadPool pool(threads);
   CpuElementwiseOps ops(pool, isa);
   Outcome all;
-  for (const Problem& p : Problems()) {
+  for (const ActivationProblem& p : ActivationProblems()) {
     const TestMatrix in = p.In(), dout = p.Dout();
     const std::vector<float> bias = p.Bias();
     TestMatrix out(p.dtype, p.tokens, p.d_ff), din(p.dtype, p.tokens, p.in_cols());
@@ -303,31 +293,18 @@ Outcome RunAll(int threads, LayerIsa isa) {
     EXPECT_TRUE(ops.Backward(BiasBackward{in.in(), dbias.data()}).ok());
     all.matrices.push_back(out);
     all.matrices.push_back(din);
-    all.floats.insert(all.floats.end(), amax, amax + 2);
-    all.floats.insert(all.floats.end(), dbias.begin(), dbias.end());
+    all.Keep({amax[0], amax[1]});
+    all.Keep(dbias);
   }
   return all;
 }
 
 TEST_P(ElementwiseTest, ResultsDoNotDependOnThreads) {
-  const Outcome one = RunAll(1, GetParam());
-  for (const int threads : {2, 3}) {
-    const Outcome more = RunAll(threads, GetParam());
-    EXPECT_TRUE(one.matrices == more.matrices) << threads;
-    EXPECT_EQ(one.floats, more.floats) << threads;
-  }
+  ExpectSameWithThreads(RunActivations, GetParam());
 }
 
 TEST_P(ElementwiseTest, InstructionSetsAgreeToRounding) {
-  const Outcome best = RunAll(1, BestLayerIsa());
-  const Outcome own = RunAll(1, GetParam());
-  for (size_t i = 0; i < best.matrices.size(); ++i) {
-    EXPECT_TRUE(IsNear(
-        own.matrices[i], [&](int64_t r, int64_t c) { return best.matrices[i](r, c); },
-        own.matrices[i].dtype() == DType::kBf16 ? kBf16Rounding : 4e-6, 4e-6));
-  }
-  EXPECT_TRUE(IsNear(
-      own.floats, [&](size_t i) { return best.floats[i]; }, 1e-2, 1e-5));
+  ExpectNearBest(RunActivations, GetParam(), {4e-6, 4e-6}, {1e-2, 1e-5});
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, ElementwiseTest, testing::ValuesIn(SupportedLayerIsas()),
@@ -337,33 +314,30 @@ TEST(ElementwiseCheckTest, ErrorsNameOperationOperandAndBothValues) {
   ThreadPool pool(1);
   CpuElementwiseOps ops(pool);
   TestMatrix a(DType::kF32, 3, 8), b(DType::kF32, 3, 6), c(DType::kBf16, 3, 8);
-  const auto text = [](const absl::Status& status) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_EQ(text(ops.Forward({Activation::kGelu, nullptr, a.in(), b.out()})),
+  EXPECT_EQ(Refusal(ops.Forward({Activation::kGelu, nullptr, a.in(), b.out()})),
             "activation forward: out is [3, 6] f32 but must be [3, 8]");
-  EXPECT_EQ(text(ops.Forward({Activation::kGelu, nullptr, a.in(), c.out()})),
+  EXPECT_EQ(Refusal(ops.Forward({Activation::kGelu, nullptr, a.in(), c.out()})),
             "activation forward: out is of another type than in, which is f32");
-  EXPECT_EQ(text(ops.Forward({Activation::kSwiglu, nullptr, a.in(), b.out()})),
+  EXPECT_EQ(Refusal(ops.Forward({Activation::kSwiglu, nullptr, a.in(), b.out()})),
             "activation forward: out is [3, 6] f32 but must be [3, 4]");
   TestMatrix odd(DType::kF32, 3, 7), third(DType::kF32, 3, 3);
-  EXPECT_THAT(text(ops.Forward({Activation::kSwiglu, nullptr, odd.in(), third.out()})),
+  EXPECT_THAT(Refusal(ops.Forward({Activation::kSwiglu, nullptr, odd.in(), third.out()})),
               HasSubstr("in has 7 columns"));
-  EXPECT_EQ(text(ops.Backward({Activation::kGelu, nullptr, a.in(), a.in(), b.out()})),
+  EXPECT_EQ(Refusal(ops.Backward({Activation::kGelu, nullptr, a.in(), a.in(), b.out()})),
             "activation backward: din is [3, 6] f32 but in is [3, 8] f32");
-  EXPECT_EQ(text(ops.Forward(BiasForward{a.out(), nullptr})),
+  EXPECT_EQ(Refusal(ops.Forward(BiasForward{a.out(), nullptr})),
             "bias forward: bias is null but must hold 8 elements");
-  EXPECT_EQ(text(ops.Run(Cast{a.in(), b.out()})), "cast: to is [3, 6] f32 but must be [3, 8]");
-  EXPECT_EQ(text(ops.Run(Accumulate{a.in(), b.out()})),
+  EXPECT_EQ(Refusal(ops.Run(Cast{a.in(), b.out()})), "cast: to is [3, 6] f32 but must be [3, 8]");
+  EXPECT_EQ(Refusal(ops.Run(Accumulate{a.in(), b.out()})),
             "accumulate: to is [3, 6] f32 but must be [3, 8]");
   MutableMatrix overlapping = a.out();
   overlapping.stride = 5;
-  EXPECT_EQ(text(ops.Run(Cast{a.in(), overlapping})), "cast: to is [3, 8] f32 with row stride 5");
-  EXPECT_EQ(text(ops.Run(Cast{a.in(), MutableMatrix{nullptr, DType::kF32, 3, 8, 8}})),
+  EXPECT_EQ(Refusal(ops.Run(Cast{a.in(), overlapping})),
+            "cast: to is [3, 8] f32 with row stride 5");
+  EXPECT_EQ(Refusal(ops.Run(Cast{a.in(), MutableMatrix{nullptr, DType::kF32, 3, 8, 8}})),
             "cast: to is [3, 8] f32 and has no data");
-  EXPECT_EQ(text(ops.Zero(nullptr, 4)), "zero: data is null, bytes is 4");
-  EXPECT_EQ(text(ops.Zero(nullptr, -1)), "zero: bytes is -1, below 0");
+  EXPECT_EQ(Refusal(ops.Zero(nullptr, 4)), "zero: data is null, bytes is 4");
+  EXPECT_EQ(Refusal(ops.Zero(nullptr, -1)), "zero: bytes is -1, below 0");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,9 +10,7 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr double kEps = 1e-5f;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr double kGatedEps = 1e-5f;
 
 class GatedNormTest : public testing::TestWithParam<LayerIsa> {
  protected:
@@ -38,8 +35,6 @@ std::vector<GatedProblem> GatedProblems() {
   return problems;
 }
 
-double Silu(double z) { return z / (1 + std::exp(-z)); }
-
 struct GatedRun {
   explicit GatedRun(const GatedProblem& p)
       : p(p),
@@ -53,7 +48,7 @@ struct GatedRun {
         rstd(p.tokens * p.groups, -1),
         dweight(RandomFloats(p.d(), 5)) {}
   GatedNormForward ForwardRequest() {
-    return {p.groups, kEps, weight.data(), y.in(), z.in(), out.out(), rstd.data(), &amax};
+    return {p.groups, kGatedEps, weight.data(), y.in(), z.in(), out.out(), rstd.data(), &amax};
   }
   GatedNormBackward BackwardRequest() {
     return {p.groups,    weight.data(), y.in(),   z.in(),        dout.in(),
@@ -77,7 +72,7 @@ TEST_P(GatedNormTest, ForwardMatchesFloat64) {
         for (int64_t j = g * p.width; j < (g + 1) * p.width; ++j) {
           squares += std::pow(run.y(i, j) * Silu(run.z(i, j)), 2);
         }
-        rstd.push_back(1 / std::sqrt(squares / p.width + kEps));
+        rstd.push_back(1 / std::sqrt(squares / p.width + kGatedEps));
       }
     }
     EXPECT_TRUE(IsNear(
@@ -112,7 +107,7 @@ TEST_P(GatedNormTest, BackwardMatchesDifferencesOfTheForwardPass) {
         const auto loss = [&] {
           double squares = 0, total = 0;
           for (int64_t j = 0; j < p.width; ++j) squares += std::pow(y[j] * Silu(z[j]), 2);
-          rstd = 1 / std::sqrt(squares / p.width + kEps);
+          rstd = 1 / std::sqrt(squares / p.width + kGatedEps);
           for (int64_t j = 0; j < p.width; ++j) {
             total += run.dout(i, first + j) * y[j] * Silu(z[j]) * rstd * run.weight[first + j];
           }
@@ -157,12 +152,7 @@ TEST_P(GatedNormTest, NonFiniteValuesMakeTheirGroupNan) {
   }
 }
 
-struct Outcome {
-  std::vector<TestMatrix> matrices;
-  std::vector<float> floats;
-  void Keep(const std::vector<float>& v) { floats.insert(floats.end(), v.begin(), v.end()); }
-};
-Outcome RunAll(int threads, LayerIsa isa) {
+Outcome RunGatedNorm(int threads, LayerIsa isa) {
   ThreadPool pool(threads);
   CpuNormOps ops(pool, isa);
   Outcome all;
@@ -177,25 +167,11 @@ Outcome RunAll(int threads, LayerIsa isa) {
 }
 
 TEST_P(GatedNormTest, ResultsDoNotDependOnThreads) {
-  const Outcome one = RunAll(1, GetParam());
-  for (const int threads : {2, 3}) {
-    const Outcome more = RunAll(threads, GetParam());
-    EXPECT_TRUE(one.matrices == more.matrices) << threads;
-    EXPECT_EQ(one.floats, more.floats) << threads;
-  }
+  ExpectSameWithThreads(RunGatedNorm, GetParam());
 }
 
 TEST_P(GatedNormTest, InstructionSetsAgreeToRounding) {
-  const Outcome best = RunAll(1, BestLayerIsa());
-  const Outcome own = RunAll(1, GetParam());
-  for (size_t i = 0; i < best.matrices.size(); ++i) {
-    const double two_roundings = own.matrices[i].dtype() == DType::kBf16 ? kBf16Rounding : 0;
-    EXPECT_TRUE(IsNear(
-        own.matrices[i], [&](int64_t r, int64_t c) { return best.matrices[i](r, c); },
-        two_roundings + 4e-6, 4e-6));
-  }
-  EXPECT_TRUE(IsNear(
-      own.floats, [&](size_t i) { return best.floats[i]; }, 1e-2, 2e-5));
+  ExpectNearBest(RunGatedNorm, GetParam(), {4e-6, 4e-6}, {1e-2, 2e-5});
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets, GatedNormTest, testing::ValuesIn(SupportedLayerIsas()),
@@ -204,19 +180,15 @@ INSTANTIATE_TEST_SUITE_P(Sets, GatedNormTest, testing::ValuesIn(SupportedLayerIs
 TEST(GatedNormCheckTest, ErrorsNameOperationOperandAndBothValues) {
   ThreadPool pool(1);
   CpuNormOps ops(pool);
-  const auto text = [](const absl::Status& status) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
   TestMatrix other(DType::kF32, 3, 6);
   GatedRun gated({DType::kF32, 2, 3, 4, 0});
   GatedNormForward gated_forward = gated.ForwardRequest();
   gated_forward.groups = 3;
-  EXPECT_EQ(text(ops.Forward(gated_forward)),
+  EXPECT_EQ(Refusal(ops.Forward(gated_forward)),
             "gated norm forward: y has 8 columns, which are not 3 groups of equal width");
   GatedNormBackward gated_backward = gated.BackwardRequest();
   gated_backward.dz = other.out();
-  EXPECT_EQ(text(ops.Backward(gated_backward)),
+  EXPECT_EQ(Refusal(ops.Backward(gated_backward)),
             "gated norm backward: dz is [3, 6] f32 but y is [3, 8] f32");
 }
 

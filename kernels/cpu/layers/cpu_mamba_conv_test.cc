@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,12 +15,7 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBf16};
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-// What the parameters' gradients start from: they are added to.
-constexpr float kBefore = 0.5f;
-
-struct Inputs {
+struct ConvInputs {
   SequenceLayout layout() const {
     return {sequences, length, doc_begin.empty() ? nullptr : doc_begin.data()};
   }
@@ -37,8 +31,8 @@ struct Inputs {
   std::vector<float> weight, bias;
 };
 
-Inputs Random(DType dtype, int64_t sequences, int64_t length, int64_t channels, int width,
-              int64_t gap = 3) {
+ConvInputs RandomConv(DType dtype, int64_t sequences, int64_t length, int64_t channels, int width,
+                      int64_t gap = 3) {
   const int64_t tokens = sequences * length;
   return {sequences,
           length,
@@ -56,7 +50,7 @@ struct Outputs {
   friend bool operator==(const Outputs& a, const Outputs& b) = default;
 };
 
-Outputs RunConv(MambaOps& ops, const Inputs& in) {
+Outputs RunConv(MambaOps& ops, const ConvInputs& in) {
   Outputs result = {TestMatrix(in.in.dtype(), in.tokens(), in.channels(), 2),
                     TestMatrix(in.in.dtype(), in.tokens(), in.channels(), 1),
                     std::vector<float>(in.weight.size(), kBefore),
@@ -71,7 +65,7 @@ Outputs RunConv(MambaOps& ops, const Inputs& in) {
   return result;
 }
 
-double Sum(const Inputs& in, int64_t r, int64_t c) {
+double Sum(const ConvInputs& in, int64_t r, int64_t c) {
   double sum = in.bias[c];
   for (int w = 0; w < in.width; ++w) {
     const int64_t from = r - (in.width - 1) + w;
@@ -79,13 +73,12 @@ double Sum(const Inputs& in, int64_t r, int64_t c) {
   }
   return sum;
 }
-double Silu(double x) { return x / (1 + std::exp(-x)); }
-double SumGradient(const Inputs& in, int64_t r, int64_t c) {
+double SumGradient(const ConvInputs& in, int64_t r, int64_t c) {
   const double x = Sum(in, r, c), s = 1 / (1 + std::exp(-x));
   return in.dout(r, c) * s * (1 + x * (1 - s));
 }
 
-void ExpectGood(const Inputs& in, const Outputs& actual) {
+void ExpectGood(const ConvInputs& in, const Outputs& actual) {
   // Sums of a few terms, all of size about one.
   EXPECT_TRUE(IsNear(
       actual.out, [&](int64_t r, int64_t c) { return Silu(Sum(in, r, c)); }, 1e-6, 2e-6));
@@ -149,7 +142,7 @@ TEST_P(ConvTest, MatchesItsDefinition) {
     const auto check = [&](int64_t sequences, int64_t length, int64_t channels, int width) {
       SCOPED_TRACE(testing::Message() << sequences << " × " << length << " tokens, " << channels
                                       << " channels, width " << width);
-      const Inputs in = Random(dtype, sequences, length, channels, width);
+      const ConvInputs in = RandomConv(dtype, sequences, length, channels, width);
       ExpectGood(in, RunConv(ops_, in));
     };
     for (const int width : {1, 2, 3, 4, 5, 16}) check(2, 21, 19, width);
@@ -165,7 +158,7 @@ TEST_P(ConvTest, MatchesItsDefinition) {
 TEST_P(ConvTest, DocumentsMayBeginAnywhere) {
   for (const DType dtype : kTypes) {
     for (const int width : {4, 6}) {
-      Inputs in = Random(dtype, 2, 300, 18, width);
+      ConvInputs in = RandomConv(dtype, 2, 300, 18, width);
       in.doc_begin = DocBegins({{1, 2, 9, 60, 255, 256, 258, 299}, {8, 16, 20, 100}}, in.length);
       ExpectGood(in, RunConv(ops_, in));
     }
@@ -174,7 +167,7 @@ TEST_P(ConvTest, DocumentsMayBeginAnywhere) {
 
 TEST_P(ConvTest, DocumentBoundaryAtEveryPlace) {
   for (int begin = 1; begin < 30; ++begin) {
-    Inputs in = Random(DType::kF32, 1, 30, 5, 4);
+    ConvInputs in = RandomConv(DType::kF32, 1, 30, 5, 4);
     in.doc_begin = DocBegins({{begin}}, in.length);
     ExpectGood(in, RunConv(ops_, in));
   }
@@ -182,7 +175,7 @@ TEST_P(ConvTest, DocumentBoundaryAtEveryPlace) {
 
 TEST_P(ConvTest, GradientsMatchDifferencesOfTheDefinition) {
   constexpr double kStep = 1.0 / 256;  // exact in the inputs' FP32
-  Inputs in = Random(DType::kF32, 2, 13, 3, 4);
+  ConvInputs in = RandomConv(DType::kF32, 2, 13, 3, 4);
   in.doc_begin = DocBegins({{6}, {}}, in.length);
   const Outputs actual = RunConv(ops_, in);
   const auto loss = [&] {
@@ -222,7 +215,7 @@ TEST_P(ConvTest, GradientsMatchDifferencesOfTheDefinition) {
 
 TEST_P(ConvTest, NanReachesOnlyWhatDependsOnIt) {
   for (const DType dtype : kTypes) {
-    Inputs in = Random(dtype, 1, 40, 20, 4);
+    ConvInputs in = RandomConv(dtype, 1, 40, 20, 4);
     in.in.Set(17, 5, kNan);
     const Outputs actual = RunConv(ops_, in);
     for (int64_t r = 0; r < 40; ++r) {
@@ -238,7 +231,7 @@ TEST_P(ConvTest, NanReachesOnlyWhatDependsOnIt) {
 
 TEST_P(ConvTest, LargeSumsDoNotOverflow) {
   for (const DType dtype : kTypes) {
-    Inputs in = Random(dtype, 1, 8, 16, 4);
+    ConvInputs in = RandomConv(dtype, 1, 8, 16, 4);
     for (int64_t c = 0; c < 16; ++c) {
       for (int64_t r = 0; r < 8; ++r) in.in.Set(r, c, c < 8 ? 1e30 : -1e30);
     }
@@ -249,7 +242,7 @@ TEST_P(ConvTest, LargeSumsDoNotOverflow) {
 
 TEST(ConvThreadsTest, ResultsDoNotDependOnThreads) {
   for (const DType dtype : kTypes) {
-    Inputs in = Random(dtype, 3, 400, 700, 4);
+    ConvInputs in = RandomConv(dtype, 3, 400, 700, 4);
     in.doc_begin = DocBegins({{100}, {}, {255, 256}}, in.length);
     ThreadPool one(1), two(2), three(3);
     CpuMambaOps on_one(one), on_two(two), on_three(three);

@@ -17,7 +17,6 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBf16};
 constexpr int64_t kGap = 3;
 
 double StoredAs(DType dtype, double x) {
@@ -32,7 +31,7 @@ ScanInputs Random(DType dtype, const ScanShape& shape, int64_t sequences, int64_
       dt_spread);
 }
 
-TestMatrix Matrix(DType dtype, const std::vector<double>& values, int64_t rows) {
+TestMatrix Gapped(DType dtype, const std::vector<double>& values, int64_t rows) {
   const int64_t cols = static_cast<int64_t>(values.size()) / rows;
   TestMatrix m(dtype, rows, cols, kGap);
   for (int64_t i = 0; i < rows; ++i) {
@@ -48,9 +47,6 @@ std::vector<double> Values(const TestMatrix& m) {
   return values;
 }
 
-// What the parameters' gradients start from: they are added to.
-constexpr double kBefore = 0.5;
-
 // Runs both directions; the parameters' gradients without kBefore.
 ScanOutputs RunScan(MambaOps& ops, DType dtype, const ScanInputs& in) {
   const int64_t tokens = in.tokens();
@@ -58,8 +54,8 @@ ScanOutputs RunScan(MambaOps& ops, DType dtype, const ScanInputs& in) {
   const std::vector<float> a_log(in.a_log.begin(), in.a_log.end());
   const std::vector<float> d(in.d.begin(), in.d.end());
   const ScanParams params = {dt_bias.data(), a_log.data(), d.data()};
-  const TestMatrix xbc = Matrix(dtype, in.xbc, tokens), dt = Matrix(dtype, in.dt, tokens);
-  const TestMatrix dy = Matrix(dtype, in.dy, tokens);
+  const TestMatrix xbc = Gapped(dtype, in.xbc, tokens), dt = Gapped(dtype, in.dt, tokens);
+  const TestMatrix dy = Gapped(dtype, in.dy, tokens);
   TestMatrix y(dtype, tokens, in.shape.d_inner(), kGap);
   TestMatrix dxbc(dtype, tokens, in.shape.xbc_cols(), kGap), ddt(dtype, tokens, in.shape.heads, 1);
   std::vector<float> ddt_bias(in.shape.heads, kBefore), da_log = ddt_bias, dd = ddt_bias;

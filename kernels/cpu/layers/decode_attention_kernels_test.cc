@@ -3,28 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/layers/layer_testing.h"
 #include "kernels/formats/bfloat16.h"
 
 namespace nibble::cpu {
 namespace {
 
-std::vector<float> Numbers(size_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-2, 2);
-  std::vector<float> values(n);
-  for (float& v : values) v = DecodeBf16(EncodeBf16(uniform(random)));
-  return values;
-}
 void Convert(const std::vector<float>& from, std::vector<float>& to) { to = from; }
-void Convert(const std::vector<float>& from, std::vector<uint16_t>& to) {
-  to.clear();
-  for (const float v : from) to.push_back(EncodeBf16(v));
-}
+void Convert(const std::vector<float>& from, std::vector<uint16_t>& to) { to = Bf16Codes(from); }
 double Value(float x) { return x; }
 double Value(uint16_t x) { return DecodeBf16(x); }
 
@@ -34,8 +24,9 @@ class DecodeAttentionTest : public testing::TestWithParam<LayerIsa> {
   template <class T>
   void Check(int heads, int dim, int64_t keys, double tolerance) {
     const DecodeAttentionKernels<T>& kernels = TableFor<DecodeAttentionKernels<T>>(GetParam());
-    const std::vector<float> q = Numbers(heads * dim, 1), k = Numbers(keys * dim, 2),
-                             v = Numbers(keys * dim, 3);
+    const std::vector<float> q = UniformBf16(heads * dim, 1, -2, 2),
+                             k = UniformBf16(keys * dim, 2, -2, 2),
+                             v = UniformBf16(keys * dim, 3, -2, 2);
     std::vector<T> tq, tk, tv, out(heads * dim);
     Convert(q, tq);
     Convert(k, tk);

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/layers/layer_testing.h"
 #include "kernels/formats/bfloat16.h"
 
 namespace nibble::cpu {
@@ -14,19 +14,6 @@ namespace {
 
 class GemvTest : public testing::TestWithParam<LayerIsa> {
  protected:
-  std::vector<float> Numbers(size_t n, uint32_t seed) {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    std::vector<float> values(n);
-    // Exact in BF16, so that both types multiply the same numbers.
-    for (float& v : values) v = DecodeBf16(EncodeBf16(uniform(random)));
-    return values;
-  }
-  static std::vector<uint16_t> Bf16(const std::vector<float>& values) {
-    std::vector<uint16_t> codes;
-    for (const float v : values) codes.push_back(EncodeBf16(v));
-    return codes;
-  }
   const GemvKernels& kernels = TableFor<GemvKernels>(GetParam());
 };
 
@@ -35,10 +22,12 @@ TEST_P(GemvTest, EveryShapeMatchesFloat64) {
     for (const int64_t outputs : {1, 3, 4, 9}) {
       for (int64_t rows = 1; rows <= 9; ++rows) {
         const int64_t x_stride = in + 3, y_stride = outputs + 2;
-        const std::vector<float> x = Numbers(rows * x_stride, 1), w = Numbers(outputs * in, 2);
+        // Exact in BF16, so that both types multiply the same numbers.
+        const std::vector<float> x = UniformBf16(rows * x_stride, 1),
+                                 w = UniformBf16(outputs * in, 2);
         std::vector<float> y(rows * y_stride, 7.0f), from_bf16 = y;
         std::vector<uint16_t> rounded(rows * y_stride, 7);
-        const std::vector<uint16_t> x16 = Bf16(x), w16 = Bf16(w);
+        const std::vector<uint16_t> x16 = Bf16Codes(x), w16 = Bf16Codes(w);
         kernels.fp32({x.data(), x_stride, rows, w.data(), in, outputs, y.data(), y_stride});
         kernels.bf16_to_fp32(
             {x16.data(), x_stride, rows, w16.data(), in, outputs, from_bf16.data(), y_stride});
@@ -67,7 +56,7 @@ TEST_P(GemvTest, EveryShapeMatchesFloat64) {
 
 TEST_P(GemvTest, RowsAreIndependent) {
   const int64_t in = 333, outputs = 11;
-  const std::vector<float> x = Numbers(9 * in, 1), w = Numbers(outputs * in, 2);
+  const std::vector<float> x = UniformBf16(9 * in, 1), w = UniformBf16(outputs * in, 2);
   std::vector<float> alone(outputs);
   kernels.fp32({x.data() + 4 * in, in, 1, w.data(), in, outputs, alone.data(), outputs});
   for (const int64_t rows : {5, 6, 7, 8, 9}) {

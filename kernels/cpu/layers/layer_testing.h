@@ -11,11 +11,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "kernels/cpu/layers/layer_isa.h"
 #include "kernels/formats/bfloat16.h"
 #include "kernels/tensor/matrix.h"
 
@@ -23,6 +26,11 @@ namespace nibble::cpu {
 
 // Half a unit in the last place of BF16, which has eight bits: the relative error of one rounding.
 inline constexpr double kBf16Rounding = 1.0 / 256;
+inline constexpr DType kTypes[] = {DType::kF32, DType::kBf16};
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+
+inline double Silu(double x) { return x / (1 + std::exp(-x)); }
 
 class TestMatrix {
  public:
@@ -106,6 +114,26 @@ inline std::vector<float> RandomFloats(int64_t n, uint64_t seed, double scale = 
   return values;
 }
 
+// In [low, high).
+inline std::vector<float> UniformFloats(size_t n, uint32_t seed, float low = -1, float high = 1) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(low, high);
+  std::vector<float> values(n);
+  for (float& v : values) v = uniform(random);
+  return values;
+}
+// Rounded to BF16.
+inline std::vector<float> UniformBf16(size_t n, uint32_t seed, float low = -1, float high = 1) {
+  std::vector<float> values = UniformFloats(n, seed, low, high);
+  for (float& v : values) v = DecodeBf16(EncodeBf16(v));
+  return values;
+}
+inline std::vector<uint16_t> Bf16Codes(const std::vector<float>& values) {
+  std::vector<uint16_t> codes;
+  for (const float v : values) codes.push_back(EncodeBf16(v));
+  return codes;
+}
+
 // |actual − expected| <= relative · |expected| + absolute, for the worst element; NaN is only near
 // NaN.
 inline testing::AssertionResult IsNear(double actual, double expected, double relative,
@@ -154,6 +182,46 @@ inline float LargestMagnitude(const TestMatrix& m) {
     }
   }
   return static_cast<float>(largest);
+}
+
+// Everything that the operations write, in one run.
+struct Outcome {
+  std::vector<TestMatrix> matrices;
+  std::vector<float> floats;
+  void Keep(const std::vector<float>& v) { floats.insert(floats.end(), v.begin(), v.end()); }
+};
+
+inline void ExpectSameWithThreads(Outcome (*run)(int threads, LayerIsa isa), LayerIsa isa) {
+  const Outcome one = run(1, isa);
+  for (const int threads : {2, 3}) {
+    const Outcome more = run(threads, isa);
+    EXPECT_TRUE(one.matrices == more.matrices) << threads;
+    EXPECT_EQ(one.floats, more.floats) << threads;
+  }
+}
+
+struct ErrorBound {
+  double relative, absolute;
+};
+// `isa` agrees with the best instruction set. In BF16 both results may be off by one rounding.
+inline void ExpectNearBest(Outcome (*run)(int threads, LayerIsa isa), LayerIsa isa,
+                           ErrorBound matrices, ErrorBound floats) {
+  const Outcome best = run(1, BestLayerIsa());
+  const Outcome own = run(1, isa);
+  for (size_t i = 0; i < best.matrices.size(); ++i) {
+    const TestMatrix& m = best.matrices[i];
+    EXPECT_TRUE(IsNear(
+        own.matrices[i], [&](int64_t r, int64_t c) { return m(r, c); },
+        m.dtype() == DType::kBf16 ? kBf16Rounding : matrices.relative, matrices.absolute));
+  }
+  EXPECT_TRUE(IsNear(
+      own.floats, [&](size_t i) { return best.floats[i]; }, floats.relative, floats.absolute));
+}
+
+// The message of a request that is refused for its arguments.
+inline std::string Refusal(const absl::Status& status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
 }
 
 // [f(x + h e) − f(x − h e)] / 2h for the element x(i, j) of a float64 function of the whole.

@@ -15,6 +15,9 @@
 
 namespace nibble::cpu {
 
+// What the parameters' gradients start from: they are added to.
+inline constexpr double kBefore = 0.5;
+
 // [tokens] of doc_begin from where documents begin, per sequence; 0 is always one.
 inline std::vector<int32_t> DocBegins(const std::vector<std::vector<int>>& begins, int64_t length) {
   std::vector<int32_t> all;

@@ -3,22 +3,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/layers/layer_testing.h"
 
 namespace nibble::cpu {
 namespace {
-
-std::vector<float> Numbers(size_t n, uint32_t seed, float low = -1, float high = 1) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(low, high);
-  std::vector<float> values(n);
-  for (float& v : values) v = uniform(random);
-  return values;
-}
 
 class RecurrenceTest : public testing::TestWithParam<LayerIsa> {
  protected:
@@ -29,8 +21,9 @@ TEST_P(RecurrenceTest, ConvolutionDoesNotDependOnTheDivisionIntoCalls) {
   for (const int width : {1, 2, 4}) {
     for (const int64_t channels : {1, 16, 37}) {
       const int64_t tokens = 23;
-      const std::vector<float> taps = Numbers(width * channels, 1), bias = Numbers(channels, 2),
-                               in = Numbers(tokens * channels, 3);
+      const std::vector<float> taps = UniformFloats(width * channels, 1),
+                               bias = UniformFloats(channels, 2),
+                               in = UniformFloats(tokens * channels, 3);
       std::vector<float> whole(in.size());
       for (const std::vector<int64_t>& calls :
            {std::vector<int64_t>{23}, {1, 1, 1, 2, 3, 15}, {20, 1, 1, 1}}) {
@@ -71,8 +64,9 @@ TEST_P(RecurrenceTest, StateMatchesFloat64ForAnyDivisionIntoCalls) {
   for (const int dim : {16, 20, 64, 80}) {
     for (const int state : {5, 48}) {
       const int64_t tokens = 50, stride = dim + 2 * state;
-      const std::vector<float> xbc = Numbers(tokens * stride, 1), delta = Numbers(tokens, 2, 0, 1),
-                               decay = Numbers(tokens, 3, 0.5f, 1);
+      const std::vector<float> xbc = UniformFloats(tokens * stride, 1),
+                               delta = UniformFloats(tokens, 2, 0, 1),
+                               decay = UniformFloats(tokens, 3, 0.5f, 1);
       std::vector<double> expected(state * dim);
       std::vector<float> first;
       for (const int64_t call : {tokens, int64_t{1}, int64_t{7}}) {

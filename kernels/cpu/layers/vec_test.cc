@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "kernels/cpu/layers/layer_isa.h"
+#include "kernels/cpu/layers/layer_testing.h"
 #include "kernels/cpu/layers/vec_testing_kernels.h"
 #include "kernels/formats/bfloat16.h"
 
 namespace nibble::cpu {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr double kSmallest = std::numeric_limits<float>::min();
 
 class VecTest : public testing::TestWithParam<LayerIsa> {
