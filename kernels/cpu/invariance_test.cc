@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/quantize_testing.h"
 #include "kernels/formats/scaling.h"
 #include "kernels/tensor/hadamard_signs.h"
 #include "kernels/tensor/quant_stats.h"
@@ -22,9 +23,6 @@
 namespace nibble {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int kAll = BlockShape::kWhole;
 constexpr RandomStream kRandom = {.seed = 0xfedcba9876543210, .stream = 3, .step = 5};
 
 struct Source {
@@ -106,40 +104,6 @@ std::vector<Bits> Quantized(CpuBackend& backend, const Source& source,
   return bits;
 }
 
-std::vector<OperandSpec> EverySpec() {
-  std::vector<OperandSpec> specs;
-  for (const FormatInfo& info : AllFormats()) {
-    for (const BlockShape& shape : info.shapes) {
-      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
-        OperandSpec spec = OperandSpec::Of(info.format);
-        spec.block = shape;
-        spec.rounding = rounding;
-        specs.push_back(spec);
-      }
-    }
-  }
-  return specs;
-}
-
-bool Fits(const OperandSpec& spec, Orientation orientation, int rows, int cols) {
-  const int along = orientation == Orientation::kRow ? cols : rows;
-  const int across = orientation == Orientation::kRow ? rows : cols;
-  const auto divides = [](int of, int size) { return of == 0 || size % of == 0; };
-  return divides(spec.block.cols, along) && divides(spec.block.rows, across) &&
-         divides(spec.hadamard.size, along) && divides(2, along) &&
-         (spec.rounding == Rounding::kNearest || divides(16, along));
-}
-
-std::vector<std::unique_ptr<CpuBackend>> Backends() {
-  std::vector<std::unique_ptr<CpuBackend>> backends;
-  for (const cpu::Isa isa : cpu::SupportedIsas()) {
-    for (const int threads : {1, 2, 3, 7}) {
-      backends.push_back(*CpuBackend::Create({.threads = threads, .isa = isa}));
-    }
-  }
-  return backends;
-}
-
 std::unique_ptr<CpuBackend> Best() {
   return *CpuBackend::Create({.threads = 2, .isa = cpu::SupportedIsas().back()});
 }
@@ -181,7 +145,7 @@ int PlantBadNumbers(Source& source) {
 }
 
 TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBit) {
-  const auto backends = Backends();
+  const auto backends = Backends({1, 2, 3, 7});
   for (const auto& [rows, cols] : {std::pair{16, 16},
                                    {48, 304},
                                    {272, 112},
@@ -206,7 +170,7 @@ TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBit) {
 }
 
 TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfALargeTensor) {
-  const auto backends = Backends();
+  const auto backends = Backends({1, 2, 3, 7});
   const Source clean = Normal(256, 4112, 1);
   Source dirty = clean;
   const int planted = PlantBadNumbers(dirty);
@@ -224,7 +188,7 @@ TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfALargeTensor) {
 // Outputs larger than the caches may be written past them, with all rows aligned (the first shape)
 // and with only some aligned.
 TEST(CpuInvariance, ThreadsAndInstructionSetsChangeNoBitOfOutputsBeyondTheCaches) {
-  const auto backends = Backends();
+  const auto backends = Backends({1, 2, 3, 7});
   for (const auto& [rows, cols] : {std::pair{1024, 4224}, {1056, 4112}}) {
     const Source source = Normal(rows, cols, 2);
     for (const Format format : {Format::kNvfp4, Format::kMxfp8, Format::kFp8Tensor}) {
@@ -279,7 +243,7 @@ TEST(CpuInvariance, AGivenAmaxHasTheSameEffectAsAComputedOne) {
 // The reference does patches with NaN, the lane kernels those without. Numbers that are skipped on
 // one side and zero on the other do not change other results, statistics included.
 TEST(CpuInvariance, LanesGiveTheBitsOfTheReference) {
-  const auto backends = Backends();
+  const auto backends = Backends({1, 2, 3, 7});
   constexpr int kRows = 256;
   constexpr int kCols = 256;
   const Source data = Normal(kRows, kCols, 4);

@@ -5,7 +5,6 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/quantize_testing.h"
 #include "kernels/formats/bfloat16.h"
 #include "kernels/formats/hadamard.h"
 #include "kernels/formats/minifloat.h"
@@ -21,17 +21,14 @@
 namespace nibble {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 // [rows, cols], rows `stride` apart, as FP32 and as BF16 (for values that are exact in BF16: then
 // also as `f32`).
-struct Source {
+struct PaddedSource {
   int rows, cols, stride;
   std::vector<float> f32;
   std::vector<uint16_t> bf16;
 
-  Source(int rows, int cols, int padding = 0)
+  PaddedSource(int rows, int cols, int padding = 0)
       : rows(rows), cols(cols), stride(cols + padding), f32(rows * stride, kNan) {}
   float& at(int row, int col) { return f32[row * stride + col]; }
   ConstMatrix Matrix(bool as_bf16) {
@@ -42,10 +39,10 @@ struct Source {
   }
 };
 
-Source Normal(int rows, int cols, int seed, int padding = 0) {
+PaddedSource NormalPadded(int rows, int cols, int seed, int padding = 0) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
-  Source source(rows, cols, padding);
+  PaddedSource source(rows, cols, padding);
   for (int row = 0; row < rows; ++row) {
     for (int col = 0; col < cols; ++col) {
       const int group = row / 16 * 5 + col / 16 * 3;
@@ -65,20 +62,20 @@ struct Result {
   friend bool operator==(const Result&, const Result&) = default;
 };
 
-struct Wanted {
+struct WantedOperand {
   OperandSpec spec;
   Orientation orientation = Orientation::kRow;
   const float* amax = nullptr;
 };
 
 std::vector<Result> Quantized(CpuBackend& backend, const ConstMatrix& x,
-                              const std::vector<Wanted>& copies, bool packed,
+                              const std::vector<WantedOperand>& copies, bool packed,
                               const Placement& placement = {}) {
   QuantizeRequest request;
   request.x = x;
   request.placement = placement;
   std::vector<QuantizedTensor> out;
-  for (const Wanted& wanted : copies) {
+  for (const WantedOperand& wanted : copies) {
     auto tensor = QuantizedTensor::Create(backend.memory(), {.spec = wanted.spec,
                                                              .orientation = wanted.orientation,
                                                              .rows = x.rows,
@@ -106,14 +103,6 @@ std::vector<Result> Quantized(CpuBackend& backend, const ConstMatrix& x,
   return results;
 }
 
-std::vector<std::unique_ptr<CpuBackend>> Backends() {
-  std::vector<std::unique_ptr<CpuBackend>> backends;
-  for (const cpu::Isa isa : cpu::SupportedIsas()) {
-    backends.push_back(*CpuBackend::Create({.threads = 2, .isa = isa}));
-  }
-  return backends;
-}
-
 std::string Where(const Result& got, const Result& expected, int cols) {
   for (size_t i = 0; i < got.operand.size(); ++i) {
     if (got.operand[i] == expected.operand[i]) continue;
@@ -128,7 +117,7 @@ std::string Where(const Result& got, const Result& expected, int cols) {
 
 // The operands alone of every instruction set equal those of the scalar copies with codes.
 void ExpectSame(const std::vector<std::unique_ptr<CpuBackend>>& backends, const ConstMatrix& x,
-                const std::vector<Wanted>& copies, const Placement& placement = {}) {
+                const std::vector<WantedOperand>& copies, const Placement& placement = {}) {
   const std::vector<Result> expected = Quantized(*backends[0], x, copies, true, placement);
   for (const auto& backend : backends) {
     const std::vector<Result> got = Quantized(*backend, x, copies, false, placement);
@@ -142,34 +131,10 @@ void ExpectSame(const std::vector<std::unique_ptr<CpuBackend>>& backends, const 
   }
 }
 
-std::vector<OperandSpec> EverySpec() {
-  std::vector<OperandSpec> specs;
-  for (const FormatInfo& info : AllFormats()) {
-    for (const BlockShape& shape : info.shapes) {
-      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
-        OperandSpec spec = OperandSpec::Of(info.format);
-        spec.block = shape;
-        spec.rounding = rounding;
-        specs.push_back(spec);
-      }
-    }
-  }
-  return specs;
-}
-
-bool Fits(const OperandSpec& spec, Orientation orientation, int rows, int cols) {
-  const int along = orientation == Orientation::kRow ? cols : rows;
-  const int across = orientation == Orientation::kRow ? rows : cols;
-  const auto divides = [](int of, int size) { return of == 0 || size % of == 0; };
-  return divides(spec.block.cols, along) && divides(spec.block.rows, across) &&
-         divides(spec.hadamard.size, along) && divides(2, along) &&
-         (spec.rounding == Rounding::kNearest || divides(16, along));
-}
-
 // The copies of a spec that a source allows: row, column or both.
-std::vector<Wanted> CopiesOf(const OperandSpec& spec, int rows, int cols,
-                             const float* amax = nullptr) {
-  std::vector<Wanted> copies;
+std::vector<WantedOperand> CopiesOf(const OperandSpec& spec, int rows, int cols,
+                                    const float* amax = nullptr) {
+  std::vector<WantedOperand> copies;
   for (const Orientation orientation : {Orientation::kRow, Orientation::kColumn}) {
     if (Fits(spec, orientation, rows, cols)) copies.push_back({spec, orientation, amax});
   }
@@ -179,7 +144,7 @@ std::vector<Wanted> CopiesOf(const OperandSpec& spec, int rows, int cols,
 // Widths of whole strips, with a remainder of one block or one column, and too narrow for a strip
 // or a tile.
 TEST(Operand, AloneEqualsTheOneWithCodesInEveryFormatAndShape) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   for (const auto& [rows, cols, padding] : {std::array{128, 512, 0},
                                             {256, 384, 0},
                                             {48, 272, 3},
@@ -188,12 +153,12 @@ TEST(Operand, AloneEqualsTheOneWithCodesInEveryFormatAndShape) {
                                             {37, 288, 16},
                                             {96, 31, 0},
                                             {50, 1040, 0}}) {
-    Source source = Normal(rows, cols, rows + cols, padding);
+    PaddedSource source = NormalPadded(rows, cols, rows + cols, padding);
     for (OperandSpec spec : EverySpec()) {
       for (const int size : {0, 2, 16, 32, 128}) {
         if (size > 0 && spec.block.rows > 1) continue;
         spec.hadamard.size = size;
-        const std::vector<Wanted> copies = CopiesOf(spec, rows, cols);
+        const std::vector<WantedOperand> copies = CopiesOf(spec, rows, cols);
         if (copies.empty()) continue;
         for (const bool bf16 : {true, false}) ExpectSame(backends, source.Matrix(bf16), copies);
       }
@@ -204,14 +169,14 @@ TEST(Operand, AloneEqualsTheOneWithCodesInEveryFormatAndShape) {
 // More rows and columns than one patch or task has, and outputs large enough to be written past the
 // caches, with aligned rows and with unaligned ones.
 TEST(Operand, AloneEqualsTheOneWithCodesInTensorsOfManyPatches) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   OperandSpec row = OperandSpec::Of(Format::kNvfp4);
   OperandSpec column = row;
   column.hadamard.size = 16;
   OperandSpec tiles = row;
   tiles.block = {16, 16};
   for (const auto& [rows, cols] : {std::pair{1040, 1056}, {2064, 1040}, {32, 8448}}) {
-    Source source = Normal(rows, cols, 1);
+    PaddedSource source = NormalPadded(rows, cols, 1);
     for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
       row.rounding = column.rounding = rounding;
       ExpectSame(backends, source.Matrix(true),
@@ -222,13 +187,13 @@ TEST(Operand, AloneEqualsTheOneWithCodesInTensorsOfManyPatches) {
 }
 
 TEST(Operand, NonFiniteNumbersAreCountedAndRoundedAsWithCodes) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   for (OperandSpec spec : EverySpec()) {
     for (const int size : {0, 16, 32}) {
       if (size > 0 && spec.block.rows > 1) continue;
       spec.hadamard.size = size;
       for (const float bad : {kNan, -kInf}) {
-        Source source = Normal(128, 256, 5);
+        PaddedSource source = NormalPadded(128, 256, 5);
         source.at(3, 5) = bad;
         source.at(100, 255) = bad;
         source.at(127, 100) = -bad;
@@ -242,11 +207,11 @@ TEST(Operand, NonFiniteNumbersAreCountedAndRoundedAsWithCodes) {
 
 // Magnitudes for which the short roundings would be wrong, alone and next to ordinary ones.
 TEST(Operand, TheLargestAndSmallestMagnitudesEqualThoseWithCodes) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   for (const int exponent : {-149, -140, -132, -128, -126, -123, -118, -112, -105, -101, -99,
                              -60,  60,   105,  107,  109,  111,  113,  120,  123,  125}) {
     for (const int every : {1, 7}) {
-      Source source = Normal(128, 256, 6);
+      PaddedSource source = NormalPadded(128, 256, 6);
       for (int row = 0; row < source.rows; ++row) {
         for (int col = 0; col < source.cols; ++col) {
           if ((row / 16 + col / 16) % every != 0) continue;
@@ -268,8 +233,8 @@ TEST(Operand, TheLargestAndSmallestMagnitudesEqualThoseWithCodes) {
 
 // A given amax below the data's makes values saturate, one far above makes scales underflow.
 TEST(Operand, AGivenAmaxHasTheSameEffectAsWithCodes) {
-  const auto backends = Backends();
-  Source source = Normal(128, 256, 7);
+  const auto backends = Backends({2});
+  PaddedSource source = NormalPadded(128, 256, 7);
   for (OperandSpec spec : EverySpec()) {
     for (const int size : {0, 16}) {
       if (size > 0 && spec.block.rows > 1) continue;
@@ -284,8 +249,8 @@ TEST(Operand, AGivenAmaxHasTheSameEffectAsWithCodes) {
 
 // All BF16 numbers in blocks of two adjacent binades, with factors of many mantissas.
 TEST(Operand, EveryBf16NumberIsRoundedAsWithCodes) {
-  const auto backends = Backends();
-  Source source(512, 256);
+  const auto backends = Backends({2});
+  PaddedSource source(512, 256);
   for (int i = 0; i < 512 * 256; ++i) {
     // Columns of 512 numbers go through the patterns in order; rows through every 512th.
     const uint32_t pattern = static_cast<uint32_t>(i % 256 * 512 + i / 256) & 0xffffu;
@@ -320,7 +285,7 @@ std::vector<float> CriticalValues(uint32_t codes) {
 // Blocks contain their element's largest value, which makes scales one, so that the values are
 // rounded unscaled.
 TEST(Operand, NeighboursOfTiesAndCodesAreRoundedAsWithCodes) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   const std::vector<float> e2m1 = CriticalValues<E2M1>(8);
   const std::vector<float> e4m3 = CriticalValues<E4M3>(0x7f);
   const std::vector<float> e5m2 = CriticalValues<E5M2>(0x7c);
@@ -333,7 +298,7 @@ TEST(Operand, NeighboursOfTiesAndCodesAreRoundedAsWithCodes) {
     const float largest = element == Element::kE2M1   ? E2M1::Max()
                           : element == Element::kE4M3 ? E4M3::Max()
                                                       : E5M2::Max();
-    Source source(128, 512);
+    PaddedSource source(128, 512);
     for (int i = 0; i < 128 * 512; ++i) {
       source.at(i / 512, i % 512) = (i / 512 + i) % 16 == 0 ? largest : values[i % values.size()];
     }
@@ -346,13 +311,13 @@ TEST(Operand, NeighboursOfTiesAndCodesAreRoundedAsWithCodes) {
 // transformed number is where the magnitudes are not the largest, or right after them, or first, or
 // last.
 TEST(Operand, TheLargestTransformedNumberIsFoundAtEveryPosition) {
-  const auto backends = Backends();
+  const auto backends = Backends({2});
   OperandSpec spec = OperandSpec::Of(Format::kNvfp4);
   spec.hadamard.size = 16;
   constexpr int kRows = 96, kCols = 80;
   for (const int tile : {0, 1, 3, 5}) {
     for (const int col : {0, 1, 31, 32, 63, 64, 79}) {
-      Source source(kRows, kCols);
+      PaddedSource source(kRows, kCols);
       std::mt19937_64 random(tile * 100 + col);
       for (int row = 0; row < kRows; ++row) {
         for (int k = 0; k < kCols; ++k) {
@@ -385,8 +350,8 @@ TEST(Operand, TheLargestTransformedNumberIsFoundAtEveryPosition) {
 
 // Element 2^36 starts the blocks of 16 whose number needs more than 32 bits.
 TEST(Operand, RandomBitsFollowTheUnshardedIndexBeyond32Bits) {
-  const auto backends = Backends();
-  Source source = Normal(48, 288, 8);
+  const auto backends = Backends({2});
+  PaddedSource source = NormalPadded(48, 288, 8);
   OperandSpec spec = OperandSpec::Of(Format::kNvfp4);
   spec.rounding = Rounding::kStochastic;
   for (const int64_t line : {int64_t{16711935}, int64_t{16711900}, int64_t{1} << 40}) {
@@ -403,13 +368,13 @@ TEST(Operand, RandomBitsFollowTheUnshardedIndexBeyond32Bits) {
 }
 
 TEST(Operand, CopiesMadeTogetherEqualCopiesMadeAloneOnAnyNumberOfThreads) {
-  Source source = Normal(1024, 768, 9);
+  PaddedSource source = NormalPadded(1024, 768, 9);
   OperandSpec row = OperandSpec::Of(Format::kNvfp4);
   for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
     row.rounding = rounding;
     OperandSpec column = row;
     column.hadamard.size = 16;
-    const Wanted both[] = {{row, Orientation::kRow}, {column, Orientation::kColumn}};
+    const WantedOperand both[] = {{row, Orientation::kRow}, {column, Orientation::kColumn}};
     for (const int threads : {1, 2, 5}) {
       const auto backend =
           *CpuBackend::Create({.threads = threads, .isa = cpu::SupportedIsas().back()});

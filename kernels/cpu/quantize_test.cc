@@ -6,7 +6,6 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -14,15 +13,10 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/quantize_testing.h"
 
 namespace nibble {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int kAll = BlockShape::kWhole;
-uint32_t ToU32(float x) { return std::bit_cast<uint32_t>(x); }
-float FromU32(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 // BF16 by its definition: 8 significant bits down to 2^-133, ties to even, infinite from 2^128.
 uint16_t Bf16(double x) {
@@ -106,7 +100,7 @@ struct Case {
   int64_t first_row = 0, first_col = 0, global_cols = 0;
 };
 
-struct Expected {
+struct ExpectedCopy {
   std::vector<uint32_t> codes, scales;
   std::vector<uint16_t> emulated;
   float amax = 0;
@@ -171,14 +165,14 @@ Scale ScaleOf(const OperandSpec& spec, float tensor_amax, float amax) {
   return {static_cast<uint32_t>(code), grid[code], encode};
 }
 
-Expected Oracle(Case c) {
+ExpectedCopy Oracle(Case c) {
   const FormatInfo& info = Info(c.spec.format);
   const std::vector<double>& grid = GridOf(info.element);
   if (c.bf16) {
     for (float& x : c.x) x = ThroughBf16(x);
   }
   if (c.spec.hadamard.size > 0) Transform(c);
-  Expected e;
+  ExpectedCopy e;
   for (const float x : c.x) {
     if (!std::isnan(x)) e.amax = std::max(e.amax, std::fabs(x));
     if (!std::isfinite(x)) ++e.non_finite;
@@ -240,7 +234,7 @@ std::vector<float> Turned(const std::vector<float>& x, int rows, int cols) {
 }
 
 // Compares all results of one run. The source's rows are `padding` elements apart.
-void RunAndCompare(const Case& c, const Expected& e, cpu::Isa isa, EmulatedLayout layout,
+void RunAndCompare(const Case& c, const ExpectedCopy& e, cpu::Isa isa, EmulatedLayout layout,
                    int padding) {
   const auto backend = CpuBackend::Create({.threads = 2, .isa = isa});
   ASSERT_TRUE(backend.ok()) << backend.status();
@@ -299,28 +293,13 @@ void RunAndCompare(const Case& c, const Expected& e, cpu::Isa isa, EmulatedLayou
 }
 
 void Check(const Case& c) {
-  const Expected e = Oracle(c);
+  const ExpectedCopy e = Oracle(c);
   int padding = 0;
   for (const cpu::Isa isa : cpu::SupportedIsas()) {
     RunAndCompare(c, e, isa, EmulatedLayout::kSource, padding);
     RunAndCompare(c, e, isa, EmulatedLayout::kCopy, padding + 1);
     padding += 3;
   }
-}
-
-std::vector<OperandSpec> EverySpec() {
-  std::vector<OperandSpec> specs;
-  for (const FormatInfo& info : AllFormats()) {
-    for (const BlockShape& shape : info.shapes) {
-      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
-        OperandSpec spec = OperandSpec::Of(info.format);
-        spec.block = shape;
-        spec.rounding = rounding;
-        specs.push_back(spec);
-      }
-    }
-  }
-  return specs;
 }
 
 int RowsFor(const OperandSpec& spec) { return spec.block.rows > 1 ? 128 : 37; }

@@ -1,7 +1,6 @@
 // Worked vectors through the CPU backend, with zero tolerance. NIBBLE_VECTORS names the files
 // (separated by colons); without it, the copy in this repository.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/quantize_testing.h"
 #include "kernels/cpu/vector_file.h"
 #include "kernels/formats/bfloat16.h"
 #include "kernels/formats/philox.h"
@@ -22,9 +22,6 @@
 
 namespace nibble {
 namespace {
-
-float FromU32(uint32_t bits) { return std::bit_cast<float>(bits); }
-uint32_t ToU32(float x) { return std::bit_cast<uint32_t>(x); }
 
 const VectorFile& Vectors() {
   static const VectorFile all = [] {
@@ -84,8 +81,8 @@ uint32_t AmaxOf(const BlockCase& c) {
 }
 
 // The place of the block in a [32, 64] copy: every second one, among other numbers.
-constexpr int kRows = 32;
-constexpr int kCols = 64;
+constexpr int kCopyRows = 32;
+constexpr int kCopyCols = 64;
 bool IsHere(const BlockCase& c, int row, int col) {
   return (row / c.rows + col / c.cols()) % 2 == 0;
 }
@@ -93,14 +90,14 @@ bool IsHere(const BlockCase& c, int row, int col) {
 std::vector<float> Surround(const BlockCase& c) {
   std::mt19937_64 random(7);
   const float amax = std::min(FromU32(AmaxOf(c)), 3e38f);
-  std::vector<float> copy(kRows * kCols);
-  for (int row = 0; row < kRows; ++row) {
-    for (int col = 0; col < kCols; ++col) {
+  std::vector<float> copy(kCopyRows * kCopyCols);
+  for (int row = 0; row < kCopyRows; ++row) {
+    for (int col = 0; col < kCopyCols; ++col) {
       const float other = static_cast<float>(random() % 2048) / 1024.0f - 1.0f;
       // Filled with BF16 values, so that the whole source can be given as BF16.
-      copy[row * kCols + col] = IsHere(c, row, col)
-                                    ? FromU32(c.x[row % c.rows * c.cols() + col % c.cols()])
-                                    : DecodeBf16(EncodeBf16(other * amax * 0.99f));
+      copy[row * kCopyCols + col] = IsHere(c, row, col)
+                                        ? FromU32(c.x[row % c.rows * c.cols() + col % c.cols()])
+                                        : DecodeBf16(EncodeBf16(other * amax * 0.99f));
     }
   }
   return copy;
@@ -125,8 +122,8 @@ void ExpectCase(const BlockCase& c, const QuantizedTensor& out) {
   const Element element = out.format().element;
   const bool fp4 = element == Element::kE2M1;
   const uint32_t amax = AmaxOf(c);
-  for (int row = 0; row < kRows; ++row) {
-    for (int col = 0; col < kCols; ++col) {
+  for (int row = 0; row < kCopyRows; ++row) {
+    for (int col = 0; col < kCopyCols; ++col) {
       if (!IsHere(c, row, col)) continue;
       const size_t i = row % c.rows * c.cols() + col % c.cols();
       const int at = row / c.rows * static_cast<int>(out.scale_cols()) + col / c.cols();
@@ -136,7 +133,7 @@ void ExpectCase(const BlockCase& c, const QuantizedTensor& out) {
       const uint32_t code = !fp4 ? byte : col % 2 == 0 ? byte & 0xf : byte >> 4;
       ASSERT_EQ(code, Given(c.codes, i, code)) << "row " << row << ", column " << col;
       ASSERT_EQ(byte, Given(c.bytes, fp4 ? i / 2 : i, byte)) << "element " << i;
-      const uint16_t emulated = out.emulated()[row * kCols + col];
+      const uint16_t emulated = out.emulated()[row * kCopyCols + col];
       ASSERT_EQ(emulated, Given(c.emulated, i, emulated)) << "element " << i;
       const float factor =
           c.format == Format::kNvfp4
@@ -150,16 +147,16 @@ void ExpectCase(const BlockCase& c, const QuantizedTensor& out) {
   }
 }
 
-// Runs `copy`, [kRows, kCols] in the coordinates of the copy, and checks the case in it.
+// Runs `copy`, [kCopyRows, kCopyCols] in the coordinates of the copy, and checks the case in it.
 void RunCase(const BlockCase& c, const std::vector<float>& copy, const HadamardSpec& hadamard,
              cpu::Isa isa, bool column, bool bf16) {
   SCOPED_TRACE(c.title + (column ? ", column, " : ", row, ") + (bf16 ? "bf16, " : "f32, ") +
                std::string(cpu::IsaName(isa)));
   const auto backend = CpuBackend::Create({.threads = 1, .isa = isa});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  const int rows = column ? kCols : kRows;
-  const int cols = column ? kRows : kCols;
-  const std::vector<float> x = column ? Transposed(copy, kRows, kCols) : copy;
+  const int rows = column ? kCopyCols : kCopyRows;
+  const int cols = column ? kCopyRows : kCopyCols;
+  const std::vector<float> x = column ? Transposed(copy, kCopyRows, kCopyCols) : copy;
   std::vector<uint16_t> halves(x.size());
   for (size_t i = 0; i < x.size(); ++i) halves[i] = static_cast<uint16_t>(ToU32(x[i]) >> 16);
 
@@ -239,8 +236,9 @@ TEST(Vectors, TheBackendReproducesTransformedBlocksBitForBit) {
       }
       if (!same) continue;
       std::vector<float> copy = Surround(c);
-      for (int i = 0; i < kRows * kCols; ++i) {
-        if (IsHere(c, i / kCols, i % kCols)) copy[i] = DecodeBf16(transform.in[i % c.cols()]);
+      for (int i = 0; i < kCopyRows * kCopyCols; ++i) {
+        if (IsHere(c, i / kCopyCols, i % kCopyCols))
+          copy[i] = DecodeBf16(transform.in[i % c.cols()]);
       }
       for (const cpu::Isa isa : cpu::SupportedIsas()) {
         for (const bool column : {false, true}) {
