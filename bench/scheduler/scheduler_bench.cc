@@ -91,10 +91,8 @@ Snapshot Cluster(uint64_t seed, int workers, int waiting, bool quotas) {
     for (Queue& queue : snapshot.queues) queue = {.name = queue.name};
   }
   int left = waiting;
-  std::erase_if(snapshot.jobs, [&left](const Job& job) {
-    const bool waits = job.phase == JobPhase::kQueued || job.phase == JobPhase::kRecovering;
-    return waits && left-- <= 0;
-  });
+  std::erase_if(snapshot.jobs,
+                [&left](const Job& job) { return IsWaiting(job.phase) && left-- <= 0; });
   return snapshot;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,12 +16,6 @@
 
 namespace nibble::scheduler::testing {
 namespace {
-
-std::string Text(const Placement& placement) {
-  std::vector<std::string> parts;
-  for (const SlotsOn& on : placement) parts.push_back(absl::StrCat(on.worker, ":", on.slots));
-  return absl::StrJoin(parts, "+");
-}
 
 template <class Entity>
 const Entity* Find(const std::vector<Entity>& entities, std::string_view name) {
@@ -33,14 +28,10 @@ const Entity* Find(const std::vector<Entity>& entities, std::string_view name) {
 constexpr const char* kActions[] = {"preempt", "resize", "start"};
 constexpr const char* kWaits[] = {"slots", "quota", "back-off", "never"};
 
-bool Waits(const Job& job) {
-  return job.phase == JobPhase::kQueued || job.phase == JobPhase::kRecovering;
-}
-
 const Placement& PromisedSlots(const Job& job) {
   static const Placement* const kNone = new Placement;
   if (job.phase == JobPhase::kResizing) return job.next;
-  return Waits(job) || job.phase == JobPhase::kStopping ? *kNone : job.held;
+  return IsWaiting(job.phase) || job.phase == JobPhase::kStopping ? *kNone : job.held;
 }
 
 int On(const Placement& placement, const std::string& worker) {
@@ -50,7 +41,7 @@ int On(const Placement& placement, const std::string& worker) {
   return 0;
 }
 
-bool AllowsSize(const Job& job, int size) { return LargestSizeWithin(job, size) == size; }
+int SparesOf(const Job& job) { return IsActive(job.phase) ? job.spare_slots : 0; }
 
 class Checker {
  public:
@@ -81,7 +72,7 @@ class Checker {
       if (count > 1) Broken("job ", job, " has ", count, " answers");
     }
     for (const Job& job : before_.jobs) {
-      if (Waits(job) && answers[job.name] != 1)
+      if (IsWaiting(job.phase) && answers[job.name] != 1)
         Broken("job ", job.name, " waits without an answer");
     }
   }
@@ -90,9 +81,9 @@ class Checker {
     const Job& job = FindJob(before_, decision.job);
     if (decision.reason.empty()) Broken(decision.job, " changes without a reason");
     if (decision.action == scheduler::Action::kPreempt) return Preempt(decision, job);
-    if (!AllowsSize(job, SlotsOf(decision.placement))) {
-      Broken("job ", job.name, " gets ", SlotsOf(decision.placement),
-             " slots, which it does not allow");
+    const int size = SlotsOf(decision.placement);
+    if (LargestSizeWithin(job, size) != size) {
+      Broken("job ", job.name, " gets ", size, " slots, which it does not allow");
     }
     for (const SlotsOn& on : decision.placement) {
       const Worker* worker = FindWorker(before_, on.worker);
@@ -109,7 +100,6 @@ class Checker {
       Broken("job ", job.name, " is resized while it does not run");
     }
     if (!job.preemptible) Broken("job ", job.name, " is resized although not preemptible");
-    const int64_t size = SlotsOf(decision.placement);
     if (!decision.helps.empty()) {
       if (size >= PromisedTo(job)) Broken("job ", job.name, " is a victim and does not shrink");
       MayTake(decision, job, /*or_equal=*/true);
@@ -117,7 +107,7 @@ class Checker {
   }
 
   void Start(const Decision& decision, const Job& job) {
-    if (!Waits(job)) Broken("job ", job.name, " starts although it did not wait");
+    if (!IsWaiting(job.phase)) Broken("job ", job.name, " starts although it did not wait");
     if (job.not_before_ms > now_ms_) Broken("job ", job.name, " starts before its time");
     for (const std::string& other : decision.waits_for) FindJob(before_, other);
     if (!decision.waits_for.empty()) return;
@@ -228,12 +218,6 @@ class Checker {
     return slots;
   }
 
-  bool QuotaAllows(const Job& job, int64_t slots) const {
-    const QuotaUse use = QuotaOf(after_, job.queue);
-    return (use.limit == kUnlimited || use.used + slots <= use.limit) &&
-           (use.cohort_total == kUnlimited || use.cohort_used + slots <= use.cohort_total);
-  }
-
   void Wait(const Waiting& waiting) {
     const Job& job = FindJob(before_, waiting.job);
     if (waiting.reason.empty()) Broken("job ", job.name, " waits without a reason");
@@ -263,14 +247,13 @@ class Checker {
   void NothingAheadAndStillWaits(const Waiting& waiting, const Job& job) {
     // Spares and recovering jobs may keep free slots for a time.
     int64_t held = 0;
-    for (const Job& other : after_.jobs) {
-      if (!Waits(other) && other.phase != JobPhase::kStopping) held += other.spare_slots;
-    }
+    for (const Job& other : after_.jobs) held += SparesOf(other);
     for (const Waiting& other : plan_.waiting) {
       if (other.job != job.name) held += SlotsOf(other.reserved);
     }
     const bool fits = Free(job, true) - held >= SmallestSize(job);
-    const bool alone = plan_.waiting.size() == 1 && QuotaAllows(job, SmallestSize(job));
+    const bool alone =
+        plan_.waiting.size() == 1 && Allows(QuotaOf(after_, job.queue), SmallestSize(job));
     if (fits && (alone || waiting.kind == WaitKind::kSlots)) {
       Broken("job ", job.name, " waits although it fits and no job is ahead");
     }
@@ -287,9 +270,7 @@ class Checker {
     for (const Decision& decision : plan_.actions) {
       if (decision.job == job.name) free += SlotsOf(decision.placement);
     }
-    for (const Job& other : after_.jobs) {
-      if (!Waits(other) && other.phase != JobPhase::kStopping) free -= other.spare_slots;
-    }
+    for (const Job& other : after_.jobs) free -= SparesOf(other);
     for (const Waiting& waiting : plan_.waiting) free -= SlotsOf(waiting.reserved);
     for (const Decision& decision : plan_.actions) {
       if (decision.helps != job.name) continue;
@@ -303,12 +284,9 @@ class Checker {
       }
       Snapshot kept = after_;
       FindJob(kept, victim.name) = victim;
-      const QuotaUse use = QuotaOf(kept, job.queue);
       const int64_t start = PromisedTo(FindJob(after_, job.name)) - SmallestSize(job);
-      const bool quota =
-          (use.limit == kUnlimited || use.used - start <= use.limit) &&
-          (use.cohort_total == kUnlimited || use.cohort_used - start <= use.cohort_total);
-      if (free - stays >= SmallestSize(job) && quota && plan_.waiting.empty()) {
+      if (free - stays >= SmallestSize(job) && Allows(QuotaOf(kept, job.queue), -start) &&
+          plan_.waiting.empty()) {
         Broken("job ", victim.name, " is preempted for ", job.name, ", which fits without that");
       }
     }
@@ -374,18 +352,28 @@ Snapshot Apply(Snapshot snapshot, const Decisions& decisions, int64_t now_ms) {
   return snapshot;
 }
 
+std::string ToText(const Placement& placement) {
+  std::vector<std::string> parts;
+  for (const SlotsOn& on : placement) parts.push_back(absl::StrCat(on.worker, ":", on.slots));
+  return absl::StrJoin(parts, "+");
+}
+
+std::string ToText(const Decision& decision) {
+  std::string text = absl::StrCat(kActions[static_cast<int>(decision.action)], " ", decision.job);
+  if (!decision.placement.empty()) absl::StrAppend(&text, " on ", ToText(decision.placement));
+  for (const std::string& other : decision.waits_for) absl::StrAppend(&text, " after ", other);
+  if (!decision.helps.empty()) absl::StrAppend(&text, " for ", decision.helps);
+  return text;
+}
+
 std::string ToText(const Decisions& decisions) {
   std::string text;
   for (const Decision& d : decisions.actions) {
-    absl::StrAppend(&text, kActions[static_cast<int>(d.action)], " ", d.job);
-    if (!d.placement.empty()) absl::StrAppend(&text, " on ", Text(d.placement));
-    if (!d.waits_for.empty()) absl::StrAppend(&text, " after ", absl::StrJoin(d.waits_for, ","));
-    if (!d.helps.empty()) absl::StrAppend(&text, " for ", d.helps);
-    absl::StrAppend(&text, " by ", d.deadline_ms, ": ", d.reason, "\n");
+    absl::StrAppend(&text, ToText(d), " by ", d.deadline_ms, ": ", d.reason, "\n");
   }
   for (const Waiting& w : decisions.waiting) {
     absl::StrAppend(&text, "wait ", w.job, " (", kWaits[static_cast<int>(w.kind)], ") behind '",
-                    w.behind, "' due ", w.due_ms, " holding ", Text(w.reserved), ": ", w.reason,
+                    w.behind, "' due ", w.due_ms, " holding ", ToText(w.reserved), ": ", w.reason,
                     "\n");
   }
   for (const Remark& r : decisions.remarks) absl::StrAppend(&text, r.job, ": ", r.reason, "\n");
@@ -406,17 +394,23 @@ WorkerUse UseOf(const Snapshot& snapshot, const std::string& worker) {
   return use;
 }
 
+bool HasLabels(const Worker& worker, const std::vector<std::string>& labels) {
+  return absl::c_all_of(labels, [&worker](const std::string& label) {
+    return absl::c_linear_search(worker.labels, label);
+  });
+}
+
 bool CanUse(const Job& job, const Worker& worker) {
-  for (const std::string& label : job.required) {
-    if (std::find(worker.labels.begin(), worker.labels.end(), label) == worker.labels.end()) {
-      return false;
-    }
-  }
-  return std::find(job.excluded_workers.begin(), job.excluded_workers.end(), worker.name) ==
-         job.excluded_workers.end();
+  return HasLabels(worker, job.required) &&
+         !absl::c_linear_search(job.excluded_workers, worker.name);
 }
 
 int64_t PromisedTo(const Job& job) { return SlotsOf(PromisedSlots(job)); }
+
+bool Allows(const QuotaUse& use, int64_t slots) {
+  return (use.limit == kUnlimited || use.used + slots <= use.limit) &&
+         (use.cohort_total == kUnlimited || use.cohort_used + slots <= use.cohort_total);
+}
 
 QuotaUse QuotaOf(const Snapshot& snapshot, const std::string& name) {
   QuotaUse use;

@@ -26,6 +26,9 @@ const Queue* FindQueue(const Snapshot& snapshot, std::string_view name);
 // The snapshot right after the plan was recorded.
 Snapshot Apply(Snapshot snapshot, const Decisions& decisions, int64_t now_ms);
 
+std::string ToText(const Placement& placement);  // "w1:4+w2:4"
+// The change without its reason: "start a on w1:4+w2:4 after b", "preempt b for a", ...
+std::string ToText(const Decision& decision);
 // The whole plan as text, one entry per line, for comparisons and failure messages.
 std::string ToText(const Decisions& decisions);
 
@@ -39,6 +42,7 @@ struct WorkerUse {
 };
 WorkerUse UseOf(const Snapshot& snapshot, const std::string& worker);
 
+bool HasLabels(const Worker& worker, const std::vector<std::string>& labels);
 bool CanUse(const Job& job, const Worker& worker);  // checks labels and exclusions, not its state
 // The slots that an active job has been promised; 0 for other jobs.
 int64_t PromisedTo(const Job& job);
@@ -48,6 +52,8 @@ struct QuotaUse {
   int64_t cohort_used = 0, cohort_total = kUnlimited;
 };
 QuotaUse QuotaOf(const Snapshot& snapshot, const std::string& queue);
+// Whether `slots` more are within the limits.
+bool Allows(const QuotaUse& use, int64_t slots);
 
 }  // namespace nibble::scheduler::testing
 

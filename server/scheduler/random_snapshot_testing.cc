@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/scheduler/invariants_testing.h"
 
 namespace nibble::scheduler::testing {
 namespace {
@@ -92,9 +93,7 @@ class Builder {
     if (Chance(15)) job.spare_slots = Between(1, 3);
     job.preemptible = !Chance(10);
     if (Chance(50)) job.expected_ms = Between(1, 100) * 1000;
-    if (Chance(15)) {
-      job.phase = JobPhase::kRecovering;
-    }
+    if (Chance(15)) job.phase = JobPhase::kRecovering;
     if (Chance(15)) job.not_before_ms = shape_.now_ms + Between(-10, 30) * 1000;
     return job;
   }
@@ -108,55 +107,15 @@ class Builder {
       const int w = (start + i) % workers;
       const Worker& worker = snapshot_.workers[w];
       if (worker.state == WorkerState::kLost || left_[w] == 0) continue;
-      const bool fits = std::all_of(
-          job.required.begin(), job.required.end(), [&worker](const std::string& label) {
-            return std::find(worker.labels.begin(), worker.labels.end(), label) !=
-                   worker.labels.end();
-          });
-      if (!fits) continue;
+      if (!HasLabels(worker, job.required)) continue;
       const int taken = Between(1, std::min(left_[w], count));
       placement.push_back({worker.name, taken});
       left_[w] -= taken;
       count -= taken;
     }
     if (count == 0) return placement;
-    Free(placement);
-    return {};
-  }
-
-  void Free(const Placement& placement) {
     for (const SlotsOn& on : placement) left_[std::stoi(on.worker.substr(1))] += on.slots;
-  }
-
-  bool HasQuota(const Job& job, int slots) {
-    const Queue* own = nullptr;
-    for (const Queue& queue : snapshot_.queues) {
-      if (queue.name == job.queue) own = &queue;
-    }
-    if (own == nullptr) return false;
-    if (own->quota == kUnlimited) return true;
-    int64_t limit = own->quota, total = 0, used = 0, cohort_used = 0;
-    for (const Queue& queue : snapshot_.queues) {
-      const bool together =
-          queue.name == own->name || (!own->cohort.empty() && queue.cohort == own->cohort);
-      if (!together) continue;
-      total += queue.quota;
-      for (const Job& other : snapshot_.jobs) {
-        if (other.queue != queue.name || other.phase == JobPhase::kStopping) continue;
-        const Placement& slots_of = other.phase == JobPhase::kResizing ? other.next : other.held;
-        for (const SlotsOn& on : slots_of) {
-          cohort_used += on.slots;
-          if (queue.name == own->name) used += on.slots;
-        }
-      }
-    }
-    if (!own->cohort.empty()) {
-      limit = total;
-      if (own->borrow_limit != kUnlimited) {
-        limit = std::min(limit, own->quota + own->borrow_limit);
-      }
-    }
-    return used + slots <= limit && cohort_used + slots <= total;
+    return {};
   }
 
   void MakeActive(Job& job) {
@@ -166,7 +125,8 @@ class Builder {
     } else if (job.sizes.empty()) {
       size = Between(job.min_slots, job.max_slots);
     }
-    if (!HasQuota(job, size)) return;
+    if (FindQueue(snapshot_, job.queue) == nullptr) return;
+    if (!Allows(QuotaOf(snapshot_, job.queue), size)) return;
     job.held = Occupy(job, size);
     if (job.held.empty()) return;
     job.phase = Chance(70) ? JobPhase::kRunning : static_cast<JobPhase>(Between(2, 5));

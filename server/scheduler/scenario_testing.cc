@@ -36,6 +36,8 @@ int64_t Number(const std::string& text) {
   return value;
 }
 
+int Int(const std::string& text) { return static_cast<int>(Number(text)); }
+
 int64_t Time(std::string text) {
   const bool relative = !text.empty() && (text[0] == '+' || text[0] == '-');
   int64_t unit = 1;
@@ -61,7 +63,7 @@ Placement ReadPlacement(const std::string& text) {
   for (const std::string& part : parts) {
     const std::vector<std::string> on = absl::StrSplit(part, ':');
     if (on.size() != 2) Unreadable(part);
-    placement.push_back({on[0], static_cast<int>(Number(on[1]))});
+    placement.push_back({on[0], Int(on[1])});
   }
   return placement;
 }
@@ -95,19 +97,76 @@ std::vector<std::string> Names(const std::string& pattern) {
   return names;
 }
 
+template <class Entity>
+struct Key {
+  const char* name;
+  void (*set)(Entity& entity, const std::string& value);
+};
+
+template <class Entity, size_t N>
+void Set(const Key<Entity> (&keys)[N], const Setting& setting, Entity& entity) {
+  for (const Key<Entity>& key : keys) {
+    if (setting.key == key.name) return key.set(entity, setting.value);
+  }
+  Unreadable(setting.key);
+}
+
+void ReadSlots(Job& job, const std::string& text) {
+  const std::vector<std::string> ends = absl::StrSplit(text, '-');
+  job.min_slots = Int(ends.front());
+  job.max_slots = Int(ends.back());
+}
+
+void ReadHeld(Job& job, const std::string& text) {
+  job.held = ReadPlacement(text);
+  if (job.phase == JobPhase::kQueued) job.phase = JobPhase::kRunning;
+}
+
+using Text = std::string;
+
+constexpr Key<Worker> kWorkerKeys[] = {
+    {"slots", [](Worker& w, const Text& v) { w.slots = Int(v); }},
+    {"rack", [](Worker& w, const Text& v) { w.rack = v; }},
+    {"labels", [](Worker& w, const Text& v) { w.labels = List(v); }},
+};
+
+constexpr Key<Queue> kQueueKeys[] = {
+    {"quota", [](Queue& q, const Text& v) { q.quota = Number(v); }},
+    {"cohort", [](Queue& q, const Text& v) { q.cohort = v; }},
+    {"borrow", [](Queue& q, const Text& v) { q.borrow_limit = Number(v); }},
+};
+
+constexpr Key<Job> kJobKeys[] = {
+    {"slots", ReadSlots},
+    {"sizes",
+     [](Job& j, const Text& v) {
+       for (const Text& size : List(v)) j.sizes.push_back(Int(size));
+     }},
+    {"needs", [](Job& j, const Text& v) { j.required = List(v); }},
+    {"prefers", [](Job& j, const Text& v) { j.preferred = List(v); }},
+    {"excludes", [](Job& j, const Text& v) { j.excluded_workers = List(v); }},
+    {"spares", [](Job& j, const Text& v) { j.spare_slots = Int(v); }},
+    {"fixed", [](Job& j, const Text&) { j.preemptible = false; }},
+    {"on", ReadHeld},
+    {"next", [](Job& j, const Text& v) { j.next = ReadPlacement(v); }},
+    {"queue", [](Job& j, const Text& v) { j.queue = v; }},
+    {"priority", [](Job& j, const Text& v) { j.priority = Int(v); }},
+    {"at", [](Job& j, const Text& v) { j.submitted = Time(v); }},
+    {"after", [](Job& j, const Text& v) { j.not_before_ms = Time(v); }},
+    {"takes", [](Job& j, const Text& v) { j.expected_ms = Duration(v); }},
+    {"ends", [](Job& j, const Text& v) { j.expected_end_ms = Time(v); }},
+    {"saved", [](Job& j, const Text& v) { j.checkpoint_ms = Time(v); }},
+    {"resized", [](Job& j, const Text& v) { j.resized_ms = Time(v); }},
+};
+
 void ReadWorkers(const std::string& pattern, std::istringstream& in, Snapshot& snapshot) {
   Worker worker;
-  for (const auto& [key, value] : Settings(in)) {
-    if (key == "slots") {
-      worker.slots = static_cast<int>(Number(value));
-    } else if (key == "rack") {
-      worker.rack = value;
-    } else if (key == "labels") {
-      worker.labels = List(value);
-    } else if (IndexOf(kStates, key) >= 0) {
-      worker.state = static_cast<WorkerState>(IndexOf(kStates, key));
+  for (const Setting& setting : Settings(in)) {
+    const int state = IndexOf(kStates, setting.key);
+    if (state < 0) {
+      Set(kWorkerKeys, setting, worker);
     } else {
-      Unreadable(key);
+      worker.state = static_cast<WorkerState>(state);
     }
   }
   for (const std::string& name : Names(pattern)) {
@@ -116,95 +175,17 @@ void ReadWorkers(const std::string& pattern, std::istringstream& in, Snapshot& s
   }
 }
 
-void ReadQueue(const std::string& name, std::istringstream& in, Snapshot& snapshot) {
-  Queue queue{.name = name};
-  for (const auto& [key, value] : Settings(in)) {
-    if (key == "quota") {
-      queue.quota = Number(value);
-    } else if (key == "cohort") {
-      queue.cohort = value;
-    } else if (key == "borrow") {
-      queue.borrow_limit = Number(value);
-    } else {
-      Unreadable(key);
-    }
-  }
-  snapshot.queues.push_back(queue);
-}
-
-void ReadSlots(const std::string& text, Job& job) {
-  const std::vector<std::string> ends = absl::StrSplit(text, '-');
-  job.min_slots = static_cast<int>(Number(ends.front()));
-  job.max_slots = static_cast<int>(Number(ends.back()));
-}
-
-bool ReadWhat(const std::string& key, const std::string& value, Job& job) {
-  if (key == "slots") {
-    ReadSlots(value, job);
-  } else if (key == "sizes") {
-    for (const std::string& size : List(value)) {
-      job.sizes.push_back(static_cast<int>(Number(size)));
-    }
-  } else if (key == "needs") {
-    job.required = List(value);
-  } else if (key == "prefers") {
-    job.preferred = List(value);
-  } else if (key == "excludes") {
-    job.excluded_workers = List(value);
-  } else if (key == "spares") {
-    job.spare_slots = static_cast<int>(Number(value));
-  } else if (key == "fixed") {
-    job.preemptible = false;
-  } else if (key == "on") {
-    job.held = ReadPlacement(value);
-    if (job.phase == JobPhase::kQueued) job.phase = JobPhase::kRunning;
-  } else if (key == "next") {
-    job.next = ReadPlacement(value);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-bool ReadWhen(const std::string& key, const std::string& value, Job& job) {
-  if (key == "queue") {
-    job.queue = value;
-  } else if (key == "priority") {
-    job.priority = static_cast<int>(Number(value));
-  } else if (key == "at") {
-    job.submitted = Time(value);
-  } else if (key == "after") {
-    job.not_before_ms = Time(value);
-  } else if (key == "takes") {
-    job.expected_ms = Duration(value);
-  } else if (key == "ends") {
-    job.expected_end_ms = Time(value);
-  } else if (key == "saved") {
-    job.checkpoint_ms = Time(value);
-  } else if (key == "resized") {
-    job.resized_ms = Time(value);
-  } else {
-    return false;
-  }
-  return true;
-}
-
 void ReadJob(const std::string& name, std::istringstream& in, Snapshot& snapshot) {
   Job job{.name = name, .queue = "main"};
-  for (const auto& [key, value] : Settings(in)) {
-    if (IndexOf(kPhases, key) >= 0) {
-      job.phase = static_cast<JobPhase>(IndexOf(kPhases, key));
-    } else if (!ReadWhat(key, value, job) && !ReadWhen(key, value, job)) {
-      Unreadable(key);
+  for (const Setting& setting : Settings(in)) {
+    const int phase = IndexOf(kPhases, setting.key);
+    if (phase < 0) {
+      Set(kJobKeys, setting, job);
+    } else {
+      job.phase = static_cast<JobPhase>(phase);
     }
   }
   snapshot.jobs.push_back(job);
-}
-
-std::string Text(const Placement& placement) {
-  std::vector<std::string> parts;
-  for (const SlotsOn& on : placement) parts.push_back(absl::StrCat(on.worker, ":", on.slots));
-  return absl::StrJoin(parts, "+");
 }
 
 }  // namespace
@@ -220,7 +201,8 @@ Snapshot Scenario(const std::string& text) {
     if (what == "worker") {
       ReadWorkers(name, in, snapshot);
     } else if (what == "queue") {
-      ReadQueue(name, in, snapshot);
+      Queue& queue = snapshot.queues.emplace_back(Queue{.name = name});
+      for (const Setting& setting : Settings(in)) Set(kQueueKeys, setting, queue);
     } else if (what == "job") {
       ReadJob(name, in, snapshot);
     } else {
@@ -253,8 +235,8 @@ std::string ToText(const Snapshot& snapshot) {
                     " after=", j.not_before_ms, " takes=", j.expected_ms,
                     " ends=", j.expected_end_ms, " saved=", j.checkpoint_ms);
     absl::StrAppend(&text, " resized=", j.resized_ms);
-    if (!j.held.empty()) absl::StrAppend(&text, " on=", Text(j.held));
-    if (!j.next.empty()) absl::StrAppend(&text, " next=", Text(j.next));
+    if (!j.held.empty()) absl::StrAppend(&text, " on=", ToText(j.held));
+    if (!j.next.empty()) absl::StrAppend(&text, " next=", ToText(j.next));
     absl::StrAppend(&text, "\n");
   }
   return text;

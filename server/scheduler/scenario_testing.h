@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/scheduler/invariants_testing.h"
 #include "server/scheduler/plan.h"
 #include "server/scheduler/snapshot.h"
 
@@ -48,22 +48,10 @@ class Answer {
     if (plan.ok()) plan_ = *plan;
   }
 
-  // The changes without their reasons: "start a on w1:4+w2:4", "preempt a for b", ...
+  // The changes without their reasons, see ToText(decision).
   std::vector<std::string> Actions() const {
     std::vector<std::string> actions;
-    for (const Decision& d : plan_.actions) {
-      std::string text = d.action == Action::kStart    ? "start "
-                         : d.action == Action::kResize ? "resize "
-                                                       : "preempt ";
-      text += d.job;
-      for (size_t i = 0; i < d.placement.size(); ++i) {
-        absl::StrAppend(&text, i == 0 ? " on " : "+", d.placement[i].worker, ":",
-                        d.placement[i].slots);
-      }
-      for (const std::string& other : d.waits_for) absl::StrAppend(&text, " after ", other);
-      if (!d.helps.empty()) absl::StrAppend(&text, " for ", d.helps);
-      actions.push_back(text);
-    }
+    for (const Decision& decision : plan_.actions) actions.push_back(ToText(decision));
     return actions;
   }
 

@@ -19,10 +19,6 @@ constexpr int64_t kCheckpointMs = 8'000;
 constexpr int64_t kBackOffMs = 30'000;
 constexpr int64_t kLookMs = 60'000;  // the scheduler plans at least this often
 
-bool Waits(const Job& job) {
-  return job.phase == JobPhase::kQueued || job.phase == JobPhase::kRecovering;
-}
-
 bool HasSlotsOn(const Job& job, const std::string& worker) {
   const auto on = [&worker](const SlotsOn& slots) { return slots.worker == worker; };
   return std::any_of(job.held.begin(), job.held.end(), on) ||
@@ -38,9 +34,9 @@ Simulation::Simulation(Snapshot cluster, std::function<Job(int, std::mt19937_64&
       options_(options),
       random_(seed) {
   snapshot_.jobs.clear();
-  At(0, {Kind::kSubmit, "", 0});
-  At(Around(options_.outage_ms), {Kind::kLost, "", 0});
-  At(kLookMs, {Kind::kLook, "", 0});
+  At(0, {Kind::kSubmit});
+  At(Around(options_.outage_ms), {Kind::kLost});
+  At(kLookMs, {Kind::kLook});
 }
 
 int64_t Simulation::Around(int64_t mean_ms) {
@@ -67,7 +63,7 @@ void Simulation::Happen(const Event& event) {
     case Kind::kLost:
       return Lose();
     case Kind::kLook:
-      return At(now_ms_ + kLookMs, {Kind::kLook, "", 0});
+      return At(now_ms_ + kLookMs, {Kind::kLook});
     case Kind::kBack:
       for (Worker& worker : snapshot_.workers) {
         if (worker.name == event.name) worker.state = WorkerState::kReady;
@@ -118,19 +114,18 @@ void Simulation::Submit() {
   if (options_.known_ends) job.expected_ms = progress.left / SmallestSize(job);
   history_[job.name].submitted_ms = now_ms_;
   snapshot_.jobs.push_back(std::move(job));
-  if (++submitted_ < options_.jobs)
-    At(now_ms_ + Around(options_.arrival_ms), {Kind::kSubmit, "", 0});
+  if (++submitted_ < options_.jobs) At(now_ms_ + Around(options_.arrival_ms), {Kind::kSubmit});
 }
 
 void Simulation::Lose() {
-  At(now_ms_ + Around(options_.outage_ms), {Kind::kLost, "", 0});
+  At(now_ms_ + Around(options_.outage_ms), {Kind::kLost});
   Worker& worker = snapshot_.workers[random_() % snapshot_.workers.size()];
   if (worker.state == WorkerState::kLost) return;
   worker.state = random_() % 3 == 0 ? WorkerState::kDraining : WorkerState::kLost;
-  At(now_ms_ + Around(options_.outage_ms / 2), {Kind::kBack, worker.name, 0});
+  At(now_ms_ + Around(options_.outage_ms / 2), {Kind::kBack, worker.name});
   if (worker.state == WorkerState::kDraining) return;
   for (Job& job : snapshot_.jobs) {
-    if (Waits(job) || !HasSlotsOn(job, worker.name)) continue;
+    if (IsWaiting(job.phase) || !HasSlotsOn(job, worker.name)) continue;
     Account(job);
     Requeue(job, JobPhase::kRecovering);
   }
@@ -191,9 +186,7 @@ void Simulation::Record(const Decision& decision) {
       }
       return At(now_ms_ + kCheckpointMs, {Kind::kLeft, decision.job, epoch});
     case Action::kResize:
-      if (!decision.helps.empty()) {
-        ++history.shrinks;
-      } else if (SlotsOf(decision.placement) > SlotsOf(job.held)) {
+      if (decision.helps.empty() && SlotsOf(decision.placement) > SlotsOf(job.held)) {
         ++history.grows;
       }
       return At(now_ms_ + kCheckpointMs, {Kind::kResized, decision.job, epoch});
@@ -201,7 +194,6 @@ void Simulation::Record(const Decision& decision) {
 }
 
 std::string Simulation::PlanOnce() {
-  ++plans_;
   const absl::StatusOr<Decisions> plan = Plan(snapshot_, now_ms_, {});
   if (!plan.ok()) return plan.status().ToString();
   const std::vector<std::string> broken = Violations(snapshot_, *plan, now_ms_);

@@ -32,7 +32,6 @@ struct JobHistory {
   int64_t finished_ms = 0;  // 0: not yet
   int starts = 0;
   int preempted_for_others = 0;
-  int shrinks = 0;
   int grows = 0;
   std::set<std::string> preempted_for;
 };
@@ -48,15 +47,13 @@ class Simulation {
   std::string Run(int64_t limit_ms);
 
   const std::map<std::string, JobHistory>& history() const { return history_; }
-  int64_t now_ms() const { return now_ms_; }
-  int64_t plans() const { return plans_; }
 
  private:
   enum class Kind { kSubmit, kUp, kEnd, kFail, kLeft, kResized, kLost, kBack, kLook };
   struct Event {
     Kind kind;
-    std::string name;
-    int64_t epoch;  // of the job: events of earlier epochs are ignored
+    std::string name = {};
+    int64_t epoch = 0;  // of the job: events of earlier epochs are ignored
   };
 
   int64_t Around(int64_t mean_ms);
@@ -78,7 +75,6 @@ class Simulation {
   std::mt19937_64 random_;
   int64_t now_ms_ = 0;
   int submitted_ = 0;
-  int64_t plans_ = 0;
   std::multimap<int64_t, Event> events_;
   struct Progress {
     int64_t left = 0;  // slot-milliseconds

@@ -96,8 +96,7 @@ absl::Status CheckPlacement(const Job& job, const char* field, const Placement& 
 absl::Status CheckJob(const Job& job) {
   absl::Status status = CheckSizes(job);
   if (!status.ok()) return status;
-  const bool waits = job.phase == JobPhase::kQueued || job.phase == JobPhase::kRecovering;
-  status = CheckPlacement(job, "held", job.held, !waits);
+  status = CheckPlacement(job, "held", job.held, !IsWaiting(job.phase));
   if (!status.ok()) return status;
   return CheckPlacement(job, "next", job.next, job.phase == JobPhase::kResizing);
 }

@@ -53,6 +53,14 @@ enum class JobPhase : uint8_t {
   kStopping,    // checkpoints, then leaves `held`
 };
 
+inline bool IsWaiting(JobPhase phase) {
+  return phase == JobPhase::kQueued || phase == JobPhase::kRecovering;
+}
+inline bool IsActive(JobPhase phase) {
+  return phase == JobPhase::kStarting || phase == JobPhase::kRunning ||
+         phase == JobPhase::kResizing;
+}
+
 struct SlotsOn {
   std::string worker;
   int slots = 0;

@@ -100,14 +100,6 @@ struct JobState {
   std::string reason;
 };
 
-inline bool IsWaiting(JobPhase phase) {
-  return phase == JobPhase::kQueued || phase == JobPhase::kRecovering;
-}
-inline bool IsActive(JobPhase phase) {
-  return phase == JobPhase::kStarting || phase == JobPhase::kRunning ||
-         phase == JobPhase::kResizing;
-}
-
 // Slots and claims. Each slot of a ready worker is in one of these states:
 //   promised  to an active job, even while an earlier job still leaves it
 //   soon      promised to no job, but a job that checkpoints and stops still occupies it
