@@ -5,14 +5,18 @@
 namespace nibble::cpu {
 namespace {
 
+// Null if this processor lacks a feature that BUILD's flags require.
 const LaneKernels* Find(Isa isa) {
   switch (isa) {
     case Isa::kScalar:
-      return ScalarKernels();
+      return &LaneKernels::scalar;
     case Isa::kAvx2:
-      return Avx2Kernels();
+      return __builtin_cpu_supports("avx2") ? &LaneKernels::avx2 : nullptr;
     case Isa::kAvx512:
-      return Avx512Kernels();
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+                 ? &LaneKernels::avx512
+                 : nullptr;
   }
   return nullptr;
 }

@@ -113,12 +113,9 @@ struct LaneKernels {
                         int64_t out_stride);
   void (*hadamard_columns)(const Patch& x, int size, const SignMask& signs, uint16_t* out,
                            int64_t out_stride);
-};
 
-// Null if this build or this processor lacks the instruction set.
-const LaneKernels* ScalarKernels();
-const LaneKernels* Avx2Kernels();
-const LaneKernels* Avx512Kernels();
+  static const LaneKernels scalar, avx2, avx512;
+};
 
 }  // namespace nibble::cpu
 

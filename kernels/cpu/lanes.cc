@@ -1,5 +1,27 @@
-// The kernels of one instruction set as a table. The including source's own namespace names
-// `Widest`, its vector type, and `kName`.
+// The lane kernels of one instruction set, NIBBLE_ISA; BUILD compiles this file once for each, with
+// its compiler flags. Only headers whose functions are all forced inline may be included, or the
+// linker could hand this file's instructions to others.
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/lane_kernels.h"
+
+namespace nibble::cpu {
+namespace NIBBLE_ISA {
+
+// The vector type.
+#if defined(__AVX512F__)
+constexpr char kName[] = "avx512";
+using Widest = LaneVector<16>::F;
+#elif defined(__AVX2__)
+constexpr char kName[] = "avx2";
+using Widest = LaneVector<8>::F;
+#else
+constexpr char kName[] = "scalar";
+using Widest = float;
+#endif
+
 #include "kernels/cpu/lane_tile.inc"
 // Each step builds on the previous ones.
 #include "kernels/cpu/lane_amax.inc"
@@ -67,3 +89,9 @@ constexpr LaneKernels kKernels = {
     .hadamard_rows = HadamardRows,
     .hadamard_columns = HadamardColumns<Widest>,
 };
+
+}  // namespace NIBBLE_ISA
+
+const LaneKernels LaneKernels::NIBBLE_ISA = NIBBLE_ISA::kKernels;
+
+}  // namespace nibble::cpu
