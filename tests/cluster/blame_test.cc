@@ -18,10 +18,7 @@ namespace {
 v1::Worker DescribeWorker(ClusterBed& bed, const std::string& name) {
   v1::DescribeWorkerRequest request;
   request.set_worker(name);
-  v1::DescribeWorkerResponse response;
-  const absl::Status status = bed.Call(kDescribeWorker, request, &response);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return response.worker();
+  return bed.Ask(kDescribeWorker, request).worker();
 }
 
 // The job fails in its first attempt, with the field and the path, and no worker is flagged.
@@ -72,15 +69,10 @@ TEST(RankDeath, AKilledRankCountsAgainstItsWorkerAndNotAgainstThatOfItsPeer) {
   const TinyJob spec = {.ranks = 2, .steps = 100'000, .every = 100'000};
   const std::string job = bed.Submit(spec);
   bed.ExpectStep(job, 10);
-  ClusterBed::Rank victim;
-  for (const ClusterBed::Rank& rank : bed.LiveRanks()) {
-    if (rank.rank == 1) victim = rank;
-  }
+  const ClusterBed::Rank victim = bed.LiveRank(job, 1);
   ASSERT_EQ(victim.rank, 1);
   SignalProcess(victim.process, SIGKILL);
-  EXPECT_TRUE(bed.watch().Await(
-      job, [](const JobWatch::Seen& seen) { return seen.job.attempt().number() >= 2; }, kPatience))
-      << bed.Story(job);
+  bed.ExpectSeen(job, [](const JobWatch::Seen& seen) { return seen.job.attempt().number() >= 2; });
   const v1::Job again = bed.Describe(job);
   ASSERT_GE(again.recent_attempts_size(), 1);
   EXPECT_EQ(again.recent_attempts(0).cause(), v1::FAILURE_CAUSE_MACHINE) << bed.Story(job);

@@ -38,7 +38,6 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 int fault_count = 13;
-bool has_disks = false;  // the workers have disks of their own, which tests can fill
 uint64_t chaos_seed = 20;
 
 constexpr int kWorkers = 2;
@@ -71,22 +70,9 @@ class Chaos : public testing::Test {
               .slots = 2,
               .proxies = true,
               .wall_clocks = true,
-              .disks = has_disks,
+              .disks = HasOwnMounts(),
               // While ranks are silent, a change must not take as long as a lease.
               .coordinator_flags = {"--switch-wait-ms", "100"}}) {}
-
-  static v1::SetRecipeRequest Change(const std::string& job, const std::string& at,
-                                     const std::string& field, const std::string& value) {
-    v1::SetRecipeRequest request;
-    request.set_job(job);
-    request.set_expected_revision(-1);
-    request.set_at(at);
-    request.set_reason("chaos");
-    v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field(field);
-    setting.set_value(value);
-    return request;
-  }
 
   // Three kinds in turn: one rank without changes, two ranks whose recipe changes at a step, one
   // rank whose recipe changes on request.
@@ -122,11 +108,9 @@ class Chaos : public testing::Test {
   void Ask(const PlannedFault& planned) {
     const std::vector<Accepted*> under_way = UnderWay();
     Accepted& accepted = *under_way[planned.job % under_way.size()];
-    v1::CheckpointJobRequest request;
-    request.set_job(accepted.job);
-    request.set_reason("chaos");
     v1::CheckpointJobResponse response;
-    const absl::Status status = bed_.Call(kCheckpointJob, request, &response);
+    const absl::Status status =
+        bed_.Call(kCheckpointJob, OfJob<v1::CheckpointJobRequest>(accepted.job), &response);
     if (status.ok()) ++accepted.checkpoints;
     EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kFailedPrecondition)
         << status.message();
@@ -160,7 +144,7 @@ class Chaos : public testing::Test {
     const std::string value = accepted.revisions.size() / 2 % 2 == 0 ? "bf16" : "nvfp4";
     v1::SetRecipeResponse changed;
     const absl::Status status =
-        bed_.Call(kSetRecipe, Change(accepted.job, at, field, value), &changed);
+        bed_.Call(kSetRecipe, RecipeChange(accepted.job, field, value, at), &changed);
     if (status.ok()) {
       accepted.revisions[changed.revision()] = changed.first_step();
     } else {
@@ -236,7 +220,7 @@ class Chaos : public testing::Test {
         bed_.SetWallClock(worker, WallClockAfter(planned));
         break;
       case Fault::kFullDisk:
-        if (!has_disks) {
+        if (!HasOwnMounts()) {
           std::printf("  skipped: this machine does not permit mounting a disk\n");
           break;
         }
@@ -250,8 +234,7 @@ class Chaos : public testing::Test {
         const std::string job = under_way[planned.job % under_way.size()]->job;
         // Files that the daemon writes meanwhile may remain.
         std::error_code ignored;
-        std::filesystem::remove_all(cluster.paths().Data(worker) + "/jobs/" + job + "/checkpoints",
-                                    ignored);
+        std::filesystem::remove_all(bed_.Store(worker, job), ignored);
         break;
       }
       case Fault::kWatchStorm:
@@ -272,9 +255,7 @@ class Chaos : public testing::Test {
   // was submitted. Faults of the coordinator, of clocks, disks, checkpoints and other workers do
   // not count.
   void CheckFlags() {
-    v1::ListWorkersResponse listed;
-    const absl::Status status = bed_.Call(kListWorkers, v1::ListWorkersRequest(), &listed);
-    ASSERT_TRUE(status.ok()) << status.message();
+    const v1::ListWorkersResponse listed = bed_.Ask(kListWorkers);
     ASSERT_EQ(listed.workers_size(), kWorkers);
     for (const v1::Worker& worker : listed.workers()) {
       for (const std::string& flag : worker.flags()) {
@@ -323,9 +304,8 @@ class Chaos : public testing::Test {
     });
   }
   bool IsKnown(const std::string& job) {
-    v1::DescribeJobRequest describe;
-    describe.set_job(job);
     v1::DescribeJobResponse described;
+    const auto describe = OfJob<v1::DescribeJobRequest>(job);
     return bed_.Call(kDescribeJob, describe, &described).code() != absl::StatusCode::kNotFound;
   }
   bool AnyWorkerHas(const std::string& job) {
@@ -334,9 +314,7 @@ class Chaos : public testing::Test {
     });
   }
   void Adopt(const std::string& job) {
-    v1::AdoptJobRequest adopt;
-    adopt.set_job(job);
-    adopt.set_reason("chaos");
+    const auto adopt = OfJob<v1::AdoptJobRequest>(job);
     v1::AdoptJobResponse adopted;
     absl::Status status;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -347,12 +325,7 @@ class Chaos : public testing::Test {
               status.code() == absl::StatusCode::kFailedPrecondition) &&
              std::chrono::steady_clock::now() < deadline && (LetPass(milliseconds(50)), true));
     ASSERT_TRUE(status.ok()) << job << ": " << status.message();
-    v1::ResumeJobRequest resume;
-    resume.set_job(job);
-    resume.set_reason("chaos");
-    v1::ResumeJobResponse resumed;
-    status = bed_.Call(kResumeJob, resume, &resumed);
-    EXPECT_TRUE(status.ok()) << job << ": " << status.message();
+    (void)bed_.AskAbout(job, kResumeJob);
   }
   void OpenWatches() {
     const auto stub = v1::Coordinator::NewStub(bed_.stub().channel());
@@ -569,6 +542,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "chaos_test: '%s' is neither --faults=N nor --seed=N\n", argv[i]);
     return 2;
   }
-  nibble::has_disks = nibble::EnterOwnMounts();
+  (void)nibble::EnterOwnMounts();
   return RUN_ALL_TESTS();
 }

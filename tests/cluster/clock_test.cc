@@ -20,11 +20,6 @@ constexpr hours kMonth(30 * 24);
 
 class WallClock : public testing::Test {
  protected:
-  void ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec) {
-    EXPECT_EQ(FirstDifference(LossBits(bed_.EventLog(job)), bed_.UndisturbedLosses(spec)), "")
-        << bed_.Story(job);
-  }
-
   ClusterBed bed_{{.workers = 2, .wall_clocks = true}};
 };
 
@@ -40,7 +35,7 @@ TEST_F(WallClock, JumpsOfTheCoordinatorsClockEndNoLeaseAndNoAttempt) {
   }
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed_.Describe(job).attempts(), 1) << bed_.Story(job);
-  ExpectUndisturbedLosses(job, spec);
+  bed_.ExpectUndisturbedLosses(job, spec);
 }
 
 TEST_F(WallClock, ADeadWorkerIsReplacedAlthoughTheCoordinatorsClockWasSetBackByHours) {
@@ -53,19 +48,17 @@ TEST_F(WallClock, ADeadWorkerIsReplacedAlthoughTheCoordinatorsClockWasSetBackByH
   bed_.Kill(worker);
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed_.Describe(job).attempts(), 2) << bed_.Story(job);
-  ExpectUndisturbedLosses(job, spec);
+  bed_.ExpectUndisturbedLosses(job, spec);
 }
 
 TEST_F(WallClock, ABackOffThatBeganUnderAWrongClockEndsAlsoAcrossARestart) {
   const TinyJob spec{.steps = 300};
   const std::string job = bed_.Submit(spec);
   v1::SetJobRestartPolicyRequest policy;
-  policy.set_job(job);
   policy.mutable_restart_policy()->set_max_without_progress(3);
   policy.mutable_restart_policy()->set_initial_backoff_ms(3000);
   policy.mutable_restart_policy()->set_max_backoff_ms(3000);
-  v1::SetJobRestartPolicyResponse stored;
-  ASSERT_TRUE(bed_.Call(kSetJobRestartPolicy, policy, &stored).ok());
+  (void)bed_.AskAbout(job, kSetJobRestartPolicy, policy);
   bed_.ExpectStep(job, 50);
   bed_.SetWallClock(kCoordinatorRole, kMonth);
   const auto ranks = bed_.LiveRanks();
@@ -76,7 +69,7 @@ TEST_F(WallClock, ABackOffThatBeganUnderAWrongClockEndsAlsoAcrossARestart) {
   bed_.SetWallClock(kCoordinatorRole, milliseconds(0));
   bed_.Restart(kCoordinatorRole);
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
-  ExpectUndisturbedLosses(job, spec);
+  bed_.ExpectUndisturbedLosses(job, spec);
 }
 
 TEST_F(WallClock, AWorkerWhoseClockIsAheadStopsThroughACheckpoint) {
@@ -86,18 +79,14 @@ TEST_F(WallClock, AWorkerWhoseClockIsAheadStopsThroughACheckpoint) {
   bed_.ExpectStep(job, 50);
   const std::string worker = bed_.Describe(job).attempt().placements(0).worker();
   bed_.SetWallClock(worker, hours(1));
-  v1::DrainWorkerRequest drain;
-  drain.set_worker(worker);
-  v1::DrainWorkerResponse response;
-  const absl::Status drained = bed_.Call(kDrainWorker, drain, &response);
-  ASSERT_TRUE(drained.ok()) << drained.message();
+  bed_.Drain(worker);
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   const v1::Job described = bed_.Describe(job);
   ASSERT_EQ(described.recent_attempts_size(), 2) << bed_.Story(job);
   EXPECT_EQ(described.recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_STOPPED);
   EXPECT_FALSE(absl::StrContains(described.recent_attempts(0).reason(), "without a checkpoint"));
   EXPECT_GE(described.recent_attempts(1).resume().step(), 50) << bed_.Story(job);
-  ExpectUndisturbedLosses(job, spec);
+  bed_.ExpectUndisturbedLosses(job, spec);
 }
 
 }  // namespace

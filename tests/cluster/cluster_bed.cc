@@ -27,13 +27,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kDiskSize[] = "size=4g";
+constexpr int kDocuments = 40;  // of the corpus
 
-std::string ProgramAt(const std::string& path) {
-  const char* const root = getenv("TEST_SRCDIR");
-  const char* const workspace = getenv("TEST_WORKSPACE");
-  return absl::StrCat(root == nullptr ? "." : root, "/", workspace == nullptr ? "" : workspace, "/",
-                      path);
-}
+bool has_own_mounts = false;
 
 // Short, because the length of socket paths is bounded.
 std::string MakeRoot() {
@@ -56,21 +52,36 @@ void AddCoordinatorDefaults(std::vector<std::string>& flags) {
 
 }  // namespace
 
-bool EnterOwnMounts() {
-  return unshare(CLONE_NEWNS) == 0 &&
-         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+v1::SetRecipeRequest RecipeChange(const std::string& job, const std::string& field,
+                                  const std::string& value, const std::string& at) {
+  v1::SetRecipeRequest request;
+  request.set_job(job);
+  request.set_expected_revision(-1);
+  v1::FieldSetting& setting = *request.mutable_change()->add_set();
+  setting.set_field(field);
+  setting.set_value(value);
+  request.set_at(at);
+  return request;
 }
+
+bool EnterOwnMounts() {
+  has_own_mounts =
+      unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return has_own_mounts;
+}
+
+bool HasOwnMounts() { return has_own_mounts; }
 
 ClusterPrograms TestPrograms() {
-  return {.coordinator = ProgramAt("server/nibble-coordinator"),
-          .worker = ProgramAt("worker/agent/nibble-worker"),
-          .trainer = ProgramAt("worker/trainer/loop/nibble-trainer")};
+  return {.coordinator = BuiltProgram("server/nibble-coordinator"),
+          .worker = BuiltProgram("worker/agent/nibble-worker"),
+          .trainer = BuiltProgram("worker/trainer/loop/nibble-trainer")};
 }
 
-std::string NibbleProgram() { return ProgramAt("client/nibble"); }
+std::string NibbleProgram() { return BuiltProgram("client/nibble"); }
 
 ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
-  WriteCorpus(corpus());
+  WriteCorpus(corpus(), kDocuments);
   LocalCluster::Options& cluster = cluster_options_;
   cluster = {.directory = root_ + "/cluster",
              .programs = TestPrograms(),
@@ -87,7 +98,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
     }
     cluster.environment["NIBBLE_TEST_WALL_CLOCKS"] = ClocksDirectory();
     cluster.environment["LD_PRELOAD"] =
-        fs::absolute(ProgramAt("tests/cluster/libwall_clock_shim.so"));
+        fs::absolute(BuiltProgram("tests/cluster/libwall_clock_shim.so"));
   }
   AddCoordinatorDefaults(cluster.coordinator_flags);
   AddDefault(cluster.worker_flags, "--beat-ms", "100");
@@ -179,20 +190,7 @@ std::string ClusterBed::SubmitSpec(const std::string& yaml, const v1::JobSchedul
   request.mutable_restart_policy()->set_max_without_progress(1000);
   request.mutable_restart_policy()->set_initial_backoff_ms(20);
   request.mutable_restart_policy()->set_max_backoff_ms(200);
-  v1::SubmitJobResponse response;
-  const absl::Status status = Call(kSubmitJob, request, &response);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return response.job().id();
-}
-
-template <class Request, class Response>
-Response ClusterBed::AskAbout(const std::string& job, const Rpc<Request, Response>& rpc,
-                              Request request) {
-  request.set_job(job);
-  Response response;
-  const absl::Status status = Call(rpc, request, &response);
-  EXPECT_TRUE(status.ok()) << job << ": " << status.message();
-  return response;
+  return Ask(kSubmitJob, request).job().id();
 }
 
 v1::Job ClusterBed::Describe(const std::string& job) { return AskAbout(job, kDescribeJob).job(); }
@@ -225,27 +223,64 @@ void ClusterBed::ExpectStep(const std::string& job, int64_t step) {
                                                        << Story(job);
 }
 
+void ClusterBed::ExpectSeen(const std::string& job,
+                            const std::function<bool(const JobWatch::Seen&)>& holds) {
+  EXPECT_TRUE(watch_->Await(job, holds, kPatience)) << Story(job);
+}
+
+v1::JobEvent ClusterBed::ExpectEvent(const std::string& job,
+                                     const std::function<bool(const v1::JobEvent&)>& holds) {
+  v1::JobEvent last;
+  ExpectSeen(job, [&](const JobWatch::Seen& seen) {
+    const auto found = std::find_if(seen.events.rbegin(), seen.events.rend(),
+                                    [&](const auto& event) { return holds(event.second); });
+    if (found != seen.events.rend()) last = found->second;
+    return found != seen.events.rend();
+  });
+  return last;
+}
+
 void ClusterBed::ExpectCopied(const std::string& job) {
-  const auto copied = [&] {
+  EXPECT_TRUE(Eventually([&] {
     const std::vector<v1::Checkpoint> checkpoints = Checkpoints(job);
     return std::any_of(checkpoints.begin(), checkpoints.end(), [&](const v1::Checkpoint& one) {
-      v1::DescribeCheckpointRequest request;
-      *request.mutable_ref() = one.ref();
-      v1::DescribeCheckpointResponse described;
-      const absl::Status status = Call(kDescribeCheckpoint, request, &described);
-      if (!status.ok()) return false;  // deleted meanwhile
-      const auto& shards = described.shards();
-      return std::all_of(shards.begin(), shards.end(), [](const v1::CheckpointShard& shard) {
-        return shard.holders_size() >= 2;
-      });
+      return IsCopied(DescribeCheckpoint(one.ref()));  // none if it was deleted meanwhile
     });
-  };
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!copied()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "not replicated in time\n"
-                                                          << Story(job);
-    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
-  }
+  })) << "not replicated in time\n"
+      << Story(job);
+}
+
+v1::DescribeCheckpointResponse ClusterBed::DescribeCheckpoint(const v1::CheckpointRef& ref) {
+  v1::DescribeCheckpointRequest request;
+  *request.mutable_ref() = ref;
+  v1::DescribeCheckpointResponse response;
+  return Call(kDescribeCheckpoint, request, &response).ok() ? response
+                                                            : v1::DescribeCheckpointResponse();
+}
+
+v1::DescribeCheckpointResponse ClusterBed::NewestCheckpoint(const std::string& job) {
+  v1::CheckpointRef newest;
+  newest.set_job(job);
+  newest.set_step(-1);
+  return DescribeCheckpoint(newest);
+}
+
+bool IsCopied(const v1::DescribeCheckpointResponse& checkpoint) {
+  const auto& shards = checkpoint.shards();
+  return !shards.empty() &&
+         std::all_of(shards.begin(), shards.end(),
+                     [](const v1::CheckpointShard& shard) { return shard.holders_size() >= 2; });
+}
+
+void ClusterBed::Drain(const std::string& worker, bool cordon_only) {
+  v1::DrainWorkerRequest request;
+  request.set_worker(worker);
+  request.set_cordon_only(cordon_only);
+  (void)Ask(kDrainWorker, request);
+}
+
+void ClusterBed::ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec) {
+  EXPECT_EQ(FirstDifference(LossBits(EventLog(job)), UndisturbedLosses(spec)), "") << Story(job);
 }
 
 std::string ClusterBed::Story(const std::string& job) {
@@ -266,7 +301,8 @@ std::vector<json> ClusterBed::EventLog(const std::string& job) const {
   std::multimap<std::string, std::vector<json>> attempts;
   for (const auto& entry : fs::directory_iterator(cluster_->paths().directory)) {
     auto attempt = attempts.end();
-    for (json& event : ReadEvents(entry.path() / "jobs" / job / "events.jsonl")) {
+    const fs::path log = entry.path() / "jobs" / job / "events.jsonl";
+    for (json& event : ReadEvents(log, BrokenLines::kSkip)) {
       if (event.at("event") == "start" || attempt == attempts.end()) {
         attempt = attempts.emplace(event.at("time"), std::vector<json>());
       }
@@ -322,6 +358,14 @@ std::vector<ClusterBed::Rank> ClusterBed::LiveRanks() const {
     return std::tie(a.job, a.attempt, a.rank) < std::tie(b.job, b.attempt, b.rank);
   });
   return ranks;
+}
+
+ClusterBed::Rank ClusterBed::LiveRank(const std::string& job, int32_t number) {
+  for (const Rank& rank : LiveRanks()) {
+    if (rank.job == job && rank.rank == number) return rank;
+  }
+  ADD_FAILURE() << "rank " << number << " of " << job << " does not run\n" << Story(job);
+  return {};
 }
 
 void ClusterBed::Kill(const std::string& role) {

@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -16,25 +18,13 @@
 #include "client/cluster/local_cluster.h"
 #include "client/remote/rpcs.h"
 #include "common/process/process.h"
+#include "gtest/gtest.h"
 #include "tests/cluster/job_watch.h"
 #include "tests/cluster/tcp_proxy.h"
 #include "tests/cluster/tiny_job.h"
+#include "tests/processes/processes.h"
 
 namespace nibble {
-
-// The deadline of everything that must happen; far longer than needed.
-inline constexpr std::chrono::seconds kPatience(120);
-
-// Polls `condition`; false if it does not become true in kPatience.
-template <class Condition>
-bool Eventually(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
-  }
-  return true;
-}
 
 // The programs that the tests depend on.
 ClusterPrograms TestPrograms();
@@ -43,6 +33,22 @@ std::string NibbleProgram();
 // Enters a private mount namespace: mounts are visible only to this process and its children, and
 // end with them. Call it before starting threads. False if it is not permitted.
 bool EnterOwnMounts();
+// Whether it was called and permitted.
+bool HasOwnMounts();
+
+// Sets one field in a new revision after whichever is the newest. `at`: as in SetRecipeRequest.
+v1::SetRecipeRequest RecipeChange(const std::string& job, const std::string& field,
+                                  const std::string& value, const std::string& at = "");
+// A request about the job, with a reason.
+template <class Request>
+Request OfJob(const std::string& job, Request request = {}) {
+  request.set_job(job);
+  if constexpr (requires { request.set_reason(""); }) request.set_reason("test");
+  return request;
+}
+
+// Whether there is such a checkpoint, and each of its shards is on two workers.
+bool IsCopied(const v1::DescribeCheckpointResponse& checkpoint);
 
 class ClusterBed {
  public:
@@ -71,6 +77,10 @@ class ClusterBed {
   const std::string& address() const { return address_; }
   const std::string& root() const { return root_; }
   std::string corpus() const { return root_ + "/corpus.txt"; }
+  // The worker's checkpoints of the job.
+  std::string Store(const std::string& worker, const std::string& job) const {
+    return cluster_->paths().Data(worker) + "/jobs/" + job + "/checkpoints";
+  }
   TcpProxy& proxy(const std::string& role) { return *proxies_.at(role); }
 
   // Calls the coordinator; a mutation without a request id gets a new one. While the coordinator is
@@ -88,6 +98,26 @@ class ClusterBed {
       (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
     }
   }
+  // Calls; a test failure if the call fails.
+  template <class Request, class Response>
+  Response Ask(const Rpc<Request, Response>& rpc, const Request& request = {},
+               const std::source_location& at = std::source_location::current()) {
+    Response response;
+    const absl::Status status = Call(rpc, request, &response);
+    if (!status.ok()) {
+      ADD_FAILURE_AT(at.file_name(), static_cast<int>(at.line()))
+          << rpc.method << ": " << status.message() << "\n"
+          << request.ShortDebugString();
+    }
+    return response;
+  }
+  // Calls with the request about this job.
+  template <class Request, class Response>
+  Response AskAbout(const std::string& job, const Rpc<Request, Response>& rpc,
+                    const Request& request = {},
+                    const std::source_location& at = std::source_location::current()) {
+    return Ask(rpc, OfJob<Request>(job, request), at);
+  }
   std::string NewId() { return "request-" + std::to_string(++ids_); }
 
   // Returns the id, or fails the test.
@@ -100,7 +130,15 @@ class ClusterBed {
   // Waits; a test failure with Story() on a timeout.
   void ExpectState(const std::string& job, v1::JobState state);
   void ExpectStep(const std::string& job, int64_t step);
-  // Waits until every shard of some checkpoint of the job is on two workers.
+  // As JobWatch::Await.
+  void ExpectSeen(const std::string& job, const std::function<bool(const JobWatch::Seen&)>& holds);
+  // Waits for such an event and returns the last one.
+  v1::JobEvent ExpectEvent(const std::string& job,
+                           const std::function<bool(const v1::JobEvent&)>& holds);
+  // Empty if there is no such checkpoint.
+  v1::DescribeCheckpointResponse DescribeCheckpoint(const v1::CheckpointRef& ref);
+  v1::DescribeCheckpointResponse NewestCheckpoint(const std::string& job);
+  // Waits until some checkpoint of the job is replicated (IsCopied).
   void ExpectCopied(const std::string& job);
   // For failure messages: the job's state, its events, and the ends of logs.
   std::string Story(const std::string& job);
@@ -109,6 +147,8 @@ class ClusterBed {
   std::vector<nlohmann::json> EventLog(const std::string& job) const;
   // The losses of nibble-trainer with the same job, without a cluster; computed once per job.
   const std::map<int64_t, uint64_t>& UndisturbedLosses(const TinyJob& job);
+  // The last loss that the job logged for each step is bit for bit that of the undisturbed run.
+  void ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec);
 
   struct Rank {
     std::string worker, job;
@@ -117,6 +157,11 @@ class ClusterBed {
     ProcessIdentity process;
   };
   std::vector<Rank> LiveRanks() const;
+  // A test failure if it does not run.
+  Rank LiveRank(const std::string& job, int32_t number);
+
+  // Drains the worker, or only cordons it.
+  void Drain(const std::string& worker, bool cordon_only = false);
 
   // Sets the wall clock of the role's processes to `ahead` of this machine's; negative: behind.
   void SetWallClock(const std::string& role, std::chrono::milliseconds ahead);
@@ -132,10 +177,6 @@ class ClusterBed {
   void SetCoordinatorFlags(std::vector<std::string> flags);
 
  private:
-  // Calls with the request about this job; a test failure if it fails.
-  template <class Request, class Response>
-  Response AskAbout(const std::string& job, const Rpc<Request, Response>& rpc,
-                    Request request = {});
   void TakeDown();
   void MountDisk(const std::string& path);
   std::string ClocksDirectory() const { return root_ + "/clocks"; }

@@ -29,7 +29,7 @@ class ClusterCommand : public testing::Test {
   ClusterCommand() {
     EXPECT_NE(mkdtemp(root_.data()), nullptr);
     fs::create_directories(root_ + "/tmp");
-    WriteCorpus(root_ + "/corpus.txt");
+    WriteCorpus(root_ + "/corpus.txt", 40);
   }
   ~ClusterCommand() override {
     EXPECT_EQ(Cluster("down --grace 1").code, 0);

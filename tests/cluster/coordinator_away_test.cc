@@ -38,10 +38,7 @@ TEST_P(CoordinatorAway, NoStepIsRepeatedAndTheSameAttemptContinues) {
   EXPECT_EQ(described.state(), v1::JOB_STATE_RUNNING) << bed.Story(job);
   EXPECT_EQ(described.attempt().number(), 1);
   EXPECT_EQ(described.attempts(), 1);
-  v1::KillJobRequest kill;
-  kill.set_job(job);
-  v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(kKillJob, kill, &killed).ok());
+  (void)bed.AskAbout(job, kKillJob);
   const std::vector<nlohmann::json> log = bed.EventLog(job);
   EXPECT_EQ(EventsOf(log, "start").size(), 1u);
   std::map<int64_t, int> times;

@@ -74,11 +74,8 @@ TEST(InitFrom, AKilledJobResumesFromItsOwnCheckpointWithTheSameLosses) {
   v1::DeleteCheckpointResponse removed;
   EXPECT_EQ(bed.Call(kDeleteCheckpoint, remove, &removed).code(),
             absl::StatusCode::kFailedPrecondition);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (bed.Describe(job).checkpoint_step() < 10) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << bed.Story(job);
-    (void)AwaitAnyEnd({}, std::chrono::milliseconds(20));
-  }
+  ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= 10; }))
+      << bed.Story(job);
   bed.Kill(WorkerRole(2));
   bed.Restart(WorkerRole(2));
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);

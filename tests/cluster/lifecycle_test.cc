@@ -12,19 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-template <class Request>
-Request Of(const std::string& job) {
-  Request request;
-  request.set_job(job);
-  request.set_reason("test");
-  return request;
-}
-
 // The job has made every step once, with the losses of an undisturbed run.
 void ExpectUndisturbed(ClusterBed& bed, const std::string& job, const TinyJob& spec) {
-  const std::vector<json> log = bed.EventLog(job);
-  EXPECT_EQ(EventsOf(log, "step").size(), static_cast<size_t>(spec.steps));
-  EXPECT_EQ(FirstDifference(LossBits(log), bed.UndisturbedLosses(spec)), "") << bed.Story(job);
+  EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(spec.steps));
+  bed.ExpectUndisturbedLosses(job, spec);
 }
 
 TEST(PausedJob, ResumesInTheSameAttemptWithTheSameLosses) {
@@ -32,8 +23,7 @@ TEST(PausedJob, ResumesInTheSameAttemptWithTheSameLosses) {
   const TinyJob spec = {.ranks = 2, .steps = 300};
   const std::string job = bed.Submit(spec);
   bed.ExpectStep(job, 30);
-  v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed.Call(kPauseJob, Of<v1::PauseJobRequest>(job), &paused).ok());
+  (void)bed.AskAbout(job, kPauseJob);
   bed.ExpectState(job, v1::JOB_STATE_PAUSED);
   const auto ranks = bed.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u) << bed.Story(job);
@@ -41,8 +31,7 @@ TEST(PausedJob, ResumesInTheSameAttemptWithTheSameLosses) {
   EXPECT_LT(paused_at + 1, spec.steps);
   EXPECT_EQ(bed.Describe(job).next_step(), paused_at + 1);
 
-  v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed.Call(kResumeJob, Of<v1::ResumeJobRequest>(job), &resumed).ok());
+  (void)bed.AskAbout(job, kResumeJob);
   bed.ExpectStep(job, paused_at + 1);
   const auto again = bed.LiveRanks();
   ASSERT_EQ(again.size(), 2u);
@@ -59,13 +48,9 @@ TEST(PausedJob, APausedPendingJobHasNoRanksAndRunsWhenResumed) {
   bed.ExpectStep(first, 1);
   const TinyJob spec = {.name = "second", .steps = 50};
   const std::string second = bed.Submit(spec);
-  v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed.Call(kPauseJob, Of<v1::PauseJobRequest>(second), &paused).ok());
-  EXPECT_EQ(paused.job().state(), v1::JOB_STATE_PAUSED);
-  v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(kKillJob, Of<v1::KillJobRequest>(first), &killed).ok());
-  v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed.Call(kResumeJob, Of<v1::ResumeJobRequest>(second), &resumed).ok());
+  EXPECT_EQ(bed.AskAbout(second, kPauseJob).job().state(), v1::JOB_STATE_PAUSED);
+  (void)bed.AskAbout(first, kKillJob);
+  (void)bed.AskAbout(second, kResumeJob);
   bed.ExpectState(second, v1::JOB_STATE_SUCCEEDED);
   ExpectUndisturbed(bed, second, spec);
 }
@@ -74,8 +59,7 @@ TEST(CancelledJob, TakesALastCheckpointAtItsCurrentStep) {
   ClusterBed bed({.workers = 1, .slots = 2});
   const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 100'000});
   bed.ExpectStep(job, 30);
-  v1::CancelJobResponse cancelled;
-  ASSERT_TRUE(bed.Call(kCancelJob, Of<v1::CancelJobRequest>(job), &cancelled).ok());
+  (void)bed.AskAbout(job, kCancelJob);
   bed.ExpectState(job, v1::JOB_STATE_CANCELLED);
   const int64_t last = EventsOf(bed.EventLog(job), "step").back().at("step");
   const auto checkpoints = bed.Checkpoints(job);
@@ -90,9 +74,7 @@ TEST(KilledJob, EndsAtOnceAndLeavesNoRank) {
   bed.ExpectStep(job, 5);
   const auto ranks = bed.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u);
-  v1::KillJobResponse killed;
-  ASSERT_TRUE(bed.Call(kKillJob, Of<v1::KillJobRequest>(job), &killed).ok());
-  EXPECT_EQ(killed.job().state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(bed.AskAbout(job, kKillJob).job().state(), v1::JOB_STATE_CANCELLED);
   for (const auto& rank : ranks) EXPECT_TRUE(AwaitAnyEnd({rank.process}, kPatience));
   EXPECT_TRUE(bed.Checkpoints(job).empty());
   // Its slots are free.
@@ -170,11 +152,7 @@ TEST(DrainedWorker, ItsJobMovesToAnotherThroughACheckpoint) {
   const std::string job = bed.Submit(spec);
   bed.ExpectStep(job, 30);
   const std::string from = bed.LiveRanks().at(0).worker;
-  v1::DrainWorkerRequest drain;
-  drain.set_worker(from);
-  drain.set_reason("test");
-  v1::DrainWorkerResponse drained;
-  ASSERT_TRUE(bed.Call(kDrainWorker, drain, &drained).ok());
+  bed.Drain(from);
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   const v1::Job described = bed.Describe(job);
   ASSERT_EQ(described.recent_attempts_size(), 2) << bed.Story(job);

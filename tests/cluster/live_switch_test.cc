@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -25,6 +24,14 @@ using absl::StatusCode;
 using nlohmann::json;
 using testing::HasSubstr;
 
+// The event of the step from which the revision is in effect.
+v1::JobEvent InEffect(ClusterBed& bed, const std::string& job, int64_t revision) {
+  return bed.ExpectEvent(job, [revision](const v1::JobEvent& event) {
+    return event.kind() == v1::JOB_EVENT_KIND_RECIPE && event.revision() == revision &&
+           absl::StrContains(event.text(), "in effect");
+  });
+}
+
 // The number of workers, and of slots of each.
 class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
  protected:
@@ -32,33 +39,9 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
 
   absl::Status Set(const std::string& job, int64_t expected, const std::string& field,
                    const std::string& value, v1::SetRecipeResponse* response) {
-    v1::SetRecipeRequest request;
-    request.set_job(job);
+    v1::SetRecipeRequest request = RecipeChange(job, field, value, "now");
     request.set_expected_revision(expected);
-    v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field(field);
-    setting.set_value(value);
-    request.set_at("now");
-    request.set_reason("test");
     return bed_.Call(kSetRecipe, request, response);
-  }
-  // The step from which the revision is in effect, by the job's event.
-  int64_t InForceFrom(const std::string& job, int64_t revision) {
-    int64_t from = -1;
-    EXPECT_TRUE(bed_.watch().Await(
-        job,
-        [&](const JobWatch::Seen& seen) {
-          for (const auto& [number, event] : seen.events) {
-            if (event.kind() == v1::JOB_EVENT_KIND_RECIPE && event.revision() == revision &&
-                absl::StrContains(event.text(), "in effect")) {
-              from = event.step();
-            }
-          }
-          return from >= 0;
-        },
-        kPatience))
-        << bed_.Story(job);
-    return from;
   }
   // The revision of each step; a test failure if two ranks or attempts disagree.
   std::map<int64_t, int64_t> RevisionOfSteps(const std::string& job) {
@@ -101,7 +84,7 @@ TEST_P(LiveSwitch, TakesEffectWithinTwoStepsAndStaysAtItsStepAcrossAKill) {
   const auto made = EventsOf(bed_.EventLog(job), "step");
   const int64_t at_answer = static_cast<int64_t>(made.back().at("step")) + 1;
   EXPECT_EQ(set.revision(), 2);
-  const int64_t from = InForceFrom(job, 2);
+  const int64_t from = InEffect(bed_, job, 2).step();
   EXPECT_LE(from, at_answer + 2);
   EXPECT_GE(from, set.first_step());
 
@@ -110,9 +93,7 @@ TEST_P(LiveSwitch, TakesEffectWithinTwoStepsAndStaysAtItsStepAcrossAKill) {
   ASSERT_EQ(ranks.size(), 4u) << bed_.Story(job);
   SignalProcess(ranks[3].process, SIGKILL);
   bed_.ExpectStep(job, from + 60);
-  EXPECT_TRUE(bed_.watch().Await(
-      job, [](const JobWatch::Seen& seen) { return seen.job.attempt().number() >= 2; }, kPatience))
-      << bed_.Story(job);
+  bed_.ExpectSeen(job, [](const JobWatch::Seen& seen) { return seen.job.attempt().number() >= 2; });
   bed_.ExpectStep(job, from + 100);
 
   // The event, the samples and the log of rank 0 agree on the step.
@@ -134,7 +115,7 @@ TEST_P(LiveSwitch, StaleAndInvalidChangesHaveNoEffect) {
   bed_.ExpectStep(job, 5);
   v1::SetRecipeResponse set;
   ASSERT_TRUE(Set(job, 1, "fprop", "bf16", &set).ok());
-  const int64_t from = InForceFrom(job, 2);
+  const int64_t from = InEffect(bed_, job, 2).step();
 
   const absl::Status stale = Set(job, 1, "wgrad", "bf16", &set);
   EXPECT_EQ(stale.code(), StatusCode::kFailedPrecondition) << stale.message();
@@ -166,22 +147,6 @@ class SwitchTimes : public testing::TestWithParam<int> {
               .coordinator_flags = {"--lease-ms", "600000"},
               .worker_flags = {"--beat-ms", absl::StrCat(kBeatMs)}}) {}
 
-  std::optional<v1::JobEvent> InEffect(const std::string& job, int64_t revision) {
-    std::optional<v1::JobEvent> found;
-    EXPECT_TRUE(bed_.watch().Await(
-        job,
-        [&](const JobWatch::Seen& seen) {
-          for (const auto& [number, event] : seen.events) {
-            if (event.revision() == revision && absl::StrContains(event.text(), "in effect")) {
-              found = event;
-            }
-          }
-          return found.has_value();
-        },
-        kPatience))
-        << bed_.Story(job);
-    return found;
-  }
   // When each step was made, in milliseconds since 1970.
   std::map<int64_t, int64_t> StepTimes(const std::string& job) {
     std::map<int64_t, int64_t> times;
@@ -205,23 +170,15 @@ class SwitchTimes : public testing::TestWithParam<int> {
 
 TEST_P(SwitchTimes, TheReplyNamesTheStepAndTheEventDoesNotWaitForAHeartbeat) {
   const std::string job = bed_.Submit({.ranks = GetParam(), .steps = 1'000'000, .every = 0});
-  ASSERT_TRUE(InEffect(job, 1).has_value());
+  EXPECT_EQ(InEffect(bed_, job, 1).revision(), 1);
   std::vector<int64_t> off_by;
   std::vector<v1::JobEvent> events;
   for (int i = 0; i < kSwitches; ++i) {
-    v1::SetRecipeRequest request;
-    request.set_job(job);
-    request.set_expected_revision(-1);
-    v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field("fprop");
-    setting.set_value(i % 2 == 0 ? "bf16" : "nvfp4");
-    v1::SetRecipeResponse response;
-    const absl::Status changed = bed_.Call(kSetRecipe, request, &response);
-    ASSERT_TRUE(changed.ok()) << changed.message();
-    const std::optional<v1::JobEvent> event = InEffect(job, response.revision());
-    ASSERT_TRUE(event.has_value());
-    off_by.push_back(std::abs(response.first_step() - event->step()));
-    events.push_back(*event);
+    const v1::SetRecipeResponse response =
+        bed_.Ask(kSetRecipe, RecipeChange(job, "fprop", i % 2 == 0 ? "bf16" : "nvfp4"));
+    events.push_back(InEffect(bed_, job, response.revision()));
+    ASSERT_EQ(events.back().revision(), response.revision());
+    off_by.push_back(std::abs(response.first_step() - events.back().step()));
   }
   const std::map<int64_t, int64_t> made = StepTimes(job);
   std::vector<int64_t> late_ms;
@@ -254,23 +211,7 @@ TEST(ManyChanges,
   constexpr int kChanges = 300;
   const auto change = [&bed](const std::string& job, const std::string& value,
                              const std::string& at) {
-    v1::SetRecipeRequest request;
-    request.set_job(job);
-    request.set_expected_revision(-1);
-    v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field("fprop");
-    setting.set_value(value);
-    request.set_at(at);
-    v1::SetRecipeResponse response;
-    const absl::Status status = bed.Call(kSetRecipe, request, &response);
-    EXPECT_TRUE(status.ok()) << status.message();
-  };
-  const auto kill = [&bed](const std::string& job) {
-    v1::KillJobRequest request;
-    request.set_job(job);
-    v1::KillJobResponse response;
-    const absl::Status status = bed.Call(kKillJob, request, &response);
-    EXPECT_TRUE(status.ok()) << status.message();
+    (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", value, at));
   };
 
   const std::string changed = bed.Submit(spec);
@@ -328,14 +269,14 @@ TEST(ManyChanges,
 
   // The same changes, planned before the first step of another job, while a third job has the slot.
   const std::string blocker = bed.Submit({.name = "blocker", .steps = 100'000});
-  kill(changed);
+  (void)bed.AskAbout(changed, kKillJob);
   bed.ExpectStep(blocker, 1);
   const std::string planned = bed.Submit(spec);
   for (const v1::RecipeRevision& revision : held) {
     if (revision.number() == 1) continue;
     change(planned, revision.recipe().set(0).value(), absl::StrCat("step:", revision.first_step()));
   }
-  kill(blocker);
+  (void)bed.AskAbout(blocker, kKillJob);
   bed.ExpectStep(planned, last + 1);
   auto changed_losses = LossBits(log);
   auto planned_losses = LossBits(bed.EventLog(planned));

@@ -21,12 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ListOrphansResponse Orphans(ClusterBed& bed) {
-  v1::ListOrphansResponse response;
-  const absl::Status status = bed.Call(kListOrphans, v1::ListOrphansRequest(), &response);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return response;
-}
+v1::ListOrphansResponse Orphans(ClusterBed& bed) { return bed.Ask(kListOrphans); }
 
 int64_t StepsMade(ClusterBed& bed, const std::string& job) {
   const auto steps = EventsOf(bed.EventLog(job), "step");
@@ -37,8 +32,7 @@ int64_t StepsMade(ClusterBed& bed, const std::string& job) {
 std::set<std::string> OnDisk(ClusterBed& bed, const std::string& job, int workers) {
   std::set<std::string> found;
   for (int worker = 1; worker <= workers; ++worker) {
-    const std::string path =
-        bed.cluster().paths().Data(WorkerRole(worker)) + "/jobs/" + job + "/checkpoints";
+    const std::string path = bed.Store(WorkerRole(worker), job);
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
       if (entry.is_directory())
@@ -46,14 +40,6 @@ std::set<std::string> OnDisk(ClusterBed& bed, const std::string& job, int worker
     }
   }
   return found;
-}
-
-void Resume(ClusterBed& bed, const std::string& job) {
-  v1::ResumeJobRequest request;
-  request.set_job(job);
-  v1::ResumeJobResponse response;
-  const absl::Status status = bed.Call(kResumeJob, request, &response);
-  EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
@@ -105,10 +91,10 @@ TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   const int64_t stopped = StepsMade(bed, job);
   ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() == stopped + 1; }))
       << bed.Story(job);
-  Resume(bed, job);
+  (void)bed.AskAbout(job, kResumeJob);
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed.Describe(job).attempts(), 2) << bed.Story(job);
-  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  bed.ExpectUndisturbedLosses(job, tiny);
   EXPECT_EQ(Orphans(bed).orphans_size(), 0);
 }
 
@@ -148,7 +134,7 @@ TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
   ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= newest - 100; }))
       << bed.Story(job);
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  bed.ExpectUndisturbedLosses(job, tiny);
   EXPECT_THAT(Shell("cat " + bed.cluster().paths().Log(kCoordinatorRole)).text,
               HasSubstr("the store was restored: epoch 2 begins"));
 }
@@ -163,15 +149,7 @@ TEST(LostStore, ARestoredStoreLearnsTheFirstStepOfARevisionFromACheckpoint) {
   TinyJob tiny = {.steps = 3000, .every = 500};
   const std::string job = bed.Submit(tiny);
   bed.ExpectStep(job, 10);
-  v1::SetRecipeRequest set;
-  set.set_job(job);
-  set.set_expected_revision(-1);
-  set.set_at("step:2000");
-  v1::FieldSetting& setting = *set.mutable_change()->add_set();
-  setting.set_field("fprop");
-  setting.set_value("bf16");
-  v1::SetRecipeResponse response;
-  ASSERT_TRUE(bed.Call(kSetRecipe, set, &response).ok());
+  (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16", "step:2000"));
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
   bed.Kill(kCoordinatorRole);
   std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
@@ -195,7 +173,7 @@ TEST(LostStore, ARestoredStoreLearnsTheFirstStepOfARevisionFromACheckpoint) {
   EXPECT_EQ(revisions[1].first_step(), 2000) << bed.Story(job);
   EXPECT_TRUE(revisions[1].confirmed());
   tiny.more = "changes:\n  - {at: step:2000, set: {fprop: bf16}}\n";
-  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  bed.ExpectUndisturbedLosses(job, tiny);
 }
 
 TEST(LostStore, AnOrphanIsRemovedOnlyOnRequestAndAfterTheGracePeriod) {

@@ -60,26 +60,12 @@ class RefusedSwitch : public testing::Test {
   }
   absl::Status Set(const std::string& job, const std::string& field, const std::string& value,
                    v1::SetRecipeResponse* response) {
-    v1::SetRecipeRequest request;
-    request.set_job(job);
-    request.set_expected_revision(-1);
-    v1::FieldSetting& setting = *request.mutable_change()->add_set();
-    setting.set_field(field);
-    setting.set_value(value);
-    return bed_.Call(kSetRecipe, request, response);
+    return bed_.Call(kSetRecipe, RecipeChange(job, field, value), response);
   }
   void ExpectEvent(const std::string& job, const std::string& text) {
-    EXPECT_TRUE(bed_.watch().Await(
-        job,
-        [&](const JobWatch::Seen& seen) {
-          for (const auto& [number, event] : seen.events) {
-            if (absl::StartsWith(event.text(), text)) return true;
-          }
-          return false;
-        },
-        kPatience))
-        << text << "\n"
-        << bed_.Story(job);
+    SCOPED_TRACE(text);
+    (void)bed_.ExpectEvent(
+        job, [&text](const v1::JobEvent& event) { return absl::StartsWith(event.text(), text); });
   }
 
   ClusterBed bed_;
@@ -111,13 +97,9 @@ TEST_F(RefusedSwitch, AChangeThatExceedsMemoryLeavesTheRunUnchangedAlsoAcrossAKi
   const auto ranks = bed_.LiveRanks();
   ASSERT_EQ(ranks.size(), 2u) << bed_.Story(job);
   SignalProcess(ranks[0].process, SIGKILL);
-  EXPECT_TRUE(bed_.watch().Await(
-      job,
-      [](const JobWatch::Seen& seen) {
-        return seen.job.attempt().number() >= 2 && seen.job.state() == v1::JOB_STATE_RUNNING;
-      },
-      kPatience))
-      << bed_.Story(job);
+  bed_.ExpectSeen(job, [](const JobWatch::Seen& seen) {
+    return seen.job.attempt().number() >= 2 && seen.job.state() == v1::JOB_STATE_RUNNING;
+  });
 
   // A change that needs no more memory is made.
   ASSERT_TRUE(Set(job, "all", grows ? "bf16" : "nvfp4", &set).ok());
@@ -126,7 +108,7 @@ TEST_F(RefusedSwitch, AChangeThatExceedsMemoryLeavesTheRunUnchangedAlsoAcrossAKi
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed_.Describe(job).attempts(), 2) << bed_.Story(job);
 
-  EXPECT_EQ(FirstDifference(LossBits(bed_.EventLog(job)), bed_.UndisturbedLosses(undisturbed)), "");
+  bed_.ExpectUndisturbedLosses(job, undisturbed);
   for (const json& step : EventsOf(bed_.EventLog(job), "step")) {
     EXPECT_NE(step.at("revision"), 2) << step;
   }

@@ -72,9 +72,7 @@ TEST(RemovedDirectories, AWorkersCheckpointDirectoryIsMadeAgainAndItsShardsAreLo
   const TinyJob tiny = {.steps = 1500, .every = 50, .keep_last = 2};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
-  const std::string checkpoints =
-      bed.cluster().paths().Data(WorkerRole(1)) + "/jobs/" + job + "/checkpoints";
-  ASSERT_TRUE(RemoveInUse(checkpoints));
+  ASSERT_TRUE(RemoveInUse(bed.Store(WorkerRole(1), job)));
   // The attempt continues, and the next attempt finds the checkpoints stored afterwards.
   ASSERT_TRUE(Eventually([&] {
     for (const v1::JobEvent& event : bed.Events(job)) {
@@ -93,7 +91,7 @@ TEST(RemovedDirectories, AWorkersCheckpointDirectoryIsMadeAgainAndItsShardsAreLo
   })) << bed.Story(job);
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(bed.Describe(job).attempts(), 1) << bed.Story(job);
-  EXPECT_EQ(FirstDifference(LossBits(bed.EventLog(job)), bed.UndisturbedLosses(tiny)), "");
+  bed.ExpectUndisturbedLosses(job, tiny);
 }
 
 }  // namespace

@@ -25,9 +25,7 @@ class Retry : public testing::TestWithParam<Loss> {
   // Everything that a change may affect, as text, without what changes by itself.
   std::string World() {
     std::string world;
-    v1::ListJobsResponse jobs;
-    EXPECT_TRUE(bed_.Call(kListJobs, v1::ListJobsRequest(), &jobs).ok());
-    for (v1::Job job : jobs.jobs()) {
+    for (v1::Job job : bed_.Ask(kListJobs).jobs()) {
       job.clear_state_reason();  // for a pending job the scheduler's, which changes by itself
       absl::StrAppend(&world, job.ShortDebugString(), "\n");
       for (const auto& event : bed_.Events(job.id())) {
@@ -40,12 +38,8 @@ class Retry : public testing::TestWithParam<Loss> {
         absl::StrAppend(&world, checkpoint.ShortDebugString(), "\n");
       }
     }
-    v1::ListQueuesResponse queues;
-    EXPECT_TRUE(bed_.Call(kListQueues, v1::ListQueuesRequest(), &queues).ok());
-    absl::StrAppend(&world, queues.ShortDebugString(), "\n");
-    v1::ListWorkersResponse workers;
-    EXPECT_TRUE(bed_.Call(kListWorkers, v1::ListWorkersRequest(), &workers).ok());
-    for (v1::Worker worker : workers.workers()) {
+    absl::StrAppend(&world, bed_.Ask(kListQueues).ShortDebugString(), "\n");
+    for (v1::Worker worker : bed_.Ask(kListWorkers).workers()) {
       worker.clear_last_heard_ms();
       worker.clear_present();
       worker.clear_present_since_unix_ms();
@@ -103,14 +97,6 @@ class Retry : public testing::TestWithParam<Loss> {
   std::unique_ptr<CoordinatorStub> far_;
 };
 
-template <class Request>
-Request OfJob(const std::string& job) {
-  Request request;
-  request.set_job(job);
-  request.set_reason("test");
-  return request;
-}
-
 TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
   // No job runs: changes come from the requests only.
   v1::DrainWorkerRequest drain;
@@ -121,17 +107,12 @@ TEST_P(Retry, EveryChangeOfAJobIsMadeOnce) {
   v1::SubmitJobRequest submit;
   submit.set_spec_yaml(TinyJob{.steps = 1000}.Yaml(bed_.corpus()));
   const std::string job = LoseAndRetry(kSubmitJob, submit).job().id();
-  v1::ListJobsResponse jobs;
-  ASSERT_TRUE(bed_.Call(kListJobs, v1::ListJobsRequest(), &jobs).ok());
+  const v1::ListJobsResponse jobs = bed_.Ask(kListJobs);
   ASSERT_EQ(jobs.jobs_size(), 1);
   EXPECT_EQ(jobs.jobs(0).id(), job);
 
-  v1::SetRecipeRequest recipe = OfJob<v1::SetRecipeRequest>(job);
+  v1::SetRecipeRequest recipe = RecipeChange(job, "fprop", "bf16", "step:500");
   recipe.set_expected_revision(1);
-  recipe.set_at("step:500");
-  v1::FieldSetting& setting = *recipe.mutable_change()->add_set();
-  setting.set_field("fprop");
-  setting.set_value("bf16");
   EXPECT_EQ(LoseAndRetry(kSetRecipe, recipe).revision(), 2);
   EXPECT_EQ(bed_.Revisions(job).size(), 2u);
 
@@ -170,11 +151,7 @@ TEST_P(Retry, EveryChangeOfACheckpointIsMadeOnce) {
   const std::string job = bed_.Submit({.steps = 30, .every = 10});
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   // Tasks for workers are recorded but not sent: no worker is available.
-  v1::DrainWorkerRequest drain;
-  drain.set_worker("worker-1");
-  drain.set_reason("test");
-  v1::DrainWorkerResponse drained;
-  ASSERT_TRUE(bed_.Call(kDrainWorker, drain, &drained).ok());
+  bed_.Drain("worker-1");
   bed_.Kill("worker-1");
   ASSERT_GE(bed_.Checkpoints(job).size(), 2u);
   const v1::CheckpointRef oldest = RefOf(job);
@@ -225,8 +202,7 @@ TEST_P(Retry, EveryChangeOfTheClusterIsMadeOnce) {
 TEST_P(Retry, ACheckpointOfARunningJobIsRequestedOnce) {
   const std::string job = bed_.Submit({.steps = 100'000, .every = 100'000});
   bed_.ExpectStep(job, 5);
-  v1::PauseJobResponse paused;
-  ASSERT_TRUE(bed_.Call(kPauseJob, OfJob<v1::PauseJobRequest>(job), &paused).ok());
+  (void)bed_.AskAbout(job, kPauseJob);
   bed_.ExpectState(job, v1::JOB_STATE_PAUSED);
   // A paused job takes the checkpoint when it resumes: until then nothing changes by itself.
   v1::CheckpointJobRequest request = OfJob<v1::CheckpointJobRequest>(job);
@@ -238,11 +214,8 @@ TEST_P(Retry, ACheckpointOfARunningJobIsRequestedOnce) {
     bed_.Restart("coordinator");
   }
   ASSERT_TRUE(bed_.Call(kCheckpointJob, request, &again).ok());
-  v1::ResumeJobResponse resumed;
-  ASSERT_TRUE(bed_.Call(kResumeJob, OfJob<v1::ResumeJobRequest>(job), &resumed).ok());
-  EXPECT_TRUE(bed_.watch().Await(
-      job, [](const JobWatch::Seen& seen) { return seen.job.checkpoint_step() > 0; }, kPatience))
-      << bed_.Story(job);
+  (void)bed_.AskAbout(job, kResumeJob);
+  bed_.ExpectSeen(job, [](const JobWatch::Seen& seen) { return seen.job.checkpoint_step() > 0; });
   int64_t requested = 0;
   for (const v1::JobEvent& event : bed_.Events(job)) {
     requested += event.kind() == v1::JOB_EVENT_KIND_CHECKPOINT && event.text() == "requested: test";

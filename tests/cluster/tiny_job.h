@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@ struct TinyJob {
   int sequence = 16;
   int batch = 4;
   int seed = 3;
+  std::string model = "tiny-transformer";
   std::string recipe = "nvfp4";
   int64_t memory_mib = 0;  // per rank; 0: no bound
   std::string more;        // further lines of YAML
@@ -30,33 +30,10 @@ struct TinyJob {
   std::string Yaml(const std::string& corpus) const;
 };
 
-// Writes a text with learnable structure.
-void WriteCorpus(const std::filesystem::path& path);
-
-// The complete lines of an event log so far; empty if there is no file.
-std::vector<nlohmann::json> ReadEvents(const std::filesystem::path& path);
-std::vector<nlohmann::json> EventsOf(const std::vector<nlohmann::json>& events,
-                                     const std::string& kind);
-// The last logged loss of each step, as bits, for exact comparison.
-std::map<int64_t, uint64_t> LossBits(const std::vector<nlohmann::json>& events);
-
-// Describes the first step at which they differ; empty if they are equal.
-std::string FirstDifference(const std::map<int64_t, uint64_t>& a,
-                            const std::map<int64_t, uint64_t>& b);
-
 // Runs nibble-trainer with the spec in the directory to its end; returns the event log. A test
 // failure if it does not complete.
 std::vector<nlohmann::json> RunUndisturbed(const std::string& trainer, const std::string& spec_yaml,
                                            const std::filesystem::path& directory);
-
-// The standard output of a shell command, and its exit code.
-struct ShellResult {
-  int code = -1;
-  std::string text;
-
-  nlohmann::json json() const;  // discarded if it is not JSON
-};
-ShellResult Shell(const std::string& command);
 
 }  // namespace nibble
 
