@@ -1,10 +1,7 @@
 // `nibble checkpoint …` on the checkpoints of a real run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,11 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-struct Output {
-  int code = -1;
-  std::string text;  // stdout and stderr
-};
-
 class CheckpointCli : public TrainerProcess {
  protected:
   void SetUp() override {
@@ -40,23 +32,13 @@ class CheckpointCli : public TrainerProcess {
   }
   static constexpr char kSpec[] = "checkpoints: {every: 3, keep_last: 3}\n";
 
-  static Output Nibble(const std::string& arguments) {
-    const std::string program = std::string(std::getenv("TEST_SRCDIR")) + "/" +
-                                std::getenv("TEST_WORKSPACE") + "/client/nibble";
-    Output said;
-    std::FILE* const pipe = popen((program + " " + arguments + " 2>&1").c_str(), "r");
-    if (pipe == nullptr) return said;
-    char buffer[4096];
-    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-      said.text.append(buffer, n);
-    }
-    const int status = pclose(pipe);
-    said.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return said;
+  // The output includes standard error.
+  static ShellResult Nibble(const std::string& arguments) {
+    return Shell(BuiltProgram("client/nibble") + " " + arguments + " 2>&1");
   }
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
-    const Output said = Nibble("checkpoint list " + run_ + " -o json");
+    const ShellResult said = Nibble("checkpoint list " + run_ + " -o json");
     EXPECT_EQ(said.code, 0) << said.text;
     const json listed = json::parse(said.text);
     for (const json& entry : listed.at("checkpoints")) {
@@ -71,10 +53,10 @@ class CheckpointCli : public TrainerProcess {
 
 TEST_F(CheckpointCli, ListAndDescribeShowTheStoredCheckpoints) {
   EXPECT_THAT(Steps(), ElementsAre(3, 6, 9));
-  const Output table = Nibble("checkpoint list " + run_ + "/checkpoints");
+  const ShellResult table = Nibble("checkpoint list " + run_ + "/checkpoints");
   EXPECT_EQ(table.code, 0);
   EXPECT_THAT(table.text, HasSubstr("REVISION"));
-  const Output described = Nibble("checkpoint describe " + run_ + "@6 -o json");
+  const ShellResult described = Nibble("checkpoint describe " + run_ + "@6 -o json");
   ASSERT_EQ(described.code, 0) << described.text;
   const json checkpoint = json::parse(described.text);
   EXPECT_EQ(checkpoint.at("step"), 6);
@@ -102,7 +84,7 @@ TEST_F(CheckpointCli, VerifyNamesTheDamagedCheckpointAndFails) {
   file.put('\x55');
   file.put('\xaa');
   file.close();
-  const Output said = Nibble("checkpoint verify " + run_);
+  const ShellResult said = Nibble("checkpoint verify " + run_);
   EXPECT_EQ(said.code, 1);
   EXPECT_THAT(said.text, HasSubstr("step 3: good"));
   EXPECT_THAT(said.text, HasSubstr("step 6: damaged"));
@@ -127,19 +109,19 @@ TEST_F(CheckpointCli, PinnedCheckpointsAreKeptAndDeletedOnesRemoved) {
 
 TEST_F(CheckpointCli, AnExportInitialisesAnotherRun) {
   const std::string out = (root_ / "exported").string();
-  const Output exported = Nibble("checkpoint export " + run_ + "@6 " + out + " --dtype fp32");
+  const ShellResult exported = Nibble("checkpoint export " + run_ + "@6 " + out + " --dtype fp32");
   ASSERT_EQ(exported.code, 0) << exported.text;
   EXPECT_TRUE(fs::exists(out + "/config.json"));
   EXPECT_TRUE(fs::exists(out + "/model.safetensors"));
   EXPECT_EQ(Nibble("checkpoint export " + run_ + "@6 " + out).code, 1);
 
   const fs::path spec = WriteSpec("next", {.steps = 3, .more = kSpec});
-  const Output imported = Nibble("checkpoint import " + out + " --spec " + spec.string());
+  const ShellResult imported = Nibble("checkpoint import " + out + " --spec " + spec.string());
   ASSERT_EQ(imported.code, 0) << imported.text;
   EXPECT_EQ(Nibble("checkpoint import " + out + " --spec " + spec.string()).code, 1);
   ASSERT_EQ(Wait(Start("next", spec)), 0) << Chatter("next");
   const std::vector<json> events = Events("next");
-  EXPECT_EQ(Of(events, "resume").at(0).at("step"), 0);
+  EXPECT_EQ(EventsOf(events, "resume").at(0).at("step"), 0);
   // It begins at the loss of the trained weights, not of random ones.
   EXPECT_LT(LossByStep(events).at(0), LossByStep(Events("run")).at(2));
 }
@@ -147,16 +129,12 @@ TEST_F(CheckpointCli, AnExportInitialisesAnotherRun) {
 TEST_F(CheckpointCli, WeightsOfAnotherModelAreRefusedByTheDifferingField) {
   const std::string out = (root_ / "exported").string();
   ASSERT_EQ(Nibble("checkpoint export " + run_ + " " + out).code, 0);
-  std::string text;
-  {
-    std::ifstream in(spec_);
-    text.assign(std::istreambuf_iterator<char>(in), {});
-  }
+  std::string text = TextOf(spec_);
   text.replace(text.find("model: tiny-hybrid"), 18, "model: tiny-transformer");
   text.replace(text.find("/run}"), 4, "/other");
   const fs::path other = root_ / "other.yaml";
   std::ofstream(other) << text;
-  const Output refused = Nibble("checkpoint import " + out + " --spec " + other.string());
+  const ShellResult refused = Nibble("checkpoint import " + out + " --spec " + other.string());
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.text, HasSubstr("model.pattern"));
 }

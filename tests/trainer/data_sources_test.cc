@@ -3,15 +3,11 @@
 // bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,10 +47,7 @@ class DataSources : public TrainerProcess {
     return LossByStep(Events(name));
   }
   static int Nibble(const std::string& arguments) {
-    const std::string program = std::string(std::getenv("TEST_SRCDIR")) + "/" +
-                                std::getenv("TEST_WORKSPACE") + "/client/nibble";
-    const int status = std::system((program + " " + arguments + " > /dev/null").c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return Shell(BuiltProgram("client/nibble") + " " + arguments + " > /dev/null").code;
   }
   // Tokenizes the corpus as bytes; returns the shard's path.
   std::string Shard() const {
@@ -75,8 +68,7 @@ TEST_F(DataSources, TheSameTokensGiveTheSameRunFromAnyKindOfFile) {
   EXPECT_EQ(of_text, of_shard);
 
   // Tokens without a header: two bytes each, 256 ends a document.
-  std::ifstream in(shard, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::string bytes = TextOf(shard);
   uint64_t count = 0;
   std::memcpy(&count, bytes.data() + 16, sizeof count);
   const std::string raw = (root_ / "tokens.bin").string();
@@ -105,12 +97,11 @@ TEST_F(DataSources, JsonLinesAndCompressedFilesAreTrainedOnAndOtherDataIsRefused
     return "  train: [" + path.string() + "]\n  validation_fraction: 0\n";
   };
   const auto text = Train("text", of(root_ / "corpus.txt") + "  split: file\n");
-  std::ifstream in(root_ / "corpus.txt");
-  const std::string corpus((std::istreambuf_iterator<char>(in)), {});
+  const std::string corpus = TextOf(root_ / "corpus.txt");
   const fs::path lines = root_ / "corpus.jsonl";
   std::ofstream(lines) << json({{"body", corpus}}).dump() << "\n";
   EXPECT_EQ(Train("lines", of(lines) + "  text_field: body\n"), text);
-  ASSERT_EQ(std::system(("gzip -k " + lines.string()).c_str()), 0);
+  ASSERT_EQ(Shell("gzip -k " + lines.string()).code, 0);
   EXPECT_EQ(Train("gzip", of(root_ / "corpus.jsonl.gz") + "  text_field: body\n"), text);
 
   EXPECT_NE(Wait(Start("field", SpecOf("field", of(lines)))), 0);

@@ -15,7 +15,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -141,16 +140,16 @@ TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   const auto draw = [&random](int below) { return static_cast<int>(random() % below); };
   int while_writing = 0;
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {
-    const size_t before = Of(Events("killed"), "step").size();
-    const size_t switches = Of(Events("killed"), "revision").size();
+    const size_t before = EventsOf(Events("killed"), "step").size();
+    const size_t switches = EventsOf(Events("killed"), "revision").size();
     const int kind = kill_number % 5 == 4 ? 3 : draw(3);
     const size_t steps = before + 2 + draw(6);
     const pid_t child = Start("killed", spec);
     const auto reached = [&] {
       if (kind == 0) return true;
       // The first event has the initial recipe.
-      if (kind == 3) return Of(Events("killed"), "revision").size() >= switches + 2;
-      if (Of(Events("killed"), "step").size() >= steps) return kind == 1 || Writing("killed");
+      if (kind == 3) return EventsOf(Events("killed"), "revision").size() >= switches + 2;
+      if (EventsOf(Events("killed"), "step").size() >= steps) return kind == 1 || Writing("killed");
       return false;
     };
     bool ended = false;
@@ -173,15 +172,15 @@ TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   EXPECT_TRUE(SameTensors(Tensors("whole", kRunSteps), Tensors("killed", kRunSteps)));
   RecordProperty("killed_while_writing", while_writing);
   // The last change is in effect from its step, also after replays.
-  const std::vector<json> revisions = Of(Events("killed"), "revision");
+  const std::vector<json> revisions = EventsOf(Events("killed"), "revision");
   ASSERT_FALSE(revisions.empty());
   EXPECT_EQ(revisions.back().at("revision"), 1 + last_change / kChange);
   EXPECT_EQ(revisions.back().at("step"), last_change);
 }
 
 // A signal's frame is written below the stack pointer, which oneDNN's products keep in a buffer on
-// the heap: so no thread of a rank runs a handler, and none takes the signals that stop a run but the
-// one that waits for them.
+// the heap: so no thread of a rank runs a handler, and none takes the signals that stop a run but
+// the one that waits for them.
 TEST_F(Resume, NoSignalRunsAHandlerInARank) {
   const pid_t child = Start("signals", WriteSpec("signals", {.ranks = 1, .steps = 4000}));
   while (LossByStep(Events("signals")).size() < 2) std::this_thread::yield();
@@ -222,14 +221,14 @@ TEST_F(Resume, AStoppedAndResumedRunIsTheSame) {
     ASSERT_EQ(kill(child, SIGTERM), 0);
     ASSERT_EQ(Wait(child), 101) << Chatter("stopped");
     // The stop takes a checkpoint, regardless of checkpoints.every.
-    const json finish = Of(Events("stopped"), "finish").back();
+    const json finish = EventsOf(Events("stopped"), "finish").back();
     EXPECT_EQ(finish.at("last_checkpoint"), finish.at("steps"));
     EXPECT_EQ(Stored("stopped").back(), finish.at("steps"));
   }
   ASSERT_EQ(Wait(Start("stopped", spec)), 0) << Chatter("stopped");
   const std::vector<json> events = Events("stopped");
   // No step was made twice.
-  EXPECT_EQ(Of(events, "step").size(), 30u);
+  EXPECT_EQ(EventsOf(events, "step").size(), 30u);
   EXPECT_EQ(Losses(events), Losses(whole));
   EXPECT_TRUE(SameTensors(Tensors("whole", 30), Tensors("stopped", 30)));
 }
@@ -243,9 +242,9 @@ TEST_F(Resume, EarlyStoppingEndsAtTheSameStepAfterAnyResume) {
                                  "checkpoints: {every: 3, keep_last: 30}\n"};
   const std::vector<json> events = Run("early", settings);
   EXPECT_EQ(LossByStep(events).size(), 18u);
-  ASSERT_EQ(Of(events, "finish").size(), 1u);
-  EXPECT_EQ(Of(events, "finish")[0].at("reason"), "early_stop");
-  EXPECT_EQ(Of(events, "finish")[0].at("steps"), 18);
+  ASSERT_EQ(EventsOf(events, "finish").size(), 1u);
+  EXPECT_EQ(EventsOf(events, "finish")[0].at("reason"), "early_stop");
+  EXPECT_EQ(EventsOf(events, "finish")[0].at("steps"), 18);
   EXPECT_EQ(Stored("early").back(), 18);
 
   // Resumed between validations, and at the end.
@@ -253,7 +252,7 @@ TEST_F(Resume, EarlyStoppingEndsAtTheSameStepAfterAnyResume) {
   ASSERT_EQ(Wait(Start("early", spec, {"--from-step", "9"})), 0) << Chatter("early");
   EXPECT_EQ(LossByStep(Events("early")), LossByStep(events));
   ASSERT_EQ(Wait(Start("early", spec)), 0) << Chatter("early");
-  const std::vector<json> finishes = Of(Events("early"), "finish");
+  const std::vector<json> finishes = EventsOf(Events("early"), "finish");
   ASSERT_EQ(finishes.size(), 3u);
   for (const json& finish : finishes) {
     EXPECT_EQ(finish.at("steps"), 18);
@@ -274,7 +273,7 @@ TEST_F(Resume, AnyNumberOfRanksResumesFromTheSameState) {
     longer.steps = 15;
     const fs::path spec = WriteSpec(name, longer);
     ASSERT_EQ(Wait(Start(name, spec)), 0) << Chatter(name);
-    const std::vector<json> resumed = Of(Events(name), "resume");
+    const std::vector<json> resumed = EventsOf(Events(name), "resume");
     ASSERT_EQ(resumed.size(), 1u);
     EXPECT_EQ(resumed[0].at("step"), 12);
     EXPECT_EQ(resumed[0].at("checkpoint_ranks"), 2);
@@ -296,9 +295,7 @@ TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {
   const Settings plain = {.ranks = 2, .steps = 30, .more = kCheckpoints};
   const fs::path reference = WriteSpec("reference", plain);
   {
-    std::stringstream text;
-    text << std::ifstream(reference).rdbuf();
-    const absl::StatusOr<JobSpec> spec = ParseJobSpec(text.str());
+    const absl::StatusOr<JobSpec> spec = ParseJobSpec(TextOf(reference));
     ASSERT_TRUE(spec.ok()) << spec.status();
     auto weights = CheckpointWeights::Open((root_ / "base").string(), 9);
     ASSERT_TRUE(weights.ok()) << weights.status();
@@ -321,12 +318,12 @@ TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {
   ASSERT_EQ(kill(child, SIGTERM), 0);
   ASSERT_EQ(Wait(child), 101) << Chatter("tuned");
   std::string notices;
-  for (const json& notice : Of(Events("tuned"), "notice")) notices += notice.at("text");
+  for (const json& notice : EventsOf(Events("tuned"), "notice")) notices += notice.at("text");
   EXPECT_THAT(notices, HasSubstr("begins with the weights of run, checkpoint of step 9"));
   // It resumes without the other run's store.
   fs::rename(root_ / "base", root_ / "away");
   ASSERT_EQ(Wait(Start("tuned", spec)), 0) << Chatter("tuned");
-  EXPECT_EQ(Of(Events("tuned"), "resume").size(), 1u);
+  EXPECT_EQ(EventsOf(Events("tuned"), "resume").size(), 1u);
   EXPECT_EQ(LossByStep(Events("tuned")), losses);
   EXPECT_TRUE(SameTensors(Tensors("reference", 30), Tensors("tuned", 30)));
   // Starting afresh is impossible without it.
@@ -340,9 +337,7 @@ TEST_F(Resume, WeightsOfOtherShapesAreRefusedByTheFieldAndThoseOfAClustersJobByN
   const std::string init = "init_from: {path: " + (root_ / "base").string() + "}\n";
   for (const int ranks : {1, 2}) {
     const fs::path spec = WriteSpec("wider", {.ranks = ranks, .more = init + kCheckpoints});
-    std::stringstream text;
-    text << std::ifstream(spec).rdbuf();
-    std::string wider = text.str();
+    std::string wider = TextOf(spec);
     wider.replace(wider.find("tiny-hybrid"), 11, "{preset: tiny-hybrid, d_ff: 256}");
     std::ofstream(spec) << wider;
     EXPECT_EQ(Wait(Start("wider", spec)), static_cast<int>(TrainerExit::kSpec));
@@ -361,10 +356,10 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndThePreviousOneIsUsed) {
   const fs::path spec = WriteSpec("damaged", settings);
   ASSERT_EQ(Wait(Start("damaged", spec)), 0) << Chatter("damaged");
   const std::vector<json> events = Events("damaged");
-  ASSERT_EQ(Of(events, "resume").size(), 1u);
-  EXPECT_EQ(Of(events, "resume")[0].at("step"), 9);
+  ASSERT_EQ(EventsOf(events, "resume").size(), 1u);
+  EXPECT_EQ(EventsOf(events, "resume")[0].at("step"), 9);
   std::string notices;
-  for (const json& notice : Of(events, "notice")) notices += notice.at("text");
+  for (const json& notice : EventsOf(events, "notice")) notices += notice.at("text");
   EXPECT_THAT(notices, HasSubstr("step 12 is damaged"));
   EXPECT_EQ(LossByStep(events), LossByStep(whole));
   EXPECT_TRUE(SameTensors(Tensors("whole", 12), Tensors("damaged", 12)));
@@ -381,7 +376,7 @@ TEST_F(Resume, IfAllCheckpointsAreDamagedTheRunIsRefusedExceptWithFresh) {
   EXPECT_THAT(Chatter("damaged"), HasSubstr("step 6"));
   EXPECT_THAT(Chatter("damaged"), HasSubstr("step 3"));
   EXPECT_EQ(Wait(Start("damaged", spec, {"--fresh"})), 0) << Chatter("damaged");
-  EXPECT_EQ(Of(Events("damaged"), "step").size(), 12u);
+  EXPECT_EQ(EventsOf(Events("damaged"), "step").size(), 12u);
 }
 
 TEST_F(Resume, ARunResumesFromTheChosenCheckpoint) {
@@ -391,7 +386,7 @@ TEST_F(Resume, ARunResumesFromTheChosenCheckpoint) {
   EXPECT_EQ(Wait(Start("run", spec, {"--from-step", "4"})), 1);
   EXPECT_THAT(Chatter("run"), HasSubstr("step 4"));
   ASSERT_EQ(Wait(Start("run", spec, {"--from-step", "3"})), 0) << Chatter("run");
-  EXPECT_EQ(Of(Events("run"), "step").size(), 9u + 6u);
+  EXPECT_EQ(EventsOf(Events("run"), "step").size(), 9u + 6u);
   EXPECT_EQ(LossByStep(Events("run")), LossByStep(whole));
 }
 
@@ -400,19 +395,17 @@ TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
   const auto good = Tensors("run", 6);
   const fs::path spec = WriteSpec("run", {.steps = 100, .more = kCheckpoints});
   // From here on every update multiplies the weights by about a hundred.
-  std::stringstream text;
-  text << std::ifstream(spec).rdbuf();
-  std::string broken = text.str();
+  std::string broken = TextOf(spec);
   broken.replace(broken.find("lr: 0.002"), 9, "lr: 10, weight_decay: 10");
   std::ofstream(spec) << broken;
   EXPECT_EQ(Wait(Start("run", spec)), static_cast<int>(TrainerExit::kGuardPause)) << Chatter("run");
   EXPECT_THAT(Chatter("run"), HasSubstr("guards.max_skips: 10 steps in a row were skipped"));
   int64_t first_skip = -1;
-  for (const json& guard : Of(Events("run"), "guard")) {
+  for (const json& guard : EventsOf(Events("run"), "guard")) {
     if (guard.at("action") == "skipped" && first_skip < 0) first_skip = guard.at("step");
   }
   ASSERT_GE(first_skip, 6) << Chatter("run");
-  EXPECT_EQ(Of(Events("run"), "guard").back().at("action"), "pause");
+  EXPECT_EQ(EventsOf(Events("run"), "guard").back().at("action"), "pause");
   // The newest checkpoint is from before it, not from a skipped step.
   EXPECT_LE(Stored("run").back(), first_skip);
   EXPECT_TRUE(SameTensors(Tensors("run", 6), good));
@@ -427,6 +420,7 @@ TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheDifferingField) {
 }
 
 TEST_F(Resume, OnAFullDiskTrainingContinuesAndTheCheckpointIsWrittenOnceThereIsSpace) {
+  if (!MayMount()) GTEST_SKIP() << "this machine does not permit mounting a small disk";
   const Settings settings = {.steps = 6, .more = kCheckpoints};
   const std::vector<json> whole = Run("whole", settings);
   const fs::path spec = WriteSpec("full", settings);
@@ -434,29 +428,24 @@ TEST_F(Resume, OnAFullDiskTrainingContinuesAndTheCheckpointIsWrittenOnceThereIsS
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   // Every step is made, and the run waits to store its state.
   const auto waits = [&] {
-    return Of(Events("full"), "step").size() == 6u &&
+    return EventsOf(Events("full"), "step").size() == 6u &&
            Chatter("full").find("the disk is full") != std::string::npos;
   };
   int status = 0;
   while (!waits() && std::chrono::steady_clock::now() < until) {
-    if (waitpid(child, &status, WNOHANG) == child) {
-      if (WIFEXITED(status) && WEXITSTATUS(status) == kNoSuchDisk) {
-        GTEST_SKIP() << "this machine does not permit mounting a small disk";
-      }
-      FAIL() << "ended with " << status << "\n" << Chatter("full");
-    }
+    ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << status << "\n" << Chatter("full");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   ASSERT_TRUE(waits()) << Chatter("full");
   EXPECT_THAT(Chatter("full"), HasSubstr("waits in memory for room in " +
                                          (root_ / "full" / "checkpoints").string()));
-  EXPECT_TRUE(Of(Events("full"), "finish").empty());
+  EXPECT_TRUE(EventsOf(Events("full"), "finish").empty());
   FreeDisk("full", child);
   EXPECT_EQ(Wait(child), 0) << Chatter("full");
   const std::vector<json> events = Events("full");
   EXPECT_EQ(LossByStep(events), LossByStep(whole));
-  EXPECT_EQ(Of(events, "finish")[0].at("last_checkpoint"), 6);
-  EXPECT_EQ(Of(events, "finish")[0].at("failed_checkpoints"), 0);
+  EXPECT_EQ(EventsOf(events, "finish")[0].at("last_checkpoint"), 6);
+  EXPECT_EQ(EventsOf(events, "finish")[0].at("failed_checkpoints"), 0);
 }
 
 }  // namespace

@@ -61,19 +61,19 @@ TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
   for (const int ranks : {1, 2}) {
     const std::string name = "ranks" + std::to_string(ranks);
     const std::vector<json> events = Run(name, {.ranks = ranks, .more = change});
-    const std::vector<json> revisions = Of(events, "revision");
+    const std::vector<json> revisions = EventsOf(events, "revision");
     ASSERT_EQ(revisions.size(), 2u);
     EXPECT_EQ(revisions[0].at("step"), 0);
     EXPECT_EQ(revisions[1].at("step"), kDecayFirst);
     EXPECT_EQ(revisions[1].at("reason"), "test");
     EXPECT_FALSE(revisions[1].at("changes").empty());
-    for (const json& step : Of(events, "step")) {
+    for (const json& step : EventsOf(events, "step")) {
       EXPECT_EQ(step.at("revision"), step.at("step") < kDecayFirst ? 1 : 2);
     }
     // Fprop has no quantised operand to report on any more; Wgrad has.
     bool fprop = false;
     bool wgrad = false;
-    for (const json& event : Of(events, "precision")) {
+    for (const json& event : EventsOf(events, "precision")) {
       if (event.at("step") < kDecayFirst) continue;
       const std::string operand = event.at("operand");
       fprop |= operand.starts_with("fprop");
@@ -87,14 +87,14 @@ TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
 TEST_F(TrainerProcess, SigtermStopsAllRanksAtTheSameStepAndIsReported) {
   const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
   // Waits for a few steps in the log; the timeout of the test bounds the wait.
-  while (Of(Events("stopped"), "step").size() < 3) std::this_thread::yield();
+  while (EventsOf(Events("stopped"), "step").size() < 3) std::this_thread::yield();
   ASSERT_EQ(kill(child, SIGTERM), 0);
   EXPECT_EQ(Wait(child), 101) << Chatter("stopped");
-  const std::vector<json> finish = Of(Events("stopped"), "finish");
+  const std::vector<json> finish = EventsOf(Events("stopped"), "finish");
   ASSERT_EQ(finish.size(), 1u);
   EXPECT_EQ(finish[0].at("reason"), "stopped");
   EXPECT_EQ(finish[0].at("steps").get<int>(),
-            Of(Events("stopped"), "step").back().at("step").get<int>() + 1);
+            EventsOf(Events("stopped"), "step").back().at("step").get<int>() + 1);
 }
 
 TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {

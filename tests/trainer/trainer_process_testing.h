@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/processes/processes.h"
 #include "worker/link/trainer_exit.h"
 
 namespace nibble {
@@ -38,12 +39,13 @@ class TrainerProcess : public testing::Test {
   std::filesystem::path WriteSpec(const std::string& name, const Settings& settings) const;
   // Starts it in its own process group. `disk_bytes`: mount a temporary disk of this size for its
   // checkpoints, which a file fills except for kLeftOnDisk until FreeDisk(); 0: no such disk.
+  // MayMount(): whether this machine permits that.
   pid_t Start(const std::string& name, const std::filesystem::path& spec,
               const std::vector<std::string>& flags = {}, int64_t disk_bytes = 0) const;
-  static constexpr int kNoSuchDisk = 122;
+  bool MayMount() const;
   static constexpr int64_t kLeftOnDisk = int64_t{10} << 20;
   void FreeDisk(const std::string& name, pid_t child) const;
-  // The exit code, or 128 plus the signal. kNoSuchDisk if this machine does not allow mounting.
+  // The exit code, or 128 plus the signal.
   static int Wait(pid_t child);
   // Its standard error.
   std::string Chatter(const std::string& name) const;
@@ -52,8 +54,6 @@ class TrainerProcess : public testing::Test {
   // Writes the spec, runs the trainer to its end and returns the events.
   std::vector<nlohmann::json> Run(const std::string& name, const Settings& settings) const;
 
-  static std::vector<nlohmann::json> Of(const std::vector<nlohmann::json>& events,
-                                        const std::string& kind);
   // The losses of steps, then of validations, in the order of the log.
   static std::vector<double> Losses(const std::vector<nlohmann::json>& events);
   // The last logged loss of each step.
