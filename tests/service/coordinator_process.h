@@ -14,6 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/descriptor.h"
 #include "grpcpp/channel.h"
 
 namespace nibble {
@@ -52,17 +54,17 @@ class CoordinatorProcess {
   std::string OutputText() const;
 
  private:
-  class Output;
-
-  CoordinatorProcess(pid_t pid, std::unique_ptr<Output> output);
+  CoordinatorProcess(pid_t pid, OwnedDescriptor output);
+  // The number between `before` and `after` in the output; 0 if it was not printed yet.
+  int PrintedNumber(absl::string_view before, char after) const;
   int Reap(int options);
 
   pid_t pid_;
-  int exit_ = -1;  // -1: running
-  const std::unique_ptr<Output> output_;
+  int exit_ = -1;                 // -1: running
+  const OwnedDescriptor output_;  // a file in memory
 };
 
-// Path of the built program, relative to the directory that tests and benchmarks run in.
+// Path of the built program, for tests and benchmarks.
 std::string CoordinatorProgram();
 
 }  // namespace nibble
