@@ -1,6 +1,5 @@
 // A job that begins with the weights of another job's checkpoint, on a different number of ranks,
 // and is killed while it runs.
-#include <chrono>
 #include <string>
 
 #include "absl/strings/str_cat.h"
