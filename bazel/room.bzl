@@ -43,7 +43,6 @@ def nibble_room(
         test_size = "medium",
         test_linkopts = [],
         test_linker_inputs = [],
-        join_tests = True,
         shards = 1,
         own_tests = {},
         visibility = None):
@@ -63,7 +62,6 @@ def nibble_room(
       test_size: of the test program.
       test_linkopts: of the test program.
       test_linker_inputs: files that test_linkopts name.
-      join_tests: False where test files take longer to compile than to read their headers.
       shards: processes that share the test program's tests.
       own_tests: file → attributes, for tests that need a separate program.
       visibility: of the library and of the helpers.
@@ -106,7 +104,7 @@ def nibble_room(
         cc_test(
             name = "tests",
             size = test_size,
-            srcs = joined_sources("tests", tests, apart if join_tests else tests),
+            srcs = joined_sources("tests", tests, apart),
             copts = test_copts + _JOINED_COPTS,
             data = test_data,
             additional_linker_inputs = test_linker_inputs,

@@ -70,7 +70,7 @@ class Chaos : public testing::Test {
               .slots = 2,
               .proxies = true,
               .wall_clocks = true,
-              .disks = HasOwnMounts(),
+              .disks = EnterOwnMounts(),
               // While ranks are silent, a change must not take as long as a lease.
               .coordinator_flags = {"--switch-wait-ms", "100"}}) {}
 
@@ -220,7 +220,7 @@ class Chaos : public testing::Test {
         bed_.SetWallClock(worker, WallClockAfter(planned));
         break;
       case Fault::kFullDisk:
-        if (!HasOwnMounts()) {
+        if (!EnterOwnMounts()) {
           std::printf("  skipped: this machine does not permit mounting a disk\n");
           break;
         }
@@ -542,6 +542,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "chaos_test: '%s' is neither --faults=N nor --seed=N\n", argv[i]);
     return 2;
   }
-  (void)nibble::EnterOwnMounts();
   return RUN_ALL_TESTS();
 }

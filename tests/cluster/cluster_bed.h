@@ -30,11 +30,9 @@ namespace nibble {
 ClusterPrograms TestPrograms();
 std::string NibbleProgram();
 
-// Enters a private mount namespace: mounts are visible only to this process and its children, and
-// end with them. Call it before starting threads. False if it is not permitted.
+// Enters a private mount namespace, at the first call: mounts of this thread are visible only to it,
+// and to threads and processes that it starts later, and end with them. False if it is not permitted.
 bool EnterOwnMounts();
-// Whether it was called and permitted.
-bool HasOwnMounts();
 
 // Sets one field in a new revision after whichever is the newest. `at`: as in SetRecipeRequest.
 v1::SetRecipeRequest RecipeChange(const std::string& job, const std::string& field,
@@ -145,7 +143,7 @@ class ClusterBed {
 
   // The event logs of rank 0, from all workers, attempt by attempt.
   std::vector<nlohmann::json> EventLog(const std::string& job) const;
-  // The losses of nibble-trainer with the same job, without a cluster; computed once per job.
+  // The losses of nibble-trainer with the same job, without a cluster; computed once per process.
   const std::map<int64_t, uint64_t>& UndisturbedLosses(const TinyJob& job);
   // The last loss that the job logged for each step is bit for bit that of the undisturbed run.
   void ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec);
@@ -188,7 +186,6 @@ class ClusterBed {
   std::string address_;
   std::unique_ptr<CoordinatorStub> stub_;
   std::unique_ptr<JobWatch> watch_;
-  std::map<std::string, std::map<int64_t, uint64_t>> undisturbed_;  // by spec
   std::vector<std::string> disks_;                                  // mount points
   int64_t ids_ = 0;
 };

@@ -243,7 +243,7 @@ TEST(SeveralWorkers, DamageFoundByAnotherWorkerIsReportedAndThePreviousCheckpoin
 }
 
 TEST(SeveralWorkers, AJobWaitsForAFullDiskAndItsLossesAreUnchanged) {
-  if (!HasOwnMounts()) GTEST_SKIP() << "this machine does not permit mounting a small disk";
+  if (!EnterOwnMounts()) GTEST_SKIP() << "this machine does not permit mounting a small disk";
   ClusterBed bed({.workers = 1, .disks = true, .coordinator_flags = {"--lease-ms", "10000"}});
   const TinyJob spec = HybridJob(1, 100, 10, 1);
   const std::string job = bed.Submit(spec);
