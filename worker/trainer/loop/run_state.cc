@@ -36,10 +36,9 @@ absl::Status LoadRange(const CheckpointReader& checkpoint, const std::string& na
   for (int64_t done = 0; done < count;) {
     const int64_t n = std::min(count - done, kStagedElements);
     const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-    absl::Status status = checkpoint.Load(name, first + done, n,
-                                          {reinterpret_cast<std::byte*>(staged.data()), bytes});
-    if (status.ok()) status = memory.CopyIn(out + done, staged.data(), bytes);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(checkpoint.Load(
+        name, first + done, n, {reinterpret_cast<std::byte*>(staged.data()), bytes}));
+    NIBBLE_RETURN_IF_ERROR(memory.CopyIn(out + done, staged.data(), bytes));
     done += n;
   }
   return absl::OkStatus();
@@ -174,12 +173,9 @@ absl::Status RunState::LoadWeights(const CheckpointReader& checkpoint) {
   const std::vector<ParamInfo>& params = trainer_.outline().params;
   for (size_t i = 0; i < params.size(); ++i) {
     const std::string name = absl::StrCat(kMasterPrefix, params[i].name);
-    absl::Status status = CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape);
-    if (status.ok()) {
-      status = LoadRange(checkpoint, name, 0, params[i].elements(), device_.memory(),
-                         parameters.weight(static_cast<int64_t>(i)));
-    }
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
+    NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, 0, params[i].elements(), device_.memory(),
+                                     parameters.weight(static_cast<int64_t>(i))));
   }
   return absl::OkStatus();
 }
@@ -198,12 +194,9 @@ absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
         {kSecondMomentPrefix, optimizer.second_moment()}};
     for (const auto& [prefix, moment] : moments) {
       const std::string name = absl::StrCat(prefix, params[i].name);
-      absl::Status status = CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape);
-      if (status.ok()) {
-        status = LoadRange(checkpoint, name, owned.begin, owned.count, device_.memory(),
-                           moment + in_part);
-      }
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
+      NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, owned.begin, owned.count,
+                                       device_.memory(), moment + in_part));
     }
   }
   return absl::OkStatus();
@@ -211,12 +204,11 @@ absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
 
 absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
                                     Trainer::Position& position) {
-  absl::Status status = CheckTensor(checkpoint, kCounters, FileDType::kI64, {kCounterCount});
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, kCounters, FileDType::kI64, {kCounterCount}));
   std::array<int64_t, kCounterCount> counters = {};
-  status = checkpoint.Load(kCounters, 0, kCounterCount,
-                           {reinterpret_cast<std::byte*>(counters.data()), sizeof counters});
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      checkpoint.Load(kCounters, 0, kCounterCount,
+                      {reinterpret_cast<std::byte*>(counters.data()), sizeof counters}));
   const auto losses = checkpoint.tensors().find(kSpikeLosses);
   if (losses == checkpoint.tensors().end() || losses->second.dtype != FileDType::kF64 ||
       counters[1] < 0 || counters[1] > losses->second.elements) {
@@ -226,20 +218,19 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   position.updates = counters[0];
   position.guard.in_a_row = counters[2];
   position.guard.losses.resize(counters[1]);
-  status = checkpoint.Load(kSpikeLosses, 0, counters[1],
-                           {reinterpret_cast<std::byte*>(position.guard.losses.data()),
-                            position.guard.losses.size() * sizeof(double)});
+  NIBBLE_RETURN_IF_ERROR(
+      checkpoint.Load(kSpikeLosses, 0, counters[1],
+                      {reinterpret_cast<std::byte*>(position.guard.losses.data()),
+                       position.guard.losses.size() * sizeof(double)}));
   // A run may start to use early stopping when it resumes.
-  if (!status.ok() || spec_.early_stop.patience == 0 ||
-      !checkpoint.tensors().contains(kEarlyStop)) {
-    return status;
+  if (spec_.early_stop.patience == 0 || !checkpoint.tensors().contains(kEarlyStop)) {
+    return absl::OkStatus();
   }
-  status = CheckTensor(checkpoint, kEarlyStop, FileDType::kF64, {kEarlyStopCount});
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, kEarlyStop, FileDType::kF64, {kEarlyStopCount}));
   std::array<double, kEarlyStopCount> early = {};
-  status = checkpoint.Load(kEarlyStop, 0, kEarlyStopCount,
-                           {reinterpret_cast<std::byte*>(early.data()), sizeof early});
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(
+      checkpoint.Load(kEarlyStop, 0, kEarlyStopCount,
+                      {reinterpret_cast<std::byte*>(early.data()), sizeof early}));
   constexpr double kMostSince = 1e9;  // more than any run validates
   if (!(early[1] >= 0 && early[1] <= kMostSince)) {
     return absl::DataLossError(
@@ -271,10 +262,9 @@ absl::Status RunState::Load(const CheckpointReader& checkpoint) {
   }
   NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, TimelineFromJson(header.recipe_timeline));
   Trainer::Position position = {.next_step = header.step, .timeline = std::move(timeline)};
-  absl::Status status = LoadCounters(checkpoint, position);
-  if (status.ok()) status = LoadWeights(checkpoint);
-  if (status.ok()) status = LoadMoments(checkpoint);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(LoadCounters(checkpoint, position));
+  NIBBLE_RETURN_IF_ERROR(LoadWeights(checkpoint));
+  NIBBLE_RETURN_IF_ERROR(LoadMoments(checkpoint));
   return trainer_.Restore(std::move(position));
 }
 

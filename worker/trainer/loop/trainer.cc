@@ -100,12 +100,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
 
   Memory& memory = options.device.memory();
   const int64_t tokens = trainer->tokens_;
-  absl::Status status = AllocateInts(memory, tokens, trainer->token_ids_);
-  if (status.ok()) status = AllocateInts(memory, tokens, trainer->targets_);
-  if (status.ok()) status = AllocateInts(memory, tokens, trainer->doc_begin_);
-  if (status.ok()) status = AllocateFloats(memory, tokens, trainer->loss_);
-  if (status.ok()) status = trainer->SetRecipe(0);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(AllocateInts(memory, tokens, trainer->token_ids_));
+  NIBBLE_RETURN_IF_ERROR(AllocateInts(memory, tokens, trainer->targets_));
+  NIBBLE_RETURN_IF_ERROR(AllocateInts(memory, tokens, trainer->doc_begin_));
+  NIBBLE_RETURN_IF_ERROR(AllocateFloats(memory, tokens, trainer->loss_));
+  NIBBLE_RETURN_IF_ERROR(trainer->SetRecipe(0));
   trainer->host_loss_.resize(tokens);
   return trainer;
 }
@@ -159,21 +158,22 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
   if (revision.number == revision_) return absl::OkStatus();
   revision_ = 0;
-  absl::StatusOr<ResolvedRecipe> recipe = Resolve(revision.recipe, outline(), tokens_);
-  if (!recipe.ok()) return recipe.status();
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe recipe,
+                          Resolve(revision.recipe, outline(), tokens_));
   if (model_ == nullptr) {
     NIBBLE_ASSIGN_OR_RETURN(
         std::unique_ptr<Model> model,
         Model::Create(
-            options_.device, options_.parameters, *recipe,
+            options_.device, options_.parameters, recipe,
             {.activations =
                  spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
              .sequences = MicroBatch(spec_),
              .length = spec_.data.sequence,
              .recompute = spec_.training.recompute == JobRecompute::kBlocks}));
     model_ = std::move(model);
-  } else
-    NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(*recipe));
+  } else {
+    NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
+  }
   revision_ = revision.number;
   return absl::OkStatus();
 }
@@ -186,10 +186,9 @@ absl::Status Trainer::LoadBatch(const Batch& batch) {
   }
   Memory& memory = options_.device.memory();
   const size_t bytes = static_cast<size_t>(tokens_) * sizeof(int32_t);
-  absl::Status status = memory.CopyIn(token_ids_.data(), batch.tokens.data(), bytes);
-  if (status.ok()) status = memory.CopyIn(targets_.data(), batch.targets.data(), bytes);
-  if (status.ok()) status = memory.CopyIn(doc_begin_.data(), batch.doc_begin.data(), bytes);
-  return status;
+  NIBBLE_RETURN_IF_ERROR(memory.CopyIn(token_ids_.data(), batch.tokens.data(), bytes));
+  NIBBLE_RETURN_IF_ERROR(memory.CopyIn(targets_.data(), batch.targets.data(), bytes));
+  return memory.CopyIn(doc_begin_.data(), batch.doc_begin.data(), bytes);
 }
 
 StepContext Trainer::ContextFor(int64_t step, int64_t micro) const {
@@ -205,12 +204,9 @@ StepContext Trainer::ContextFor(int64_t step, int64_t micro) const {
 }
 
 absl::StatusOr<double> Trainer::SumLosses() {
-  absl::Status status = options_.device.backend.Synchronize();
-  if (status.ok()) {
-    status = options_.device.memory().CopyOut(host_loss_.data(), loss_.data(),
-                                              host_loss_.size() * sizeof(float));
-  }
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(options_.device.backend.Synchronize());
+  NIBBLE_RETURN_IF_ERROR(options_.device.memory().CopyOut(host_loss_.data(), loss_.data(),
+                                                          host_loss_.size() * sizeof(float)));
   double sum = 0;
   for (const float loss : host_loss_) sum += loss;
   return sum;
@@ -241,30 +237,27 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, StepReport& re
   const bool sampled = every > 0 && step % every == 0;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(Batch batch, batches(step, micro));
-    absl::Status status = LoadBatch(batch);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(LoadBatch(batch));
     targets += static_cast<double>(CountingTargets(batch));
     watch.Lap(seconds.data);
 
     StepContext context = ContextFor(step, micro);
     // Weights are quantised once a step, before the first micro-batch.
     context.statistics = sampled;
-    if (micro == 0) status = model_->BeginStep(context);
+    if (micro == 0) NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
     context.statistics = sampled && micro + 1 == micro_batches_;
-    if (status.ok()) status = options_.device.backend.Synchronize();
+    NIBBLE_RETURN_IF_ERROR(options_.device.backend.Synchronize());
     watch.Lap(seconds.weights);
     const ModelBatch view = {.tokens = token_ids_.data<int32_t>(),
                              .targets = targets_.data<int32_t>()};
     // Every token of the step has the same weight, in any rank and micro-batch.
     const auto scale = static_cast<float>(1.0 / static_cast<double>(TokensPerStep(spec_)));
-    if (status.ok()) status = model_->Forward(context, view, scale, loss_.data<float>());
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(model_->Forward(context, view, scale, loss_.data<float>()));
     NIBBLE_ASSIGN_OR_RETURN(const double sum, SumLosses());
     loss_sum += sum;
     watch.Lap(seconds.forward);
-    status = model_->Backward(context, view);
-    if (status.ok()) status = FindBadOperands(report, bad);
-    if (!status.ok()) return status;
+    NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
+    NIBBLE_RETURN_IF_ERROR(FindBadOperands(report, bad));
     watch.Lap(seconds.backward);
   }
   if (!sampled) report.figures.clear();
