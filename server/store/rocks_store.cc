@@ -265,16 +265,12 @@ absl::Status RocksStore::Backup(const std::string& directory) const {
 
 absl::Status RocksStore::Verify() const {
   NIBBLE_RETURN_IF_ERROR(db_->VerifyFiles());
-  absl::Status s = ReadEntities("", [](const StoredEntity&) { return absl::OkStatus(); });
-  if (!s.ok()) return s;
+  NIBBLE_RETURN_IF_ERROR(ReadEntities("", [](const StoredEntity&) { return absl::OkStatus(); }));
 
   // The journal must have every record, and each topic exactly the records that name it.
   const StoreDb::View view(*db_);
-  const absl::StatusOr<uint64_t> first = view.Number(kMetaFirst);
-  const absl::StatusOr<uint64_t> last = view.Number(kMetaApplied);
-  if (!first.ok()) return first.status();
-  if (!last.ok()) return last.status();
-  uint64_t next = *first;
+  NIBBLE_ASSIGN_OR_RETURN(uint64_t next, view.Number(kMetaFirst));
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, view.Number(kMetaApplied));
   uint64_t named = 0;
   const auto check_record = [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
     if (item.key != store_format::JournalKey(next)) return false;
@@ -293,18 +289,17 @@ absl::Status RocksStore::Verify() const {
     ++next;
     return true;
   };
-  s = view.Scan(Table::kJournal, "", "", check_record);
-  if (!s.ok()) return s;
-  if (next != *last + 1) {
+  NIBBLE_RETURN_IF_ERROR(view.Scan(Table::kJournal, "", "", check_record));
+  if (next != last + 1) {
     return absl::DataLossError(
         absl::StrCat(db_->path(), ": record ", next, " is missing or damaged"));
   }
   uint64_t entries = 0;
-  s = view.Scan(Table::kTopic, "", "", [&](const StoreDb::View::Item&) -> absl::StatusOr<bool> {
+  const auto count = [&](const StoreDb::View::Item&) -> absl::StatusOr<bool> {
     ++entries;
     return true;
-  });
-  if (!s.ok()) return s;
+  };
+  NIBBLE_RETURN_IF_ERROR(view.Scan(Table::kTopic, "", "", count));
   if (entries != named) {
     return absl::DataLossError(absl::StrCat(db_->path(), ": topics have ", entries,
                                             " entries, the journal's records name ", named));

@@ -236,12 +236,8 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
     return absl::DataLossError("header: fails its checksum");
   }
   Described described;
-  absl::StatusOr<ShardManifest> manifest = ShardManifestFrom(response.manifest());
-  if (!manifest.ok()) return manifest.status();
-  described.manifest = *std::move(manifest);
-  absl::StatusOr<CheckpointHeader> header = DecodeHeader(response.header());
-  if (!header.ok()) return header.status();
-  described.header = *std::move(header);
+  NIBBLE_ASSIGN_OR_RETURN(described.manifest, ShardManifestFrom(response.manifest()));
+  NIBBLE_ASSIGN_OR_RETURN(described.header, DecodeHeader(response.header()));
   if (described.manifest.step != shard.ref().step() ||
       described.manifest.attempt != shard.ref().attempt() ||
       described.manifest.rank != shard.rank()) {
@@ -285,18 +281,16 @@ absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
                                 absl::FunctionRef<void(int64_t bytes)> progress) {
   NIBBLE_ASSIGN_OR_RETURN(const Described described, Describe(source, shard, cancellation));
   const std::string& job = shard.ref().job();
-  absl::Status status = options_.open_job(job, described.header.identity);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(options_.open_job(job, described.header.identity));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
                           options_.registry->BeginReplica(job, described.manifest));
   ReplicaFeed feed(*writer, described.manifest);
-  status = Read(source, shard, described.manifest.bytes(), cancellation,
-                [&](const std::string& bytes) -> absl::Status {
-                  progress(static_cast<int64_t>(bytes.size()));
-                  return feed.Take(AsBytes(bytes));
-                });
-  if (status.ok()) status = feed.NextSlice();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(Read(source, shard, described.manifest.bytes(), cancellation,
+                              [&](const std::string& bytes) -> absl::Status {
+                                progress(static_cast<int64_t>(bytes.size()));
+                                return feed.Take(AsBytes(bytes));
+                              }));
+  NIBBLE_RETURN_IF_ERROR(feed.NextSlice());
   NIBBLE_ASSIGN_OR_RETURN(const ShardManifest sealed, writer->Seal());
   return options_.registry->AddReplica(job, described.header, sealed, input);
 }

@@ -27,6 +27,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "common/version.h"
 #include "worker/agent/daemon.h"
 
@@ -101,9 +102,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
        {std::pair{&arguments.root_certificates, &options.security.root_certificates},
         std::pair{&arguments.certificate, &options.security.certificate},
         std::pair{&arguments.private_key, &options.security.private_key}}) {
-    absl::StatusOr<std::string> secret = ReadSecret(*path);
-    if (!secret.ok()) return secret.status();
-    *text = *std::move(secret);
+    NIBBLE_ASSIGN_OR_RETURN(*text, ReadSecret(*path));
   }
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   options.trainer = arguments.trainer;

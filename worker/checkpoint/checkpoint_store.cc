@@ -228,10 +228,9 @@ absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
   if (found == committed.end()) return NoCheckpoint(path_, step);
   StoredDirectory writing = *found;
   writing.stage = Stage::kWriting;
-  absl::Status status = RenameInside(path_, DirectoryName(*found), DirectoryName(writing));
-  if (!status.ok()) return status;
-  status = RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName));
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(RenameInside(path_, DirectoryName(*found), DirectoryName(writing)));
+  NIBBLE_RETURN_IF_ERROR(
+      RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName)));
   NIBBLE_ASSIGN_OR_RETURN(auto session,
                           WriteSession::Recover(path_, writing, lock_, options_.faults));
   if (session != nullptr) sessions_.push_back(std::move(session));
