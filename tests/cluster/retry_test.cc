@@ -25,7 +25,8 @@ class Retry : public testing::TestWithParam<Loss> {
   // Everything that a change may affect, as text, without what changes by itself.
   std::string World() {
     std::string world;
-    for (v1::Job job : bed_.Ask(kListJobs).jobs()) {
+    const v1::ListJobsResponse jobs = bed_.Ask(kListJobs);
+    for (v1::Job job : jobs.jobs()) {
       job.clear_state_reason();  // for a pending job the scheduler's, which changes by itself
       absl::StrAppend(&world, job.ShortDebugString(), "\n");
       for (const auto& event : bed_.Events(job.id())) {
@@ -39,7 +40,8 @@ class Retry : public testing::TestWithParam<Loss> {
       }
     }
     absl::StrAppend(&world, bed_.Ask(kListQueues).ShortDebugString(), "\n");
-    for (v1::Worker worker : bed_.Ask(kListWorkers).workers()) {
+    const v1::ListWorkersResponse workers = bed_.Ask(kListWorkers);
+    for (v1::Worker worker : workers.workers()) {
       worker.clear_last_heard_ms();
       worker.clear_present();
       worker.clear_present_since_unix_ms();
