@@ -8,12 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -39,8 +41,13 @@ std::string Variable(const char* name) {
 }
 
 absl::StatusOr<std::string> Checked(const std::string& source, const std::string& address) {
-  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(source, address);
-  if (parsed.ok() && parsed->port > 0) return address;
+  // gRPC knows more forms of a host than a listener's.
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0 &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535) {
+    return address;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
 }
@@ -135,8 +142,10 @@ absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
   const std::string variable = Variable("NIBBLE_SERVER");
   if (!variable.empty()) return Checked("NIBBLE_SERVER", variable);
   const std::string directory = DefaultClusterDirectory();
-  const absl::StatusOr<std::string> local = ReadClusterAddress(directory);
-  return local.ok() ? Checked(ClusterAddressPath(directory), *local) : kDefaultServer;
+  const std::string path = ClusterAddressPath(directory);
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return kDefaultServer;
+  return Checked(path, ReadClusterAddress(directory).value_or(""));
 }
 
 std::string AuthorName() {

@@ -30,8 +30,9 @@ namespace nibble {
 ClusterPrograms TestPrograms();
 std::string NibbleProgram();
 
-// Enters a private mount namespace, at the first call: mounts of this thread are visible only to it,
-// and to threads and processes that it starts later, and end with them. False if it is not permitted.
+// Enters a private mount namespace, at the first call: mounts of this thread are visible only to
+// it, and to threads and processes that it starts later, and end with them. False if it is not
+// permitted.
 bool EnterOwnMounts();
 
 // Sets one field in a new revision after whichever is the newest. `at`: as in SetRecipeRequest.

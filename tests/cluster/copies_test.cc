@@ -122,6 +122,7 @@ class Copies : public testing::Test {
 
 TEST_F(Copies, AFinishedJobsCheckpointIsReplicatedAgainWhenAWorkerIsLostAndTrimmedWhenItReturns) {
   const std::string job = Finished();
+  ASSERT_FALSE(HoldersOfNewest(job).empty()) << Text(job);
   const std::string lost = bed_.NewestCheckpoint(job).shards(0).holders(0);
   bed_.Kill(lost);
   // The remaining worker replicates it to the third.
@@ -133,6 +134,7 @@ TEST_F(Copies, AFinishedJobsCheckpointIsReplicatedAgainWhenAWorkerIsLostAndTrimm
 
 TEST_F(Copies, ADrainingWorkerRemovesItsShardsOnceOthersHaveThem) {
   const std::string job = Finished();
+  ASSERT_FALSE(HoldersOfNewest(job).empty()) << Text(job);
   const std::string drained = bed_.NewestCheckpoint(job).shards(0).holders(0);
   bed_.Drain(drained);
   EXPECT_TRUE(Eventually([&] {

@@ -176,6 +176,7 @@ TEST_P(SwitchTimes, TheReplyNamesTheStepAndTheEventDoesNotWaitForAHeartbeat) {
   for (int i = 0; i < kSwitches; ++i) {
     const v1::SetRecipeResponse response =
         bed_.Ask(kSetRecipe, RecipeChange(job, "fprop", i % 2 == 0 ? "bf16" : "nvfp4"));
+    ASSERT_GT(response.revision(), 1);
     events.push_back(InEffect(bed_, job, response.revision()));
     ASSERT_EQ(events.back().revision(), response.revision());
     off_by.push_back(std::abs(response.first_step() - events.back().step()));

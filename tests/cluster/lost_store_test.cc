@@ -43,7 +43,7 @@ std::set<std::string> OnDisk(ClusterBed& bed, const std::string& job, int worker
 
 TEST(LostStore, AnEmptyStoreDeletesNothingAndAnAdoptedJobFinishesBitwise) {
   ClusterBed bed({.workers = 2});
-  const TinyJob tiny = {.ranks = 2, .steps = 2500, .every = 100};
+  const TinyJob tiny = {.ranks = 2, .steps = 1500, .every = 100};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return bed.Checkpoints(job).size() >= 2; })) << bed.Story(job);
   const auto ranks = bed.LiveRanks();
@@ -103,7 +103,7 @@ class RestoredBackup : public testing::TestWithParam<bool> {};
 
 TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
   ClusterBed bed({.workers = 2});
-  const TinyJob tiny = {.ranks = 2, .steps = 2500, .every = 100, .keep_last = 2};
+  const TinyJob tiny = {.ranks = 2, .steps = 1500, .every = 100, .keep_last = 2};
   const std::string job = bed.Submit(tiny);
   ASSERT_TRUE(Eventually([&] { return !bed.Checkpoints(job).empty(); })) << bed.Story(job);
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
@@ -145,10 +145,10 @@ INSTANTIATE_TEST_SUITE_P(Flag, RestoredBackup, testing::Bool(),
 // while the coordinator is unreachable: only the checkpoint records it.
 TEST(LostStore, ARestoredStoreLearnsTheFirstStepOfARevisionFromACheckpoint) {
   ClusterBed bed({.workers = 1});
-  TinyJob tiny = {.steps = 3000, .every = 500};
+  TinyJob tiny = {.steps = 1800, .every = 300};
   const std::string job = bed.Submit(tiny);
   bed.ExpectStep(job, 10);
-  (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16", "step:2000"));
+  (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16", "step:1200"));
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
   bed.Kill(kCoordinatorRole);
   std::filesystem::copy(store, store + ".backup", std::filesystem::copy_options::recursive);
@@ -169,9 +169,9 @@ TEST(LostStore, ARestoredStoreLearnsTheFirstStepOfARevisionFromACheckpoint) {
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   const auto revisions = bed.Revisions(job);
   ASSERT_EQ(revisions.size(), 2u) << bed.Story(job);
-  EXPECT_EQ(revisions[1].first_step(), 2000) << bed.Story(job);
+  EXPECT_EQ(revisions[1].first_step(), 1200) << bed.Story(job);
   EXPECT_TRUE(revisions[1].confirmed());
-  tiny.more = "changes:\n  - {at: step:2000, set: {fprop: bf16}}\n";
+  tiny.more = "changes:\n  - {at: step:1200, set: {fprop: bf16}}\n";
   bed.ExpectUndisturbedLosses(job, tiny);
 }
 

@@ -22,7 +22,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kSteps = 240;
+constexpr int64_t kSteps = 320;
 
 TinyJob Job(const std::string& format) {
   return {.ranks = 2,

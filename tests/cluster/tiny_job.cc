@@ -22,10 +22,10 @@ std::string TinyJob::Yaml(const std::string& corpus) const {
   return absl::StrCat(
       "name: ", name, "\nmodel: ", model, "\nrecipe: ", recipe, "\n", "data: {train: [", corpus,
       "], sequence: ", sequence, ", validation_fraction: 0.1}\n", "training: {steps: ", steps,
-      ", batch: ", batch, ", seed: ", seed, ", validate_every: 0}\n",
+      ", batch: ", batch, ", seed: ", seed, ", validate_every: ", validate_every, "}\n",
       "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3}\n",
-      "metrics: {log_every: 1, precision_every: 0}\n", "checkpoints: {every: ", every,
-      ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks,
+      "metrics: {log_every: 1, precision_every: ", precision_every, "}\n", "checkpoints: {every: ",
+      every, ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks,
       ", threads: 1, memory_mib: ", memory_mib, "}\n", more);
 }
 
