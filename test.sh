@@ -102,11 +102,10 @@ if ((sanitizers)); then
 fi
 if ((tsan)); then
   stage "test: coordinator, daemon, their link and collectives under the thread sanitizer"
-  # Without the tests that run the trainer, as above, and those of processes: one kills them, and Gloo between four of them
-  # takes minutes here.
+  # Without the tests that run the trainer, as above, and without Gloo between four processes, which takes minutes here.
   run_tests "${flags[@]}" --config=tsan --build_tests_only -- //tests/threads:races_test //common/... //server/... \
-    //worker/agent/... //worker/link/... //worker/checkpoint/... //worker/metrics/... //worker/trainer/comm/... \
-    -//worker/agent:daemon_test -//worker/agent:daemon_gang_test -//worker/checkpoint:store_crash_test \
+    //worker/agent/... //worker/link/... //worker/metrics/... //worker/trainer/comm/... \
+    -//worker/agent:daemon_test -//worker/agent:daemon_gang_test \
     -//worker/trainer/comm:gloo_collective_test -//worker/trainer/comm:gloo_failure_test
 fi
 finish
