@@ -1,25 +1,22 @@
-// The lane kernels of one instruction set, NIBBLE_ISA; BUILD compiles this file once for each, with
-// its compiler flags. Only headers whose functions are all forced inline may be included, or the
-// linker could hand this file's instructions to others.
+// The lane kernels of one instruction set, NIBBLE_ISA with vectors of NIBBLE_FLOATS; BUILD compiles
+// this file once for each, with its compiler flags. Only headers whose functions are all forced
+// inline may be included, or the linker could hand this file's instructions to others.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/cpu/lane_kernels.h"
 
+#define NIBBLE_TEXT_(word) #word
+#define NIBBLE_TEXT(word) NIBBLE_TEXT_(word)
+
 namespace nibble::cpu {
 namespace NIBBLE_ISA {
 
-// The vector type.
-#if defined(__AVX512F__)
-constexpr char kName[] = "avx512";
-using Widest = LaneVector<16>::F;
-#elif defined(__AVX2__)
-constexpr char kName[] = "avx2";
-using Widest = LaneVector<8>::F;
-#else
-constexpr char kName[] = "scalar";
+#if NIBBLE_FLOATS == 1
 using Widest = float;
+#else
+using Widest = LaneVector<NIBBLE_FLOATS>::F;
 #endif
 
 #include "kernels/cpu/lane_tile.inc"
@@ -76,7 +73,7 @@ constexpr uint32_t (*OperandKernel())(const EncodeArgs&) {
 }
 
 constexpr LaneKernels kKernels = {
-    .name = kName,
+    .name = NIBBLE_TEXT(NIBBLE_ISA),
     .lanes = kLanesOf<Widest>,
     .amax_rows = AmaxRows<Widest>,
     .amax_columns = AmaxColumns<Widest>,
@@ -92,6 +89,6 @@ constexpr LaneKernels kKernels = {
 
 }  // namespace NIBBLE_ISA
 
-const LaneKernels LaneKernels::NIBBLE_ISA = NIBBLE_ISA::kKernels;
+constinit const LaneKernels LaneKernels::NIBBLE_ISA = NIBBLE_ISA::kKernels;
 
 }  // namespace nibble::cpu
