@@ -27,7 +27,7 @@ _PROGRAMS = ["main.cc", "*_main.cc"]
 _JOINED_COPTS = ["-Wno-subobject-linkage"]
 
 # Tests are compiled more often than they run; the code under test is optimised.
-_TEST_COPTS = ["-O0", "-U_FORTIFY_SOURCE"]
+TEST_COPTS = ["-O0", "-U_FORTIFY_SOURCE"]
 
 def nibble_room(
         name,
@@ -39,7 +39,7 @@ def nibble_room(
         testing_deps = [],
         test_deps = [],
         test_data = [],
-        test_copts = _TEST_COPTS,
+        test_copts = TEST_COPTS,
         test_size = "medium",
         test_linkopts = [],
         test_linker_inputs = [],
@@ -95,16 +95,10 @@ def nibble_room(
     used = _distinct(used + test_deps + ["@system//:gtest_main"])
     tests = native.glob(_in(folders, ["*_test.cc"]), exclude = exclude + own_tests.keys())
     if tests:
-        cc_library(
-            name = "tests_sources",
-            testonly = True,
-            textual_hdrs = tests,
-            visibility = ["//visibility:private"],
-        )
         cc_test(
             name = "tests",
             size = test_size,
-            srcs = joined_sources("tests", tests, apart),
+            srcs = _joined_tests(tests, apart),
             copts = test_copts + _JOINED_COPTS,
             data = test_data,
             additional_linker_inputs = test_linker_inputs,
@@ -122,19 +116,13 @@ def nibble_room(
             **{key: value for key, value in attributes.items() if key != "deps"}
         )
 
-def nibble_system_tests(deps, exclude = [], data = [], copts = _TEST_COPTS, **attributes):
+def nibble_system_tests(deps, exclude = [], data = [], copts = TEST_COPTS, **attributes):
     """A test for each *_test.cc: tests of whole systems, which share objects and a program, but no process."""
     tests = native.glob(["*_test.cc"], exclude = exclude)
-    cc_library(
-        name = "tests_sources",
-        testonly = True,
-        textual_hdrs = tests,
-        visibility = ["//visibility:private"],
-    )
     cc_binary(
         name = "tests_program",
         testonly = True,
-        srcs = joined_sources("tests", tests),
+        srcs = _joined_tests(tests),
         copts = copts + _JOINED_COPTS,
         linkstatic = True,
         deps = deps + [
@@ -160,6 +148,16 @@ def nibble_programs(programs, deps, **attributes):
             deps = deps,
             **attributes
         )
+
+# Sources of a target that depends on :tests_sources.
+def _joined_tests(tests, apart = []):
+    cc_library(
+        name = "tests_sources",
+        testonly = True,
+        textual_hdrs = tests,
+        visibility = ["//visibility:private"],
+    )
+    return joined_sources("tests", tests, apart)
 
 def _in(folders, patterns):
     return patterns + [folder + "/" + pattern for folder in folders for pattern in patterns]
