@@ -48,6 +48,7 @@ TEST_F(ServerAddressTest, TheFlagOverridesTheVariableTheLocalClusterAndTheDefaul
   setenv("NIBBLE_SERVER", "train.example:4002", 1);
   EXPECT_EQ(*FindServerAddress(""), "train.example:4002");
   EXPECT_EQ(*FindServerAddress("[::1]:4003"), "[::1]:4003");
+  EXPECT_EQ(*FindServerAddress("dns:///train.example:4003"), "dns:///train.example:4003");
 }
 
 TEST_F(ServerAddressTest, WithoutNibbleHomeTheClusterIsInTheUsersHome) {
@@ -64,6 +65,8 @@ TEST_F(ServerAddressTest, InvalidAddressesAreRefusedWithTheirSource) {
   EXPECT_THAT(FindServerAddress("localhost:70000").status().message(), HasSubstr("1 to 65535"));
   WriteAddress("garbage");
   EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("/cluster/address: 'garbage'"));
+  WriteAddress("\n");
+  EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("/cluster/address: ''"));
   setenv("NIBBLE_SERVER", ":7700", 1);
   EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("NIBBLE_SERVER: ':7700'"));
 }
