@@ -3,7 +3,7 @@
 #   ./test.sh                    all tests
 #   ./test.sh --sanitizers       numbers, checkpoints, readers, coordinator and daemon again under address and undefined-behaviour sanitizers
 #   ./test.sh --threads          clang's thread-safety analysis of the rooms that share data between threads
-#   ./test.sh --tsan             the same rooms under the thread sanitizer
+#   ./test.sh --tsan             most of these rooms under the thread sanitizer
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
