@@ -148,12 +148,17 @@ absl::StatusOr<std::unique_ptr<RunReporter>> RunReporter::Open(const JobSpec& sp
 }
 
 void RunReporter::NoteLogState(const absl::Status& status) {
-  if (status.ok() && log_failed_) Note("the event log is written again");
-  if (!status.ok() && !log_failed_) {
-    Note(
-        absl::StrCat(std::string(status.message()), "; events wait in memory, training continues"));
+  if (status.ok()) {
+    if (!trouble_.empty()) Note("the event log is written again");
+    trouble_.clear();
+    return;
   }
-  log_failed_ = !status.ok();
+  if (!trouble_.empty()) return;
+  const std::string error(status.message());
+  Note(absl::StrCat(error, "; events wait in memory, training continues"));
+  trouble_ = absl::IsResourceExhausted(status)
+                 ? absl::StrCat("the disk is full: events wait in memory for room in ", log_->path())
+                 : absl::StrCat(error, ": events wait in memory");
 }
 
 void RunReporter::Close() {
@@ -162,11 +167,6 @@ void RunReporter::Close() {
   if (log_->missing() > 0) {
     Note(absl::StrCat(log_->missing(), " events could not be written to ", log_->path()));
   }
-}
-
-std::string RunReporter::trouble() const {
-  if (!log_failed_) return "";
-  return absl::StrCat("events wait in memory for room in ", log_->path());
 }
 
 void RunReporter::RevisionBegins(const Trainer& trainer, const Revision& revision) {

@@ -71,7 +71,7 @@ class RunReporter {
   // Writes the events kept in memory; reports those that it cannot write.
   void Close();
   // Why events are kept in memory, in words that stay the same as long as they are; else empty.
-  std::string trouble() const;
+  const std::string& trouble() const { return trouble_; }
   // An event for operators, and the same text in the progress output.
   void Notice(int64_t step, const std::string& text) {
     Write(NoticeEvent{.step = step, .text = text});
@@ -95,7 +95,7 @@ class RunReporter {
   const std::function<double()> clock_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<Progress> progress_;
-  bool log_failed_ = false;
+  std::string trouble_;
   int64_t revision_ = 0;
   // At and since the last step event.
   double logged_at_ = 0;
