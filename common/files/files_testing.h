@@ -15,8 +15,8 @@
 
 namespace nibble::file_testing {
 
-// Tests of many damages and failures try one in so many under a sanitizer, which makes each several
-// times slower; the plain build tries all.
+// Tests of many damages, failures or steps try one in so many under a sanitizer, which makes each
+// several times slower; the plain build tries all.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr int kOneIn = 16;
 #elif defined(__SANITIZE_ADDRESS__)
