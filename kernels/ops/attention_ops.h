@@ -71,6 +71,12 @@ struct AttentionBackward {
   MutableMatrix dqkv;  // overwritten
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const Rope& request);
+absl::Status Validate(const AttentionForward& request);
+absl::Status Validate(const AttentionBackward& request);
+
 class AttentionOps {
  public:
   virtual ~AttentionOps() = default;

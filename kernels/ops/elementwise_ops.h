@@ -56,6 +56,16 @@ struct Accumulate {
   MutableMatrix to;
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const ActivationForward& request);
+absl::Status Validate(const ActivationBackward& request);
+absl::Status Validate(const BiasForward& request);
+absl::Status Validate(const BiasBackward& request);
+absl::Status Validate(const Cast& request);
+absl::Status Validate(const Accumulate& request);
+absl::Status ValidateZero(const void* data, int64_t bytes);
+
 class ElementwiseOps {
  public:
   virtual ~ElementwiseOps() = default;

@@ -92,6 +92,13 @@ struct ScanBackward {
   float* dd = nullptr;        // [heads] added to
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const ConvForward& request);
+absl::Status Validate(const ConvBackward& request);
+absl::Status Validate(const ScanForward& request);
+absl::Status Validate(const ScanBackward& request);
+
 class MambaOps {
  public:
   virtual ~MambaOps() = default;

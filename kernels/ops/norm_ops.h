@@ -71,10 +71,16 @@ struct GatedNormBackward {
   float* dweight = nullptr;  // [d] added to
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const AddNormForward& request);
+absl::Status Validate(const NormBackward& request);
+absl::Status Validate(const GatedNormForward& request);
+absl::Status Validate(const GatedNormBackward& request);
+
 class NormOps {
  public:
   virtual ~NormOps() = default;
-  // InvalidArgument naming the operation, the operand and both values if shapes or types differ.
   virtual absl::Status Forward(const AddNormForward& request) = 0;
   virtual absl::Status Backward(const NormBackward& request) = 0;
   virtual absl::Status Forward(const GatedNormForward& request) = 0;

@@ -46,6 +46,12 @@ struct AdamW {
   float correction1 = 1, correction2 = 1;  // c1, c2
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const SumOfSquares& request);
+absl::Status Validate(const ClipScale& request);
+absl::Status Validate(const AdamW& request);
+
 class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;

@@ -44,6 +44,12 @@ struct CrossEntropy {
   MutableMatrix dlogits;             // [rows, vocab] FP32 or BF16, may be logits; null: not wanted
 };
 
+// Every backend calls them first. InvalidArgument names the operation, the operand, its value and
+// what it must be. They read nothing in the backend's memory.
+absl::Status Validate(const EmbeddingForward& request);
+absl::Status Validate(const EmbeddingBackward& request);
+absl::Status Validate(const CrossEntropy& request);
+
 class TokenOps {
  public:
   virtual ~TokenOps() = default;

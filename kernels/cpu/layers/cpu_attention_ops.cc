@@ -9,10 +9,10 @@
 #include "kernels/cpu/layers/attention_forward.h"
 #include "kernels/cpu/layers/attention_kernels.h"
 #include "kernels/cpu/layers/attention_plan.h"
-#include "kernels/cpu/layers/attention_request.h"
 #include "kernels/cpu/layers/blocks.h"
 #include "kernels/cpu/layers/cached_attention.h"
 #include "kernels/cpu/layers/decode_attention_kernels.h"
+#include "kernels/cpu/layers/document_check.h"
 
 namespace nibble {
 namespace {
@@ -74,7 +74,8 @@ void CpuAttentionOps::Rotate(const Rope& request, void (*kernel)(const cpu::Rope
 }
 
 absl::Status CpuAttentionOps::Run(const Rope& request) {
-  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  NIBBLE_RETURN_IF_ERROR(cpu::CheckDocuments("rope", request.layout));
   if (request.qkv.dtype == DType::kBf16) {
     Rotate<uint16_t>(request, rope_.bf16);
   } else {
@@ -95,7 +96,8 @@ void CpuAttentionOps::Forward(const AttentionForward& request) {
 }
 
 absl::Status CpuAttentionOps::Forward(const AttentionForward& request) {
-  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  NIBBLE_RETURN_IF_ERROR(cpu::CheckDocuments("attention forward", request.layout));
   if (request.qkv.dtype == DType::kBf16) {
     Forward<uint16_t>(request);
   } else {
@@ -105,7 +107,8 @@ absl::Status CpuAttentionOps::Forward(const AttentionForward& request) {
 }
 
 absl::Status CpuAttentionOps::Backward(const AttentionBackward& request) {
-  NIBBLE_RETURN_IF_ERROR(cpu::Validate(request));
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  NIBBLE_RETURN_IF_ERROR(cpu::CheckDocuments("attention backward", request.layout));
   if (request.qkv.dtype == DType::kBf16) {
     cpu::RunAttentionBackward(request, EngineFor<uint16_t>(isa_), pool_, scratch_);
   } else {

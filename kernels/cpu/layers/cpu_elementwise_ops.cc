@@ -4,13 +4,9 @@
 #include <cstring>
 
 #include "common/status_macros.h"
-#include "kernels/cpu/layers/matrix_check.h"
 
 namespace nibble {
 namespace {
-
-using cpu::OperandCheck;
-using cpu::View;
 
 // Elements per task: enough to hide the dispatch, few enough to balance.
 constexpr int64_t kTaskElements = 32768;
@@ -32,20 +28,6 @@ void Flatten(Matrix&... m) {
   (flatten(m), ...);
 }
 
-OperandCheck CheckActivation(const char* operation, Activation kind, const ConstMatrix& in,
-                             const char* out_name, const ConstMatrix& out) {
-  OperandCheck check(operation);
-  const bool gated = kind == Activation::kSwiglu;
-  check.That(kind <= Activation::kSwiglu, "kind is ", static_cast<int>(kind),
-             ", which is not an activation");
-  check.Present("in", in).Shape(out_name, out, in.rows, gated ? in.cols / 2 : in.cols);
-  check.That(!gated || in.cols % 2 == 0, "in has ", in.cols,
-             " columns, which are not gate | up of equal width");
-  check.That(out.dtype == in.dtype, out_name, " is of another type than in, which is ",
-             in.dtype == DType::kF32 ? "f32" : "bf16");
-  return check;
-}
-
 }  // namespace
 
 CpuElementwiseOps::CpuElementwiseOps(ThreadPool& pool, cpu::LayerIsa isa)
@@ -64,9 +46,7 @@ void CpuElementwiseOps::RunPatches(const cpu::Patches& patches, float* amax,
 }
 
 absl::Status CpuElementwiseOps::Forward(const ActivationForward& request) {
-  NIBBLE_RETURN_IF_ERROR(
-      CheckActivation("activation forward", request.kind, request.in, "out", View(request.out))
-          .status());
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   ActivationForward flat = request;
   if (flat.kind != Activation::kSwiglu && flat.bias == nullptr) Flatten(flat.in, flat.out);
   const auto kernel = kernels_.forward[static_cast<int>(flat.kind)][Index(flat.in.dtype)];
@@ -76,10 +56,7 @@ absl::Status CpuElementwiseOps::Forward(const ActivationForward& request) {
 }
 
 absl::Status CpuElementwiseOps::Backward(const ActivationBackward& request) {
-  NIBBLE_RETURN_IF_ERROR(
-      CheckActivation("activation backward", request.kind, request.in, "dout", request.dout)
-          .Same("din", request.din, "in", request.in)
-          .status());
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   ActivationBackward flat = request;
   if (flat.kind != Activation::kSwiglu && flat.bias == nullptr) {
     Flatten(flat.in, flat.dout, flat.din);
@@ -91,10 +68,7 @@ absl::Status CpuElementwiseOps::Backward(const ActivationBackward& request) {
 }
 
 absl::Status CpuElementwiseOps::Forward(const BiasForward& request) {
-  NIBBLE_RETURN_IF_ERROR(OperandCheck("bias forward")
-                             .Present("y", request.y)
-                             .Pointer("bias", request.bias, request.y.cols)
-                             .status());
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   const auto kernel = kernels_.add_bias[Index(request.y.dtype)];
   const cpu::Patches patches(request.y.rows, request.y.cols, kTaskElements);
   pool_.ParallelFor(patches.count(), [&](int64_t i, int) { kernel(request, patches.at(i)); });
@@ -102,11 +76,8 @@ absl::Status CpuElementwiseOps::Forward(const BiasForward& request) {
 }
 
 absl::Status CpuElementwiseOps::Backward(const BiasBackward& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   const ConstMatrix& dy = request.dy;
-  NIBBLE_RETURN_IF_ERROR(OperandCheck("bias backward")
-                             .Present("dy", dy)
-                             .Pointer("dbias", request.dbias, dy.cols)
-                             .status());
   const cpu::Blocks blocks = cpu::SumBlocks(dy.rows);
   float* partial = partial_.Get(blocks.count() * dy.cols);
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
@@ -121,12 +92,8 @@ absl::Status CpuElementwiseOps::Backward(const BiasBackward& request) {
 }
 
 template <class Request, class Kernel>
-absl::Status CpuElementwiseOps::RunFlat(const char* operation, const Request& request,
-                                        Kernel (&kernels)[2][2]) {
-  NIBBLE_RETURN_IF_ERROR(OperandCheck(operation)
-                             .Present("from", request.from)
-                             .Shape("to", request.to, request.from.rows, request.from.cols)
-                             .status());
+absl::Status CpuElementwiseOps::RunFlat(const Request& request, Kernel (&kernels)[2][2]) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   Request flat = request;
   Flatten(flat.from, flat.to);
   const auto kernel = kernels[Index(flat.from.dtype)][Index(flat.to.dtype)];
@@ -136,18 +103,15 @@ absl::Status CpuElementwiseOps::RunFlat(const char* operation, const Request& re
 }
 
 absl::Status CpuElementwiseOps::Run(const Cast& request) {
-  return RunFlat("cast", request, kernels_.cast);
+  return RunFlat(request, kernels_.cast);
 }
 
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
-  return RunFlat("accumulate", request, kernels_.accumulate);
+  return RunFlat(request, kernels_.accumulate);
 }
 
 absl::Status CpuElementwiseOps::Zero(void* data, int64_t bytes) {
-  NIBBLE_RETURN_IF_ERROR(OperandCheck("zero")
-                             .That(bytes >= 0, "bytes is ", bytes, ", below 0")
-                             .That(bytes <= 0 || data != nullptr, "data is null, bytes is ", bytes)
-                             .status());
+  NIBBLE_RETURN_IF_ERROR(ValidateZero(data, bytes));
   const cpu::Blocks blocks{bytes, kZeroBytes};
   pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
     std::memset(static_cast<char*>(data) + blocks.begin(i), 0, blocks.end(i) - blocks.begin(i));

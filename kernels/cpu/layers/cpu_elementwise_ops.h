@@ -39,7 +39,7 @@ class CpuElementwiseOps : public ElementwiseOps {
 
   // `kernels`: by the types of `from` and `to`.
   template <class Request, class Kernel>
-  absl::Status RunFlat(const char* operation, const Request& request, Kernel (&kernels)[2][2]);
+  absl::Status RunFlat(const Request& request, Kernel (&kernels)[2][2]);
 
   ThreadPool& pool_;
   const cpu::ElementwiseKernels& kernels_;

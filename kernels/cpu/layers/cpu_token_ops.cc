@@ -1,19 +1,15 @@
 #include "kernels/cpu/layers/cpu_token_ops.h"
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
-#include "kernels/cpu/layers/matrix_check.h"
 
 namespace nibble {
 namespace {
 
 using cpu::Blocks;
-using cpu::OperandCheck;
 
 constexpr int64_t kTaskElements = 32768;
 // Columns per task that adds rows by key: even a batch of one token alone has several tasks.
@@ -21,8 +17,7 @@ constexpr int64_t kGatherCols = 512;
 
 int TokenIndex(DType dtype) { return static_cast<int>(dtype); }
 
-// The positions are null if they are not used. The checks before have made sure that everything can
-// be read.
+// The positions are null if they are not used.
 absl::Status CheckTokens(const char* operation, const int32_t* tokens, int64_t rows, int64_t vocab,
                          const int32_t* positions, int64_t max_positions) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -38,17 +33,6 @@ absl::Status CheckTokens(const char* operation, const int32_t* tokens, int64_t r
     }
   }
   return absl::OkStatus();
-}
-
-// `matrix`: out or dout. Layout() has passed.
-template <class Matrix>
-OperandCheck& CheckRows(OperandCheck& check, const SequenceLayout& layout, const char* matrix_name,
-                        const Matrix& matrix, const int32_t* tokens) {
-  return check
-      .That(layout.tokens() <= std::numeric_limits<int32_t>::max(), "layout has ", layout.tokens(),
-            " tokens, above 2^31 - 1")
-      .Shape(matrix_name, matrix, layout.tokens(), matrix.cols)
-      .Pointer("tokens", tokens, layout.tokens());
 }
 
 const char* RowOf(const ConstMatrix& m, int64_t row) {
@@ -75,18 +59,9 @@ const int32_t* CpuTokenOps::Positions(const SequenceLayout& layout) {
 }
 
 absl::Status CpuTokenOps::Forward(const EmbeddingForward& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   const ConstMatrix &table = request.table, &at = request.positions;
   const MutableMatrix& out = request.out;
-  OperandCheck check("embedding forward");
-  check.Layout(request.layout);
-  CheckRows(check, request.layout, "out", out, request.tokens)
-      .Shape("table", table, table.rows, out.cols);
-  if (at.data != nullptr) {
-    check.Shape("positions", at, at.rows, out.cols)
-        .That(at.dtype == table.dtype, "positions is ", cpu::Describe(at), " but table is ",
-              cpu::Describe(table));
-  }
-  if (!check.status().ok()) return check.status();
   const int32_t* positions = at.data == nullptr ? nullptr : Positions(request.layout);
   NIBBLE_RETURN_IF_ERROR(
       CheckTokens("embedding forward", request.tokens, out.rows, table.rows, positions, at.rows));
@@ -119,13 +94,8 @@ void CpuTokenOps::AddByKey(const ConstMatrix& from, const int32_t* keys, int64_t
 }
 
 absl::Status CpuTokenOps::Backward(const EmbeddingBackward& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   const ConstMatrix& dout = request.dout;
-  OperandCheck check("embedding backward");
-  check.WholeSequences(request.layout);
-  CheckRows(check, request.layout, "dout", dout, request.tokens)
-      .That(request.vocab >= 0, "vocab is ", request.vocab, ", below 0")
-      .Pointer("dtable", request.dtable, request.vocab * dout.cols);
-  if (!check.status().ok()) return check.status();
   const int32_t* positions = request.dpositions == nullptr ? nullptr : Positions(request.layout);
   NIBBLE_RETURN_IF_ERROR(CheckTokens("embedding backward", request.tokens, dout.rows, request.vocab,
                                      positions, request.max_positions));
@@ -135,22 +105,9 @@ absl::Status CpuTokenOps::Backward(const EmbeddingBackward& request) {
 }
 
 absl::Status CpuTokenOps::Run(const CrossEntropy& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
   const ConstMatrix& logits = request.logits;
   const MutableMatrix& dlogits = request.dlogits;
-  OperandCheck check("cross entropy");
-  check.Present("logits", logits)
-      .Pointer("targets", request.targets, logits.rows)
-      .Pointer("loss", request.loss, logits.rows)
-      .That(std::isfinite(request.scale), "scale is ", request.scale);
-  if (dlogits.data != nullptr) {
-    check.Shape("dlogits", dlogits, logits.rows, logits.cols)
-        .That(dlogits.data != logits.data ||
-                  (dlogits.dtype == logits.dtype && dlogits.stride == logits.stride),
-              "dlogits lies on logits but not element on element: ",
-              cpu::Describe(cpu::View(dlogits)), ", stride ", dlogits.stride, " on ",
-              cpu::Describe(logits), ", stride ", logits.stride);
-  }
-  if (!check.status().ok()) return check.status();
   for (int64_t row = 0; row < logits.rows; ++row) {
     const int32_t target = request.targets[row];
     if (target < -1 || target >= logits.cols) {

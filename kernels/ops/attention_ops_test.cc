@@ -1,4 +1,4 @@
-#include "kernels/cpu/layers/attention_request.h"
+#include "kernels/ops/attention_ops.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/thread_pool.h"
-#include "kernels/cpu/layers/cpu_attention_ops.h"
-
-namespace nibble::cpu {
+namespace nibble {
 namespace {
 
 using testing::HasSubstr;
@@ -93,15 +90,6 @@ TEST(AttentionRequestTest, MixedTypesAreRefused) {
   ExpectRefused(v.backward, "attention backward", "dout is [6, 16] bf16 but out is [6, 16] f32");
 }
 
-TEST(AttentionRequestTest, DocumentThatBeginsAfterItsTokenIsRefused) {
-  const auto spoil = [](std::vector<int32_t> documents, const std::string& why) {
-    ExpectAllRefused([&](auto& r) { r.layout.doc_begin = documents.data(); }, why);
-  };
-  spoil({0, 0, 3, 0, 0, 0}, "doc_begin of token 2 of sequence 0 is 3, must be at least 0 and at");
-  spoil({0, 0, 0, 0, 1, 0}, "doc_begin of token 2 of sequence 1 is 0, must be at least 1");
-  spoil({-1, 0, 0, 0, 0, 0}, "doc_begin of token 0 of sequence 0 is -1");
-}
-
 TEST(AttentionRequestTest, NonPositiveScaleOrThetaIsRefused) {
   for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
@@ -157,22 +145,5 @@ TEST(AttentionRequestTest, ContinuationsMustCoverTheRowsAndFitTheirCaches) {
   ExpectRefused(v.backward, "attention backward", "continued sequences have no backward pass");
 }
 
-TEST(AttentionRequestTest, RefusedOperationWritesNothing) {
-  Valid v;
-  std::vector<float> before(96, -3.0f);
-  v.out = before;
-  v.forward.out.data = v.out.data();
-  v.forward.lse = nullptr;
-  ThreadPool pool(1);
-  CpuAttentionOps ops(pool);
-  EXPECT_FALSE(ops.Forward(v.forward).ok());
-  EXPECT_EQ(v.out, before);
-  v.backward.lse = nullptr;
-  v.dqkv.assign(192, -3.0f);
-  v.backward.dqkv.data = v.dqkv.data();
-  EXPECT_FALSE(ops.Backward(v.backward).ok());
-  EXPECT_EQ(v.dqkv, std::vector<float>(192, -3.0f));
-}
-
 }  // namespace
-}  // namespace nibble::cpu
+}  // namespace nibble

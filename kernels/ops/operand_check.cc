@@ -1,11 +1,11 @@
-#include "kernels/cpu/layers/matrix_check.h"
+#include "kernels/ops/operand_check.h"
 
 #include <cstdint>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 
-namespace nibble::cpu {
+namespace nibble {
 namespace {
 
 // Debian's Abseil is built for C++14: its string_view is not std's.
@@ -78,4 +78,4 @@ OperandCheck& OperandCheck::Layout(const SequenceLayout& layout, std::string_vie
               layout.continued.size(), " continuations");
 }
 
-}  // namespace nibble::cpu
+}  // namespace nibble

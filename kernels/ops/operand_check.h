@@ -1,9 +1,10 @@
-// The checks that every layer operation makes before it runs: its matrices have data and the shape
-// and type that the others imply, the pointers that it reads are not null, and its layout is sound.
+// The checks that every layer operation makes in its call, on any backend: its matrices have data
+// and the shape and type that the others imply, the pointers that it reads are not null, and its
+// layout is sound. Nothing in the backend's memory is read.
 //
 // Ownership: borrows. Thread-safety: pure functions.
-#ifndef NIBBLE_KERNELS_CPU_LAYERS_MATRIX_CHECK_H_
-#define NIBBLE_KERNELS_CPU_LAYERS_MATRIX_CHECK_H_
+#ifndef NIBBLE_KERNELS_OPS_OPERAND_CHECK_H_
+#define NIBBLE_KERNELS_OPS_OPERAND_CHECK_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include "kernels/ops/sequence.h"
 #include "kernels/tensor/matrix.h"
 
-namespace nibble::cpu {
+namespace nibble {
 
 inline ConstMatrix View(const MutableMatrix& m) {
   return {m.data, m.dtype, m.rows, m.cols, m.stride};
@@ -75,6 +76,6 @@ class OperandCheck {
   absl::Status status_;
 };
 
-}  // namespace nibble::cpu
+}  // namespace nibble
 
-#endif  // NIBBLE_KERNELS_CPU_LAYERS_MATRIX_CHECK_H_
+#endif  // NIBBLE_KERNELS_OPS_OPERAND_CHECK_H_

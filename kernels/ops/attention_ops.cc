@@ -1,12 +1,12 @@
-#include "kernels/cpu/layers/attention_request.h"
+#include "kernels/ops/attention_ops.h"
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cpu/layers/matrix_check.h"
+#include "kernels/ops/operand_check.h"
 
-namespace nibble::cpu {
+namespace nibble {
 namespace {
 
 OperandCheck& CheckHeads(OperandCheck& check, const AttentionShape& shape) {
@@ -17,24 +17,10 @@ OperandCheck& CheckHeads(OperandCheck& check, const AttentionShape& shape) {
 }
 
 // Layout() has passed.
-OperandCheck& CheckDocuments(OperandCheck& check, const SequenceLayout& layout) {
+OperandCheck& CheckLength(OperandCheck& check, const SequenceLayout& layout) {
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
-  check.That(layout.length <= kLongest, layout.sequences, " sequences of length ", layout.length,
-             ": length is at most ", kLongest);
-  if (!check.status().ok() || layout.doc_begin == nullptr) return check;
-  for (int64_t s = 0; s < layout.sequences; ++s) {
-    int32_t previous = 0;
-    for (int64_t t = 0; t < layout.length; ++t) {
-      const int32_t begin = layout.doc_begin[s * layout.length + t];
-      if (begin >= previous && begin <= t) {
-        previous = begin;
-        continue;
-      }
-      return check.That(false, "doc_begin of token ", t, " of sequence ", s, " is ", begin,
-                        ", must be at least ", previous, " and at most ", t);
-    }
-  }
-  return check;
+  return check.That(layout.length <= kLongest, layout.sequences, " sequences of length ",
+                    layout.length, ": length is at most ", kLongest);
 }
 
 // The online softmax takes the largest score; with a negative scale that would be the smallest.
@@ -48,7 +34,7 @@ OperandCheck& CheckScale(OperandCheck& check, float scale) {
 absl::Status Validate(const Rope& request) {
   OperandCheck check("rope");
   CheckHeads(check, request.shape).Layout(request.layout);
-  CheckDocuments(check, request.layout);
+  CheckLength(check, request.layout);
   return check.Shape("qkv", request.qkv, request.layout.tokens(), request.shape.qkv_cols())
       .That(request.shape.head_dim % 2 == 0, "head_dim ", request.shape.head_dim, " must be even")
       .That(request.theta > 0 && std::isfinite(request.theta), "theta ", request.theta,
@@ -60,7 +46,7 @@ absl::Status Validate(const AttentionForward& request) {
   OperandCheck check("attention forward");
   CheckHeads(check, request.shape);
   CheckScale(check, request.shape.scale).Layout(request.layout, "caches", request.caches.size());
-  CheckDocuments(check, request.layout);
+  CheckLength(check, request.layout);
   for (size_t i = 0; check.status().ok() && i < request.caches.size(); ++i) {
     const KvCache& cache = request.caches[i];
     const Continuation& piece = request.layout.continued[i];
@@ -83,7 +69,7 @@ absl::Status Validate(const AttentionBackward& request) {
   OperandCheck check("attention backward");
   CheckHeads(check, request.shape);
   CheckScale(check, request.shape.scale).WholeSequences(request.layout);
-  CheckDocuments(check, request.layout);
+  CheckLength(check, request.layout);
   const int64_t tokens = request.layout.tokens();
   return check.Shape("qkv", request.qkv, tokens, request.shape.qkv_cols())
       .Same("dqkv", request.dqkv, "qkv", request.qkv)
@@ -95,4 +81,4 @@ absl::Status Validate(const AttentionBackward& request) {
       .status();
 }
 
-}  // namespace nibble::cpu
+}  // namespace nibble

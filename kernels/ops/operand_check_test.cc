@@ -1,10 +1,10 @@
-#include "kernels/cpu/layers/matrix_check.h"
+#include "kernels/ops/operand_check.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace nibble::cpu {
+namespace nibble {
 namespace {
 
 const float kData[64] = {};
@@ -72,4 +72,4 @@ TEST(OperandCheckTest, PiecesAreJoined) {
 }
 
 }  // namespace
-}  // namespace nibble::cpu
+}  // namespace nibble

@@ -1,0 +1,67 @@
+#include "kernels/ops/elementwise_ops.h"
+
+#include "kernels/ops/operand_check.h"
+
+namespace nibble {
+namespace {
+
+OperandCheck CheckActivation(const char* operation, Activation kind, const ConstMatrix& in,
+                             const char* out_name, const ConstMatrix& out) {
+  OperandCheck check(operation);
+  const bool gated = kind == Activation::kSwiglu;
+  check.That(kind <= Activation::kSwiglu, "kind is ", static_cast<int>(kind),
+             ", which is not an activation");
+  check.Present("in", in).Shape(out_name, out, in.rows, gated ? in.cols / 2 : in.cols);
+  check.That(!gated || in.cols % 2 == 0, "in has ", in.cols,
+             " columns, which are not gate | up of equal width");
+  check.That(out.dtype == in.dtype, out_name, " is of another type than in, which is ",
+             in.dtype == DType::kF32 ? "f32" : "bf16");
+  return check;
+}
+
+template <class Request>
+absl::Status CheckFromTo(const char* operation, const Request& request) {
+  return OperandCheck(operation)
+      .Present("from", request.from)
+      .Shape("to", request.to, request.from.rows, request.from.cols)
+      .status();
+}
+
+}  // namespace
+
+absl::Status Validate(const ActivationForward& request) {
+  return CheckActivation("activation forward", request.kind, request.in, "out", View(request.out))
+      .status();
+}
+
+absl::Status Validate(const ActivationBackward& request) {
+  return CheckActivation("activation backward", request.kind, request.in, "dout", request.dout)
+      .Same("din", request.din, "in", request.in)
+      .status();
+}
+
+absl::Status Validate(const BiasForward& request) {
+  return OperandCheck("bias forward")
+      .Present("y", request.y)
+      .Pointer("bias", request.bias, request.y.cols)
+      .status();
+}
+
+absl::Status Validate(const BiasBackward& request) {
+  return OperandCheck("bias backward")
+      .Present("dy", request.dy)
+      .Pointer("dbias", request.dbias, request.dy.cols)
+      .status();
+}
+
+absl::Status Validate(const Cast& request) { return CheckFromTo("cast", request); }
+absl::Status Validate(const Accumulate& request) { return CheckFromTo("accumulate", request); }
+
+absl::Status ValidateZero(const void* data, int64_t bytes) {
+  return OperandCheck("zero")
+      .That(bytes >= 0, "bytes is ", bytes, ", below 0")
+      .That(bytes <= 0 || data != nullptr, "data is null, bytes is ", bytes)
+      .status();
+}
+
+}  // namespace nibble
