@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -28,6 +29,7 @@
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/optim/sharded_adamw.h"
+#include "worker/trainer/optim/step_decision.h"
 
 namespace nibble::bench {
 namespace {
@@ -62,6 +64,7 @@ class Run {
                                                         .recompute = settings.recompute}));
     NIBBLE_ASSIGN_OR_RETURN(run->optimizer_,
                             ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {}));
+    NIBBLE_ASSIGN_OR_RETURN(run->decision_, StepDecision::Create(device, *run->collective_));
     std::mt19937 random(1);
     for (int64_t i = 0; i < tokens; ++i) {
       run->tokens_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
@@ -85,8 +88,10 @@ class Run {
       status = model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data());
     }
     if (status.ok()) status = model_->Backward(context, batch);
-    if (status.ok()) status = optimizer_->ReduceGradients().status();
-    if (status.ok()) status = optimizer_->Update(++step_, 1e-4);
+    if (status.ok()) status = decision_->Clear();
+    if (status.ok()) status = optimizer_->ReduceGradients(decision_->mine());
+    if (status.ok()) status = decision_->Decide(/*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity());
+    if (status.ok()) status = optimizer_->Update(decision_->on_device(), ++step_, 1e-4);
     seconds.push_back(Since(begin));
     return status;
   }
@@ -102,6 +107,7 @@ class Run {
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
+  std::unique_ptr<StepDecision> decision_;
   std::vector<int32_t> tokens_, targets_;
   std::vector<float> loss_;
   int64_t step_ = 0;
@@ -133,7 +139,7 @@ double CopyGigabytes(ThreadPool& pool) {
   return kBytes / Median(seconds) / 1e9;
 }
 
-void PrintOperations(const OpTimes& times, double ceiling, double copy) {
+void PrintOperations(const TimedDevice& times, double ceiling, double copy) {
   std::vector<std::pair<std::string, OpTotals>> ops(times.totals().begin(), times.totals().end());
   std::sort(ops.begin(), ops.end(),
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
@@ -200,11 +206,8 @@ absl::Status Main(const Settings& settings) {
               static_cast<double>(usage.ru_maxrss) / 1024);
   if (!settings.operations) return absl::OkStatus();
 
-  OpTimes times(*backend);
-  TimedBackend timed_backend(*backend, times);
-  TimedGemm timed_gemm(*gemm, times);
-  TimedLayerOps timed_ops(ops, times);
-  const Device timed = {timed_backend, timed_gemm, timed_ops};
+  TimedDevice times({*backend, *gemm, ops});
+  const Device timed = times.device();
   runs.clear();
   for (const std::string& recipe : settings.recipes) {
     NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Run> run,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -65,6 +66,49 @@ void HostMemory::Free(void* data) {
     bytes_.erase(found);
   }
   std::free(data);
+}
+
+namespace {
+
+class CpuEvent : public Event {
+ public:
+  double seconds = 0;
+};
+
+double SteadySeconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+absl::Status CpuQueue::CopyIn(void* device, const void* pinned, size_t bytes) {
+  if (bytes > 0) std::memcpy(device, pinned, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuQueue::CopyOut(void* pinned, const void* device, size_t bytes) {
+  if (bytes > 0) std::memcpy(pinned, device, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuQueue::Record(Event& event) {
+  static_cast<CpuEvent&>(event).seconds = clock_();
+  return absl::OkStatus();
+}
+
+CpuBackend::CpuBackend(const Options& options, const cpu::LaneKernels& kernels)
+    : memory_(options.memory_bytes),
+      queue_(options.clock ? options.clock : SteadySeconds),
+      pool_(options.threads),
+      kernels_(kernels) {}
+
+absl::StatusOr<std::unique_ptr<Event>> CpuBackend::NewEvent() {
+  return std::make_unique<CpuEvent>();
+}
+
+absl::StatusOr<double> CpuBackend::SecondsBetween(const Event& begin, const Event& end) {
+  return static_cast<const CpuEvent&>(end).seconds - static_cast<const CpuEvent&>(begin).seconds;
 }
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Options& options) {

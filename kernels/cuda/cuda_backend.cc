@@ -107,12 +107,14 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
         "CUDA device ", device, ", ", properties.name, ", has compute capability ",
         properties.major, ".", properties.minor, "; the kernels need ", kOldestMajor, ".0"));
   }
-  cudaStream_t stream;
-  status = StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                    "cudaStreamCreateWithFlags");
-  if (!status.ok()) return status;
-  std::unique_ptr<CudaBackend> backend(
-      new CudaBackend(device, stream, properties.name, properties.multiProcessorCount));
+  cudaStream_t streams[2];
+  for (cudaStream_t& stream : streams) {
+    NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                    "cudaStreamCreateWithFlags"));
+  }
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(device, streams[0], streams[1],
+                                                       properties.name,
+                                                       properties.multiProcessorCount));
   constexpr size_t kBytes = 2 * sizeof(CopyFigures);
   NIBBLE_ASSIGN_OR_RETURN(backend->figures_, backend->memory_.Allocate(kBytes));
   status = backend->memory_.Fill(backend->figures_.data(), 0, kBytes);
@@ -122,8 +124,10 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
 
 CudaBackend::~CudaBackend() {
   cudaSetDevice(device_);
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
+  for (CudaQueue* queue : {&compute_, &transfers_}) {
+    cudaStreamSynchronize(queue->stream());
+    cudaStreamDestroy(queue->stream());
+  }
 }
 
 QuantizeArgs CudaBackend::ArgsFor(const QuantizeRequest& request) const {
@@ -159,15 +163,15 @@ absl::Status CudaBackend::EnqueueAmax(const QuantizeArgs& args) {
   const bool empty = args.x.rows * args.x.cols == 0;
   if (!empty && !naive_only_ && gpu::TileAmaxTakes(args)) {
     Ran("tile amax");
-    return StatusOf(gpu::LaunchTileAmax(args, processors_, stream_), "launch of the amax kernel");
+    return StatusOf(gpu::LaunchTileAmax(args, processors_, stream()), "launch of the amax kernel");
   }
   for (int i = 0; i < args.copies && !empty; ++i) {
     if (args.copy[i].amax != nullptr) continue;
     Ran(absl::StrCat("naive amax ", NameOf(args.copy[i])));
     NIBBLE_RETURN_IF_ERROR(
-        StatusOf(gpu::LaunchNaiveAmax(args, i, stream_), "launch of the naive amax kernel"));
+        StatusOf(gpu::LaunchNaiveAmax(args, i, stream()), "launch of the naive amax kernel"));
   }
-  return StatusOf(gpu::LaunchPrepare(args, stream_), "launch of the scale kernel");
+  return StatusOf(gpu::LaunchPrepare(args, stream()), "launch of the scale kernel");
 }
 
 absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
@@ -180,14 +184,14 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
   if (!naive_only_ && gpu::TileTakes(args)) {
     tiled[0] = tiled[1] = true;
     Ran(absl::StrCat("tile ", NamesOf(args)));
-    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(args, stream_), "launch of the tile kernel"));
+    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(args, stream()), "launch of the tile kernel"));
   } else {
     for (int i = 0; i < args.copies && !naive_only_; ++i) {
       const QuantizeArgs one = OnlyCopy(args, i);
       if (!gpu::TileTakes(one)) continue;
       tiled[i] = true;
       Ran(absl::StrCat("tile ", NamesOf(one)));
-      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(one, stream_), "launch of the tile kernel"));
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(one, stream()), "launch of the tile kernel"));
     }
   }
   for (int i = 0; i < args.copies; ++i) {
@@ -200,7 +204,7 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
     }
     Ran(absl::StrCat(tiled[i] ? "statistics " : "naive ", NameOf(args.copy[i])));
     NIBBLE_RETURN_IF_ERROR(
-        StatusOf(gpu::LaunchNaive(run, i, statistics[i], stream_), "launch of the naive kernel"));
+        StatusOf(gpu::LaunchNaive(run, i, statistics[i], stream()), "launch of the naive kernel"));
   }
   return absl::OkStatus();
 }
@@ -209,8 +213,40 @@ void CudaBackend::Ran(const std::string& kernel) {
   absl::StrAppend(&last_path_, last_path_.empty() ? "" : "; ", kernel);
 }
 
+absl::Status CudaBackend::Pin(void* host, size_t bytes) {
+  return StatusOf(cudaHostRegister(host, bytes, cudaHostRegisterDefault),
+                  absl::StrCat("cudaHostRegister of ", bytes, " bytes"));
+}
+
+absl::Status CudaBackend::Unpin(void* host) {
+  return StatusOf(cudaHostUnregister(host), "cudaHostUnregister");
+}
+
+absl::StatusOr<std::unique_ptr<Event>> CudaBackend::NewEvent() {
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device_), "cudaSetDevice"));
+  return CudaEvent::Create();
+}
+
+absl::Status CudaBackend::Wait(const Event& event) {
+  NIBBLE_RETURN_IF_ERROR(
+      StatusOf(cudaEventSynchronize(static_cast<const CudaEvent&>(event).get()),
+               "cudaEventSynchronize"));
+  return error_.Get();
+}
+
+absl::StatusOr<double> CudaBackend::SecondsBetween(const Event& begin, const Event& end) {
+  NIBBLE_RETURN_IF_ERROR(Wait(end));
+  float milliseconds = 0;
+  NIBBLE_RETURN_IF_ERROR(
+      StatusOf(cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(begin).get(),
+                                    static_cast<const CudaEvent&>(end).get()),
+               "cudaEventElapsedTime"));
+  return static_cast<double>(milliseconds) / 1e3;
+}
+
 absl::Status CudaBackend::Synchronize() {
-  return StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  NIBBLE_RETURN_IF_ERROR(compute_.Synchronize());
+  return transfers_.Synchronize();
 }
 
 }  // namespace nibble

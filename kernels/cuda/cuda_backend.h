@@ -1,10 +1,10 @@
-// The CUDA backend: one device, one stream. Quantises to NVFP4 with the bits of the CPU backend,
+// The CUDA backend: one device, two streams. Quantises to NVFP4 with the bits of the CPU backend,
 // statistics included.
 //
 // Quantize enqueues and returns; it never waits for the device. Amax, scales, statistics and heads
 // stay in device memory. Formats and Hadamard sizes without a CUDA kernel are refused by name.
 //
-// Ownership: owns its stream and the small device buffer that its operations share (they run one
+// Ownership: owns its streams and the small device buffer that its operations share (they run one
 // after the other). Buffers of its memory must not outlive it. Thread-safety: see Backend.
 #ifndef NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
 #define NIBBLE_KERNELS_CUDA_CUDA_BACKEND_H_
@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/quantize_args.h"
 #include "kernels/ops/backend.h"
 
@@ -35,9 +36,17 @@ class CudaBackend : public Backend {
   CudaMemory& memory() override { return memory_; }
   // Unimplemented naming a format or a Hadamard size without a CUDA kernel.
   absl::Status Quantize(const QuantizeRequest& request) override;
+  CudaPinnedMemory& pinned() override { return pinned_; }
+  absl::Status Pin(void* host, size_t bytes) override;
+  absl::Status Unpin(void* host) override;
+  CudaQueue& compute() override { return compute_; }
+  CudaQueue& transfers() override { return transfers_; }
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
+  absl::Status Wait(const Event& event) override;
+  absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
   absl::Status Synchronize() override;
 
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return compute_.stream(); }
   int processors() const { return processors_; }
   // The arguments that the kernels would get; for measuring them one by one.
   gpu::QuantizeArgs ArgsFor(const QuantizeRequest& request) const;
@@ -48,12 +57,14 @@ class CudaBackend : public Backend {
   void UseNaiveKernelsOnly(bool naive) { naive_only_ = naive; }
 
  private:
-  CudaBackend(int device, cudaStream_t stream, std::string device_name, int processors)
+  CudaBackend(int device, cudaStream_t compute, cudaStream_t transfers, std::string device_name,
+              int processors)
       : device_name_(std::move(device_name)),
         device_(device),
         processors_(processors),
-        stream_(stream),
-        memory_(device, stream) {}
+        compute_(compute, error_),
+        transfers_(transfers, error_),
+        memory_(device, compute) {}
 
   absl::Status EnqueueAmax(const gpu::QuantizeArgs& args);
   absl::Status EnqueueQuantize(const gpu::QuantizeArgs& args, const QuantizeRequest& request);
@@ -62,8 +73,10 @@ class CudaBackend : public Backend {
   const std::string device_name_;
   const int device_;
   const int processors_;
-  const cudaStream_t stream_;
+  QueueError error_;
+  CudaQueue compute_, transfers_;
   CudaMemory memory_;
+  CudaPinnedMemory pinned_;
   Buffer figures_;  // gpu::CopyFigures of the row copy and the column copy
   bool naive_only_ = false;
   std::string last_path_;

@@ -19,15 +19,18 @@ def _backend(name, kernels):
         srcs = [
             "cuda_backend.cc",
             "cuda_memory.cc",
+            "cuda_queue.cc",
             "tile_launch.cc",
         ],
         hdrs = [
             "cuda_backend.h",
             "cuda_memory.h",
+            "cuda_queue.h",
         ],
         deps = [
             ":kernel_headers",
             kernels,
+            "//common",
             "//kernels/ops",
             "@cuda//:runtime_headers",
             "@system//:absl",
@@ -77,15 +80,18 @@ def _emulation():
         srcs = [
             "cuda_backend.cc",
             "cuda_memory.cc",
+            "cuda_queue.cc",
             "tile_launch.cc",
         ],
         hdrs = [
             "cuda_backend.h",
             "cuda_memory.h",
+            "cuda_queue.h",
         ],
         deps = [
             ":emulated_kernels",
             ":kernel_headers",
+            "//common",
             "//kernels/ops",
             "@cuda//:runtime_headers",
             "@system//:absl",

@@ -1,22 +1,27 @@
 // The interface of training and quantisation to a device. CPU and CUDA implement it with the same
 // results, bit for bit.
 //
-// Execution model: each backend is one queue. Operations are checked when called (a bad request is
-// refused before anything runs), then run in the order of the calls, possibly after the call has
-// returned. Their results, amax and statistics included, are in the backend's memory, so that no
-// step needs a round trip to the host. Synchronize waits for the queue and returns the first error
-// of its operations.
+// Execution model: operations are checked when called (a bad request is refused before anything
+// runs), then run in the order of the calls, in the queue compute(), possibly after the call has
+// returned. A request, and what it names in host memory, is read in the call; what it names in the
+// backend's memory is borrowed until the operation has run. Results, amax and statistics included,
+// are in the backend's memory, so that no step needs a round trip to the host. transfers() is a
+// second queue, for copies and collectives beside the computation; between the two only events give
+// an order.
 //
 // Thread-safety: one thread at a time per backend object. The CPU backend runs operations in the
-// call itself, on all its threads.
+// call itself, on all its threads; both its queues are that thread.
 #ifndef NIBBLE_KERNELS_OPS_BACKEND_H_
 #define NIBBLE_KERNELS_OPS_BACKEND_H_
 
+#include <cstddef>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/ops/quantize.h"
+#include "kernels/ops/queue.h"
 #include "kernels/tensor/memory.h"
 #include "kernels/tensor/quantized_tensor.h"
 
@@ -29,10 +34,26 @@ class Backend {
   // The device: "cpu avx512, 2 threads", "cuda NVIDIA H200".
   virtual std::string Name() const = 0;
   virtual Memory& memory() = 0;
+  // Host memory that queues copy from and to.
+  virtual Memory& pinned() = 0;
+  // Makes host memory of the caller's such memory, until Unpin(). Whole pages.
+  virtual absl::Status Pin(void* host, size_t bytes) = 0;
+  virtual absl::Status Unpin(void* host) = 0;
+
   virtual absl::Status Quantize(const QuantizeRequest& request) = 0;
+
+  virtual Queue& compute() = 0;
+  virtual Queue& transfers() = 0;
+  virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
+  // Waits until the place that the event marks has been reached. Returns the first error of the
+  // queues, which are then unusable: its place in them is not known.
+  virtual absl::Status Wait(const Event& event) = 0;
+  // Waits for `end`, which comes after `begin`.
+  virtual absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) = 0;
+  // Waits for both queues; errors as Wait().
   virtual absl::Status Synchronize() = 0;
 
-  // Waits for the queue, then copies a tensor's figures to the host.
+  // Waits for the queues, then copies a tensor's figures to the host.
   absl::StatusOr<QuantHead> ReadHead(const QuantizedTensor& tensor) {
     QuantHead head;
     absl::Status status = Synchronize();

@@ -11,6 +11,7 @@
 #include "kernels/ops/mamba_ops.h"
 #include "kernels/ops/norm_ops.h"
 #include "kernels/ops/optimizer_ops.h"
+#include "kernels/ops/step_ops.h"
 #include "kernels/ops/token_ops.h"
 
 namespace nibble {
@@ -24,6 +25,7 @@ class LayerOps {
   virtual AttentionOps& attention() = 0;
   virtual MambaOps& mamba() = 0;
   virtual OptimizerOps& optimizer() = 0;
+  virtual StepOps& step() = 0;
 };
 
 }  // namespace nibble

@@ -14,15 +14,6 @@ absl::Status Validate(const SumOfSquares& request) {
       .status();
 }
 
-absl::Status Validate(const ClipScale& request) {
-  return OperandCheck("clip scale")
-      .Pointer("sum", request.sum, 1)
-      .Pointer("norm", request.norm, 1)
-      .Pointer("scale", request.scale, 1)
-      .That(request.max_norm >= 0, "max_norm is ", request.max_norm, ", below 0")
-      .status();
-}
-
 absl::Status Validate(const AdamW& request) {
   const auto is_share = [](float beta) { return beta >= 0 && beta < 1; };
   return OperandCheck("adamw")

@@ -1,5 +1,6 @@
-// The optimizer's update: gradient norm, clipping, AdamW. Scalars pass from one operation to the
-// next in the backend's memory, so that no step waits for the host.
+// The optimizer's update: gradient norm and AdamW. What the step decides about the update
+// (kernels/ops/step_ops.h) passes from one operation to the next in the backend's memory, so that no
+// step waits for the host.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
 // Backend (kernels/ops/backend.h). Sums are in FP64 in an order determined by the lengths, so
@@ -10,6 +11,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/ops/step_ops.h"
 
 namespace nibble {
 
@@ -17,22 +19,15 @@ struct SumOfSquares {
   const float* x = nullptr;  // [n]
   int64_t n = 0;
   double* sum = nullptr;  // [1] out; NaN or infinite if an element is
-};
-
-// scale = min(1, max_norm / norm) with norm = sqrt(sum); 1 if max_norm is 0.
-struct ClipScale {
-  const double* sum = nullptr;  // [1] of squares
-  float max_norm = 0;
-  float* norm = nullptr;   // [1] out
-  float* scale = nullptr;  // [1] out
+  bool add = false;       // adds to *sum instead of overwriting it
 };
 
 // AdamW with decoupled decay, all FP32, this order of operations:
-//   g = saturate(grad · scale);  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
+//   g = saturate(grad · outcome.scale);  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
 //   param −= lr · decay · param;  param −= lr · (m / c1) / (sqrt(v / c2) + eps)
 // with c1 = 1 − β1^t, c2 = 1 − β2^t given. saturate keeps finite gradients within
 // ±kLargestGradient, so that v stays finite: an infinite v would never decay, and its element would
-// never be updated again. NaN and infinity become NaN.
+// never be updated again. NaN and infinity become NaN. Nothing is written if outcome.update is 0.
 inline constexpr float kLargestGradient = 1e19f;
 
 struct AdamW {
@@ -41,7 +36,7 @@ struct AdamW {
   float* m = nullptr;
   float* v = nullptr;
   const float* grad = nullptr;
-  const float* scale = nullptr;  // [1], null: 1
+  const StepOutcome* outcome = nullptr;  // [1], null: scale 1, and the update is made
   float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, decay = 0;
   float correction1 = 1, correction2 = 1;  // c1, c2
 };
@@ -49,14 +44,12 @@ struct AdamW {
 // Every backend calls them first. InvalidArgument names the operation, the operand, its value and
 // what it must be. They read nothing in the backend's memory.
 absl::Status Validate(const SumOfSquares& request);
-absl::Status Validate(const ClipScale& request);
 absl::Status Validate(const AdamW& request);
 
 class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;
   virtual absl::Status Run(const SumOfSquares& request) = 0;
-  virtual absl::Status Run(const ClipScale& request) = 0;
   virtual absl::Status Run(const AdamW& request) = 0;
 };
 

@@ -53,8 +53,11 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
     return revisions;
   }
 
-  // Checks the switch in the newest checkpoint's recipe timeline.
+  // Checks the switch in the newest checkpoint's recipe timeline. The job pauses first: a running
+  // one soon deletes it for a newer one.
   void ExpectTimelineOfCheckpoint(const std::string& job, int64_t from) {
+    (void)bed_.AskAbout(job, kPauseJob);
+    bed_.ExpectState(job, v1::JOB_STATE_PAUSED);
     const auto checkpoints = bed_.Checkpoints(job);
     ASSERT_FALSE(checkpoints.empty()) << bed_.Story(job);
     ASSERT_GT(checkpoints[0].ref().step(), from);

@@ -130,8 +130,11 @@ TEST_F(Mamba2StateTest, StateWindowAndOutputFollowTheRecurrenceInDoublePrecision
   constexpr int64_t kTokens = 400;
   const ModelSpec spec = Spec();
   const auto allocate = [&] {
-    return mixer->AllocateForward(
-        64, {.step = region, .saved = region, .scratch = region, .transient = region});
+    return mixer->AllocateForward(64, {.step = region,
+                                       .figures = region,
+                                       .saved = region,
+                                       .scratch = region,
+                                       .transient = region});
   };
   ASSERT_TRUE(allocate().ok());
   ASSERT_TRUE(region.Commit().ok());

@@ -11,6 +11,7 @@
 #include "kernels/cpu/layers/cpu_mamba_ops.h"
 #include "kernels/cpu/layers/cpu_norm_ops.h"
 #include "kernels/cpu/layers/cpu_optimizer_ops.h"
+#include "kernels/cpu/layers/cpu_step_ops.h"
 #include "kernels/cpu/layers/cpu_token_ops.h"
 #include "kernels/ops/layer_ops.h"
 
@@ -26,6 +27,7 @@ class CpuLayerOps : public LayerOps {
   CpuAttentionOps& attention() override { return attention_; }
   CpuMambaOps& mamba() override { return mamba_; }
   CpuOptimizerOps& optimizer() override { return optimizer_; }
+  CpuStepOps& step() override { return step_; }
 
  private:
   CpuNormOps norm_;
@@ -34,6 +36,7 @@ class CpuLayerOps : public LayerOps {
   CpuAttentionOps attention_;
   CpuMambaOps mamba_;
   CpuOptimizerOps optimizer_;
+  CpuStepOps step_;
 };
 
 }  // namespace nibble

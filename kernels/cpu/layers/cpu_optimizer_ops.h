@@ -20,7 +20,6 @@ class CpuOptimizerOps : public OptimizerOps {
   explicit CpuOptimizerOps(ThreadPool& pool, cpu::LayerIsa isa = cpu::BestLayerIsa());
 
   absl::Status Run(const SumOfSquares& request) override;
-  absl::Status Run(const ClipScale& request) override;
   absl::Status Run(const AdamW& request) override;
 
  private:

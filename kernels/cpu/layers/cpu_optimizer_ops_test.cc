@@ -48,30 +48,11 @@ TEST_P(OptimizerTest, SumOfSquaresOfTheLargestFloatsIsFinite) {
   EXPECT_TRUE(std::isfinite(Sum(x)));
 }
 
-struct Clip {
-  float norm = -1, scale = -1;
-};
-Clip ClipOf(CpuOptimizerOps& ops, double sum, float max_norm) {
-  Clip clip;
-  EXPECT_TRUE(ops.Run(ClipScale{&sum, max_norm, &clip.norm, &clip.scale}).ok());
-  return clip;
-}
-
-TEST_P(OptimizerTest, ClipScaleShrinksOnlyLongGradients) {
-  EXPECT_EQ(ClipOf(ops_, 16, 1).norm, 4);
-  EXPECT_EQ(ClipOf(ops_, 16, 1).scale, 0.25f);
-  EXPECT_EQ(ClipOf(ops_, 16, 4).scale, 1);
-  EXPECT_EQ(ClipOf(ops_, 16, 8).scale, 1);
-  EXPECT_EQ(ClipOf(ops_, 0, 8).scale, 1);
-  EXPECT_EQ(ClipOf(ops_, 16, 0).scale, 1);
-  EXPECT_EQ(ClipOf(ops_, 16, 0).norm, 4);
-}
-
-TEST_P(OptimizerTest, ClipScaleOfNanIsNan) {
-  EXPECT_TRUE(std::isnan(ClipOf(ops_, kNan, 1).norm));
-  EXPECT_TRUE(std::isnan(ClipOf(ops_, kNan, 1).scale));
-  EXPECT_EQ(ClipOf(ops_, kInf, 1).norm, kInf);
-  EXPECT_EQ(ClipOf(ops_, kInf, 1).scale, 0);
+TEST_P(OptimizerTest, SumOfSquaresMayBeAddedToAnother) {
+  const std::vector<float> x = {3, 4};
+  double sum = 2;
+  ASSERT_TRUE(ops_.Run(SumOfSquares{.x = x.data(), .n = 2, .sum = &sum, .add = true}).ok());
+  EXPECT_EQ(sum, 27);
 }
 
 // Parameters and state of a run, and the same in float64.
@@ -106,8 +87,9 @@ TEST_P(OptimizerTest, AdamWMatchesFloat64) {
       const State before(n);
       State after = before;
       const float scale = 0.3f;
+      const StepOutcome outcome = {.scale = scale, .update = 1};
       AdamW request = after.Request();
-      if (scaled) request.scale = &scale;
+      if (scaled) request.outcome = &outcome;
       ASSERT_TRUE(ops_.Run(request).ok());
       std::vector<double> param(n), m(n), v(n);
       for (int64_t i = 0; i < n; ++i) {
@@ -168,6 +150,16 @@ TEST_P(OptimizerTest, AdamWRecoversFromAGradientWhoseSquareOverflows) {
   }
 }
 
+TEST_P(OptimizerTest, AdamWWritesNothingIfTheStepIsSkipped) {
+  const State before(100);
+  State after = before;
+  AdamW request = after.Request();
+  const StepOutcome skipped = {.scale = kNan, .update = 0};
+  request.outcome = &skipped;
+  ASSERT_TRUE(ops_.Run(request).ok());
+  EXPECT_TRUE(after == before);
+}
+
 TEST_P(OptimizerTest, AdamWWithoutLearningRateChangesOnlyItsState) {
   const State before(100);
   State after = before;
@@ -212,12 +204,9 @@ TEST(OptimizerCheckTest, ErrorsNameOperationFieldAndBound) {
   ThreadPool pool(1);
   CpuOptimizerOps ops(pool);
   double sum = 0;
-  float norm, scale;
   EXPECT_EQ(Refusal(ops.Run(SumOfSquares{nullptr, 4, &sum})),
             "sum of squares: x is null but must hold 4 elements");
   EXPECT_EQ(Refusal(ops.Run(SumOfSquares{nullptr, -1, &sum})), "sum of squares: n is -1, below 0");
-  EXPECT_EQ(Refusal(ops.Run(ClipScale{&sum, -1, &norm, &scale})),
-            "clip scale: max_norm is -1, below 0");
   State state(3);
   AdamW request = state.Request();
   request.beta2 = 1;

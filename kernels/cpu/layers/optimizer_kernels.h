@@ -15,7 +15,7 @@ namespace nibble::cpu {
 struct OptimizerKernels {
   // Σ x[i]² in FP64: sixteen separate sums, then added in pairs.
   double (*sum_of_squares)(const float* x, int64_t n);
-  // Elements [begin, end); `scale`: the value at request.scale.
+  // Elements [begin, end); `scale`: of the gradients.
   void (*adam_w)(const AdamW& request, float scale, int64_t begin, int64_t end);
 
   static const OptimizerKernels baseline, avx2, avx512;

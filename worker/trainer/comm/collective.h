@@ -96,7 +96,7 @@ class Collective {
   virtual absl::Status Synchronize() = 0;
 
   // Borrowed; null: none.
-  void set_observer(CollectiveObserver* observer) { observer_ = observer; }
+  virtual void set_observer(CollectiveObserver* observer) { observer_ = observer; }
 
  protected:
   // `number` counts the operations of this rank from 1.

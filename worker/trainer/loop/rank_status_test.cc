@@ -36,13 +36,12 @@ JobSpec SmallSpec() {
 // A trainer whose clock advances by a second whenever it is read.
 class RankStatusTest : public testing::Test {
  protected:
-  RankStatusTest() : device_(2), collective_(CreateLocal()) {
+  RankStatusTest() : collective_(CreateLocal()) {
     parameters_ = *Parameters::Create(device_.backend->memory(), *MakeOutline(spec_.model),
                                       spec_.training.seed);
     auto made = Trainer::Create(spec_, {.device = device_.device(),
                                         .collective = *collective_,
-                                        .parameters = *parameters_,
-                                        .clock = [this] { return now_ += 1.0; }});
+                                        .parameters = *parameters_});
     EXPECT_TRUE(made.ok()) << made.status();
     trainer_ = *std::move(made);
   }
@@ -59,11 +58,11 @@ class RankStatusTest : public testing::Test {
   }
 
   const JobSpec spec_ = SmallSpec();
-  TestDevice device_;
+  double now_ = 0;
+  TestDevice device_{2, 0, [this] { return now_ += 1.0; }};
   std::unique_ptr<Collective> collective_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Trainer> trainer_;
-  double now_ = 0;
   RankStatus status_{nullptr, [this] { return now_; }};
 };
 

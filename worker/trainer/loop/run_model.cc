@@ -48,8 +48,7 @@ absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
   absl::StatusOr<std::unique_ptr<Trainer>> trainer =
       Trainer::Create(spec, {.device = run->device_->device(),
                              .collective = collective,
-                             .parameters = *run->parameters_,
-                             .clock = SteadySeconds});
+                             .parameters = *run->parameters_});
   if (!trainer.ok()) return OfSpec(NameBound(spec, trainer.status()));
   run->trainer_ = *std::move(trainer);
   run->state_ = std::make_unique<RunState>(run->recorded_, run->device_->device(), *run->trainer_);

@@ -142,11 +142,9 @@ void MakeOneStep(const JobSpec& spec) {
   auto parameters = Parameters::Create((*device)->backend->memory(), *outline, spec.training.seed);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const std::unique_ptr<Collective> collective = CreateLocal();
-  double now = 0;
   auto trainer = Trainer::Create(spec, {.device = (*device)->device(),
                                         .collective = *collective,
-                                        .parameters = **parameters,
-                                        .clock = [&now] { return now += 1.0; }});
+                                        .parameters = **parameters});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   StepReport report;
   const absl::Status status = (*trainer)->Step(

@@ -1,9 +1,10 @@
 // One rank of a training run, step by step. A step is a function of the spec, its number and the
-// state before it; there is no I/O here and the clock is injected.
+// state before it; there is no I/O and no clock here.
 //
 // A step: recipe in effect → working weights → micro-batches forward and backward → gradients
-// summed over ranks → guards → update. All ranks call the same methods in the same order, and every
-// decision is made from numbers that all of them have.
+// summed over ranks → decision → update. All of it is enqueued on the device; then the host waits
+// for the decision's few numbers, while the update runs. All ranks call the same methods in the
+// same order, and every decision is made from numbers that all of them have.
 //
 // Ownership: borrows device, collective and parameters; owns model, optimizer state and buffers.
 // Thread-safety: none.
@@ -24,9 +25,12 @@
 #include "recipe/timeline.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/data/batch.h"
+#include "worker/trainer/loop/batch_feed.h"
+#include "worker/trainer/loop/step_times.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/optim/loss_guards.h"
 #include "worker/trainer/optim/sharded_adamw.h"
+#include "worker/trainer/optim/step_decision.h"
 
 namespace nibble {
 
@@ -39,7 +43,7 @@ struct BadOperand {
 
 struct StepReport {
   // Every figure. The loss is the mean over the targets that are not ignored; without an update the
-  // weights are unchanged; times are by the injected clock.
+  // weights are unchanged; times are the device's (step_times.h).
   v1::StepSample sample;
   int64_t tokens = 0;       // of the step, of all ranks
   std::string skip_reason;  // if not updated
@@ -51,19 +55,15 @@ struct StepReport {
   std::vector<OperandFigures> figures;
 };
 
-struct StepSeconds;
-
 class Trainer {
  public:
   // Micro-batch `micro` of `step` for this rank; called in order.
   using BatchSource = std::function<absl::StatusOr<Batch>(int64_t step, int64_t micro)>;
-  using Clock = std::function<double()>;  // seconds, monotonic
 
   struct Options {
     Device device;
     Collective& collective;
     Parameters& parameters;
-    Clock clock;
   };
   // `spec` is valid (job/job_spec.h) and has collective.world() ranks.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobSpec& spec,
@@ -122,13 +122,12 @@ class Trainer {
 
   // Puts the recipe of `step` in effect.
   absl::Status SetRecipe(int64_t step);
-  absl::Status LoadBatch(const Batch& batch);
-  StepContext ContextFor(int64_t step, int64_t micro) const;
-  // Sum of the losses of the last micro-batch.
-  absl::StatusOr<double> SumLosses();
-  absl::Status RunMicroBatches(const BatchSource& batches, StepReport& report, StepSeconds& seconds,
-                               double& loss_sum, double& targets, int64_t& bad);
-  absl::Status FindBadOperands(StepReport& report, int64_t& bad);
+  absl::StatusOr<FedBatch> LoadBatch(const Batch& batch);
+  StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
+  absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
+  absl::Status FindBadOperands(StepReport& report);
+  // What the outcome says, in the report.
+  absl::Status Judge(const StepOutcome& outcome, StepReport& report);
   // Applies the spec's policy for a step with non-finite numbers.
   absl::Status JudgeNonFinite(StepReport& report);
 
@@ -146,9 +145,11 @@ class Trainer {
   int64_t updates_ = 0;
   int64_t skipped_in_a_row_ = 0;
   int64_t non_finite_in_a_row_ = 0;         // of them, since the last update
-  Buffer token_ids_, targets_, doc_begin_;  // [tokens] int32
-  Buffer loss_;                             // [tokens]
-  std::vector<float> host_loss_;
+  Buffer loss_;  // [tokens]
+  std::unique_ptr<BatchFeed> feed_;
+  std::unique_ptr<StepDecision> decision_;
+  StepTimes times_;
+  Buffer figures_;  // of a sampled step, pinned
 };
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 #include "worker/trainer/model/linear.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -67,10 +68,11 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
   constexpr Orientation kRow = Orientation::kRow;
   constexpr Orientation kColumn = Orientation::kColumn;
   Region& step = places.step;
-  absl::Status status = Create(fprop_w_, step, step, kFpropWeight, kRow, info_.out, info_.in);
+  Region& figures = places.figures;
+  absl::Status status = Create(fprop_w_, step, figures, kFpropWeight, kRow, info_.out, info_.in);
   dgrad_w_ = {};
   if (status.ok() && !weight_serves_both_) {
-    status = Create(dgrad_w_, step, step, kDgradWeight, kColumn, info_.out, info_.in);
+    status = Create(dgrad_w_, step, figures, kDgradWeight, kColumn, info_.out, info_.in);
   }
   bf16_weight_ = Buffer();
   const bool plain = !recipe_[kFpropWeight].has_value() || !recipe_[kDgradWeight].has_value();
@@ -79,18 +81,18 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
     bf16_weight_ = std::move(buffer);
   }
   if (status.ok()) {
-    status = Create(wgrad_x_, places.saved, step, kWgradActivation, kColumn, tokens, info_.in);
+    status = Create(wgrad_x_, places.saved, figures, kWgradActivation, kColumn, tokens, info_.in);
   }
   places.transient.Rewind();
   if (status.ok()) {
-    status = Create(fprop_x_, places.transient, step, kFpropActivation, kRow, tokens, info_.in);
+    status = Create(fprop_x_, places.transient, figures, kFpropActivation, kRow, tokens, info_.in);
   }
   places.transient.Rewind();
   if (status.ok()) {
-    status = Create(dgrad_dy_, places.transient, step, kDgradGradient, kRow, tokens, info_.out);
+    status = Create(dgrad_dy_, places.transient, figures, kDgradGradient, kRow, tokens, info_.out);
   }
   if (status.ok()) {
-    status = Create(wgrad_dy_, places.transient, step, kWgradGradient, kColumn, tokens, info_.out);
+    status = Create(wgrad_dy_, places.transient, figures, kWgradGradient, kColumn, tokens, info_.out);
   }
   return status;
 }
@@ -173,16 +175,17 @@ absl::Status Linear::Backward(const StepContext& context, const ConstMatrix& x,
   return status;
 }
 
-absl::Status Linear::ReadFigures(std::vector<OperandFigures>& out) const {
+void Linear::AppendFigures(const char* heads, const char* figures,
+                           std::vector<OperandFigures>& out) const {
   for (const Copy* copy : {&fprop_x_, &fprop_w_, &dgrad_dy_, &dgrad_w_, &wgrad_dy_, &wgrad_x_}) {
     if (!copy->tensor) continue;
-    NIBBLE_ASSIGN_OR_RETURN(QuantHead head, device_.backend.ReadHead(*copy->tensor));
-    out.push_back({.linear = index_,
-                   .role = copy->role,
-                   .elements = copy->tensor->rows() * copy->tensor->cols(),
-                   .head = head});
+    OperandFigures& added =
+        out.emplace_back(OperandFigures{.linear = index_,
+                                        .role = copy->role,
+                                        .elements = copy->tensor->rows() * copy->tensor->cols()});
+    const auto offset = reinterpret_cast<const char*>(copy->tensor->head()) - figures;
+    std::memcpy(&added.head, heads + offset, sizeof added.head);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace nibble

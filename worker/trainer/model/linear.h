@@ -75,8 +75,10 @@ class Linear {
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx);
 
-  // Appends the figures of the operands quantised last. Waits for the queue.
-  absl::Status ReadFigures(std::vector<OperandFigures>& out) const;
+  // Appends the figures of its quantised operands. `heads`: the host's copy of what begins at
+  // `figures`, the region of their heads.
+  void AppendFigures(const char* heads, const char* figures,
+                     std::vector<OperandFigures>& out) const;
 
  private:
   struct Copy {

@@ -1,6 +1,7 @@
 #include "worker/trainer/model/model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr int64_t kChunkBytes = int64_t{128} << 20;
 constexpr int64_t kFewestRows = 128;
 constexpr int64_t kMostRows = 2048;
+
+// Each head has a buffer of its own.
+static_assert(sizeof(QuantHead) <= Region::kAlign);
 
 }  // namespace
 
@@ -108,6 +112,7 @@ Model::Model(const Device& device, Parameters& parameters, const Options& option
       tokens_(options.sequences * options.length),
       d_model_(parameters.outline().spec.d_model),
       step_(device.memory()),
+      figures_(device.memory()),
       kept_(device.memory()),
       saved_(device.memory()),
       scratch_(device.memory()),
@@ -161,7 +166,7 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
       if (!status.ok()) return status;
     }
   }
-  Region* const regions[] = {&step_, &kept_, &saved_, &scratch_, &transient_};
+  Region* const regions[] = {&step_, &figures_, &kept_, &saved_, &scratch_, &transient_};
   for (Region* region : regions) region->Clear();
   status = Plan();
   for (Region* region : regions) {
@@ -176,7 +181,7 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
 
 absl::Status Model::Plan() {
   const DType dtype = options_.activations;
-  const Places places = {step_, saved_, scratch_, transient_};
+  const Places places = {step_, figures_, saved_, scratch_, transient_};
   absl::Status status;
   for (ActivationBuffer* buffer : {&normed_, &mixed_, &last_, &dx_, &dnormed_}) {
     if (status.ok()) status = buffer->Allocate(kept_, dtype, tokens_, d_model_);
@@ -200,7 +205,11 @@ absl::Status Model::Plan() {
     status = AllocateFloats(kept_, tokens_, final_.mean);
   scratch_.Rewind();
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
-  return status;
+  if (!status.ok()) return status;
+  // A buffer of its own for each head: where memory is only measured, this many are known by now.
+  NIBBLE_ASSIGN_OR_RETURN(non_finite_,
+                          step_.Allocate(static_cast<size_t>(heads()) * sizeof(uint64_t)));
+  return absl::OkStatus();
 }
 
 absl::Status Model::BeginStep(const StepContext& context) {
@@ -212,6 +221,10 @@ absl::Status Model::BeginStep(const StepContext& context) {
     if (outline.params[i].linear >= 0 || (param == head_.param() && !head_.tied())) continue;
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
         parameters_.gradient(param), outline.params[i].elements() * int64_t{sizeof(float)}));
+  }
+  if (non_finite_) {
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
+        non_finite_.data(), static_cast<int64_t>(non_finite_.bytes())));
   }
   for (Block& block : blocks_) {
     for (Linear* layer : block.mixer->linears()) {
@@ -327,13 +340,47 @@ absl::Status Model::Logits(const StepContext& context, const ModelBatch& batch,
   return head_.Logits(last_.view(), logits);
 }
 
-absl::Status Model::ReadFigures(std::vector<OperandFigures>& out) const {
+absl::Status Model::CountNonFinite(StepNumbers* numbers) {
+  return device_.ops.step().Run(nibble::CountNonFinite{.heads = figures_.data(),
+                                                       .count = heads(),
+                                                       .stride = Region::kAlign,
+                                                       .by_head = non_finite_.data<uint64_t>(),
+                                                       .numbers = numbers});
+}
+
+absl::Status Model::CopyFigures(Queue& queue, void* pinned) const {
+  return queue.CopyOut(pinned, figures_.data(), figures_.bytes());
+}
+
+std::vector<OperandFigures> Model::FiguresOf(const void* copied) const {
+  std::vector<OperandFigures> figures;
   for (const Block& block : blocks_) {
     for (const Linear* layer : block.mixer->linears()) {
-      NIBBLE_RETURN_IF_ERROR(layer->ReadFigures(out));
+      layer->AppendFigures(static_cast<const char*>(copied), figures_.data(), figures);
     }
   }
-  return absl::OkStatus();
+  return figures;
+}
+
+absl::StatusOr<std::vector<OperandFigures>> Model::ReadFigures() const {
+  std::vector<char> copied(figures_.bytes());
+  NIBBLE_RETURN_IF_ERROR(device_.backend.Synchronize());
+  NIBBLE_RETURN_IF_ERROR(
+      device_.memory().CopyOut(copied.data(), figures_.data(), copied.size()));
+  return FiguresOf(copied.data());
+}
+
+absl::StatusOr<std::vector<OperandFigures>> Model::ReadNonFinite() const {
+  std::vector<uint64_t> counts(static_cast<size_t>(heads()));
+  NIBBLE_RETURN_IF_ERROR(device_.backend.Synchronize());
+  NIBBLE_RETURN_IF_ERROR(
+      device_.memory().CopyOut(counts.data(), non_finite_.data(), non_finite_.bytes()));
+  std::vector<char> heads(figures_.bytes());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const QuantHead head = {.non_finite = counts[i]};
+    std::memcpy(heads.data() + i * Region::kAlign, &head, sizeof head);
+  }
+  return FiguresOf(heads.data());
 }
 
 }  // namespace nibble

@@ -100,9 +100,20 @@ class Model {
   absl::Status Logits(const StepContext& context, const ModelBatch& batch,
                       const MutableMatrix& logits);
 
-  // The figures of the operands quantised last, in the order of the outline's linears. Waits for
-  // the queue.
-  absl::Status ReadFigures(std::vector<OperandFigures>& out) const;
+  // After Backward(): adds the NaN and infinities of the operands quantised last to `numbers`, and
+  // to counts of this step by operand.
+  absl::Status CountNonFinite(StepNumbers* numbers);
+
+  // The figures of the operands quantised last: CopyFigures() enqueues a copy of figure_bytes(),
+  // FiguresOf() reads it on the host, in the order of the outline's linears.
+  size_t figure_bytes() const { return figures_.bytes(); }
+  absl::Status CopyFigures(Queue& queue, void* pinned) const;
+  std::vector<OperandFigures> FiguresOf(const void* copied) const;
+  // Both at once. Waits for the queue.
+  absl::StatusOr<std::vector<OperandFigures>> ReadFigures() const;
+  // The same with the counts of this step as heads' non_finite and nothing else. Waits for the
+  // queue.
+  absl::StatusOr<std::vector<OperandFigures>> ReadNonFinite() const;
 
   // Bytes saved for the backward pass.
   size_t activation_bytes() const { return kept_.bytes() + saved_.bytes(); }
@@ -118,6 +129,7 @@ class Model {
 
   Model(const Device& device, Parameters& parameters, const Options& options, Head head);
 
+  int64_t heads() const { return static_cast<int64_t>(figures_.bytes() / Region::kAlign); }
   absl::Status Build();
   absl::Status Plan();
   absl::Status RunBlocks(const StepContext& context, const ModelBatch& batch);
@@ -132,7 +144,7 @@ class Model {
   int64_t tokens_;
   int64_t d_model_;
   // Declared before everything with a buffer in them: buffers are destroyed first.
-  Region step_, kept_, saved_, scratch_, transient_;
+  Region step_, figures_, kept_, saved_, scratch_, transient_;
   std::vector<Block> blocks_;
   Block final_;  // the norm before the head; no mixer
   Head head_;
@@ -140,6 +152,7 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
+  Buffer non_finite_;        // [heads] uint64, of this step
   ActivationBuffer normed_;  // of mixers that do not keep it
   ActivationBuffer mixed_;   // a mixer's output
   ActivationBuffer last_;    // after the final norm

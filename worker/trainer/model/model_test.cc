@@ -149,8 +149,7 @@ TEST(Model, EveryQuantisedOperandReportsItsFigures) {
   StepContext context = batch.context();
   context.statistics = true;
   rig.Step(batch, context);
-  std::vector<OperandFigures> figures;
-  ASSERT_TRUE(rig.model->ReadFigures(figures).ok());
+  const std::vector<OperandFigures> figures = *rig.model->ReadFigures();
   // Six operands a layer.
   ASSERT_EQ(figures.size(), 6 * rig.outline.linears.size());
   for (const OperandFigures& f : figures) {
@@ -169,8 +168,7 @@ TEST(Model, NanIsCountedInTheOperandWhereItAppears) {
   ASSERT_TRUE(bad.ok());
   rig.parameters->weight(*bad)[17] = std::numeric_limits<float>::quiet_NaN();
   rig.Step(batch, batch.context());
-  std::vector<OperandFigures> figures;
-  ASSERT_TRUE(rig.model->ReadFigures(figures).ok());
+  const std::vector<OperandFigures> figures = *rig.model->ReadFigures();
   for (const OperandFigures& f : figures) {
     const LinearInfo& linear = rig.outline.linears[f.linear];
     const bool forward =

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -25,8 +26,10 @@ namespace nibble {
 inline void PrintTo(const ModelSpec& spec, std::ostream* out) { *out << spec.name; }
 
 struct TestDevice {
-  explicit TestDevice(int threads, size_t memory_bytes = 0)
-      : backend(*CpuBackend::Create({.threads = threads, .memory_bytes = memory_bytes})),
+  explicit TestDevice(int threads, size_t memory_bytes = 0, std::function<double()> clock = {})
+      : backend(*CpuBackend::Create({.threads = threads,
+                                     .memory_bytes = memory_bytes,
+                                     .clock = std::move(clock)})),
         gemm(*CpuGemm::Create(backend->pool(), {})),
         ops(std::make_unique<CpuLayerOps>(backend->pool())) {}
 

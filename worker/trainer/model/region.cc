@@ -10,7 +10,6 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kAlign = 256;
 // The base of placeholder addresses while measuring: not null, and access faults.
 constexpr uintptr_t kNowhere = 4096;
 

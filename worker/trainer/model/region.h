@@ -38,6 +38,11 @@ class Region : public Memory {
   void Clear();
 
   size_t bytes() const { return committed_ ? memory_.bytes() : peak_; }
+  // After Commit(): where the memory begins.
+  const char* data() const { return memory_.data<char>(); }
+
+  // Buffers begin at multiples of it.
+  static constexpr size_t kAlign = 256;
 
  private:
   void Free(void*) override {}
@@ -52,6 +57,7 @@ class Region : public Memory {
 // The regions of a layer's tensors, by lifetime.
 struct Places {
   Region& step;       // written at the start of a step, read through all of it
+  Region& figures;    // heads of quantised copies: from their writing to the end of the step
   Region& saved;      // from a block's forward to its backward pass
   Region& scratch;    // within one pass of one block
   Region& transient;  // within one call of one linear layer, which rewinds it

@@ -9,7 +9,7 @@
 
 namespace nibble {
 
-double SpikeGuard::Score(double loss) const {
+SpikeGuard::Level SpikeGuard::level() const {
   const auto n = static_cast<double>(state_.losses.size());
   double mean = 0;
   for (const double seen : state_.losses) mean += seen / n;
@@ -17,7 +17,13 @@ double SpikeGuard::Score(double loss) const {
   for (const double seen : state_.losses) variance += (seen - mean) * (seen - mean) / n;
   const double least =
       std::max(kLeastDeviation * std::abs(mean), std::numeric_limits<double>::min());
-  return (loss - mean) / std::max(std::sqrt(variance), least);
+  return {mean, std::max(std::sqrt(variance), least)};
+}
+
+double SpikeGuard::Bound() const {
+  if (!full()) return std::numeric_limits<double>::infinity();
+  const Level at = level();
+  return at.mean + options_.z * at.deviation;
 }
 
 SpikeGuard::Verdict SpikeGuard::Observe(double loss) {
@@ -26,8 +32,9 @@ SpikeGuard::Verdict SpikeGuard::Observe(double loss) {
   }
   Verdict verdict;
   if (full()) {
-    verdict.z = Score(loss);
-    verdict.spike = verdict.z > options_.z;
+    const Level at = level();
+    verdict.z = (loss - at.mean) / at.deviation;
+    verdict.spike = loss > Bound();
   }
   if (verdict.spike) {
     ++state_.in_a_row;

@@ -86,6 +86,8 @@ class SpikeGuard {
 
   explicit SpikeGuard(const Options& options) : options_(options) {}
 
+  // The next step's loss is a spike above it; infinity while nothing is.
+  double Bound() const;
   // The next step's loss. NaN or infinity is always a spike and does not count otherwise.
   Verdict Observe(double loss);
 
@@ -96,7 +98,10 @@ class SpikeGuard {
 
  private:
   bool full() const { return static_cast<int64_t>(state_.losses.size()) >= options_.window; }
-  double Score(double loss) const;
+  struct Level {
+    double mean, deviation;
+  };
+  Level level() const;
 
   Options options_;
   State state_;

@@ -46,14 +46,13 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
       {&optimizer->m_, bytes},
       {&optimizer->v_, bytes},
       {&optimizer->summed_, world > 1 ? bytes : 0},
-      {&optimizer->norm_sum_, sizeof(double)},
-      {&optimizer->norm_, sizeof(float)},
-      {&optimizer->scale_, sizeof(float)},
   };
   for (const auto& [buffer, size] : wanted) {
     NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(size));
     *buffer = std::move(allocated);
   }
+  NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
+  optimizer->turn_.emplace(std::move(turn));
   ElementwiseOps& ops = device.ops.elementwise();
   NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->m_.data(), static_cast<int64_t>(bytes)));
   NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->v_.data(), static_cast<int64_t>(bytes)));
@@ -64,31 +63,19 @@ const float* ShardedAdamW::gradients() const {
   return summed_ ? summed_.data<float>() : parameters_.gradients();
 }
 
-absl::StatusOr<float> ShardedAdamW::ReduceGradients() {
-  absl::Status status;
+absl::Status ShardedAdamW::ReduceGradients(StepNumbers* numbers) {
   if (summed_) {
-    status = collective_.ReduceScatter(parameters_.gradients(), summed_.data<float>(), elements_);
+    NIBBLE_RETURN_IF_ERROR(turn_->Run([&] {
+      return collective_.ReduceScatter(parameters_.gradients(), summed_.data<float>(), elements_);
+    }));
   }
-  OptimizerOps& ops = device_.ops.optimizer();
-  auto* sum = norm_sum_.data<double>();
-  if (status.ok()) status = ops.Run(SumOfSquares{.x = gradients(), .n = elements_, .sum = sum});
-  if (status.ok()) status = collective_.AllReduce(sum, 1, Reduction::kSum);
-  if (status.ok()) {
-    status = ops.Run(ClipScale{.sum = sum,
-                               .max_norm = options_.clip_norm,
-                               .norm = norm_.data<float>(),
-                               .scale = scale_.data<float>()});
-  }
-  float norm = 0;
-  if (status.ok()) status = device_.backend.Synchronize();
-  if (status.ok()) status = device_.memory().CopyOut(&norm, norm_.data(), sizeof(norm));
-  if (!status.ok()) return status;
-  return norm;
+  return device_.ops.optimizer().Run(
+      SumOfSquares{.x = gradients(), .n = elements_, .sum = &numbers->squares, .add = true});
 }
 
-absl::Status ShardedAdamW::Update(int64_t update, double lr) {
+absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, double lr) {
   const auto t = static_cast<double>(update);
-  AdamW step = {.scale = scale_.data<float>(),
+  AdamW step = {.outcome = outcome,
                 .lr = static_cast<float>(lr),
                 .beta1 = options_.beta1,
                 .beta2 = options_.beta2,
@@ -106,7 +93,10 @@ absl::Status ShardedAdamW::Update(int64_t update, double lr) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
   }
   if (!summed_) return absl::OkStatus();
-  return collective_.AllGather(weights, parameters_.weights(), elements_ * int64_t{sizeof(float)});
+  return turn_->Run([&] {
+    return collective_.AllGather(weights, parameters_.weights(),
+                                 elements_ * int64_t{sizeof(float)});
+  });
 }
 
 }  // namespace nibble

@@ -1,6 +1,7 @@
 // AdamW with its state sharded over the ranks (ZeRO-1): every rank has all weights and gradients,
 // and the moments of one contiguous part of the flat parameter vector. A step reduce-scatters the
-// gradients, clips by the global norm, updates each part on its rank, and gathers the weights.
+// gradients, updates each part on its rank as the step's decision says (step_decision.h), and
+// gathers the weights. Everything is enqueued; the host waits for nothing.
 //
 // Sums over ranks are in rank order (see Collective): results are reproducible for a given number
 // of ranks.
@@ -12,13 +13,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops/step_ops.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/parameters.h"
+#include "worker/trainer/optim/collective_turn.h"
 
 namespace nibble {
 
@@ -29,7 +33,6 @@ class ShardedAdamW {
     float beta2 = 0.95f;
     float epsilon = 1e-8f;
     float weight_decay = 0.1f;
-    float clip_norm = 1.0f;  // 0: no clipping
   };
   // InvalidArgument if the flat vector is not divisible by the world (see Parameters::Create()).
   static absl::StatusOr<std::unique_ptr<ShardedAdamW>> Create(const Device& device,
@@ -37,12 +40,12 @@ class ShardedAdamW {
                                                               Collective& collective,
                                                               const Options& options);
 
-  // Sums the gradients over ranks and returns the norm of the sum, before clipping: NaN or infinite
-  // if a gradient is. Waits for the queue.
-  absl::StatusOr<float> ReduceGradients();
-  // After ReduceGradients(): makes update number `update`, from 1, and gathers the new weights on
-  // all ranks.
-  absl::Status Update(int64_t update, double lr);
+  // Sums the gradients over ranks, and adds the squares of this rank's part of the sum to
+  // numbers->squares: NaN or infinite if a gradient is.
+  absl::Status ReduceGradients(StepNumbers* numbers);
+  // After ReduceGradients(): makes update number `update`, from 1, unless the outcome has none, and
+  // gathers the weights on all ranks. `outcome`: on the device.
+  absl::Status Update(const StepOutcome* outcome, int64_t update, double lr);
 
   // This rank's part of the flat vector, and its state there. [elements()]
   int64_t first_element() const { return first_; }
@@ -71,7 +74,7 @@ class ShardedAdamW {
   std::vector<Run> runs_;
   Buffer m_, v_;
   Buffer summed_;  // [elements], if there is more than one rank
-  Buffer norm_sum_, norm_, scale_;
+  std::optional<CollectiveTurn> turn_;
 };
 
 }  // namespace nibble

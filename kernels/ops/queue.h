@@ -1,0 +1,43 @@
+// The order of work on a device. Work is enqueued and runs later, in the order of the calls; events
+// mark places in that order, so that queues wait for each other and the host waits for a queue.
+//
+// Ownership: queues belong to their backend; pointers are borrowed until the work has run.
+// Thread-safety: one thread at a time for all queues of a backend.
+#ifndef NIBBLE_KERNELS_OPS_QUEUE_H_
+#define NIBBLE_KERNELS_OPS_QUEUE_H_
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace nibble {
+
+// A place in a queue, from the call of Queue::Record() on; it may be recorded again. Made by
+// Backend::NewEvent(), whose backend outlives it.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  // Copies between the device and pinned host memory (Backend::pinned(), Backend::Pin()). The host
+  // may neither write what is copied in nor read what is copied out until the copy has run.
+  virtual absl::Status CopyIn(void* device, const void* pinned, size_t bytes) = 0;
+  virtual absl::Status CopyOut(void* pinned, const void* device, size_t bytes) = 0;
+  // Runs `work` on the host, in its turn. It must not call the backend; its error is an error of
+  // the queue.
+  virtual absl::Status Host(std::function<absl::Status()> work) = 0;
+
+  virtual absl::Status Record(Event& event) = 0;
+  // What is enqueued from now on runs after the place that `event` marks now, in any queue of the
+  // backend. An event that was never recorded marks the beginning.
+  virtual absl::Status WaitFor(const Event& event) = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_OPS_QUEUE_H_

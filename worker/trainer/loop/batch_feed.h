@@ -1,0 +1,53 @@
+// Brings micro-batches to the device beside the computation: while one is computed, the next is
+// copied, from pinned memory, into the other of two slots.
+//
+// Ownership: borrows the backend; owns the slots. Thread-safety: none.
+#ifndef NIBBLE_WORKER_TRAINER_LOOP_BATCH_FEED_H_
+#define NIBBLE_WORKER_TRAINER_LOOP_BATCH_FEED_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/ops/backend.h"
+#include "worker/trainer/data/batch.h"
+
+namespace nibble {
+
+// On the device. [tokens] each.
+struct FedBatch {
+  const int32_t* tokens = nullptr;
+  const int32_t* targets = nullptr;
+  const int32_t* doc_begin = nullptr;
+};
+
+class BatchFeed {
+ public:
+  // For batches of `tokens` tokens.
+  static absl::StatusOr<std::unique_ptr<BatchFeed>> Create(Backend& backend, int64_t tokens);
+
+  // Enqueues the copy; what is computed after the call has the batch. Waits for the copy of the
+  // batch before the last.
+  absl::StatusOr<FedBatch> Load(const Batch& batch);
+  // After the computation that uses the last batch was enqueued.
+  absl::Status Done();
+
+ private:
+  struct Slot {
+    Buffer device, pinned;  // [3, tokens] int32
+    std::unique_ptr<Event> copied, used;
+  };
+
+  BatchFeed(Backend& backend, int64_t tokens) : backend_(backend), tokens_(tokens) {}
+
+  Backend& backend_;
+  const int64_t tokens_;
+  std::array<Slot, 2> slots_;
+  size_t last_ = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_LOOP_BATCH_FEED_H_

@@ -1,0 +1,174 @@
+// The trainer on the late device: memory that faults, queues that run late and out of step. A step
+// that waits for too little gives other numbers than on the CPU, or faults.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/late/late_device.h"
+#include "worker/trainer/comm/staged_collective.h"
+#include "worker/trainer/comm/thread_group_testing.h"
+#include "worker/trainer/loop/trainer.h"
+#include "worker/trainer/model/model_testing.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kSteps = 10;
+
+JobSpec LateSpec(const std::string& preset, int world) {
+  JobSpec spec;
+  spec.name = "late";
+  spec.model = HybridSpec();
+  spec.model.mamba_state = 12;
+  spec.model.mamba_heads = 16;
+  spec.model.mamba_head_dim = 4;
+  spec.model.init_std = 0.05;
+  spec.recipe.preset = preset;
+  spec.data.train = {{.path = "none"}};
+  spec.data.sequence = 32;
+  spec.training.steps = kSteps;
+  spec.training.batch = 4 * world;
+  spec.training.micro_batch = 2;
+  spec.resources.ranks = world;
+  spec.optimizer.lr = 1e-2;
+  spec.optimizer.warmup_steps = 2;
+  spec.metrics.precision_every = 3;
+  spec.changes = {{.at = {.kind = EffectiveAt::Kind::kStep, .count = 4},
+                   .set = {{"fprop", "bf16"}},
+                   .layers = {},
+                   .reason = "test"}};
+  return spec;
+}
+
+absl::StatusOr<Batch> RandomBatch(const JobSpec& spec, uint64_t seed) {
+  const TestBatch random(MicroBatch(spec), spec.data.sequence, spec.model.vocab, seed);
+  Batch batch = *MakeBatch(MicroBatch(spec), spec.data.sequence);
+  batch.tokens = random.tokens;
+  batch.targets = random.targets;
+  batch.doc_begin = random.doc_begin;
+  return batch;
+}
+
+// All that a run leaves behind.
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<bool> updated;
+  std::vector<std::string> bad;      // operands with NaN
+  std::vector<float> amaxes;         // of sampled operands
+  std::vector<float> weights;
+  double validation = 0;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome Train(const JobSpec& spec, const Device& device, Collective& collective) {
+  Outcome outcome;
+  Memory& memory = device.memory();
+  const std::unique_ptr<Parameters> parameters = *Parameters::Create(
+      memory, *MakeOutline(spec.model), spec.training.seed, collective.world());
+  absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
+      spec, {.device = device, .collective = collective, .parameters = *parameters});
+  EXPECT_TRUE(made.ok()) << made.status();
+  Trainer& trainer = **made;
+  // A weight that is NaN for one step.
+  float* const weight = parameters->weight(*trainer.outline().Find("blocks.1.mlp.up.weight")) + 3;
+  float good = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    if (step == 6) {
+      const float bad = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(memory.CopyOut(&good, weight, sizeof good).ok());
+      EXPECT_TRUE(memory.CopyIn(weight, &bad, sizeof bad).ok());
+    }
+    if (step == 7) {
+      EXPECT_TRUE(memory.CopyIn(weight, &good, sizeof good).ok());
+    }
+    const Trainer::BatchSource batches = [&](int64_t at, int64_t micro) {
+      return RandomBatch(spec, static_cast<uint64_t>(100 * at + 10 * collective.rank() + micro));
+    };
+    StepReport report;
+    const absl::Status status = trainer.Step(batches, report);
+    EXPECT_TRUE(status.ok()) << status;
+    // NaN equals nothing.
+    outcome.losses.push_back(report.sample.updated() ? report.sample.loss() : -1);
+    outcome.norms.push_back(report.sample.updated() ? report.sample.gradient_norm() : -1);
+    outcome.updated.push_back(report.sample.updated());
+    for (const BadOperand& bad : report.bad_operands) outcome.bad.push_back(bad.linear);
+    if (report.sample.updated()) {
+      for (const OperandFigures& f : report.figures) outcome.amaxes.push_back(f.head.amax);
+    }
+    if (step == 2) {
+      const absl::StatusOr<double> loss = trainer.Validate(batches, 2);
+      EXPECT_TRUE(loss.ok()) << loss.status();
+      outcome.validation = *loss;
+    }
+  }
+  outcome.weights.resize(parameters->elements());
+  EXPECT_TRUE(device.backend.Synchronize().ok());
+  EXPECT_TRUE(memory
+                  .CopyOut(outcome.weights.data(), parameters->weights(),
+                           outcome.weights.size() * sizeof(float))
+                  .ok());
+  return outcome;
+}
+
+void ExpectSame(const Outcome& late, const Outcome& cpu) {
+  EXPECT_EQ(late.losses, cpu.losses);
+  EXPECT_EQ(late.norms, cpu.norms);
+  EXPECT_EQ(late.updated, cpu.updated);
+  EXPECT_EQ(late.bad, cpu.bad);
+  EXPECT_EQ(late.amaxes, cpu.amaxes);
+  EXPECT_EQ(late.weights, cpu.weights);
+  EXPECT_EQ(late.validation, cpu.validation);
+}
+
+class LateTrainer : public testing::TestWithParam<const char*> {};
+
+TEST_P(LateTrainer, GivesTheBitsOfTheCpuWhateverTheOrderOfItsQueues) {
+  const JobSpec spec = LateSpec(GetParam(), 1);
+  const std::unique_ptr<Collective> alone = CreateLocal();
+  TestDevice cpu(2);
+  const Outcome expected = Train(spec, cpu.device(), *alone);
+  EXPECT_EQ(std::count(expected.updated.begin(), expected.updated.end(), false), 1);
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    auto late = LateDevice::Create({.threads = 2, .seed = seed});
+    ASSERT_TRUE(late.ok()) << late.status();
+    LateDevice& device = **late;
+    ExpectSame(Train(spec, {device.backend(), device.gemm(), device.ops()}, *CreateLocal()),
+               expected);
+  }
+}
+
+TEST_P(LateTrainer, TwoRanksOnTheirDevicesGiveTheBitsOfTwoOnTheCpu) {
+  constexpr int kWorld = 2;
+  const JobSpec spec = LateSpec(GetParam(), kWorld);
+  std::vector<Outcome> expected(kWorld), late(kWorld);
+  RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
+    TestDevice cpu(1);
+    expected[r] = Train(spec, cpu.device(), *collective);
+  });
+  EXPECT_EQ(expected[0].losses, expected[1].losses);
+  EXPECT_EQ(expected[0].weights, expected[1].weights);
+  RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
+    auto made = LateDevice::Create({.seed = static_cast<uint64_t>(11 * (r + 1))});
+    ASSERT_TRUE(made.ok()) << made.status();
+    LateDevice& device = **made;
+    auto staged = StagedCollective::Create(device.backend(), std::move(collective), 4096);
+    ASSERT_TRUE(staged.ok()) << staged.status();
+    late[r] = Train(spec, {device.backend(), device.gemm(), device.ops()}, **staged);
+  });
+  for (int r = 0; r < kWorld; ++r) ExpectSame(late[r], expected[r]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, LateTrainer,
+                         testing::Values("bf16", "nvfp4", "mxfp4", "mxfp8"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,55 @@
+// The time of a step's parts, from events between them in the queue of the computation: nothing
+// waits for a clock.
+//
+// A step's update is still running when its numbers are read, so its time is counted in the step
+// that follows, which begins when the update ends.
+//
+// Ownership: borrows the backend; owns the events. Thread-safety: none.
+#ifndef NIBBLE_WORKER_TRAINER_LOOP_STEP_TIMES_H_
+#define NIBBLE_WORKER_TRAINER_LOOP_STEP_TIMES_H_
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/ops/backend.h"
+
+namespace nibble {
+
+enum class StepPart { kData, kWeights, kForward, kBackward, kReduce, kUpdate };
+inline constexpr size_t kStepParts = 6;
+
+struct StepSeconds {
+  std::array<double, kStepParts> part = {};
+  double operator[](StepPart which) const { return part[static_cast<size_t>(which)]; }
+  double total() const;
+};
+
+class StepTimes {
+ public:
+  explicit StepTimes(Backend& backend) : backend_(backend) {}
+
+  absl::Status Begin();
+  // What was enqueued since the last call was this part. The update comes last.
+  absl::Status End(StepPart part);
+  // Once the decision of the step has been read: its parts, with the update of the step before.
+  absl::StatusOr<StepSeconds> Read();
+
+ private:
+  struct Marks {
+    std::vector<std::unique_ptr<Event>> events;  // events[i + 1] is the end of parts[i]
+    std::vector<StepPart> parts;
+  };
+  absl::Status Mark();
+
+  Backend& backend_;
+  std::array<Marks, 2> marks_;  // of this step and of the one before
+  size_t current_ = 0;
+};
+
+}  // namespace nibble
+
+#endif  // NIBBLE_WORKER_TRAINER_LOOP_STEP_TIMES_H_

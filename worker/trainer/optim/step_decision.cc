@@ -1,0 +1,48 @@
+#include "worker/trainer/optim/step_decision.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace nibble {
+
+absl::StatusOr<std::unique_ptr<StepDecision>> StepDecision::Create(const Device& device,
+                                                                   Collective& collective) {
+  NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
+  std::unique_ptr<StepDecision> decision(new StepDecision(device, collective, std::move(turn)));
+  const size_t bytes = static_cast<size_t>(collective.world()) * sizeof(StepNumbers);
+  NIBBLE_ASSIGN_OR_RETURN(decision->numbers_, device.memory().Allocate(bytes));
+  NIBBLE_ASSIGN_OR_RETURN(decision->outcome_, device.memory().Allocate(sizeof(StepOutcome)));
+  NIBBLE_ASSIGN_OR_RETURN(decision->copied_,
+                          device.backend.pinned().Allocate(sizeof(StepOutcome)));
+  NIBBLE_ASSIGN_OR_RETURN(decision->decided_, device.backend.NewEvent());
+  return decision;
+}
+
+absl::Status StepDecision::Clear() {
+  return device_.ops.elementwise().Zero(mine(), sizeof(StepNumbers));
+}
+
+absl::Status StepDecision::Decide(float max_norm, double loss_bound) {
+  Queue& compute = device_.backend.compute();
+  if (collective_.world() > 1) {
+    NIBBLE_RETURN_IF_ERROR(turn_.Run([&] {
+      return collective_.AllGather(mine(), numbers_.data(), sizeof(StepNumbers));
+    }));
+  }
+  NIBBLE_RETURN_IF_ERROR(device_.ops.step().Run(Judge{.numbers = numbers_.data<StepNumbers>(),
+                                                      .world = collective_.world(),
+                                                      .max_norm = max_norm,
+                                                      .loss_bound = loss_bound,
+                                                      .outcome = outcome_.data<StepOutcome>()}));
+  NIBBLE_RETURN_IF_ERROR(compute.CopyOut(copied_.data(), outcome_.data(), sizeof(StepOutcome)));
+  return compute.Record(*decided_);
+}
+
+absl::StatusOr<StepOutcome> StepDecision::Read() {
+  NIBBLE_RETURN_IF_ERROR(device_.backend.Wait(*decided_));
+  return *copied_.data<StepOutcome>();
+}
+
+}  // namespace nibble
