@@ -90,7 +90,9 @@ class Run {
     if (status.ok()) status = model_->Backward(context, batch);
     if (status.ok()) status = decision_->Clear();
     if (status.ok()) status = optimizer_->ReduceGradients(decision_->mine());
-    if (status.ok()) status = decision_->Decide(/*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity());
+    if (status.ok())
+      status = decision_->Decide(/*max_norm=*/1.0f,
+                                 /*loss_bound=*/std::numeric_limits<double>::infinity());
     if (status.ok()) status = optimizer_->Update(decision_->on_device(), ++step_, 1e-4);
     seconds.push_back(Since(begin));
     return status;

@@ -60,9 +60,9 @@ class CpuQueue : public Queue {
 class CpuBackend : public Backend {
  public:
   struct Options {
-    int threads = 0;              // 0: one per processor
-    std::optional<cpu::Isa> isa;  // unset: the best supported one
-    size_t memory_bytes = 0;      // limit for its tensors; 0: none
+    int threads = 0;                // 0: one per processor
+    std::optional<cpu::Isa> isa;    // unset: the best supported one
+    size_t memory_bytes = 0;        // limit for its tensors; 0: none
     std::function<double()> clock;  // of events, in seconds, monotonic; null: the steady clock
   };
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Options& options);

@@ -112,9 +112,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
     NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                     "cudaStreamCreateWithFlags"));
   }
-  std::unique_ptr<CudaBackend> backend(new CudaBackend(device, streams[0], streams[1],
-                                                       properties.name,
-                                                       properties.multiProcessorCount));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(
+      device, streams[0], streams[1], properties.name, properties.multiProcessorCount));
   constexpr size_t kBytes = 2 * sizeof(CopyFigures);
   NIBBLE_ASSIGN_OR_RETURN(backend->figures_, backend->memory_.Allocate(kBytes));
   status = backend->memory_.Fill(backend->figures_.data(), 0, kBytes);
@@ -228,9 +227,8 @@ absl::StatusOr<std::unique_ptr<Event>> CudaBackend::NewEvent() {
 }
 
 absl::Status CudaBackend::Wait(const Event& event) {
-  NIBBLE_RETURN_IF_ERROR(
-      StatusOf(cudaEventSynchronize(static_cast<const CudaEvent&>(event).get()),
-               "cudaEventSynchronize"));
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaEventSynchronize(static_cast<const CudaEvent&>(event).get()),
+                                  "cudaEventSynchronize"));
   return error_.Get();
 }
 

@@ -38,11 +38,11 @@ absl::Status LateBackend::LateQueue::CopyIn(void* device, const void* pinned, si
   }
   NIBBLE_RETURN_IF_ERROR(backend_->pinned_.Lend(pinned, bytes, /*written=*/false));
   return backend_->Enqueue(*this, {.run = [this, device, pinned, bytes] {
-                             backend_->pinned_.Open();
-                             std::memcpy(device, pinned, bytes);
-                             backend_->pinned_.Return(pinned, /*written=*/false);
-                             return absl::OkStatus();
-                           }});
+    backend_->pinned_.Open();
+    std::memcpy(device, pinned, bytes);
+    backend_->pinned_.Return(pinned, /*written=*/false);
+    return absl::OkStatus();
+  }});
 }
 
 absl::Status LateBackend::LateQueue::CopyOut(void* pinned, const void* device, size_t bytes) {
@@ -52,11 +52,11 @@ absl::Status LateBackend::LateQueue::CopyOut(void* pinned, const void* device, s
   }
   NIBBLE_RETURN_IF_ERROR(backend_->pinned_.Lend(pinned, bytes, /*written=*/true));
   return backend_->Enqueue(*this, {.run = [this, device, pinned, bytes] {
-                             backend_->pinned_.Open();
-                             std::memcpy(pinned, device, bytes);
-                             backend_->pinned_.Return(pinned, /*written=*/true);
-                             return absl::OkStatus();
-                           }});
+    backend_->pinned_.Open();
+    std::memcpy(pinned, device, bytes);
+    backend_->pinned_.Return(pinned, /*written=*/true);
+    return absl::OkStatus();
+  }});
 }
 
 absl::Status LateBackend::LateQueue::Host(std::function<absl::Status()> work) {
@@ -88,8 +88,7 @@ absl::StatusOr<std::unique_ptr<LateBackend>> LateBackend::Create(const Options& 
   NIBBLE_ASSIGN_OR_RETURN(backend->cpu_, CpuBackend::Create({.threads = options.threads}));
   LateBackend* self = backend.get();
   NIBBLE_ASSIGN_OR_RETURN(
-      backend->memory_,
-      LateMemory::Create(options.memory_bytes, [self] { return self->Drain(); }));
+      backend->memory_, LateMemory::Create(options.memory_bytes, [self] { return self->Drain(); }));
   backend->clock_ = options.clock ? options.clock : SteadySeconds;
   backend->random_.seed(options.seed);
   for (LateQueue& queue : backend->queues_) queue.backend_ = self;
@@ -120,7 +119,8 @@ absl::Status LateBackend::RunOne() {
   for (const size_t i : {first, 1 - first}) {
     LateQueue& queue = queues_[i];
     if (queue.work_.empty()) continue;
-    if (queue.work_.front().after && queue.work_.front().after->passed < queue.work_.front().count) {
+    if (queue.work_.front().after &&
+        queue.work_.front().after->passed < queue.work_.front().count) {
       continue;
     }
     const Work work = std::move(queue.work_.front());

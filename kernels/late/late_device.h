@@ -4,8 +4,8 @@
 // bit for bit if, and only if, the caller waits for what it must.
 //
 // Execution model: enqueued work is kept. It runs when the host waits for it, and now and then
-// while the host enqueues more; which queue runs, and how far, is drawn from a seed. Everything runs
-// on the caller's thread: the device is late, but not concurrent.
+// while the host enqueues more; which queue runs, and how far, is drawn from a seed. Everything
+// runs on the caller's thread: the device is late, but not concurrent.
 //
 // Ownership: owns the CPU operations; a LateDevice outlives its buffers and events. Thread-safety:
 // one thread.
@@ -63,14 +63,14 @@ class LateBackend : public Backend, public Passage {
   size_t waiting() const { return queues_[0].work_.size() + queues_[1].work_.size(); }
 
  private:
-  struct Mark;       // what an event shares with the queues
+  struct Mark;  // what an event shares with the queues
   class LateEvent;
   struct Work {
     std::function<absl::Status()> run;
-    bool on_device = true;         // may touch the device's memory
-    bool on_host = false;          // may touch pinned memory
-    std::shared_ptr<Mark> after;   // runs once this mark …
-    uint64_t count = 0;            // … has been passed this often
+    bool on_device = true;        // may touch the device's memory
+    bool on_host = false;         // may touch pinned memory
+    std::shared_ptr<Mark> after;  // runs once this mark …
+    uint64_t count = 0;           // … has been passed this often
   };
   class LateQueue : public Queue {
    public:

@@ -25,8 +25,7 @@ uintptr_t AddressOf(const void* data) { return reinterpret_cast<uintptr_t>(data)
 absl::StatusOr<std::unique_ptr<LateMemory>> LateMemory::Create(
     size_t bytes, std::function<absl::Status()> drain) {
   const size_t size = WholePages(bytes);
-  void* base =
-      mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return ErrnoError(errno, absl::StrCat("mmap of ", size, " bytes"));
   return std::unique_ptr<LateMemory>(
       new LateMemory(static_cast<char*>(base), size, std::move(drain)));
@@ -49,9 +48,8 @@ absl::StatusOr<Buffer> LateMemory::Allocate(size_t bytes) {
     at = begin + taken;
   }
   if (size > bytes_ - at) {
-    return absl::ResourceExhaustedError(absl::StrCat("late device memory: no ", bytes,
-                                                     " bytes left beside the ", used_,
-                                                     " in use of ", bytes_));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "late device memory: no ", bytes, " bytes left beside the ", used_, " in use of ", bytes_));
   }
   const bool was_open = open_;
   Close();

@@ -46,8 +46,8 @@ OperandCheck& CheckScan(OperandCheck& check, const Request& request) {
   const int64_t tokens = request.layout.tokens();
   check.Shape("xbc", request.xbc, tokens, shape.xbc_cols())
       .Shape("dt", request.dt, tokens, shape.heads)
-      .That(request.dt.dtype == request.xbc.dtype, "dt is ", Describe(request.dt),
-            " but xbc is ", Describe(request.xbc))
+      .That(request.dt.dtype == request.xbc.dtype, "dt is ", Describe(request.dt), " but xbc is ",
+            Describe(request.xbc))
       .Pointer("dt_bias", request.params.dt_bias, shape.heads)
       .Pointer("a_log", request.params.a_log, shape.heads)
       .Pointer("d", request.params.d, shape.heads);

@@ -1,6 +1,6 @@
 // The optimizer's update: gradient norm and AdamW. What the step decides about the update
-// (kernels/ops/step_ops.h) passes from one operation to the next in the backend's memory, so that no
-// step waits for the host.
+// (kernels/ops/step_ops.h) passes from one operation to the next in the backend's memory, so that
+// no step waits for the host.
 //
 // Ownership: requests borrow until the operation has run. Execution model, thread-safety: as
 // Backend (kernels/ops/backend.h). Sums are in FP64 in an order determined by the lengths, so

@@ -17,20 +17,20 @@ namespace nibble {
 
 // Of one rank.
 struct StepNumbers {
-  double loss = 0;           // sum over the targets
-  double targets = 0;        // that are not ignored
-  double squares = 0;        // of the summed gradients, over this rank's part of them
-  uint64_t non_finite = 0;   // NaN and infinities among quantised operands
+  double loss = 0;          // sum over the targets
+  double targets = 0;       // that are not ignored
+  double squares = 0;       // of the summed gradients, over this rank's part of them
+  uint64_t non_finite = 0;  // NaN and infinities among quantised operands
 };
 
 // Of all ranks; equal on each.
 struct StepOutcome {
-  double loss = 0;     // mean over the targets; 0 without targets
+  double loss = 0;  // mean over the targets; 0 without targets
   double targets = 0;
   uint64_t non_finite = 0;
-  float norm = 0;      // of the gradients, before clipping
-  float scale = 1;     // of the gradients in the update: min(1, max_norm / norm)
-  uint32_t update = 0; // 1: the update is made, 0: it leaves everything as it is
+  float norm = 0;       // of the gradients, before clipping
+  float scale = 1;      // of the gradients in the update: min(1, max_norm / norm)
+  uint32_t update = 0;  // 1: the update is made, 0: it leaves everything as it is
   uint32_t reserved = 0;
 };
 
@@ -40,17 +40,17 @@ struct AddLosses {
   const float* x = nullptr;          // [n], 0 where a target is ignored
   const int32_t* targets = nullptr;  // [n]
   int64_t n = 0;
-  StepNumbers* numbers = nullptr;    // [1]
+  StepNumbers* numbers = nullptr;  // [1]
 };
 inline constexpr int64_t kLossSums = 1024;
 
 // Adds the non_finite of every head to its own count and to all.
 struct CountNonFinite {
-  const void* heads = nullptr;       // `count` QuantHeads, `stride` bytes apart
+  const void* heads = nullptr;  // `count` QuantHeads, `stride` bytes apart
   int64_t count = 0;
   int64_t stride = 0;
-  uint64_t* by_head = nullptr;       // [count]
-  StepNumbers* numbers = nullptr;    // [1]
+  uint64_t* by_head = nullptr;     // [count]
+  StepNumbers* numbers = nullptr;  // [1]
 };
 
 // Decides what becomes of the step. No update if the loss, the norm or a quantised operand is not
@@ -58,17 +58,17 @@ struct CountNonFinite {
 struct Judge {
   const StepNumbers* numbers = nullptr;  // [world], by rank
   int world = 1;
-  float max_norm = 0;                    // 0: no clipping
+  float max_norm = 0;  // 0: no clipping
   double loss_bound = 0;
-  StepOutcome* outcome = nullptr;        // [1]
+  StepOutcome* outcome = nullptr;  // [1]
 };
 
 // The decision, on any backend: sums in rank order.
 #if defined(__CUDACC__)
 __host__ __device__
 #endif
-inline StepOutcome JudgeStep(const StepNumbers* numbers, int world, float max_norm,
-                             double loss_bound) {
+    inline StepOutcome
+    JudgeStep(const StepNumbers* numbers, int world, float max_norm, double loss_bound) {
   StepNumbers all = numbers[0];
   for (int rank = 1; rank < world; ++rank) {
     all.loss += numbers[rank].loss;
@@ -85,8 +85,8 @@ inline StepOutcome JudgeStep(const StepNumbers* numbers, int world, float max_no
   // A norm that is NaN makes the scale NaN.
   if (max_norm > 0 && !(norm <= max_norm)) outcome.scale = static_cast<float>(max_norm / norm);
   // x - x is 0 for a finite x, and NaN otherwise.
-  const bool finite = outcome.loss - outcome.loss == 0 && outcome.norm - outcome.norm == 0 &&
-                      all.non_finite == 0;
+  const bool finite =
+      outcome.loss - outcome.loss == 0 && outcome.norm - outcome.norm == 0 && all.non_finite == 0;
   outcome.update = finite && !(outcome.loss > loss_bound) ? 1 : 0;
   return outcome;
 }

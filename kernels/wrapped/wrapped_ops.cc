@@ -87,17 +87,16 @@ absl::Status WrappedGemm::Gemm(const GemmRequest& request) {
   const bool rows_b = request.b.contract == Contract::kRows;
   const double flops = 2.0 * static_cast<double>(request.c.rows) *
                        static_cast<double>(request.c.cols) * static_cast<double>(request.a.depth());
-  return passage_.Pass({.kind = rows_a ? "gemm wgrad" : (rows_b ? "gemm dgrad" : "gemm fprop"),
-                        .flops = flops},
-                       [this, request] { return inner_.Gemm(request); });
+  return passage_.Pass(
+      {.kind = rows_a ? "gemm wgrad" : (rows_b ? "gemm dgrad" : "gemm fprop"), .flops = flops},
+      [this, request] { return inner_.Gemm(request); });
 }
 
 // Checks the request, then passes inner_.family().method(request).
-#define NIBBLE_PASS(family, method, ...)                                        \
-  NIBBLE_RETURN_IF_ERROR(Validate(r));                                          \
-  return passage_.Pass(OpCost{__VA_ARGS__}, [this, kept = Kept(r)] {            \
-    return inner_.family().method(*kept);                                       \
-  })
+#define NIBBLE_PASS(family, method, ...)    \
+  NIBBLE_RETURN_IF_ERROR(Validate(r));      \
+  return passage_.Pass(OpCost{__VA_ARGS__}, \
+                       [this, kept = Kept(r)] { return inner_.family().method(*kept); })
 
 absl::Status WrappedLayerOps::Forward(const AddNormForward& r) {
   const double sum = r.y.data == nullptr ? 0.0 : Bytes(r.sum);
@@ -132,9 +131,8 @@ absl::Status WrappedLayerOps::Run(const Accumulate& r) {
 }
 absl::Status WrappedLayerOps::Zero(void* data, int64_t bytes) {
   NIBBLE_RETURN_IF_ERROR(ValidateZero(data, bytes));
-  return passage_.Pass({"zero", 0, static_cast<double>(bytes)}, [this, data, bytes] {
-    return inner_.elementwise().Zero(data, bytes);
-  });
+  return passage_.Pass({"zero", 0, static_cast<double>(bytes)},
+                       [this, data, bytes] { return inner_.elementwise().Zero(data, bytes); });
 }
 absl::Status WrappedLayerOps::Forward(const EmbeddingForward& r) {
   NIBBLE_PASS(token, Forward, "embedding forward", 0, 3 * Bytes(r.out));

@@ -96,8 +96,11 @@ absl::Status Decoder::Build() {
 
 absl::Status Decoder::Plan() {
   // Nothing is saved for a backward pass: all tensors last for one pass of one block.
-  const Places places = {
-      .step = unused_, .figures = unused_, .saved = scratch_, .scratch = scratch_, .transient = unused_};
+  const Places places = {.step = unused_,
+                         .figures = unused_,
+                         .saved = scratch_,
+                         .scratch = scratch_,
+                         .transient = unused_};
   for (Block& block : blocks_) {
     scratch_.Rewind();
     NIBBLE_RETURN_IF_ERROR(block.mixer->AllocateForward(options_.pass_tokens, places));

@@ -102,9 +102,7 @@ absl::Status CpuElementwiseOps::RunFlat(const Request& request, Kernel (&kernels
   return absl::OkStatus();
 }
 
-absl::Status CpuElementwiseOps::Run(const Cast& request) {
-  return RunFlat(request, kernels_.cast);
-}
+absl::Status CpuElementwiseOps::Run(const Cast& request) { return RunFlat(request, kernels_.cast); }
 
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
   return RunFlat(request, kernels_.accumulate);

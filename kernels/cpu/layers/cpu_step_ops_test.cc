@@ -81,9 +81,8 @@ StepOutcome Judged(const std::vector<StepNumbers>& ranks, float max_norm, double
 }
 
 TEST(StepOpsTest, TheOutcomeIsOfAllRanks) {
-  const StepOutcome outcome = Judged({{.loss = 6, .targets = 2, .squares = 9},
-                                      {.loss = 4, .targets = 3, .squares = 16}},
-                                     1);
+  const StepOutcome outcome = Judged(
+      {{.loss = 6, .targets = 2, .squares = 9}, {.loss = 4, .targets = 3, .squares = 16}}, 1);
   EXPECT_EQ(outcome.loss, 2);
   EXPECT_EQ(outcome.targets, 5);
   EXPECT_EQ(outcome.norm, 5);

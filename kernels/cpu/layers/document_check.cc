@@ -36,8 +36,8 @@ absl::Status CheckDocumentStarts(std::string_view operation, const SequenceLayou
       const int32_t running = t == 0 ? 0 : begin[t - 1];
       if (begin[t] == t || begin[t] == running) continue;
       return check
-          .That(false, "doc_begin of token ", t, " of sequence ", s, " is ", begin[t],
-                ", must be ", t, t == 0 ? "" : absl::StrCat(" or, as before it, ", running))
+          .That(false, "doc_begin of token ", t, " of sequence ", s, " is ", begin[t], ", must be ",
+                t, t == 0 ? "" : absl::StrCat(" or, as before it, ", running))
           .status();
     }
   }

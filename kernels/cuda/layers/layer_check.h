@@ -5,7 +5,8 @@
 // A result passes if it is no farther from the FP32 result than the CPU's BF16 result, apart from a
 // tenth: what rounds the same values in another order is as exact.
 //
-// Ownership: a LayerCheck owns its CPU operations and borrows the CUDA backend. Thread-safety: none.
+// Ownership: a LayerCheck owns its CPU operations and borrows the CUDA backend. Thread-safety:
+// none.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_LAYER_CHECK_H_
 #define NIBBLE_KERNELS_CUDA_LAYERS_LAYER_CHECK_H_
 
@@ -53,10 +54,10 @@ class CheckTensor {
 };
 
 struct LayerTime {
-  std::string name;     // "norm forward [16384, 2048]"
-  double bytes = 0;     // read and written, each once
-  double flops = 0;     // of matrix products
-  double ms = 0;        // median
+  std::string name;  // "norm forward [16384, 2048]"
+  double bytes = 0;  // read and written, each once
+  double flops = 0;  // of matrix products
+  double ms = 0;     // median
 };
 
 class LayerCheck {

@@ -34,8 +34,8 @@ absl::Status StagedCollective::DoAllGather(const Operation&, const void* in, voi
     const int64_t size = std::min(piece_bytes_, bytes - at);
     const auto piece = static_cast<size_t>(size);
     NIBBLE_RETURN_IF_ERROR(queue.CopyOut(one_.data(), static_cast<const char*>(in) + at, piece));
-    NIBBLE_RETURN_IF_ERROR(queue.Host(
-        [this, size] { return host_->AllGather(one_.data(), all_.data(), size); }));
+    NIBBLE_RETURN_IF_ERROR(
+        queue.Host([this, size] { return host_->AllGather(one_.data(), all_.data(), size); }));
     for (int r = 0; r < world(); ++r) {
       NIBBLE_RETURN_IF_ERROR(queue.CopyIn(static_cast<char*>(out) + r * bytes + at,
                                           all_.data<char>() + r * size, piece));

@@ -24,8 +24,10 @@ namespace nibble {
 class StagedCollective final : public Collective {
  public:
   // `piece_bytes`: of each rank, in pinned memory at a time.
-  static absl::StatusOr<std::unique_ptr<StagedCollective>> Create(
-      Backend& backend, std::unique_ptr<Collective> host, int64_t piece_bytes = int64_t{16} << 20);
+  static absl::StatusOr<std::unique_ptr<StagedCollective>> Create(Backend& backend,
+                                                                  std::unique_ptr<Collective> host,
+                                                                  int64_t piece_bytes = int64_t{16}
+                                                                                        << 20);
 
   std::string Name() const override { return host_->Name() + ", staged through host memory"; }
   absl::Status Synchronize() override { return backend_.Synchronize(); }

@@ -96,8 +96,7 @@ class ThreadCollective final : public Collective {
 };
 
 // Runs `rank(r, collective)` on a thread for each rank.
-inline void RunRanks(int world,
-                     const std::function<void(int, std::unique_ptr<Collective>)>& rank) {
+inline void RunRanks(int world, const std::function<void(int, std::unique_ptr<Collective>)>& rank) {
   const auto group = std::make_shared<ThreadCollective::Group>(world);
   std::vector<std::thread> threads;
   for (int r = 0; r < world; ++r) {

@@ -57,8 +57,8 @@ absl::StatusOr<Batch> RandomBatch(const JobSpec& spec, uint64_t seed) {
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<bool> updated;
-  std::vector<std::string> bad;      // operands with NaN
-  std::vector<float> amaxes;         // of sampled operands
+  std::vector<std::string> bad;  // operands with NaN
+  std::vector<float> amaxes;     // of sampled operands
   std::vector<float> weights;
   double validation = 0;
   friend bool operator==(const Outcome&, const Outcome&) = default;
@@ -67,8 +67,8 @@ struct Outcome {
 Outcome Train(const JobSpec& spec, const Device& device, Collective& collective) {
   Outcome outcome;
   Memory& memory = device.memory();
-  const std::unique_ptr<Parameters> parameters = *Parameters::Create(
-      memory, *MakeOutline(spec.model), spec.training.seed, collective.world());
+  const std::unique_ptr<Parameters> parameters =
+      *Parameters::Create(memory, *MakeOutline(spec.model), spec.training.seed, collective.world());
   absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
       spec, {.device = device, .collective = collective, .parameters = *parameters});
   EXPECT_TRUE(made.ok()) << made.status();
@@ -162,8 +162,7 @@ TEST_P(LateTrainer, TwoRanksOnTheirDevicesGiveTheBitsOfTwoOnTheCpu) {
   for (int r = 0; r < kWorld; ++r) ExpectSame(late[r], expected[r]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, LateTrainer,
-                         testing::Values("bf16", "nvfp4", "mxfp4", "mxfp8"),
+INSTANTIATE_TEST_SUITE_P(Presets, LateTrainer, testing::Values("bf16", "nvfp4", "mxfp4", "mxfp8"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');

@@ -39,9 +39,9 @@ class RankStatusTest : public testing::Test {
   RankStatusTest() : collective_(CreateLocal()) {
     parameters_ = *Parameters::Create(device_.backend->memory(), *MakeOutline(spec_.model),
                                       spec_.training.seed);
-    auto made = Trainer::Create(spec_, {.device = device_.device(),
-                                        .collective = *collective_,
-                                        .parameters = *parameters_});
+    auto made = Trainer::Create(
+        spec_,
+        {.device = device_.device(), .collective = *collective_, .parameters = *parameters_});
     EXPECT_TRUE(made.ok()) << made.status();
     trainer_ = *std::move(made);
   }

@@ -142,9 +142,8 @@ void MakeOneStep(const JobSpec& spec) {
   auto parameters = Parameters::Create((*device)->backend->memory(), *outline, spec.training.seed);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const std::unique_ptr<Collective> collective = CreateLocal();
-  auto trainer = Trainer::Create(spec, {.device = (*device)->device(),
-                                        .collective = *collective,
-                                        .parameters = **parameters});
+  auto trainer = Trainer::Create(
+      spec, {.device = (*device)->device(), .collective = *collective, .parameters = **parameters});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   StepReport report;
   const absl::Status status = (*trainer)->Step(

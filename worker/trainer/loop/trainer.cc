@@ -64,8 +64,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
                             .weight_decay = static_cast<float>(o.weight_decay)}));
   trainer->optimizer_ = std::move(optimizer);
 
-  NIBBLE_RETURN_IF_ERROR(
-      AllocateFloats(options.device.memory(), trainer->tokens_, trainer->loss_));
+  NIBBLE_RETURN_IF_ERROR(AllocateFloats(options.device.memory(), trainer->tokens_, trainer->loss_));
   NIBBLE_ASSIGN_OR_RETURN(trainer->feed_,
                           BatchFeed::Create(options.device.backend, trainer->tokens_));
   NIBBLE_ASSIGN_OR_RETURN(trainer->decision_,
@@ -239,8 +238,8 @@ absl::Status Trainer::Judge(const StepOutcome& outcome, StepReport& report) {
   } else {
     ++skipped_in_a_row_;
   }
-  const bool finite = std::isfinite(outcome.loss) && std::isfinite(outcome.norm) &&
-                      outcome.non_finite == 0;
+  const bool finite =
+      std::isfinite(outcome.loss) && std::isfinite(outcome.norm) && outcome.non_finite == 0;
   if (!finite) {
     report.skip_reason =
         absl::StrCat("not finite: loss ", sample.loss(), ", gradient norm ", sample.gradient_norm(),
@@ -277,9 +276,9 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   NIBBLE_RETURN_IF_ERROR(RunMicroBatches(batches, step, sampled));
   NIBBLE_RETURN_IF_ERROR(optimizer_->ReduceGradients(decision_->mine()));
   const bool skips_spikes = guard_.has_value() && spec_.guards.spike == SpikePolicy::kSkip;
-  NIBBLE_RETURN_IF_ERROR(decision_->Decide(
-      static_cast<float>(spec_.optimizer.clip_norm),
-      skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity()));
+  NIBBLE_RETURN_IF_ERROR(
+      decision_->Decide(static_cast<float>(spec_.optimizer.clip_norm),
+                        skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity()));
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kReduce));
   NIBBLE_RETURN_IF_ERROR(
       optimizer_->Update(decision_->on_device(), updates_ + 1, sample.learning_rate()));

@@ -144,8 +144,8 @@ class Trainer {
   int64_t next_step_ = 0;
   int64_t updates_ = 0;
   int64_t skipped_in_a_row_ = 0;
-  int64_t non_finite_in_a_row_ = 0;         // of them, since the last update
-  Buffer loss_;  // [tokens]
+  int64_t non_finite_in_a_row_ = 0;  // of them, since the last update
+  Buffer loss_;                      // [tokens]
   std::unique_ptr<BatchFeed> feed_;
   std::unique_ptr<StepDecision> decision_;
   StepTimes times_;

@@ -92,7 +92,8 @@ absl::Status Linear::Allocate(int64_t tokens, const Places& places) {
     status = Create(dgrad_dy_, places.transient, figures, kDgradGradient, kRow, tokens, info_.out);
   }
   if (status.ok()) {
-    status = Create(wgrad_dy_, places.transient, figures, kWgradGradient, kColumn, tokens, info_.out);
+    status =
+        Create(wgrad_dy_, places.transient, figures, kWgradGradient, kColumn, tokens, info_.out);
   }
   return status;
 }

@@ -365,8 +365,7 @@ std::vector<OperandFigures> Model::FiguresOf(const void* copied) const {
 absl::StatusOr<std::vector<OperandFigures>> Model::ReadFigures() const {
   std::vector<char> copied(figures_.bytes());
   NIBBLE_RETURN_IF_ERROR(device_.backend.Synchronize());
-  NIBBLE_RETURN_IF_ERROR(
-      device_.memory().CopyOut(copied.data(), figures_.data(), copied.size()));
+  NIBBLE_RETURN_IF_ERROR(device_.memory().CopyOut(copied.data(), figures_.data(), copied.size()));
   return FiguresOf(copied.data());
 }
 

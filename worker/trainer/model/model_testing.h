@@ -27,9 +27,8 @@ inline void PrintTo(const ModelSpec& spec, std::ostream* out) { *out << spec.nam
 
 struct TestDevice {
   explicit TestDevice(int threads, size_t memory_bytes = 0, std::function<double()> clock = {})
-      : backend(*CpuBackend::Create({.threads = threads,
-                                     .memory_bytes = memory_bytes,
-                                     .clock = std::move(clock)})),
+      : backend(*CpuBackend::Create(
+            {.threads = threads, .memory_bytes = memory_bytes, .clock = std::move(clock)})),
         gemm(*CpuGemm::Create(backend->pool(), {})),
         ops(std::make_unique<CpuLayerOps>(backend->pool())) {}
 

@@ -14,8 +14,7 @@ absl::StatusOr<std::unique_ptr<StepDecision>> StepDecision::Create(const Device&
   const size_t bytes = static_cast<size_t>(collective.world()) * sizeof(StepNumbers);
   NIBBLE_ASSIGN_OR_RETURN(decision->numbers_, device.memory().Allocate(bytes));
   NIBBLE_ASSIGN_OR_RETURN(decision->outcome_, device.memory().Allocate(sizeof(StepOutcome)));
-  NIBBLE_ASSIGN_OR_RETURN(decision->copied_,
-                          device.backend.pinned().Allocate(sizeof(StepOutcome)));
+  NIBBLE_ASSIGN_OR_RETURN(decision->copied_, device.backend.pinned().Allocate(sizeof(StepOutcome)));
   NIBBLE_ASSIGN_OR_RETURN(decision->decided_, device.backend.NewEvent());
   return decision;
 }
@@ -27,9 +26,8 @@ absl::Status StepDecision::Clear() {
 absl::Status StepDecision::Decide(float max_norm, double loss_bound) {
   Queue& compute = device_.backend.compute();
   if (collective_.world() > 1) {
-    NIBBLE_RETURN_IF_ERROR(turn_.Run([&] {
-      return collective_.AllGather(mine(), numbers_.data(), sizeof(StepNumbers));
-    }));
+    NIBBLE_RETURN_IF_ERROR(turn_.Run(
+        [&] { return collective_.AllGather(mine(), numbers_.data(), sizeof(StepNumbers)); }));
   }
   NIBBLE_RETURN_IF_ERROR(device_.ops.step().Run(Judge{.numbers = numbers_.data<StepNumbers>(),
                                                       .world = collective_.world(),
