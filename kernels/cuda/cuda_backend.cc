@@ -232,6 +232,14 @@ absl::Status CudaBackend::Wait(const Event& event) {
   return error_.Get();
 }
 
+absl::StatusOr<bool> CudaBackend::HasPassed(const Event& event) {
+  const cudaError_t reached = cudaEventQuery(static_cast<const CudaEvent&>(event).get());
+  if (reached == cudaErrorNotReady) return false;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(reached, "cudaEventQuery"));
+  NIBBLE_RETURN_IF_ERROR(error_.Get());
+  return true;
+}
+
 absl::StatusOr<double> CudaBackend::SecondsBetween(const Event& begin, const Event& end) {
   NIBBLE_RETURN_IF_ERROR(Wait(end));
   float milliseconds = 0;

@@ -43,6 +43,7 @@ class CudaBackend : public Backend {
   CudaQueue& transfers() override { return transfers_; }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
   absl::Status Wait(const Event& event) override;
+  absl::StatusOr<bool> HasPassed(const Event& event) override;
   absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
   absl::Status Synchronize() override;
 

@@ -179,6 +179,12 @@ absl::Status LateBackend::Wait(const Event& event) {
   return status;
 }
 
+absl::StatusOr<bool> LateBackend::HasPassed(const Event& event) {
+  NIBBLE_RETURN_IF_ERROR(failed_);
+  const std::shared_ptr<Mark>& mark = static_cast<const LateEvent&>(event).mark;
+  return mark->passed == mark->recorded;
+}
+
 absl::StatusOr<double> LateBackend::SecondsBetween(const Event& begin, const Event& end) {
   NIBBLE_RETURN_IF_ERROR(Wait(end));
   return static_cast<const LateEvent&>(end).mark->seconds -

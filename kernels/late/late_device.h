@@ -52,6 +52,7 @@ class LateBackend : public Backend, public Passage {
   Queue& transfers() override { return queues_[1]; }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
   absl::Status Wait(const Event& event) override;
+  absl::StatusOr<bool> HasPassed(const Event& event) override;
   absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
   absl::Status Synchronize() override;
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,6 +49,8 @@ class Backend {
   // Waits until the place that the event marks has been reached. Returns the first error of the
   // queues, which are then unusable: its place in them is not known.
   virtual absl::Status Wait(const Event& event) = 0;
+  // Whether Wait() would return at once; errors likewise.
+  virtual absl::StatusOr<bool> HasPassed(const Event& event) = 0;
   // Waits for `end`, which comes after `begin`.
   virtual absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) = 0;
   // Waits for both queues; errors as Wait().
@@ -61,6 +64,34 @@ class Backend {
     if (!status.ok()) return status;
     return head;
   }
+};
+
+// Pins memory of the caller's for as long as it lives.
+class PinnedRange {
+ public:
+  PinnedRange() = default;
+  static absl::StatusOr<PinnedRange> Create(Backend& backend, void* host, size_t bytes) {
+    const absl::Status pinned = backend.Pin(host, bytes);
+    if (!pinned.ok()) return pinned;
+    return PinnedRange(&backend, host);
+  }
+  PinnedRange(PinnedRange&& other) noexcept { *this = std::move(other); }
+  PinnedRange& operator=(PinnedRange&& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(host_, other.host_);
+    return *this;
+  }
+  // Waits for copies that use the memory.
+  ~PinnedRange() {
+    if (backend_ == nullptr) return;
+    (void)backend_->Synchronize();
+    (void)backend_->Unpin(host_);
+  }
+
+ private:
+  PinnedRange(Backend* backend, void* host) : backend_(backend), host_(host) {}
+  Backend* backend_ = nullptr;
+  void* host_ = nullptr;
 };
 
 }  // namespace nibble

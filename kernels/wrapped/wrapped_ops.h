@@ -48,6 +48,7 @@ class WrappedBackend : public Backend {
   Queue& transfers() override { return inner_.transfers(); }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return inner_.NewEvent(); }
   absl::Status Wait(const Event& event) override { return inner_.Wait(event); }
+  absl::StatusOr<bool> HasPassed(const Event& event) override { return inner_.HasPassed(event); }
   absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override {
     return inner_.SecondsBetween(begin, end);
   }

@@ -86,6 +86,9 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
              // A killed daemon leaves temporary files only here.
              .environment = {{"TMPDIR", root_ + "/tmp"}},
              .patience = kPatience};
+  if (options.late_devices) {
+    cluster.programs.trainer = BuiltProgram("worker/trainer/loop/nibble-trainer-late");
+  }
   if (options.wall_clocks) {
     fs::create_directories(ClocksDirectory());
     SetWallClock(kCoordinatorRole, std::chrono::milliseconds(0));

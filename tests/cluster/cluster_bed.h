@@ -61,6 +61,7 @@ class ClusterBed {
     // Each worker's data is on its own file system, which SetFull fills. The process must have
     // called EnterOwnMounts.
     bool disks = false;
+    bool late_devices = false;  // ranks train on the late device (kernels/late)
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 

@@ -77,7 +77,7 @@ pid_t TrainerProcess::Start(const std::string& name, const fs::path& spec,
                                checkpoints, absl::StrCat(disk_bytes - kLeftOnDisk)});
   }
   words.insert(words.end(),
-               {BuiltProgram("worker/trainer/loop/nibble-trainer"), "--spec", spec.string()});
+               {BuiltProgram(program_), "--spec", spec.string()});
   words.insert(words.end(), flags.begin(), flags.end());
   const OwnedDescriptor log(
       open((root_ / (name + ".err")).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));

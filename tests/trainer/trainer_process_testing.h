@@ -60,6 +60,7 @@ class TrainerProcess : public testing::Test {
   static std::map<int64_t, double> LossByStep(const std::vector<nlohmann::json>& events);
 
   std::filesystem::path root_;
+  std::string program_ = "worker/trainer/loop/nibble-trainer";
 };
 
 }  // namespace nibble

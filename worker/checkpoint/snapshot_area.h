@@ -50,6 +50,8 @@ class SnapshotArea {
   // buffers()[i]: [SliceBytes(slices()[i])]
   absl::Span<const absl::Span<std::byte>> buffers() const { return buffers_; }
   int64_t bytes() const { return bytes_; }  // of the buffers, without the gaps
+  // All of it, in whole pages.
+  absl::Span<std::byte> memory() const { return {memory_, static_cast<size_t>(mapped_)}; }
 
   // InvalidArgument for more than kMaxNoteBytes.
   absl::Status SetNote(absl::string_view note);

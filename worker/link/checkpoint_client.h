@@ -27,8 +27,10 @@ namespace nibble {
 class CheckpointClient {
  public:
   using Clock = std::function<double()>;  // seconds, monotonic
-  // Fills the buffers: buffers[i] gets the bytes of slice i.
+  // Fills the buffers, or begins to: buffers[i] gets the bytes of slice i.
   using Copy = absl::FunctionRef<absl::Status(absl::Span<const absl::Span<std::byte>> buffers)>;
+  // Whether a copy that was begun has ended. With `wait`, returns once it has.
+  using Ended = std::function<absl::StatusOr<bool>(bool wait)>;
 
   struct Outcome {
     int64_t step = 0;
@@ -47,11 +49,14 @@ class CheckpointClient {
   CheckpointClient(const CheckpointClient&) = delete;
   CheckpointClient& operator=(const CheckpointClient&) = delete;
 
-  // Copies the state, and returns while the other side writes it. One checkpoint at a time:
-  // FailedPrecondition, naming the step, while another is in flight, and the caller decides whether
-  // to retry at a later step or to wait. After an error of `copy` nothing is in flight. All ranks
-  // take the same steps, with equal headers.
-  absl::Status Snapshot(const CheckpointHeader& header, Copy copy);
+  // Copies the state, and returns while the other side writes it. A copy that only begins here,
+  // beside the training, is announced to the other side by the first Poll() or Wait() after its
+  // end. One checkpoint at a time: FailedPrecondition, naming the step, while another is in flight,
+  // and the caller decides whether to retry at a later step or to wait. After an error of `copy`
+  // nothing is in flight. All ranks take the same steps, with equal headers.
+  absl::Status Snapshot(const CheckpointHeader& header, Copy copy, Ended ended = {});
+  // The memory that copies are made to, in whole pages.
+  absl::Span<std::byte> memory() const { return area_->memory(); }
 
   // The step being written.
   std::optional<int64_t> in_flight() const { return in_flight_; }
@@ -64,11 +69,17 @@ class CheckpointClient {
   CheckpointClient(RankLink& link, std::unique_ptr<SnapshotArea> area, Clock clock)
       : link_(link), area_(std::move(area)), clock_(std::move(clock)) {}
   Outcome OutcomeOf(const link::v1::CheckpointOutcome& message);
+  // Announces the copy if it has ended. False: it has not.
+  absl::StatusOr<bool> Announce(bool wait);
+  // The outcome of a checkpoint that was never announced.
+  Outcome NoOutcome(const absl::Status& why);
 
   RankLink& link_;
   const std::unique_ptr<SnapshotArea> area_;
   const Clock clock_;
   std::optional<int64_t> in_flight_;
+  Ended ended_;  // of the copy in flight; null: it was announced
+  int64_t note_bytes_ = 0;
   double stall_seconds_ = 0;
 };
 

@@ -31,6 +31,7 @@ CheckpointTaker::CheckpointTaker(Options options)
       reporter_(options.reporter),
       status_(options.status),
       client_(std::move(options.client)),
+      pinned_(std::move(options.pinned)),
       taken_step_(options.resumed_step),
       summary_({.last_step = options.resumed_step}) {}
 
@@ -72,7 +73,8 @@ absl::Status CheckpointTaker::Take() {
   const double begin = SteadySeconds();
   const absl::Status status = client_->Snapshot(
       header,
-      [this](absl::Span<const absl::Span<std::byte>> buffers) { return state_.Save(buffers); });
+      [this](absl::Span<const absl::Span<std::byte>> buffers) { return state_.Save(buffers); },
+      [this](bool wait) { return state_.Saved(wait); });
   // The stall does not count as the steps' time.
   reporter_.Waited(SteadySeconds() - begin);
   // Unavailable means a failed checkpoint; another error, such as an unreadable device, ends the

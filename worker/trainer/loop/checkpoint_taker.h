@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "job/job_spec.h"
+#include "kernels/ops/backend.h"
 #include "worker/link/checkpoint_client.h"
 #include "worker/trainer/loop/rank_status.h"
 #include "worker/trainer/loop/run_model.h"
@@ -42,6 +43,7 @@ class CheckpointTaker {
     RunReporter& reporter;
     RankStatus& status;
     std::unique_ptr<CheckpointClient> client;  // null: none are taken
+    PinnedRange pinned;                        // the client's memory
     int64_t resumed_step = -1;
   };
   explicit CheckpointTaker(Options options);
@@ -79,6 +81,7 @@ class CheckpointTaker {
   RunReporter& reporter_;
   RankStatus& status_;
   const std::unique_ptr<CheckpointClient> client_;
+  const PinnedRange pinned_;  // after client_: unpinned before the memory goes
   bool due_ = false;
   int64_t requested_ = 0;  // the greatest request
   int64_t answered_ = 0;   // the request that the checkpoint in flight answers

@@ -36,8 +36,13 @@ constexpr std::chrono::milliseconds kPausePatience(500);
 // What a run owns, in the order in which it is made, and the loop over its steps.
 class JobRun {
  public:
-  JobRun(const JobSpec& spec, Collective& collective, const RunOptions& options)
-      : spec_(spec), collective_(collective), options_(options) {}
+  JobRun(const JobSpec& spec, std::unique_ptr<TrainDevice> device,
+         std::unique_ptr<Collective> collective, const RunOptions& options)
+      : spec_(spec),
+        device_(std::move(device)),
+        ranks_(std::move(collective)),
+        collective_(*ranks_),
+        options_(options) {}
 
   absl::StatusOr<RunSummary> Execute();
 
@@ -58,6 +63,8 @@ class JobRun {
   Trainer& trainer() { return model_->trainer(); }
 
   const JobSpec& spec_;
+  const std::unique_ptr<TrainDevice> device_;
+  const std::unique_ptr<Collective> ranks_;
   Collective& collective_;
   const RunOptions& options_;
   std::unique_ptr<RankLink> link_;  // null: nobody serves this rank
@@ -134,14 +141,19 @@ absl::Status JobRun::Prepare() {
   }
   control_ = std::make_unique<JobControl>(collective_, *options_.stop, link_.get());
   NIBBLE_RETURN_IF_ERROR(OpenData());
-  NIBBLE_ASSIGN_OR_RETURN(model_, RunModel::Create(spec_, data_->tokenizer(), collective_));
+  NIBBLE_ASSIGN_OR_RETURN(
+      model_, RunModel::Create(spec_, data_->tokenizer(), device_->device(), collective_));
   status_.emplace(link_.get(), SteadySeconds);
   recipes_.emplace(spec_, trainer(), *control_, *reporter_, *status_);
   NIBBLE_ASSIGN_OR_RETURN(const int64_t resumed_step, Load());
   std::unique_ptr<CheckpointClient> client;
+  PinnedRange pinned;
   if (link_ != nullptr) {
     NIBBLE_ASSIGN_OR_RETURN(
         client, CheckpointClient::Create(*link_, model_->state().slices(), SteadySeconds));
+    NIBBLE_ASSIGN_OR_RETURN(pinned,
+                            PinnedRange::Create(device_->device().backend, client->memory().data(),
+                                                client->memory().size()));
   }
   checkpoints_ = std::make_unique<CheckpointTaker>(
       CheckpointTaker::Options{.spec = spec_,
@@ -150,6 +162,7 @@ absl::Status JobRun::Prepare() {
                                .reporter = *reporter_,
                                .status = *status_,
                                .client = std::move(client),
+                               .pinned = std::move(pinned),
                                .resumed_step = resumed_step});
   return absl::OkStatus();
 }
@@ -272,7 +285,7 @@ absl::Status JobRun::TrainAll() {
 void JobRun::WriteStart() {
   const int64_t next = trainer().next_step();
   reporter_->Begin();
-  reporter_->Write(StartOf(spec_, trainer().outline(), next, model_->threads()));
+  reporter_->Write(StartOf(spec_, trainer().outline(), next, device_->threads()));
   if (reporter_->progress() != nullptr) reporter_->progress()->Start(next, spec_.training.steps);
   for (const std::string& notice : options_.checkpoints.notices) reporter_->Notice(next, notice);
   if (!begins_with_.empty()) reporter_->Notice(next, begins_with_);
@@ -321,10 +334,12 @@ absl::StatusOr<RunSummary> JobRun::Execute() {
 
 }  // namespace
 
-absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
+absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, std::unique_ptr<Collective> hosts,
                                   const RunOptions& options) {
   NIBBLE_RETURN_IF_ERROR(Validate(spec));
-  return JobRun(spec, collective, options).Execute();
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TrainDevice> device, options.device(spec));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks, device->Ranks(std::move(hosts)));
+  return JobRun(spec, std::move(device), std::move(ranks), options).Execute();
 }
 
 }  // namespace nibble

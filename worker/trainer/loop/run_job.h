@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/loop/train_device.h"
 
 namespace nibble {
 
@@ -32,6 +33,8 @@ struct RunCheckpoints {
 struct RunOptions {
   // Set to stop after the current step; all ranks stop at the same step. Not null.
   const std::atomic<bool>* stop = nullptr;
+  // Makes the rank's device.
+  DeviceFactory device = MakeDevice;
   // Progress output of rank 0; null: none.
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is a terminal
@@ -54,9 +57,9 @@ struct RunSummary {
   absl::Status checkpoint_status;
 };
 
-// `spec` is valid and has collective.world() ranks. Writes to OutputDirectory(spec). Training
-// errors are also written to the event log.
-absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, Collective& collective,
+// `spec` is valid and has hosts->world() ranks; `hosts` is the collective of their processes.
+// Writes to OutputDirectory(spec). Training errors are also written to the event log.
+absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, std::unique_ptr<Collective> hosts,
                                   const RunOptions& options);
 
 }  // namespace nibble

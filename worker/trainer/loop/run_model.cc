@@ -33,25 +33,21 @@ absl::StatusOr<OpenedCheckpoint> Open(const std::string& path, int64_t step) {
 
 absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
                                                            const std::string& tokenizer,
+                                                           const Device& device,
                                                            Collective& collective) {
   std::unique_ptr<RunModel> run(new RunModel(spec));
   run->recorded_.data.tokenizer_label = tokenizer;
-  NIBBLE_ASSIGN_OR_RETURN(run->device_,
-                          CpuDevice::Create(static_cast<int>(spec.resources.threads),
-                                            static_cast<size_t>(spec.resources.memory_mib) << 20));
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   if (!outline.ok()) return OfSpec(outline.status());
-  absl::StatusOr<std::unique_ptr<Parameters>> parameters = Parameters::Create(
-      run->device_->backend->memory(), *outline, spec.training.seed, collective.world());
+  absl::StatusOr<std::unique_ptr<Parameters>> parameters =
+      Parameters::Create(device.memory(), *outline, spec.training.seed, collective.world());
   if (!parameters.ok()) return OfSpec(NameBound(spec, parameters.status()));
   run->parameters_ = *std::move(parameters);
-  absl::StatusOr<std::unique_ptr<Trainer>> trainer =
-      Trainer::Create(spec, {.device = run->device_->device(),
-                             .collective = collective,
-                             .parameters = *run->parameters_});
+  absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(
+      spec, {.device = device, .collective = collective, .parameters = *run->parameters_});
   if (!trainer.ok()) return OfSpec(NameBound(spec, trainer.status()));
   run->trainer_ = *std::move(trainer);
-  run->state_ = std::make_unique<RunState>(run->recorded_, run->device_->device(), *run->trainer_);
+  run->state_ = std::make_unique<RunState>(run->recorded_, device, *run->trainer_);
   return run;
 }
 

@@ -1,7 +1,7 @@
-// What a run trains: device, parameters, trainer, and the state that is saved to checkpoints and
-// loaded from them.
+// What a run trains: parameters, trainer, and the state that is saved to checkpoints and loaded
+// from them.
 //
-// Ownership: owns all of them; borrows spec and collective. Thread-safety: one thread.
+// Ownership: owns all of them; borrows spec, device and collective. Thread-safety: one thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_RUN_MODEL_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_RUN_MODEL_H_
 
@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/run_state.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/report/events.h"
@@ -25,6 +24,7 @@ class RunModel {
   // have exit codes (run_errors.h).
   static absl::StatusOr<std::unique_ptr<RunModel>> Create(const JobSpec& spec,
                                                           const std::string& tokenizer,
+                                                          const Device& device,
                                                           Collective& collective);
   RunModel(const RunModel&) = delete;
   RunModel& operator=(const RunModel&) = delete;
@@ -38,7 +38,6 @@ class RunModel {
 
   Trainer& trainer() { return *trainer_; }
   RunState& state() { return *state_; }
-  int threads() const { return device_->backend->pool().threads(); }
   // The number of the recipe's revision in the next step, or in the last one after it.
   int64_t revision() const;
 
@@ -46,7 +45,6 @@ class RunModel {
   explicit RunModel(const JobSpec& spec) : recorded_(spec) {}
 
   JobSpec recorded_;  // the spec with the label of the data's tokenizer; stored in checkpoints
-  std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<RunState> state_;

@@ -156,9 +156,10 @@ void RunReporter::NoteLogState(const absl::Status& status) {
   if (!trouble_.empty()) return;
   const std::string error(status.message());
   Note(absl::StrCat(error, "; events wait in memory, training continues"));
-  trouble_ = absl::IsResourceExhausted(status)
-                 ? absl::StrCat("the disk is full: events wait in memory for room in ", log_->path())
-                 : absl::StrCat(error, ": events wait in memory");
+  trouble_ =
+      absl::IsResourceExhausted(status)
+          ? absl::StrCat("the disk is full: events wait in memory for room in ", log_->path())
+          : absl::StrCat(error, ": events wait in memory");
 }
 
 void RunReporter::Close() {

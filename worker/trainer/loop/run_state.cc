@@ -36,8 +36,8 @@ absl::Status LoadRange(const CheckpointReader& checkpoint, const std::string& na
   for (int64_t done = 0; done < count;) {
     const int64_t n = std::min(count - done, kStagedElements);
     const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-    NIBBLE_RETURN_IF_ERROR(checkpoint.Load(
-        name, first + done, n, {reinterpret_cast<std::byte*>(staged.data()), bytes}));
+    NIBBLE_RETURN_IF_ERROR(checkpoint.Load(name, first + done, n,
+                                           {reinterpret_cast<std::byte*>(staged.data()), bytes}));
     NIBBLE_RETURN_IF_ERROR(memory.CopyIn(out + done, staged.data(), bytes));
     done += n;
   }
@@ -130,12 +130,20 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
   }
 }
 
-absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) const {
-  absl::Status status = device_.backend.Synchronize();
-  for (size_t i = 0; i < pieces_.size() && status.ok(); ++i) {
-    status = device_.memory().CopyOut(buffers[i].data(), pieces_[i].from, pieces_[i].bytes);
+absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) {
+  if (saved_ == nullptr) {
+    NIBBLE_ASSIGN_OR_RETURN(updated_, device_.backend.NewEvent());
+    NIBBLE_ASSIGN_OR_RETURN(saved_, device_.backend.NewEvent());
   }
-  if (!status.ok() || pieces_.size() == slices_.size()) return status;
+  Queue& transfers = device_.backend.transfers();
+  NIBBLE_RETURN_IF_ERROR(device_.backend.compute().Record(*updated_));
+  NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*updated_));
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    NIBBLE_RETURN_IF_ERROR(transfers.CopyOut(buffers[i].data(), pieces_[i].from, pieces_[i].bytes));
+  }
+  NIBBLE_RETURN_IF_ERROR(transfers.Record(*saved_));
+  trainer_.UpdateAfter(*saved_);
+  if (pieces_.size() == slices_.size()) return absl::OkStatus();
   const Trainer::Position position = trainer_.position();
   const std::array<int64_t, kCounterCount> counters = {
       position.updates, static_cast<int64_t>(position.guard.losses.size()),
@@ -155,6 +163,12 @@ absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) con
     std::memcpy(early_bytes.data(), early.data(), early_bytes.size());
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunState::Saved(bool wait) {
+  if (!wait) return device_.backend.HasPassed(*saved_);
+  NIBBLE_RETURN_IF_ERROR(device_.backend.Wait(*saved_));
+  return true;
 }
 
 CheckpointHeader RunState::Header() const {
@@ -195,8 +209,8 @@ absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
     for (const auto& [prefix, moment] : moments) {
       const std::string name = absl::StrCat(prefix, params[i].name);
       NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
-      NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, owned.begin, owned.count,
-                                       device_.memory(), moment + in_part));
+      NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, owned.begin, owned.count, device_.memory(),
+                                       moment + in_part));
     }
   }
   return absl::OkStatus();
@@ -228,9 +242,8 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   }
   NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, kEarlyStop, FileDType::kF64, {kEarlyStopCount}));
   std::array<double, kEarlyStopCount> early = {};
-  NIBBLE_RETURN_IF_ERROR(
-      checkpoint.Load(kEarlyStop, 0, kEarlyStopCount,
-                      {reinterpret_cast<std::byte*>(early.data()), sizeof early}));
+  NIBBLE_RETURN_IF_ERROR(checkpoint.Load(
+      kEarlyStop, 0, kEarlyStopCount, {reinterpret_cast<std::byte*>(early.data()), sizeof early}));
   constexpr double kMostSince = 1e9;  // more than any run validates
   if (!(early[1] >= 0 && early[1] <= kMostSince)) {
     return absl::DataLossError(

@@ -11,10 +11,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "job/job_spec.h"
 #include "worker/checkpoint/checkpoint_reader.h"
@@ -30,8 +32,11 @@ class RunState {
 
   // The tensors that this rank saves; constant.
   const std::vector<TensorSlice>& slices() const { return slices_; }
-  // Into buffers[i]: [SliceBytes(slices()[i])]. Waits for the device's queue.
-  absl::Status Save(absl::Span<const absl::Span<std::byte>> buffers) const;
+  // Begins to copy into buffers[i], pinned: [SliceBytes(slices()[i])]. The copy goes on beside the
+  // next step, whose update waits for it.
+  absl::Status Save(absl::Span<const absl::Span<std::byte>> buffers);
+  // Whether the copy has ended. With `wait`, returns once it has.
+  absl::StatusOr<bool> Saved(bool wait);
   // For a checkpoint of the next step. The caller adds attempt and time.
   CheckpointHeader Header() const;
 
@@ -58,6 +63,7 @@ class RunState {
   Trainer& trainer_;
   std::vector<TensorSlice> slices_;
   std::vector<Piece> pieces_;  // of the first slices; the slices of rank 0 alone follow
+  std::unique_ptr<Event> updated_, saved_;  // null until the first Save()
 };
 
 // The name of the first field that differs and affects the numbers, apart from length, schedule and

@@ -21,8 +21,8 @@
 #include "job/overrides.h"
 #include "model/outline.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/loop/cpu_device.h"
 #include "worker/trainer/loop/job_data.h"
+#include "worker/trainer/loop/train_device.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/model/parameters.h"
 
@@ -135,11 +135,12 @@ absl::StatusOr<JobSpec> SpecAt(const std::string& path, const std::string& value
 void MakeOneStep(const JobSpec& spec) {
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   ASSERT_TRUE(outline.ok()) << outline.status();
-  const auto device =
-      CpuDevice::Create(spec.resources.threads == 0 ? 2 : static_cast<int>(spec.resources.threads),
-                        /*memory_bytes=*/0);
+  JobSpec bounded = spec;
+  if (bounded.resources.threads == 0) bounded.resources.threads = 2;
+  bounded.resources.memory_mib = 0;
+  const auto device = MakeDevice(bounded);
   ASSERT_TRUE(device.ok()) << device.status();
-  auto parameters = Parameters::Create((*device)->backend->memory(), *outline, spec.training.seed);
+  auto parameters = Parameters::Create((*device)->device().memory(), *outline, spec.training.seed);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const std::unique_ptr<Collective> collective = CreateLocal();
   auto trainer = Trainer::Create(

@@ -280,6 +280,9 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
       decision_->Decide(static_cast<float>(spec_.optimizer.clip_norm),
                         skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity()));
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kReduce));
+  if (update_after_ != nullptr) {
+    NIBBLE_RETURN_IF_ERROR(options_.device.backend.compute().WaitFor(*update_after_));
+  }
   NIBBLE_RETURN_IF_ERROR(
       optimizer_->Update(decision_->on_device(), updates_ + 1, sample.learning_rate()));
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kUpdate));

@@ -108,6 +108,10 @@ class Trainer {
   // names the invalid field; the trainer is then unchanged.
   absl::Status Restore(Position position);
 
+  // No update begins before the place that the event marks, while something else reads the weights
+  // and the moments. The event outlives the trainer.
+  void UpdateAfter(const Event& event) { update_after_ = &event; }
+
   // May be changed between steps, see Timeline::Append(); a revision takes effect at its step.
   Timeline& timeline() { return timeline_; }
   const Timeline& timeline() const { return timeline_; }
@@ -149,6 +153,7 @@ class Trainer {
   std::unique_ptr<BatchFeed> feed_;
   std::unique_ptr<StepDecision> decision_;
   StepTimes times_;
+  const Event* update_after_ = nullptr;
   Buffer figures_;  // of a sampled step, pinned
 };
 
