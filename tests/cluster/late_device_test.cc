@@ -1,5 +1,6 @@
-// A cluster whose ranks train on the late device (kernels/late/late_device.h): the recipe changes in
-// mid-run, a rank is killed, checkpoints are copied beside the steps, and every loss is the CPU's.
+// A cluster whose ranks train on the late device (kernels/late/late_device.h): the recipe changes
+// in mid-run, a rank is killed, checkpoints are copied beside the steps, and every loss is the
+// CPU's.
 #include <signal.h>
 
 #include <string>
@@ -29,8 +30,7 @@ TEST(LateDevices, ALiveSwitchTakesEffectAtOneStepOnEveryRank) {
   ClusterBed bed({.workers = 2, .slots = 1, .late_devices = true});
   const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 25});
   bed.ExpectStep(job, 20);
-  const v1::SetRecipeResponse set =
-      bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16", "now"));
+  const v1::SetRecipeResponse set = bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16", "now"));
   EXPECT_EQ(set.revision(), 2);
   bed.ExpectStep(job, set.first_step() + 20);
   int64_t from = -1;

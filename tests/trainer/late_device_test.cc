@@ -33,7 +33,7 @@ TEST_P(OnTheLateDevice, ARunHasTheLossesOfTheCpu) {
 }
 
 TEST_P(OnTheLateDevice, AKilledRunResumesFromCheckpointsThatWereCopiedBesideItsSteps) {
-  constexpr int kRunSteps = 40;
+  constexpr int kRunSteps = 24;
   const Settings settings = {.ranks = GetParam(), .steps = kRunSteps, .more = kMore};
   const std::map<int64_t, double> expected = LossByStep(Run("cpu", settings));
   ASSERT_EQ(expected.size(), kRunSteps);
@@ -41,7 +41,7 @@ TEST_P(OnTheLateDevice, AKilledRunResumesFromCheckpointsThatWereCopiedBesideItsS
   const auto spec = WriteSpec("late", settings);
   std::mt19937 random(5);
   size_t seen = 0;
-  for (int kills = 0; kills < 6; ++kills) {
+  for (int kills = 0; kills < 3; ++kills) {
     const pid_t run = Start("late", spec);
     // A few steps further than before, then at any moment.
     const auto steps = [&] { return LossByStep(Events("late")).size(); };
