@@ -54,8 +54,7 @@ class Run {
                                                      const std::string& preset) {
     std::unique_ptr<Run> run(new Run(settings));
     run->name = preset;
-    NIBBLE_ASSIGN_OR_RETURN(run->parameters_,
-                            Parameters::Create(device.memory(), outline, /*seed=*/1));
+    NIBBLE_ASSIGN_OR_RETURN(run->parameters_, Parameters::Create(device, outline, /*seed=*/1));
     const int64_t tokens = settings.batch * settings.sequence;
     NIBBLE_ASSIGN_OR_RETURN(ResolvedRecipe recipe, Resolve({.preset = preset}, outline, tokens));
     NIBBLE_ASSIGN_OR_RETURN(run->model_, Model::Create(device, *run->parameters_, recipe,
@@ -87,9 +86,12 @@ class Run {
     if (status.ok()) {
       status = model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data());
     }
-    if (status.ok()) status = model_->Backward(context, batch);
+    if (status.ok()) {
+      status = model_->Backward(context, batch,
+                                [&](int64_t block) { return optimizer_->BeginReduce(block); });
+    }
     if (status.ok()) status = decision_->Clear();
-    if (status.ok()) status = optimizer_->ReduceGradients(decision_->mine());
+    if (status.ok()) status = optimizer_->FinishReduce(decision_->mine());
     if (status.ok())
       status = decision_->Decide(/*max_norm=*/1.0f,
                                  /*loss_bound=*/std::numeric_limits<double>::infinity());

@@ -57,6 +57,15 @@ absl::Status Validate(const BiasBackward& request) {
 absl::Status Validate(const Cast& request) { return CheckFromTo("cast", request); }
 absl::Status Validate(const Accumulate& request) { return CheckFromTo("accumulate", request); }
 
+absl::Status Validate(const FillInitial& request) {
+  return OperandCheck("initial values")
+      .That(request.init <= Init::kMambaDecay, "init is ", static_cast<int>(request.init),
+            ", which is no kind of initial values")
+      .That(request.n >= 0, "n is ", request.n, ", below 0")
+      .Pointer("out", request.out, request.n)
+      .status();
+}
+
 absl::Status ValidateZero(const void* data, int64_t bytes) {
   return OperandCheck("zero")
       .That(bytes >= 0, "bytes is ", bytes, ", below 0")

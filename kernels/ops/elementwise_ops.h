@@ -12,8 +12,10 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/formats/philox.h"
 #include "kernels/tensor/matrix.h"
 #include "model/model_spec.h"
+#include "model/outline.h"
 
 namespace nibble {
 
@@ -56,6 +58,16 @@ struct Accumulate {
   MutableMatrix to;
 };
 
+// The initial values of a parameter's first n elements, with the same bits on every backend
+// (kernels/formats/initial_values.h).
+struct FillInitial {
+  Init init = Init::kZeros;
+  double scale = 0;
+  RandomStream random;
+  int64_t n = 0;
+  float* out = nullptr;  // [n]
+};
+
 // Every backend calls them first. InvalidArgument names the operation, the operand, its value and
 // what it must be. They read nothing in the backend's memory.
 absl::Status Validate(const ActivationForward& request);
@@ -64,6 +76,7 @@ absl::Status Validate(const BiasForward& request);
 absl::Status Validate(const BiasBackward& request);
 absl::Status Validate(const Cast& request);
 absl::Status Validate(const Accumulate& request);
+absl::Status Validate(const FillInitial& request);
 absl::Status ValidateZero(const void* data, int64_t bytes);
 
 class ElementwiseOps {
@@ -75,6 +88,7 @@ class ElementwiseOps {
   virtual absl::Status Backward(const BiasBackward& request) = 0;
   virtual absl::Status Run(const Cast& request) = 0;
   virtual absl::Status Run(const Accumulate& request) = 0;
+  virtual absl::Status Run(const FillInitial& request) = 0;
   // Zeros `bytes` bytes of the backend's memory.
   virtual absl::Status Zero(void* data, int64_t bytes) = 0;
 };

@@ -129,6 +129,9 @@ absl::Status WrappedLayerOps::Run(const Cast& r) {
 absl::Status WrappedLayerOps::Run(const Accumulate& r) {
   NIBBLE_PASS(elementwise, Run, "accumulate", 0, Bytes(r.from) + 2 * Bytes(r.to));
 }
+absl::Status WrappedLayerOps::Run(const FillInitial& r) {
+  NIBBLE_PASS(elementwise, Run, "initial values", 0, 4.0 * static_cast<double>(r.n));
+}
 absl::Status WrappedLayerOps::Zero(void* data, int64_t bytes) {
   NIBBLE_RETURN_IF_ERROR(ValidateZero(data, bytes));
   return passage_.Pass({"zero", 0, static_cast<double>(bytes)},

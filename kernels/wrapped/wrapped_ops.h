@@ -100,6 +100,7 @@ class WrappedLayerOps : public LayerOps,
   absl::Status Backward(const BiasBackward& r) override;
   absl::Status Run(const Cast& r) override;
   absl::Status Run(const Accumulate& r) override;
+  absl::Status Run(const FillInitial& r) override;
   absl::Status Zero(void* data, int64_t bytes) override;
   absl::Status Forward(const EmbeddingForward& r) override;
   absl::Status Backward(const EmbeddingBackward& r) override;

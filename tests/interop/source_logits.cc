@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<float>> SourceLogits(WeightSource& source,
   if (!gemm.ok()) return gemm.status();
   CpuLayerOps ops((*backend)->pool());
   const absl::StatusOr<std::unique_ptr<Parameters>> parameters =
-      Parameters::Create((*backend)->memory(), outline, /*seed=*/0);
+      Parameters::Create({**backend, **gemm, ops}, outline, /*seed=*/0);
   if (!parameters.ok()) return parameters.status();
   for (size_t i = 0; i < outline.params.size(); ++i) {
     const ParamInfo& param = outline.params[i];

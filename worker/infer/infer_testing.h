@@ -17,7 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/status_macros.h"
+#include "common/thread_pool.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/layers/cpu_elementwise_ops.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 #include "worker/infer/decoder.h"
@@ -27,12 +29,17 @@
 
 namespace nibble {
 
-// Numbers of N(0, 1), the same on every machine up to its libm.
-inline std::vector<float> Normal(uint64_t seed, int64_t numbers) {
-  std::vector<float> values(static_cast<size_t>(numbers));
-  InitialValues({.name = "test", .shape = {numbers}, .init = Init::kNormal, .scale = 1}, seed,
-                values.data());
+inline std::vector<float> InitialOf(const ParamInfo& param, uint64_t seed) {
+  std::vector<float> values(static_cast<size_t>(param.elements()));
+  ThreadPool pool(1);
+  const absl::Status made = CpuElementwiseOps(pool).Run(InitialValues(param, seed, values.data()));
+  EXPECT_TRUE(made.ok()) << made;
   return values;
+}
+
+// Numbers of N(0, 1), the same on every machine.
+inline std::vector<float> Normal(uint64_t seed, int64_t numbers) {
+  return InitialOf({.name = "test", .shape = {numbers}, .init = Init::kNormal, .scale = 1}, seed);
 }
 
 class TestWeights : public WeightSource {
@@ -40,8 +47,7 @@ class TestWeights : public WeightSource {
   explicit TestWeights(const ModelSpec& spec, uint64_t seed = 5, double matrix_scale = 4)
       : outline_(*MakeOutline(spec)), tokenizer_(std::make_shared<ByteTokenizer>()) {
     for (const ParamInfo& param : outline_.params) {
-      std::vector<float>& values = values_.emplace_back(param.elements());
-      InitialValues(param, seed, values.data());
+      std::vector<float>& values = values_.emplace_back(InitialOf(param, seed));
       const std::vector<float> noise = Normal(seed + values_.size(), param.elements());
       const bool constant = param.init == Init::kZeros || param.init == Init::kOnes;
       for (size_t i = 0; i < values.size(); ++i) {

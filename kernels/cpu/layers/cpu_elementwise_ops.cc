@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/status_macros.h"
+#include "kernels/formats/initial_values.h"
 
 namespace nibble {
 namespace {
@@ -26,6 +27,23 @@ void Flatten(Matrix&... m) {
     one.rows = std::min<int64_t>(one.rows, 1);
   };
   (flatten(m), ...);
+}
+
+void FillFour(const FillInitial& request, uint64_t block, float* out) {
+  switch (request.init) {
+    case Init::kZeros:
+    case Init::kOnes:
+      std::fill_n(out, 4, request.init == Init::kOnes ? 1.0f : 0.0f);
+      return;
+    case Init::kNormal:
+      return InitialNormal(InitialDraw(request.random, block), request.scale, out);
+    case Init::kUniform:
+      return InitialUniform(InitialDraw(request.random, block), request.scale, out);
+    case Init::kMambaDt:
+      return InitialMambaDt(InitialDraw(request.random, block), out);
+    case Init::kMambaDecay:
+      return InitialMambaDecay(InitialDraw(request.random, block), out);
+  }
 }
 
 }  // namespace
@@ -106,6 +124,19 @@ absl::Status CpuElementwiseOps::Run(const Cast& request) { return RunFlat(reques
 
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
   return RunFlat(request, kernels_.accumulate);
+}
+
+absl::Status CpuElementwiseOps::Run(const FillInitial& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  const cpu::Blocks blocks{request.n, kTaskElements};
+  pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
+    for (int64_t first = blocks.begin(i); first < blocks.end(i); first += 4) {
+      float four[4] = {};
+      FillFour(request, static_cast<uint64_t>(first) / 4, four);
+      std::copy_n(four, std::min<int64_t>(4, request.n - first), request.out + first);
+    }
+  });
+  return absl::OkStatus();
 }
 
 absl::Status CpuElementwiseOps::Zero(void* data, int64_t bytes) {

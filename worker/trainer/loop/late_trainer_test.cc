@@ -67,8 +67,10 @@ struct Outcome {
 Outcome Train(const JobSpec& spec, const Device& device, Collective& collective) {
   Outcome outcome;
   Memory& memory = device.memory();
+  // Every block is a bucket of its own.
   const std::unique_ptr<Parameters> parameters =
-      *Parameters::Create(memory, *MakeOutline(spec.model), spec.training.seed, collective.world());
+      *Parameters::Create(device, *MakeOutline(spec.model), spec.training.seed, collective.world(),
+                          /*bucket_bytes=*/1);
   absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
       spec, {.device = device, .collective = collective, .parameters = *parameters});
   EXPECT_TRUE(made.ok()) << made.status();

@@ -37,8 +37,8 @@ JobSpec SmallSpec() {
 class RankStatusTest : public testing::Test {
  protected:
   RankStatusTest() : collective_(CreateLocal()) {
-    parameters_ = *Parameters::Create(device_.backend->memory(), *MakeOutline(spec_.model),
-                                      spec_.training.seed);
+    parameters_ =
+        *Parameters::Create(device_.device(), *MakeOutline(spec_.model), spec_.training.seed);
     auto made = Trainer::Create(
         spec_,
         {.device = device_.device(), .collective = *collective_, .parameters = *parameters_});

@@ -17,16 +17,20 @@ namespace {
 
 constexpr int64_t kStagedElements = int64_t{1} << 20;
 
-// The part of parameter `param` that lies in [first, first + elements) of the flat vector.
+// What this rank owns of parameter `param`.
 struct Owned {
   int64_t begin = 0, count = 0;  // of the parameter
+  int64_t state = 0;             // where its moments begin
 };
 Owned OwnedOf(const Parameters& parameters, int64_t param, const ShardedAdamW& optimizer) {
+  const ShardedAdamW::Part& part = optimizer.parts()[parameters.bucket_of(param)];
   const int64_t at = parameters.offset(param);
   const int64_t end = at + parameters.outline().params[param].elements();
-  const int64_t from = std::max(at, optimizer.first_element());
-  const int64_t to = std::min(end, optimizer.first_element() + optimizer.elements());
-  return {from - at, std::max<int64_t>(to - from, 0)};
+  const int64_t from = std::max(at, part.first);
+  const int64_t to = std::min(end, part.first + part.elements);
+  return {.begin = from - at,
+          .count = std::max<int64_t>(to - from, 0),
+          .state = part.state + from - part.first};
 }
 
 // Loads a range of a stored tensor into device memory, through a buffer of bounded size.
@@ -100,7 +104,6 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
     const auto param = static_cast<int64_t>(i);
     const Owned owned = OwnedOf(parameters, param, optimizer);
     if (owned.count == 0) continue;
-    const int64_t in_part = parameters.offset(param) + owned.begin - optimizer.first_element();
     const auto add = [&](const char* prefix, const float* from) {
       slices_.push_back({.name = absl::StrCat(prefix, params[i].name),
                          .dtype = FileDType::kF32,
@@ -110,8 +113,8 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
       pieces_.push_back({from, static_cast<size_t>(owned.count) * sizeof(float)});
     };
     add(kMasterPrefix, parameters.weight(param) + owned.begin);
-    add(kFirstMomentPrefix, optimizer.first_moment() + in_part);
-    add(kSecondMomentPrefix, optimizer.second_moment() + in_part);
+    add(kFirstMomentPrefix, optimizer.first_moment() + owned.state);
+    add(kSecondMomentPrefix, optimizer.second_moment() + owned.state);
   }
   if (trainer.rank() == 0) {
     slices_.push_back({.name = kCounters,
@@ -202,7 +205,6 @@ absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
     const auto param = static_cast<int64_t>(i);
     const Owned owned = OwnedOf(parameters, param, optimizer);
     if (owned.count == 0) continue;
-    const int64_t in_part = parameters.offset(param) + owned.begin - optimizer.first_element();
     const std::pair<const char*, float*> moments[] = {
         {kFirstMomentPrefix, optimizer.first_moment()},
         {kSecondMomentPrefix, optimizer.second_moment()}};
@@ -210,7 +212,7 @@ absl::Status RunState::LoadMoments(const CheckpointReader& checkpoint) {
       const std::string name = absl::StrCat(prefix, params[i].name);
       NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
       NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, owned.begin, owned.count, device_.memory(),
-                                       moment + in_part));
+                                       moment + owned.state));
     }
   }
   return absl::OkStatus();

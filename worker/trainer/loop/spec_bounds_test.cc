@@ -140,7 +140,7 @@ void MakeOneStep(const JobSpec& spec) {
   bounded.resources.memory_mib = 0;
   const auto device = MakeDevice(bounded);
   ASSERT_TRUE(device.ok()) << device.status();
-  auto parameters = Parameters::Create((*device)->device().memory(), *outline, spec.training.seed);
+  auto parameters = Parameters::Create((*device)->device(), *outline, spec.training.seed);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const std::unique_ptr<Collective> collective = CreateLocal();
   auto trainer = Trainer::Create(

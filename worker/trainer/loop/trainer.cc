@@ -196,7 +196,9 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
                                                                     .n = tokens_,
                                                                     .numbers = decision_->mine()}));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
-    NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
+    NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view, [&](int64_t block) {
+      return micro + 1 == micro_batches_ ? optimizer_->BeginReduce(block) : absl::OkStatus();
+    }));
     NIBBLE_RETURN_IF_ERROR(model_->CountNonFinite(decision_->mine()));
     NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
@@ -274,7 +276,7 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   const bool sampled = every > 0 && step % every == 0;
   NIBBLE_RETURN_IF_ERROR(decision_->Clear());
   NIBBLE_RETURN_IF_ERROR(RunMicroBatches(batches, step, sampled));
-  NIBBLE_RETURN_IF_ERROR(optimizer_->ReduceGradients(decision_->mine()));
+  NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
   const bool skips_spikes = guard_.has_value() && spec_.guards.spike == SpikePolicy::kSkip;
   NIBBLE_RETURN_IF_ERROR(
       decision_->Decide(static_cast<float>(spec_.optimizer.clip_norm),

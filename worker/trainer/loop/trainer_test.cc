@@ -52,8 +52,7 @@ JobSpec Spec(const std::string& preset = "nvfp4") {
 struct Rig {
   explicit Rig(const JobSpec& s, size_t memory_bytes = 0)
       : spec(s), device(2, memory_bytes, [this] { return now += 1.0; }), collective(CreateLocal()) {
-    parameters =
-        *Parameters::Create(device.backend->memory(), *MakeOutline(spec.model), spec.training.seed);
+    parameters = *Parameters::Create(device.device(), *MakeOutline(spec.model), spec.training.seed);
     absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
         spec, {.device = device.device(), .collective = *collective, .parameters = *parameters});
     EXPECT_TRUE(made.ok()) << made.status();

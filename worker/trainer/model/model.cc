@@ -281,7 +281,7 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
   return device_.ops.norm().Forward(norm);
 }
 
-absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch) {
+absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch, Done done) {
   // Head left the gradient of the normed output in dnormed_.
   absl::Status status = device_.ops.norm().Backward(NormBackward{.norm = final_.norm.params,
                                                                  .x = final_.input.view(),
@@ -292,6 +292,7 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
                                                                  .dweight = final_.norm.dweight,
                                                                  .dbias = final_.norm.dbias});
   const int64_t last = parameters_.outline().spec.blocks() - 1;
+  if (status.ok()) status = done(last + 1);
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
     // The saved tensors of the last block are still valid.
@@ -310,17 +311,19 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
                                                         .dweight = block.norm.dweight,
                                                         .dbias = block.norm.dbias});
     }
+    if (status.ok()) status = done(i);
   }
   if (!status.ok()) return status;
   const ModelSpec& spec = parameters_.outline().spec;
-  return device_.ops.token().Backward(
-      EmbeddingBackward{.layout = context.layout,
-                        .tokens = batch.tokens,
-                        .vocab = spec.vocab,
-                        .dout = dx_.view(),
-                        .dtable = parameters_.gradient(embedding_),
-                        .max_positions = spec.max_positions,
-                        .dpositions = positions_ < 0 ? nullptr : parameters_.gradient(positions_)});
+  NIBBLE_RETURN_IF_ERROR(device_.ops.token().Backward(EmbeddingBackward{
+      .layout = context.layout,
+      .tokens = batch.tokens,
+      .vocab = spec.vocab,
+      .dout = dx_.view(),
+      .dtable = parameters_.gradient(embedding_),
+      .max_positions = spec.max_positions,
+      .dpositions = positions_ < 0 ? nullptr : parameters_.gradient(positions_)}));
+  return done(-1);
 }
 
 absl::Status Model::Forward(const StepContext& context, const ModelBatch& batch, float scale,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "recipe/recipe.h"
@@ -92,8 +93,13 @@ class Model {
   // of scale · Σ loss.
   absl::Status Forward(const StepContext& context, const ModelBatch& batch, float scale,
                        float* loss);
-  // After Forward() of the same micro-batch.
-  absl::Status Backward(const StepContext& context, const ModelBatch& batch);
+  // After Forward() of the same micro-batch. `done` is called after the backward pass of the head
+  // and the final norm (spec.blocks()), of each block, from the last to the first, and of
+  // everything (-1), with what that enqueued.
+  using Done = absl::FunctionRef<absl::Status(int64_t block)>;
+  absl::Status Backward(
+      const StepContext& context, const ModelBatch& batch,
+      Done done = [](int64_t) { return absl::OkStatus(); });
   // After BeginStep(): only the loss, with the same recipe.
   absl::Status Evaluate(const StepContext& context, const ModelBatch& batch, float* loss);
   // After BeginStep(): logits [tokens, vocab] FP32.

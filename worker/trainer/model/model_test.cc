@@ -186,8 +186,7 @@ TEST(Model, Fp32RefusesAQuantisedRecipeByLayerAndOperand) {
   const ModelSpec spec = Spec();
   TestDevice device(1);
   const Outline outline = *MakeOutline(spec);
-  const std::unique_ptr<Parameters> parameters =
-      *Parameters::Create(device.backend->memory(), outline, 1);
+  const std::unique_ptr<Parameters> parameters = *Parameters::Create(device.device(), outline, 1);
   const absl::Status status =
       Model::Create(device.device(), *parameters, ResolvedPreset(outline, "nvfp4-base"),
                     Options(DType::kF32))

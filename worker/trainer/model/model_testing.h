@@ -118,7 +118,7 @@ struct TestRig {
   TestRig(const ModelSpec& spec, const std::string& preset, Model::Options options, int threads = 2,
           std::vector<FieldSetting> set = {})
       : device(threads), outline(*MakeOutline(spec)) {
-    parameters = *Parameters::Create(device.backend->memory(), outline, /*seed=*/11);
+    parameters = *Parameters::Create(device.device(), outline, /*seed=*/11);
     absl::StatusOr<std::unique_ptr<Model>> made = Model::Create(
         device.device(), *parameters, ResolvedPreset(outline, preset, std::move(set)), options);
     EXPECT_TRUE(made.ok()) << made.status();

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "worker/trainer/model/model_testing.h"
 
 namespace nibble {
 namespace {
 
 std::vector<float> Values(const ParamInfo& param, uint64_t seed) {
   std::vector<float> values(param.elements());
-  InitialValues(param, seed, values.data());
+  TestDevice device(2);
+  EXPECT_TRUE(device.ops->elementwise().Run(InitialValues(param, seed, values.data())).ok());
   return values;
 }
 
@@ -77,10 +78,11 @@ TEST(InitialValues, DependOnSeedAndNameAlone) {
 }
 
 TEST(Parameters, PartsOfEveryRankAreAlignedAndGapsAreZero) {
-  HostMemory memory;
+  TestDevice device(1);
   const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
   for (const int world : {1, 2, 3, 4}) {
-    const std::unique_ptr<Parameters> parameters = *Parameters::Create(memory, outline, 1, world);
+    const std::unique_ptr<Parameters> parameters =
+        *Parameters::Create(device.device(), outline, 1, world);
     EXPECT_EQ(parameters->elements() % (world * kParameterAlign), 0);
     int64_t last = 0;
     for (size_t i = 0; i < outline.params.size(); ++i) {
@@ -94,6 +96,47 @@ TEST(Parameters, PartsOfEveryRankAreAlignedAndGapsAreZero) {
     }
     for (int64_t k = 0; k < parameters->elements(); ++k) {
       ASSERT_EQ(parameters->gradients()[k], 0.0f);
+    }
+  }
+}
+
+TEST(Parameters, BucketsAreWholeBlocksFromTheLastOnAndDivideByTheRanks) {
+  TestDevice device(1);
+  const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
+  const int64_t blocks = outline.spec.blocks();
+  for (const int world : {1, 3}) {
+    for (const int64_t bytes : {int64_t{1}, int64_t{100'000}, int64_t{1} << 40}) {
+      const auto parameters = *Parameters::Create(device.device(), outline, 1, world, bytes);
+      const std::vector<Bucket>& buckets = parameters->buckets();
+      int64_t next = 0;
+      for (size_t b = 0; b < buckets.size(); ++b) {
+        EXPECT_EQ(buckets[b].first, next);
+        EXPECT_EQ(buckets[b].elements % (world * kParameterAlign), 0);
+        next += buckets[b].elements;
+        if (b > 0) {
+          EXPECT_GT(buckets[b].block, buckets[b - 1].block);
+          EXPECT_GE(buckets[b].elements * 4, bytes);
+        }
+      }
+      EXPECT_EQ(next, parameters->elements());
+      EXPECT_EQ(buckets.front().block, -1);
+      if (bytes == 1) {
+        EXPECT_EQ(buckets.size(), static_cast<size_t>(blocks) + 2);
+      }
+      if (bytes == int64_t{1} << 40) {
+        EXPECT_EQ(buckets.size(), 1u);
+      }
+      for (size_t i = 0; i < outline.params.size(); ++i) {
+        const auto param = static_cast<int64_t>(i);
+        const Bucket& bucket = buckets[parameters->bucket_of(param)];
+        EXPECT_GE(parameters->offset(param), bucket.first);
+        EXPECT_LE(parameters->offset(param) + outline.params[i].elements(),
+                  bucket.first + bucket.elements);
+        // Complete when the bucket is.
+        if (outline.params[i].block >= 0) {
+          EXPECT_LE(bucket.block, outline.params[i].block);
+        }
+      }
     }
   }
 }

@@ -14,31 +14,21 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
                                                                    Collective& collective,
                                                                    const Options& options) {
   const int world = collective.world();
-  if (parameters.elements() % (world * kParameterAlign) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("flat parameters: ", parameters.elements(),
-                                                   " elements do not divide into ", world,
-                                                   " parts of whole ", kParameterAlign, "s"));
-  }
   std::unique_ptr<ShardedAdamW> optimizer(
       new ShardedAdamW(device, parameters, collective, options));
-  optimizer->elements_ = parameters.elements() / world;
-  optimizer->first_ = collective.rank() * optimizer->elements_;
-  const int64_t end = optimizer->first_ + optimizer->elements_;
-  const std::vector<ParamInfo>& params = parameters.outline().params;
-  for (size_t i = 0; i < params.size(); ++i) {
-    const int64_t begin = parameters.offset(static_cast<int64_t>(i));
-    const int64_t next = i + 1 < params.size() ? parameters.offset(static_cast<int64_t>(i) + 1)
-                                               : parameters.elements();
-    const int64_t from = std::max(begin, optimizer->first_);
-    const int64_t to = std::min(next, end);
-    if (from >= to) continue;
-    std::vector<Run>& runs = optimizer->runs_;
-    if (!runs.empty() && runs.back().decay == params[i].decay) {
-      runs.back().elements += to - from;
-    } else {
-      runs.push_back({from - optimizer->first_, to - from, params[i].decay});
+  for (const Bucket& bucket : parameters.buckets()) {
+    if (bucket.elements % (world * kParameterAlign) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("bucket of parameters: ", bucket.elements,
+                                                     " elements do not divide into ", world,
+                                                     " parts of whole ", kParameterAlign, "s"));
     }
+    const int64_t elements = bucket.elements / world;
+    optimizer->parts_.push_back({.first = bucket.first + collective.rank() * elements,
+                                 .elements = elements,
+                                 .state = optimizer->elements_});
+    optimizer->elements_ += elements;
   }
+  optimizer->PlanRuns();
 
   Memory& memory = device.memory();
   const size_t bytes = static_cast<size_t>(optimizer->elements_) * sizeof(float);
@@ -51,6 +41,11 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
     NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(size));
     *buffer = std::move(allocated);
   }
+  optimizer->complete_.resize(optimizer->parts_.size());
+  for (std::unique_ptr<Event>& event : optimizer->complete_) {
+    NIBBLE_ASSIGN_OR_RETURN(event, device.backend.NewEvent());
+  }
+  NIBBLE_ASSIGN_OR_RETURN(optimizer->reduced_, device.backend.NewEvent());
   NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
   optimizer->turn_.emplace(std::move(turn));
   ElementwiseOps& ops = device.ops.elementwise();
@@ -59,15 +54,54 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
   return optimizer;
 }
 
+void ShardedAdamW::PlanRuns() {
+  const std::vector<ParamInfo>& params = parameters_.outline().params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto param = static_cast<int64_t>(i);
+    const int64_t bucket = parameters_.bucket_of(param);
+    const Bucket& within = parameters_.buckets()[bucket];
+    const Part& part = parts_[bucket];
+    const bool last = i + 1 == params.size() || parameters_.bucket_of(param + 1) != bucket;
+    const int64_t next = last ? within.first + within.elements : parameters_.offset(param + 1);
+    const int64_t from = std::max(parameters_.offset(param), part.first);
+    const int64_t to = std::min(next, part.first + part.elements);
+    if (from >= to) continue;
+    const Run run = {.first = from,
+                     .state = part.state + from - part.first,
+                     .elements = to - from,
+                     .decay = params[i].decay};
+    if (!runs_.empty() && runs_.back().decay == run.decay &&
+        runs_.back().first + runs_.back().elements == run.first &&
+        runs_.back().state + runs_.back().elements == run.state) {
+      runs_.back().elements += run.elements;
+    } else {
+      runs_.push_back(run);
+    }
+  }
+}
+
 const float* ShardedAdamW::gradients() const {
   return summed_ ? summed_.data<float>() : parameters_.gradients();
 }
 
-absl::Status ShardedAdamW::ReduceGradients(StepNumbers* numbers) {
+absl::Status ShardedAdamW::BeginReduce(int64_t block) {
+  if (!summed_) return absl::OkStatus();
+  for (size_t b = parts_.size(); b-- > 0;) {
+    const Bucket& bucket = parameters_.buckets()[b];
+    if (bucket.block != block) continue;
+    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().Record(*complete_[b]));
+    NIBBLE_RETURN_IF_ERROR(device_.backend.transfers().WaitFor(*complete_[b]));
+    NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(parameters_.gradients() + bucket.first,
+                                                     summed_.data<float>() + parts_[b].state,
+                                                     parts_[b].elements));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardedAdamW::FinishReduce(StepNumbers* numbers) {
   if (summed_) {
-    NIBBLE_RETURN_IF_ERROR(turn_->Run([&] {
-      return collective_.ReduceScatter(parameters_.gradients(), summed_.data<float>(), elements_);
-    }));
+    NIBBLE_RETURN_IF_ERROR(device_.backend.transfers().Record(*reduced_));
+    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*reduced_));
   }
   return device_.ops.optimizer().Run(
       SumOfSquares{.x = gradients(), .n = elements_, .sum = &numbers->squares, .add = true});
@@ -82,20 +116,24 @@ absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, do
                 .eps = options_.epsilon,
                 .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
                 .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))};
-  float* const weights = parameters_.weights() + first_;
+  float* const weights = parameters_.weights();
   for (const Run& run : runs_) {
     step.n = run.elements;
     step.param = weights + run.first;
-    step.m = m_.data<float>() + run.first;
-    step.v = v_.data<float>() + run.first;
-    step.grad = gradients() + run.first;
+    step.m = m_.data<float>() + run.state;
+    step.v = v_.data<float>() + run.state;
+    step.grad = gradients() + run.state;
     step.decay = run.decay ? options_.weight_decay : 0.0f;
     NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
   }
   if (!summed_) return absl::OkStatus();
   return turn_->Run([&] {
-    return collective_.AllGather(weights, parameters_.weights(),
-                                 elements_ * int64_t{sizeof(float)});
+    for (size_t b = 0; b < parts_.size(); ++b) {
+      NIBBLE_RETURN_IF_ERROR(collective_.AllGather(weights + parts_[b].first,
+                                                   weights + parameters_.buckets()[b].first,
+                                                   parts_[b].elements * int64_t{sizeof(float)}));
+    }
+    return absl::OkStatus();
   });
 }
 

@@ -1,7 +1,7 @@
 // AdamW with its state sharded over the ranks (ZeRO-1): every rank has all weights and gradients,
-// and the moments of one contiguous part of the flat parameter vector. A step reduce-scatters the
-// gradients, updates each part on its rank as the step's decision says (step_decision.h), and
-// gathers the weights. Everything is enqueued; the host waits for nothing.
+// and the moments of its part of each bucket. A step reduce-scatters the gradients, bucket by
+// bucket while the backward pass goes on, updates each part on its rank as the step's decision says
+// (step_decision.h), and gathers the weights. Everything is enqueued; the host waits for nothing.
 //
 // Sums over ranks are in rank order (see Collective): results are reproducible for a given number
 // of ranks.
@@ -34,28 +34,36 @@ class ShardedAdamW {
     float epsilon = 1e-8f;
     float weight_decay = 0.1f;
   };
-  // InvalidArgument if the flat vector is not divisible by the world (see Parameters::Create()).
+  // InvalidArgument if a bucket is not divisible by the world (see Parameters::Create()).
   static absl::StatusOr<std::unique_ptr<ShardedAdamW>> Create(const Device& device,
                                                               Parameters& parameters,
                                                               Collective& collective,
                                                               const Options& options);
 
-  // Sums the gradients over ranks, and adds the squares of this rank's part of the sum to
-  // numbers->squares: NaN or infinite if a gradient is.
-  absl::Status ReduceGradients(StepNumbers* numbers);
-  // After ReduceGradients(): makes update number `update`, from 1, unless the outcome has none, and
+  // In the last micro-batch of a step, after the backward pass of block `block`, of the head
+  // (spec.blocks()) or of everything (-1): begins to sum the buckets over ranks that are complete.
+  absl::Status BeginReduce(int64_t block);
+  // After the backward pass: what is computed next has the sums. Adds the squares of this rank's
+  // parts to numbers->squares: NaN or infinite if a gradient is.
+  absl::Status FinishReduce(StepNumbers* numbers);
+  // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none, and
   // gathers the weights on all ranks. `outcome`: on the device.
   absl::Status Update(const StepOutcome* outcome, int64_t update, double lr);
 
-  // This rank's part of the flat vector, and its state there. [elements()]
-  int64_t first_element() const { return first_; }
-  int64_t elements() const { return elements_; }
-  float* first_moment() const { return m_.data<float>(); }
-  float* second_moment() const { return v_.data<float>(); }
+  // This rank's part of a bucket.
+  struct Part {
+    int64_t first = 0;  // of the flat vectors
+    int64_t elements = 0;
+    int64_t state = 0;  // where its moments begin
+  };
+  const std::vector<Part>& parts() const { return parts_; }  // by bucket
+  int64_t elements() const { return elements_; }             // of all parts
+  float* first_moment() const { return m_.data<float>(); }   // [elements()]
+  float* second_moment() const { return v_.data<float>(); }  // [elements()]
 
  private:
-  struct Run {                // adjacent elements of this part with the same decay
-    int64_t first, elements;  // relative to the part
+  struct Run {                       // adjacent elements of a part with the same decay
+    int64_t first, state, elements;  // as in Part
     bool decay;
   };
 
@@ -63,17 +71,21 @@ class ShardedAdamW {
                const Options& options)
       : device_(device), parameters_(parameters), collective_(collective), options_(options) {}
 
+  void PlanRuns();
+  // [elements()]: the sums of this rank's parts.
   const float* gradients() const;
 
   Device device_;
   Parameters& parameters_;
   Collective& collective_;
   Options options_;
-  int64_t first_ = 0;
   int64_t elements_ = 0;
+  std::vector<Part> parts_;
   std::vector<Run> runs_;
   Buffer m_, v_;
-  Buffer summed_;  // [elements], if there is more than one rank
+  Buffer summed_;                                 // [elements], if there is more than one rank
+  std::vector<std::unique_ptr<Event>> complete_;  // by bucket
+  std::unique_ptr<Event> reduced_;
   std::optional<CollectiveTurn> turn_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 struct Rig {
   explicit Rig(const ShardedAdamW::Options& options)
       : device(2), collective(CreateLocal()), outline(*MakeOutline(HybridSpec())) {
-    parameters = *Parameters::Create(device.backend->memory(), outline, 1);
+    parameters = *Parameters::Create(device.device(), outline, 1);
     optimizer = *ShardedAdamW::Create(device.device(), *parameters, *collective, options);
     decision = *StepDecision::Create(device.device(), *collective);
     std::mt19937 random(2);
@@ -32,7 +32,7 @@ struct Rig {
   }
   StepOutcome Decide(float max_norm) {
     EXPECT_TRUE(decision->Clear().ok());
-    EXPECT_TRUE(optimizer->ReduceGradients(decision->mine()).ok());
+    EXPECT_TRUE(optimizer->FinishReduce(decision->mine()).ok());
     EXPECT_TRUE(decision->Decide(max_norm, std::numeric_limits<double>::infinity()).ok());
     return *decision->Read();
   }
