@@ -1,19 +1,38 @@
 #!/bin/bash
-# Makes ./bundle: programs for a GPU node that has the driver, CUDA and glibc, and nothing else installed.
+# Makes ./bundle, and bundle.tar.xz of it: programs for a GPU node that has the driver, CUDA and glibc, and nothing else
+# installed.
 #
-#   ./bundle.sh                builds and bundles the check program
-#   ./bundle.sh PROGRAM...     bundles these programs, which must be built
+#   ./bundle.sh                builds and bundles the service, the checks and the benchmarks
+#   ./bundle.sh PROGRAM...     bundles these programs, which must be built; no bundle.tar.xz
 #
-# On the node, `bundle/gpu-check.sh` compares the CUDA backend with the CPU backend and measures it.
+# On the node, from any directory, each prints a short table last:
+#
+#   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
+#   bundle/kernel-checks.sh    products, attention, Mamba-2, rows: beside the CPU, and their times
+#   bundle/service-test.sh     the whole service: a job, a live switch, a killed rank (needs Python)
+#   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
+#   bundle/beside-torch.sh     the same beside PyTorch, if it is there
+#   bundle/with.sh PROGRAM...  runs any of the bundled programs, such as nibble
 set -euo pipefail
 cd "$(dirname "$0")"
 source third_party/debian/install.sh
 
+targets=(
+  //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
+  //kernels/cuda:gpu_check //kernels/cuda/gemm:gemm_check
+  //kernels/cuda/layers:attention_check //kernels/cuda/layers:mamba_check //kernels/cuda/layers:row_check
+  //bench/step:step_bench
+)
+packed=0
 if [ $# -eq 0 ]; then
+  packed=1
   install_packages
   report_cuda
-  bazel build "$(bazel_flags)" //kernels/cuda:gpu_check
-  set -- bazel-bin/kernels/cuda/gpu_check
+  bazel build "$(bazel_flags)" "${targets[@]}"
+  for target in "${targets[@]}"; do
+    path=${target#//}
+    set -- "$@" "bazel-bin/${path/://}"
+  done
 fi
 
 out=bundle
@@ -41,15 +60,81 @@ for program in "$@"; do
   done
 done
 
+cat > "$out/with.sh" <<'SCRIPT'
+#!/bin/bash
+# Runs a bundled program with the bundled libraries: with.sh nibble cluster status
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec "$here/bin/$1" "${@:2}"
+SCRIPT
+
 cat > "$out/gpu-check.sh" <<'SCRIPT'
 #!/bin/bash
 # Compares the CUDA backend with the worked vectors and, bit for bit, with the CPU backend; then measures its
 # speed. Arguments are passed to gpu_check.
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 vectors=()
 for file in "$here"/vectors/*.md; do vectors+=(--vectors "$file"); done
-exec "$here/bin/gpu_check" "${vectors[@]}" "$@"
+exec "$here/with.sh" gpu_check "${vectors[@]}" "$@"
 SCRIPT
-chmod 755 "$out/gpu-check.sh"
+
+cat > "$out/kernel-checks.sh" <<'SCRIPT'
+#!/bin/bash
+# Checks and times the kernels of a training step. One check that fails or hangs does not hide the others; details in
+# kernel-checks/.
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p kernel-checks
+failed=0
+run() {
+  local name=$1
+  shift
+  if timeout -k 5 300 "$here/with.sh" "$@" > "kernel-checks/$name.log" 2>&1; then
+    echo "$name: $(tail -1 "kernel-checks/$name.log")"
+  else
+    echo "$name: FAILED, see kernel-checks/$name.log"
+    failed=1
+  fi
+}
+run rows row_check
+for path in rows simple mma hopper; do run "attention-$path" attention_check --path "$path" --no-time; done
+run attention-times attention_check --no-check
+run mamba mamba_check
+run products gemm_check check
+run product-times gemm_check time
+exit $failed
+SCRIPT
+
+cat > "$out/service-test.sh" <<'SCRIPT'
+#!/bin/bash
+# The whole service on a card; see service.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec python3 "$here/tests/service.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/step-bench.sh" <<'SCRIPT'
+#!/bin/bash
+# Whole training steps and each operation of one. Arguments are passed to step_bench.
+here=$(cd "$(dirname "$0")" && pwd)
+exec "$here/with.sh" step_bench --device cuda "$@"
+SCRIPT
+
+cat > "$out/beside-torch.sh" <<'SCRIPT'
+#!/bin/bash
+# Training steps beside PyTorch's; see beside_torch.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+chmod 755 "$out"/*.sh
+
+mkdir -p "$out/tests" "$out/gpu" "$out/peers"
+cp tests/gpu/service.py "$out/tests/"
+cp bench/gpu/beside_torch.py "$out/gpu/"
+cp bench/peers/torch_transformer.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
+if [ $packed = 1 ]; then
+  # The programs share most of their code: a dictionary that holds all of them keeps it once.
+  tar cf - "$out" | xz --lzma2=preset=1,dict=512MiB > bundle.tar.xz
+  du -sh bundle.tar.xz | awk '{ print "bundle: " $1 " in " $2 }'
+fi

@@ -26,7 +26,15 @@ show() {
 }
 
 install_packages
-report_cuda
+# The slots of a worker are this machine's cards, or cores.
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+  device=cuda workers=1
+  report_cuda
+else
+  device=cpu workers=2
+  export NIBBLE_CUDA=0
+  echo "no NVIDIA card here: CUDA code is left out of this build"
+fi
 say "build: the command line, the coordinator, the worker daemon, the trainer"
 # shellcheck disable=SC2046  # several targets
 bazel build "$(bazel_flags)" $(quickstart_targets)
@@ -38,7 +46,7 @@ mkdir -p "$NIBBLE_HOME"
 export PATH="$root/bazel-bin/client:$PATH"
 
 say "a cluster of real processes on this machine"
-show nibble cluster up --workers 2 --slots 1
+show nibble cluster up --workers "$workers" --slots 1 --device "$device"
 show nibble cluster status
 
 say "a corpus: 11 MB of English, with held-out pages for validation"
@@ -46,8 +54,8 @@ cd "$NIBBLE_HOME"
 show "$root/examples/prepare_corpus.sh" corpus
 
 say "a tiny Mamba-Transformer hybrid, trained in NVFP4"
-job="$(nibble job submit "$root/examples/quickstart.yaml")"
-echo "\$ nibble job submit examples/quickstart.yaml"
+job="$(nibble job submit "$root/examples/quickstart.yaml" --set "resources.device=$device")"
+echo "\$ nibble job submit examples/quickstart.yaml --set resources.device=$device"
 echo "$job"
 
 # In the background: once step 100 is done, switch the forward pass to BF16.

@@ -19,7 +19,7 @@ enum class DecayShape : uint8_t { kLinear, kCosine, kMinusSqrt };
 enum class NonFinitePolicy : uint8_t { kSkip, kStop };
 enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
-enum class JobDevice : uint8_t { kCpu };
+enum class JobDevice : uint8_t { kCpu, kCuda };
 // Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
@@ -43,7 +43,7 @@ struct Choice {
   std::string_view name;
 };
 
-// All choices of an enumeration, ordered by value.
+// All choices of an enumeration, ordered by value. A value is written by the first of its names.
 template <class E>
 inline constexpr int kChoices = 0;
 
@@ -83,7 +83,9 @@ template <>
 inline constexpr Choice<SpikePolicy> kChoices<SpikePolicy>[] = {
     {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
 template <>
-inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {{JobDevice::kCpu, "cpu"}};
+inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {{JobDevice::kCpu, "cpu"},
+                                                            {JobDevice::kCuda, "cuda"},
+                                                            {JobDevice::kCuda, "gpu"}};
 
 template <>
 inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {

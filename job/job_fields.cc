@@ -306,7 +306,9 @@ const Record<ResourceSpec>& ResourceRecord() {
           Number("memory_mib", &S::memory_mib, Range<int64_t>{0, int64_t{1} << 30}, "MiB",
                  "most memory for the tensors of a rank. A recipe change that needs more is "
                  "refused, and training continues under the current recipe. 0: no limit"),
-          OneOf("device", &S::device, "device that computes the model")}};
+          OneOf("device", &S::device,
+                "device that computes the model: the cores of a processor, or a CUDA card per "
+                "rank. gpu is another name of cuda")}};
   return *record;
 }
 

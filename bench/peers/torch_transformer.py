@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A peer: the same transformer in PyTorch on the CPU, BF16 autocast, FP32 masters, AdamW.
+"""A peer: the same transformer in PyTorch on the CPU or a CUDA card, BF16 autocast, FP32 masters, AdamW.
 
-Prints one JSON line per mode (eager, compiled): tokens per second (median and spread over steps),
-step milliseconds and peak memory. Needs PyTorch, which Nibble itself does not.
+Prints one JSON line: tokens per second (median and spread over steps), step milliseconds and peak
+memory. `--precision nvfp4` fake-quantises the operands of every product of a block as the NVFP4 recipe
+does: values on the 4-bit grid in BF16. Needs PyTorch, which Nibble itself does not.
 """
 
 import argparse
@@ -17,12 +18,77 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+FP4_MAX, E4M3_MAX = 6.0, 448.0
+
+
+def on_fp4_grid(x, stochastic):
+    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 with x's sign, or one of its two neighbours by chance."""
+    size = x.abs().clamp(max=FP4_MAX)
+    spacing = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
+    steps = size / spacing
+    steps = torch.floor(steps + torch.rand_like(steps)) if stochastic else torch.round(steps)
+    return torch.copysign((steps * spacing).clamp(max=FP4_MAX), x)
+
+
+def fake_nvfp4(x, square=False, stochastic=False):
+    """x [rows, cols] on the NVFP4 grid: blocks of 16 along the columns, or 16 by 16."""
+    rows, cols = x.shape
+    blocks = x.float().view(rows // 16, 16, cols // 16, 16) if square else x.float().view(rows, cols // 16, 16)
+    over = (1, 3) if square else 2
+    tensor_scale = x.abs().amax().float() / (FP4_MAX * E4M3_MAX)
+    wanted = blocks.abs().amax(over, keepdim=True) / FP4_MAX / tensor_scale
+    scale = wanted.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn).float() * tensor_scale
+    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
+    return (on_fp4_grid(blocks * inverse, stochastic) * scale).view(rows, cols).to(torch.bfloat16)
+
+
+class Nvfp4Product(torch.autograd.Function):
+    """y = x Wᵀ and both backward products on fake-quantised operands."""
+
+    @staticmethod
+    def forward(ctx, x, weight, rotation):
+        ctx.save_for_backward(x, weight, rotation)
+        return fake_nvfp4(x) @ fake_nvfp4(weight, square=True).t()
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, rotation = ctx.saved_tensors
+        dx = fake_nvfp4(dy, stochastic=True) @ fake_nvfp4(weight, square=True)
+
+        def turned(t):  # along the tokens, 16 at a time
+            tokens, cols = t.shape
+            return (rotation @ t.view(tokens // 16, 16, cols)).view(tokens, cols).t().contiguous()
+
+        dw = fake_nvfp4(turned(dy), stochastic=True) @ fake_nvfp4(turned(x)).t()
+        return dx, dw, None
+
+
+class Linear(nn.Linear):
+    """A bias-free linear layer in BF16 or fake NVFP4."""
+
+    nvfp4 = False
+
+    def __init__(self, inner, outer):
+        super().__init__(inner, outer, bias=False)
+        hadamard = torch.ones(1, 1)
+        for _ in range(4):
+            hadamard = torch.cat((torch.cat((hadamard, hadamard), 1), torch.cat((hadamard, -hadamard), 1)))
+        self.register_buffer("rotation", (hadamard / 4).to(torch.bfloat16), persistent=False)
+
+    def forward(self, x):
+        if not Linear.nvfp4:
+            return super().forward(x)
+        flat = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
+        y = Nvfp4Product.apply(flat, self.weight.to(torch.bfloat16), self.rotation)
+        return y.view(*x.shape[:-1], -1)
+
+
 class Attention(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.heads, self.kv, self.dim = a.heads, a.kv_heads, a.head_dim
-        self.qkv = nn.Linear(a.d_model, (a.heads + 2 * a.kv_heads) * a.head_dim, bias=False)
-        self.out = nn.Linear(a.heads * a.head_dim, a.d_model, bias=False)
+        self.qkv = Linear(a.d_model, (a.heads + 2 * a.kv_heads) * a.head_dim)
+        self.out = Linear(a.heads * a.head_dim, a.d_model)
 
     def forward(self, x, cos, sin):
         b, t, _ = x.shape
@@ -38,18 +104,15 @@ class Attention(nn.Module):
             return y * cos + turned * sin
 
         q, k = rotate(q), rotate(k)
-        if self.kv != self.heads:
-            k = k.repeat_interleave(self.heads // self.kv, dim=1)
-            v = v.repeat_interleave(self.heads // self.kv, dim=1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.kv != self.heads)
         return self.out(y.transpose(1, 2).reshape(b, t, self.heads * self.dim))
 
 
 class Mlp(nn.Module):
     def __init__(self, a):
         super().__init__()
-        self.up = nn.Linear(a.d_model, a.d_ff, bias=False)
-        self.down = nn.Linear(a.d_ff, a.d_model, bias=False)
+        self.up = Linear(a.d_model, a.d_ff)
+        self.down = Linear(a.d_ff, a.d_model)
 
     def forward(self, x):
         return self.down(F.relu(self.up(x)).square())
@@ -96,37 +159,49 @@ def main():
                           ("batch", 8), ("steps", 12), ("threads", 0)):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--precision", choices=("bf16", "nvfp4"), default="bf16")
     a = p.parse_args()
     if a.threads:
         torch.set_num_threads(a.threads)
     torch.manual_seed(1)
-    model = Transformer(a)
+    Linear.nvfp4 = a.precision == "nvfp4"
+    cuda = a.device == "cuda"
+    if cuda:
+        # cuDNN's attention is the fastest on this card.
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        torch.backends.cuda.enable_math_sdp(False)
+    model = Transformer(a).to(a.device)
     parameters = sum(x.numel() for x in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
                                   weight_decay=0.1, fused=True)
     run = torch.compile(model) if a.mode == "compile" else model
-    tokens = torch.randint(0, a.vocab, (a.batch, a.sequence + 1))
+    tokens = torch.randint(0, a.vocab, (a.batch, a.sequence + 1)).to(a.device)
     seconds = []
     for step in range(a.steps + 3):
         begin = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(a.device, dtype=torch.bfloat16):
             loss = run(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if cuda:
+            torch.cuda.synchronize()
         if step >= 3:
             seconds.append(time.perf_counter() - begin)
     n = a.batch * a.sequence
     print(json.dumps({
-        "peer": f"torch {torch.__version__} {a.mode}",
-        "threads": torch.get_num_threads(),
+        "peer": f"torch {torch.__version__} {a.mode} {a.precision}",
+        "device": torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} threads",
         "parameters": parameters,
         "tokens_per_s": n / statistics.median(seconds),
         "tokens_per_s_least": n / max(seconds),
         "tokens_per_s_most": n / min(seconds),
         "step_ms": 1e3 * statistics.median(seconds),
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_memory_mib": torch.cuda.max_memory_allocated() / 2**20 if cuda
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "loss": loss.item(),
     }))
 

@@ -1,16 +1,16 @@
-// step_bench: whole training steps of one model under one or more recipes, on this machine.
+// step_bench: whole training steps of one model under one or more recipes, on this machine's CPU or
+// on a CUDA card.
 //
 // For each recipe: tokens per second (median, minimum, maximum over the steps), achieved GFLOP/s
 // next to the GEMM ceiling measured in the same run, peak memory; then one more step with every
 // operation timed separately, with GFLOP/s or GB/s and the limit next to it, so that the next thing
 // to speed up is visible. Recipes alternate, step by step, so that noise of the machine affects all
 // of them alike.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -19,12 +19,10 @@
 
 #include "absl/status/status.h"
 #include "bench/limits.h"
+#include "bench/step/bench_device.h"
 #include "bench/step/timed_device.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/layers/cpu_layer_ops.h"
-#include "kernels/gemm/cpu_gemm.h"
 #include "model/outline.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model.h"
@@ -41,6 +39,7 @@ struct Settings {
   int64_t batch = 8;
   int64_t sequence = 512;
   int64_t steps = 8;
+  std::string device = "cpu";
   int threads = 0;
   bool recompute = false;
   bool operations = true;
@@ -52,7 +51,7 @@ class Run {
   static absl::StatusOr<std::unique_ptr<Run>> Create(const Device& device, const Settings& settings,
                                                      const Outline& outline,
                                                      const std::string& preset) {
-    std::unique_ptr<Run> run(new Run(settings));
+    std::unique_ptr<Run> run(new Run(device, settings));
     run->name = preset;
     NIBBLE_ASSIGN_OR_RETURN(run->parameters_, Parameters::Create(device, outline, /*seed=*/1));
     const int64_t tokens = settings.batch * settings.sequence;
@@ -65,86 +64,62 @@ class Run {
                             ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {}));
     NIBBLE_ASSIGN_OR_RETURN(run->decision_, StepDecision::Create(device, *run->collective_));
     std::mt19937 random(1);
-    for (int64_t i = 0; i < tokens; ++i) {
-      run->tokens_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
-      run->targets_.push_back(static_cast<int32_t>(random() % outline.spec.vocab));
-    }
-    run->loss_.resize(tokens);
+    std::vector<int32_t> drawn(2 * tokens);  // tokens, then targets
+    for (int32_t& token : drawn) token = static_cast<int32_t>(random() % outline.spec.vocab);
+    const size_t bytes = drawn.size() * sizeof(int32_t);
+    NIBBLE_ASSIGN_OR_RETURN(run->tokens_, device.memory().Allocate(bytes));
+    NIBBLE_RETURN_IF_ERROR(device.memory().CopyIn(run->tokens_.data(), drawn.data(), bytes));
+    NIBBLE_ASSIGN_OR_RETURN(run->loss_, device.memory().Allocate(tokens * sizeof(float)));
     return run;
   }
 
+  // Waits until the step has been computed.
   absl::Status Step() {
-    const auto tokens = static_cast<int64_t>(tokens_.size());
+    const int64_t tokens = settings_.batch * settings_.sequence;
     const StepContext context = {
         .seed = 1,
         .step = step_,
         .layout = {.sequences = settings_.batch, .length = settings_.sequence},
         .batch_tokens = tokens};
-    const ModelBatch batch = {.tokens = tokens_.data(), .targets = targets_.data()};
+    const ModelBatch batch = {.tokens = tokens_.data<int32_t>(),
+                              .targets = tokens_.data<int32_t>() + tokens};
     const auto begin = std::chrono::steady_clock::now();
-    absl::Status status = model_->BeginStep(context);
-    if (status.ok()) {
-      status = model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data());
-    }
-    if (status.ok()) {
-      status = model_->Backward(context, batch,
-                                [&](int64_t block) { return optimizer_->BeginReduce(block); });
-    }
-    if (status.ok()) status = decision_->Clear();
-    if (status.ok()) status = optimizer_->FinishReduce(decision_->mine());
-    if (status.ok())
-      status = decision_->Decide(/*max_norm=*/1.0f,
-                                 /*loss_bound=*/std::numeric_limits<double>::infinity());
-    if (status.ok()) status = optimizer_->Update(decision_->on_device(), ++step_, 1e-4);
+    NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
+    NIBBLE_RETURN_IF_ERROR(
+        model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data<float>()));
+    NIBBLE_RETURN_IF_ERROR(model_->Backward(
+        context, batch, [&](int64_t block) { return optimizer_->BeginReduce(block); }));
+    NIBBLE_RETURN_IF_ERROR(decision_->Clear());
+    NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
+    NIBBLE_RETURN_IF_ERROR(decision_->Decide(
+        /*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity()));
+    NIBBLE_RETURN_IF_ERROR(optimizer_->Update(decision_->on_device(), ++step_, 1e-4));
+    NIBBLE_RETURN_IF_ERROR(backend_.Synchronize());
     seconds.push_back(Since(begin));
-    return status;
+    return absl::OkStatus();
   }
 
   std::string name;
   std::vector<double> seconds;
 
  private:
-  explicit Run(const Settings& settings) : settings_(settings), collective_(CreateLocal()) {}
+  Run(const Device& device, const Settings& settings)
+      : backend_(device.backend), settings_(settings), collective_(CreateLocal()) {}
 
+  Backend& backend_;
   const Settings& settings_;
   std::unique_ptr<Collective> collective_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::unique_ptr<StepDecision> decision_;
-  std::vector<int32_t> tokens_, targets_;
-  std::vector<float> loss_;
+  Buffer tokens_;  // [2, tokens]: tokens, targets
+  Buffer loss_;    // [tokens]
   int64_t step_ = 0;
 };
 
-// GFLOP/s of a large BF16 GEMM: the limit that other GEMMs are compared with.
-absl::StatusOr<double> GemmCeiling(GemmEngine& gemm) {
-  constexpr int64_t kSize = 2048;
-  const std::vector<uint16_t> a(kSize * kSize, 0x3f80), b(kSize * kSize, 0x3f80);
-  std::vector<uint16_t> c(kSize * kSize);
-  std::vector<double> seconds;
-  for (int i = 0; i < 9; ++i) {
-    absl::Status status;
-    seconds.push_back(Seconds([&] {
-      status = gemm.Gemm(Fprop(ConstMatrix::OfBf16(a.data(), kSize, kSize),
-                               ConstMatrix::OfBf16(b.data(), kSize, kSize),
-                               MutableMatrix::OfBf16(c.data(), kSize, kSize)));
-    }));
-    NIBBLE_RETURN_IF_ERROR(status);
-  }
-  return 2.0 * kSize * kSize * kSize / Median(seconds) / 1e9;
-}
-
-double CopyGigabytes(ThreadPool& pool) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  CopyLimit limit(pool, kBytes);
-  std::vector<double> seconds;
-  for (int i = 0; i < 9; ++i) seconds.push_back(limit.Run());
-  return kBytes / Median(seconds) / 1e9;
-}
-
-void PrintOperations(const TimedDevice& times, double ceiling, double copy) {
-  std::vector<std::pair<std::string, OpTotals>> ops(times.totals().begin(), times.totals().end());
+void PrintOperations(const std::map<std::string, OpTotals>& totals, double ceiling, double copy) {
+  std::vector<std::pair<std::string, OpTotals>> ops(totals.begin(), totals.end());
   std::sort(ops.begin(), ops.end(),
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   double total = 0;
@@ -163,18 +138,15 @@ void PrintOperations(const TimedDevice& times, double ceiling, double copy) {
 
 absl::Status Main(const Settings& settings) {
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(settings.spec));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
-                          CpuBackend::Create({.threads = settings.threads}));
-  ThreadPool& pool = backend->pool();
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuGemm> gemm, CpuGemm::Create(pool, {}));
-  CpuLayerOps ops(pool);
-  const Device device = {*backend, *gemm, ops};
-
-  NIBBLE_ASSIGN_OR_RETURN(const double ceiling, GemmCeiling(*gemm));
-  const double copy = CopyGigabytes(pool);
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> owned,
+                          BenchDevice::Create(settings.device, settings.threads));
+  const Device device = owned->device();
+  NIBBLE_ASSIGN_OR_RETURN(const double gemm_rate, owned->GemmRate());
+  NIBBLE_ASSIGN_OR_RETURN(const double copy_rate, owned->CopyRate());
+  const double ceiling = gemm_rate / 1e9, copy = copy_rate / 1e9;
   const FlopsPerToken flops = CountFlops(outline, settings.sequence);
   const double tokens = static_cast<double>(settings.batch * settings.sequence);
-  std::printf("%s, %s\n", backend->Name().c_str(), gemm->Name().c_str());
+  std::printf("%s, %s\n", device.backend.Name().c_str(), device.gemm.Name().c_str());
   std::printf("%s: %.2f M parameters, %lld sequences of %lld tokens\n", settings.spec.name.c_str(),
               static_cast<double>(outline.parameters()) / 1e6,
               static_cast<long long>(settings.batch), static_cast<long long>(settings.sequence));
@@ -192,8 +164,6 @@ absl::Status Main(const Settings& settings) {
       if (step < 2) run->seconds.clear();
     }
   }
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
   for (const std::unique_ptr<Run>& run : runs) {
     const double median = Median(run->seconds);
     std::printf(
@@ -206,11 +176,11 @@ absl::Status Main(const Settings& settings) {
         100 * flops.training() * tokens / median / 1e9 / ceiling,
         Median(runs.front()->seconds) / median, runs.front()->name.c_str());
   }
-  std::printf("peak memory %.0f MiB, all recipes together\n",
-              static_cast<double>(usage.ru_maxrss) / 1024);
+  std::printf("most memory of tensors: %.0f MiB, all recipes together\n",
+              static_cast<double>(owned->peak_bytes()) / (1 << 20));
   if (!settings.operations) return absl::OkStatus();
 
-  TimedDevice times({*backend, *gemm, ops});
+  TimedDevice times(device);
   const Device timed = times.device();
   runs.clear();
   for (const std::string& recipe : settings.recipes) {
@@ -221,7 +191,8 @@ absl::Status Main(const Settings& settings) {
       NIBBLE_RETURN_IF_ERROR(run->Step());
     }
     std::printf("%s, one step by operation\n", recipe.c_str());
-    PrintOperations(times, ceiling, copy);
+    NIBBLE_ASSIGN_OR_RETURN(const auto totals, times.Totals());
+    PrintOperations(totals, ceiling, copy);
   }
   return absl::OkStatus();
 }
@@ -247,6 +218,7 @@ int main(int argc, char** argv) {
   app.Add("--batch", settings.batch, "Sequences").ShowDefault();
   app.Add("--sequence", settings.sequence, "Tokens per sequence").ShowDefault();
   app.Add("--steps", settings.steps, "Timed steps per recipe").ShowDefault();
+  app.Add("--device", settings.device, "What computes").ShowDefault().OneOf({"cpu", "cuda"});
   app.Add("--threads", settings.threads, "0: every processor").ShowDefault();
   app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
   app.AddFlag("!--no-operations", settings.operations, "Omit the table of operations");

@@ -1,21 +1,35 @@
 #include "bench/step/timed_device.h"
 
-#include <chrono>
-
-#include "bench/limits.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 
 absl::Status TimedDevice::Pass(const OpCost& cost, std::function<absl::Status()> operation) {
-  const auto begin = std::chrono::steady_clock::now();
-  absl::Status status = operation();
-  if (status.ok()) status = inner_.backend.Synchronize();
-  OpTotals& totals = totals_[cost.kind];
-  ++totals.calls;
-  totals.seconds += bench::Since(begin);
-  totals.flops += cost.flops;
-  totals.bytes += cost.bytes;
-  return status;
+  if (used_ == timed_.size()) {
+    Timed& added = timed_.emplace_back();
+    NIBBLE_ASSIGN_OR_RETURN(added.begin, inner_.backend.NewEvent());
+    NIBBLE_ASSIGN_OR_RETURN(added.end, inner_.backend.NewEvent());
+  }
+  Timed& timed = timed_[used_++];
+  timed.cost = cost;
+  NIBBLE_RETURN_IF_ERROR(inner_.backend.compute().Record(*timed.begin));
+  NIBBLE_RETURN_IF_ERROR(operation());
+  return inner_.backend.compute().Record(*timed.end);
+}
+
+absl::StatusOr<std::map<std::string, OpTotals>> TimedDevice::Totals() {
+  std::map<std::string, OpTotals> totals;
+  for (size_t i = 0; i < used_; ++i) {
+    const Timed& timed = timed_[i];
+    NIBBLE_ASSIGN_OR_RETURN(const double seconds,
+                            inner_.backend.SecondsBetween(*timed.begin, *timed.end));
+    OpTotals& of = totals[timed.cost.kind];
+    ++of.calls;
+    of.seconds += seconds;
+    of.flops += timed.cost.flops;
+    of.bytes += timed.cost.bytes;
+  }
+  return totals;
 }
 
 }  // namespace nibble

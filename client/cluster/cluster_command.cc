@@ -259,7 +259,7 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
       .WholeNumber(1, 1024);
   up.Add("--device", flags->wish.device,
          "device of a slot; default: as before, cpu for a new cluster")
-      .OneOf({"cpu", "cuda"});
+      .OneOf({"cpu", "cuda", "gpu"});
   up.Add("--port", flags->wish.port,
          "port of the coordinator on 127.0.0.1; 0: as before, or a free one")
       .WholeNumber(0, 65535);

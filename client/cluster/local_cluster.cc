@@ -72,6 +72,7 @@ absl::StatusOr<ClusterShape> Reshape(const ClusterShape& is, const LocalCluster:
   shape.workers = wish.workers.value_or(is.workers);
   shape.slots = wish.slots.value_or(is.slots);
   shape.device = wish.device.value_or(is.device);
+  if (shape.device == "gpu") shape.device = "cuda";  // its other name
   if (wish.port.value_or(0) != 0) shape.port = *wish.port;
   NIBBLE_RETURN_IF_ERROR(CheckShape(shape));
   ClusterShape grown = is;

@@ -45,38 +45,18 @@ bool Streams(const QuantizeRequest& request, const QuantizedTensor& out, bool op
   return bytes > kLarge;
 }
 
+RandomStream StreamOf(const CopyRequest& copy) {
+  RandomStream random = copy.random;
+  if (copy.step != nullptr) random.step = static_cast<uint32_t>(*copy.step);
+  return random;
+}
+
 bool IsWhole(int64_t block) { return block == BlockShape::kWhole; }
-
-// A block's scale as stored, and the factors of its elements.
-struct BlockScale {
-  uint32_t bits;  // E4M3 or E8M0 code, or FP32 bits
-  float value;
-  float encode;
-  float emulate;
-};
-
-template <class E>
-BlockScale MxBlock(float amax) {
-  const uint32_t code = MxScale<E>::BlockScale(amax);
-  const float value = E8M0::Decode(code);
-  return {code, value, E8M0::Reciprocal(code), value};
-}
-
-template <class E>
-BlockScale Fp32Block(float amax) {
-  const float scale = Fp32Scale<E>::BlockScale(amax);
-  const float encode = scale == 0.0f ? 0.0f : Fp32Scale<E>::EncodeFactor(scale);
-  return {BitsOf<float>(scale), scale, encode, 1.0f};
-}
 
 BlockScale ScaleOf(const FormatInfo& format, float amax, const Nvfp4::TensorScale& tensor) {
   switch (format.scale) {
-    case ScaleKind::kE4M3: {
-      const RoundedLanes<float> scale = Nvfp4::BlockScale<float>(amax, tensor);
-      const float encode =
-          scale.code == 0 ? 0.0f : Nvfp4::EncodeFactor<float>(scale.magnitude, tensor);
-      return {scale.code, scale.magnitude, encode, scale.magnitude};
-    }
+    case ScaleKind::kE4M3:
+      return Nvfp4Block(amax, tensor);
     case ScaleKind::kE8M0:
       return format.element == Element::kE2M1 ? MxBlock<E2M1>(amax) : MxBlock<E4M3>(amax);
     case ScaleKind::kF32:
@@ -116,6 +96,7 @@ CopyPlan::CopyPlan(const LaneKernels& kernels, const QuantizeRequest& request,
       out_(*copy.out),
       place_(request.placement),
       signs_(Signs(copy.out->spec().hadamard)),
+      random_(StreamOf(copy)),
       inline_nvfp4_(copy.out->spec().format == Format::kNvfp4 && copy.out->spec().block.rows == 1),
       per_line_(copy.out->spec().block == BlockShape{1, BlockShape::kWhole}),
       per_tensor_(IsWhole(copy.out->spec().block.rows)),
@@ -355,7 +336,7 @@ void CopyPlan::QuantizePatch(const ConstMatrix& x, int64_t row, int64_t col, int
   // Column patches run upwards (see the driver): prefetch the source of the next patch, above this
   // one.
   args.prefetch_rows = columns() ? -rows : 0;
-  args.random = copy_.random;
+  args.random = random_;
   const int64_t global_along = columns() ? place_.global_rows : place_.global_cols;
   args.copy_row_blocks = (global_along != 0 ? global_along : out_.copy_cols()) / 16;
   const int64_t global_line = line0 + (columns() ? place_.first_col : place_.first_row);

@@ -78,6 +78,7 @@ class CopyPlan {
   const QuantizedTensor& out_;
   const Placement place_;
   const SignMask signs_;
+  const RandomStream random_;
   const bool inline_nvfp4_;
   const bool per_line_;    // one scale per copy row
   const bool per_tensor_;  // one scale for all

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
+
 #include <optional>
 #include <thread>
 #include <vector>
@@ -25,26 +25,14 @@ using cpu::CopyTotals;
 
 absl::StatusOr<Buffer> HostMemory::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (most_ > 0 && bytes > most_ - used_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("host memory: ", bytes, " bytes more than the ", used_,
-                     " in use exceed the limit of ", most_, " bytes"));
-  }
   // Whole huge pages for allocations of several: with small pages, tiles that walk down rows wait
   // for address translation. The kernel may decline.
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t unit = bytes >= 2 * kHugePage ? kHugePage : 64;
   const size_t size = (bytes + unit - 1) / unit * unit;
-  void* data = std::aligned_alloc(unit, size);
-  if (data == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes left in host memory"));
-  }
+  void* data = nullptr;
+  NIBBLE_RETURN_IF_ERROR(meter_.Take(bytes, data, [&] { return std::aligned_alloc(unit, size); }));
   if (unit == kHugePage) madvise(data, size, MADV_HUGEPAGE);
-  if (most_ > 0) {
-    used_ += bytes;
-    bytes_[data] = bytes;
-  }
   return Buffer(this, data, bytes);
 }
 
@@ -59,12 +47,7 @@ absl::Status HostMemory::CopyOut(void* host, const void* device, size_t bytes) {
 }
 
 void HostMemory::Free(void* data) {
-  if (most_ > 0) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = bytes_.find(data);
-    used_ -= found->second;
-    bytes_.erase(found);
-  }
+  meter_.Release(data);
   std::free(data);
 }
 

@@ -7,28 +7,23 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/thread_pool.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/ops/backend.h"
+#include "kernels/tensor/memory_meter.h"
 
 namespace nibble {
 
 class HostMemory : public Memory {
  public:
   // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: no limit.
-  explicit HostMemory(size_t most = 0) : most_(most) {}
-  // Bytes in use, for a memory with a limit.
-  size_t used() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return used_;
-  }
+  explicit HostMemory(size_t most = 0) : meter_("host memory", most) {}
+  const MemoryMeter& meter() const { return meter_; }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
   absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
@@ -36,11 +31,7 @@ class HostMemory : public Memory {
  private:
   void Free(void* data) override;
 
-  const size_t most_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_; only for a memory with a limit.
-  size_t used_ = 0;
-  std::unordered_map<void*, size_t> bytes_;  // by buffer
+  MemoryMeter meter_;
 };
 
 // Its work runs in the call; an event is the time of its last recording.

@@ -240,6 +240,28 @@ TEST(CpuInvariance, AGivenAmaxHasTheSameEffectAsAComputedOne) {
   }
 }
 
+TEST(CpuInvariance, AStepInMemoryHasTheSameEffectAsAGivenOne) {
+  const auto backend = Best();
+  const Source source = Normal(64, 128, 6);
+  OperandSpec spec = OperandSpec::Of(Format::kNvfp4);
+  spec.rounding = Rounding::kStochastic;
+  const Wanted wanted = {spec, Orientation::kRow};
+  const Bits given = Quantized(*backend, source, {wanted})[0];
+  QuantizedTensor out = NewTensor(*backend, wanted, source);
+  uint64_t step = kRandom.step + (uint64_t{1} << 32);  // the upper half does not count
+  QuantizeRequest request;
+  request.x = source.matrix();
+  request.row = {.out = &out,
+                 .random = {.seed = kRandom.seed, .stream = kRandom.stream, .step = 99},
+                 .step = &step,
+                 .statistics = true};
+  ASSERT_TRUE(backend->Quantize(request).ok());
+  EXPECT_EQ(Read(*backend, out), given);
+  ++step;
+  ASSERT_TRUE(backend->Quantize(request).ok());
+  EXPECT_NE(Read(*backend, out).codes, given.codes);
+}
+
 // The reference does patches with NaN, the lane kernels those without. Numbers that are skipped on
 // one side and zero on the other do not change other results, statistics included.
 TEST(CpuInvariance, LanesGiveTheBitsOfTheReference) {

@@ -50,23 +50,6 @@ AmaxResult GroupAmax(const Group& group) {
 int64_t Lines(const Patch& x, bool columns) { return columns ? x.cols : x.rows; }
 int64_t Groups(const Patch& x, bool columns) { return ((columns ? x.rows : x.cols) + 15) / 16; }
 
-// An element's code with its sign, and the magnitude of its value.
-struct Code {
-  uint32_t code;
-  float magnitude;
-};
-
-template <class E>
-Code RoundTo(float value, bool stochastic, uint32_t random) {
-  const uint32_t bits = MagnitudeBits(value);
-  // E2M1 has no NaN; the FP8 formats keep it, so that it appears in everything computed from it.
-  if (bits > kInfinity) return {E::kNanCode, E::kBits == 4 ? E::Max() : value};
-  const RoundedLanes<float> rounded =
-      stochastic ? E::template Stochastic<float>(bits, random) : E::template Nearest<float>(bits);
-  const uint32_t sign = BitsOf<float>(value) >> 31 ? E::kSignBit : 0u;
-  return {(rounded.code & E::kMagnitudeMask) | sign, rounded.magnitude};
-}
-
 void AddScale(StatSums& sums, float scale) {
   const uint64_t bits = BitsOf<float>(scale);
   if (bits == 0) return;
@@ -110,8 +93,8 @@ void EncodeGroup(const EncodeArgs& args, bool columns, int64_t line, int64_t ind
   for (int i = 0; i < group.size; ++i) {
     const float value = group.value[i];
     const uint32_t byte = (random.word[i / 4] >> (8 * (i % 4))) & 0xffu;
-    Code code = {0, 0.0f};
-    if (!zero_scale) code = RoundTo<E>(value * encode, args.stochastic, byte);
+    typename E::Signed code = {0, 0.0f};
+    if (!zero_scale) code = E::Round(value * encode, args.stochastic, byte);
     const int64_t along = 16 * index + i;
     if (args.codes != nullptr) {
       uint8_t* row = args.codes + line * args.codes_stride;

@@ -1,6 +1,7 @@
 // The fast amax pass: one sweep over the source finds the largest |x| (for copies without a
 // transform) and the largest value after the Hadamard transform of each 16 rows of a column (for
-// column copies with one). Maxima are taken on integers, so the order does not matter.
+// column copies with one), whatever the format. Maxima are taken on integers, so the order does not
+// matter.
 //
 // NaN is skipped and counted: in the sweep itself NaN wins every comparison, and a thread that
 // finds a maximum at or above infinity examines its values again one by one.
@@ -40,7 +41,7 @@ __device__ void Publish(const QuantizeArgs& args, bool hadamard, const Found& fo
   __syncthreads();
   for (int i = 0; i < args.copies; ++i) {
     const CopyArgs& copy = args.copy[i];
-    if (copy.amax != nullptr || copy.hadamard != hadamard) continue;
+    if (!copy.amax_pass || copy.hadamard != hadamard) continue;
     if (found.non_finite != 0) atomicAdd(&copy.figures->non_finite, found.non_finite);
     if (threadIdx.x == 0) {
       uint32_t block_bits = 0;
@@ -227,7 +228,7 @@ struct Wanted {
 Wanted WantedAmax(const QuantizeArgs& args) {
   Wanted wanted;
   for (int i = 0; i < args.copies; ++i) {
-    if (args.copy[i].amax != nullptr) continue;
+    if (!args.copy[i].amax_pass) continue;
     if (args.copy[i].hadamard) {
       wanted.transformed = i;
     } else {
@@ -244,7 +245,11 @@ bool TileAmaxTakes(const QuantizeArgs& args) {
   if (!wanted.plain && wanted.transformed < 0) return false;
   for (int i = 0; i < args.copies; ++i) {
     const CopyArgs& copy = args.copy[i];
-    if (copy.amax == nullptr && copy.hadamard && !copy.column) return false;
+    if (!copy.amax_pass) continue;
+    if (copy.line_amax != nullptr || (copy.hadamard && !copy.column) ||
+        (copy.hadamard_size != 0 && !copy.hadamard)) {
+      return false;
+    }
   }
   return IsAligned(args.x) && args.x.cols % 8 == 0;
 }

@@ -1,7 +1,9 @@
 #include "kernels/cuda/check_cases.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -39,9 +41,48 @@ std::string CheckCase::Name() const {
                       CopyName(column, "column"), naive_only ? " naive kernels" : "");
 }
 
+namespace {
+
+using Draw = std::function<int64_t(uint64_t)>;  // a number below the argument
+
+OperandSpec RandomSpec(const Draw& below, bool column, bool square, uint64_t seed) {
+  OperandSpec spec;
+  if (below(2) == 0) {
+    spec.block = square ? BlockShape{16, 16} : BlockShape{1, 16};
+    spec.formula = below(3) ? FormulaVersion::kTe2_14 : FormulaVersion::kTePre2_14;
+  } else {
+    const auto formats = AllFormats();
+    const FormatInfo& format = formats[below(formats.size())];
+    spec.format = format.format;
+    spec.block = format.shapes[below(format.shapes.size())];
+  }
+  spec.rounding = below(2) ? Rounding::kStochastic : Rounding::kNearest;
+  const bool several_rows = spec.block.rows != 1 && spec.block.rows != BlockShape::kWhole;
+  if (!several_rows && (column ? below(3) != 0 : below(6) == 0)) {
+    spec.hadamard.size = below(2) ? 16 : 2 << below(7);
+    spec.hadamard.signs = static_cast<SignChoice>(below(4));
+    spec.hadamard.seed = seed;
+    for (int i = 0; i < 4; ++i) {
+      spec.hadamard.mask[i] = static_cast<uint32_t>(Mix(seed, 999 + static_cast<uint64_t>(i) * 91));
+    }
+  }
+  return spec;
+}
+
+// What the lengths along and across the lines of a copy must be multiples of; all powers of two.
+int64_t UnitAlong(const CheckCopy& copy) {
+  const OperandSpec& spec = copy.spec;
+  return std::max<int64_t>({1, spec.block.cols, spec.hadamard.size,
+                            spec.rounding == Rounding::kStochastic ? 16 : 1,
+                            Info(spec.format).element == Element::kE2M1 ? 2 : 1});
+}
+int64_t UnitAcross(const CheckCopy& copy) { return std::max<int64_t>(1, copy.spec.block.rows); }
+
+}  // namespace
+
 CheckCase RandomCase(uint64_t seed, int64_t largest) {
-  uint64_t draw = 0;
-  const auto below = [&](uint64_t n) { return static_cast<int64_t>(Mix(seed, draw++) % n); };
+  uint64_t drawn = 0;
+  const Draw below = [&](uint64_t n) { return static_cast<int64_t>(Mix(seed, drawn++) % n); };
   CheckCase check;
   check.seed = seed;
   check.temper = static_cast<Temper>(below(static_cast<uint64_t>(Temper::kCount)));
@@ -51,38 +92,16 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
   check.column.wanted = which != 0;
   const bool square = below(4) == 0;
   const bool alike = below(3) != 0;
-  // Multiples of 16 if a copy needs them, otherwise any size.
-  const bool any_rows = which == 0 && !square && below(2) == 0;
-  const bool any_cols = which == 1 && !square && below(2) == 0;
-  check.rows = any_rows ? 1 + below(largest) : 16 * (1 + below(largest / 16));
-  check.cols = any_cols ? 1 + below(largest) : 16 * (1 + below(largest / 16));
-  constexpr int64_t kPads[] = {0, 0, 0, 8, 64, 1, 3};
-  check.stride = check.cols + kPads[below(7)];
-  check.offset = below(8) == 0 ? 1 + below(7) : 0;
-  check.naive_only = below(5) == 0;
-  if (below(2) == 0) {
-    check.placement = {16 * below(1000), 16 * below(1000), 0, 0};
-    check.placement.global_rows = (check.placement.first_row + check.rows + 15) / 16 * 16 + 32;
-    check.placement.global_cols = (check.placement.first_col + check.cols + 15) / 16 * 16 +
-                                  (below(4) == 0 ? int64_t{1} << 33 : 0);
-  }
   for (CheckCopy* copy : {&check.row, &check.column}) {
     const bool column = copy == &check.column;
-    copy->spec.block = square ? BlockShape{16, 16} : BlockShape{1, 16};
-    copy->spec.rounding = below(2) ? Rounding::kStochastic : Rounding::kNearest;
+    copy->spec = RandomSpec(below, column, square, seed);
     if (column && alike) copy->spec.rounding = check.row.spec.rounding;
-    copy->spec.formula = below(3) ? FormulaVersion::kTe2_14 : FormulaVersion::kTePre2_14;
-    if (!square && (column ? below(3) != 0 : below(6) == 0)) {
-      copy->spec.hadamard.size = 16;
-      copy->spec.hadamard.signs = static_cast<SignChoice>(below(4));
-      copy->spec.hadamard.seed = seed;
-      copy->spec.hadamard.mask[0] = static_cast<uint32_t>(Mix(seed, 999));
-    }
     copy->packed = below(4) != 0;
     copy->emulated = static_cast<EmulatedLayout>(copy->packed ? below(3) : 1 + below(2));
     copy->statistics = below(4) == 0;
     copy->random = {Mix(seed, 1000 + column), static_cast<uint32_t>(Mix(seed, 1002 + column)),
                     static_cast<uint32_t>(below(100000))};
+    copy->device_step = below(4) == 0;
     if (below(2) == 0) {
       constexpr float kFactors[] = {1, 1, 1, 0.5f, 2, 0.015625f, 1e-9f, 1e9f};
       copy->amax_factor = kFactors[below(8)];
@@ -94,6 +113,32 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
       }
     }
   }
+  int64_t unit_rows = 1, unit_cols = 1;
+  if (check.row.wanted) {
+    unit_rows = UnitAcross(check.row);
+    unit_cols = UnitAlong(check.row);
+  }
+  if (check.column.wanted) {
+    unit_rows = std::max(unit_rows, UnitAlong(check.column));
+    unit_cols = std::max(unit_cols, UnitAcross(check.column));
+  }
+  // Multiples of 16 half of the time, otherwise any size that the copies allow.
+  const auto size = [&](int64_t unit) {
+    const int64_t step = below(2) ? std::max<int64_t>(16, unit) : unit;
+    return step * (1 + below(std::max<int64_t>(1, largest / step)));
+  };
+  check.rows = size(unit_rows);
+  check.cols = size(unit_cols);
+  constexpr int64_t kPads[] = {0, 0, 0, 8, 64, 1, 3};
+  check.stride = check.cols + kPads[below(7)];
+  check.offset = below(8) == 0 ? 1 + below(7) : 0;
+  check.naive_only = below(5) == 0;
+  if (below(2) == 0) {
+    check.placement = {16 * below(1000), 16 * below(1000), 0, 0};
+    check.placement.global_rows = (check.placement.first_row + check.rows + 15) / 16 * 16 + 32;
+    check.placement.global_cols = (check.placement.first_col + check.cols + 15) / 16 * 16 +
+                                  (below(4) == 0 ? int64_t{1} << 33 : 0);
+  }
   return check;
 }
 
@@ -103,6 +148,8 @@ struct Checker::Pair {
   // A given amax, and one for the statistics.
   float amax[2] = {};
   Buffer cuda_amax;
+  uint64_t step = 0;
+  Buffer cuda_step;
   CopyRequest cpu_request;
   CopyRequest cuda_request;
   bool wanted = false;
@@ -139,6 +186,15 @@ absl::Status Checker::Prepare(const CheckCase& check, const CheckCopy& copy,
       pair.cpu_request.statistics_amax = &pair.amax[1];
       pair.cuda_request.statistics_amax = pair.cuda_amax.data<float>() + 1;
     }
+  }
+  if (copy.device_step) {
+    // The upper half does not count.
+    pair.step = Mix(check.seed, 77);
+    NIBBLE_ASSIGN_OR_RETURN(pair.cuda_step, cuda_.memory().Allocate(sizeof(pair.step)));
+    NIBBLE_RETURN_IF_ERROR(
+        cuda_.memory().CopyIn(pair.cuda_step.data(), &pair.step, sizeof(pair.step)));
+    pair.cpu_request.step = &pair.step;
+    pair.cuda_request.step = pair.cuda_step.data<uint64_t>();
   }
   const auto poison = [&](void* cpu, void* cuda, int64_t bytes) {
     if (cpu == nullptr) return absl::OkStatus();
@@ -242,11 +298,14 @@ absl::Status Checker::Compare(const CheckCase& check, const Pair& pair, const vo
   using Place = std::pair<int64_t, int64_t>;
   if (cpu.packed() && cpu.codes() != nullptr) {
     compare("codes", cpu.codes(), pair.cuda.codes(), cpu.code_bytes(), [&](int64_t i) {
-      return Place(i / cpu.code_row_bytes(), i % cpu.code_row_bytes() * 2);
+      return Place(i / cpu.code_row_bytes(),
+                   i % cpu.code_row_bytes() * 8 / ElementBits(cpu.format().element));
     });
     compare("scales", static_cast<const uint8_t*>(cpu.scales()),
-            static_cast<const uint8_t*>(pair.cuda.scales()), cpu.scale_bytes(), [&](int64_t i) {
-              return Place(i / cpu.scale_cols() * cpu.block_rows(), i % cpu.scale_cols() * 16);
+            static_cast<const uint8_t*>(pair.cuda.scales()), cpu.scale_bytes(), [&](int64_t byte) {
+              const int64_t i = byte / ScaleBytes(cpu.format().scale);
+              return Place(i / cpu.scale_cols() * cpu.block_rows(),
+                           i % cpu.scale_cols() * cpu.block_cols());
             });
   }
   if (cpu.emulated_layout() != EmulatedLayout::kNone) {

@@ -24,6 +24,7 @@ struct CheckCopy {
   EmulatedLayout emulated = EmulatedLayout::kNone;
   bool statistics = false;
   RandomStream random;
+  bool device_step = false;  // pass the step through device memory
   // Given amax: this times the true one; 0: the call computes it. `amax_value` gives infinity and a
   // zero amax.
   float amax_factor = 0;
@@ -48,7 +49,8 @@ struct CheckCase {
   std::string Name() const;
 };
 
-// A random combination that the CUDA backend supports; `largest`: limit for rows and columns.
+// A random combination of formats and options; `largest`: limit for rows and columns. Half of the
+// copies are NVFP4.
 CheckCase RandomCase(uint64_t seed, int64_t largest);
 
 struct CheckTally {

@@ -16,6 +16,18 @@ __device__ __forceinline__ uint64_t RandomBlock(const CopyArgs& copy, int64_t li
          static_cast<uint64_t>(group);
 }
 
+// The stream of a copy at the step that PrepareCopy found.
+__device__ __forceinline__ RandomStream StreamAt(const CopyArgs& copy, uint32_t step) {
+  return {copy.random.seed, copy.random.stream, step};
+}
+
+// The random bits of block (line, group); after the copy was prepared.
+__device__ __forceinline__ PhiloxWords<uint32_t> RandomBits(const CopyArgs& copy, int64_t line,
+                                                            int64_t group) {
+  return RoundingBits(StreamAt(copy, copy.figures->random_step), copy.keys,
+                      RandomBlock(copy, line, group));
+}
+
 // The emulated operand of a block with contiguous elements: 32 bytes, 32-byte aligned because the
 // buffer is and its rows are multiples of 16 elements long. `run`: their address.
 __device__ __forceinline__ void StoreEmulatedRun(uint64_t run, const BlockCodes& codes,
@@ -28,9 +40,8 @@ __device__ __forceinline__ void StoreEmulatedRun(uint64_t run, const BlockCodes&
   }
 }
 
-// Any block of any copy: codes, scale and emulated operand. Every row of a 16×16 block writes the
-// block's scale, with the same value.
-// block's scale, the same byte.
+// Any block of an NVFP4 copy: codes, scale and emulated operand. Every row of a 16×16 block writes
+// the block's scale, with the same value.
 __device__ __forceinline__ void StoreBlock(const CopyArgs& copy, int64_t line, int64_t group,
                                            const BlockCodes& codes, uint32_t scale_code) {
   if (copy.codes != nullptr) {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -10,10 +11,12 @@
 
 namespace nibble {
 
+using gpu::CodeType;
 using gpu::CopyArgs;
 using gpu::CopyFigures;
 using gpu::DeviceHead;
 using gpu::QuantizeArgs;
+using gpu::ScaleType;
 
 // Device code writes heads through its own version of QuantHead.
 static_assert(sizeof(DeviceHead) == sizeof(QuantHead));
@@ -21,24 +24,32 @@ static_assert(offsetof(DeviceHead, amax) == offsetof(QuantHead, amax));
 static_assert(offsetof(DeviceHead, reserved) == offsetof(QuantHead, reserved));
 static_assert(offsetof(DeviceHead, non_finite) == offsetof(QuantHead, non_finite));
 static_assert(offsetof(DeviceHead, stats) == offsetof(QuantHead, stats));
+// It has its own names for elements and scales.
+static_assert(static_cast<int>(CodeType::kE2M1) == static_cast<int>(Element::kE2M1));
+static_assert(static_cast<int>(CodeType::kE4M3) == static_cast<int>(Element::kE4M3));
+static_assert(static_cast<int>(CodeType::kE5M2) == static_cast<int>(Element::kE5M2));
+static_assert(static_cast<int>(ScaleType::kE4M3) == static_cast<int>(ScaleKind::kE4M3));
+static_assert(static_cast<int>(ScaleType::kE8M0) == static_cast<int>(ScaleKind::kE8M0));
+static_assert(static_cast<int>(ScaleType::kF32) == static_cast<int>(ScaleKind::kF32));
 
 namespace {
 
 constexpr int kOldestMajor = 9;  // compute capability of Hopper
 
-absl::Status CheckSupported(const QuantizedTensor& out) {
-  const OperandSpec& spec = out.spec();
-  if (spec.format != Format::kNvfp4) {
-    return absl::UnimplementedError(absl::StrCat("format ", std::string(out.format().name),
-                                                 " has no CUDA kernel yet; it runs on the cpu "
-                                                 "backend"));
-  }
-  if (spec.hadamard.size != 0 && spec.hadamard.size != 16) {
-    return absl::UnimplementedError(absl::StrCat("Hadamard size ", spec.hadamard.size,
-                                                 " has no CUDA kernel yet, 16 has; it runs on the "
-                                                 "cpu backend"));
-  }
-  return absl::OkStatus();
+// A buffer of lines' amax starts with this many, and at least doubles.
+constexpr int64_t kFewLines = 16384;
+
+// Whether blocks are whole lines: each line's amax is found before it is quantised.
+bool IsPerLine(const CopyRequest& copy) {
+  return copy.out != nullptr && copy.out->spec().block == BlockShape{1, BlockShape::kWhole};
+}
+
+// Whether amax is needed before the quantising pass, and not known.
+bool NeedsAmaxPass(const CopyRequest& copy) {
+  const OperandSpec& spec = copy.out->spec();
+  const bool per_tensor = spec.block.rows == BlockShape::kWhole;
+  return IsPerLine(copy) || (copy.amax == nullptr &&
+                             (copy.out->format().tensor_scale || per_tensor || copy.statistics));
 }
 
 CopyArgs ArgsOf(const QuantizeRequest& request, const CopyRequest& copy, CopyFigures* figures) {
@@ -62,14 +73,23 @@ CopyArgs ArgsOf(const QuantizeRequest& request, const CopyRequest& copy, CopyFig
     args.emulated_transposed = args.column && out.emulated_layout() == EmulatedLayout::kCopy;
     args.emulated_stride = args.emulated_transposed ? out.copy_cols() : out.cols();
   }
-  args.square = spec.block.rows == 16;
   args.stochastic = spec.rounding == Rounding::kStochastic;
+  args.general =
+      spec.format != Format::kNvfp4 || (spec.hadamard.size != 0 && spec.hadamard.size != 16);
+  args.square = spec.block.rows == 16;
   args.hadamard = spec.hadamard.size == 16;
   args.divide_first = spec.formula == FormulaVersion::kTePre2_14;
-  args.count_non_finite = copy.amax != nullptr;
-  const SignMask signs = Signs(spec.hadamard);
-  for (int i = 0; i < 16; ++i) args.sign_bits[i] = signs.Bit(i) << 31;
+  args.amax_pass = NeedsAmaxPass(copy);
+  args.find_amax = !args.amax_pass && copy.amax == nullptr;
+  args.code_type = static_cast<CodeType>(out.format().element);
+  args.scale_type = static_cast<ScaleType>(out.format().scale);
+  args.block_lines = spec.block.rows;
+  args.block_length = spec.block.cols;
+  args.hadamard_size = spec.hadamard.size;
+  args.signs = Signs(spec.hadamard);
+  for (int i = 0; i < 16; ++i) args.sign_bits[i] = args.signs.Bit(i) << 31;
   args.random = copy.random;
+  args.step = copy.step;
   args.keys = gpu::RoundKeysOf(copy.random.seed);
   const int64_t global_along = args.column ? place.global_rows : place.global_cols;
   args.row_blocks = static_cast<uint64_t>(global_along != 0 ? global_along : out.copy_cols()) / 16;
@@ -96,7 +116,7 @@ QuantizeArgs OnlyCopy(const QuantizeArgs& args, int copy) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device, size_t memory_bytes) {
   absl::Status status = StatusOf(cudaSetDevice(device), absl::StrCat("cudaSetDevice ", device));
   if (!status.ok()) return status;
   cudaDeviceProp properties;
@@ -112,12 +132,15 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device) {
     NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                     "cudaStreamCreateWithFlags"));
   }
-  std::unique_ptr<CudaBackend> backend(new CudaBackend(
-      device, streams[0], streams[1], properties.name, properties.multiProcessorCount));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(device, streams[0], streams[1], memory_bytes,
+                                                       properties.name,
+                                                       properties.multiProcessorCount));
   constexpr size_t kBytes = 2 * sizeof(CopyFigures);
   NIBBLE_ASSIGN_OR_RETURN(backend->figures_, backend->memory_.Allocate(kBytes));
   status = backend->memory_.Fill(backend->figures_.data(), 0, kBytes);
   if (!status.ok()) return status;
+  NIBBLE_ASSIGN_OR_RETURN(backend->fault_, backend->pinned_.Allocate(sizeof(gpu::DeviceFault)));
+  *backend->fault() = {};
   return backend;
 }
 
@@ -135,7 +158,11 @@ QuantizeArgs CudaBackend::ArgsFor(const QuantizeRequest& request) const {
             request.x.dtype == DType::kF32};
   for (const CopyRequest* copy : {&request.row, &request.column}) {
     if (copy->out == nullptr) continue;
-    args.copy[args.copies] = ArgsOf(request, *copy, figures_.data<CopyFigures>() + args.copies);
+    CopyArgs& of = args.copy[args.copies];
+    of = ArgsOf(request, *copy, figures_.data<CopyFigures>() + args.copies);
+    if (IsPerLine(*copy) && !line_amax_.empty()) {
+      of.line_amax = line_amax_.back().data<uint32_t>() + (of.column ? request.x.rows : 0);
+    }
     ++args.copies;
   }
   return args;
@@ -143,10 +170,7 @@ QuantizeArgs CudaBackend::ArgsFor(const QuantizeRequest& request) const {
 
 absl::Status CudaBackend::Quantize(const QuantizeRequest& request) {
   if (absl::Status status = Validate(request); !status.ok()) return status;
-  for (const CopyRequest* copy : {&request.row, &request.column}) {
-    if (copy->out == nullptr) continue;
-    if (absl::Status status = CheckSupported(*copy->out); !status.ok()) return status;
-  }
+  NIBBLE_RETURN_IF_ERROR(ReserveLines(request));
   const QuantizeArgs args = ArgsFor(request);
   last_path_.clear();
   absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
@@ -158,6 +182,18 @@ absl::Status CudaBackend::Quantize(const QuantizeRequest& request) {
   return status;
 }
 
+absl::Status CudaBackend::ReserveLines(const QuantizeRequest& request) {
+  if (!IsPerLine(request.row) && !IsPerLine(request.column)) return absl::OkStatus();
+  const size_t bytes = (request.x.rows + request.x.cols) * sizeof(uint32_t);
+  const size_t has = line_amax_.empty() ? 0 : line_amax_.back().bytes();
+  if (bytes <= has) return absl::OkStatus();
+  NIBBLE_ASSIGN_OR_RETURN(
+      Buffer grown,
+      memory_.Allocate(std::max({bytes, 2 * has, size_t{kFewLines} * sizeof(uint32_t)})));
+  line_amax_.push_back(std::move(grown));
+  return absl::OkStatus();
+}
+
 absl::Status CudaBackend::EnqueueAmax(const QuantizeArgs& args) {
   const bool empty = args.x.rows * args.x.cols == 0;
   if (!empty && !naive_only_ && gpu::TileAmaxTakes(args)) {
@@ -165,8 +201,21 @@ absl::Status CudaBackend::EnqueueAmax(const QuantizeArgs& args) {
     return StatusOf(gpu::LaunchTileAmax(args, processors_, stream()), "launch of the amax kernel");
   }
   for (int i = 0; i < args.copies && !empty; ++i) {
-    if (args.copy[i].amax != nullptr) continue;
-    Ran(absl::StrCat("naive amax ", NameOf(args.copy[i])));
+    const CopyArgs& copy = args.copy[i];
+    if (!copy.amax_pass) continue;
+    if (copy.general) {
+      if (copy.line_amax != nullptr) {
+        const int64_t lines = copy.column ? args.x.cols : args.x.rows;
+        NIBBLE_RETURN_IF_ERROR(
+            StatusOf(cudaMemsetAsync(copy.line_amax, 0, lines * sizeof(uint32_t), stream()),
+                     "cudaMemsetAsync"));
+      }
+      Ran(absl::StrCat("general amax ", NameOf(copy)));
+      NIBBLE_RETURN_IF_ERROR(
+          StatusOf(gpu::LaunchGeneralAmax(args, i, stream()), "launch of the general amax kernel"));
+      continue;
+    }
+    Ran(absl::StrCat("naive amax ", NameOf(copy)));
     NIBBLE_RETURN_IF_ERROR(
         StatusOf(gpu::LaunchNaiveAmax(args, i, stream()), "launch of the naive amax kernel"));
   }
@@ -195,11 +244,17 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
   }
   for (int i = 0; i < args.copies; ++i) {
     if (tiled[i] && !statistics[i]) continue;
+    if (args.copy[i].general) {
+      Ran(absl::StrCat("general ", NameOf(args.copy[i])));
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchGeneral(args, i, statistics[i], stream()),
+                                      "launch of the general kernel"));
+      continue;
+    }
     QuantizeArgs run = args;
     if (tiled[i]) {
       run.copy[i].codes = nullptr;
       run.copy[i].emulated = nullptr;
-      run.copy[i].count_non_finite = false;
+      run.copy[i].amax_pass = true;  // what it counts is counted
     }
     Ran(absl::StrCat(tiled[i] ? "statistics " : "naive ", NameOf(args.copy[i])));
     NIBBLE_RETURN_IF_ERROR(
@@ -226,17 +281,36 @@ absl::StatusOr<std::unique_ptr<Event>> CudaBackend::NewEvent() {
   return CudaEvent::Create();
 }
 
+absl::Status CudaBackend::QueuesStatus() const {
+  NIBBLE_RETURN_IF_ERROR(error_.Get());
+  // The caller has waited for the kernels.
+  const gpu::DeviceFault found = *fault();
+  switch (found.kind) {
+    case gpu::FaultKind::kNone:
+      return absl::OkStatus();
+    case gpu::FaultKind::kEmbeddingKey:
+      return absl::InvalidArgumentError(absl::StrCat("embedding: row ", found.row,
+                                                     " has token or position ", found.value,
+                                                     ", not in [0, ", found.bound, ")"));
+    case gpu::FaultKind::kTarget:
+      return absl::InvalidArgumentError(absl::StrCat("cross entropy: row ", found.row,
+                                                     " has target ", found.value, ", not in [-1, ",
+                                                     found.bound, ")"));
+  }
+  return absl::InternalError("a kernel reported an unknown fault");
+}
+
 absl::Status CudaBackend::Wait(const Event& event) {
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaEventSynchronize(static_cast<const CudaEvent&>(event).get()),
                                   "cudaEventSynchronize"));
-  return error_.Get();
+  return QueuesStatus();
 }
 
 absl::StatusOr<bool> CudaBackend::HasPassed(const Event& event) {
   const cudaError_t reached = cudaEventQuery(static_cast<const CudaEvent&>(event).get());
   if (reached == cudaErrorNotReady) return false;
   NIBBLE_RETURN_IF_ERROR(StatusOf(reached, "cudaEventQuery"));
-  NIBBLE_RETURN_IF_ERROR(error_.Get());
+  NIBBLE_RETURN_IF_ERROR(QueuesStatus());
   return true;
 }
 
@@ -252,7 +326,8 @@ absl::StatusOr<double> CudaBackend::SecondsBetween(const Event& begin, const Eve
 
 absl::Status CudaBackend::Synchronize() {
   NIBBLE_RETURN_IF_ERROR(compute_.Synchronize());
-  return transfers_.Synchronize();
+  NIBBLE_RETURN_IF_ERROR(transfers_.Synchronize());
+  return QueuesStatus();
 }
 
 }  // namespace nibble

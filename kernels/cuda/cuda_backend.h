@@ -1,8 +1,9 @@
-// The CUDA backend: one device, two streams. Quantises to NVFP4 with the bits of the CPU backend,
-// statistics included.
+// The CUDA backend: one device, two streams. Quantises to every format with the bits of the CPU
+// backend, statistics included.
 //
-// Quantize enqueues and returns; it never waits for the device. Amax, scales, statistics and heads
-// stay in device memory. Formats and Hadamard sizes without a CUDA kernel are refused by name.
+// Quantize enqueues and returns; it never waits for the device, except to allocate: formats with a
+// scale per line keep the lines' amax in a buffer that grows with the largest request so far. Amax,
+// scales, statistics and heads stay in device memory.
 //
 // Ownership: owns its streams and the small device buffer that its operations share (they run one
 // after the other). Buffers of its memory must not outlive it. Thread-safety: see Backend.
@@ -13,11 +14,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/device_fault.h"
 #include "kernels/cuda/quantize_args.h"
 #include "kernels/ops/backend.h"
 
@@ -27,14 +30,16 @@ class CudaBackend : public Backend {
  public:
   // NotFound if there is no such device or no driver; FailedPrecondition naming the device if it is
   // older than the kernels require.
-  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(int device = 0);
+  // `memory_bytes`: limit for its tensors; 0: what there is.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(int device = 0,
+                                                             size_t memory_bytes = 0);
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   std::string Name() const override { return "cuda " + device_name_; }
   CudaMemory& memory() override { return memory_; }
-  // Unimplemented naming a format or a Hadamard size without a CUDA kernel.
+  int64_t chunk_bytes() const override { return int64_t{2} << 30; }
   absl::Status Quantize(const QuantizeRequest& request) override;
   CudaPinnedMemory& pinned() override { return pinned_; }
   absl::Status Pin(void* host, size_t bytes) override;
@@ -48,28 +53,35 @@ class CudaBackend : public Backend {
   absl::Status Synchronize() override;
 
   cudaStream_t stream() const { return compute_.stream(); }
+  // Where kernels report values that are out of bounds; an error of the queues from then on.
+  gpu::DeviceFault* fault() const { return fault_.data<gpu::DeviceFault>(); }
   int processors() const { return processors_; }
-  // The arguments that the kernels would get; for measuring them one by one.
+  // The arguments that the kernels would get; for measuring them one by one. Not for formats with a
+  // scale per line.
   gpu::QuantizeArgs ArgsFor(const QuantizeRequest& request) const;
   // The kernels that the last Quantize enqueued: "tile amax; tile row+column; statistics row".
-  // "naive" marks the slow ones.
+  // "naive" and "general" mark the slow ones.
   const std::string& LastPath() const { return last_path_; }
-  // Uses only the naive kernels: they are the oracle on the card.
+  // Uses only the naive and the general kernels: they are the oracle on the card.
   void UseNaiveKernelsOnly(bool naive) { naive_only_ = naive; }
 
  private:
-  CudaBackend(int device, cudaStream_t compute, cudaStream_t transfers, std::string device_name,
-              int processors)
+  CudaBackend(int device, cudaStream_t compute, cudaStream_t transfers, size_t memory_bytes,
+              std::string device_name, int processors)
       : device_name_(std::move(device_name)),
         device_(device),
         processors_(processors),
         compute_(compute, error_),
         transfers_(transfers, error_),
-        memory_(device, compute) {}
+        memory_(device, compute, memory_bytes) {}
 
+  // Makes room for the amax of the lines of both copies.
+  absl::Status ReserveLines(const QuantizeRequest& request);
   absl::Status EnqueueAmax(const gpu::QuantizeArgs& args);
   absl::Status EnqueueQuantize(const gpu::QuantizeArgs& args, const QuantizeRequest& request);
   void Ran(const std::string& kernel);
+  // The first error of the queues.
+  absl::Status QueuesStatus() const;
 
   const std::string device_name_;
   const int device_;
@@ -78,7 +90,11 @@ class CudaBackend : public Backend {
   CudaQueue compute_, transfers_;
   CudaMemory memory_;
   CudaPinnedMemory pinned_;
+  Buffer fault_;    // gpu::DeviceFault, pinned
   Buffer figures_;  // gpu::CopyFigures of the row copy and the column copy
+  // Amax of each line of the row copy, then of the column copy. Outgrown buffers stay: a CUDA graph
+  // may have recorded their addresses.
+  std::vector<Buffer> line_amax_;
   bool naive_only_ = false;
   std::string last_path_;
 };

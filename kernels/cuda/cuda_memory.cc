@@ -21,18 +21,24 @@ absl::Status StatusOf(cudaError_t error, const std::string& call) {
   }
 }
 
+CudaMemory::CudaMemory(int device, cudaStream_t stream, size_t most)
+    : device_(device), stream_(stream), meter_(absl::StrCat("CUDA device ", device), most) {}
+
 absl::StatusOr<Buffer> CudaMemory::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device_), "cudaSetDevice"));
+  absl::Status status;
   void* data = nullptr;
-  absl::Status status = StatusOf(cudaSetDevice(device_), "cudaSetDevice");
-  if (!status.ok()) return status;
-  status = StatusOf(cudaMalloc(&data, bytes),
-                    absl::StrCat("cudaMalloc of ", bytes, " bytes on CUDA device ", device_));
-  if (!status.ok()) {
-    cudaGetLastError();  // clears the error of a failed allocation, which the next launch would
-                         // report
-    return status;
-  }
+  const absl::Status taken = meter_.Take(bytes, data, [&]() -> void* {
+    void* allocated = nullptr;
+    const cudaError_t error = cudaMalloc(&allocated, bytes);
+    if (error == cudaSuccess) return allocated;
+    cudaGetLastError();  // clears the error, which the next launch would report
+    if (error != cudaErrorMemoryAllocation) status = StatusOf(error, "cudaMalloc");
+    return nullptr;
+  });
+  NIBBLE_RETURN_IF_ERROR(status);
+  NIBBLE_RETURN_IF_ERROR(taken);
   return Buffer(this, data, bytes);
 }
 
@@ -60,6 +66,7 @@ absl::Status CudaMemory::Fill(void* device, int byte, size_t bytes) {
 
 // cudaFree waits for the device, so that enqueued work on the buffer ends first.
 void CudaMemory::Free(void* data) {
+  meter_.Release(data);
   cudaSetDevice(device_);
   cudaFree(data);
 }

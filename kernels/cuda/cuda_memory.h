@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/tensor/memory.h"
+#include "kernels/tensor/memory_meter.h"
 
 namespace nibble {
 
@@ -21,7 +22,10 @@ absl::Status StatusOf(cudaError_t error, const std::string& call);
 
 class CudaMemory : public Memory {
  public:
-  CudaMemory(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: what there is.
+  CudaMemory(int device, cudaStream_t stream, size_t most);
+
+  const MemoryMeter& meter() const { return meter_; }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
@@ -35,6 +39,7 @@ class CudaMemory : public Memory {
 
   const int device_;
   const cudaStream_t stream_;
+  MemoryMeter meter_;
 };
 
 }  // namespace nibble

@@ -44,40 +44,61 @@ TEST_F(EmulatedBackend, MatchesTheCpuBackendInRandomCases) {
   }
 }
 
-TEST_F(EmulatedBackend, RefusesFormatsAndHadamardSizesByName) {
-  const std::vector<uint16_t> x(64 * 64);
-  const auto quantize = [&](const OperandSpec& spec) {
-    QuantizedTensor::Options options;
-    options.spec = spec;
-    options.rows = options.cols = 64;
-    QuantizedTensor out = *QuantizedTensor::Create(cuda_->memory(), options);
-    QuantizeRequest request;
-    request.x = ConstMatrix::OfBf16(x.data(), 64, 64);
-    request.row.out = &out;
-    return cuda_->Quantize(request);
+// Each format with each of its blocks, both roundings and both orientations, in a tile that is not
+// full; and each size of a transform.
+TEST_F(EmulatedBackend, MatchesTheCpuBackendInEveryFormat) {
+  Checker checker(*cpu_, *cuda_);
+  const auto run = [&](const OperandSpec& spec) {
+    CheckCase check;
+    check.seed = 5;
+    check.temper = Temper::kHeavyTails;
+    check.rows = 256;
+    check.cols = 128;
+    check.stride = 136;
+    for (CheckCopy* copy : {&check.row, &check.column}) {
+      copy->wanted = true;
+      copy->spec = spec;
+      copy->emulated = EmulatedLayout::kSource;
+      copy->statistics = true;
+      copy->random = {.seed = 3, .stream = 1, .step = 9};
+    }
+    const absl::Status status = checker.Run(check);
+    EXPECT_TRUE(status.ok()) << status;
   };
-  EXPECT_EQ(quantize(OperandSpec::Of(Format::kMxfp4)).message(),
-            "format mxfp4 has no CUDA kernel yet; it runs on the cpu backend");
-  OperandSpec spec;
-  spec.hadamard.size = 32;
-  const absl::Status status = quantize(spec);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("Hadamard size 32"), absl::string_view::npos);
+  for (const FormatInfo& format : AllFormats()) {
+    for (const BlockShape block : format.shapes) {
+      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+        OperandSpec spec = OperandSpec::Of(format.format);
+        spec.block = block;
+        spec.rounding = rounding;
+        run(spec);
+      }
+    }
+  }
+  for (int size = 2; size <= HadamardSpec::kMaxSize; size *= 2) {
+    OperandSpec spec = OperandSpec::Of(Format::kMxfp4);
+    spec.hadamard.size = size;
+    run(spec);
+  }
+  EXPECT_EQ(checker.differences(), 0);
 }
 
 TEST_F(EmulatedBackend, WritesTheHeadOfAnEmptyMatrix) {
-  QuantizedTensor::Options options;
-  options.cols = 32;
-  QuantizedTensor out = *QuantizedTensor::Create(cuda_->memory(), options);
-  QuantizeRequest request;
-  request.x = {nullptr, DType::kBf16, 0, 32, 32};
-  request.row.out = &out;
-  ASSERT_TRUE(cuda_->Quantize(request).ok());
-  const absl::StatusOr<QuantHead> head = cuda_->ReadHead(out);
-  ASSERT_TRUE(head.ok());
-  EXPECT_EQ(head->amax, 0.0f);
-  EXPECT_EQ(head->non_finite, 0u);
-  EXPECT_TRUE(head->stats == StatSums());
+  for (const FormatInfo& format : AllFormats()) {
+    QuantizedTensor::Options options;
+    options.spec = OperandSpec::Of(format.format);
+    options.cols = 128;
+    QuantizedTensor out = *QuantizedTensor::Create(cuda_->memory(), options);
+    QuantizeRequest request;
+    request.x = {nullptr, DType::kBf16, 0, 128, 128};
+    request.row.out = &out;
+    ASSERT_TRUE(cuda_->Quantize(request).ok());
+    const absl::StatusOr<QuantHead> head = cuda_->ReadHead(out);
+    ASSERT_TRUE(head.ok());
+    EXPECT_EQ(head->amax, 0.0f);
+    EXPECT_EQ(head->non_finite, 0u);
+    EXPECT_TRUE(head->stats == StatSums());
+  }
 }
 
 }  // namespace

@@ -92,6 +92,36 @@ absl::Status CheckLarge(Checker& checker) {
   return absl::OkStatus();
 }
 
+// The same in every other format and block, without statistics and with them.
+absl::Status CheckLargeFormats(Checker& checker) {
+  for (const FormatInfo& format : AllFormats()) {
+    if (format.format == Format::kNvfp4) continue;
+    for (const BlockShape block : format.shapes) {
+      for (const uint64_t seed : {1, 2, 3}) {
+        CheckCase check;
+        check.seed = seed;
+        check.temper = seed == 3 ? Temper::kBadNumbers : Temper::kNormal;
+        check.rows = 2048;
+        check.cols = seed % 2 ? 3072 : 1920;
+        check.stride = check.cols;
+        check.bf16 = seed != 2;
+        for (CheckCopy* copy : {&check.row, &check.column}) {
+          copy->wanted = true;
+          copy->spec = OperandSpec::Of(format.format);
+          copy->spec.block = block;
+          copy->spec.rounding = seed == 2 ? Rounding::kStochastic : Rounding::kNearest;
+          if (copy == &check.column && block.rows == 1 && seed == 1) copy->spec.hadamard.size = 32;
+          copy->emulated = seed == 2 ? EmulatedLayout::kSource : EmulatedLayout::kNone;
+          copy->statistics = seed == 3;
+          copy->random = {seed, copy == &check.column ? 1u : 0u, 7};
+        }
+        NIBBLE_RETURN_IF_ERROR(checker.Run(check));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Check(const Flags& flags, CpuBackend& cpu, CudaBackend& cuda) {
   NIBBLE_ASSIGN_OR_RETURN(int64_t differences, CheckInstructions(cuda));
   for (const std::string& path : flags.vectors) {
@@ -104,6 +134,7 @@ absl::StatusOr<int64_t> Check(const Flags& flags, CpuBackend& cpu, CudaBackend& 
   uint64_t seed = 1;
   for (; seed <= 1500; ++seed) NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(seed, 400)));
   NIBBLE_RETURN_IF_ERROR(CheckLarge(checker));
+  NIBBLE_RETURN_IF_ERROR(CheckLargeFormats(checker));
   for (; checker.elements() < flags.elements; ++seed) {
     NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(seed, 2000)));
   }

@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -24,6 +25,8 @@ struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   bool done = false;
+  const std::function<bool()>* ready = nullptr;  // null: it can run
+  const char* what = nullptr;
 };
 
 // A barrier with a reduction: the last thread to arrive starts the next round and stores the
@@ -84,14 +87,33 @@ uint32_t Meet(Meeting& meeting, const unsigned& live, uint32_t value, Combine ho
       ++meeting.round;
       break;
     }
-    Yield();
+    WaitUntil([&] { return meeting.round != round || meeting.arrived >= live; }, "other threads");
   }
   return meeting.result;
+}
+
+[[noreturn]] void ReportStuck() {
+  for (size_t i = 0; i < block.fibers.size(); i += kWarp) {  // the first of each warp
+    if (block.fibers[i].done) continue;
+    std::fprintf(stderr, "emulation: thread %zu of block %u waits for %s, which never comes\n", i,
+                 block_index.x, block.fibers[i].what);
+  }
+  std::abort();
 }
 
 }  // namespace
 
 unsigned char* Shared() { return shared; }
+
+void WaitUntil(const std::function<bool()>& ready, const char* what) {
+  Fiber& fiber = block.fibers[block.running];
+  while (!ready()) {
+    fiber.ready = &ready;
+    fiber.what = what;
+    Yield();
+    fiber.ready = nullptr;
+  }
+}
 
 uint32_t BlockCombine(uint32_t value, Combine how) {
   return Meet(block.all, block.live, value, how);
@@ -131,6 +153,7 @@ void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
         for (Fiber& fiber : block.fibers) {
           if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStackBytes);
           fiber.done = false;
+          fiber.ready = nullptr;
           getcontext(&fiber.context);
           fiber.context.uc_stack.ss_sp = fiber.stack.get();
           fiber.context.uc_stack.ss_size = kStackBytes;
@@ -138,12 +161,16 @@ void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
           makecontext(&fiber.context, Enter, 0);
         }
         while (block.live > 0) {
+          bool stuck = true;
           for (unsigned i = 0; i < threads; ++i) {
-            if (block.fibers[i].done) continue;
+            const Fiber& fiber = block.fibers[i];
+            if (fiber.done || (fiber.ready != nullptr && !(*fiber.ready)())) continue;
+            stuck = false;
             block.running = i;
             thread_index = {i, 0, 0};
             swapcontext(&block.scheduler, &block.fibers[i].context);
           }
+          if (stuck) ReportStuck();
         }
       }
     }
@@ -160,6 +187,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "emulated");
   properties->major = 9;
   properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

@@ -50,6 +50,9 @@ enum class Combine { kOr, kMax, kMin };
 uint32_t BlockCombine(uint32_t value, Combine how);
 uint32_t WarpCombine(uint32_t value, Combine how);
 uint64_t WarpExchange(uint64_t value, unsigned lane_mask);
+// Lets the block's other threads run until `ready()`, which they make true. Stops the program,
+// naming `what` is waited for, if none of them can run.
+void WaitUntil(const std::function<bool()>& ready, const char* what);
 
 }  // namespace nibble::gpu::emulation
 
@@ -66,6 +69,7 @@ inline int __syncthreads_or(int value) {
       value != 0 ? 1u : 0u, ::nibble::gpu::emulation::Combine::kOr));
 }
 inline void __threadfence() {}
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline uint32_t __reduce_max_sync(unsigned, uint32_t value) {
   return ::nibble::gpu::emulation::WarpCombine(value, ::nibble::gpu::emulation::Combine::kMax);
 }

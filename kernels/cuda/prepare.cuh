@@ -25,10 +25,11 @@ __device__ __forceinline__ void PrepareCopy(const CopyArgs& copy) {
   figures.tensor = tensor;
   figures.norm = StatNormFor(largest, amax);
   figures.plain_range = RangeIsPlain(tensor) ? 1u : 0u;
+  figures.random_step = copy.step != nullptr ? static_cast<uint32_t>(*copy.step) : copy.random.step;
   figures.amax_bits = 0;
   figures.non_finite = 0;
   figures.tickets = 0;
-  *copy.head = {amax, 0, copy.count_non_finite ? 0 : non_finite, StatSums()};
+  *copy.head = {amax, 0, copy.amax_pass ? non_finite : 0, StatSums()};
 }
 
 }  // namespace nibble::gpu

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/block_encode.h"
+#include "kernels/formats/hadamard.h"
 #include "kernels/formats/philox.h"
 #include "kernels/formats/scaling.h"
 #include "kernels/formats/statistics.h"
@@ -21,6 +22,10 @@ struct DeviceHead {
   uint64_t non_finite;
   StatSums stats;
 };
+
+// The values of Element and ScaleKind (recipe/operand_spec.h), which device code cannot include.
+enum class CodeType : uint8_t { kE2M1, kE4M3, kE5M2 };
+enum class ScaleType : uint8_t { kE4M3, kE8M0, kF32 };
 
 // x: [rows, cols], rows `stride` elements apart.
 struct Source {
@@ -43,6 +48,7 @@ struct CopyFigures {
   Nvfp4::TensorScale tensor;
   StatNorm norm;
   uint32_t plain_range;  // RangeIsPlain
+  uint32_t random_step;  // of the random bits
   float factor[128];     // FactorOf, by scale code
 };
 
@@ -50,26 +56,42 @@ struct CopyFigures {
 struct CopyArgs {
   CopyFigures* figures;
   DeviceHead* head;
-  const float* amax;             // given, or null: found by the amax pass
+  const float* amax;             // given, or null
   const float* statistics_amax;  // or null
+  // [lines], FP32 bits, of blocks that are whole lines: found by the amax pass. Otherwise null.
+  uint32_t* line_amax;
   // Outputs; null if not requested.
-  uint8_t* codes;  // [lines, length] FP4, two per byte
+  uint8_t* codes;  // [lines, length], two per byte if FP4
   int64_t code_stride;
-  uint8_t* scales;  // [lines or lines / 16, length / 16] E4M3
-  int64_t scale_stride;
-  uint16_t* emulated;  // BF16, in the source's layout or, transposed, the copy's
+  uint8_t* scales;       // [lines / block_lines, length / block_length] of scale_type
+  int64_t scale_stride;  // in scales
+  uint16_t* emulated;    // BF16, in the source's layout or, transposed, the copy's
   int64_t emulated_stride;
   bool emulated_transposed;
   bool column;
-  bool square;  // blocks 16×16, otherwise 1×16
   bool stochastic;
+  // Only the general kernels take this copy. The others take NVFP4 without a transform or with one
+  // of size 16, and read the five fields that follow.
+  bool general;
+  bool square;    // blocks 16×16, otherwise 1×16
   bool hadamard;  // transform of size 16
   bool divide_first;
-  bool count_non_finite;   // in the quantising pass, because there is no amax pass
-  uint32_t sign_bits[16];  // of the transform: 0 or 0x80000000
+  uint32_t sign_bits[16];  // of that transform: 0 or 0x80000000
+  // Whether there is an amax pass; otherwise the quantising pass counts NaN and infinities, and
+  // finds the amax of the head if it was not given.
+  bool amax_pass;
+  bool find_amax;
+  // Any format.
+  CodeType code_type;
+  ScaleType scale_type;
+  int block_lines;  // 0: all of them
+  int block_length;
+  int hadamard_size;  // 0: no transform
+  SignMask signs;
   // Block (line, group) uses random bits first_block + line · row_blocks + group.
   RandomStream random;
-  RoundKeys keys;  // of random.seed
+  const uint64_t* step;  // instead of random.step, or null
+  RoundKeys keys;        // of random.seed
   uint64_t first_block;
   uint64_t row_blocks;
 };

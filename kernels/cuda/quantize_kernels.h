@@ -1,10 +1,10 @@
 // The kernels, as the host launches them. All enqueue on `stream` and return at once with the
 // status of the launch.
 //
-// A quantisation consists of: the amax pass if an amax has to be computed (LaunchTileAmax, or
-// LaunchNaiveAmax per copy), LaunchPrepare unless LaunchTileAmax ran (which also prepares), then
-// LaunchTile for one or both copies, or LaunchNaive per copy. LaunchNaive with null outputs and
-// `statistics` adds the statistics of a copy that a tile kernel wrote.
+// A quantisation consists of: the amax pass if a copy needs one (LaunchTileAmax, or LaunchNaiveAmax
+// or LaunchGeneralAmax per copy), LaunchPrepare unless LaunchTileAmax ran (which also prepares),
+// then LaunchTile for one or both copies, or LaunchNaive or LaunchGeneral per copy. LaunchNaive
+// with null outputs and `statistics` adds the statistics of a copy that a tile kernel wrote.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_QUANTIZE_KERNELS_H_
@@ -16,15 +16,18 @@
 
 namespace nibble::gpu {
 
-// Whether the fast amax pass supports these copies: those without `amax` have blocks along the
-// source's rows, or columns with or without a transform, and the source is aligned.
+// Whether the fast amax pass supports these copies: those with an amax pass have no transform, or
+// are column copies with one of size 16, have no amax of each line, and the source is aligned.
 bool TileAmaxTakes(const QuantizeArgs& args);
-// Finds amax and counts of every copy without a given one, reading the source once, and prepares
+// Finds amax and counts of every copy with an amax pass, reading the source once, and prepares
 // all copies.
 cudaError_t LaunchTileAmax(const QuantizeArgs& args, int processors, cudaStream_t stream);
 
-// Supports every copy; does not prepare.
+// Supports every NVFP4 copy that is not `general`; does not prepare.
 cudaError_t LaunchNaiveAmax(const QuantizeArgs& args, int copy, cudaStream_t stream);
+
+// Supports every copy; does not prepare. The copy's `line_amax` must be zero.
+cudaError_t LaunchGeneralAmax(const QuantizeArgs& args, int copy, cudaStream_t stream);
 
 // Computes scales from amax and writes the heads, for all copies.
 cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream);
@@ -34,8 +37,11 @@ cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream);
 bool TileTakes(const QuantizeArgs& args);
 cudaError_t LaunchTile(const QuantizeArgs& args, cudaStream_t stream);
 
-// Supports every copy.
+// Supports every NVFP4 copy that is not `general`.
 cudaError_t LaunchNaive(const QuantizeArgs& args, int copy, bool statistics, cudaStream_t stream);
+
+// Supports every copy.
+cudaError_t LaunchGeneral(const QuantizeArgs& args, int copy, bool statistics, cudaStream_t stream);
 
 }  // namespace nibble::gpu
 

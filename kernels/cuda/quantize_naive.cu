@@ -1,6 +1,7 @@
 // The naive kernels: one thread per block of 16, directly from the formulas (exact_block.h), for
 // every combination of NVFP4's options. They are the oracle on the card, handle what the tile
 // kernels do not support, and compute the statistics.
+#include "kernels/cuda/block_sums.cuh"
 #include "kernels/cuda/copy_store.cuh"
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/exact_block.h"
@@ -49,42 +50,6 @@ __device__ uint32_t SquareAmaxBits(const Source& x, int64_t line, int64_t group,
   return amax.bits;
 }
 
-// Sum over a thread block, returned to its first thread; called by all of them.
-__device__ unsigned long long BlockSum(unsigned long long value) {
-  __shared__ unsigned long long warp_sum[kThreads / 32];
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) warp_sum[threadIdx.x / 32] = value;
-  __syncthreads();
-  unsigned long long total = 0;
-  for (unsigned long long part : warp_sum) total += part;
-  return total;
-}
-
-__device__ void AddAtomically(uint64_t& to, unsigned long long value) {
-  const unsigned long long total = BlockSum(value);
-  if (threadIdx.x == 0 && total != 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&to), total);
-  }
-}
-
-__device__ void AddAtomically(StatSums& to, const StatSums& sums) {
-  AddAtomically(to.error_coarse, sums.error_coarse);
-  AddAtomically(to.error_fine, sums.error_fine);
-  AddAtomically(to.square_coarse, sums.square_coarse);
-  AddAtomically(to.square_fine, sums.square_fine);
-  AddAtomically(to.nonzero, sums.nonzero);
-  AddAtomically(to.underflow, sums.underflow);
-  AddAtomically(to.clipped, sums.clipped);
-  // Both fit in 32 bits: FP32 bits, or all ones for none.
-  const uint32_t least = __reduce_min_sync(0xffffffffu, static_cast<uint32_t>(sums.min_scale));
-  const uint32_t most = __reduce_max_sync(0xffffffffu, static_cast<uint32_t>(sums.max_scale));
-  if (threadIdx.x % 32 == 0) {
-    atomicMin(reinterpret_cast<unsigned long long*>(&to.min_scale), least);
-    atomicMax(reinterpret_cast<unsigned long long*>(&to.max_scale), most);
-  }
-}
-
 template <bool kF32, bool kColumn>
 __global__ __launch_bounds__(kThreads) void NaiveAmax(const __grid_constant__ Source x,
                                                       const __grid_constant__ CopyArgs copy) {
@@ -127,14 +92,14 @@ __global__ __launch_bounds__(kThreads,
     if (copy.square) amax.bits = SquareAmaxBits<kF32, kColumn>(x, line, group, aligned);
     PhiloxWords<uint32_t> random = {};
     if (copy.stochastic) {
-      random = RoundingBits(copy.random, copy.keys, RandomBlock(copy, line, group));
+      random = RandomBits(copy, line, group);
     }
     const ExactBlock block = EncodeExactly(v, amax.bits, tensor, copy.stochastic, random);
     StoreBlock(copy, line, group, block.codes, block.scale_code);
     if constexpr (kStatistics) AddStatistics(v, block, norm, sums);
   }
-  if constexpr (kStatistics) AddAtomically(copy.head->stats, sums);
-  if (copy.count_non_finite && non_finite != 0) {
+  if constexpr (kStatistics) AddAtomically<kThreads>(copy.head->stats, sums);
+  if (!copy.amax_pass && non_finite != 0) {
     atomicAdd(reinterpret_cast<unsigned long long*>(&copy.head->non_finite), non_finite);
   }
 }

@@ -6,6 +6,10 @@ load("//third_party/cuda:cuda.bzl", "cuda_library")
 
 _KERNELS = [
     "amax_kernels",
+    "general_amax",
+    "general_e2m1",
+    "general_e4m3",
+    "general_e5m2",
     "quantize_naive",
     "tile_bf16_nearest",
     "tile_bf16_stochastic",

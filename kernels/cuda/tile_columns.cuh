@@ -112,6 +112,7 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
       Kept(MultiplyAddWide(line, row_blocks, copy.first_block + place.row / 16 + first));
   const uint32_t factors = Kept(SharedAddress(memory.column_factor));
   const uint32_t rows = Kept(place.rows);
+  const uint32_t random_step = copy.figures->random_step;
   const bool packed = copy.codes != nullptr;
   const bool emulated = copy.emulated != nullptr;
   uint32_t largest = 0;
@@ -148,9 +149,9 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
       }
       largest = MaxBits<uint32_t>(largest, seen);
       if constexpr (kSquare) amax_bits = memory.square_amax[group][col / 16];
-      codes[k] =
-          EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
-                                       random_block + (k == 0 ? 0 : row_blocks), scale_code[k]);
+      codes[k] = EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
+                                              random_block + (k == 0 ? 0 : row_blocks), random_step,
+                                              scale_code[k]);
     }
     if (packed) {
 #pragma unroll

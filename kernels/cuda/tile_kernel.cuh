@@ -62,7 +62,7 @@ __device__ __forceinline__ uint32_t ExactTile(const CopyArgs& copy, const TilePl
     const uint32_t global_group = (kColumn ? place.row : place.col) / 16 + group;
     PhiloxWords<uint32_t> random = {};
     if (copy.stochastic) {
-      random = RoundingBits(copy.random, copy.keys, RandomBlock(copy, global_line, global_group));
+      random = RandomBits(copy, global_line, global_group);
     }
     const ExactBlock block = EncodeExactly(v, amax.bits, tensor, copy.stochastic, random);
     StoreBlock(copy, global_line, global_group, block.codes, block.scale_code);
@@ -113,13 +113,13 @@ __global__ __launch_bounds__(kTileThreads, kTileBlocks) void TileKernel(
   }
   if constexpr (kRow) {
     const uint32_t count = ExactTile<kF32, false, kSquare>(row_copy, place, memory);
-    if (row_copy.count_non_finite && count != 0) {
+    if (!row_copy.amax_pass && count != 0) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&row_copy.head->non_finite), count);
     }
   }
   if constexpr (kColumn) {
     const uint32_t count = ExactTile<kF32, true, kSquare>(column_copy, place, memory);
-    if (column_copy.count_non_finite && count != 0) {
+    if (!column_copy.amax_pass && count != 0) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&column_copy.head->non_finite), count);
     }
   }

@@ -25,7 +25,7 @@ bool TileTakes(const QuantizeArgs& args) {
   }
   for (int i = 0; i < args.copies; ++i) {
     const CopyArgs& copy = args.copy[i];
-    if (!StridesFit(copy) || (copy.hadamard && !copy.column) ||
+    if (copy.general || !StridesFit(copy) || (copy.hadamard && !copy.column) ||
         copy.square != args.copy[0].square || copy.stochastic != args.copy[0].stochastic) {
       return false;
     }

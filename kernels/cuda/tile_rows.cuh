@@ -14,12 +14,14 @@ namespace nibble::gpu {
 
 // Rounds one block given what its source type provides cheaply: values, signs, amax as FP32 bits.
 template <bool kStochastic>
-__device__ __forceinline__ BlockCodes EncodeTileBlock(
-    const CopyArgs& copy, const Nvfp4::TensorScale& tensor, uint32_t factors, const float (&v)[16],
-    uint32_t amax_bits, const uint32_t (&signs)[2], uint64_t random_block, uint32_t& scale_code) {
+__device__ __forceinline__ BlockCodes
+EncodeTileBlock(const CopyArgs& copy, const Nvfp4::TensorScale& tensor, uint32_t factors,
+                const float (&v)[16], uint32_t amax_bits, const uint32_t (&signs)[2],
+                uint64_t random_block, uint32_t random_step, uint32_t& scale_code) {
   scale_code = ScaleCodeOf(FromBits<float>(amax_bits), tensor);
   PhiloxWords<uint32_t> random = {};
-  if constexpr (kStochastic) random = RoundingBits(copy.random, copy.keys, random_block);
+  if constexpr (kStochastic)
+    random = RoundingBits(StreamAt(copy, random_step), copy.keys, random_block);
   const float factor = LoadShared4(MultiplyAdd(scale_code, 4u, factors));
   return EncodeBlock<kStochastic>(v, factor, scale_code == 0, signs[0], signs[1], random);
 }
@@ -88,6 +90,7 @@ __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& 
   const uint32_t code_stride = static_cast<uint32_t>(copy.code_stride);
   const uint32_t scale_stride = static_cast<uint32_t>(copy.scale_stride);
   const uint32_t row_blocks = static_cast<uint32_t>(copy.row_blocks);
+  const uint32_t random_step = copy.figures->random_step;
   const bool packed = copy.codes != nullptr;
   const bool emulated = copy.emulated != nullptr;
   uint32_t largest = 0;
@@ -99,9 +102,9 @@ __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& 
     largest = MaxBits<uint32_t>(largest, amax_bits);
     if constexpr (kSquare) amax_bits = memory.square_amax[row / 16][block];
     uint32_t scale_code;
-    const BlockCodes codes =
-        EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
-                                     MultiplyAddWide(row, row_blocks, random_block), scale_code);
+    const BlockCodes codes = EncodeTileBlock<kStochastic>(
+        copy, tensor, factors, v, amax_bits, signs, MultiplyAddWide(row, row_blocks, random_block),
+        random_step, scale_code);
     if (packed) {
       StoreGlobal8(MultiplyAddWide(row, code_stride, codes_to), codes.word[0], codes.word[1]);
       StoreGlobal1(MultiplyAddWide(kSquare ? row / 16 : row, scale_stride, scale_to), scale_code);

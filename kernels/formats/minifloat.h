@@ -36,7 +36,7 @@ struct Minifloat {
   static constexpr uint32_t kStepOffset = (0u - (kMinExponent << kMantissaBits)) & kMagnitudeMask;
   static_assert(kStepOffset % 2 == 0);
 
-  static constexpr float Max() { return __builtin_bit_cast(float, kMaxFloatBits); }
+  NIBBLE_LANES static constexpr float Max() { return __builtin_bit_cast(float, kMaxFloatBits); }
 
   // |x| of any value except NaN, given as bits. Adding 2^(e+23-M) gives the sum a last place of
   // 2^(e-M), the grid's spacing at |x|, so that the adder itself rounds to nearest even and the
@@ -137,6 +137,21 @@ struct Minifloat {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return kNanCode;
     return (Stochastic<float>(bits & 0x7fffffffu, random).code & kMagnitudeMask) |
            ((bits >> 31) ? kSignBit : 0u);
+  }
+
+  // The code with its sign, and the magnitude of its value. A NaN keeps no sign; E2M1 makes it +6,
+  // the others keep it, so that it appears in everything computed from it. `random` in 0..255.
+  struct Signed {
+    uint32_t code;
+    float magnitude;
+  };
+  NIBBLE_LANES static Signed Round(float x, bool stochastic, uint32_t random) {
+    const uint32_t bits = BitsOf<float>(x) & 0x7fffffffu;
+    if (bits > 0x7f800000u) return {kNanCode, kBits == 4 ? Max() : x};
+    const RoundedLanes<float> rounded =
+        stochastic ? Stochastic<float>(bits, random) : Nearest<float>(bits);
+    return {(rounded.code & kMagnitudeMask) | (BitsOf<float>(x) >> 31 ? kSignBit : 0u),
+            rounded.magnitude};
   }
 
   // Lanes of codes to values. The caller must exclude codes of NaN and infinity: quantisers never

@@ -98,6 +98,34 @@ struct Fp32Scale {
   }
 };
 
+// A block's scale as stored, and the factors of its elements.
+struct BlockScale {
+  uint32_t bits;  // E4M3 or E8M0 code, or FP32 bits
+  float value;
+  float encode;   // 0 if the scale is 0: all codes of the block are then +0
+  float emulate;  // the factor of codes in the BF16 operand: 1 if the scale is left out
+};
+
+NIBBLE_LANES BlockScale Nvfp4Block(float amax, const Nvfp4::TensorScale& tensor) {
+  const RoundedLanes<float> scale = Nvfp4::BlockScale<float>(amax, tensor);
+  const float encode = scale.code == 0 ? 0.0f : Nvfp4::EncodeFactor<float>(scale.magnitude, tensor);
+  return {scale.code, scale.magnitude, encode, scale.magnitude};
+}
+
+template <class Element>
+NIBBLE_LANES BlockScale MxBlock(float amax) {
+  const uint32_t code = MxScale<Element>::BlockScale(amax);
+  const float value = E8M0::Decode(code);
+  return {code, value, E8M0::Reciprocal(code), value};
+}
+
+template <class Element>
+NIBBLE_LANES BlockScale Fp32Block(float amax) {
+  const float scale = Fp32Scale<Element>::BlockScale(amax);
+  const float encode = scale == 0.0f ? 0.0f : Fp32Scale<Element>::EncodeFactor(scale);
+  return {BitsOf<float>(scale), scale, encode, 1.0f};
+}
+
 }  // namespace nibble
 
 #endif  // NIBBLE_KERNELS_FORMATS_SCALING_H_

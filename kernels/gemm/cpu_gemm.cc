@@ -51,6 +51,14 @@ void Zero(const MutableMatrix& c) {
   }
 }
 
+OperandPlan PlanOf(const GemmUse::Operand& operand) {
+  if (!operand.spec.has_value()) return {};
+  // FP32 scales that are finer than the tensor are not part of the emulated operand, and those of
+  // whole tensors follow from amax.
+  const bool fine = operand.spec->block.rows != BlockShape::kWhole;
+  return {OperandForm::kEmulatedSource, fine && !Info(operand.spec->format).exact_in_bf16};
+}
+
 // Writes a tile's accumulator to C.
 void Finish(const float* acc, float alpha, const float* row_scales, const float* col_scales,
             const Tile& tile, const GemmRequest& request) {
@@ -83,6 +91,19 @@ absl::StatusOr<std::unique_ptr<CpuGemm>> CpuGemm::Create(ThreadPool& pool, const
 std::string CpuGemm::Name() const {
   return absl::StrCat("onednn ", path_ == Path::kBf16 ? "bf16" : "fp32 (bf16 operands widened)",
                       ", ", pool_.threads(), pool_.threads() == 1 ? " thread" : " threads");
+}
+
+GemmPlan CpuGemm::Wants(const GemmUse& use) const {
+  const auto is_fp32 = [](const GemmUse::Operand& operand) {
+    return !operand.spec.has_value() && operand.dtype == DType::kF32;
+  };
+  const bool bf16 = path_ == Path::kBf16 && !is_fp32(use.a) && !is_fp32(use.b);
+  const bool emulated = use.a.spec.has_value() || use.b.spec.has_value();
+  return {PlanOf(use.a), PlanOf(use.b),
+          absl::StrCat(emulated ? "emulated " : "", bf16 ? "BF16" : "FP32"),
+          is_fp32(use.a) || is_fp32(use.b) ? "an operand is FP32"
+          : bf16                           ? "the processor multiplies BF16"
+                                           : "FP32 is faster than BF16 on this processor"};
 }
 
 absl::Status CpuGemm::Reserve(Buffer& buffer, int64_t bytes) {

@@ -45,6 +45,8 @@ class CpuGemm : public GemmEngine {
   Path path() const { return path_; }
   // Has finished when it returns.
   absl::Status Gemm(const GemmRequest& request) override;
+  // Emulated operands in the source's layout: oneDNN takes any transposition.
+  GemmPlan Wants(const GemmUse& use) const override;
 
  private:
   struct ThreadScratch {

@@ -11,6 +11,7 @@ namespace {
 using testing::Backend2;
 using testing::ErrorBound;
 using testing::Result;
+using testing::TestOperand;
 
 std::vector<std::unique_ptr<CpuGemm>> Engines() {
   std::vector<std::unique_ptr<CpuGemm>> engines;
@@ -178,6 +179,30 @@ TEST(CpuGemmEdges, TheNameContainsThePath) {
             "onednn fp32 (bf16 operands widened), 1 thread");
   const auto chosen = *CpuGemm::Create(Backend2().pool(), {});
   EXPECT_EQ(chosen->path() == CpuGemm::Path::kBf16, cpu::HasBf16Instructions());
+}
+
+TEST(CpuGemmEdges, AnEngineWantsWhatItMultiplies) {
+  ThreadPool pool(1);
+  const auto gemm = *CpuGemm::Create(pool, {CpuGemm::Path::kFp32});
+  const auto use = [](std::optional<OperandSpec> spec, Contract contract) {
+    return GemmUse::Operand{.spec = spec, .contract = contract};
+  };
+  constexpr Contract kRows = Contract::kRows;
+  const GemmPlan plain = gemm->Wants({use(std::nullopt, kRows), use(std::nullopt, kRows)});
+  EXPECT_EQ(plain.a.form, OperandForm::kHighPrecision);
+  EXPECT_EQ(plain.path, "FP32");
+  for (const FormatInfo& format : AllFormats()) {
+    const OperandSpec spec = OperandSpec::Of(format.format);
+    const GemmPlan plan = gemm->Wants({use(spec, kRows), use(spec, kRows)});
+    EXPECT_EQ(plan.path, "emulated FP32");
+    // An operand with exactly these parts is valid.
+    const testing::OperandShape shape = {128, 128, kRows};
+    const TestOperand a(Backend2(), {spec}, shape, 1, plan.a.packed, plan.a.emulated());
+    const TestOperand b(Backend2(), {spec}, shape, 2, plan.b.packed, plan.b.emulated());
+    Result c(128, 128, DType::kF32);
+    const absl::Status status = gemm->Gemm({a.operand(), b.operand(), c.matrix()});
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 TEST(CpuGemmEdges, InvalidRequestsAreRefusedBeforeAnythingIsWritten) {

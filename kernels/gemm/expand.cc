@@ -1,39 +1,43 @@
 #include "kernels/gemm/expand.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/formats/bfloat16.h"
 #include "kernels/formats/scaling.h"
+#include "kernels/gemm/code_value.h"
 
 namespace nibble {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// The value of a code. Quantisers keep NaN in the FP8 formats, so that it appears in the result.
-float CodeValue(Element element, uint32_t code) {
+float CodeValueOf(Element element, uint32_t code) {
   switch (element) {
     case Element::kE2M1:
-      return E2M1::Decode<float>(code);
+      return CodeValue<E2M1>(code);
     case Element::kE4M3:
-      return IsNonFiniteE4M3(code) ? kNan : E4M3::Decode<float>(code);
+      return CodeValue<E4M3>(code);
     case Element::kE5M2:
       break;
   }
-  return IsNonFiniteE5M2(code) ? kNan : E5M2::Decode<float>(code);
+  return CodeValue<E5M2>(code);
 }
 
-bool IsNegative(Element element, uint32_t code) {
-  return (code & (element == Element::kE2M1 ? E2M1::kSignBit : E4M3::kSignBit)) != 0;
+uint16_t OperandOf(Element element, uint32_t code, float scale) {
+  switch (element) {
+    case Element::kE2M1:
+      return OperandBf16<E2M1>(code, scale);
+    case Element::kE4M3:
+      return OperandBf16<E4M3>(code, scale);
+    case Element::kE5M2:
+      break;
+  }
+  return OperandBf16<E5M2>(code, scale);
 }
 
 // For formats with one byte per scale.
 float ByteScaleValue(ScaleKind kind, uint8_t code) {
-  if (kind == ScaleKind::kE4M3) return CodeValue(Element::kE4M3, code);
-  return code == E8M0::kNanCode ? kNan : E8M0::Decode(code);
+  return kind == ScaleKind::kE4M3 ? CodeValue<E4M3>(code) : E8M0ScaleValue(code);
 }
 
 float ScaleValue(ScaleKind kind, const void* scales, int64_t index) {
@@ -52,10 +56,7 @@ class OperandTable {
       const float scale =
           one_row_ ? 1.0f : ByteScaleValue(format.scale, static_cast<uint8_t>(scale_code));
       for (int code = 0; code < codes_; ++code) {
-        const uint16_t magnitude =
-            EncodeBf16(CodeValue(format.element, code) * scale) & uint16_t{0x7fff};
-        const uint16_t sign = IsNegative(format.element, code) ? 0x8000 : 0;
-        values_.push_back(magnitude | sign);
+        values_.push_back(OperandOf(format.element, static_cast<uint32_t>(code), scale));
       }
     }
   }
@@ -155,7 +156,7 @@ absl::Status Dequantize(const QuantizedTensor& tensor, ThreadPool* pool, float* 
   const bool fp4 = format.element == Element::kE2M1;
   float values[256];
   for (int code = 0; code < (fp4 ? 16 : 256); ++code) {
-    values[code] = CodeValue(format.element, code);
+    values[code] = CodeValueOf(format.element, static_cast<uint32_t>(code));
   }
   return ForBlocks(tensor, pool, [&](int64_t row, int64_t col, int64_t index) {
     const float scale = ScaleValue(format.scale, tensor.scales(), index);

@@ -23,10 +23,12 @@
 #define NIBBLE_KERNELS_GEMM_GEMM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/tensor/matrix.h"
 #include "kernels/tensor/quantized_tensor.h"
 
@@ -91,6 +93,51 @@ inline GemmRequest Wgrad(GemmSource dy, GemmSource x, MutableMatrix dw) {
   return {GemmOperand::AlongRows(dy), GemmOperand::AlongRows(x), dw};
 }
 
+// The form of an operand that an engine multiplies. Everything that Validate accepts is multiplied,
+// but another form than the one wanted costs a conversion in each GEMM.
+enum class OperandForm : uint8_t {
+  kHighPrecision,   // the matrix itself
+  kEmulatedSource,  // QuantizedTensor::emulated() in the source's layout
+  kEmulatedCopy,    // QuantizedTensor::emulated() in the copy's layout, K-major
+  kPacked,          // K-major codes (a copy along the contracted dimension), row-major scales
+  kPackedTiles,     // K-major codes, scales in the tensor cores' tiles of 128 × 4
+};
+// "emulated BF16, source layout".
+const char* OperandFormName(OperandForm form);
+
+// The operands of a GEMM as a recipe describes them, before anything is allocated.
+struct GemmUse {
+  struct Operand {
+    std::optional<OperandSpec> spec;  // unset: high precision
+    DType dtype = DType::kBf16;       // in high precision
+    Contract contract = Contract::kCols;
+  };
+  Operand a;
+  Operand b;
+};
+
+struct OperandPlan {
+  OperandForm form = OperandForm::kHighPrecision;
+  // Codes and scales are read: because `form` is a packed one, or because the scales are FP32 and
+  // not part of the emulated operand.
+  bool packed = false;
+
+  // For QuantizedTensor::Options.
+  EmulatedLayout emulated() const {
+    return form == OperandForm::kEmulatedSource ? EmulatedLayout::kSource
+           : form == OperandForm::kEmulatedCopy ? EmulatedLayout::kCopy
+                                                : EmulatedLayout::kNone;
+  }
+};
+
+// How an engine multiplies, for the caller that allocates operands and for people.
+struct GemmPlan {
+  OperandPlan a;
+  OperandPlan b;
+  std::string path;    // "native FP8", "emulated BF16", "native FP4", "BF16"
+  std::string reason;  // "compute capability 9.0 has no FP4 tensor cores"
+};
+
 // Execution model: an engine enqueues on the queue of its backend (see kernels/ops/backend.h);
 // requests are checked in the call, and Backend::Synchronize reports failures of the execution.
 // Operands and C are in that backend's memory.
@@ -103,6 +150,23 @@ class GemmEngine {
   // The implementation: "onednn fp32 (bf16 operands widened), 2 threads".
   virtual std::string Name() const = 0;
   virtual absl::Status Gemm(const GemmRequest& request) = 0;
+  // The forms in which this engine multiplies these operands, whatever their shape. A shape that
+  // the path cannot take (see the engine) is multiplied on another one.
+  virtual GemmPlan Wants(const GemmUse& use) const = 0;
+
+  // Does what a GEMM of these forms and shapes does only once, such as choosing an algorithm and
+  // allocating buffers, so that Gemm() can be captured in a graph. What the operands contain does
+  // not matter; C's contents are lost. Waits for the queue.
+  virtual absl::Status Prepare(const GemmRequest& request) { return Validate(request); }
+  // The algorithms chosen so far, as text. They decide about the last bits of results: a run that
+  // resumes in another process has the same bits after LoadChoices() of the same text. Empty for
+  // engines that have no choice.
+  virtual std::string Choices() const { return {}; }
+  // Uses these choices from now on. FailedPrecondition if they are of another library or device.
+  virtual absl::Status LoadChoices(absl::string_view text) {
+    if (text.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(Name() + " chooses no algorithms, but some are stored");
+  }
 };
 
 }  // namespace nibble

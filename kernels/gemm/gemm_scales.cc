@@ -1,31 +1,24 @@
 #include "kernels/gemm/gemm_scales.h"
 
-#include "kernels/formats/scaling.h"
-
 namespace nibble {
 namespace {
-
-bool IsNvfp4(const GemmOperand& operand) {
-  return operand.is_quantized() && operand.quantized().format().tensor_scale;
-}
 
 bool HasOneScale(const QuantizedTensor& tensor) {
   return tensor.format().scale == ScaleKind::kF32 && tensor.spec().block.rows == BlockShape::kWhole;
 }
 
-// The scale of a whole tensor: stored, or computed from amax if only the emulated form was kept.
-float TensorScale(const QuantizedTensor& tensor) {
-  if (tensor.packed()) return static_cast<const float*>(tensor.scales())[0];
-  const float amax = tensor.head()->amax;
-  return tensor.format().element == Element::kE4M3 ? Fp32Scale<E4M3>::BlockScale(amax)
-                                                   : Fp32Scale<E5M2>::BlockScale(amax);
-}
+}  // namespace
 
-float FoldAlpha(float alpha, const GemmOperand& operand) {
-  if (!operand.is_quantized()) return alpha;
+AlphaPart AlphaPartOf(const GemmOperand& operand) {
+  using Kind = AlphaPart::Kind;
+  if (!operand.is_quantized()) return {};
   const QuantizedTensor& tensor = operand.quantized();
-  if (IsNvfp4(operand)) return (alpha * tensor.head()->amax) * Nvfp4::kOneOver2688;
-  return HasOneScale(tensor) ? alpha * TensorScale(tensor) : alpha;
+  if (tensor.format().tensor_scale) return {Kind::kNvfp4, &tensor.head()->amax};
+  if (!HasOneScale(tensor)) return {};
+  // Stored, or computed from amax if only the emulated form was kept.
+  if (tensor.packed()) return {Kind::kScale, static_cast<const float*>(tensor.scales())};
+  const bool e4m3 = tensor.format().element == Element::kE4M3;
+  return {e4m3 ? Kind::kE4M3Amax : Kind::kE5M2Amax, &tensor.head()->amax};
 }
 
 LineScales LineScalesOf(const GemmOperand& operand) {
@@ -40,19 +33,9 @@ LineScales LineScalesOf(const GemmOperand& operand) {
   return {data, per_slice, tensor.block_rows(), tensor.scale_cols(), per_slice ? 1 : 0};
 }
 
-}  // namespace
-
 GemmScales ScalesOf(const GemmRequest& request) {
-  GemmScales scales;
-  if (IsNvfp4(request.a) && IsNvfp4(request.b)) {
-    scales.alpha = Nvfp4::GemmAlpha(request.alpha, request.a.quantized().head()->amax,
-                                    request.b.quantized().head()->amax);
-  } else {
-    scales.alpha = FoldAlpha(FoldAlpha(request.alpha, request.a), request.b);
-  }
-  scales.a = LineScalesOf(request.a);
-  scales.b = LineScalesOf(request.b);
-  return scales;
+  return {FoldAlpha(request.alpha, AlphaPartOf(request.a), AlphaPartOf(request.b)),
+          LineScalesOf(request.a), LineScalesOf(request.b)};
 }
 
 }  // namespace nibble

@@ -72,6 +72,34 @@ TEST(LateDevice, ABadRequestIsRefusedInItsCall) {
   EXPECT_EQ(device->backend().waiting(), 0u);
 }
 
+TEST(LateDevice, TheStepOfRandomBitsIsReadWhenTheQuantisationRuns) {
+  const std::unique_ptr<LateDevice> device = MakeDevice();
+  LateBackend& backend = device->backend();
+  std::vector<float> values(4 * 64);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 37) * 0.13f;
+  const Buffer x = OnDevice(backend, values);
+  const Buffer step = *backend.memory().Allocate(sizeof(uint64_t));
+  const Buffer pinned = *backend.pinned().Allocate(sizeof(uint64_t));
+  QuantizedTensor::Options options;
+  options.spec.rounding = Rounding::kStochastic;
+  options.rows = 4;
+  options.cols = 64;
+  const auto codes = [&](uint32_t given, const uint64_t* in_memory) {
+    QuantizedTensor out = *QuantizedTensor::Create(backend.memory(), options);
+    EXPECT_TRUE(backend
+                    .Quantize({.x = ConstMatrix::Of(x.data<float>(), 4, 64),
+                               .row = {.out = &out, .random = {.step = given}, .step = in_memory}})
+                    .ok());
+    std::vector<uint8_t> bytes(out.code_bytes());
+    EXPECT_TRUE(backend.memory().CopyOut(bytes.data(), out.codes(), bytes.size()).ok());
+    return bytes;
+  };
+  *pinned.data<uint64_t>() = 5;
+  ASSERT_TRUE(backend.compute().CopyIn(step.data(), pinned.data(), sizeof(uint64_t)).ok());
+  EXPECT_EQ(codes(1, step.data<uint64_t>()), codes(5, nullptr));
+  EXPECT_NE(codes(1, nullptr), codes(5, nullptr));
+}
+
 TEST(LateDevice, WithoutAnEventTheQueuesHaveNoOrder) {
   // Some seeds copy before the addition, some after it.
   int before = 0, after = 0;

@@ -15,6 +15,7 @@
 #define NIBBLE_KERNELS_OPS_BACKEND_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,6 +41,10 @@ class Backend {
   // Makes host memory of the caller's such memory, until Unpin(). Whole pages.
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
   virtual absl::Status Unpin(void* host) = 0;
+
+  // Bytes of scratch that work in chunks may take: fewer repeat more passes over what every chunk
+  // needs.
+  virtual int64_t chunk_bytes() const { return int64_t{128} << 20; }
 
   virtual absl::Status Quantize(const QuantizeRequest& request) = 0;
 

@@ -22,6 +22,10 @@ struct CopyRequest {
   const float* amax = nullptr;
   // Identifies the random bits; used with stochastic rounding only.
   RandomStream random;
+  // The step of the random bits, in the backend's memory: read when the operation runs, in place of
+  // random.step, so that a recorded sequence of operations (a CUDA graph) draws other bits each
+  // time it is replayed. Its low 32 bits count. Null: random.step.
+  const uint64_t* step = nullptr;
   // Fills QuantHead::stats. Needs amax before the quantising pass, in every format.
   bool statistics = false;
   // The largest |x|, if `amax` was chosen smaller: sums of squares are kept in units of it and

@@ -8,6 +8,7 @@
 #ifndef NIBBLE_KERNELS_OPS_STEP_OPS_H_
 #define NIBBLE_KERNELS_OPS_STEP_OPS_H_
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -15,12 +16,16 @@
 
 namespace nibble {
 
+// What a rank's host says to the others with the numbers of a step; operations pass it on.
+using HostWords = std::array<uint64_t, 4>;
+
 // Of one rank.
 struct StepNumbers {
   double loss = 0;          // sum over the targets
   double targets = 0;       // that are not ignored
   double squares = 0;       // of the summed gradients, over this rank's part of them
   uint64_t non_finite = 0;  // NaN and infinities among quantised operands
+  HostWords said = {};
 };
 
 // Of all ranks; equal on each.

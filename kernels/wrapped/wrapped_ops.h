@@ -43,6 +43,7 @@ class WrappedBackend : public Backend {
   Memory& pinned() override { return inner_.pinned(); }
   absl::Status Pin(void* host, size_t bytes) override { return inner_.Pin(host, bytes); }
   absl::Status Unpin(void* host) override { return inner_.Unpin(host); }
+  int64_t chunk_bytes() const override { return inner_.chunk_bytes(); }
   absl::Status Quantize(const QuantizeRequest& request) override;
   Queue& compute() override { return inner_.compute(); }
   Queue& transfers() override { return inner_.transfers(); }
@@ -64,6 +65,10 @@ class WrappedGemm : public GemmEngine {
   WrappedGemm(GemmEngine& inner, Passage& passage) : inner_(inner), passage_(passage) {}
   std::string Name() const override { return inner_.Name(); }
   absl::Status Gemm(const GemmRequest& request) override;
+  GemmPlan Wants(const GemmUse& use) const override { return inner_.Wants(use); }
+  absl::Status Prepare(const GemmRequest& request) override { return inner_.Prepare(request); }
+  std::string Choices() const override { return inner_.Choices(); }
+  absl::Status LoadChoices(absl::string_view text) override { return inner_.LoadChoices(text); }
 
  private:
   GemmEngine& inner_;

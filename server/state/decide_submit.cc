@@ -27,6 +27,8 @@ v1::Device DeviceOf(JobDevice device) {
   switch (device) {
     case JobDevice::kCpu:
       return v1::DEVICE_CPU;
+    case JobDevice::kCuda:
+      return v1::DEVICE_CUDA;
   }
   return v1::DEVICE_UNSPECIFIED;
 }

@@ -213,7 +213,7 @@ TEST_F(JobVerbsTest, PriorityAndRestartPolicyChangeAndUnsetOptionsKeepTheirValue
 TEST_F(JobVerbsTest, TheExitCodeOfAWaitTellsHowTheJobEnded) {
   EXPECT_EQ(Nibble({"job", "wait", "train-1"}).exit_code, 102);
   const std::string killed = cluster_.Submit("killed");
-  const Outcome early = Nibble({"job", "wait", killed, "--timeout", "10ms"});
+  const Outcome early = Nibble({"job", "wait", killed, "--timeout", "500ms"});
   EXPECT_EQ(early.exit_code, 101);
   EXPECT_THAT(early.out, HasSubstr("killed-1 is queued"));
   auto waiting = RemoteCluster::Later({"job", "wait", killed});

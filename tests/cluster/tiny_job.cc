@@ -26,7 +26,7 @@ std::string TinyJob::Yaml(const std::string& corpus) const {
       "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3}\n",
       "metrics: {log_every: 1, precision_every: ", precision_every, "}\n", "checkpoints: {every: ",
       every, ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks,
-      ", threads: 1, memory_mib: ", memory_mib, "}\n", more);
+      ", threads: 1, memory_mib: ", memory_mib, ", device: ", TestDevice(), "}\n", more);
 }
 
 std::vector<json> RunUndisturbed(const std::string& trainer, const std::string& spec_yaml,

@@ -23,6 +23,11 @@ std::string BuiltProgram(const std::string& path) {
   return fs::exists(path) ? path : absl::StrCat("bazel-bin/", path);
 }
 
+std::string TestDevice() {
+  const char* const device = std::getenv("NIBBLE_TEST_DEVICE");
+  return device == nullptr ? "cpu" : device;
+}
+
 void WriteCorpus(const fs::path& path, int documents) {
   std::ofstream out(path);
   const char* const words[] = {"the ", "cat ", "saw ", "a ", "dog ", "and ", "ran ", "home "};

@@ -35,6 +35,9 @@ bool Eventually(Condition condition) {
 // a test, in the directory that benchmarks run in.
 std::string BuiltProgram(const std::string& path);
 
+// resources.device of the jobs: NIBBLE_TEST_DEVICE, or cpu.
+std::string TestDevice();
+
 // Writes a text with learnable structure: sentences of few words.
 void WriteCorpus(const std::filesystem::path& path, int documents);
 

@@ -54,7 +54,8 @@ fs::path TrainerProcess::WriteSpec(const std::string& name, const Settings& s) c
       << ", validate_every: 6, validation_batches: 1}\n"
       << "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}\n"
       << "metrics: {log_every: 1, precision_every: 4}\n"
-      << "resources: {ranks: " << s.ranks << ", threads: " << s.threads << "}\n"
+      << "resources: {ranks: " << s.ranks << ", threads: " << s.threads
+      << ", device: " << s.device << "}\n"
       << "output: {directory: " << (root_ / name).string() << "}\n"
       << s.more;
   return path;

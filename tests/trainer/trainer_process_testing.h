@@ -30,6 +30,7 @@ class TrainerProcess : public testing::Test {
     int steps = kSteps;
     std::string recipe = "nvfp4";
     std::string precision = "bf16";
+    std::string device = TestDevice();
     std::string more;  // additional lines of YAML
   };
 

@@ -9,8 +9,8 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 # Hopper runs emulated NVFP4; Blackwell has FP4 tensor cores.
 _TARGETS = ["90a", "100a"]
 
-# No contraction into fused multiply-add and no flush to zero: results are bit-identical to the CPU's.
-_NUMERICS = ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
+# No flush to zero, and IEEE division and square roots.
+_NUMERICS = ["-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
 
 def if_cuda(values):
     return values if CUDA_AVAILABLE else []
@@ -25,9 +25,11 @@ def _nvcc_impl(ctx):
         args = ctx.actions.args()
         args.add_all(["-std=c++20", "-O3", "-lineinfo", "-c", src, "-o", out, "-I", "."])
         args.add_all(_NUMERICS)
+        args.add("-fmad=true" if ctx.attr.contracts else "-fmad=false")
         args.add_all([a for t in _TARGETS for a in ["-gencode", "arch=compute_%s,code=sm_%s" % (t, t)]])
         args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror,-ffp-contract=off", "-Werror", "all-warnings"])
-        args.add_all(["-Xptxas", "-warn-spills,-warn-lmem-usage"])
+        if not ctx.attr.local_memory:
+            args.add_all(["-Xptxas", "-warn-spills,-warn-lmem-usage"])
         args.add_all(defines, before_each = "-D")
         ctx.actions.run(
             executable = NVCC,
@@ -44,17 +46,37 @@ def _nvcc_impl(ctx):
 _nvcc = rule(
     implementation = _nvcc_impl,
     attrs = {
+        "contracts": attr.bool(),
         "deps": attr.label_list(providers = [CcInfo]),
         "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "local_memory": attr.bool(),
         "srcs": attr.label_list(allow_files = [".cu"]),
     },
 )
 
-def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], visibility = None):
-    """A library of .cu files. It does not exist without a toolkit: depend on it through if_cuda()."""
+def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], contracts = False, local_memory = False, visibility = None):
+    """A library of .cu files. It does not exist without a toolkit: depend on it through if_cuda().
+
+    Args:
+      name: of the library.
+      srcs: .cu files.
+      hdrs: headers for its users.
+      textual: headers for its .cu files.
+      deps: C++ libraries.
+      contracts: products and sums may become fused multiply-adds. Not where results are bit-identical to the CPU's.
+      local_memory: kernels may use local memory, for spilled registers too; otherwise that is an error.
+      visibility: as usual.
+    """
     if not CUDA_AVAILABLE:
         return
-    _nvcc(name = name + "_objects", srcs = srcs, hdrs = hdrs + textual, deps = deps)
+    _nvcc(
+        name = name + "_objects",
+        srcs = srcs,
+        hdrs = hdrs + textual,
+        deps = deps,
+        contracts = contracts,
+        local_memory = local_memory,
+    )
     cc_library(
         name = name,
         srcs = [":" + name + "_objects"],

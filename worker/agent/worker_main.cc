@@ -81,8 +81,8 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_address(arguments.address);
   identity.set_slots(arguments.slots);
   identity.set_version(nibble::kVersion);
-  identity.mutable_hardware()->set_device(arguments.device == "cuda" ? nibble::v1::DEVICE_CUDA
-                                                                     : nibble::v1::DEVICE_CPU);
+  identity.mutable_hardware()->set_device(arguments.device == "cpu" ? nibble::v1::DEVICE_CPU
+                                                                    : nibble::v1::DEVICE_CUDA);
   for (const std::string& label : arguments.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -167,7 +167,9 @@ int main(int argc, char** argv) {
   app.Add("--address", arguments.address, "HOST:PORT where other workers reach this one")
       .ShowDefault();
   app.Add("--slots", arguments.slots, "GPUs or CPU slots").ShowDefault().InRange(1, 1024);
-  app.Add("--device", arguments.device, "Device of a slot").ShowDefault().OneOf({"cpu", "cuda"});
+  app.Add("--device", arguments.device, "Device of a slot")
+      .ShowDefault()
+      .OneOf({"cpu", "cuda", "gpu"});
   app.Add("--label", arguments.labels, "KEY=VALUE, for placement; may be repeated");
   app.Add("--trainer", arguments.trainer, "Path of nibble-trainer; default: beside this program");
   app.Add("--exporter", arguments.exporter, "Path of nibble-export; default: beside this program");

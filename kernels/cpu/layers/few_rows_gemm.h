@@ -25,6 +25,7 @@ class FewRowsGemm : public GemmEngine {
 
   std::string Name() const override { return many_rows_.Name(); }
   absl::Status Gemm(const GemmRequest& request) override;
+  GemmPlan Wants(const GemmUse& use) const override { return many_rows_.Wants(use); }
 
  private:
   template <class T, class Y>

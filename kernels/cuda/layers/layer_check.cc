@@ -112,12 +112,16 @@ void LayerCheck::ExpectOk(const std::string& name, const absl::Status& status) {
   Expect(status.ok(), name + ": " + status.ToString());
 }
 
+double LayerCheck::Allowance(int64_t elements) {
+  return 1.1 + 2 / std::sqrt(static_cast<double>(std::max<int64_t>(elements, 1)));
+}
+
 void LayerCheck::ExpectClose(const std::string& name, CheckTensor& result) {
   const double device = result.DeviceDistance(), host = result.HostDistance();
   char text[160];
   std::snprintf(text, sizeof text, "%s: %.3e from FP32, the CPU's BF16 %.3e", name.c_str(), device,
                 host);
-  Expect(device <= 1.1 * host + 1e-6, text);
+  Expect(device <= Allowance(result.elements()) * host + 1e-6, text);
 }
 
 void LayerCheck::Time(const std::string& name, double bytes, double flops,

@@ -3,7 +3,8 @@
 // the CPU's BF16; times beside the limit that bytes and FLOPs give.
 //
 // A result passes if it is no farther from the FP32 result than the CPU's BF16 result, apart from a
-// tenth: what rounds the same values in another order is as exact.
+// tenth, and from 2/√n for a tensor of n elements: what rounds the same values in another order is
+// as exact.
 //
 // Ownership: a LayerCheck owns its CPU operations and borrows the CUDA backend. Thread-safety:
 // none.
@@ -37,6 +38,7 @@ class CheckTensor {
   MutableMatrix bf16() { return {bf16_.data(), DType::kBf16, rows_, cols_, stride_}; }
   MutableMatrix device(DType dtype = DType::kBf16) const;
 
+  int64_t elements() const { return rows_ * cols_; }
   // ‖device − f32‖ / ‖f32‖ over the elements, and the same of the host's BF16 matrix; NaN where one
   // of them is not finite and the other is.
   double DeviceDistance(DType dtype = DType::kBf16);
@@ -72,6 +74,8 @@ class LayerCheck {
 
   // Prints a line and counts a failure unless `condition`.
   void Expect(bool condition, const std::string& what);
+  // How many times the CPU's distance a result of so many elements may have.
+  static double Allowance(int64_t elements);
   // Judges `result` as described above.
   void ExpectClose(const std::string& name, CheckTensor& result);
   void ExpectOk(const std::string& name, const absl::Status& status);

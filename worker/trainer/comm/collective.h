@@ -95,6 +95,9 @@ class Collective {
 
   virtual absl::Status Synchronize() = 0;
 
+  // That this rank has begun.
+  uint64_t operations() const { return operations_; }
+
   // Borrowed; null: none.
   virtual void set_observer(CollectiveObserver* observer) { observer_ = observer; }
 
@@ -107,7 +110,6 @@ class Collective {
   };
 
   Collective(int rank, int world) : rank_(rank), world_(world) {}
-  uint64_t operations() const { return operations_; }
 
   // Arguments have been checked: no pointer is null, sizes fit and are not zero, buffers are
   // disjoint or in place.

@@ -18,7 +18,7 @@ namespace nibble {
 namespace {
 
 // The words of a boundary. All but the bits are set by rank 0 only.
-enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest, kWords };
+enum Word { kBits, kRevision, kTimelineBytes, kCheckpointRequest };
 constexpr size_t kReasonWords = 64;
 constexpr uint64_t kStop = 1, kLast = 2, kPause = 4, kStoring = 8;
 
@@ -86,46 +86,57 @@ absl::StatusOr<std::string> JobControl::Share(const std::string& text, int64_t b
   return shared;
 }
 
+absl::StatusOr<HostWords> JobControl::Say(bool storing, std::chrono::milliseconds patience) {
+  HostWords words = {};
+  if (stop_.load(std::memory_order_relaxed)) words[kBits] |= kStop;
+  if (storing) words[kBits] |= kStoring;
+  if (link_ == nullptr) return words;
+  const bool waits = collective_.rank() == 0 && patience.count() > 0;
+  NIBBLE_RETURN_IF_ERROR(waits ? link_->WaitForChange(patience) : link_->Poll());
+  const link::v1::Command& command = link_->command();
+  if (command.command() == v1::GANG_COMMAND_STOP) words[kBits] |= kStop | kLast;
+  if (command.command() == v1::GANG_COMMAND_PAUSE) words[kBits] |= kPause;
+  words[kCheckpointRequest] = static_cast<uint64_t>(command.checkpoint_request());
+  const int64_t newest = command.revisions().empty() ? 0 : command.revisions().rbegin()->number();
+  if (newest > revision_) {
+    timeline_ = command.SerializeAsString();
+    words[kRevision] = static_cast<uint64_t>(newest);
+    words[kTimelineBytes] = timeline_.size();
+  }
+  return words;
+}
+
+HostWords JobControl::Ask(bool storing) {
+  const absl::StatusOr<HostWords> words = Say(storing, {});
+  asked_ = words.status();
+  return words.ok() ? *words : HostWords();
+}
+
 absl::StatusOr<JobControl::Boundary> JobControl::Agree(bool storing,
                                                        std::chrono::milliseconds patience) {
-  link::v1::Command command;  // of rank 0
-  if (link_ != nullptr) {
-    const bool waits = collective_.rank() == 0 && patience.count() > 0;
-    NIBBLE_RETURN_IF_ERROR(waits ? link_->WaitForChange(patience) : link_->Poll());
-    command = link_->command();
+  NIBBLE_RETURN_IF_ERROR(std::exchange(asked_, absl::OkStatus()));
+  std::vector<HostWords> said = std::exchange(heard_, {});
+  if (said.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(const HostWords mine, Say(storing, patience));
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(mine));
+    said.resize(static_cast<size_t>(collective_.world()));
+    std::memcpy(said.data(), all.data(), said.size() * sizeof(HostWords));
   }
-  const int64_t newest = command.revisions().empty() ? 0 : command.revisions().rbegin()->number();
-  std::string timeline;  // to be shared
-  uint64_t mine[kWords] = {};
-  if (stop_.load(std::memory_order_relaxed)) mine[kBits] |= kStop;
-  if (storing) mine[kBits] |= kStoring;
-  if (command.command() == v1::GANG_COMMAND_STOP) mine[kBits] |= kStop | kLast;
-  if (command.command() == v1::GANG_COMMAND_PAUSE) mine[kBits] |= kPause;
-  mine[kCheckpointRequest] = static_cast<uint64_t>(command.checkpoint_request());
-  if (newest > revision_) {
-    timeline = command.SerializeAsString();
-    mine[kRevision] = static_cast<uint64_t>(newest);
-    mine[kTimelineBytes] = timeline.size();
-  }
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, collective_.ExchangeSmall(mine));
   uint64_t bits = 0;
-  for (size_t rank = 0; rank < static_cast<size_t>(collective_.world()); ++rank) {
-    bits |= all[rank * kWords + kBits];
-  }
+  for (const HostWords& words : said) bits |= words[kBits];
+  // Rank 0's are those of the job.
+  const HostWords& job = said[0];
   Boundary boundary = {.stop = (bits & kStop) != 0,
                        .last_checkpoint = (bits & kLast) != 0,
                        .pause = (bits & kPause) != 0,
                        .storing = (bits & kStoring) != 0,
-                       .checkpoint_request = static_cast<int64_t>(all[kCheckpointRequest])};
-  const auto revision = static_cast<int64_t>(all[kRevision]);
-  if (revision == 0) return boundary;
+                       .checkpoint_request = static_cast<int64_t>(job[kCheckpointRequest])};
+  if (job[kRevision] == 0) return boundary;
   NIBBLE_ASSIGN_OR_RETURN(const std::string text,
-                          Share(timeline, static_cast<int64_t>(all[kTimelineBytes])));
-  revision_ = revision;
-  boundary.revision = revision;
-  if (collective_.rank() != 0) {
-    NIBBLE_RETURN_IF_ERROR(ParseLinkMessage(text, command));
-  }
+                          Share(timeline_, static_cast<int64_t>(job[kTimelineBytes])));
+  revision_ = boundary.revision = static_cast<int64_t>(job[kRevision]);
+  link::v1::Command command;
+  NIBBLE_RETURN_IF_ERROR(ParseLinkMessage(text, command));
   boundary.timeline = TimelineOf(command);
   return boundary;
 }

@@ -2,8 +2,10 @@
 // checkpoint, and which recipe timeline is in effect. Rank 0 receives requests from its daemon, if
 // there is one; any rank may receive a signal to stop.
 //
-// The agreement is one exchange of a few words; if the timeline has changed, its bytes follow in
-// further exchanges, so that all ranks adopt it at the same step.
+// The agreement is one exchange of a few words, which go with the numbers of the step before: Ask()
+// gives a rank's words, Hear() takes those of all. Only a boundary without such words, the first
+// one or one in a pause, has an exchange of its own. If the timeline has changed, its bytes follow
+// in further exchanges, so that all ranks adopt it at the same step.
 //
 // While a JobControl exists, the link's page names the collective that this rank is in.
 //
@@ -18,9 +20,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops/step_ops.h"
 #include "recipe/timeline.h"
 #include "worker/link/rank_link.h"
 #include "worker/trainer/comm/collective.h"
@@ -47,6 +52,10 @@ class JobControl {
   JobControl(const JobControl&) = delete;
   JobControl& operator=(const JobControl&) = delete;
 
+  // What this rank says at the next boundary. An error of the link is Agree()'s.
+  HostWords Ask(bool storing);
+  // What every rank said, by rank; the next Agree() uses it.
+  void Hear(std::vector<HostWords> said) { heard_ = std::move(said); }
   // All ranks call it together. `patience`: how long rank 0 may wait for a new message from its
   // daemon while the job is paused.
   absl::StatusOr<Boundary> Agree(bool storing, std::chrono::milliseconds patience = {});
@@ -58,6 +67,8 @@ class JobControl {
  private:
   class Observer;
 
+  // Reads what the daemon wants, and what this rank says about it.
+  absl::StatusOr<HostWords> Say(bool storing, std::chrono::milliseconds patience);
   // Broadcasts rank 0's `text`, of `bytes` bytes.
   absl::StatusOr<std::string> Share(const std::string& text, int64_t bytes);
 
@@ -66,6 +77,9 @@ class JobControl {
   RankLink* const link_;                      // may be null
   const std::unique_ptr<Observer> observer_;  // null: no link
   int64_t revision_ = 0;                      // the latest revision of the timeline shared last
+  absl::Status asked_;                        // of the last Ask()
+  std::string timeline_;                      // on rank 0: what its last words offer
+  std::vector<HostWords> heard_;              // by rank; empty: nothing since the last Agree()
 };
 
 }  // namespace nibble

@@ -121,6 +121,26 @@ TEST_F(JobControlTest, TheFirstBoundaryHasTheCommandOfTheDaemon) {
   EXPECT_FALSE(next->timeline.has_value()) << "the same timeline is shared once";
 }
 
+TEST_F(JobControlTest, WordsThatWentWithAStepAreTheNextBoundaryWithoutAnExchange) {
+  const std::unique_ptr<Collective> collective = CreateLocal();
+  const TestRank self = Connect(*collective);
+  JobControl* const control = self.control.get();
+  stop_ = true;
+  const HostWords stopping = control->Ask(/*storing=*/true);
+  stop_ = false;
+  control->Hear({control->Ask(/*storing=*/false), stopping});
+  const uint64_t before = collective->operations();
+  const auto heard = control->Agree(false);
+  ASSERT_TRUE(heard.ok()) << heard.status();
+  EXPECT_TRUE(heard->stop);
+  EXPECT_TRUE(heard->storing);
+  EXPECT_EQ(collective->operations(), before);
+  const auto asked = control->Agree(false);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_FALSE(asked->stop) << "words hold for one boundary";
+  EXPECT_EQ(collective->operations(), before + 1);
+}
+
 TEST_F(JobControlTest, AStopByTheDaemonIsWithACheckpointAndOneByASignalIsNot) {
   const std::unique_ptr<Collective> collective = CreateLocal();
   const TestRank self = Connect(*collective);

@@ -257,7 +257,13 @@ absl::Status JobRun::TrainAll() {
     }
     recipes_->Begin();
     StepReport report;
-    const absl::Status status = trainer().Step(batches, report);
+    const absl::Status status = trainer().Step(
+        batches, report,
+        [&] {
+          checkpoints_->Poll();
+          return control_->Ask(checkpoints_->in_flight());
+        },
+        [&](std::vector<HostWords> said) { control_->Hear(std::move(said)); });
     if (status.ok() || absl::IsAborted(status)) {
       std::vector<link::v1::PrecisionSample> precision;
       if (collective_.rank() == 0) {

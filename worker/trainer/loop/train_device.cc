@@ -1,12 +1,15 @@
 #include "worker/trainer/loop/train_device.h"
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "common/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/layers/cpu_layer_ops.h"
+#include "kernels/cuda/device/cuda_device.h"
 #include "kernels/gemm/cpu_gemm.h"
+#include "worker/trainer/comm/staged_collective.h"
 
 namespace nibble {
 namespace {
@@ -28,13 +31,32 @@ class CpuTrainDevice : public TrainDevice {
   CpuLayerOps ops_;
 };
 
+class CudaTrainDevice : public TrainDevice {
+ public:
+  explicit CudaTrainDevice(std::unique_ptr<CudaDevice> card) : card_(std::move(card)) {}
+
+  Device device() override { return {card_->backend(), card_->gemm(), card_->ops()}; }
+  int threads() const override { return 1; }
+  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts) override {
+    return StagedCollective::Create(card_->backend(), std::move(hosts));
+  }
+
+ private:
+  const std::unique_ptr<CudaDevice> card_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainDevice>> MakeDevice(const JobSpec& spec) {
-  NIBBLE_ASSIGN_OR_RETURN(
-      std::unique_ptr<CpuBackend> backend,
-      CpuBackend::Create({.threads = static_cast<int>(spec.resources.threads),
-                          .memory_bytes = static_cast<size_t>(spec.resources.memory_mib) << 20}));
+  const size_t memory = static_cast<size_t>(spec.resources.memory_mib) << 20;
+  if (spec.resources.device == JobDevice::kCuda) {
+    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> card,
+                            CudaDevice::Create({.memory_bytes = memory}));
+    return std::make_unique<CudaTrainDevice>(std::move(card));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
+                          CpuBackend::Create({.threads = static_cast<int>(spec.resources.threads),
+                                              .memory_bytes = memory}));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuGemm> gemm, CpuGemm::Create(backend->pool(), {}));
   return std::make_unique<CpuTrainDevice>(std::move(backend), std::move(gemm));
 }

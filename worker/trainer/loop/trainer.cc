@@ -260,7 +260,7 @@ absl::Status Trainer::Judge(const StepOutcome& outcome, StepReport& report) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
+absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask ask, Hear hear) {
   const int64_t step = next_step_;
   report = {.tokens = TokensPerStep(spec_)};
   v1::StepSample& sample = report.sample;
@@ -278,9 +278,9 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   NIBBLE_RETURN_IF_ERROR(RunMicroBatches(batches, step, sampled));
   NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
   const bool skips_spikes = guard_.has_value() && spec_.guards.spike == SpikePolicy::kSkip;
-  NIBBLE_RETURN_IF_ERROR(
-      decision_->Decide(static_cast<float>(spec_.optimizer.clip_norm),
-                        skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity()));
+  NIBBLE_RETURN_IF_ERROR(decision_->Decide(
+      static_cast<float>(spec_.optimizer.clip_norm),
+      skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity(), ask()));
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kReduce));
   if (update_after_ != nullptr) {
     NIBBLE_RETURN_IF_ERROR(options_.device.backend.compute().WaitFor(*update_after_));
@@ -290,6 +290,11 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report) {
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kUpdate));
 
   NIBBLE_ASSIGN_OR_RETURN(const StepOutcome outcome, decision_->Read());
+  std::vector<HostWords> said;
+  for (int rank = 0; rank < options_.collective.world(); ++rank) {
+    said.push_back(decision_->said(rank));
+  }
+  hear(std::move(said));
   NIBBLE_ASSIGN_OR_RETURN(const StepSeconds seconds, times_.Read());
   SetSeconds(seconds, report);
   if (sampled) report.figures = model_->FiguresOf(figures_.data());

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
@@ -83,10 +84,19 @@ class Trainer {
   // Checks a recipe against the trainer's model, batch and precision, but not against memory.
   absl::Status CheckRecipe(const Recipe& recipe) const;
 
+  // What a rank's host says to the others with a step's numbers, asked as late as possible; and
+  // what each said, by rank.
+  using Ask = absl::FunctionRef<HostWords()>;
+  using Hear = absl::FunctionRef<void(std::vector<HostWords>)>;
+
   // Runs one step. Aborted, with the exit code of the policy, if non-finite numbers end the run, at
   // once or after the allowed number of skipped steps: nothing was updated, and `report` describes
   // them. After any other error the step is incomplete and the state inconsistent.
-  absl::Status Step(const BatchSource& batches, StepReport& report);
+  absl::Status Step(const BatchSource& batches, StepReport& report, Ask ask, Hear hear);
+  absl::Status Step(const BatchSource& batches, StepReport& report) {
+    return Step(
+        batches, report, [] { return HostWords(); }, [](std::vector<HostWords>) {});
+  }
 
   // Mean loss over batches 0 … count − 1 of a source, under the recipe of the next step.
   absl::StatusOr<double> Validate(const BatchSource& batches, int64_t count);

@@ -131,7 +131,7 @@ TEST(Trainer, ARecipeThatMemoryCannotHoldIsRefusedAndTheRunContinuesAsIfNobodyHa
   const auto in_use = [](const std::string& format) {
     JobSpec spec = Spec();
     spec.recipe.set = {{"all", format}};
-    return Rig(spec, size_t{1} << 40).device.backend->memory().used();
+    return Rig(spec, size_t{1} << 40).device.backend->memory().meter().used();
   };
   const size_t plain = in_use("bf16"), quantised = in_use("nvfp4");
   ASSERT_NE(plain, quantised);

@@ -11,11 +11,10 @@ namespace nibble {
 
 namespace {
 
-// A chunk's logits and their gradient. Small chunks read and write the weight's FP32 gradient more
-// often: at this size and d_model 512 to 2048 the two costs are of one order.
-constexpr int64_t kChunkBytes = int64_t{128} << 20;
+// A chunk's logits and their gradient take Backend::chunk_bytes(). Small chunks read and write the
+// weight's FP32 gradient more often, which costs d_model / rows of what the logits cost, or so.
 constexpr int64_t kFewestRows = 128;
-constexpr int64_t kMostRows = 2048;
+constexpr int64_t kFewestRowBytes = int64_t{64} << 10;  // a narrower row counts as so many
 
 // Each head has a buffer of its own.
 static_assert(sizeof(QuantHead) <= Region::kAlign);
@@ -39,8 +38,9 @@ absl::StatusOr<Head> Head::Create(const Device& device, const Parameters& parame
 absl::Status Head::Allocate(int64_t tokens, Region& step, Region& scratch) {
   const bool f32 = dtype_ == DType::kF32;
   const int64_t row_bytes = vocab_ * (f32 ? 4 : 6);
-  chunk_rows_ = std::clamp(kChunkBytes / row_bytes / 64 * 64, kFewestRows, kMostRows);
-  chunk_rows_ = std::min(chunk_rows_, tokens);
+  const int64_t rows =
+      device_.backend.chunk_bytes() / std::max(row_bytes, kFewestRowBytes) / 64 * 64;
+  chunk_rows_ = std::min(std::max(rows, kFewestRows), tokens);
   absl::Status status = logits_.Allocate(scratch, DType::kF32, chunk_rows_, vocab_);
   if (status.ok() && !f32) {
     status = dlogits_.Allocate(scratch, dtype_, chunk_rows_, vocab_);

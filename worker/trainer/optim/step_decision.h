@@ -1,6 +1,7 @@
 // What the ranks decide about a step, on the device: every rank adds up its numbers, one gather
 // shares them, and each rank derives the same outcome, from which the update takes its scale and
-// whether it is made. The host reads the outcome once, while the update runs.
+// whether it is made. The host reads the outcome once, while the update runs, with what the hosts
+// said to each other: a step has one exchange.
 //
 // Ownership: borrows device and collective; owns the numbers. Thread-safety: none; every rank makes
 // the same calls in the same order.
@@ -29,11 +30,13 @@ class StepDecision {
   absl::Status Clear();
   // This rank's numbers, on the device.
   StepNumbers* mine() const { return numbers_.data<StepNumbers>() + collective_.rank(); }
-  // Once mine() is complete; see Judge in kernels/ops/step_ops.h.
-  absl::Status Decide(float max_norm, double loss_bound);
-  const StepOutcome* on_device() const { return outcome_.data<StepOutcome>(); }
+  // Once mine() is complete; see Judge in kernels/ops/step_ops.h. `said`: of this rank's host.
+  absl::Status Decide(float max_norm, double loss_bound, const HostWords& said = {});
+  StepOutcome* on_device() const { return OutcomeIn(numbers_); }
   // Waits for the decision, not for what was enqueued after it.
   absl::StatusOr<StepOutcome> Read();
+  // After Read(): of a rank's host.
+  const HostWords& said(int rank) const { return copied_.data<StepNumbers>()[rank].said; }
 
  private:
   StepDecision(const Device& device, Collective& collective, CollectiveTurn turn)
@@ -41,9 +44,13 @@ class StepDecision {
 
   Device device_;
   Collective& collective_;
-  Buffer numbers_;  // [world] StepNumbers
-  Buffer outcome_;  // StepOutcome
+  StepOutcome* OutcomeIn(const Buffer& numbers) const {
+    return reinterpret_cast<StepOutcome*>(numbers.data<StepNumbers>() + collective_.world());
+  }
+
+  Buffer numbers_;  // [world] StepNumbers, then a StepOutcome
   Buffer copied_;   // the same, pinned
+  Buffer said_;     // HostWords, pinned
   CollectiveTurn turn_;
   std::unique_ptr<Event> decided_;
 };

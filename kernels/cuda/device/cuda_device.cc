@@ -1,0 +1,44 @@
+#include "kernels/cuda/device/cuda_device.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/gemm/cuda_gemm.h"
+#include "kernels/cuda/layers/cuda_layer_ops.h"
+
+namespace nibble {
+namespace {
+
+class Card : public CudaDevice {
+ public:
+  Card(std::unique_ptr<CudaBackend> backend, std::unique_ptr<CudaGemm> gemm)
+      : backend_(std::move(backend)), gemm_(std::move(gemm)), ops_(*backend_) {}
+  // Freeing scratch must not overtake enqueued work.
+  ~Card() override { (void)backend_->Synchronize(); }
+
+  Backend& backend() override { return *backend_; }
+  GemmEngine& gemm() override { return *gemm_; }
+  LayerOps& ops() override { return ops_; }
+  const MemoryMeter& meter() const override { return backend_->memory().meter(); }
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    return StatusOf(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend_->stream()),
+                    "cudaMemcpyAsync within the device");
+  }
+
+ private:
+  const std::unique_ptr<CudaBackend> backend_;
+  const std::unique_ptr<CudaGemm> gemm_;
+  CudaLayerOps ops_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const Options& options) {
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaBackend> backend,
+                          CudaBackend::Create(options.index, options.memory_bytes));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaGemm> gemm, CudaGemm::Create(*backend, {}));
+  return std::make_unique<Card>(std::move(backend), std::move(gemm));
+}
+
+}  // namespace nibble

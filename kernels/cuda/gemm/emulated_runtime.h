@@ -1,0 +1,14 @@
+// What tests set of the emulated CUDA runtime.
+//
+// Thread-safety: one host thread.
+#ifndef NIBBLE_KERNELS_CUDA_GEMM_EMULATED_RUNTIME_H_
+#define NIBBLE_KERNELS_CUDA_GEMM_EMULATED_RUNTIME_H_
+
+namespace nibble::gpu::emulation {
+
+// Whether streams report that a graph is being captured; work runs nevertheless.
+extern bool capturing;
+
+}  // namespace nibble::gpu::emulation
+
+#endif  // NIBBLE_KERNELS_CUDA_GEMM_EMULATED_RUNTIME_H_

@@ -1,0 +1,30 @@
+// A cuBLASLt in plain C++ for tests without a GPU: it computes what the descriptors say, on host
+// memory, in float64, and refuses what the manual excludes on a compute capability. So that the
+// engine's descriptors, layouts and scales are tested, though not the library's acceptance of them.
+//
+// Thread-safety: one thread at a time; one capability per process at a time.
+#ifndef NIBBLE_KERNELS_CUDA_GEMM_FAKE_CUBLAS_LT_H_
+#define NIBBLE_KERNELS_CUDA_GEMM_FAKE_CUBLAS_LT_H_
+
+#include <cstdint>
+#include <map>
+
+#include "kernels/cuda/gemm/cublas_lt.h"
+
+namespace nibble {
+
+struct FakeLtState {
+  int capability = 90;
+  size_t version = 130100;
+  int64_t heuristics = 0;                // calls
+  std::map<uint64_t, int64_t> launches;  // by algorithm: 100 and up, 101 must never run
+};
+FakeLtState& FakeLt();
+
+// Rounds to C's type before it adds C, as some algorithms do. Proposes algorithms 100 to 103: 101
+// reduces in place, 102 splits K with a pass of its own.
+const CublasLt& FakeCublasLt();
+
+}  // namespace nibble
+
+#endif  // NIBBLE_KERNELS_CUDA_GEMM_FAKE_CUBLAS_LT_H_

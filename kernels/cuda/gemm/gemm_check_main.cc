@@ -1,0 +1,28 @@
+// Checks the GEMM engine on a card, then measures it; see gemm_check.h.
+//
+//   gemm_check [check | time]
+//
+// Without an argument both. Exits with 1 on any failure, 2 if there is no card.
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/cuda/gemm/gemm_check.h"
+
+int main(int argc, char** argv) {
+  const auto wants = [&](const char* part) { return argc < 2 || std::strcmp(argv[1], part) == 0; };
+  auto cuda = nibble::CudaBackend::Create(0);
+  if (!cuda.ok()) {
+    std::fprintf(stderr, "gemm_check: %s\n", cuda.status().ToString().c_str());
+    return 2;
+  }
+  nibble::LayerCheck check(**cuda);
+  if (wants("check")) nibble::CheckGemms(check);
+  if (wants("time")) {
+    nibble::TimeGemms(check);
+    // Dense BF16 of an H200 by its data sheet, and a measured copy.
+    check.PrintTimes(4.26e12, 989e12);
+  }
+  std::printf("%ld checks, %ld failures\n", static_cast<long>(check.checks()),
+              static_cast<long>(check.failures()));
+  return check.failures() == 0 ? 0 : 1;
+}

@@ -1,0 +1,563 @@
+// Attention's backward pass on Hopper: one pass over all pairs of query tiles and key blocks, five
+// matrix products each, the same bits every time.
+//
+// A persistent block per multiprocessor takes blocks of 128 keys of one key head, and walks over
+// the query tiles that attend to them, for each query head of the group: last tile first. Two
+// consumer warpgroups own 64 keys each. They multiply the transposed scores k·qᵀ and v·doutᵀ, whose
+// accumulators become fragments of dv += pᵀ·dout and dk += dsᵀ·q without leaving the registers; ds
+// also goes through shared memory, for dq = ds·k.
+//
+// dq is summed over key blocks in FP32 in global memory, in turns: the contributions to a query
+// tile are added in ascending order of their key blocks. A writer thread waits for its block's
+// turn, adds the tile with one bulk reduction and passes the turn, while the warpgroups compute the
+// next tile. The first contribution is stored, so that nothing is cleared. The last one comes from
+// the block on the diagonal, which adds its own in registers and writes dq as BF16, so that there
+// is no pass over the sums afterwards.
+//
+// Work is taken in ascending order of key blocks (longest first) within sections of heads whose
+// operands stay in the second-level cache. A block waits only for blocks that were taken before, so
+// that turns always come; as all walk down from the last tile, and later ones start later, they
+// seldom wait.
+//
+// Limit: 10 · length² / 2 · head_dim FLOPs per head on the tensor cores.
+#include <algorithm>
+
+#include "kernels/cuda/layers/attention_hopper.cuh"
+#include "kernels/cuda/layers/attention_kernels.h"
+
+namespace nibble::gpu {
+namespace {
+
+constexpr int kKeys = 128;
+constexpr int kConsumers = 2;
+constexpr int kThreads = kWarpgroup * (kConsumers + 1);
+[[maybe_unused]] constexpr int kConsumerWarps = 4 * kConsumers;
+constexpr int kStages = 2;
+// See ForwardTiles: the block is launched with 168 registers per thread.
+[[maybe_unused]] constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (kConsumers + 1) * 168);
+// The tile of dq of one consumer: [64, 64] FP32 as 8 pieces of 4 per thread, a piece of all threads
+// after the other.
+constexpr int kDqFloats = 64 * 64;
+[[maybe_unused]] constexpr int kDqPieces = kDqFloats / 4 / kWarpgroup;
+
+template <int kDim>
+struct BackwardTiles {
+  static constexpr int kQueries = kDim == 128 ? 64 : 128;
+  using Keys = PanelTile<kKeys, kDim>;
+  using Queries = PanelTile<kQueries, kDim>;
+  using Scores = PanelTile<kKeys, kQueries>;      // dsᵀ: [keys, queries]
+  static constexpr int kRowBytes = kQueries * 4;  // of lse2 and of dots
+
+  static constexpr int kKey = 0;
+  static constexpr int kValue = kKey + Keys::kBytes;
+  static constexpr int kQuery = kValue + Keys::kBytes;
+  static constexpr int kDout = kQuery + kStages * Queries::kBytes;
+  static constexpr int kScores = kDout + kStages * Queries::kBytes;
+  static constexpr int kDq = kScores + 2 * Scores::kBytes;
+  static constexpr int kLse2 = kDq + kConsumers * kDqFloats * 4;
+  static constexpr int kDots = kLse2 + kStages * kRowBytes;
+  static constexpr int kSlots = kDots + kStages * kRowBytes;
+  static constexpr int kBarriers = kSlots + 32;
+  static constexpr int kBytes = kBarriers + 8 * 18 + 1024;
+  static_assert(kConsumers * kDqFloats == kQueries * kDim);
+};
+
+// Shared memory of a block. Steps (pairs of query tile and key block) and jobs (key blocks) are
+// numbered from the start of the kernel.
+template <int kDim>
+struct BackwardMemory {
+  using Tiles = BackwardTiles<kDim>;
+  uint32_t base;
+
+  __device__ __forceinline__ uint32_t Key() const { return base + Tiles::kKey; }
+  __device__ __forceinline__ uint32_t Value() const { return base + Tiles::kValue; }
+  __device__ __forceinline__ uint32_t Query(uint32_t step) const {
+    return base + Tiles::kQuery + step % 2 * Tiles::Queries::kBytes;
+  }
+  __device__ __forceinline__ uint32_t Dout(uint32_t step) const {
+    return base + Tiles::kDout + step % 2 * Tiles::Queries::kBytes;
+  }
+  __device__ __forceinline__ uint32_t Scores(uint32_t step) const {
+    return base + Tiles::kScores + step % 2 * Tiles::Scores::kBytes;
+  }
+  __device__ __forceinline__ uint32_t Dq() const { return base + Tiles::kDq; }
+  __device__ __forceinline__ uint32_t Lse2(uint32_t step) const {
+    return base + Tiles::kLse2 + step % 2 * Tiles::kRowBytes;
+  }
+  __device__ __forceinline__ uint32_t Dots(uint32_t step) const {
+    return base + Tiles::kDots + step % 2 * Tiles::kRowBytes;
+  }
+  __device__ __forceinline__ uint32_t Slot(uint32_t job) const {
+    return base + Tiles::kSlots + job % 2 * 16;
+  }
+  __device__ __forceinline__ uint32_t Barrier(uint32_t index) const {
+    return base + Tiles::kBarriers + 8 * index;
+  }
+  __device__ __forceinline__ uint32_t KeyFull() const { return Barrier(0); }
+  __device__ __forceinline__ uint32_t KeyEmpty() const { return Barrier(1); }
+  __device__ __forceinline__ uint32_t ValueFull() const { return Barrier(2); }
+  __device__ __forceinline__ uint32_t ValueEmpty() const { return Barrier(3); }
+  __device__ __forceinline__ uint32_t DqFull() const { return Barrier(4); }
+  __device__ __forceinline__ uint32_t DqEmpty() const { return Barrier(5); }
+  __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
+    return Barrier(6 + step % 2);
+  }
+  __device__ __forceinline__ uint32_t QueryEmpty(uint32_t step) const {
+    return Barrier(8 + step % 2);
+  }
+  __device__ __forceinline__ uint32_t DoutFull(uint32_t step) const {
+    return Barrier(10 + step % 2);
+  }
+  __device__ __forceinline__ uint32_t DoutEmpty(uint32_t step) const {
+    return Barrier(12 + step % 2);
+  }
+  __device__ __forceinline__ uint32_t SlotFull(uint32_t job) const { return Barrier(14 + job % 2); }
+  __device__ __forceinline__ uint32_t SlotEmpty(uint32_t job) const {
+    return Barrier(16 + job % 2);
+  }
+  // Parity of the phase in which stage `step`, or slot `job`, is full.
+  static __device__ __forceinline__ uint32_t Phase(uint32_t step) { return step / 2 & 1u; }
+};
+
+// A job as its slot describes it: sequence · kv_heads + key head (-1: there is no more work), block
+// of keys, last query tile, last query that attends to all keys of the block so far.
+struct Job {
+  int pair, block, last_tile, all_see;
+};
+template <int kDim>
+__device__ __forceinline__ Job ReadJob(BackwardMemory<kDim> memory, uint32_t job, int lane) {
+  WaitForPhase(memory.SlotFull(job), memory.Phase(job));
+  const int4 x = LoadSharedInts(memory.Slot(job));
+  SyncWarp();
+  if (lane == 0) Arrive(memory.SlotEmpty(job));
+  return {x.x, x.y, x.z, x.w};
+}
+
+// The geometry of a job.
+template <int kDim>
+struct JobPlace {
+  static constexpr int kQueries = BackwardTiles<kDim>::kQueries;
+  const BackwardArgs& args;
+  int sequence, kv_head, group, block, first_tile, last_tile;
+
+  __device__ __forceinline__ JobPlace(const BackwardArgs& args, const Job& job)
+      : args(args),
+        sequence(job.pair / args.dims.kv_heads),
+        kv_head(job.pair % args.dims.kv_heads),
+        group(args.dims.heads / args.dims.kv_heads),
+        block(job.block),
+        first_tile(job.block * (kKeys / kQueries)),
+        last_tile(job.last_tile) {}
+
+  __device__ __forceinline__ int head(int member) const { return kv_head * group + member; }
+  __device__ __forceinline__ int key_column() const { return (args.dims.heads + kv_head) * kDim; }
+  __device__ __forceinline__ int value_column() const {
+    return key_column() + args.dims.kv_heads * kDim;
+  }
+  __device__ __forceinline__ int64_t first_token() const {
+    return int64_t{sequence} * args.dims.length;
+  }
+  // Row of lse2, dots and dq_sums of the tile's first query; there are less than 2^31.
+  __device__ __forceinline__ int row(int member, int tile) const {
+    return (sequence * args.dims.heads + head(member)) * static_cast<int>(args.dims.padded()) +
+           tile * kQueries;
+  }
+  __device__ __forceinline__ int* turns(int member, int tile) const {
+    return args.turns + row(member, 0) / 64 + tile;
+  }
+  // The number of key blocks that are added to a query tile before this one.
+  __device__ __forceinline__ int turn(int tile) const {
+    if (args.doc_begin == nullptr) return block;
+    return block - args.doc_begin[first_token() + int64_t{tile} * kQueries] / kKeys;
+  }
+  // Tiles on the diagonal, whose last contribution is this block's.
+  __device__ __forceinline__ bool IsLast(int tile) const {
+    return tile < first_tile + kKeys / kQueries;
+  }
+};
+
+template <int kDim>
+__device__ __forceinline__ void Produce(const CUtensorMap* qkv, const CUtensorMap* dout,
+                                        const BackwardArgs& args, const WorkPlan& plan,
+                                        BackwardMemory<kDim> block_memory) {
+  using Tiles = BackwardTiles<kDim>;
+  BackwardMemory<kDim> memory = block_memory;
+  const AttentionDims& dims = args.dims;
+  int index = NextWork(args.schedule);
+  uint32_t step = 0;
+  for (uint32_t job = 0;; ++job) {
+    WaitForPhase(memory.SlotEmpty(job), memory.Phase(job) ^ 1u);
+    if (index >= plan.count()) {
+      StoreSharedInts(memory.Slot(job), make_int4(-1, 0, 0, 0));
+      Arrive(memory.SlotFull(job));
+      break;
+    }
+    const int next = NextWork(args.schedule);
+    const Work work = WorkAt(plan, index);
+    const int first_key = work.piece * kKeys, length = dims.length;
+    const int32_t* last_query = args.last_query + int64_t{work.head / dims.kv_heads} * length;
+    const int last_key = (length - first_key < kKeys ? length : first_key + kKeys) - 1;
+    const Job what = {work.head, work.piece, last_query[last_key] / Tiles::kQueries,
+                      last_query[first_key]};
+    StoreSharedInts(memory.Slot(job),
+                    make_int4(what.pair, what.block, what.last_tile, what.all_see));
+    Arrive(memory.SlotFull(job));
+
+    const JobPlace<kDim> place(args, what);
+#pragma unroll 1
+    for (int member = 0; member < place.group; ++member) {
+#pragma unroll 1
+      for (int tile = what.last_tile; tile >= place.first_tile; --tile, ++step) {
+        memory.base = Kept(block_memory.base);  // as in Consume
+        const int column = place.head(member) * kDim, first_query = tile * Tiles::kQueries;
+        const int row = place.row(member, tile);
+        const uint32_t empty = memory.Phase(step) ^ 1u;
+        WaitForPhase(memory.QueryEmpty(step), empty);
+        const uint32_t query_full = memory.QueryFull(step);
+        ArriveAndExpect(query_full, Tiles::Queries::kBytes + Tiles::kRowBytes);
+        Tiles::Queries::Copy(memory.Query(step), qkv, column, first_query, place.sequence,
+                             query_full);
+        CopyBytes(memory.Lse2(step), args.lse2 + row, Tiles::kRowBytes, query_full);
+        if (member == 0 && tile == what.last_tile) {
+          WaitForPhase(memory.KeyEmpty(), (job & 1u) ^ 1u);
+          ArriveAndExpect(memory.KeyFull(), Tiles::Keys::kBytes);
+          Tiles::Keys::Copy(memory.Key(), qkv, place.key_column(), first_key, place.sequence,
+                            memory.KeyFull());
+          WaitForPhase(memory.ValueEmpty(), (job & 1u) ^ 1u);
+          ArriveAndExpect(memory.ValueFull(), Tiles::Keys::kBytes);
+          Tiles::Keys::Copy(memory.Value(), qkv, place.value_column(), first_key, place.sequence,
+                            memory.ValueFull());
+        }
+        WaitForPhase(memory.DoutEmpty(step), empty);
+        const uint32_t dout_full = memory.DoutFull(step);
+        ArriveAndExpect(dout_full, Tiles::Queries::kBytes + Tiles::kRowBytes);
+        Tiles::Queries::Copy(memory.Dout(step), dout, column, first_query, place.sequence,
+                             dout_full);
+        CopyBytes(memory.Dots(step), args.dots + row, Tiles::kRowBytes, dout_full);
+      }
+    }
+    index = next;
+  }
+  FinishWork(args.schedule);
+}
+
+// One thread: adds the tiles of dq that are not the block's own to finish.
+template <int kDim>
+__device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemory<kDim> memory) {
+  constexpr uint32_t kBytes = kConsumers * kDqFloats * 4;
+  uint32_t written = 0;
+  for (uint32_t number = 0;; ++number) {
+    WaitForPhase(memory.SlotFull(number), memory.Phase(number));
+    const int4 x = LoadSharedInts(memory.Slot(number));
+    Arrive(memory.SlotEmpty(number));
+    const Job job = {x.x, x.y, x.z, x.w};
+    if (job.pair < 0) break;
+    const JobPlace<kDim> place(args, job);
+#pragma unroll 1
+    for (int member = 0; member < place.group; ++member) {
+#pragma unroll 1
+      for (int tile = job.last_tile; !place.IsLast(tile); --tile, ++written) {
+        const int turn = place.turn(tile);
+        int* const turns = place.turns(member, tile);
+        float* const sums = args.dq_sums + int64_t{place.row(member, tile)} * kDim;
+        WaitForPhase(memory.DqFull(), written & 1u);
+        if (turn == 0) {
+          StoreFloats(sums, memory.Dq(), kBytes);
+        } else {
+          WaitForTurn(turns, turn);
+          FenceAsyncProxy();
+          AddFloats(sums, memory.Dq(), kBytes);
+        }
+        CommitBulk();
+        WaitForBulkReads();
+        Arrive(memory.DqEmpty());
+        WaitForBulk();
+        FenceAsyncProxy();
+        PassTurn(turns);
+      }
+    }
+  }
+}
+
+// dq of a tile on the diagonal: adds the sums of the other key blocks, if any, to the consumer's
+// own contribution, and stores it.
+template <int kDim>
+__device__ __forceinline__ void FinishQueries(const JobPlace<kDim>& place, int member, int tile,
+                                              int consumer, float (&dq)[32]) {
+  const BackwardArgs& args = place.args;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;
+  const int turn = place.turn(tile);
+  if (turn > 0) {
+    if (lane == 0) WaitForTurn(place.turns(member, tile), turn);
+    SyncWarp();
+    const float* sums =
+        args.dq_sums + int64_t{place.row(member, tile)} * kDim + consumer * kDqFloats + thread * 4;
+#pragma unroll
+    for (int i = 0; i < kDqPieces; ++i) {
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(sums + i * kWarpgroup * 4));
+      dq[4 * i] += x.x;
+      dq[4 * i + 1] += x.y;
+      dq[4 * i + 2] += x.z;
+      dq[4 * i + 3] += x.w;
+    }
+  }
+  // With head_dim 128 the consumers share the rows, with 64 the columns.
+  const int first_row = tile * place.kQueries + (kDim == 128 ? 0 : consumer * 64);
+  const int column = place.head(member) * kDim + (kDim == 128 ? consumer * 64 : 0);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = first_row + thread / 32 * 16 + lane / 4 + 8 * half;
+    const bool present = query < args.dims.length;
+    uint16_t* to =
+        args.dqkv + (place.first_token() + (present ? query : 0)) * args.dqkv_stride + column;
+    StoreRow<64, false>(dq, half, args.dims.scale, to, present, lane % 4, 0.0f);
+  }
+}
+
+template <int kDim>
+__device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory<kDim> block_memory,
+                                        int consumer) {
+  using Tiles = BackwardTiles<kDim>;
+  constexpr int kQueries = Tiles::kQueries;
+  const AttentionDims& dims = args.dims;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const int lane = thread % 32, quad = lane % 4;
+  const int first_row = consumer * 64 + thread / 32 * 16;  // of the warp's sixteen keys
+  const float factor = dims.scale * kLog2E;
+  const auto release = [&](uint32_t barrier) {
+    if (lane == 0) Arrive(barrier);
+  };
+  BackwardMemory<kDim> memory = block_memory;
+  uint32_t step = 0, written = 0;
+
+  for (uint32_t number = 0;; ++number) {
+    const Job job = ReadJob(memory, number, lane);
+    if (job.pair < 0) break;
+    const JobPlace<kDim> place(args, job);
+    const int first_key = job.block * kKeys;
+    int key[2], last[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      key[half] = first_key + first_row + lane / 4 + 8 * half;
+      const int inside = key[half] < dims.length ? key[half] : dims.length - 1;
+      last[half] = args.last_query[place.first_token() + inside];
+    }
+    float dk[kDim / 2], dv[kDim / 2];
+#pragma unroll
+    for (int i = 0; i < kDim / 2; ++i) dk[i] = dv[i] = 0.0f;
+
+    WaitForPhase(memory.KeyFull(), number & 1u);
+    WaitForPhase(memory.ValueFull(), number & 1u);
+#pragma unroll 1
+    for (int member = 0; member < place.group; ++member) {
+#pragma unroll 1
+      for (int tile = job.last_tile; tile >= place.first_tile; --tile, ++step) {
+        // Addresses and operands are cheap to compute, and would fill the registers if kept.
+        memory.base = Kept(block_memory.base);
+        const bool last_step = member == place.group - 1 && tile == place.first_tile;
+        const uint32_t phase = memory.Phase(step);
+        // Scores of [64 keys, kQueries], and gradients of the probabilities.
+        float p[kQueries / 2], ds[kQueries / 2];
+        WaitForPhase(memory.QueryFull(step), phase);
+        WarpgroupFence();
+        IssueScores<typename Tiles::Keys, typename Tiles::Queries>(p, memory.Key(), consumer * 64,
+                                                                   memory.Query(step));
+        CommitProducts();
+        WaitForPhase(memory.DoutFull(step), phase);
+        IssueScores<typename Tiles::Keys, typename Tiles::Queries>(
+            ds, memory.Value(), consumer * 64, memory.Dout(step));
+        CommitProducts();
+
+        VisibleColumns visible;
+        const int first_query = tile * kQueries;
+        const bool masked =
+            first_query < first_key + kKeys - 1 || first_query + kQueries - 1 > job.all_see;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          visible.first[half] = key[half] - first_query - 2 * quad;
+          visible.last[half] = last[half] - first_query - 2 * quad;
+        }
+        WaitForProducts<1>();
+        Settle(p);
+        const uint32_t lse2 = memory.Lse2(step) + static_cast<uint32_t>(quad * 8);
+#pragma unroll
+        for (int i = 0; i < kQueries / 2; i += 4) {
+          const float2 x = LoadShared8(lse2 + static_cast<uint32_t>(i * 8));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            p[i + e] = Exp2(__fmaf_rn(p[i + e], factor, e % 2 == 0 ? -x.x : -x.y));
+          }
+        }
+        if (masked) MaskToZero(p, visible);
+        uint32_t weights[kQueries / 4], gradients[kQueries / 4];
+        RoundToFragments(p, weights);
+        WaitForProducts<0>();
+        Settle(ds);
+        if (last_step) release(memory.ValueEmpty());
+        const uint32_t dots = memory.Dots(step) + static_cast<uint32_t>(quad * 8);
+#pragma unroll
+        for (int i = 0; i < kQueries / 2; i += 4) {
+          const float2 x = LoadShared8(dots + static_cast<uint32_t>(i * 8));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) ds[i + e] = p[i + e] * (ds[i + e] - (e % 2 == 0 ? x.x : x.y));
+        }
+        if (masked) MaskToZero(ds, visible);
+        RoundToFragments(ds, gradients);
+
+        // dsᵀ as [keys, queries]: four 8×8 matrices are 16 keys × 16 queries. The tile's other
+        // buffer may still be read by the other warpgroup's last product.
+        const int row = first_row + lane % 16;
+        const uint32_t line = memory.Scores(step) + static_cast<uint32_t>(row * kPanelRowBytes);
+#pragma unroll
+        for (int i = 0; i < kQueries / 16; ++i) {
+          const int piece = 2 * i + lane / 16;  // of 8 queries
+          StoreMatrices(line + static_cast<uint32_t>(piece / 8 * Tiles::Scores::kPanelBytes +
+                                                     (piece % 8 ^ row % 8) * 16),
+                        gradients[4 * i], gradients[4 * i + 1], gradients[4 * i + 2],
+                        gradients[4 * i + 3]);
+        }
+        FenceAsyncProxy();
+        WarpgroupFence();
+        IssueSum<typename Tiles::Queries>(dv, weights, memory.Dout(step));
+        CommitProducts();
+        WaitAtBarrier(1, kConsumers * kWarpgroup);
+        float dq[32];
+        {
+          const uint64_t left =
+              Tiles::Scores::AlongOutput(memory.Scores(step), kDim == 128 ? 0 : consumer);
+          const uint64_t right = Tiles::Keys::AlongOutput(memory.Key(), kDim == 128 ? consumer : 0);
+          constexpr uint32_t kStep = DepthStepBytes(Along::kOutput);
+          WarpgroupFence();
+#pragma unroll
+          for (uint32_t i = 0; i < kKeys / 16; ++i) {
+            MultiplyShared<Along::kOutput, Along::kOutput>(dq, Advance(left, i * kStep),
+                                                           Advance(right, i * kStep), i != 0);
+          }
+          CommitProducts();
+        }
+        IssueSum<typename Tiles::Queries>(dk, gradients, memory.Query(step));
+        CommitProducts();
+
+        WaitForProducts<2>();
+        Settle(dv);
+        Settle(weights);
+        release(memory.DoutEmpty(step));
+        WaitForProducts<1>();
+        Settle(dq);
+        if (last_step) release(memory.KeyEmpty());
+        if (place.IsLast(tile)) {
+          FinishQueries(place, member, tile, consumer, dq);
+        } else {
+          WaitForPhase(memory.DqEmpty(), (written & 1u) ^ 1u);
+          const uint32_t to =
+              memory.Dq() + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
+#pragma unroll
+          for (int i = 0; i < kDqPieces; ++i) {
+            const float piece[4] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
+            StoreShared16(to + static_cast<uint32_t>(i * kWarpgroup * 16), piece);
+          }
+          FenceAsyncProxy();
+          SyncWarp();
+          release(memory.DqFull());
+          ++written;
+        }
+        WaitForProducts<0>();
+        Settle(dk);
+        Settle(gradients);
+        release(memory.QueryEmpty(step));
+      }
+    }
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool present = key[half] < dims.length;
+      uint16_t* to =
+          args.dqkv + (place.first_token() + (present ? key[half] : 0)) * args.dqkv_stride;
+      StoreRow<kDim, false>(dk, half, dims.scale, to + place.key_column(), present, quad, 0.0f);
+      StoreRow<kDim, false>(dv, half, 1.0f, to + place.value_column(), present, quad, 0.0f);
+    }
+  }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    BackwardKernel(const __grid_constant__ CUtensorMap qkv,
+                   const __grid_constant__ CUtensorMap dout, BackwardArgs args, WorkPlan plan) {
+#if NIBBLE_HOPPER
+  const BackwardMemory<kDim> memory = {(SharedAddress(DynamicShared()) + 1023u) & ~1023u};
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    InitBarrier(memory.KeyFull(), 1);
+    InitBarrier(memory.KeyEmpty(), kConsumerWarps);
+    InitBarrier(memory.ValueFull(), 1);
+    InitBarrier(memory.ValueEmpty(), kConsumerWarps);
+    InitBarrier(memory.DqFull(), kConsumerWarps);
+    InitBarrier(memory.DqEmpty(), 1);
+    for (uint32_t i = 0; i < 2; ++i) {
+      InitBarrier(memory.QueryFull(i), 1);
+      InitBarrier(memory.QueryEmpty(i), kConsumerWarps);
+      InitBarrier(memory.DoutFull(i), 1);
+      InitBarrier(memory.DoutEmpty(i), kConsumerWarps);
+      InitBarrier(memory.SlotFull(i), 1);
+      InitBarrier(memory.SlotEmpty(i), kConsumerWarps + 1);  // and the writer
+    }
+    PublishBarriers();
+  }
+  __syncthreads();
+  if (thread < kWarpgroup) {
+    ReleaseRegisters<kProducerRegisters>();
+    if (thread == 0) {
+      Produce<kDim>(&qkv, &dout, args, plan, memory);
+    } else if (thread == 32) {
+      WriteSums<kDim>(args, memory);
+    }
+  } else {
+    ClaimRegisters<kConsumerRegisters>();
+    Consume<kDim>(args, memory, thread / kWarpgroup - 1);
+  }
+#else
+  (void)qkv, (void)dout, (void)args, (void)plan;
+#endif
+}
+
+template <int kDim>
+cudaError_t LaunchOf(const BackwardArgs& args, int processors, cudaStream_t stream) {
+  using Tiles = BackwardTiles<kDim>;
+  const auto kernel = BackwardKernel<kDim>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::kBytes);
+      error != cudaSuccess) {
+    return error;
+  }
+  const AttentionDims& dims = args.dims;
+  CUtensorMap qkv, dout;
+  cudaError_t error = MakeTensorMap(&qkv, args.qkv, int64_t{dims.heads + 2 * dims.kv_heads} * kDim,
+                                    dims.length, dims.sequences, args.qkv_stride);
+  if (error == cudaSuccess) {
+    error = MakeTensorMap(&dout, args.dout, int64_t{dims.heads} * kDim, dims.length, dims.sequences,
+                          args.dout_stride);
+  }
+  if (error != cudaSuccess) return error;
+  // q, dout and the sums of dq of a section stay in the second-level cache.
+  constexpr int64_t kSectionBytes = 32 << 20;
+  const int64_t pairs = dims.sequences * dims.kv_heads;
+  const int64_t section = kSectionBytes / (int64_t{8} * dims.length * kDim);
+  const WorkPlan plan = {
+      static_cast<int>(pairs), static_cast<int>((int64_t{dims.length} + kKeys - 1) / kKeys),
+      static_cast<int>(std::clamp<int64_t>(section, std::min<int64_t>(16, pairs), pairs))};
+  const int64_t count = int64_t{plan.heads} * plan.pieces;
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(processors, count)));
+  return Launch(kernel, grid, kThreads, Tiles::kBytes, stream, qkv, dout, args, plan);
+}
+
+}  // namespace
+
+cudaError_t LaunchHopperBackward(const BackwardArgs& args, int processors, cudaStream_t stream) {
+  if (args.dims.head_dim == 128) return LaunchOf<128>(args, processors, stream);
+  if (args.dims.head_dim == 64) return LaunchOf<64>(args, processors, stream);
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace nibble::gpu

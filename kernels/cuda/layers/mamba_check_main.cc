@@ -1,0 +1,72 @@
+// Checks and times Mamba-2's operations on a card: exits 1 if a check fails.
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/layers/mamba_check.h"
+
+namespace nibble {
+namespace {
+
+// Bytes read and written per second by a copy of a gigabyte.
+double CopyRate(CudaBackend& cuda) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const Buffer from = *cuda.memory().Allocate(kBytes), to = *cuda.memory().Allocate(kBytes);
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  constexpr int kCopies = 10;
+  for (int i = 0; i <= kCopies; ++i) {
+    if (i == 1) cudaEventRecord(begin, cuda.stream());
+    cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, cuda.stream());
+  }
+  cudaEventRecord(end, cuda.stream());
+  (void)cuda.Synchronize();
+  float ms = 0;
+  cudaEventElapsedTime(&ms, begin, end);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return 2.0 * kCopies * kBytes / (ms / 1e3);
+}
+
+constexpr const char* kUsage = "usage: mamba_check [--small] [--no-check] [--no-time]\n";
+
+int Main(int argc, char** argv) {
+  bool checks = true, times = true, small = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--small") {
+      small = true;
+      times = false;
+    } else if (argument == "--no-check") {
+      checks = false;
+    } else if (argument == "--no-time") {
+      times = false;
+    } else {
+      std::fputs(kUsage, stderr);
+      return 2;
+    }
+  }
+  absl::StatusOr<std::unique_ptr<CudaBackend>> cuda = CudaBackend::Create(0);
+  if (!cuda.ok()) {
+    std::fprintf(stderr, "mamba_check: %s\n", cuda.status().ToString().c_str());
+    return 2;
+  }
+  LayerCheck check(**cuda);
+  if (checks) CheckMamba(check, small);
+  std::printf("%s: %ld checks, %ld failures\n", (*cuda)->Name().c_str(),
+              static_cast<long>(check.checks()), static_cast<long>(check.failures()));
+  std::fflush(stdout);
+  if (times) {
+    TimeMamba(check);
+    constexpr double kGemmFlops = 740e12;  // BF16, measured
+    check.PrintTimes(CopyRate(**cuda), kGemmFlops);
+  }
+  return check.failures() == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int argc, char** argv) { return nibble::Main(argc, argv); }

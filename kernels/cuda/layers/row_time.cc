@@ -1,0 +1,156 @@
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/layers/check_vector.h"
+#include "kernels/cuda/layers/cuda_elementwise_ops.h"
+#include "kernels/cuda/layers/cuda_norm_ops.h"
+#include "kernels/cuda/layers/cuda_optimizer_ops.h"
+#include "kernels/cuda/layers/cuda_token_ops.h"
+#include "kernels/cuda/layers/row_check.h"
+
+namespace nibble {
+namespace {
+
+// Tensors of a measurement: more than the second-level cache holds.
+class Pool {
+ public:
+  Pool(CudaBackend& cuda, int64_t bytes) : bytes_(bytes) {
+    const int64_t count = (int64_t{256} << 20) / bytes + 2;
+    for (int64_t i = 0; i < count; ++i) {
+      buffers_.push_back(*cuda.memory().Allocate(static_cast<size_t>(bytes)));
+      (void)cuda.memory().Fill(buffers_.back().data(), 0x3c, static_cast<size_t>(bytes));
+    }
+  }
+  template <class T>
+  T* at(int64_t i) const {
+    return buffers_[static_cast<size_t>(i) % buffers_.size()].data<T>();
+  }
+  ConstMatrix bf16(int64_t i, int64_t rows, int64_t cols) const {
+    return ConstMatrix::OfBf16(at<uint16_t>(i), rows, cols);
+  }
+  MutableMatrix out(int64_t i, int64_t rows, int64_t cols) const {
+    return MutableMatrix::OfBf16(at<uint16_t>(i), rows, cols);
+  }
+
+ private:
+  int64_t bytes_;
+  std::vector<Buffer> buffers_;
+};
+
+std::string Shape(const char* name, int64_t rows, int64_t cols) {
+  return std::string(name) + " [" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+}
+
+void TimeNorm(LayerCheck& check, int64_t rows, int64_t d) {
+  CudaNormOps ops(check.cuda());
+  const Pool pool(check.cuda(), rows * d * 2);
+  CheckVector<float> weight(check.cuda(), d, 1.0f), rstd(check.cuda(), rows, 1.0f),
+      dweight(check.cuda(), d);
+  const auto bytes = static_cast<double>(rows * d * 2);
+  check.Time(Shape("add, norm", rows, d), 4 * bytes, 0, [&](int i) {
+    return ops.Forward(AddNormForward{.norm = {.weight = weight.device()},
+                                      .x = pool.bf16(4 * i, rows, d),
+                                      .y = pool.bf16(4 * i + 1, rows, d),
+                                      .sum = pool.out(4 * i + 2, rows, d),
+                                      .out = pool.out(4 * i + 3, rows, d),
+                                      .rstd = rstd.device()});
+  });
+  check.Time(Shape("norm backward", rows, d), 4 * bytes, 0, [&](int i) {
+    return ops.Backward(NormBackward{.norm = {.weight = weight.device()},
+                                     .x = pool.bf16(4 * i, rows, d),
+                                     .dout = pool.bf16(4 * i + 1, rows, d),
+                                     .residual = pool.bf16(4 * i + 2, rows, d),
+                                     .rstd = rstd.device(),
+                                     .dx = pool.out(4 * i + 3, rows, d),
+                                     .dweight = dweight.device()});
+  });
+}
+
+void TimeActivation(LayerCheck& check, int64_t rows, int64_t d) {
+  CudaElementwiseOps ops(check.cuda());
+  const Pool pool(check.cuda(), rows * d * 2);
+  const auto bytes = static_cast<double>(rows * d * 2);
+  check.Time(Shape("squared relu", rows, d), 2 * bytes, 0, [&](int i) {
+    return ops.Forward(
+        ActivationForward{.in = pool.bf16(2 * i, rows, d), .out = pool.out(2 * i + 1, rows, d)});
+  });
+  check.Time(Shape("squared relu backward", rows, d), 3 * bytes, 0, [&](int i) {
+    return ops.Backward(ActivationBackward{.in = pool.bf16(3 * i, rows, d),
+                                           .dout = pool.bf16(3 * i + 1, rows, d),
+                                           .din = pool.out(3 * i + 2, rows, d)});
+  });
+}
+
+void TimeOptimizer(LayerCheck& check, int64_t n) {
+  CudaOptimizerOps ops(check.cuda());
+  const Pool pool(check.cuda(), n * 4);
+  CheckVector<double> sum(check.cuda(), 1);
+  check.Time("sum of squares of " + std::to_string(n), 4.0 * static_cast<double>(n), 0, [&](int i) {
+    return ops.Run(SumOfSquares{.x = pool.at<float>(i), .n = n, .sum = sum.device()});
+  });
+  check.Time("adamw of " + std::to_string(n), 28.0 * static_cast<double>(n), 0, [&](int i) {
+    return ops.Run(AdamW{.n = n,
+                         .param = pool.at<float>(4 * i),
+                         .m = pool.at<float>(4 * i + 1),
+                         .v = pool.at<float>(4 * i + 2),
+                         .grad = pool.at<float>(4 * i + 3),
+                         .lr = 1e-4f});
+  });
+  CudaElementwiseOps elementwise(check.cuda());
+  check.Time("cast of " + std::to_string(n), 6.0 * static_cast<double>(n), 0, [&](int i) {
+    return elementwise.Run(Cast{.from = ConstMatrix::Of(pool.at<float>(2 * i), 1, n),
+                                .to = pool.out(2 * i + 1, 1, n)});
+  });
+}
+
+void TimeTokens(LayerCheck& check, int64_t rows, int64_t d, int64_t vocab) {
+  CudaBackend& cuda = check.cuda();
+  CudaTokenOps ops(cuda);
+  constexpr int64_t kChunk = 512;
+  const Pool logits(cuda, kChunk * vocab * 4), dlogits(cuda, kChunk * vocab * 2);
+  const Pool rows_of(cuda, rows * d * 2);
+  std::vector<int32_t> drawn(static_cast<size_t>(rows));
+  for (int32_t& token : drawn) {
+    token = static_cast<int32_t>(check.random()() % static_cast<uint64_t>(vocab));
+    if (check.random()() % 20 == 0) token = 7;  // as common as a comma
+  }
+  CheckVector<int32_t> tokens(cuda, drawn);
+  CheckVector<float> loss(cuda, kChunk), table(cuda, vocab * d);
+  check.Time(
+      Shape("cross entropy", kChunk, vocab), 6.0 * static_cast<double>(kChunk * vocab), 0,
+      [&](int i) {
+        return ops.Run(CrossEntropy{.logits = ConstMatrix::Of(logits.at<float>(i), kChunk, vocab),
+                                    .targets = tokens.device(),
+                                    .loss = loss.device(),
+                                    .dlogits = dlogits.out(i, kChunk, vocab)});
+      });
+  const auto bytes = static_cast<double>(rows * d);
+  const SequenceLayout layout = {.sequences = 1, .length = rows};
+  check.Time(Shape("embedding", rows, d), 6 * bytes, 0, [&](int i) {
+    return ops.Forward(EmbeddingForward{.layout = layout,
+                                        .tokens = tokens.device(),
+                                        .table = ConstMatrix::Of(table.device(), vocab, d),
+                                        .out = rows_of.out(i, rows, d)});
+  });
+  check.Time(Shape("embedding backward", rows, d), 10 * bytes, 0, [&](int i) {
+    return ops.Backward(EmbeddingBackward{.layout = layout,
+                                          .tokens = tokens.device(),
+                                          .vocab = vocab,
+                                          .dout = rows_of.bf16(i, rows, d),
+                                          .dtable = table.device()});
+  });
+}
+
+}  // namespace
+
+void TimeRows(LayerCheck& check) {
+  TimeNorm(check, 16384, 2048);
+  TimeNorm(check, 65536, 768);
+  TimeActivation(check, 16384, 6144);
+  TimeActivation(check, 65536, 3072);
+  TimeOptimizer(check, int64_t{1} << 26);
+  TimeTokens(check, 16384, 2048, 65536);
+  TimeTokens(check, 65536, 768, 50304);
+}
+
+}  // namespace nibble

@@ -1,0 +1,111 @@
+// What the scan's kernels do with pairs of tokens: sixteen rows of a warp against a block of
+// sixteen columns, in registers.
+//
+// Thread-safety: as device code; all lanes of a warp call together.
+#ifndef NIBBLE_KERNELS_CUDA_LAYERS_SCAN_PAIRS_CUH_
+#define NIBBLE_KERNELS_CUDA_LAYERS_SCAN_PAIRS_CUH_
+
+#include "kernels/cuda/layers/scan_tile.cuh"
+
+namespace nibble::gpu::scan {
+
+// The two rows of a lane, r and r + 8 of its warp's block, as tokens i that depend on tokens j.
+struct Rows {
+  int first[2];    // the first token of the chunk that each depends on
+  float begin[2];  // HeadDecays::begin
+};
+__device__ __forceinline__ Rows RowsOf(const int* first_seen, int row0) {
+  return {{first_seen[row0], first_seen[row0 + 8]}, {0, 0}};
+}
+// What a block of tokens i depends on. first_seen never decreases.
+struct BlockDocuments {
+  int first_of_first, first_of_last;
+
+  __device__ __forceinline__ bool SeesNothingIn(int block) const {
+    return first_of_first >= (block + 1) * kBlock;
+  }
+  __device__ __forceinline__ bool SeesAllOf(int block) const {
+    return first_of_last <= block * kBlock;
+  }
+};
+__device__ __forceinline__ BlockDocuments DocumentsOf(const int* first_seen, int block) {
+  return {first_seen[block * kBlock], first_seen[block * kBlock + kBlock - 1]};
+}
+
+// Left fragments of a warp's sixteen rows of a tile [rows, kCols].
+template <int kCols>
+__device__ __forceinline__ void LoadRows(uint32_t (&left)[kCols / 16][4], uint32_t tile,
+                                         int block) {
+  const uint32_t from = tile + block * (kBlock * kPitch<kCols>)+LaneOffsetA(kPitch<kCols>);
+#pragma unroll
+  for (int c = 0; c < kCols / 16; ++c) LoadMatrices(left[c], from + c * 32);
+}
+// sum[0 … 1] += left · (sixteen rows of a tile [rows, kCols])ᵀ: columns 0 … 7 and 8 … 15.
+template <int kCols>
+__device__ __forceinline__ void MultiplyRows(float (&sum)[2][4],
+                                             const uint32_t (&left)[kCols / 16][4], uint32_t tile,
+                                             int block) {
+  const uint32_t from = tile + block * (kBlock * kPitch<kCols>)+LaneOffsetB(kPitch<kCols>);
+#pragma unroll
+  for (int c = 0; c < kCols / 16; ++c) {
+    uint32_t right[4];
+    LoadMatrices(right, from + c * 32);
+    MultiplyAdd(sum[0], left[c], right[0], right[1]);
+    MultiplyAdd(sum[1], left[c], right[2], right[3]);
+  }
+}
+// sum += left · sixteen rows of a tile [rows, kCols]: the depth is the rows.
+template <int kCols>
+__device__ __forceinline__ void MultiplyTokens(float (&sum)[kCols / 8][4],
+                                               const uint32_t (&left)[4], uint32_t tile,
+                                               int block) {
+  const uint32_t from = tile + block * (kBlock * kPitch<kCols>)+LaneOffsetA(kPitch<kCols>);
+#pragma unroll
+  for (int c = 0; c < kCols / 8; c += 2) {
+    uint32_t right[4];
+    LoadMatricesTransposed(right, from + c * 16);
+    MultiplyAdd(sum[c], left, right[0], right[1]);
+    MultiplyAdd(sum[c + 1], left, right[2], right[3]);
+  }
+}
+// sum += left · state, or · stateᵀ for a state [kP, kN]: left's depth is kP, or kN.
+template <int kP, int kN>
+__device__ __forceinline__ void MultiplyTransposedState(float (&sum)[kP / 8][4],
+                                                        const uint32_t (&left)[4], uint32_t state,
+                                                        int depth) {
+  const uint32_t from = state + depth * 32 + LaneOffsetB(kPitch<kN>);
+#pragma unroll
+  for (int p = 0; p < kP / 8; p += 2) {
+    uint32_t right[4];
+    LoadMatrices(right, from + p * (8 * kPitch<kN>));
+    MultiplyAdd(sum[p], left, right[0], right[1]);
+    MultiplyAdd(sum[p + 1], left, right[2], right[3]);
+  }
+}
+
+// Pairs of values of two neighbouring accumulators, as words of a left fragment.
+__device__ __forceinline__ void RoundToLeft(const float (&first)[4], const float (&second)[4],
+                                            uint32_t (&left)[4]) {
+  left[0] = Bf16Pair(first[0], first[1]);
+  left[1] = Bf16Pair(first[2], first[3]);
+  left[2] = Bf16Pair(second[0], second[1]);
+  left[3] = Bf16Pair(second[2], second[3]);
+}
+// Rounds a warp's accumulators [16, kCols] into its rows of a tile and from there to `rows` rows
+// and `cols` columns of global memory.
+template <int kCols>
+__device__ __forceinline__ void StoreSums(const float (&sum)[kCols / 8][4], uint32_t tile_rows,
+                                          uint16_t* to, int64_t stride, int rows, int cols) {
+  const uint32_t at = tile_rows + LaneOffsetA(kPitch<kCols>);
+#pragma unroll
+  for (int c = 0; c < kCols / 8; c += 2) {
+    uint32_t word[4];
+    RoundToLeft(sum[c], sum[c + 1], word);
+    StoreMatrices(at + c * 16, word[0], word[1], word[2], word[3]);
+  }
+  StoreRows<kCols>(tile_rows, to, stride, rows, cols);
+}
+
+}  // namespace nibble::gpu::scan
+
+#endif  // NIBBLE_KERNELS_CUDA_LAYERS_SCAN_PAIRS_CUH_

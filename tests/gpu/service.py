@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""The whole service on one card: a cluster, a job, a change of its recipe in mid-run, a rank that is killed.
+
+    tests/gpu/service.py BIN      BIN: the directory of nibble, nibble-coordinator, nibble-worker, nibble-trainer
+
+Runs in a new directory below the current one. Then the same job runs alone, undisturbed, with the change in its
+spec at the step where it took effect: the losses of all steps have the same bits. Exits 1 if anything is not so.
+Prints a short table last: tokens per second before and after the change, steps and seconds from the command to its
+effect, seconds from the kill to the next step.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS = 3000
+
+JOB = """name: card
+model: tiny-hybrid
+recipe: nvfp4
+data: {train: [%(corpus)s], sequence: 256, validation_fraction: 0.1}
+training: {steps: %(steps)d, batch: 16, validate_every: 500, validation_batches: 2, seed: 3}
+optimizer: {lr: 0.002, warmup_steps: 20}
+metrics: {log_every: 1, precision_every: 100}
+checkpoints: {every: 200, keep_last: 3}
+resources: {ranks: 1, device: cuda}
+"""
+
+
+def events(path):
+    found = []
+    if path.exists():
+        for line in path.read_text().split("\n")[:-1]:
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                pass  # a killed writer's last line
+    return found
+
+
+def losses(all_events):
+    """By step, the last one logged."""
+    return {e["step"]: e["loss"] for e in all_events if e.get("event") == "step"}
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-service-", dir="."))
+    root = root.resolve()
+    os.environ["NIBBLE_HOME"] = str(root / "home")
+    os.environ.pop("NIBBLE_SERVER", None)
+
+    def nibble(*words, check=True):
+        done = subprocess.run([str(programs / "nibble"), *words], capture_output=True, text=True)
+        if check and done.returncode != 0:
+            sys.exit(f"nibble {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    words = pathlib.Path(__file__).read_text().split()
+    corpus = root / "corpus.txt"
+    corpus.write_text("\n\n".join(
+        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+    spec = root / "job.yaml"
+    spec.write_text(JOB % {"corpus": corpus, "steps": STEPS})
+
+    wrong = []
+
+    def expect(condition, what):
+        if not condition:
+            wrong.append(what)
+
+    nibble("cluster", "up", "--workers", "1", "--slots", "1", "--device", "gpu")
+    try:
+        job = nibble("job", "submit", str(spec)).split()[-1]
+        nibble("job", "wait", job, "--step", "600", "--timeout", "120s")
+        log = next(path for path in root.rglob("events.jsonl") if job in str(path))
+        seen = max(losses(events(log)))
+        begun = time.monotonic()
+        nibble("recipe", "set", job, "fprop=bf16", "--reason", "while it trains")
+        said = time.monotonic() - begun
+        changed = None
+        while changed is None and time.monotonic() - begun < 60:
+            steps = [e for e in events(log) if e.get("event") == "step" and e.get("revision") == 2]
+            changed = steps[0]["step"] if steps else None
+        effect = time.monotonic() - begun
+        expect(changed is not None, "the change of the recipe did not take effect")
+
+        nibble("job", "wait", job, "--step", "1500", "--timeout", "120s")
+        pids = subprocess.run(["pgrep", "-f", "nibble-trainer.*--rank"], capture_output=True,
+                              text=True).stdout.split()
+        expect(len(pids) == 1, f"trainer processes: {pids}")
+        killed = time.monotonic()
+        for pid in pids:
+            os.kill(int(pid), signal.SIGKILL)
+
+        def resumed():
+            run = events(log)
+            at = [i for i, e in enumerate(run) if e.get("event") == "resume"]
+            return bool(at) and any(e.get("event") == "step" for e in run[at[-1]:])
+
+        while not resumed() and time.monotonic() - killed < 120:
+            time.sleep(0.02)
+        recovery = time.monotonic() - killed
+        nibble("job", "wait", job, "--timeout", "300s")
+        run = events(log)
+        expect(any(e.get("event") == "resume" for e in run), "no resume in the event log")
+        expect(len(losses(run)) == STEPS, f"{len(losses(run))} steps, not {STEPS}")
+        print(nibble("recipe", "history", job))
+        print(nibble("checkpoint", "list", job))
+    finally:
+        nibble("cluster", "down", check=False)
+
+    alone = root / "alone.yaml"
+    alone.write_text(spec.read_text() +
+                     f"output: {{directory: {root / 'alone'}}}\n"
+                     f"changes:\n  - {{at: step:{changed}, set: {{fprop: bf16}}}}\n")
+    done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(alone), "--quiet"],
+                          capture_output=True, text=True)
+    expect(done.returncode == 0, f"the run alone: {done.returncode} {done.stderr}")
+    expected = losses(events(root / "alone" / "events.jsonl"))
+    actual = losses(run)
+    differ = [step for step in expected if expected[step] != actual.get(step)]
+    expect(not differ and len(expected) == STEPS, f"losses differ from step {differ[:1]} on")
+
+    rate = lambda revision: statistics.median(
+        e["tokens_per_second"] for e in run if e.get("event") == "step" and e.get("revision") == revision)
+    print(f"steps at the command, at its effect     {seen}, {changed}")
+    print(f"answered, in effect after               {said:.3f} s, {effect:.3f} s")
+    print(f"tokens/s before and after               {rate(1):.0f}, {rate(2):.0f}")
+    print(f"killed to a step after the resume       {recovery:.2f} s")
+    print(f"losses with the bits of a run alone     {len(expected) - len(differ)} of {STEPS}")
+    for what in wrong:
+        print("WRONG:", what)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
