@@ -27,6 +27,7 @@ extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented
 extern "C" const char* __tsan_default_suppressions() {
   return "race:^grpc::internal::InterceptorBatchMethodsImpl::InterceptorBatchMethodsImpl\n"
          "race:::ServerCallback*Impl::~ServerCallback*Impl\n"
+         "race:^grpc::Server*Reactor::~Server*Reactor\n"
          "race:^grpc::ServerContextBase::~ServerContextBase\n";
 }
 
