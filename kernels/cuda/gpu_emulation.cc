@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -21,9 +22,12 @@ constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kSharedBytes = 227 << 10;  // the limit per thread block on Hopper
 constexpr unsigned kWarp = 32;
 
+// Switches go through GCC's jumps: those of ucontext.h make a system call each.
 struct Fiber {
-  ucontext_t context;
-  std::unique_ptr<char[]> stack;
+  ucontext_t context;  // of its beginning
+  bool begun = false;
+  void* place[5];  // where it stopped
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
   bool done = false;
   const std::function<bool()>* ready = nullptr;  // null: it can run
   const char* what = nullptr;
@@ -39,8 +43,8 @@ struct Meeting {
 };
 
 struct Block {
-  std::vector<Fiber> fibers;
-  ucontext_t scheduler;
+  std::deque<Fiber> fibers;  // kept for the next kernel
+  void* scheduler[5];
   unsigned running = 0;
   unsigned live = 0;
   Meeting all;
@@ -53,14 +57,34 @@ struct Block {
 Block block;
 alignas(128) unsigned char shared[kSharedBytes];
 
-void Yield() { swapcontext(&block.fibers[block.running].context, &block.scheduler); }
+// A function of its own: GCC does not allow both halves of a switch in one.
+[[noreturn, gnu::noinline]] void JumpTo(void** place) { __builtin_longjmp(place, 1); }
 
-void Enter() {
-  (*block.kernel)();
-  block.fibers[block.running].done = true;
-  --block.live;
-  --block.warp_live[block.running / kWarp];
-  Yield();
+[[gnu::noinline]] void Yield() {
+  if (__builtin_setjmp(block.fibers[block.running].place) == 0) JumpTo(block.scheduler);
+}
+
+// A fiber runs the threads of its number, block after block.
+[[noreturn]] void Enter() {
+  for (;;) {
+    (*block.kernel)();
+    block.fibers[block.running].done = true;
+    --block.live;
+    --block.warp_live[block.running / kWarp];
+    Yield();
+  }
+}
+
+[[gnu::noinline]] void Resume(Fiber& fiber) {
+  if (__builtin_setjmp(block.scheduler) != 0) return;
+  if (fiber.begun) JumpTo(fiber.place);
+  fiber.begun = true;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, Enter, 0);
+  setcontext(&fiber.context);
 }
 
 uint32_t Apply(uint32_t a, uint32_t b, Combine how) {
@@ -87,13 +111,21 @@ uint32_t Meet(Meeting& meeting, const unsigned& live, uint32_t value, Combine ho
       ++meeting.round;
       break;
     }
-    WaitUntil([&] { return meeting.round != round || meeting.arrived >= live; }, "other threads");
+    // One captured address: std::function stores it without allocating.
+    const struct {
+      const Meeting& meeting;
+      const unsigned& live;
+      unsigned round;
+    } wait = {meeting, live, round};
+    WaitUntil(
+        [&wait] { return wait.meeting.round != wait.round || wait.meeting.arrived >= wait.live; },
+        "other threads");
   }
   return meeting.result;
 }
 
 [[noreturn]] void ReportStuck() {
-  for (size_t i = 0; i < block.fibers.size(); i += kWarp) {  // the first of each warp
+  for (size_t i = 0; i < block_size.x; i += kWarp) {  // the first of each warp
     if (block.fibers[i].done) continue;
     std::fprintf(stderr, "emulation: thread %zu of block %u waits for %s, which never comes\n", i,
                  block_index.x, block.fibers[i].what);
@@ -139,7 +171,7 @@ void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
   block_size = dim3(threads);
   grid_size = grid;
   block.kernel = &kernel;
-  block.fibers.resize(threads);
+  if (block.fibers.size() < threads) block.fibers.resize(threads);
   block.brought.assign(threads, 0);
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
@@ -150,25 +182,19 @@ void RunGrid(dim3 grid, unsigned threads, size_t shared_bytes,
         block.all = {};
         block.warp.assign((threads + kWarp - 1) / kWarp, {});
         block.warp_live.assign(block.warp.size(), kWarp);
-        for (Fiber& fiber : block.fibers) {
-          if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStackBytes);
-          fiber.done = false;
-          fiber.ready = nullptr;
-          getcontext(&fiber.context);
-          fiber.context.uc_stack.ss_sp = fiber.stack.get();
-          fiber.context.uc_stack.ss_size = kStackBytes;
-          fiber.context.uc_link = nullptr;
-          makecontext(&fiber.context, Enter, 0);
+        for (unsigned i = 0; i < threads; ++i) {
+          block.fibers[i].done = false;
+          block.fibers[i].ready = nullptr;
         }
         while (block.live > 0) {
           bool stuck = true;
           for (unsigned i = 0; i < threads; ++i) {
-            const Fiber& fiber = block.fibers[i];
+            Fiber& fiber = block.fibers[i];
             if (fiber.done || (fiber.ready != nullptr && !(*fiber.ready)())) continue;
             stuck = false;
             block.running = i;
             thread_index = {i, 0, 0};
-            swapcontext(&block.scheduler, &block.fibers[i].context);
+            Resume(fiber);
           }
           if (stuck) ReportStuck();
         }
