@@ -43,8 +43,9 @@ inline void StoreGlobal16(uint64_t address, const uint32_t (&word)[4]) {
 
 #else
 
+// At a multiple of 1024 bytes, as the swizzled panels of warpgroup products need.
 __device__ __forceinline__ unsigned char* DynamicShared() {
-  extern __shared__ __align__(16) unsigned char dynamic[];
+  extern __shared__ __align__(1024) unsigned char dynamic[];
   return dynamic;
 }
 __device__ __forceinline__ uint32_t SharedAddress(const void* memory) {

@@ -91,9 +91,13 @@ __device__ __forceinline__ void WaitForBulkReads() {
 __device__ __forceinline__ void WaitForBulk() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// Orders this thread's ordinary memory accesses and those of copies and warpgroup products.
-__device__ __forceinline__ void FenceAsyncProxy() {
-  asm volatile("fence.proxy.async;" ::: "memory");
+// Orders this thread's ordinary accesses to shared memory, or to global memory, and those of copies
+// and warpgroup products. Of both at once, the fence would wait for all of the card's memory.
+__device__ __forceinline__ void FenceAsyncShared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void FenceAsyncGlobal() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // Barriers 1 … 15 of `threads` threads, whole warps: some wait, others only arrive.

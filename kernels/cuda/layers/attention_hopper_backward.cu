@@ -9,10 +9,11 @@
 //
 // dq is summed over key blocks in FP32 in global memory, in turns: the contributions to a query
 // tile are added in ascending order of their key blocks. A writer thread waits for its block's
-// turn, adds the tile with one bulk reduction and passes the turn, while the warpgroups compute the
-// next tile. The first contribution is stored, so that nothing is cleared. The last one comes from
-// the block on the diagonal, which adds its own in registers and writes dq as BF16, so that there
-// is no pass over the sums afterwards.
+// turn, adds the tile with one bulk reduction, waits until it is done and passes the turn. That
+// takes about as long as the products of a tile: two writers take tiles in turn, each from a buffer
+// of its own, so that the latency of one is behind the other's. The first contribution is stored,
+// so that nothing is cleared. The last one comes from the block on the diagonal, which adds its own
+// in registers and writes dq as BF16, so that there is no pass over the sums afterwards.
 //
 // Work is taken in ascending order of key blocks (longest first) within sections of heads whose
 // operands stay in the second-level cache. A block waits only for blocks that were taken before, so
@@ -33,6 +34,7 @@ constexpr int kConsumers = 2;
 constexpr int kThreads = kWarpgroup * (kConsumers + 1);
 [[maybe_unused]] constexpr int kConsumerWarps = 4 * kConsumers;
 constexpr int kStages = 2;
+constexpr uint32_t kWriters = 2;
 // See ForwardTiles: the block is launched with 168 registers per thread.
 [[maybe_unused]] constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (kConsumers + 1) * 168);
@@ -55,11 +57,13 @@ struct BackwardTiles {
   static constexpr int kDout = kQuery + kStages * Queries::kBytes;
   static constexpr int kScores = kDout + kStages * Queries::kBytes;
   static constexpr int kDq = kScores + 2 * Scores::kBytes;
-  static constexpr int kLse2 = kDq + kConsumers * kDqFloats * 4;
+  static constexpr int kDqBytes = kConsumers * kDqFloats * 4;
+  static constexpr int kLse2 = kDq + static_cast<int>(kWriters) * kDqBytes;
   static constexpr int kDots = kLse2 + kStages * kRowBytes;
   static constexpr int kSlots = kDots + kStages * kRowBytes;
   static constexpr int kBarriers = kSlots + 32;
-  static constexpr int kBytes = kBarriers + 8 * 18 + 1024;
+  static constexpr int kBytes = kBarriers + 8 * 20;
+  static_assert(kBytes <= 227 << 10);
   static_assert(kConsumers * kDqFloats == kQueries * kDim);
 };
 
@@ -81,7 +85,10 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t Scores(uint32_t step) const {
     return base + Tiles::kScores + step % 2 * Tiles::Scores::kBytes;
   }
-  __device__ __forceinline__ uint32_t Dq() const { return base + Tiles::kDq; }
+  // Of the tile of dq that is the `written`-th to be summed in global memory.
+  __device__ __forceinline__ uint32_t Dq(uint32_t written) const {
+    return base + Tiles::kDq + written % kWriters * Tiles::kDqBytes;
+  }
   __device__ __forceinline__ uint32_t Lse2(uint32_t step) const {
     return base + Tiles::kLse2 + step % 2 * Tiles::kRowBytes;
   }
@@ -98,8 +105,12 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t KeyEmpty() const { return Barrier(1); }
   __device__ __forceinline__ uint32_t ValueFull() const { return Barrier(2); }
   __device__ __forceinline__ uint32_t ValueEmpty() const { return Barrier(3); }
-  __device__ __forceinline__ uint32_t DqFull() const { return Barrier(4); }
-  __device__ __forceinline__ uint32_t DqEmpty() const { return Barrier(5); }
+  __device__ __forceinline__ uint32_t DqFull(uint32_t written) const {
+    return Barrier(4 + written % kWriters);
+  }
+  __device__ __forceinline__ uint32_t DqEmpty(uint32_t written) const {
+    return Barrier(18 + written % kWriters);
+  }
   __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
     return Barrier(6 + step % 2);
   }
@@ -116,7 +127,7 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t SlotEmpty(uint32_t job) const {
     return Barrier(16 + job % 2);
   }
-  // Parity of the phase in which stage `step`, or slot `job`, is full.
+  // Parity of the phase in which stage `step`, slot `job`, or a buffer of dq is full.
   static __device__ __forceinline__ uint32_t Phase(uint32_t step) { return step / 2 & 1u; }
 };
 
@@ -242,10 +253,11 @@ __device__ __forceinline__ void Produce(const CUtensorMap* qkv, const CUtensorMa
   FinishWork(args.schedule);
 }
 
-// One thread: adds the tiles of dq that are not the block's own to finish.
+// One thread: adds the tiles of dq that are not the block's own to finish; every second one.
 template <int kDim>
-__device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemory<kDim> memory) {
-  constexpr uint32_t kBytes = kConsumers * kDqFloats * 4;
+__device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemory<kDim> memory,
+                                          uint32_t writer) {
+  constexpr uint32_t kBytes = BackwardTiles<kDim>::kDqBytes;
   uint32_t written = 0;
   for (uint32_t number = 0;; ++number) {
     WaitForPhase(memory.SlotFull(number), memory.Phase(number));
@@ -258,22 +270,23 @@ __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemo
     for (int member = 0; member < place.group; ++member) {
 #pragma unroll 1
       for (int tile = job.last_tile; !place.IsLast(tile); --tile, ++written) {
+        if (written % kWriters != writer) continue;
         const int turn = place.turn(tile);
         int* const turns = place.turns(member, tile);
         float* const sums = args.dq_sums + int64_t{place.row(member, tile)} * kDim;
-        WaitForPhase(memory.DqFull(), written & 1u);
+        WaitForPhase(memory.DqFull(written), memory.Phase(written));
         if (turn == 0) {
-          StoreFloats(sums, memory.Dq(), kBytes);
+          StoreFloats(sums, memory.Dq(written), kBytes);
         } else {
           WaitForTurn(turns, turn);
-          FenceAsyncProxy();
-          AddFloats(sums, memory.Dq(), kBytes);
+          FenceAsyncGlobal();
+          AddFloats(sums, memory.Dq(written), kBytes);
         }
         CommitBulk();
         WaitForBulkReads();
-        Arrive(memory.DqEmpty());
+        Arrive(memory.DqEmpty(written));
         WaitForBulk();
-        FenceAsyncProxy();
+        FenceAsyncGlobal();
         PassTurn(turns);
       }
     }
@@ -417,7 +430,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
                         gradients[4 * i], gradients[4 * i + 1], gradients[4 * i + 2],
                         gradients[4 * i + 3]);
         }
-        FenceAsyncProxy();
+        FenceAsyncShared();
         WarpgroupFence();
         IssueSum<typename Tiles::Queries>(dv, weights, memory.Dout(step));
         CommitProducts();
@@ -449,17 +462,17 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
         if (place.IsLast(tile)) {
           FinishQueries(place, member, tile, consumer, dq);
         } else {
-          WaitForPhase(memory.DqEmpty(), (written & 1u) ^ 1u);
+          WaitForPhase(memory.DqEmpty(written), memory.Phase(written) ^ 1u);
           const uint32_t to =
-              memory.Dq() + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
+              memory.Dq(written) + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
 #pragma unroll
           for (int i = 0; i < kDqPieces; ++i) {
             const float piece[4] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
             StoreShared16(to + static_cast<uint32_t>(i * kWarpgroup * 16), piece);
           }
-          FenceAsyncProxy();
+          FenceAsyncShared();
           SyncWarp();
-          release(memory.DqFull());
+          release(memory.DqFull(written));
           ++written;
         }
         WaitForProducts<0>();
@@ -485,22 +498,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     BackwardKernel(const __grid_constant__ CUtensorMap qkv,
                    const __grid_constant__ CUtensorMap dout, BackwardArgs args, WorkPlan plan) {
 #if NIBBLE_HOPPER
-  const BackwardMemory<kDim> memory = {(SharedAddress(DynamicShared()) + 1023u) & ~1023u};
+  const BackwardMemory<kDim> memory = {SharedAddress(DynamicShared())};
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     InitBarrier(memory.KeyFull(), 1);
     InitBarrier(memory.KeyEmpty(), kConsumerWarps);
     InitBarrier(memory.ValueFull(), 1);
     InitBarrier(memory.ValueEmpty(), kConsumerWarps);
-    InitBarrier(memory.DqFull(), kConsumerWarps);
-    InitBarrier(memory.DqEmpty(), 1);
     for (uint32_t i = 0; i < 2; ++i) {
+      InitBarrier(memory.DqFull(i), kConsumerWarps);
+      InitBarrier(memory.DqEmpty(i), 1);
       InitBarrier(memory.QueryFull(i), 1);
       InitBarrier(memory.QueryEmpty(i), kConsumerWarps);
       InitBarrier(memory.DoutFull(i), 1);
       InitBarrier(memory.DoutEmpty(i), kConsumerWarps);
       InitBarrier(memory.SlotFull(i), 1);
-      InitBarrier(memory.SlotEmpty(i), kConsumerWarps + 1);  // and the writer
+      InitBarrier(memory.SlotEmpty(i), kConsumerWarps + kWriters);
     }
     PublishBarriers();
   }
@@ -509,8 +522,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     ReleaseRegisters<kProducerRegisters>();
     if (thread == 0) {
       Produce<kDim>(&qkv, &dout, args, plan, memory);
-    } else if (thread == 32) {
-      WriteSums<kDim>(args, memory);
+    } else if (thread == 32 || thread == 64) {
+      WriteSums<kDim>(args, memory, static_cast<uint32_t>(thread) / 32 - 1);
     }
   } else {
     ClaimRegisters<kConsumerRegisters>();

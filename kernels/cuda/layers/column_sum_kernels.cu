@@ -1,4 +1,4 @@
-// Limit: one read of the matrix, and of the partial sums: 1024 rows of FP32.
+// Limit: one read of the matrix, and of the partial sums: some megabytes of FP32.
 #include "kernels/cuda/layers/column_sum_kernels.h"
 
 #include <type_traits>
@@ -69,7 +69,8 @@ cudaError_t LaunchAddColumnSums(const float* partial, int64_t rows, int64_t cols
 cudaError_t LaunchColumnSums(const ConstMatrix& x, float* partial, cudaStream_t stream) {
   if (x.rows == 0 || x.cols == 0) return cudaSuccess;
   const int64_t across = (x.cols + kEight * kColumnThreads - 1) / (kEight * kColumnThreads);
-  const dim3 grid(static_cast<unsigned>(RowBlocksOf(x.rows)), static_cast<unsigned>(across));
+  const dim3 grid(static_cast<unsigned>(RowBlocksOf(x.rows, x.cols)),
+                  static_cast<unsigned>(across));
   return WithType(x.dtype, [&](auto element) {
     return WithBool(InEights(x), [&](auto wide) {
       return Launch(ColumnSumsKernel<decltype(element), decltype(wide)::value>, grid,

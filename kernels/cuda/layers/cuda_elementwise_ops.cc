@@ -29,7 +29,8 @@ absl::Status CudaElementwiseOps::Forward(const BiasForward& request) {
 
 absl::Status CudaElementwiseOps::Backward(const BiasBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
-  const int64_t blocks = gpu::RowBlocksOf(request.dy.rows), cols = request.dy.cols;
+  const int64_t rows = request.dy.rows, cols = request.dy.cols;
+  const int64_t blocks = gpu::RowBlocksOf(rows, cols);
   NIBBLE_ASSIGN_OR_RETURN(float* const partial, Scratch<float>(backend_, partial_, blocks * cols));
   NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchColumnSums(request.dy, partial, backend_.stream()),
                                   "launch of the kernel of partial column sums"));

@@ -32,7 +32,7 @@ absl::Status CudaNormOps::Backward(const NormBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   const int64_t d = request.x.cols;
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d));
-  const int64_t blocks = gpu::RowBlocksOf(request.x.rows);
+  const int64_t blocks = gpu::RowBlocksOf(request.x.rows, d);
   NIBBLE_ASSIGN_OR_RETURN(float* const dweights,
                           Scratch<float>(backend_, partial_, 2 * blocks * d));
   float* const dbiases = dweights + blocks * d;
@@ -61,7 +61,7 @@ absl::Status CudaNormOps::Backward(const GatedNormBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   const int64_t d = request.y.cols;
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d / request.groups));
-  const int64_t blocks = gpu::RowBlocksOf(request.y.rows);
+  const int64_t blocks = gpu::RowBlocksOf(request.y.rows, d);
   NIBBLE_ASSIGN_OR_RETURN(float* const dweights, Scratch<float>(backend_, partial_, blocks * d));
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchGatedNormBackward(request, dweights, backend_.stream()),

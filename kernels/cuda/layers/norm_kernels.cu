@@ -1,5 +1,5 @@
 // Limits: one read and one write of each tensor; the backward passes add FP32 partial sums of the
-// parameters' gradients, 1024 rows of them.
+// parameters' gradients, some megabytes of them.
 //
 // A block takes a row, or a group of columns of one, at a time and keeps it in registers, eight
 // columns of a thread side by side. Backward, a block takes a range of rows and sums the gradients
@@ -304,8 +304,15 @@ cudaError_t WithChunks(int64_t width, Use use) {
   };
   if (eights <= kMostThreads<1>) return use(std::integral_constant<int, 1>(), threads(1));
   if (eights <= 2 * kMostThreads<2>) return use(std::integral_constant<int, 2>(), threads(2));
-  if (eights <= 8 * kMostThreads<8>) return use(std::integral_constant<int, 8>(), threads(8));
+  if (eights <= 4 * kMostThreads<4>) return use(std::integral_constant<int, 4>(), threads(4));
   return cudaErrorInvalidValue;
+}
+
+// Calls use(T(), std::bool_constant<wide>): FP32, which only checks use, is loaded one by one.
+template <class Use>
+cudaError_t WithElements(DType dtype, bool wide, Use use) {
+  if (dtype == DType::kF32) return use(float(), std::false_type());
+  return wide ? use(uint16_t(), std::true_type()) : use(uint16_t(), std::false_type());
 }
 
 dim3 Grid(int64_t x, int64_t y = 1) {
@@ -319,12 +326,10 @@ cudaError_t LaunchAddNorm(const AddNormForward& r, cudaStream_t stream) {
   const bool wide = InEights(r.x) && InEights(r.y) && InEights(r.sum) && InEights(r.out) &&
                     Aligned(r.norm.weight) && Aligned(r.norm.bias);
   return WithChunks(r.x.cols, [&](auto chunks, unsigned threads) {
-    return WithType(r.x.dtype, [&](auto element) {
-      return WithBool(wide, [&](auto is_wide) {
-        return Launch(
-            AddNormKernel<decltype(element), decltype(is_wide)::value, decltype(chunks)::value>,
-            Grid(r.x.rows), threads, 0, stream, r);
-      });
+    return WithElements(r.x.dtype, wide, [&](auto element, auto is_wide) {
+      return Launch(
+          AddNormKernel<decltype(element), decltype(is_wide)::value, decltype(chunks)::value>,
+          Grid(r.x.rows), threads, 0, stream, r);
     });
   });
 }
@@ -335,13 +340,12 @@ cudaError_t LaunchNormBackward(const NormBackward& r, float* dweights, float* db
   const bool wide = InEights(r.x) && InEights(r.dout) && InEights(r.residual) && InEights(r.dx) &&
                     Aligned(r.norm.weight);
   return WithChunks(r.x.cols, [&](auto chunks, unsigned threads) {
-    return WithType(r.x.dtype, [&](auto element) {
-      return WithBool(wide, [&](auto is_wide) {
-        return WithBool(r.norm.centered, [&](auto centered) {
-          return Launch(NormBackwardKernel<decltype(element), decltype(is_wide)::value,
-                                           decltype(chunks)::value, decltype(centered)::value>,
-                        Grid(RowBlocksOf(r.x.rows)), threads, 0, stream, r, dweights, dbiases);
-        });
+    return WithElements(r.x.dtype, wide, [&](auto element, auto is_wide) {
+      return WithBool(r.norm.centered, [&](auto centered) {
+        return Launch(NormBackwardKernel<decltype(element), decltype(is_wide)::value,
+                                         decltype(chunks)::value, decltype(centered)::value>,
+                      Grid(RowBlocksOf(r.x.rows, r.x.cols)), threads, 0, stream, r, dweights,
+                      dbiases);
       });
     });
   });
@@ -353,12 +357,10 @@ cudaError_t LaunchGatedNorm(const GatedNormForward& r, cudaStream_t stream) {
   const bool wide =
       InEights(r.y) && InEights(r.z) && InEights(r.out) && Aligned(r.weight) && width % kEight == 0;
   return WithChunks(width, [&](auto chunks, unsigned threads) {
-    return WithType(r.y.dtype, [&](auto element) {
-      return WithBool(wide, [&](auto is_wide) {
-        return Launch(
-            GatedNormKernel<decltype(element), decltype(is_wide)::value, decltype(chunks)::value>,
-            Grid(r.y.rows, r.groups), threads, 0, stream, r);
-      });
+    return WithElements(r.y.dtype, wide, [&](auto element, auto is_wide) {
+      return Launch(
+          GatedNormKernel<decltype(element), decltype(is_wide)::value, decltype(chunks)::value>,
+          Grid(r.y.rows, r.groups), threads, 0, stream, r);
     });
   });
 }
@@ -370,12 +372,11 @@ cudaError_t LaunchGatedNormBackward(const GatedNormBackward& r, float* dweights,
   const bool wide = InEights(r.y) && InEights(r.z) && InEights(r.dout) && InEights(r.dy) &&
                     InEights(r.dz) && Aligned(r.weight) && width % kEight == 0;
   return WithChunks(width, [&](auto chunks, unsigned threads) {
-    return WithType(r.y.dtype, [&](auto element) {
-      return WithBool(wide, [&](auto is_wide) {
-        return Launch(GatedNormBackwardKernel<decltype(element), decltype(is_wide)::value,
-                                              decltype(chunks)::value>,
-                      Grid(RowBlocksOf(r.y.rows), r.groups), threads, 0, stream, r, dweights);
-      });
+    return WithElements(r.y.dtype, wide, [&](auto element, auto is_wide) {
+      return Launch(GatedNormBackwardKernel<decltype(element), decltype(is_wide)::value,
+                                            decltype(chunks)::value>,
+                    Grid(RowBlocksOf(r.y.rows, r.y.cols), r.groups), threads, 0, stream, r,
+                    dweights);
     });
   });
 }

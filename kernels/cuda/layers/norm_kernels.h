@@ -13,12 +13,12 @@
 namespace nibble::gpu {
 
 // Columns of the widest row, or group of one, that the kernels take.
-inline constexpr int64_t kWidestNorm = 65536;
+inline constexpr int64_t kWidestNorm = 32768;
 
 // amax is raised, not set.
 cudaError_t LaunchAddNorm(const AddNormForward& request, cudaStream_t stream);
 cudaError_t LaunchGatedNorm(const GatedNormForward& request, cudaStream_t stream);
-// partial: [RowBlocksOf(rows), d] FP32 per gradient, whose sums over rows are dweight and dbias.
+// partial: [RowBlocksOf(rows, d), d] FP32 per gradient, whose sums over rows are dweight and dbias.
 cudaError_t LaunchNormBackward(const NormBackward& request, float* dweights, float* dbiases,
                                cudaStream_t stream);
 cudaError_t LaunchGatedNormBackward(const GatedNormBackward& request, float* dweights,

@@ -310,7 +310,8 @@ inline void AddFloats(float* to, uint32_t from, uint32_t bytes) {
 inline void CommitBulk() {}
 inline void WaitForBulkReads() {}
 inline void WaitForBulk() {}
-inline void FenceAsyncProxy() {}
+inline void FenceAsyncShared() {}
+inline void FenceAsyncGlobal() {}
 inline void WaitAtBarrier(int id, int threads) {
   emulation::ThreadBarrier& b = emulation::thread_barriers[id];
   const uint32_t round = b.round;

@@ -12,7 +12,7 @@
 // Order of calls: WarpgroupFence() after ordinary writes to accumulators or fragments, any number
 // of multiplications, CommitProducts(), then WaitForProducts<n>() and Settle() on what was waited
 // for, before it is read or written. Shared memory written by ordinary stores needs
-// FenceAsyncProxy() first (async_copy.cuh).
+// FenceAsyncShared() first (async_copy.cuh).
 //
 // Thread-safety: as device code; all four warps of an aligned warpgroup call together.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_WARPGROUP_MMA_CUH_
