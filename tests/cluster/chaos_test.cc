@@ -46,8 +46,8 @@ constexpr int kRunningJobs = 3;
 constexpr int64_t kSwitchStep = 250;
 constexpr int64_t kStepsAhead = 40;
 constexpr milliseconds kReportTime(100);
-constexpr milliseconds kSilentTime = ClusterBed::kLease / 4;
-constexpr milliseconds kPastLease = ClusterBed::kLease + milliseconds(400);
+constexpr milliseconds kSilentTime = ClusterBed::kShortLease / 4;
+constexpr milliseconds kPastLease = ClusterBed::kShortLease + milliseconds(400);
 constexpr milliseconds kRankStopTime(700);
 constexpr milliseconds kDiskFullTime(700);
 constexpr int kWatches = 100;
@@ -68,6 +68,7 @@ class Chaos : public testing::Test {
   Chaos()
       : bed_({.workers = kWorkers,
               .slots = 2,
+              .lease = ClusterBed::kShortLease,
               .proxies = true,
               .wall_clocks = true,
               .disks = EnterOwnMounts(),

@@ -43,8 +43,8 @@ void AddDefault(std::vector<std::string>& flags, const std::string& name,
   flags.insert(flags.end(), {name, value});
 }
 
-void AddCoordinatorDefaults(std::vector<std::string>& flags) {
-  AddDefault(flags, "--lease-ms", absl::StrCat(ClusterBed::kLease.count()));
+void AddCoordinatorDefaults(std::chrono::milliseconds lease, std::vector<std::string>& flags) {
+  AddDefault(flags, "--lease-ms", absl::StrCat(lease.count()));
   AddDefault(flags, "--tick-ms", "20");
 }
 
@@ -76,7 +76,7 @@ ClusterPrograms TestPrograms() {
 
 std::string NibbleProgram() { return BuiltProgram("client/nibble"); }
 
-ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
+ClusterBed::ClusterBed(const Options& options) : lease_(options.lease), root_(MakeRoot()) {
   WriteCorpus(corpus(), kDocuments);
   LocalCluster::Options& cluster = cluster_options_;
   cluster = {.directory = root_ + "/cluster",
@@ -99,7 +99,7 @@ ClusterBed::ClusterBed(const Options& options) : root_(MakeRoot()) {
     cluster.environment["LD_PRELOAD"] =
         fs::absolute(BuiltProgram("tests/cluster/libwall_clock_shim.so"));
   }
-  AddCoordinatorDefaults(cluster.coordinator_flags);
+  AddCoordinatorDefaults(lease_, cluster.coordinator_flags);
   AddDefault(cluster.worker_flags, "--beat-ms", "100");
   for (int number = 1; options.disks && number <= options.workers; ++number) {
     MountDisk(absl::StrCat(root_, "/cluster/", WorkerRole(number)));
@@ -379,7 +379,7 @@ void ClusterBed::Kill(const std::string& role) {
 }
 
 void ClusterBed::SetCoordinatorFlags(std::vector<std::string> flags) {
-  AddCoordinatorDefaults(flags);
+  AddCoordinatorDefaults(lease_, flags);
   cluster_options_.coordinator_flags = std::move(flags);
   cluster_ = std::make_unique<LocalCluster>(cluster_options_);
 }

@@ -1,4 +1,4 @@
-// For tests: a cluster of real processes in its own directory, with short leases; calls to it;
+// For tests: a cluster of real processes in its own directory; calls to it;
 // control of its processes and connections.
 //
 // Ownership: owns the directory and ends every process. Thread-safety: none, except for the watch.
@@ -51,11 +51,15 @@ bool IsCopied(const v1::DescribeCheckpointResponse& checkpoint);
 
 class ClusterBed {
  public:
-  static constexpr std::chrono::milliseconds kLease{1500};
+  // For tests of workers that are lost. Others have long leases: a busy machine may keep a worker
+  // from reporting for seconds.
+  static constexpr std::chrono::milliseconds kShortLease{1500};
+  static constexpr std::chrono::milliseconds kLease{10'000};
 
   struct Options {
     int workers = 2;
     int slots = 1;
+    std::chrono::milliseconds lease = kLease;
     bool proxies = false;      // workers connect through a TcpProxy
     bool wall_clocks = false;  // each process has its own, which SetWallClock sets
     // Each worker's data is on its own file system, which SetFull fills. The process must have
@@ -181,6 +185,7 @@ class ClusterBed {
   void MountDisk(const std::string& path);
   std::string ClocksDirectory() const { return root_ + "/clocks"; }
 
+  const std::chrono::milliseconds lease_;
   std::string root_;
   std::map<std::string, std::unique_ptr<TcpProxy>> proxies_;
   LocalCluster::Options cluster_options_;
@@ -188,7 +193,7 @@ class ClusterBed {
   std::string address_;
   std::unique_ptr<CoordinatorStub> stub_;
   std::unique_ptr<JobWatch> watch_;
-  std::vector<std::string> disks_;                                  // mount points
+  std::vector<std::string> disks_;  // mount points
   int64_t ids_ = 0;
 };
 

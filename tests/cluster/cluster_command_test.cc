@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -110,7 +111,10 @@ TEST_F(ClusterCommand, DownEndsAllRanksAndTheNextUpResumesTheJobs) {
   request.set_request_id("request-1");
   request.set_spec_yaml(TinyJob{.steps = 2000, .every = 100'000}.Yaml(root_ + "/corpus.txt"));
   v1::SubmitJobResponse submitted;
-  ASSERT_TRUE(CoordinatorStub(Address()).Call(kSubmitJob, request, &submitted).ok());
+  const absl::Status accepted = CoordinatorStub(Address()).Call(
+      kSubmitJob, request, &submitted,
+      {.waits_for_ready = true, .deadline = std::chrono::system_clock::now() + kPatience});
+  ASSERT_TRUE(accepted.ok()) << accepted;
   const std::string job = submitted.job().id();
   int64_t rank = 0;
   {

@@ -1,6 +1,7 @@
 // The number of replicas of each shard when workers are lost and return, in the coordinator's
 // catalogue and on the workers' disks.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -116,8 +117,9 @@ class Copies : public testing::Test {
   }
 
   static constexpr int kWorkers = 3;
-  ClusterBed bed_{
-      {.workers = kWorkers, .coordinator_flags = {"--lease-ms", "1000", "--copies", "2"}}};
+  ClusterBed bed_{{.workers = kWorkers,
+                   .lease = std::chrono::seconds(3),
+                   .coordinator_flags = {"--copies", "2"}}};
 };
 
 TEST_F(Copies, AFinishedJobsCheckpointIsReplicatedAgainWhenAWorkerIsLostAndTrimmedWhenItReturns) {

@@ -61,10 +61,15 @@ class LiveSwitch : public testing::TestWithParam<std::tuple<int, int>> {
     const auto checkpoints = bed_.Checkpoints(job);
     ASSERT_FALSE(checkpoints.empty()) << bed_.Story(job);
     ASSERT_GT(checkpoints[0].ref().step(), from);
-    const ShellResult said = Shell(absl::StrCat(
-        NibbleProgram(), " checkpoint describe ", bed_.root(), "/cluster/worker-1/jobs/", job,
-        "/checkpoints@", checkpoints[0].ref().step(), " -o json"));
-    ASSERT_EQ(said.code, 0) << said.text;
+    const std::string describe = absl::StrCat(NibbleProgram(), " checkpoint describe ", bed_.root(),
+                                              "/cluster/worker-1/jobs/", job, "/checkpoints@",
+                                              checkpoints[0].ref().step(), " -o json");
+    // The coordinator knows of the commit before every worker's directory has it.
+    ShellResult said;
+    ASSERT_TRUE(Eventually([&] {
+      said = Shell(describe);
+      return said.code == 0;
+    })) << said.text;
     const json checkpoint = said.json();
     const json& timeline = checkpoint.at("recipe_timeline");
     const json& revisions = timeline.at("revisions");
@@ -147,7 +152,7 @@ class SwitchTimes : public testing::TestWithParam<int> {
   SwitchTimes()
       : bed_({.workers = GetParam(),
               .slots = 1,
-              .coordinator_flags = {"--lease-ms", "600000"},
+              .lease = std::chrono::minutes(10),
               .worker_flags = {"--beat-ms", absl::StrCat(kBeatMs)}}) {}
 
   // When each step was made, in milliseconds since 1970.

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -21,11 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-// With the coordinator's own lease: no worker of these tests may be lost while it restarts.
-ClusterBed::Options UnhurriedWorkers(int workers) {
-  return {.workers = workers, .coordinator_flags = {"--lease-ms", "10000", "--copies", "1"}};
-}
 
 // Its steps are slow enough that a worker can be killed between two checkpoints.
 TinyJob HybridJob(int ranks, int64_t steps, int64_t every, int64_t keep_last = 2) {
@@ -77,7 +73,8 @@ v1::CheckpointTask Verified(ClusterBed& bed, const v1::CheckpointRef& ref) {
 }
 
 TEST(SeveralWorkers, AGangThatLosesAWorkerResumesFromReplicasWithBitwiseEqualLosses) {
-  ClusterBed bed({.workers = 3, .coordinator_flags = {"--lease-ms", "2000", "--copies", "2"}});
+  ClusterBed bed(
+      {.workers = 3, .lease = std::chrono::seconds(4), .coordinator_flags = {"--copies", "2"}});
   const TinyJob spec = HybridJob(2, 120, 5);
   ASSERT_EQ(bed.UndisturbedLosses(spec).size(), 120u);
   const std::string job = bed.Submit(spec);
@@ -96,7 +93,8 @@ TEST(SeveralWorkers, AGangThatLosesAWorkerResumesFromReplicasWithBitwiseEqualLos
 }
 
 TEST(SeveralWorkers, TheRemainingRanksResumeFromTheShardsOfLostOnes) {
-  ClusterBed bed({.workers = 2, .coordinator_flags = {"--lease-ms", "2000", "--copies", "2"}});
+  ClusterBed bed(
+      {.workers = 2, .lease = std::chrono::seconds(4), .coordinator_flags = {"--copies", "2"}});
   v1::JobScheduling elastic;
   elastic.add_allowed_ranks(1);
   elastic.add_allowed_ranks(2);
@@ -113,7 +111,7 @@ TEST(SeveralWorkers, TheRemainingRanksResumeFromTheShardsOfLostOnes) {
 }
 
 TEST(SeveralWorkers, AForkBeginsWithItsParentsShardsOnAnyWorker) {
-  ClusterBed bed(UnhurriedWorkers(2));
+  ClusterBed bed({.workers = 2, .coordinator_flags = {"--copies", "1"}});
   const std::string parent = bed.Submit(HybridJob(2, 12, 4, 8));
   bed.ExpectState(parent, v1::JOB_STATE_SUCCEEDED);
   v1::ForkJobRequest request;
@@ -131,7 +129,7 @@ TEST(SeveralWorkers, AForkBeginsWithItsParentsShardsOnAnyWorker) {
 }
 
 TEST(SeveralWorkers, ACheckpointAcrossWorkersIsVerifiedAndExported) {
-  ClusterBed bed(UnhurriedWorkers(2));
+  ClusterBed bed({.workers = 2, .coordinator_flags = {"--copies", "1"}});
   const v1::DescribeCheckpointResponse newest = CheckpointOfTwoWorkers(bed);
   ASSERT_EQ(newest.shards_size(), 2);
   // Each worker has one shard.
@@ -154,7 +152,7 @@ TEST(SeveralWorkers, ACheckpointAcrossWorkersIsVerifiedAndExported) {
 }
 
 TEST(SeveralWorkers, DamageWithoutAnIntactReplicaIsNamedAndTheCheckpointIsNotLoadedAgain) {
-  ClusterBed bed(UnhurriedWorkers(2));
+  ClusterBed bed({.workers = 2, .coordinator_flags = {"--copies", "1"}});
   const v1::DescribeCheckpointResponse newest = CheckpointOfTwoWorkers(bed);
   ASSERT_EQ(newest.shards_size(), 2);
   const v1::CheckpointRef ref = newest.checkpoint().ref();
@@ -167,7 +165,7 @@ TEST(SeveralWorkers, DamageWithoutAnIntactReplicaIsNamedAndTheCheckpointIsNotLoa
 }
 
 TEST(SeveralWorkers, IfTheNewestCheckpointIsDamagedTheJobResumesFromThePreviousOne) {
-  ClusterBed bed({.workers = 1, .coordinator_flags = {"--lease-ms", "10000"}});
+  ClusterBed bed({.workers = 1});
   const TinyJob spec = HybridJob(1, 120, 5);
   const std::string job = bed.Submit(spec);
   ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= 10; }));
@@ -196,7 +194,7 @@ TEST(SeveralWorkers, IfTheNewestCheckpointIsDamagedTheJobResumesFromThePreviousO
 }
 
 TEST(SeveralWorkers, DamageFoundByAnotherWorkerIsReportedAndThePreviousCheckpointIsUsed) {
-  ClusterBed bed(UnhurriedWorkers(2));
+  ClusterBed bed({.workers = 2, .coordinator_flags = {"--copies", "1"}});
   const TinyJob spec = HybridJob(1, 60, 5, 3);
   const std::string job = bed.Submit(spec);
   // At least two: while one is being written, the next waits for a later step.
@@ -247,7 +245,7 @@ TEST(SeveralWorkers, DamageFoundByAnotherWorkerIsReportedAndThePreviousCheckpoin
 
 TEST(SeveralWorkers, AJobWaitsForAFullDiskAndItsLossesAreUnchanged) {
   if (!EnterOwnMounts()) GTEST_SKIP() << "this machine does not permit mounting a small disk";
-  ClusterBed bed({.workers = 1, .disks = true, .coordinator_flags = {"--lease-ms", "10000"}});
+  ClusterBed bed({.workers = 1, .disks = true});
   const TinyJob spec = HybridJob(1, 100, 10, 1);
   const std::string job = bed.Submit(spec);
   ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() >= 10; }));

@@ -1,6 +1,6 @@
 # Makes jobs of the documentation small enough for a test. Steps stay, since commands name them.
-s/^\( *batch:\) 16$/\1 2/
-s/^\( *sequence:\) 256$/\1 32/
+s/^\( *batch:\) 16$/\1 4/
+s/^\( *sequence:\) 256$/\1 64/
 s/^training:$/resources: {threads: 1}\
 training:/
 s/--train-tokenizer 4096/--train-tokenizer 512/

@@ -18,7 +18,7 @@
 namespace nibble {
 
 // The deadline of everything that must happen; far longer than needed.
-inline constexpr std::chrono::seconds kPatience(120);
+inline constexpr std::chrono::seconds kPatience(300);
 
 // Polls `condition`; false if it does not become true in kPatience.
 template <class Condition>
