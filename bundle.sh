@@ -28,7 +28,7 @@ if [ $# -eq 0 ]; then
   packed=1
   install_packages
   report_cuda
-  bazel build "$(bazel_flags)" "${targets[@]}"
+  bazel build "$(bazel_flags)" --//third_party/cuda:targets=90a,100a "${targets[@]}"
   for target in "${targets[@]}"; do
     path=${target#//}
     set -- "$@" "bazel-bin/${path/://}"

@@ -6,8 +6,17 @@
 load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_LIB", "NVCC")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-# Hopper runs emulated NVFP4; Blackwell has FP4 tensor cores.
-_TARGETS = ["90a", "100a"]
+# //third_party/cuda:targets: what kernels are compiled for, as nvcc writes it: 90a is Hopper, which emulates NVFP4; 100a
+# is Blackwell, with FP4 tensor cores. bundle.sh takes both; a build for tests takes one, in half the time.
+_Targets = provider(fields = ["names"])
+
+def _cuda_targets_impl(ctx):
+    return _Targets(names = ctx.build_setting_value)
+
+cuda_targets = rule(
+    implementation = _cuda_targets_impl,
+    build_setting = config.string_list(flag = True),
+)
 
 # No flush to zero, and IEEE division and square roots.
 _NUMERICS = ["-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
@@ -26,7 +35,7 @@ def _nvcc_impl(ctx):
         args.add_all(["-std=c++20", "-O3", "-lineinfo", "-c", src, "-o", out, "-I", "."])
         args.add_all(_NUMERICS)
         args.add("-fmad=true" if ctx.attr.contracts else "-fmad=false")
-        args.add_all([a for t in _TARGETS for a in ["-gencode", "arch=compute_%s,code=sm_%s" % (t, t)]])
+        args.add_all([a for t in ctx.attr._targets[_Targets].names for a in ["-gencode", "arch=compute_%s,code=sm_%s" % (t, t)]])
         args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror,-ffp-contract=off", "-Werror", "all-warnings"])
         if not ctx.attr.local_memory:
             args.add_all(["-Xptxas", "-warn-spills,-warn-lmem-usage"])
@@ -51,6 +60,7 @@ _nvcc = rule(
         "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
         "local_memory": attr.bool(),
         "srcs": attr.label_list(allow_files = [".cu"]),
+        "_targets": attr.label(default = "//third_party/cuda:targets", providers = [_Targets]),
     },
 )
 

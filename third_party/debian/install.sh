@@ -42,7 +42,7 @@ report_cuda() {
     done
   fi
   if [[ -n $nvcc ]]; then
-    echo "CUDA: $nvcc compiles the kernels for sm_90a and sm_100a; running them needs a GPU (see bundle.sh)"
+    echo "CUDA: $nvcc compiles the kernels; running them needs a GPU (see bundle.sh)"
   else
     echo "CUDA: no toolkit found; kernels/cuda and its dependents are skipped, everything else is built and tested"
   fi
