@@ -75,6 +75,14 @@ absl::Status CpuQueue::CopyOut(void* pinned, const void* device, size_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status CpuQueue::Copy(const DeviceCopy& copy) {
+  for (size_t line = 0; line < copy.lines && copy.line_bytes > 0; ++line) {
+    std::memcpy(static_cast<char*>(copy.to) + line * copy.to_pitch,
+                static_cast<const char*>(copy.from) + line * copy.from_pitch, copy.line_bytes);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CpuQueue::Record(Event& event) {
   static_cast<CpuEvent&>(event).seconds = clock_();
   return absl::OkStatus();

@@ -24,6 +24,7 @@ class HostMemory : public Memory {
   // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: no limit.
   explicit HostMemory(size_t most = 0) : meter_("host memory", most) {}
   const MemoryMeter& meter() const { return meter_; }
+  MemoryUse use() const override { return meter_.use(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
   absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
@@ -40,6 +41,7 @@ class CpuQueue : public Queue {
   explicit CpuQueue(std::function<double()> clock) : clock_(std::move(clock)) {}
   absl::Status CopyIn(void* device, const void* pinned, size_t bytes) override;
   absl::Status CopyOut(void* pinned, const void* device, size_t bytes) override;
+  absl::Status Copy(const DeviceCopy& copy) override;
   absl::Status Host(std::function<absl::Status()> work) override { return work(); }
   absl::Status Record(Event& event) override;
   absl::Status WaitFor(const Event&) override { return absl::OkStatus(); }

@@ -51,10 +51,11 @@ absl::StatusOr<double> MedianTime(CudaBackend& cuda, int runs,
 
 struct Plan {
   std::string name;
+  OperandSpec spec;  // of both copies, but for what follows
   bool bf16 = true;
   bool row = false;
   bool column = false;
-  bool square = false;
+  bool square = false;  // blocks of 16 × 16
   bool stochastic = false;
   bool hadamard = false;  // for the column copy
   bool packed = true;
@@ -114,6 +115,21 @@ std::vector<Plan> Plans() {
        .square = true,
        .emulated = true,
        .column_emulated = false});
+  const auto bytes = [&](Format format, BlockShape block, bool bf16, const char* what) {
+    Plan plan = {.bf16 = bf16, .row = true, .column = true, .whole_call = true};
+    plan.spec.format = format;
+    plan.spec.block = block;
+    plan.name = absl::StrCat("whole call: ", what, ", packed");
+    add(plan);
+    plan.packed = false;
+    plan.emulated = true;
+    plan.name = absl::StrCat("whole call: ", what, ", emulated");
+    add(plan);
+  };
+  bytes(Format::kFp8Block, {1, 128}, true, "fp8-block 1x128");
+  bytes(Format::kFp8Block, {128, 128}, false, "fp8-block 128x128 f32");
+  bytes(Format::kFp8Tensor, {BlockShape::kWhole, BlockShape::kWhole}, true, "fp8-tensor");
+  bytes(Format::kMxfp8, {1, 32}, true, "mxfp8 1x32");
   add({.name = "whole call: amax, fused stochastic packed",
        .row = true,
        .column = true,
@@ -148,7 +164,8 @@ absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
     options.cols = cols;
     options.packed = plan.packed;
     if (emulated) options.emulated = EmulatedLayout::kSource;
-    options.spec.block = plan.square ? BlockShape{16, 16} : BlockShape{1, 16};
+    options.spec = plan.spec;
+    if (plan.square) options.spec.block = BlockShape{16, 16};
     options.spec.rounding = plan.stochastic ? Rounding::kStochastic : Rounding::kNearest;
     if (plan.hadamard && orientation == Orientation::kColumn) options.spec.hadamard.size = 16;
     return QuantizedTensor::Create(cuda.memory(), options);
@@ -182,9 +199,14 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
   const double in = elements * (plan.bf16 ? 2 : 4);
   double out = 0;
   if (!plan.amax_only) {
-    const double scale = plan.square ? 1.0 / 256 : 1.0 / 16;
+    const FormatInfo& format = Info(plan.spec.format);
+    const BlockShape block = plan.square ? BlockShape{16, 16} : plan.spec.block;
+    const double per_scale = block.rows == BlockShape::kWhole ? elements
+                                                              : static_cast<double>(block.rows) *
+                                                                    static_cast<double>(block.cols);
+    const double each = ElementBits(format.element) / 8.0 + ScaleBytes(format.scale) / per_scale;
     const int copies = plan.row + plan.column;
-    if (plan.packed) out += copies * elements * (0.5 + scale);
+    if (plan.packed) out += copies * elements * each;
     if (plan.emulated) out += (plan.row + (plan.column && plan.column_emulated)) * elements * 2;
   }
   const int count = static_cast<int>(

@@ -95,7 +95,10 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
   for (CheckCopy* copy : {&check.row, &check.column}) {
     const bool column = copy == &check.column;
     copy->spec = RandomSpec(below, column, square, seed);
-    if (column && alike) copy->spec.rounding = check.row.spec.rounding;
+    if (column && alike) {
+      copy->spec.rounding = check.row.spec.rounding;
+      if (below(2)) copy->spec = check.row.spec;
+    }
     copy->packed = below(4) != 0;
     copy->emulated = static_cast<EmulatedLayout>(copy->packed ? below(3) : 1 + below(2));
     copy->statistics = below(4) == 0;

@@ -132,9 +132,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(int device, siz
     NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                     "cudaStreamCreateWithFlags"));
   }
-  std::unique_ptr<CudaBackend> backend(new CudaBackend(device, streams[0], streams[1], memory_bytes,
-                                                       properties.name,
-                                                       properties.multiProcessorCount));
+  std::unique_ptr<CudaBackend> backend(
+      new CudaBackend(device, streams[0], streams[1], memory_bytes, properties));
   constexpr size_t kBytes = 2 * sizeof(CopyFigures);
   NIBBLE_ASSIGN_OR_RETURN(backend->figures_, backend->memory_.Allocate(kBytes));
   status = backend->memory_.Fill(backend->figures_.data(), 0, kBytes);
@@ -228,19 +227,26 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
   for (int i = 0; i < args.copies; ++i) {
     statistics[i] = (args.copy[i].column ? request.column : request.row).statistics;
   }
+  // One fast kernel for both copies, or else one for each that has any.
   bool tiled[2] = {};
-  if (!naive_only_ && gpu::TileTakes(args)) {
-    tiled[0] = tiled[1] = true;
-    Ran(absl::StrCat("tile ", NamesOf(args)));
-    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(args, stream()), "launch of the tile kernel"));
-  } else {
-    for (int i = 0; i < args.copies && !naive_only_; ++i) {
-      const QuantizeArgs one = OnlyCopy(args, i);
-      if (!gpu::TileTakes(one)) continue;
-      tiled[i] = true;
-      Ran(absl::StrCat("tile ", NamesOf(one)));
-      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(one, stream()), "launch of the tile kernel"));
+  const auto run_fast = [&](const QuantizeArgs& of, bool with_statistics) -> absl::StatusOr<bool> {
+    if (naive_only_) return false;
+    if (gpu::TileTakes(of)) {
+      Ran(absl::StrCat("tile ", NamesOf(of)));
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(of, stream()), "launch of the tile kernel"));
+      return true;
     }
+    // Statistics of these formats come from the general kernels, which write everything.
+    if (with_statistics || !gpu::ByteTakes(of)) return false;
+    Ran(absl::StrCat("byte ", NamesOf(of)));
+    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchByte(of, stream()), "launch of the byte kernel"));
+    return true;
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const bool together, run_fast(args, statistics[0] || statistics[1]));
+  for (int i = 0; i < args.copies; ++i) {
+    tiled[i] = together;
+    if (together || args.copies == 1) continue;
+    NIBBLE_ASSIGN_OR_RETURN(tiled[i], run_fast(OnlyCopy(args, i), statistics[i]));
   }
   for (int i = 0; i < args.copies; ++i) {
     if (tiled[i] && !statistics[i]) continue;

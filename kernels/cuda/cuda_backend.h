@@ -67,13 +67,13 @@ class CudaBackend : public Backend {
 
  private:
   CudaBackend(int device, cudaStream_t compute, cudaStream_t transfers, size_t memory_bytes,
-              std::string device_name, int processors)
-      : device_name_(std::move(device_name)),
+              const cudaDeviceProp& card)
+      : device_name_(card.name),
         device_(device),
-        processors_(processors),
+        processors_(card.multiProcessorCount),
         compute_(compute, error_),
         transfers_(transfers, error_),
-        memory_(device, compute, memory_bytes) {}
+        memory_(device, compute, memory_bytes, card.totalGlobalMem) {}
 
   // Makes room for the amax of the lines of both copies.
   absl::Status ReserveLines(const QuantizeRequest& request);

@@ -21,8 +21,18 @@ absl::Status StatusOf(cudaError_t error, const std::string& call) {
   }
 }
 
-CudaMemory::CudaMemory(int device, cudaStream_t stream, size_t most)
-    : device_(device), stream_(stream), meter_(absl::StrCat("CUDA device ", device), most) {}
+CudaMemory::CudaMemory(int device, cudaStream_t stream, size_t most, size_t card_bytes)
+    : device_(device),
+      stream_(stream),
+      card_bytes_(card_bytes),
+      meter_(absl::StrCat("CUDA device ", device), most) {}
+
+MemoryUse CudaMemory::use() const {
+  MemoryUse use = meter_.use();
+  const bool beyond = use.capacity == 0 || use.capacity > card_bytes_;
+  if (card_bytes_ != 0 && beyond) use.capacity = card_bytes_;
+  return use;
+}
 
 absl::StatusOr<Buffer> CudaMemory::Allocate(size_t bytes) {
   if (bytes == 0) return Buffer();

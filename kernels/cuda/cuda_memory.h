@@ -22,10 +22,12 @@ absl::Status StatusOf(cudaError_t error, const std::string& call);
 
 class CudaMemory : public Memory {
  public:
-  // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: what there is.
-  CudaMemory(int device, cudaStream_t stream, size_t most);
+  // `most`: bytes that may be in use at once; beyond that, ResourceExhausted. 0: what there is, of
+  // `card_bytes`.
+  CudaMemory(int device, cudaStream_t stream, size_t most, size_t card_bytes);
 
   const MemoryMeter& meter() const { return meter_; }
+  MemoryUse use() const override;
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
@@ -39,6 +41,7 @@ class CudaMemory : public Memory {
 
   const int device_;
   const cudaStream_t stream_;
+  const size_t card_bytes_;
   MemoryMeter meter_;
 };
 

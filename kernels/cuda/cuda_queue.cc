@@ -52,6 +52,16 @@ absl::Status CudaQueue::CopyOut(void* pinned, const void* device, size_t bytes) 
                   "cudaMemcpyAsync from the device");
 }
 
+absl::Status CudaQueue::Copy(const DeviceCopy& copy) {
+  if (copy.line_bytes == 0 || copy.lines == 0) return absl::OkStatus();
+  // The pitch of a single line must still be no less than its length.
+  const size_t to_pitch = copy.lines == 1 ? copy.line_bytes : copy.to_pitch;
+  const size_t from_pitch = copy.lines == 1 ? copy.line_bytes : copy.from_pitch;
+  return StatusOf(cudaMemcpy2DAsync(copy.to, to_pitch, copy.from, from_pitch, copy.line_bytes,
+                                    copy.lines, cudaMemcpyDeviceToDevice, stream_),
+                  "cudaMemcpy2DAsync within the device");
+}
+
 absl::Status CudaQueue::Host(std::function<absl::Status()> work) {
   auto owned = std::make_unique<HostWork>(HostWork{std::move(work), error_});
   NIBBLE_RETURN_IF_ERROR(

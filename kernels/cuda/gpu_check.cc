@@ -48,7 +48,7 @@ absl::StatusOr<int64_t> CheckInstructions(CudaBackend& cuda) {
   gpu::InstructionCheck result;
   NIBBLE_RETURN_IF_ERROR(cuda.memory().CopyOut(&result, device.data(), sizeof(result)));
   constexpr const char* kNames[] = {"round to BF16", "E4M3 scale code", "E2M1 nearest",
-                                    "E2M1 stochastic"};
+                                    "one-byte pairs", "E2M1 stochastic"};
   int64_t differences = 0;
   std::printf("instruction sequences against the formulas, on the card (%.1f s):\n", Now() - start);
   for (int kind = 0; kind < gpu::InstructionCheck::kKinds; ++kind) {
@@ -92,28 +92,32 @@ absl::Status CheckLarge(Checker& checker) {
   return absl::OkStatus();
 }
 
-// The same in every other format and block, without statistics and with them.
+// The same in every other format and block: as training makes them, with transforms, stochastic,
+// and with statistics of bad numbers.
 absl::Status CheckLargeFormats(Checker& checker) {
+  enum Kind : uint64_t { kPlain, kEmulated, kTransformed, kStochastic, kStatistics, kKinds };
   for (const FormatInfo& format : AllFormats()) {
     if (format.format == Format::kNvfp4) continue;
     for (const BlockShape block : format.shapes) {
-      for (const uint64_t seed : {1, 2, 3}) {
+      for (uint64_t kind = 0; kind < kKinds; ++kind) {
         CheckCase check;
-        check.seed = seed;
-        check.temper = seed == 3 ? Temper::kBadNumbers : Temper::kNormal;
+        check.seed = kind + 1;
+        check.temper = kind == kStatistics ? Temper::kBadNumbers : Temper::kNormal;
         check.rows = 2048;
-        check.cols = seed % 2 ? 3072 : 1920;
+        check.cols = kind % 2 ? 1920 : 3072;
         check.stride = check.cols;
-        check.bf16 = seed != 2;
+        check.bf16 = kind != kEmulated && kind != kStochastic;
         for (CheckCopy* copy : {&check.row, &check.column}) {
+          const bool column = copy == &check.column;
           copy->wanted = true;
           copy->spec = OperandSpec::Of(format.format);
           copy->spec.block = block;
-          copy->spec.rounding = seed == 2 ? Rounding::kStochastic : Rounding::kNearest;
-          if (copy == &check.column && block.rows == 1 && seed == 1) copy->spec.hadamard.size = 32;
-          copy->emulated = seed == 2 ? EmulatedLayout::kSource : EmulatedLayout::kNone;
-          copy->statistics = seed == 3;
-          copy->random = {seed, copy == &check.column ? 1u : 0u, 7};
+          copy->spec.rounding = kind == kStochastic ? Rounding::kStochastic : Rounding::kNearest;
+          if (kind == kTransformed && column && block.rows == 1) copy->spec.hadamard.size = 32;
+          copy->emulated = kind == kEmulated || kind == kStochastic ? EmulatedLayout::kSource
+                                                                    : EmulatedLayout::kNone;
+          copy->statistics = kind == kStatistics;
+          copy->random = {check.seed, column ? 1u : 0u, 7};
         }
         NIBBLE_RETURN_IF_ERROR(checker.Run(check));
       }

@@ -238,6 +238,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+  for (size_t line = 0; line < height; ++line) {
+    std::memcpy(static_cast<char*>(to) + line * to_pitch,
+                static_cast<const char*>(from) + line * from_pitch, width);
+  }
+  return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) {
   std::memset(to, byte, bytes);
   return cudaSuccess;

@@ -17,10 +17,24 @@ __device__ void Report(InstructionCheck* results, InstructionCheck::Kind kind,
   results->example[kind] = example;
 }
 
+// Whether codes and values of pairs of one-byte numbers are those of the formulas.
+template <class E>
+__device__ bool SameBytes(float x) {
+  const uint32_t code = E::Encode(x);
+  // Another number beside it shows which half is which.
+  const uint32_t pair = BytePair<E>(x, 1.0f);
+  float first = 0, second = 0;
+  ValuesOfBytes<E>(pair, first, second);
+  return pair == (code | (E::Encode(1.0f) << 8)) && second == 1.0f &&
+         (code == E::kNanCode ||
+          BitsOf<float>(first) == BitsOf<float>(E::template Decode<float>(code)));
+}
+
 // Every FP32 bit pattern.
 __global__ __launch_bounds__(kThreads) void CheckEveryValue(InstructionCheck* results) {
-  uint32_t wrong[3] = {};
-  uint32_t example[3] = {};
+  constexpr int kCompared = 4;
+  uint32_t wrong[kCompared] = {};
+  uint32_t example[kCompared] = {};
   unsigned long long compared = 0;
   for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < (uint64_t{1} << 32);
        i += kBlocks * kThreads) {
@@ -37,6 +51,10 @@ __global__ __launch_bounds__(kThreads) void CheckEveryValue(InstructionCheck* re
       ++wrong[0];
       example[0] = bits;
     }
+    if (!SameBytes<E4M3>(x) || !SameBytes<E5M2>(x)) {
+      ++wrong[3];
+      example[3] = bits;
+    }
     if (nan) continue;
     if (E4M3Code(Magnitude(x)) != (E4M3::Encode(x) & E4M3::kMagnitudeMask)) {
       ++wrong[1];
@@ -49,7 +67,7 @@ __global__ __launch_bounds__(kThreads) void CheckEveryValue(InstructionCheck* re
       example[2] = bits;
     }
   }
-  for (int kind = 0; kind < 3; ++kind) {
+  for (int kind = 0; kind < kCompared; ++kind) {
     Report(results, static_cast<InstructionCheck::Kind>(kind), compared, wrong[kind],
            example[kind]);
   }

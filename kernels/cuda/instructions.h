@@ -233,6 +233,51 @@ NIBBLE_LANES uint32_t E4M3Code(float x) {
 #endif
 }
 
+// Codes of two values, E4M3 or E5M2, in the low half of a word: rounded to nearest even and
+// saturating; a NaN loses its sign.
+template <class E>
+NIBBLE_LANES uint32_t BytePair(float first, float second) {
+  static_assert(E::kBits == 8);
+#if defined(__CUDA_ARCH__)
+  uint32_t result;
+  if constexpr (E::kMantissa == 3) {
+    asm("{ .reg .b16 pair; cvt.rn.satfinite.e4m3x2.f32 pair, %1, %2; mov.b32 %0, {pair, 0}; }"
+        : "=r"(result)
+        : "f"(second), "f"(first));
+  } else {
+    asm("{ .reg .b16 pair; cvt.rn.satfinite.e5m2x2.f32 pair, %1, %2; mov.b32 %0, {pair, 0}; }"
+        : "=r"(result)
+        : "f"(second), "f"(first));
+  }
+  return result;
+#else
+  return E::Encode(first) | (E::Encode(second) << 8);
+#endif
+}
+
+// The values of two codes of finite numbers; bits above the low half do not count.
+template <class E>
+NIBBLE_LANES void ValuesOfBytes(uint32_t pair, float& first, float& second) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (E::kMantissa == 3) {
+    asm("{ .reg .b16 pair, low, high; .reg .b32 halves; cvt.u16.u32 pair, %2;"
+        " cvt.rn.f16x2.e4m3x2 halves, pair; mov.b32 {low, high}, halves;"
+        " cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(first), "=f"(second)
+        : "r"(pair));
+  } else {
+    asm("{ .reg .b16 pair, low, high; .reg .b32 halves; cvt.u16.u32 pair, %2;"
+        " cvt.rn.f16x2.e5m2x2 halves, pair; mov.b32 {low, high}, halves;"
+        " cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+        : "=f"(first), "=f"(second)
+        : "r"(pair));
+  }
+#else
+  first = E::template Decode<float>(pair & 0xffu);
+  second = E::template Decode<float>((pair >> 8) & 0xffu);
+#endif
+}
+
 }  // namespace nibble::gpu
 
 #endif  // NIBBLE_KERNELS_CUDA_INSTRUCTIONS_H_

@@ -3,8 +3,9 @@
 //
 // A quantisation consists of: the amax pass if a copy needs one (LaunchTileAmax, or LaunchNaiveAmax
 // or LaunchGeneralAmax per copy), LaunchPrepare unless LaunchTileAmax ran (which also prepares),
-// then LaunchTile for one or both copies, or LaunchNaive or LaunchGeneral per copy. LaunchNaive
-// with null outputs and `statistics` adds the statistics of a copy that a tile kernel wrote.
+// then LaunchTile or LaunchByte for one or both copies, or LaunchNaive or LaunchGeneral per copy.
+// LaunchNaive with null outputs and `statistics` adds the statistics of a copy that a tile kernel
+// wrote.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_QUANTIZE_KERNELS_H_
@@ -36,6 +37,11 @@ cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream);
 // with or without one, with equal rounding and block shape, of an aligned source.
 bool TileTakes(const QuantizeArgs& args);
 cudaError_t LaunchTile(const QuantizeArgs& args, cudaStream_t stream);
+
+// Whether the fast kernel of one-byte elements supports these copies, without statistics: of one
+// format and block shape, rounded to nearest, without a transform, of an aligned source.
+bool ByteTakes(const QuantizeArgs& args);
+cudaError_t LaunchByte(const QuantizeArgs& args, cudaStream_t stream);
 
 // Supports every NVFP4 copy that is not `general`.
 cudaError_t LaunchNaive(const QuantizeArgs& args, int copy, bool statistics, cudaStream_t stream);

@@ -6,6 +6,8 @@ load("//third_party/cuda:cuda.bzl", "cuda_library")
 
 _KERNELS = [
     "amax_kernels",
+    "byte_lines",
+    "byte_wide",
     "general_amax",
     "general_e2m1",
     "general_e4m3",
@@ -21,6 +23,7 @@ def _backend(name, kernels):
     cc_library(
         name = name,
         srcs = [
+            "byte_launch.cc",
             "cuda_backend.cc",
             "cuda_memory.cc",
             "cuda_queue.cc",
@@ -82,6 +85,7 @@ def _emulation():
         name = "emulated_backend",
         testonly = True,
         srcs = [
+            "byte_launch.cc",
             "cuda_backend.cc",
             "cuda_memory.cc",
             "cuda_queue.cc",

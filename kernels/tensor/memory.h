@@ -41,9 +41,17 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+// Bytes of a memory.
+struct MemoryUse {
+  size_t capacity = 0;  // that buffers may take together; 0: unknown
+  size_t used = 0;      // by buffers
+  size_t peak = 0;      // the most that buffers ever took
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
+  virtual MemoryUse use() const { return {}; }
   // Aligned to at least 64 bytes, contents undefined. ResourceExhausted with the size and the name
   // of the memory if there is none left. Zero bytes give an empty buffer.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;

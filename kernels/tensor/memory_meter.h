@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/tensor/memory.h"
 
 namespace nibble {
 
@@ -48,14 +49,13 @@ class MemoryMeter {
     bytes_.erase(found);
   }
 
-  size_t used() const {
+  // The capacity is the limit.
+  MemoryUse use() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return used_;
+    return {.capacity = most_, .used = used_, .peak = peak_};
   }
-  size_t peak() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return peak_;
-  }
+  size_t used() const { return use().used; }
+  size_t peak() const { return use().peak; }
 
  private:
   const std::string name_;

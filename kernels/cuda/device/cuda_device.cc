@@ -37,7 +37,8 @@ class Card : public CudaDevice {
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const Options& options) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaBackend> backend,
                           CudaBackend::Create(options.index, options.memory_bytes));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaGemm> gemm, CudaGemm::Create(*backend, {}));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaGemm> gemm,
+                          CudaGemm::Create(*backend, {.native = options.native}));
   return std::make_unique<Card>(std::move(backend), std::move(gemm));
 }
 

@@ -24,6 +24,7 @@ class CudaDevice {
   struct Options {
     int index = 0;            // among the cards that this process sees (CUDA_VISIBLE_DEVICES)
     size_t memory_bytes = 0;  // limit for tensors; 0: what there is
+    bool native = true;       // products of codes, as CudaGemm::Options
   };
   // Unimplemented if the program was built without a CUDA toolkit; otherwise as CudaBackend and
   // CudaGemm.

@@ -123,18 +123,18 @@ std::string CudaGemm::Name() const {
 
 PathChoice CudaGemm::PathOf(const GemmRequest& request) const {
   const PathShape shape = {request.c.rows, request.c.cols, request.a.depth(), IsAligned(request)};
-  return ChoosePath(PathOperand::Of(request.a), PathOperand::Of(request.b), &shape, hardware_);
+  return ChoosePath(PathOperandOf(request.a), PathOperandOf(request.b), &shape, hardware_);
 }
 
 std::string CudaGemm::PathName(const GemmRequest& request) const {
   const PathChoice choice = PathOf(request);
   return absl::StrCat(
-      nibble::PathName(choice.path, PathOperand::Of(request.a), PathOperand::Of(request.b)), ": ",
+      nibble::PathName(choice.path, PathOperandOf(request.a), PathOperandOf(request.b)), ": ",
       choice.reason);
 }
 
 GemmPlan CudaGemm::Wants(const GemmUse& use) const {
-  const PathOperand a = PathOperand::Of(use.a), b = PathOperand::Of(use.b);
+  const PathOperand a = PathOperandOf(use.a), b = PathOperandOf(use.b);
   const PathChoice choice = ChoosePath(a, b, nullptr, hardware_);
   return {PlanOf(choice.path, a), PlanOf(choice.path, b), nibble::PathName(choice.path, a, b),
           choice.reason};

@@ -42,7 +42,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_operands.h"
-#include "kernels/cuda/gemm/gemm_path.h"
+#include "kernels/cuda/gemm/operand_path.h"
 #include "kernels/cuda/gemm/gemm_stream.h"
 #include "kernels/cuda/gemm/lt_engine.h"
 #include "kernels/gemm/gemm.h"

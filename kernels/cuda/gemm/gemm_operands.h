@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
-#include "kernels/cuda/gemm/gemm_path.h"
+#include "kernels/cuda/gemm/operand_path.h"
 #include "kernels/cuda/gemm/gemm_stream.h"
 #include "kernels/cuda/gemm/lt_problem.h"
 #include "kernels/gemm/gemm.h"

@@ -15,7 +15,6 @@ _ENGINE = [
     "cublas_lt",
     "cuda_gemm",
     "gemm_operands",
-    "gemm_path",
     "gemm_stream",
     "lt_engine",
     "lt_matmul",
@@ -28,7 +27,7 @@ def _engine(name, kernels, backend, testonly = False):
         name = name,
         testonly = testonly,
         srcs = [part + ".cc" for part in _ENGINE],
-        hdrs = [part + ".h" for part in _ENGINE],
+        hdrs = [part + ".h" for part in _ENGINE] + ["operand_path.h"],
         # cuBLASLt is loaded when an engine is made: nothing links it, only its header is needed.
         linkopts = ["-ldl"],
         deps = [
@@ -37,6 +36,7 @@ def _engine(name, kernels, backend, testonly = False):
             kernels,
             "//common",
             "//kernels/gemm",
+            "//recipe",
             "@cuda//:runtime_headers",
             "@system//:absl",
         ],
